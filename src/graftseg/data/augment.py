@@ -1,0 +1,129 @@
+"""Crop, rotate-flip and small rotation: drawn on the host, then applied to a whole batch on its device.
+
+All of them are one map from the voxels of a patch back to the voxels of a scan, so that a batch is a single gather:
+with n the size of the scan in the plane of its first two axes and n' that size after the rotation,
+``source = A (patch index + start - (n' - 1) / 2) + (n - 1) / 2``, rounded to the nearest voxel. The other axes are
+only shifted. A voxel that falls outside the scan reads as zero, in the image as in the label map.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from graftseg.settings import Settings
+
+Floats = npt.NDArray[np.float32]
+Integers = npt.NDArray[np.int64]
+
+
+class AugmentSettings(Settings):
+    """Which augmentations are drawn, as probabilities.
+
+    ``rotate_flip``: a rotation by 0, 90, 180 or 270 degrees in the plane of the first two axes, then always a flip
+    along one of them. ``rotate``: where that was not drawn, a rotation by a whole number of degrees, at least
+    ``-degrees`` and less than ``degrees``. ``margin``: where a scan is no larger than the patch along some axis, how
+    many voxels of zeros beyond the need are put on each side before cropping.
+    """
+
+    rotate_flip: float = Field(1.0, ge=0, le=1)
+    rotate: float = Field(0.0, ge=0, le=1)
+    degrees: int = Field(20, ge=1, le=180)
+    margin: int = Field(3, ge=0)
+
+
+@dataclass(frozen=True)
+class Draw:
+    """What was drawn for a batch: ``linear`` is A, ``(B, 2, 2)``; ``start`` the crop's corner, ``(B, axes)``."""
+
+    linear: Floats
+    start: Integers
+
+
+def draw(rng: np.random.Generator, shapes: Integers, patch: Sequence[int], settings: AugmentSettings) -> Draw:
+    """Draw the augmentation of scans with these ``shapes``, ``(B, axes)``."""
+    linear = np.stack([_draw_linear(rng, settings) for _ in shapes])
+    rotated = shapes.copy()
+    rotated[:, :2] = turned_size(linear, shapes[:, :2])
+    padding = crop_padding(rotated, patch, settings.margin)
+    room = np.maximum(rotated + 2 * padding - np.asarray(patch), 1)
+    # as published, the last possible position is never drawn
+    start = np.floor(rng.random(room.shape) * room).astype(np.int64) - padding
+    return Draw(linear, start)
+
+
+def centred(shapes: Integers, patch: Sequence[int]) -> Draw:
+    """No augmentation: the patch around the centre of each scan."""
+    linear = np.repeat(np.eye(2, dtype=np.float32)[None], len(shapes), axis=0)
+    return Draw(linear, (shapes - np.asarray(patch)) // 2)
+
+
+def turned_size(linear: Floats, plane: Integers) -> Integers:
+    """Size of the plane after the rotation: swapped for an odd number of quarter turns, else unchanged."""
+    swapped = np.abs(linear[:, 0, 1]) == 1
+    return np.where(swapped[:, None], plane[:, ::-1], plane)
+
+
+def crop_padding(shapes: Integers, patch: Sequence[int], margin: int) -> Integers:
+    """Zeros on both sides of each axis: none if the scan exceeds the patch everywhere, else enough plus a margin."""
+    lacking = np.asarray(patch) - shapes
+    padded = np.maximum(np.maximum(lacking // 2 + margin, -(-lacking // 2)), 0)
+    return np.where((lacking >= 0).any(axis=1, keepdims=True), padded, 0)
+
+
+def source_index(
+    drawn: Draw, shapes: Integers, strides: Integers, patch: Sequence[int], device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """For every voxel of the batch of patches, its place in the flat scan and whether it lies inside the scan.
+
+    ``strides`` ``(B, axes)`` counts elements of the flat scan between neighbours along each axis. Both results are
+    ``(B, *patch)``: int64 and bool.
+    """
+    turned = turned_size(drawn.linear, shapes[:, :2])
+    centre = torch.from_numpy((shapes[:, :2] - 1) / 2).to(device, torch.float32)
+    shift = torch.from_numpy(drawn.start[:, :2] - (turned - 1) / 2).to(device, torch.float32)
+    A = torch.from_numpy(drawn.linear).to(device)
+    size, step = torch.from_numpy(shapes).to(device), torch.from_numpy(strides).to(device)
+    first = torch.arange(patch[0], device=device) + shift[:, 0, None]
+    second = torch.arange(patch[1], device=device) + shift[:, 1, None]
+    index, inside = torch.zeros((), device=device, dtype=torch.long), torch.ones((), device=device, dtype=torch.bool)
+    for axis in range(2):
+        place = (
+            A[:, axis, 0, None, None] * first[:, :, None]
+            + A[:, axis, 1, None, None] * second[:, None, :]
+            + centre[:, axis, None, None]
+        )
+        # halves are rounded up rather than to even, so that a shift by one voxel shifts the result by one
+        nearest = (place + 0.5).floor().long()
+        inside = inside & (nearest >= 0) & (nearest < size[:, axis, None, None])
+        index = index + nearest * step[:, axis, None, None]
+    if len(patch) == 2:
+        return index, inside
+    start = torch.from_numpy(drawn.start[:, 2]).to(device)
+    depth = torch.arange(patch[2], device=device) + start[:, None]
+    within = (depth >= 0) & (depth < size[:, 2, None])
+    index = index[..., None] + (depth * step[:, 2, None])[:, None, None, :]
+    return index, inside[..., None] & within[:, None, None, :]
+
+
+def _draw_linear(rng: np.random.Generator, settings: AugmentSettings) -> Floats:
+    if rng.random() < settings.rotate_flip:
+        return _rotate_flip(int(rng.integers(4)), int(rng.integers(2)))
+    if rng.random() < settings.rotate:
+        return _rotation(np.deg2rad(float(rng.integers(-settings.degrees, settings.degrees))))
+    return np.eye(2, dtype=np.float32)
+
+
+def _rotate_flip(quarter_turns: int, flipped_axis: int) -> Floats:
+    """Exact zeros and ones, so that a quarter turn is recognised and no voxel is blurred."""
+    turn = np.linalg.matrix_power(np.array([[0, -1], [1, 0]]), quarter_turns)
+    flip = np.diag([-1, 1] if flipped_axis == 0 else [1, -1])
+    return np.asarray(turn @ flip, dtype=np.float32)
+
+
+def _rotation(angle: float) -> Floats:
+    return np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]], dtype=np.float32)

@@ -1,0 +1,199 @@
+"""Prepared store and split -> the batch of any step, on the training device.
+
+The batch of a step is a function of seed, stage and step alone, so that a run resumes exactly without keeping any
+state. The store lies flat in the memory of the training device and a batch is gathered from it: no worker processes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from graftseg.data.augment import AugmentSettings, Draw, centred, draw, source_index
+from graftseg.data.store import Store, StoredCase
+from graftseg.errors import UserError
+from graftseg.settings import Settings
+from graftseg.types import Batch, Labeled
+
+Integers = npt.NDArray[np.int64]
+LABELED, UNLABELED = 0, 1
+
+
+class BatchSettings(Settings):
+    """What a step sees: the size of patches, how many of each stream, and how they are augmented.
+
+    ``labeled_cases`` limits the labeled cases to the first so many; the others are used without their labels.
+    """
+
+    patch: tuple[int, ...] = Field(min_length=2, max_length=3)
+    labeled: int = Field(4, ge=1)
+    unlabeled: int = Field(4, ge=0)
+    augment: AugmentSettings = AugmentSettings()
+    labeled_cases: int | None = Field(None, ge=1)
+
+
+@dataclass(frozen=True)
+class Cases:
+    """The cases of a store by the role they play in training."""
+
+    labeled: tuple[StoredCase, ...]
+    unlabeled: tuple[StoredCase, ...]
+
+
+def training_cases(store: Store, labeled_cases: int | None = None) -> Cases:
+    """Split a store's training cases; labeled ones beyond ``labeled_cases`` join the unlabeled."""
+    labeled = store.of("labeled")
+    count = len(labeled) if labeled_cases is None else labeled_cases
+    if count > len(labeled) or not labeled:
+        raise UserError(
+            store.path,
+            f"the recipe asks for {max(count, 1)} labeled cases and the store has {len(labeled)}",
+            "label more scans or lower batches.labeled_cases",
+        )
+    return Cases(labeled[:count], labeled[count:] + store.of("unlabeled"))
+
+
+class Stream:
+    """The cases of one stream, flat in memory; a unit is what a sample is drawn from: a volume or a slice."""
+
+    def __init__(
+        self, store: Store, cases: Sequence[StoredCase], axes: int, *, labels: bool, device: torch.device
+    ) -> None:
+        images = [np.asarray(store.image(case)) for case in cases]
+        self.names = [case.name for case in cases]
+        self.channels = images[0].shape[0]
+        self.images = torch.from_numpy(np.concatenate([image.ravel() for image in images])).to(device)
+        self.labels: Tensor | None = None
+        if labels:
+            flat = np.concatenate([np.asarray(store.label(case)).ravel() for case in cases])
+            self.labels = torch.from_numpy(flat).to(device)
+        units = [_units(index, image.shape[1:], axes) for index, image in enumerate(images)]
+        voxels = np.array([prod(image.shape[1:]) for image in images], dtype=np.int64)
+        begin = np.concatenate([[0], np.cumsum(voxels)[:-1]])
+        self.case_of, self.shapes, self.strides, first = (np.concatenate(part) for part in zip(*units, strict=True))
+        self.voxels = voxels[self.case_of]
+        self.label_offset = begin[self.case_of] + first
+        self.image_offset = begin[self.case_of] * self.channels + first
+
+    def __len__(self) -> int:
+        return len(self.case_of)
+
+    def gather(self, units: Integers, drawn: Draw, patch: Sequence[int]) -> tuple[Tensor, Tensor | None]:
+        """Images ``(B, C, *patch)`` float32 and labels ``(B, *patch)`` int64 of the units, augmented alike."""
+        device = self.images.device
+        index, inside = source_index(drawn, self.shapes[units], self.strides[units], patch, device)
+        channel = torch.from_numpy(np.arange(self.channels) * self.voxels[units][:, None]).to(device)
+        offset = _column(self.image_offset[units], device, index.dim())
+        place = (index + offset).unsqueeze(1) + channel.view(*channel.shape, *[1] * len(patch))
+        images = _read(self.images, place, inside.unsqueeze(1)).float()
+        if self.labels is None:
+            return images, None
+        place = index + _column(self.label_offset[units], device, index.dim())
+        return images, _read(self.labels, place, inside).long()
+
+
+class Batches:
+    """Two streams, labeled and unlabeled, and the batch of every step."""
+
+    def __init__(self, store: Store, settings: BatchSettings, *, seed: int, device: torch.device | str) -> None:
+        self.settings, self.seed = settings, seed
+        device, axes = torch.device(device), len(settings.patch)
+        cases = training_cases(store, settings.labeled_cases)
+        self.labeled = Stream(store, cases.labeled, axes, labels=True, device=device)
+        self.unlabeled: Stream | None = None
+        if cases.unlabeled:
+            self.unlabeled = Stream(store, cases.unlabeled, axes, labels=False, device=device)
+
+    def at(self, stage: int, step: int, *, unlabeled: bool = True) -> Batch:
+        """The batch of a step; ``unlabeled=False`` leaves the unlabeled part empty and saves its work."""
+        key = (self.seed, stage, step)
+        images, labels = self._augmented(self.labeled, self._labeled_units(stage, step), (*key, LABELED))
+        if labels is None:
+            raise RuntimeError("the labeled stream holds no labels")
+        if not unlabeled:
+            return Batch(Labeled(images, labels), images[:0])
+        units = self._unlabeled_units(stage, step)
+        others, _ = self._augmented(self._unlabeled_stream(), units, (*key, UNLABELED))
+        return Batch(Labeled(images, labels), others)
+
+    def names_at(self, stage: int, step: int) -> list[str]:
+        """Names of the cases in a step's batch, for messages."""
+        names = [self.labeled.names[case] for case in self.labeled.case_of[self._labeled_units(stage, step)]]
+        if self.unlabeled is not None and self.settings.unlabeled:
+            units = self._unlabeled_units(stage, step)
+            names += [self.unlabeled.names[case] for case in self.unlabeled.case_of[units]]
+        return sorted(set(names))
+
+    def watched(self, count: int) -> Tensor | None:
+        """The centres of the first unlabeled scans, not augmented: the same at every call."""
+        if self.unlabeled is None:
+            return None
+        middles = [np.flatnonzero(self.unlabeled.case_of == case) for case in range(len(self.unlabeled.names))]
+        units = np.array([slices[len(slices) // 2] for slices in middles[:count]])
+        patch = self.settings.patch
+        images, _ = self.unlabeled.gather(units, centred(self.unlabeled.shapes[units], patch), patch)
+        return images
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps until every labeled unit has been seen once; a remainder is dropped."""
+        return max(1, len(self.labeled) // self.settings.labeled)
+
+    def _augmented(self, stream: Stream, units: Integers, key: tuple[int, ...]) -> tuple[Tensor, Tensor | None]:
+        drawn = draw(
+            np.random.default_rng(key), stream.shapes[units], self.settings.patch, self.settings.augment
+        )
+        return stream.gather(units, drawn, self.settings.patch)
+
+    def _labeled_units(self, stage: int, step: int) -> Integers:
+        epoch, place = divmod(step, self.steps_per_epoch)
+        return _chain((self.seed, stage, epoch, LABELED), len(self.labeled), place, self.settings.labeled)
+
+    def _unlabeled_units(self, stage: int, step: int) -> Integers:
+        epoch, place = divmod(step, self.steps_per_epoch)
+        count = len(self._unlabeled_stream())
+        return _chain((self.seed, stage, epoch, UNLABELED), count, place, self.settings.unlabeled)
+
+    def _unlabeled_stream(self) -> Stream:
+        if self.unlabeled is None or self.settings.unlabeled == 0:
+            raise UserError(
+                "training data",
+                "the method learns from unlabeled scans and there are none",
+                "put scans without labels into imagesUn or use a supervised recipe",
+            )
+        return self.unlabeled
+
+
+def _units(case: int, shape: tuple[int, ...], axes: int) -> tuple[Integers, Integers, Integers, Integers]:
+    """Case, shape, strides and first element of the units of a case: itself, or its slices along the last axis."""
+    strides = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    count = shape[-1] if len(shape) > axes else 1
+    ones = np.ones((count, 1), dtype=np.int64)
+    return (
+        np.full(count, case, dtype=np.int64),
+        ones * np.array(shape[:axes], dtype=np.int64),
+        ones * np.array(strides[:axes], dtype=np.int64),
+        np.arange(count, dtype=np.int64),
+    )
+
+
+def _chain(key: tuple[int, ...], count: int, place: int, size: int) -> Integers:
+    """Group ``place`` of ``size`` items out of an endless chain of fresh permutations."""
+    first, last = place * size, (place + 1) * size
+    links = range(first // count, (last - 1) // count + 1)
+    chain = np.concatenate([np.random.default_rng((*key, link)).permutation(count) for link in links])
+    return chain[first - links[0] * count :][:size]
+
+
+def _column(values: Integers, device: torch.device, dim: int) -> Tensor:
+    return torch.from_numpy(values).to(device).view(-1, *[1] * (dim - 1))
+
+
+def _read(flat: Tensor, place: Tensor, inside: Tensor) -> Tensor:
+    inside = inside.expand_as(place)
+    return torch.where(inside, flat[torch.where(inside, place, 0)], 0)

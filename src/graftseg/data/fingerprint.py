@@ -1,0 +1,217 @@
+"""What a data set looks like: shapes, spacings, intensities, classes; labeled and unlabeled apart."""
+
+import hashlib
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from graftseg.console import track
+from graftseg.data.grid import axis_codes
+from graftseg.data.layouts import Dataset
+from graftseg.data.scans import Scan, read_case, read_label
+from graftseg.types import Case, Split
+
+PERCENTILES = (0.5, 5.0, 25.0, 50.0, 75.0, 95.0, 99.5)
+SHIFT_LIMIT = 1.0
+Floats = npt.NDArray[np.float64]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class CaseFingerprint:
+    """A small summary of one case.
+
+    ``percentiles``, ``mean`` and ``std`` have an entry per channel; ``label_counts`` says how many voxels
+    have which label value, and is empty without a label; ``content`` is a hash of the voxels, whatever
+    their file.
+    """
+
+    name: str
+    split: Split
+    shape: tuple[int, ...]
+    spacing: tuple[float, ...]
+    orientation: str
+    percentiles: tuple[tuple[float, ...], ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    label_counts: dict[int, int]
+    content: str
+
+    @property
+    def canonical_order(self) -> tuple[int, ...]:
+        """The axes in the order right-left, anterior-posterior, superior-inferior."""
+        ranks = ["RLAPSI".index(code) // 2 for code in self.orientation]
+        return tuple(sorted(range(len(ranks)), key=ranks.__getitem__))
+
+    @property
+    def canonical_shape(self) -> tuple[int, ...]:
+        """Voxels along the axes in canonical order, so that cases can be compared."""
+        return tuple(self.shape[axis] for axis in self.canonical_order)
+
+    @property
+    def canonical_spacing(self) -> tuple[float, ...]:
+        """Spacing in mm along the axes in canonical order, so that cases can be compared."""
+        return tuple(self.spacing[axis] for axis in self.canonical_order)
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """The summaries of all cases of a data set."""
+
+    cases: tuple[CaseFingerprint, ...]
+
+    def of(self, split: Split) -> tuple[CaseFingerprint, ...]:
+        """The summaries of one split."""
+        return tuple(case for case in self.cases if case.split == split)
+
+    @property
+    def training(self) -> tuple[CaseFingerprint, ...]:
+        """Labeled and unlabeled cases: what a recipe may be planned by."""
+        return self.of("labeled") + self.of("unlabeled")
+
+    @property
+    def median_shape(self) -> tuple[int, ...]:
+        """Median voxels of the training cases along each axis, in canonical order."""
+        return tuple(
+            round(float(size)) for size in np.median([case.canonical_shape for case in self.training], axis=0)
+        )
+
+    @property
+    def median_spacing(self) -> tuple[float, ...]:
+        """Median spacing in mm of the training cases along each axis, in canonical order."""
+        return tuple(
+            float(step) for step in np.median([case.canonical_spacing for case in self.training], axis=0)
+        )
+
+    @property
+    def label_counts(self) -> dict[int, int]:
+        """Voxels per label value over the labeled cases."""
+        total: dict[int, int] = {}
+        for case in self.of("labeled"):
+            for value, count in case.label_counts.items():
+                total[value] = total.get(value, 0) + count
+        return dict(sorted(total.items()))
+
+
+def fingerprint(dataset: Dataset, *, workers: int | None = None) -> Fingerprint:
+    """Read every case of a data set once and keep a summary of each."""
+    return Fingerprint(tuple(in_parallel(_read, dataset.cases, "Reading scans", workers)))
+
+
+def fingerprint_case(case: Case, scan: Scan, label: Scan | None) -> CaseFingerprint:
+    """Summarise a case whose scan ``(C, *space)`` and label ``(*space)`` have been read."""
+    # Adding zero turns -0.0 into 0.0: equal voxels shall have equal bytes.
+    voxels = scan.array.astype("<f4", order="C") + np.float32(0)
+    percentiles = [np.percentile(channel, PERCENTILES) for channel in voxels]
+    content = hashlib.sha256(repr(voxels.shape).encode())
+    content.update(voxels.data)
+    return CaseFingerprint(
+        name=case.name,
+        split=case.split,
+        shape=scan.geometry.shape,
+        spacing=scan.geometry.spacing,
+        orientation=axis_codes(scan.geometry),
+        percentiles=tuple(tuple(float(level) for level in levels) for levels in percentiles),
+        mean=tuple(float(channel.mean(dtype=np.float64)) for channel in voxels),
+        std=tuple(float(channel.std(dtype=np.float64)) for channel in voxels),
+        label_counts={} if label is None else _count(label.array),
+        content=content.hexdigest(),
+    )
+
+
+def intensity_shift(
+    labeled: Sequence[CaseFingerprint], unlabeled: Sequence[CaseFingerprint], *, standardised: bool = False
+) -> float:
+    r"""How far the intensities of two groups of cases lie apart, in units of what would be no surprise.
+
+    With :math:`q_i` the percentiles of case i, :math:`Q` their median over a group, :math:`|\cdot|` the mean
+    absolute difference over the percentiles, and n, m the sizes of the groups:
+
+    .. math:: \frac{|Q_L - Q_U|}{w / 2 + 4 b \sqrt{1/n + 1/m}}
+
+    w, the width of a usual scan, is the mean absolute deviation of a case's percentiles from their mean:
+    median over each group, the smaller of the two. b, the distance between usual scans, is the mean of
+    :math:`|q_i - Q|` over both groups with n + m - 2 degrees of freedom; with the factor 4 its term is
+    about two and a half standard errors of the numerator. So 0 means alike, and above ``SHIFT_LIMIT``
+    (1) neither the width of one scan nor the draw of the cases explains the shift. ``standardised``
+    compares the cases after their z-scores, as a network would see them. The channel that differs most
+    counts; an empty group gives 0.
+    """
+    if not labeled or not unlabeled:
+        return 0.0
+    first, second = _curves(labeled, standardised), _curves(unlabeled, standardised)
+    channels = min(first.shape[1], second.shape[1])
+    return max(_shift(first[:, channel], second[:, channel]) for channel in range(channels))
+
+
+def shift_verdict(labeled: Sequence[CaseFingerprint], unlabeled: Sequence[CaseFingerprint]) -> str | None:
+    """The shift in plain words, or None where there is none or fewer than four cases to tell it by."""
+    if len(labeled) + len(unlabeled) < 4:
+        return None
+    if intensity_shift(labeled, unlabeled, standardised=True) > SHIFT_LIMIT:
+        return "labeled and unlabeled scans differ in contrast, and normalising each scan does not remove it"
+    if intensity_shift(labeled, unlabeled) > SHIFT_LIMIT:
+        return (
+            "labeled and unlabeled scans differ in brightness or range, which normalising each scan removes"
+        )
+    return None
+
+
+def in_parallel(
+    function: Callable[[Item], Result], items: Sequence[Item], description: str, workers: int | None = None
+) -> list[Result]:
+    """Results of ``function`` in the order of ``items``, from a few threads, with a progress bar.
+
+    Threads, since decompression and numpy let go of the interpreter. After a failure or an interrupt no
+    further item is begun.
+    """
+    pool = ThreadPoolExecutor(workers or min(4, os.cpu_count() or 1))
+    try:
+        return list(track(pool.map(function, items), description, total=len(items)))
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _read(case: Case) -> CaseFingerprint:
+    return fingerprint_case(case, read_case(case.images), read_label(case.label) if case.label else None)
+
+
+def _count(labels: npt.NDArray[np.generic]) -> dict[int, int]:
+    values, counts = np.unique(labels, return_counts=True)
+    return {int(value): int(count) for value, count in zip(values, counts, strict=True)}
+
+
+def _curves(cases: Sequence[CaseFingerprint], standardised: bool) -> Floats:
+    """Percentiles ``(case, channel, percentile)``; cases with fewer channels limit the others."""
+    channels = min(len(case.percentiles) for case in cases)
+    curves = np.array([case.percentiles[:channels] for case in cases])
+    if not standardised:
+        return curves
+    mean = np.array([case.mean[:channels] for case in cases])[..., None]
+    std = np.array([case.std[:channels] for case in cases])[..., None]
+    scaled: Floats = (curves - mean) / np.where(std > 0, std, 1.0)
+    return scaled
+
+
+def _shift(first: Floats, second: Floats) -> float:
+    """The formula of ``intensity_shift`` for percentiles ``(case, percentile)`` of two groups."""
+    centres = np.median(first, axis=0), np.median(second, axis=0)
+    distance = np.abs(centres[0] - centres[1]).mean()
+    width = min(
+        np.median(np.abs(group - group.mean(axis=1, keepdims=True)).mean(axis=1)) for group in (first, second)
+    )
+    away = [
+        np.abs(group - centre).mean(axis=1).sum()
+        for group, centre in zip((first, second), centres, strict=True)
+    ]
+    between = sum(away) / max(1, len(first) + len(second) - 2)
+    usual = width / 2 + 4 * between * np.sqrt(1 / len(first) + 1 / len(second))
+    if usual == 0:
+        return 0.0 if distance == 0 else float("inf")
+    return float(distance / usual)

@@ -1,0 +1,239 @@
+"""From a scan's own grid to the grid a network sees, and back; and how two grids differ."""
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from nibabel.orientations import aff2axcodes, axcodes2ornt, io_orientation, ornt_transform
+from numpy.typing import NDArray
+
+from graftseg.errors import UserError
+from graftseg.types import MILLIMETRES, Geometry
+
+MAX_VOXELS = 2**31
+"""The most voxels a resampled channel may have; a spacing that asks for more is taken for a slip."""
+
+GRID_TOLERANCE = 0.01
+"""How far apart, in voxels, corners of one grid may lie: more than headers round, less than a real shift."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """How a scan was brought to the prepared grid: axes put in ``order``, then flipped, then resampled.
+
+    Prepared axis ``k`` is source axis ``order[k]``, backwards where ``flips[k]``. Resampling keeps the outer
+    edges of the volume, so ``prepared_spacing`` (in mm) is the one asked for up to rounding to whole voxels.
+    """
+
+    source_shape: tuple[int, ...]
+    order: tuple[int, ...]
+    flips: tuple[bool, ...]
+    prepared_shape: tuple[int, ...]
+    prepared_spacing: tuple[float, ...]
+
+    @property
+    def oriented_shape(self) -> tuple[int, ...]:
+        """Shape of the source once its axes are in the prepared order, before resampling."""
+        return tuple(self.source_shape[axis] for axis in self.order)
+
+    def coordinates(self, axis: int) -> NDArray[np.float64]:
+        """Where each voxel of the reoriented source lies along an axis, as a fractional prepared index.
+
+        Voxel ``i`` of ``n`` lies at ``(i + 0.5) * n_prepared / n - 0.5``: centres at half pixels.
+        """
+        n = self.oriented_shape[axis]
+        return np.asarray((np.arange(n) + 0.5) * (self.prepared_shape[axis] / n) - 0.5, dtype=np.float64)
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields as plain lists."""
+        return {name: list(values) for name, values in asdict(self).items()}
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> "Grid":
+        """The grid that ``to_json`` wrote."""
+        return cls(**{name: tuple(values) for name, values in content.items()})
+
+
+def plan_grid(geometry: Geometry, *, orientation: str | None, spacing: Sequence[float | None] | None) -> Grid:
+    """Plan how a scan is brought to an orientation and a spacing.
+
+    ``orientation`` names where the three axes shall point, such as ``RAS``; each goes to the nearest one, so
+    an oblique scan keeps its tilt. None keeps the axes, and a 2-D scan always keeps its own.
+    ``spacing`` is in millimetres, one number for each axis after reorientation; None or 0 keeps that axis.
+    """
+    axes = len(geometry.shape)
+    order, flips = tuple(range(axes)), (False,) * axes
+    if orientation is not None and axes == 3:
+        order, flips = _reorientation(geometry, orientation)
+    shape = tuple(geometry.shape[axis] for axis in order)
+    old = tuple(geometry.spacing[axis] for axis in order)
+    prepared = shape if spacing is None else _resampled_shape(shape, old, spacing)
+    extents = zip(shape, old, prepared, strict=True)
+    actual = tuple(s if n == m else n * s / m for n, s, m in extents)
+    return Grid(geometry.shape, order, flips, prepared, actual)
+
+
+def to_grid(array: NDArray[Any], grid: Grid, *, labels: bool) -> NDArray[Any]:
+    """Bring ``(C, *space)`` or ``(*space)`` to the prepared grid.
+
+    Images are interpolated linearly and become float32; labels take the nearest voxel and keep their type.
+    Voxel centres lie at half pixels. The result is contiguous, and shares the input's memory where
+    nothing has to change.
+    """
+    lead = _leading_axes(array, grid.source_shape)
+    order = (*range(lead), *(axis + lead for axis in grid.order))
+    oriented = np.flip(array.transpose(order), _flipped(grid, lead))
+    if labels:
+        return np.ascontiguousarray(_nearest(oriented, grid.prepared_shape))
+    if grid.oriented_shape == grid.prepared_shape:
+        return np.ascontiguousarray(oriented, dtype=np.float32)
+    return _linear(oriented, grid.prepared_shape)
+
+
+def from_grid(labels: NDArray[Any], grid: Grid) -> NDArray[Any]:
+    """Bring labels ``(*prepared_shape)`` back to the source grid; each voxel takes the nearest."""
+    _leading_axes(labels, grid.prepared_shape)
+    return to_source_axes(_nearest(labels, grid.oriented_shape), grid)
+
+
+def to_source_axes(array: NDArray[Any], grid: Grid) -> NDArray[Any]:
+    """Undo the reorientation alone, of ``(C, *oriented_shape)`` or ``(*oriented_shape)``; contiguous."""
+    lead = _leading_axes(array, grid.oriented_shape)
+    back = (*range(lead), *(grid.order.index(axis) + lead for axis in range(len(grid.order))))
+    return np.ascontiguousarray(np.flip(array, _flipped(grid, lead)).transpose(back))
+
+
+def axis_codes(geometry: Geometry) -> str:
+    """Where each axis of the array points, such as ``RAS``: right, anterior, superior."""
+    codes = aff2axcodes(geometry.matrix)
+    return "".join(str(code) for code in codes[: len(geometry.shape)])
+
+
+def grid_difference(first: Geometry, second: Geometry) -> str | None:
+    """How two grids differ, in words and numbers, or None if they are the same.
+
+    They are the same if their shapes are equal and no outer corner of the volume lies further apart than
+    ``GRID_TOLERANCE`` times the smallest voxel edge of the first. Unknown units count as millimetres.
+    """
+    if first.shape != second.shape:
+        return _shape_difference(first.shape, second.shape)
+    A, B = _millimetre_matrix(first), _millimetre_matrix(second)
+    edges = itertools.product(*[(-0.5, n - 0.5) for n in first.shape])
+    corners = np.array([(*corner, 1.0) for corner in edges])
+    apart = float(np.linalg.norm(corners @ (B - A).T, axis=1).max())
+    tolerance = GRID_TOLERANCE * min(first.spacing)
+    if apart <= tolerance:
+        return None
+    if axis_codes(first) != axis_codes(second):
+        return f"orientation {axis_codes(first)} against {axis_codes(second)}"
+    differences = ", ".join(_matrix_differences(A, B, first.shape, tolerance))
+    return differences or f"corners {_number(apart)} mm apart"
+
+
+def _shape_difference(first: tuple[int, ...], second: tuple[int, ...]) -> str:
+    phrase = f"shape {_times(first)} against {_times(second)}"
+    if len(first) != len(second):
+        return f"{phrase} ({len(first)} axes against {len(second)})"
+    steps = []
+    for axis, (n, m) in enumerate(zip(first, second, strict=True), start=1):
+        if n != m:
+            voxels = "voxel" if abs(m - n) == 1 else "voxels"
+            steps.append(f"{abs(m - n)} {voxels} {'more' if m > n else 'fewer'} along axis {axis}")
+    return f"{phrase} ({', '.join(steps)})"
+
+
+def _times(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape))
+
+
+def _millimetre_matrix(geometry: Geometry) -> NDArray[np.float64]:
+    """The affine in millimetres, without the columns of axes the array does not have: ``(3, axes + 1)``."""
+    columns = [*range(len(geometry.shape)), 3]
+    return np.asarray(geometry.matrix[:3, columns] * MILLIMETRES[geometry.units])
+
+
+def _matrix_differences(
+    A: NDArray[np.float64], B: NDArray[np.float64], shape: tuple[int, ...], tolerance: float
+) -> Iterator[str]:
+    turn = 0.0
+    for axis, n in enumerate(shape):
+        a, b = A[:, axis], B[:, axis]
+        old, new = float(np.linalg.norm(a)), float(np.linalg.norm(b))
+        if abs(new - old) * n > tolerance:
+            yield f"spacing {_number(old, new)} against {_number(new, old)} mm along axis {axis + 1}"
+        angle = math.atan2(float(np.linalg.norm(np.cross(a, b))), float(a @ b))
+        turn = max(turn, angle if angle * old * n > tolerance else 0.0)
+    if turn:
+        yield f"rotated by {_number(math.degrees(turn), digits=1)} degrees"
+    origin = float(np.linalg.norm(B[:, -1] - A[:, -1]))
+    if origin > tolerance:
+        yield f"origin {_number(origin)} mm apart"
+
+
+def _number(value: float, other: float = 0.0, digits: int = 2) -> str:
+    """The value with as many digits as tell it from the other and from 0."""
+    while digits < 9 and f"{value:.{digits}f}" in (f"{other:.{digits}f}", f"{0:.{digits}f}"):
+        digits += 1
+    return f"{value:.{digits}f}"
+
+
+def _reorientation(geometry: Geometry, orientation: str) -> tuple[tuple[int, ...], tuple[bool, ...]]:
+    letters = orientation.upper()
+    if len(letters) != 3 or any(len(set(pair) & set(letters)) != 1 for pair in ("RL", "AP", "SI")):
+        finding = f"{orientation!r} does not name three axes"
+        raise UserError("orientation", finding, "use one letter each of RL, AP and SI, such as RAS")
+    transform = ornt_transform(io_orientation(geometry.matrix), axcodes2ornt(letters))
+    order = tuple(int(axis) for axis in np.argsort(transform[:, 0]))
+    return order, tuple(bool(transform[axis, 1] < 0) for axis in order)
+
+
+def _resampled_shape(
+    shape: tuple[int, ...], old: tuple[float, ...], spacing: Sequence[float | None]
+) -> tuple[int, ...]:
+    if len(spacing) != len(shape):
+        finding = f"{len(spacing)} numbers for a scan of {len(shape)} axes"
+        raise UserError("spacing", finding, "give one for each axis, 0 to keep it")
+    wanted = [value or kept for value, kept in zip(spacing, old, strict=True)]
+    if not all(0 < value < math.inf for value in wanted):
+        raise UserError("spacing", f"{tuple(spacing)} is not a distance", "give millimetres above 0")
+    voxels = [n * s / value for n, s, value in zip(shape, old, wanted, strict=True)]
+    prepared = tuple(max(1, round(min(count, 2.0 * MAX_VOXELS))) for count in voxels)
+    if math.prod(prepared) > max(MAX_VOXELS, math.prod(shape)):
+        finding = f"{tuple(spacing)} mm makes {_times(shape)} voxels into {_times(prepared)}"
+        raise UserError("spacing", finding, "choose a coarser one, or mend the scan's voxel size")
+    return prepared
+
+
+def _leading_axes(array: NDArray[Any], space: tuple[int, ...]) -> int:
+    """How many axes, 0 or 1, stand before those of space."""
+    lead = array.ndim - len(space)
+    if lead not in (0, 1) or array.shape[lead:] != space:
+        raise ValueError(f"an array of shape {array.shape} does not lie on a grid of {space}")
+    return lead
+
+
+def _flipped(grid: Grid, lead: int) -> tuple[int, ...]:
+    return tuple(axis + lead for axis, flip in enumerate(grid.flips) if flip)
+
+
+def _nearest(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """The voxel whose cell holds the centre, along the last axes; whole numbers leave nothing to rounding."""
+    for axis, m in enumerate(shape, start=array.ndim - len(shape)):
+        n = array.shape[axis]
+        if n != m:
+            array = array.take((2 * np.arange(m) + 1) * n // (2 * m), axis=axis)
+    return array
+
+
+def _linear(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    import torch
+    from torch.nn.functional import interpolate
+
+    lead = array.ndim - len(shape)
+    images = torch.from_numpy(np.require(array, np.float32, ["C", "W"])).reshape(1, -1, *array.shape[lead:])
+    mode = "trilinear" if len(shape) == 3 else "bilinear"
+    resampled = interpolate(images, size=shape, mode=mode, align_corners=False)
+    return np.asarray(resampled.reshape(*array.shape[:lead], *shape).numpy())

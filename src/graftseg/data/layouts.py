@@ -1,0 +1,298 @@
+"""A folder of scans -> its cases: labeled, unlabeled and test. One function per layout, one table of them."""
+
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from graftseg.data.scans import is_scan, scan_stem
+from graftseg.errors import UserError
+from graftseg.files import read_json
+from graftseg.types import Case, Split
+
+LOOKED_FOR = "imagesTr/ and labelsTr/, with imagesUn/, imagesTs/, labelsTs/ and dataset.json if there are any"
+# Labels of unlabeled images have no place in this table: nothing ever looks for them.
+FOLDERS: tuple[tuple[str, str | None, Split], ...] = (
+    ("imagesTr", "labelsTr", "labeled"),
+    ("imagesUn", None, "unlabeled"),
+    ("imagesTs", "labelsTs", "test"),
+)
+CHANNEL = re.compile(r"(?P<case>.+)_(?P<channel>\d{4})")
+Files = dict[str, dict[int, Path]]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """The cases of a folder, in the order of their names within each split.
+
+    ``classes`` names the label values and is empty when no ``dataset.json`` does. ``problems`` are defects
+    that a check reports and that preparing refuses; ``ignored`` are files among the scans that are not
+    scans.
+    """
+
+    root: Path
+    layout: str
+    cases: tuple[Case, ...]
+    classes: dict[int, str]
+    problems: tuple[UserError, ...] = ()
+    ignored: tuple[str, ...] = ()
+
+    def of(self, split: Split) -> tuple[Case, ...]:
+        """The cases of one split."""
+        return tuple(case for case in self.cases if case.split == split)
+
+
+def read_layout(folder: Path) -> Dataset:
+    """Find the cases of a folder, whichever of the known layouts it has."""
+    if not folder.exists():
+        raise UserError(folder, "there is no such folder", "check the spelling of the path")
+    if not folder.is_dir():
+        raise UserError(folder, "this is a file, not a folder", f"name the folder that holds {LOOKED_FOR}")
+    for recognise in LAYOUTS.values():
+        if (dataset := recognise(folder)) is not None:
+            return _with_labels(dataset)
+    found = ", ".join(path.name for path in _visible(folder)[:5]) or "nothing"
+    raise UserError(folder, f"no known layout, it holds {found}", f"arrange the scans as {LOOKED_FOR}")
+
+
+def _nnunet(folder: Path) -> Dataset | None:
+    """``imagesTr/case_0000.nii.gz`` and ``case_0001.nii.gz`` are the channels of ``labelsTr/case.nii.gz``."""
+    description = _description(folder)
+    if not _has_images(folder) or not _numbers_channels(folder, description):
+        return None
+    names = description.get("channel_names", description.get("modality"))
+    return _collect(folder, "nnunet", description, _by_channel, len(names) if names else None)
+
+
+def _msd(folder: Path) -> Dataset | None:
+    """``imagesTr/case.nii.gz`` holds all channels of ``labelsTr/case.nii.gz``."""
+    if not _has_images(folder):
+        return None
+    return _collect(folder, "msd", _description(folder), _by_name, 1)
+
+
+LAYOUTS: dict[str, Callable[[Path], Dataset | None]] = {"nnunet": _nnunet, "msd": _msd}
+
+
+def _has_images(folder: Path) -> bool:
+    return (folder / "imagesTr").is_dir()
+
+
+def _numbers_channels(folder: Path, description: dict[str, Any]) -> bool:
+    """Whether names end in channel numbers; ``case_0007`` labeled by ``case_0007`` is a numbered case."""
+    stems = {scan_stem(path) for path in _scans(folder / "imagesTr")}
+    if not stems or not all(CHANNEL.fullmatch(stem) for stem in stems):
+        return "channel_names" in description
+    return "channel_names" in description or stems.isdisjoint(map(scan_stem, _scans(folder / "labelsTr")))
+
+
+def _collect(
+    folder: Path,
+    layout: str,
+    description: dict[str, Any],
+    group: Callable[[list[Path], list[UserError]], Files],
+    channels: int | None,
+) -> Dataset:
+    """Pair the images of every folder, grouped into cases, with their labels."""
+    problems: list[UserError] = []
+    grouped = {images: group(_scans(folder / images), problems) for images, _, _ in FOLDERS}
+    if channels is None:
+        channels = max((max(files) + 1 for cases in grouped.values() for files in cases.values()), default=1)
+    cases: list[Case] = []
+    for images, labels, split in FOLDERS:
+        problems += _incomplete(grouped[images], channels)
+        cases += _pair(folder, grouped[images], labels, split, problems)
+    cases.sort(key=lambda case: (("labeled", "unlabeled", "test").index(case.split), case.name))
+    problems += _repeated(cases)
+    problems += _listed_but_absent(folder, description, {case.name for case in cases})
+    return Dataset(
+        folder, layout, tuple(cases), _classes(folder, description), tuple(problems), _ignored(folder)
+    )
+
+
+def _by_channel(scans: list[Path], problems: list[UserError]) -> Files:
+    files: Files = {}
+    for path in scans:
+        if match := CHANNEL.fullmatch(scan_stem(path)):
+            _add(files, match["case"], int(match["channel"]), path, problems)
+        else:
+            problems.append(
+                UserError(
+                    path,
+                    "the name has no channel number",
+                    "call the first channel CASE_0000, the next CASE_0001",
+                )
+            )
+    return files
+
+
+def _by_name(scans: list[Path], problems: list[UserError]) -> Files:
+    files: Files = {}
+    for path in scans:
+        _add(files, scan_stem(path), 0, path, problems)
+    return files
+
+
+def _add(files: Files, case: str, channel: int, path: Path, problems: list[UserError]) -> None:
+    taken = files.setdefault(case, {}).setdefault(channel, path)
+    if taken != path:
+        problems.append(
+            UserError(path, f"the same scan as {taken.name}, by its name", "keep one of the two files")
+        )
+
+
+def _incomplete(files: Files, channels: int) -> Iterator[UserError]:
+    for found in files.values():
+        if set(found) != set(range(channels)):
+            numbers = ", ".join(f"{channel:04d}" for channel in sorted(found))
+            yield UserError(
+                min(found.items())[1],
+                f"the case has the channels {numbers} where 0000 to {channels - 1:04d} are expected",
+                "add the missing files, remove those in excess or correct dataset.json",
+            )
+
+
+def _pair(
+    folder: Path, files: Files, labels: str | None, split: Split, problems: list[UserError]
+) -> Iterator[Case]:
+    """Cases with their labels; a training image without a label is an unlabeled one."""
+    found = _by_name(_scans(folder / labels), problems) if labels else {}
+    for name, channels in files.items():
+        images = tuple(channels[channel] for channel in sorted(channels))
+        label = found.pop(name, {}).get(0)
+        yield Case(name, images, label, "unlabeled" if split == "labeled" and label is None else split)
+    remedy = "add the image or remove the label"
+    problems += [UserError(orphan[0], "no image belongs to this label", remedy) for orphan in found.values()]
+
+
+def _repeated(cases: list[Case]) -> Iterator[UserError]:
+    for name, times in Counter(case.name for case in cases).items():
+        if times > 1:
+            places = " and ".join(f"{case.images[0].parent.name}" for case in cases if case.name == name)
+            yield UserError(
+                name, f"{times} cases have this name, in {places}", "give every case a name of its own"
+            )
+
+
+def _with_labels(dataset: Dataset) -> Dataset:
+    if not dataset.cases:
+        raise UserError(dataset.root, "imagesTr/ holds no scan", f"arrange the scans as {LOOKED_FOR}")
+    if not dataset.of("labeled"):
+        finding = f"none of the {len(dataset.cases)} cases is labeled"
+        if orphans := [problem for problem in dataset.problems if "this label" in problem.finding]:
+            finding += f", and {len(orphans)} labels fit no image, such as {Path(orphans[0].where).name}"
+        raise UserError(
+            dataset.root, finding, "put label maps into labelsTr/ under the names of their images"
+        )
+    return dataset
+
+
+def _description(folder: Path) -> dict[str, Any]:
+    """The content of ``dataset.json``, or nothing where there is none."""
+    path = folder / "dataset.json"
+    if not path.is_file():
+        return {}
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise UserError(path, "not an object of keys and values", "restore the file or remove it")
+    ending = content.get("file_ending")
+    if ending is not None and not is_scan(Path(f"case{ending}")):
+        raise UserError(
+            path, f"file_ending is {ending!r}, which cannot be read", "convert the scans to .nii.gz"
+        )
+    for key in ("channel_names", "modality", "labels"):
+        if key in content and not isinstance(content[key], dict):
+            raise UserError(path, f"{key} is not an object of keys and values", "correct the entry")
+    return content
+
+
+def _classes(folder: Path, description: dict[str, Any]) -> dict[int, str]:
+    """Label value -> name, from either way of writing: ``{"liver": 1}`` and ``{"1": "liver"}``."""
+    path = folder / "dataset.json"
+    classes: dict[int, str] = {}
+    for key, entry in description.get("labels", {}).items():
+        value, name = _class(path, key, entry)
+        if value in classes:
+            raise UserError(
+                path, f"the label value {value} has two names, {classes[value]} and {name}", "keep one"
+            )
+        classes[value] = name
+    if classes:
+        classes.setdefault(0, "background")
+    return dict(sorted(classes.items()))
+
+
+def _class(path: Path, key: str, entry: object) -> tuple[int, str]:
+    if isinstance(entry, list):
+        raise UserError(
+            path,
+            f"the label {key!r} is a region of several values, which is not supported",
+            "list one value for each class",
+        )
+    if key == "ignore":
+        raise UserError(path, "a label to ignore is not supported", "leave such scans unlabeled")
+    if isinstance(entry, str) and not entry.isdecimal() and key.isdecimal():
+        return int(key), entry
+    if isinstance(entry, int | str) and not isinstance(entry, bool) and str(entry).isdecimal():
+        return int(entry), key
+    raise UserError(
+        path, f"the label {key!r}: {entry!r} names no class", 'write labels as {"background": 0, "liver": 1}'
+    )
+
+
+def _listed_but_absent(folder: Path, description: dict[str, Any], names: set[str]) -> Iterator[UserError]:
+    """Files that ``dataset.json`` lists and the folder lacks; a path out of the folder is refused."""
+    for entry in _listed(description):
+        inside = Path(os.path.normpath(folder / entry))
+        if not inside.is_relative_to(os.path.normpath(folder)):
+            raise UserError(
+                folder / "dataset.json",
+                f"the entry {entry!r} lies outside the folder",
+                "move the file inside",
+            )
+        stem = scan_stem(inside)
+        numbered = CHANNEL.fullmatch(stem)
+        if stem not in names and not (numbered and numbered["case"] in names):
+            yield UserError(
+                folder / "dataset.json",
+                f"{entry!r} is listed but not there",
+                "add the file or drop the entry",
+            )
+
+
+def _listed(description: dict[str, Any]) -> Iterator[str]:
+    """Every path in the lists of cases, whatever their nesting."""
+    pending: list[Any] = [description.get(key) for key in ("training", "test", "dataset")]
+    while pending:
+        entry = pending.pop(0)
+        if isinstance(entry, str):
+            yield entry
+        elif isinstance(entry, dict):
+            pending += entry.values()
+        elif isinstance(entry, list):
+            pending += entry
+
+
+def _ignored(folder: Path) -> tuple[str, ...]:
+    names = [name for images, labels, _ in FOLDERS for name in (images, labels) if name]
+    return tuple(
+        f"{name}/{path.name}" for name in names for path in _visible(folder / name) if not is_scan(path)
+    )
+
+
+def _scans(folder: Path) -> list[Path]:
+    return [path for path in _visible(folder) if is_scan(path)]
+
+
+def _visible(folder: Path) -> list[Path]:
+    """What a folder holds, by name, without hidden files (``._case.nii.gz``, ``.DS_Store``)."""
+    try:
+        entries: Iterable[Path] = folder.iterdir() if folder.is_dir() else ()
+        return sorted(path for path in entries if not path.name.startswith("."))
+    except OSError as error:
+        raise UserError(
+            folder, f"the folder cannot be read ({error.strerror})", "check its permissions"
+        ) from None

@@ -1,0 +1,143 @@
+"""Synthetic scans with known labels, for the demo and the tests.
+
+A phantom looks like a heart in short axis: a bright core in a ring of muscle with a crescent beside it, inside a body
+among other organs. Its place, pose, size and outline vary, and so does its look: contrast, blur, a bias field and
+noise. One number, the ``drift`` between 0 and 1, moves the look from one scanner's to another's; labeled scans come
+from the near end only as far as the data set's ``shift`` says, so that they leave a gap which unlabeled scans fill.
+Everything follows from the seed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import ndimage
+
+from graftseg.data.scans import write_label, write_scan
+from graftseg.files import write_json
+from graftseg.types import Geometry, Split
+
+CLASSES = {0: "background", 1: "crescent", 2: "ring", 3: "core"}
+SPLITS: tuple[Split, ...] = ("labeled", "unlabeled", "test")
+Floats = npt.NDArray[np.floating[Any]]
+
+# brightness of air, body, crescent, ring and core at both ends of the drift
+NEAR_LOOK = np.array([0.02, 0.42, 0.80, 0.25, 0.90])
+FAR_LOOK = np.array([0.02, 0.62, 0.50, 0.78, 0.42])
+
+
+@dataclass(frozen=True)
+class Phantom:
+    """An image ``(*space)`` float32 and its label map ``(*space)`` uint8."""
+
+    image: Floats
+    label: npt.NDArray[np.uint8]
+
+
+def make_phantom(seed: int, split: Split, index: int, shape: Sequence[int], shift: float) -> Phantom:
+    """The phantom of that number; the same arguments always give the same voxels."""
+    rng = np.random.default_rng((seed, SPLITS.index(split), index, len(shape)))
+    reach = 1.0 - shift if split == "labeled" else 1.0
+    drift = reach * rng.random()
+    label, organs = _draw_anatomy(rng, tuple(shape))
+    return Phantom(_draw_look(rng, label, organs, drift), label)
+
+
+def write_phantoms(
+    folder: Path, *, shape: Sequence[int], counts: dict[Split, int], seed: int, shift: float
+) -> None:
+    """Write a data set of phantoms as NIfTI in the layout that people bring their own scans in."""
+    places: dict[Split, tuple[str, str | None]] = {
+        "labeled": ("imagesTr", "labelsTr"),
+        "unlabeled": ("imagesUn", None),
+        "test": ("imagesTs", "labelsTs"),
+    }
+    affine = tuple(tuple(row) for row in np.diag([1.5, 1.5, 1.5, 1.0]).tolist())
+    geometry = Geometry(tuple(shape), affine)
+    for split, (images, labels) in places.items():
+        for index in range(counts[split]):
+            phantom = make_phantom(seed, split, index, shape, shift)
+            name = f"{split}_{index:03d}"
+            counted = np.round(phantom.image * 1000).astype(np.int16)
+            write_scan(folder / images / f"{name}_0000.nii.gz", counted, geometry)
+            if labels is not None:
+                write_label(folder / labels / f"{name}.nii.gz", phantom.label, geometry)
+    description = {
+        "name": "phantoms",
+        "channel_names": {"0": "MR"},
+        "labels": {name: value for value, name in CLASSES.items()},
+        "numTraining": counts["labeled"],
+        "file_ending": ".nii.gz",
+    }
+    write_json(folder / "dataset.json", description)
+
+
+def _draw_anatomy(rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[npt.NDArray[np.uint8], Floats]:
+    """Label map, and a map of organs: 0 air, 1 body, and other values between for the distractors."""
+    space = _coordinates(shape)
+    body = _ellipsoid(space, rng.normal(0, 0.03, len(shape)), rng.uniform(0.80, 0.95, len(shape))) < 1
+    organs = np.where(body, 1.0, 0.0)
+    for _ in range(int(rng.integers(4, 8))):
+        place, size = rng.uniform(-0.75, 0.75, len(shape)), rng.uniform(0.06, 0.22, len(shape))
+        organs[(_ellipsoid(space, place, size) < 1) & body] = rng.uniform(0.3, 2.2)
+    return _draw_heart(rng, space), organs
+
+
+def _draw_heart(rng: np.random.Generator, space: Floats) -> npt.NDArray[np.uint8]:
+    axes = len(space)
+    centre = rng.uniform(-0.22, 0.22, axes)
+    direction = rng.normal(0, 1, axes)
+    direction /= np.linalg.norm(direction)
+    outer = rng.uniform(0.26, 0.38)
+    inner = outer * rng.uniform(0.52, 0.70)
+    squash = rng.uniform(0.88, 1.14, axes)
+    wobble = _wobble(rng, space - centre.reshape(-1, *[1] * axes))
+    distance = np.sqrt(_ellipsoid(space, centre, squash)) * wobble
+    aside = centre + direction * outer * rng.uniform(0.60, 0.80)
+    crescent = np.sqrt(_ellipsoid(space, aside, squash)) * wobble < outer * rng.uniform(0.98, 1.16)
+    label = np.zeros(space.shape[1:], dtype=np.uint8)
+    label[crescent] = 1
+    label[distance < outer] = 2
+    label[distance < inner] = 3
+    return label
+
+
+def _draw_look(rng: np.random.Generator, label: npt.NDArray[np.uint8], organs: Floats, drift: float) -> Floats:
+    look = (1 - drift) * NEAR_LOOK + drift * FAR_LOOK + rng.normal(0, 0.03, 5)
+    air, body = look[0], look[1]
+    image = air + (body - air) * organs
+    for value in (1, 2, 3):
+        image = np.where(label == value, look[value + 1], image)
+    image = ndimage.gaussian_filter(image, rng.uniform(0.4, 0.7) + 0.5 * drift)
+    image = image * (1 + 0.35 * _smooth_field(rng, image.shape))
+    image = image + rng.normal(0, rng.uniform(0.03, 0.06) + 0.03 * drift, image.shape)
+    return np.asarray(np.clip(image, 0, 4), dtype=np.float32)
+
+
+def _coordinates(shape: tuple[int, ...]) -> Floats:
+    """Coordinates from -1 to 1 along every axis, ``(axes, *shape)``."""
+    lines = [(np.arange(n) + 0.5) / n * 2 - 1 for n in shape]
+    return np.stack(np.meshgrid(*lines, indexing="ij"))
+
+
+def _ellipsoid(space: Floats, centre: Floats, radii: Floats) -> Floats:
+    """Squared distance from the centre in units of the radii."""
+    column = (-1, *[1] * (len(space)))
+    return np.square((space - centre.reshape(column)) / radii.reshape(column)).sum(axis=0)
+
+
+def _wobble(rng: np.random.Generator, offset: Floats) -> Floats:
+    """A factor near 1 that varies with the direction from the centre, so that outlines are not ellipses."""
+    angle = np.arctan2(offset[1], offset[0])
+    waves = [rng.uniform(0, 0.06) * np.cos(k * angle + rng.uniform(0, 2 * np.pi)) for k in (2, 3, 4)]
+    return np.asarray(1 + sum(waves))
+
+
+def _smooth_field(rng: np.random.Generator, shape: tuple[int, ...]) -> Floats:
+    """A smooth random field between -1 and 1: the bias of a receive coil."""
+    coarse = rng.uniform(-1, 1, [4] * len(shape))
+    zoomed = ndimage.zoom(coarse, [n / 4 for n in shape], order=3, mode="nearest", grid_mode=True)
+    return np.asarray(np.clip(zoomed, -1, 1))

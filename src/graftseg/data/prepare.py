@@ -1,0 +1,316 @@
+"""Scans -> prepared store: orientation, spacing and intensity once, so that training only reads."""
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field, model_validator
+
+from graftseg.data.fingerprint import in_parallel
+from graftseg.data.grid import Grid, plan_grid, to_grid
+from graftseg.data.intensity import IntensitySettings, normalise
+from graftseg.data.layouts import Dataset
+from graftseg.data.scans import Scan, grid_difference, read_case, read_label
+from graftseg.data.store import CASES, FORMAT, LOCK, MANIFEST, Source, Store, StoredCase, is_store, open_store
+from graftseg.errors import UserError
+from graftseg.files import atomic_path, read_json, sha256_of, write_json
+from graftseg.settings import Settings
+from graftseg.types import Case
+
+LARGEST_VALUE = 254
+log = logging.getLogger(__name__)
+
+
+class PrepareSettings(Settings):
+    """How scans become what a network sees.
+
+    A 2-D recipe takes 2-D scans as they are, and volumes slice by slice along their last axis once they are
+    reoriented. ``spacing`` is in mm along the prepared axes, one entry per dimension; None keeps an axis.
+    """
+
+    dimensions: Literal[2, 3] = Field(description="2 for slices, 3 for volumes.")
+    spacing: tuple[float | None, ...] | None = Field(default=None, description="Spacing in mm.")
+    orientation: str | None = Field(default="RAS", description="Axis codes of volumes; None keeps theirs.")
+    intensity: IntensitySettings = IntensitySettings()
+
+    @model_validator(mode="after")
+    def _agree(self) -> "PrepareSettings":
+        if self.spacing is not None:
+            if len(self.spacing) != self.dimensions:
+                raise ValueError(f"spacing has {len(self.spacing)} entries for {self.dimensions} dimensions")
+            if any(step is not None and step <= 0 for step in self.spacing):
+                raise ValueError("spacing must be above 0 mm")
+        axes = sorted("RLAPSI".find(code) // 2 for code in self.orientation or "RAS")
+        if axes != [0, 1, 2]:
+            raise ValueError(f"orientation {self.orientation!r} is not three axis codes such as RAS")
+        return self
+
+
+def prepare_image(
+    scan: Scan, settings: PrepareSettings, *, where: str | Path = "scan"
+) -> tuple[npt.NDArray[np.float32], Grid]:
+    """The one way from a scan to a network's input ``(C, *space)``, with the grid that leads back."""
+    axes = len(scan.geometry.shape)
+    if axes < settings.dimensions:
+        raise UserError(where, f"a {axes}-D scan for a {settings.dimensions}-D recipe", "use a 2-D recipe")
+    spacing = settings.spacing
+    if spacing is not None and axes > settings.dimensions:
+        spacing = (*spacing, None)
+    grid = plan_grid(scan.geometry, orientation=settings.orientation if axes == 3 else None, spacing=spacing)
+    return normalise(to_grid(scan.array, grid, labels=False), settings.intensity), grid
+
+
+def prepare(dataset: Dataset, out: Path, settings: PrepareSettings, *, workers: int | None = None) -> Store:
+    """Make the store ``out`` from a data set, or bring it up to date: only what changed is made anew.
+
+    An interrupted call is taken up by the next one. The manifest is there only while the store is whole.
+    """
+    if dataset.problems:
+        raise dataset.problems[0]
+    for case in dataset.cases:
+        if case.name.startswith(".") or any(letter in case.name for letter in "/\\\0"):
+            raise UserError(case.name, "the name of the case cannot be a file name", "rename the scan")
+    _check_class_list(dataset)
+    _check_target(out, dataset.root)
+    with _locked(out):
+        work = _Work(dataset, out, settings)
+        made = in_parallel(work, dataset.cases, "Preparing scans", workers)
+        cases = tuple(case for case, _ in made)
+        store = Store(
+            path=out,
+            root=str(dataset.root),
+            settings=settings.model_dump(mode="json"),
+            classes=_class_names(dataset, cases),
+            channels=_same([case.channels for case in cases], cases, "channels"),
+            dimensions=settings.dimensions,
+            cases=cases,
+        )
+        _same([len(case.shape) for case in cases], cases, "axes")
+        dropped = _drop_others(out, cases)
+        store.save()
+    anew = sum(fresh for _, fresh in made)
+    log.info("%s: %d cases made, %d reused, %d files dropped", out, anew, len(cases) - anew, dropped)
+    return open_store(out)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """Bring one case into the store; its record, written last, says that it is whole."""
+
+    dataset: Dataset
+    out: Path
+    settings: PrepareSettings
+
+    def __call__(self, case: Case) -> tuple[StoredCase, bool]:
+        """The stored case, and whether it was made anew."""
+        kept = self._kept(case)
+        if kept is not None:
+            _check_values(self.dataset, case.name, kept.values)
+            return kept, False
+        return self._make(case), True
+
+    def _kept(self, case: Case) -> StoredCase | None:
+        """The case as it is in the store, if its files are whole and neither sources nor settings changed."""
+        try:
+            record = read_json(_record(self.out, case.name))
+            kept = StoredCase.from_json(record["case"])
+            kept.check_files(self.out / CASES)
+        except (UserError, ValueError, KeyError, TypeError):
+            return None
+        sources = self._sources(case)
+        same = (kept.name, kept.split, kept.label is None) == (case.name, case.split, case.label is None)
+        if not same or record.get("key") != self._key() or kept.sources.keys() != sources.keys():
+            return None
+        return kept if all(_unchanged(path, kept.sources[name]) for name, path in sources.items()) else None
+
+    def _make(self, case: Case) -> StoredCase:
+        sources = {name: _source(path) for name, path in self._sources(case).items()}
+        scan = read_case(case.images)
+        image, grid = prepare_image(scan, self.settings, where=case.images[0])
+        arrays: dict[str, npt.NDArray[Any]] = {f"{case.name}.image.npy": _half(image, case.images[0])}
+        values: tuple[int, ...] = ()
+        if case.label is not None:
+            label, values = self._label(case.label, case.name, scan)
+            arrays[f"{case.name}.label.npy"] = to_grid(label, grid, labels=True)
+        hashes = self._write(arrays)
+        names = [*arrays, None]
+        stored = StoredCase(
+            name=case.name,
+            split=case.split,
+            image=f"{case.name}.image.npy",
+            label=names[1],
+            channels=len(image),
+            shape=image.shape[1:],
+            values=values,
+            grid=grid,
+            geometry=scan.geometry,
+            sources=sources,
+            sha256=hashes,
+        )
+        record = {"root": str(self.dataset.root), "key": self._key(), "case": stored.to_json()}
+        write_json(_record(self.out, case.name), record)
+        return stored
+
+    def _label(self, path: Path, name: str, scan: Scan) -> tuple[npt.NDArray[np.uint8], tuple[int, ...]]:
+        label = read_label(path)
+        if difference := grid_difference(scan.geometry, label.geometry):
+            remedy = "resample the label to the image's grid or correct its header"
+            raise UserError(path, f"image and label lie on different grids: {difference}", remedy)
+        values = tuple(int(value) for value in np.unique(label.array))
+        if values[-1] > LARGEST_VALUE:
+            finding = f"the label value {values[-1]} is above {LARGEST_VALUE}"
+            raise UserError(
+                path, finding, "number the classes 0, 1, 2, ... (a mask of 0 and 255 becomes 0 and 1)"
+            )
+        _check_values(self.dataset, name, values)
+        return label.array.astype(np.uint8), values
+
+    def _write(self, arrays: dict[str, npt.NDArray[Any]]) -> dict[str, str]:
+        """Write the arrays and return their hashes; the store is unfinished from here on."""
+        (self.out / MANIFEST).unlink(missing_ok=True)
+        for name, array in arrays.items():
+            with atomic_path(self.out / CASES / name) as partial:
+                np.save(partial, np.ascontiguousarray(array))
+        return {name: sha256_of(self.out / CASES / name) for name in arrays}
+
+    def _sources(self, case: Case) -> dict[str, Path]:
+        paths = (*case.images, case.label) if case.label else case.images
+        return {os.path.relpath(path, self.dataset.root): path for path in paths}
+
+    def _key(self) -> str:
+        content = json.dumps([FORMAT, self.settings.model_dump(mode="json")], sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()
+
+
+def _record(out: Path, name: str) -> Path:
+    return out / CASES / f"{name}.json"
+
+
+def _source(path: Path) -> Source:
+    try:
+        stat = path.stat()
+        return Source(stat.st_size, stat.st_mtime_ns, sha256_of(path))
+    except OSError as error:
+        raise UserError(
+            path, f"the file cannot be read ({error.strerror})", "check that it is there"
+        ) from None
+
+
+def _unchanged(path: Path, source: Source) -> bool:
+    """Whether a file is what it was: by size and time, and by content where only the time differs."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return False
+    if stat.st_size != source.size:
+        return False
+    return stat.st_mtime_ns == source.mtime_ns or _source(path).sha256 == source.sha256
+
+
+def _half(image: npt.NDArray[np.float32], where: Path) -> npt.NDArray[np.float16]:
+    with np.errstate(over="ignore"):
+        half = image.astype(np.float16)
+    if not np.isfinite(half).all():
+        finding = f"intensities up to {np.abs(image).max():g} exceed 65504, the largest a store can hold"
+        raise UserError(where, finding, "choose another intensity rule, such as zscore")
+    return half
+
+
+def _check_class_list(dataset: Dataset) -> None:
+    values = sorted(dataset.classes)
+    if values != list(range(len(values))):
+        finding = f"the label values {', '.join(map(str, values))} are not consecutive"
+        raise UserError(
+            dataset.root / "dataset.json", finding, "number the classes 0, 1, 2, ... in labels and list"
+        )
+    if len(values) > LARGEST_VALUE + 1:
+        finding = f"{len(values)} classes, at most {LARGEST_VALUE + 1} are supported"
+        raise UserError(dataset.root / "dataset.json", finding, "merge classes")
+
+
+def _check_values(dataset: Dataset, name: str, values: Iterable[int]) -> None:
+    unknown = sorted(set(values) - dataset.classes.keys())
+    if dataset.classes and unknown:
+        finding = f"the label value {unknown[0]} is not among the classes 0 to {max(dataset.classes)}"
+        raise UserError(name, finding, "name the value in dataset.json or correct the label map")
+
+
+def _class_names(dataset: Dataset, cases: tuple[StoredCase, ...]) -> tuple[str, ...]:
+    """Names by value; without a list the labeled cases say which values there are."""
+    if dataset.classes:
+        return tuple(dataset.classes.values())
+    top = max(value for case in cases if case.split == "labeled" for value in case.values)
+    if top == 0:
+        raise UserError(dataset.root, "all label maps are empty", "check the files in labelsTr")
+    for case in cases:
+        if case.values and case.values[-1] > top:
+            finding = f"the label value {case.values[-1]} occurs in no labeled case"
+            raise UserError(case.name, finding, "name the classes in dataset.json or correct the label map")
+    return ("background", *(f"class {value}" for value in range(1, top + 1)))
+
+
+def _same(numbers: list[int], cases: tuple[StoredCase, ...], word: str) -> int:
+    for number, case in zip(numbers, cases, strict=True):
+        if number != numbers[0]:
+            finding = f"the case has {number} {word} where {cases[0].name} has {numbers[0]}"
+            raise UserError(case.name, finding, f"give every case the same number of {word}")
+    return numbers[0]
+
+
+def _check_target(out: Path, root: Path) -> None:
+    """Refuse a folder that is something else, or a store of other data."""
+    if out.exists() and not out.is_dir():
+        raise UserError(out, "this is a file", "name a folder for the store")
+    if not out.exists() or not any(out.iterdir()):
+        return
+    if not is_store(out):
+        raise UserError(out, "the folder is not empty and not a prepared store", "name a new folder")
+    for path in (out / MANIFEST, *sorted((out / CASES).glob("*.json"))):
+        try:
+            recorded = str(read_json(path)["root"])
+        except (UserError, KeyError, TypeError):
+            continue
+        if recorded != str(root) and Path(recorded).resolve() != root.resolve():
+            raise UserError(
+                out, f"the store was made from {recorded}, not from {root}", "name another folder"
+            )
+        return
+
+
+@contextmanager
+def _locked(out: Path) -> Iterator[None]:
+    """Keep a second call away; the lock ends with the process, however that ends."""
+    import fcntl
+
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        stream = (out / LOCK).open("a")
+    except OSError as error:
+        raise UserError(
+            out, f"the folder cannot be written ({error.strerror})", "name another folder"
+        ) from None
+    with stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(out, "another prepare is writing this store", "wait for it to end") from None
+        yield
+
+
+def _drop_others(out: Path, cases: tuple[StoredCase, ...]) -> int:
+    """Remove the files of cases that are gone, and what an interrupted call left behind."""
+    files = {name for case in cases for name in (*case.sha256, f"{case.name}.json")}
+    others = [path for path in (out / CASES).iterdir() if path.name not in files]
+    if others:
+        (out / MANIFEST).unlink(missing_ok=True)
+    for path in others:
+        path.unlink()
+    return len(others)

@@ -1,0 +1,196 @@
+"""The prepared store: arrays ready for a network, one file each, and a manifest that vouches for them.
+
+``manifest.json`` names every file with its hash and is written last: a store without it is unfinished.
+``cases/NAME.image.npy`` is float16 ``(C, *space)`` and ``cases/NAME.label.npy`` uint8 ``(*space)``. A store
+for 2-D networks keeps volumes whole, with their slices along the last axis.
+"""
+
+import hashlib
+import json
+import tokenize
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import TypeAdapter, ValidationError
+
+from graftseg.data.grid import Grid
+from graftseg.errors import UserError
+from graftseg.files import read_json, sha256_of, write_json
+from graftseg.types import Geometry, Split
+
+MANIFEST, CASES, LOCK = "manifest.json", "cases", ".lock"
+FORMAT = {"format": "graftseg store", "version": 1}
+AGAIN = "run prepare again"
+Number = TypeVar("Number", np.float16, np.uint8)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file that a stored case was made from, so that a change is noticed."""
+
+    size: int
+    mtime_ns: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class StoredCase:
+    """A case of the store.
+
+    ``image`` and ``label`` are file names, ``shape`` counts prepared voxels along the axes of space,
+    ``values`` are the label values that occur. ``grid`` leads back to the scan of ``geometry``.
+    ``sources`` are the files it was made from, by their path within the data, and ``sha256`` the hashes
+    of its own files.
+    """
+
+    name: str
+    split: Split
+    image: str
+    label: str | None
+    channels: int
+    shape: tuple[int, ...]
+    values: tuple[int, ...]
+    grid: Grid
+    geometry: Geometry
+    sources: dict[str, Source]
+    sha256: dict[str, str]
+
+    def check_files(self, folder: Path) -> None:
+        """Raise a UserError unless the files in ``folder`` are there with the right size, type and shape."""
+        _open(folder / self.image, (self.channels, *self.shape), np.float16)
+        if self.label is not None:
+            _open(folder / self.label, self.shape, np.uint8)
+
+    def to_json(self) -> dict[str, Any]:
+        """The case as plain values."""
+        content: dict[str, Any] = _CASE.dump_python(self, mode="json")
+        return content
+
+    @staticmethod
+    def from_json(content: object) -> "StoredCase":
+        """The case from plain values; a ValueError says what is wrong with them."""
+        return _CASE.validate_python(content)
+
+
+@dataclass(frozen=True)
+class Store:
+    """A read-only view of a prepared store.
+
+    ``root`` is the data folder as it was given, ``settings`` how the scans were prepared, and ``classes`` the
+    names of the label values 0 to K - 1.
+    """
+
+    path: Path
+    root: str
+    settings: dict[str, Any]
+    classes: tuple[str, ...]
+    channels: int
+    dimensions: int
+    cases: tuple[StoredCase, ...]
+
+    def of(self, split: Split) -> tuple[StoredCase, ...]:
+        """The cases of one split."""
+        return tuple(case for case in self.cases if case.split == split)
+
+    def image(self, case: StoredCase) -> npt.NDArray[np.float16]:
+        """The image ``(C, *space)`` of a case, mapped into memory and read as it is used."""
+        return _open(self.path / CASES / case.image, (case.channels, *case.shape), np.float16)
+
+    def label(self, case: StoredCase) -> npt.NDArray[np.uint8]:
+        """The label map ``(*space)`` of a case, mapped into memory; an unlabeled case has none."""
+        if case.label is None:
+            raise ValueError(f"case {case.name} has no label")
+        return _open(self.path / CASES / case.label, case.shape, np.uint8)
+
+    @property
+    def identity(self) -> str:
+        """A hash of all that training can see: settings, classes, splits and the content of every file."""
+        cases = [[case.name, case.split, sorted(case.sha256.items())] for case in self.cases]
+        content = json.dumps([self.settings, self.classes, cases], sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()
+
+    def verify(self) -> None:
+        """Read all files and compare their hashes with the manifest."""
+        for case in self.cases:
+            for name, expected in case.sha256.items():
+                path = self.path / CASES / name
+                if not path.is_file():
+                    raise UserError(path, "the file is missing", AGAIN)
+                if sha256_of(path) != expected:
+                    raise UserError(
+                        path, "the file is damaged, its hash is not the manifest's", f"delete it and {AGAIN}"
+                    )
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of the manifest."""
+        content: dict[str, Any] = _STORE.dump_python(self, mode="json", exclude={"path"})
+        return FORMAT | content
+
+    def save(self) -> None:
+        """Write the manifest, unless it says the same already."""
+        content = self.to_json()
+        if _manifest(self.path) != content:
+            write_json(self.path / MANIFEST, content)
+
+
+_CASE = TypeAdapter(StoredCase)
+_STORE = TypeAdapter(Store)
+
+
+def is_store(path: Path) -> bool:
+    """Whether a folder is a prepared store, finished or not."""
+    return (path / LOCK).is_file() or _manifest(path) is not None
+
+
+def open_store(path: Path) -> Store:
+    """Open a finished store after a look at the header and size of every file; ``verify`` reads them all."""
+    manifest = path / MANIFEST
+    if not manifest.is_file():
+        if (path / LOCK).is_file():
+            raise UserError(path, "the store is unfinished", f"{AGAIN}, it goes on where it stopped")
+        raise UserError(path, f"not a prepared store, it has no {MANIFEST}", "make one with prepare")
+    content = read_json(manifest)
+    if not isinstance(content, dict) or content.get("format") != FORMAT["format"]:
+        raise UserError(manifest, "not the manifest of a prepared store", "make a store with prepare")
+    if content.get("version") != FORMAT["version"]:
+        finding = f"the store has format {content.get('version')}, this program reads {FORMAT['version']}"
+        raise UserError(manifest, finding, "prepare the data into a new folder")
+    try:
+        store = _STORE.validate_python(content | {"path": path})
+    except ValidationError as error:
+        first = error.errors()[0]
+        entry = ".".join(map(str, first["loc"]))
+        raise UserError(manifest, f"the manifest is damaged at {entry} ({first['msg']})", AGAIN) from None
+    for case in store.cases:
+        case.check_files(path / CASES)
+    return store
+
+
+def _manifest(path: Path) -> dict[str, Any] | None:
+    """The content of a manifest, or None where there is no readable one."""
+    try:
+        content = read_json(path / MANIFEST)
+    except (UserError, OSError):
+        return None
+    return content if isinstance(content, dict) and content.get("format") == FORMAT["format"] else None
+
+
+def _open(path: Path, shape: tuple[int, ...], kind: type[Number]) -> npt.NDArray[Number]:
+    """Map a stored array into memory, after comparing its header and size with what the manifest says."""
+    if path.parent.name != CASES or not path.is_file():
+        raise UserError(path, "the file is missing", AGAIN)
+    try:
+        array = np.lib.format.open_memmap(path, mode="r")
+    except (OSError, ValueError, EOFError, SyntaxError, tokenize.TokenError) as error:
+        raise UserError(path, f"the file is damaged ({error})", f"delete it and {AGAIN}") from None
+    found, expected = f"{array.dtype} {array.shape}", f"{np.dtype(kind)} {shape}"
+    if found != expected or not array.flags.c_contiguous:
+        raise UserError(
+            path, f"the file holds {found} where {expected} is expected", f"delete it and {AGAIN}"
+        )
+    if excess := path.stat().st_size - array.offset - array.nbytes:
+        raise UserError(path, f"the file is {excess} bytes too long", f"delete it and {AGAIN}")
+    return array

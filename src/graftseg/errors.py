@@ -1,0 +1,20 @@
+"""What a user did, or has, that the program cannot work with."""
+
+from pathlib import Path
+
+
+class UserError(Exception):
+    """A mistake in the input, told in one sentence: where, what was found, how to mend it.
+
+    The command line prints the sentence and exits with code 2; a traceback is never shown for it.
+    """
+
+    def __init__(self, where: str | Path, finding: str, remedy: str) -> None:
+        self.where = str(where)
+        self.finding = finding
+        self.remedy = remedy
+        super().__init__(f"{self.where}: {finding}; {remedy}.")
+
+    def __reduce__(self) -> tuple[type["UserError"], tuple[str, str, str]]:
+        """Travel between processes without losing the three parts."""
+        return type(self), (self.where, self.finding, self.remedy)

@@ -1,0 +1,74 @@
+"""Files that are either wholly there or not there at all."""
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from graftseg.errors import UserError
+
+
+@contextmanager
+def atomic_path(target: Path) -> Iterator[Path]:
+    """Yield a temporary path beside ``target`` that replaces it when the block ends well, and vanishes otherwise.
+
+    The temporary name keeps the suffixes of the target (``.nii.gz``), since some writers choose the format by it.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=".partial-", suffix=f"-{target.name}", dir=target.parent)
+    os.close(handle)
+    partial = Path(name)
+    try:
+        yield partial
+        _flush_to_disk(partial)
+        partial.chmod(0o666 & ~_umask())
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_bytes(target: Path, content: bytes) -> None:
+    """Write ``content`` atomically."""
+    with atomic_path(target) as partial:
+        partial.write_bytes(content)
+
+
+def write_text(target: Path, content: str) -> None:
+    """Write ``content`` as UTF-8, atomically."""
+    write_bytes(target, content.encode())
+
+
+def write_json(target: Path, content: Any) -> None:
+    """Write ``content`` as readable JSON, atomically."""
+    write_text(target, json.dumps(content, indent=2) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file, or say in one sentence why that cannot be done."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(path, "the file is missing", "check the folder's name") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UserError(path, f"not valid JSON ({error})", "restore the file or make it anew") from None
+
+
+def sha256_of(path: Path) -> str:
+    """SHA-256 of a file's content, read in pieces."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _flush_to_disk(path: Path) -> None:
+    with path.open("rb") as stream:
+        os.fsync(stream.fileno())
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,126 @@
+"""Losses as pure functions of logits or probabilities ``(B, K, *space)`` and label maps ``(B, *space)``.
+
+A mask ``(*space)`` or ``(B, *space)`` limits a loss to the voxels where it is true. Sums are taken in float32,
+whatever the network computes in.
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from graftseg.masks import mix
+
+DiceName = Literal["per-sample", "over-batch"]
+
+
+def one_hot(labels: Tensor, classes: int) -> Tensor:
+    """``(B, *space)`` integers to ``(B, K, *space)`` booleans."""
+    values = torch.arange(classes, device=labels.device).view(1, -1, *[1] * (labels.dim() - 1))
+    return labels.unsqueeze(1) == values
+
+
+def dice_per_sample(
+    probabilities: Tensor, labels: Tensor, mask: Tensor | None = None, *, epsilon: float = 1e-5
+) -> Tensor:
+    """One minus the Dice of every sample and class, averaged; the background counts as a class.
+
+    ``1 - mean_{n,c} (2 Σ m p Y + ε) / (Σ m (p + Y) + ε)``, the sums over space alone. Used for LA and Pancreas.
+    """
+    p, Y, m = _aligned(probabilities, labels, mask)
+    space = tuple(range(2, p.dim()))
+    intersection = (m * p * Y).sum(space)
+    total = (m * (p + Y)).sum(space)
+    return 1 - ((2 * intersection + epsilon) / (total + epsilon)).mean()
+
+
+def dice_over_batch(
+    probabilities: Tensor,
+    labels: Tensor,
+    mask: Tensor | None = None,
+    *,
+    epsilon: float = 1e-10,
+    background: bool = True,
+    legacy_background_mask: bool = False,
+) -> Tensor:
+    """One minus the Dice of every class over the whole batch, with squared sums, averaged over classes.
+
+    ``mean_c 1 - (2 Σ m p Y + ε) / (Σ m p² + Σ m Y² + ε)``, the sums over batch and space. Used for ACDC.
+    ``background=False`` leaves class 0 out. ``legacy_background_mask`` ignores the mask for class 0, as the public
+    code did until October 2023, when the paper's numbers were made.
+    """
+    p, Y, m = _aligned(probabilities, labels, mask)
+    if legacy_background_mask:
+        foreground = torch.arange(p.shape[1], device=p.device).view(1, -1, *[1] * (p.dim() - 2)) > 0
+        m = torch.where(foreground, m, torch.ones_like(m))
+    others = (0, *range(2, p.dim()))
+    intersection = (m * p * Y).sum(others)
+    total = (m * p.square()).sum(others) + (m * Y).sum(others)
+    loss = 1 - (2 * intersection + epsilon) / (total + epsilon)
+    return (loss if background else loss[1:]).mean()
+
+
+def masked_cross_entropy(logits: Tensor, labels: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Cross-entropy averaged over the voxels of the mask: ``Σ m CE / (Σ m + 1e-16)``, the sums over the batch."""
+    cross_entropy = F.cross_entropy(logits.float(), labels, reduction="none")
+    if mask is None:
+        return cross_entropy.mean()
+    m = mask.expand_as(cross_entropy).float()
+    return (m * cross_entropy).sum() / (m.sum() + 1e-16)
+
+
+def segmentation_loss(
+    logits: Tensor,
+    labels: Tensor,
+    mask: Tensor | None = None,
+    *,
+    dice: DiceName = "per-sample",
+    legacy_background_mask: bool = False,
+) -> Tensor:
+    """``L_seg``: the mean of Dice loss and cross-entropy, inside the mask if there is one."""
+    probabilities = logits.float().softmax(1)
+    if dice == "per-sample":
+        overlap = dice_per_sample(probabilities, labels, mask)
+    else:
+        overlap = dice_over_batch(
+            probabilities, labels, mask, legacy_background_mask=legacy_background_mask and mask is not None
+        )
+    return (overlap + masked_cross_entropy(logits, labels, mask)) / 2
+
+
+def mixed_loss(
+    logits: Tensor,
+    background_labels: Tensor,
+    foreground_labels: Tensor,
+    M: Tensor,
+    weights: tuple[float, float],
+    *,
+    dice: DiceName = "per-sample",
+    legacy_background_mask: bool = False,
+) -> Tensor:
+    """Eqs. (6) and (7): ``w_b L_seg`` where the mask is 1 plus ``w_f L_seg`` where it is 0.
+
+    ``weights`` are those of the background and the foreground image: ``(1, α)`` inward, ``(α, 1)`` outward. Each
+    region is normalised by its own size.
+    """
+    w_b, w_f = weights
+    options = {"dice": dice, "legacy_background_mask": legacy_background_mask}
+    if legacy_background_mask:
+        in_background = segmentation_loss(logits, background_labels, M, **options)
+        in_foreground = segmentation_loss(logits, foreground_labels, ~M, **options)
+    else:
+        Y = mix(background_labels, foreground_labels, M)
+        in_background = segmentation_loss(logits, Y, M, **options)
+        in_foreground = segmentation_loss(logits, Y, ~M, **options)
+    return w_b * in_background + w_f * in_foreground
+
+
+def _aligned(probabilities: Tensor, labels: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Probabilities, one-hot labels and mask as float32 tensors that broadcast over ``(B, K, *space)``."""
+    p = probabilities.float()
+    Y = one_hot(labels, p.shape[1]).float()
+    if mask is None:
+        return p, Y, torch.ones((1,) * p.dim(), device=p.device)
+    m = mask.expand(labels.shape).unsqueeze(1).float()
+    return p, Y, m

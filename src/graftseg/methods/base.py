@@ -1,0 +1,49 @@
+"""The contract that every method keeps."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+from graftseg.settings import Settings
+from graftseg.types import Batch, Objective, Progress
+
+NetworkFactory = Callable[[], nn.Module]
+
+
+class Method(nn.Module):
+    """How a batch is mixed and what is minimised; nothing else.
+
+    Every lasting thing is a sub-module or a buffer, so that ``state_dict()`` is the method's whole checkpoint. The
+    engine owns the optimisers: one for each sub-module named in ``moves``.
+    """
+
+    Config: ClassVar[type[Settings]] = Settings
+    moves: ClassVar[tuple[str, ...]] = ("student",)
+    uses_unlabeled: ClassVar[bool] = True
+
+    student: nn.Module
+
+    def __init__(self, config: Any, networks: NetworkFactory) -> None:
+        super().__init__()
+        self.config = config
+        self.student = networks()
+
+    def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
+        """Yield what to minimise; the engine makes the update before it asks for the next."""
+        raise NotImplementedError
+
+    def segment(self, images: Tensor) -> Tensor:
+        """Probabilities ``(B, K, *space)`` of the network that ships: the student."""
+        return self.student(images).float().softmax(1)  # type: ignore[no-any-return]
+
+    def after_step(self, now: Progress) -> None:
+        """What follows the update: a teacher's average, a memory bank. By default nothing."""
+
+    def start_from(self, previous: "Method") -> None:
+        """Begin with the student of the stage before."""
+        self.student.load_state_dict(previous.student.state_dict())
+
+    def watch(self, images: Tensor) -> Tensor | None:
+        """Pseudo-labels ``(B, *space)`` for a person to look at, or None where a method makes none."""
+        return None

@@ -1,0 +1,98 @@
+"""Bidirectional copy-paste between labeled and unlabeled scans (CVPR 2023)."""
+
+from collections.abc import Iterator
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from graftseg.losses import DiceName, mixed_loss
+from graftseg.masks import copy_paste_mask, mix
+from graftseg.methods.base import Method, NetworkFactory
+from graftseg.networks.ema import Scope, ema_update, teacher_of
+from graftseg.pseudo_labels import Decision, pseudo_label
+from graftseg.settings import Settings
+from graftseg.types import Batch, Objective, Progress, halves
+
+
+class BcpConfig(Settings):
+    """Settings of self-training, with the paper's values as defaults."""
+
+    alpha: float = Field(0.5, ge=0)
+    beta: float = Field(2 / 3, gt=0, lt=1)
+    ema_decay: float = Field(0.99, ge=0, le=1)
+    ema_scope: Scope = "parameters"
+    decision: Decision = "argmax"
+    largest_component: bool = True
+    connectivity: int | None = Field(None, ge=1, le=3)
+    dice: DiceName = "per-sample"
+    legacy_background_mask: bool = False
+
+
+class Bcp(Method):
+    """A student learns inward and outward mixtures, supervised by true labels and a mean teacher's pseudo-labels.
+
+    The two mixtures, like the two unlabeled halves, go through their network one after the other, so that each has
+    batch statistics of its own; the teacher stays in training mode, as published.
+    """
+
+    Config = BcpConfig
+    config: BcpConfig
+
+    def __init__(self, config: BcpConfig, networks: NetworkFactory) -> None:
+        super().__init__(config, networks)
+        self.teacher = teacher_of(self.student)
+
+    def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
+        """Yield ``L_all = L_in + L_out``, Eqs. (1) to (9)."""
+        i, j = batch.labeled.halves()
+        u_p, u_q = halves(batch.unlabeled)
+        p_p, p_q = self._pseudo_label(u_p), self._pseudo_label(u_q)
+        M = copy_paste_mask(i.labels.shape[1:], self.config.beta, i.images.device)
+        X_in, X_out = mix(j.images, u_p, M), mix(u_q, i.images, M)
+        alpha = self.config.alpha
+        L_in = self._mixed_loss(X_in, j.labels, p_p, M, weights=(1, alpha))
+        L_out = self._mixed_loss(X_out, p_q, i.labels, M, weights=(alpha, 1))
+        shows = {"X_in": X_in, "Y_in": mix(j.labels, p_p, M), "X_out": X_out, "Y_out": mix(p_q, i.labels, M), "M": M}
+        yield Objective("student", {"L_in": L_in, "L_out": L_out}, shows=shows)
+
+    def after_step(self, now: Progress) -> None:
+        """Eq. (10): the teacher follows the student."""
+        ema_update(self.teacher, self.student, self.config.ema_decay, self.config.ema_scope)
+
+    def start_from(self, previous: Method) -> None:
+        """Student and teacher both begin with the pre-trained network."""
+        super().start_from(previous)
+        self.teacher.load_state_dict(self.student.state_dict())
+
+    @torch.no_grad()
+    def watch(self, images: Tensor) -> Tensor:
+        """The teacher's pseudo-labels in evaluation mode, which leaves its statistics and the dice alone."""
+        training = self.teacher.training
+        self.teacher.eval()
+        labels = self._pseudo_label(images)
+        self.teacher.train(training)
+        return labels
+
+    def _pseudo_label(self, images: Tensor) -> Tensor:
+        config = self.config
+        return pseudo_label(
+            self.teacher,
+            images,
+            decision=config.decision,
+            clean=config.largest_component,
+            connectivity=config.connectivity,
+        )
+
+    def _mixed_loss(
+        self, X: Tensor, background: Tensor, foreground: Tensor, M: Tensor, weights: tuple[float, float]
+    ) -> Tensor:
+        return mixed_loss(
+            self.student(X),
+            background,
+            foreground,
+            M,
+            weights,
+            dice=self.config.dice,
+            legacy_background_mask=self.config.legacy_background_mask,
+        )

@@ -1,0 +1,54 @@
+"""Pre-training by copy-paste between labeled scans."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import Field
+
+from graftseg.losses import DiceName, mixed_loss, segmentation_loss
+from graftseg.masks import copy_paste_mask, mix
+from graftseg.methods.base import Method
+from graftseg.settings import Settings
+from graftseg.types import Batch, Objective, Progress
+
+
+class BcpPretrainConfig(Settings):
+    """Settings of pre-training.
+
+    ``loss``: over the ``whole`` mixed patch (LA, Pancreas), or the sum of the two ``regions``, each normalised by its
+    own size (ACDC).
+    """
+
+    beta: float = Field(2 / 3, gt=0, lt=1)
+    loss: Literal["whole", "regions"] = "whole"
+    dice: DiceName = "per-sample"
+    legacy_background_mask: bool = False
+
+
+class BcpPretrain(Method):
+    """A crop of one labeled image is pasted onto another; the label maps are mixed alike."""
+
+    Config = BcpPretrainConfig
+    uses_unlabeled = False
+    config: BcpPretrainConfig
+
+    def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
+        """Yield the loss of the mixed labeled images."""
+        config = self.config
+        a, b = batch.labeled.halves()
+        M = copy_paste_mask(a.labels.shape[1:], config.beta, a.images.device)
+        X, Y = mix(a.images, b.images, M), mix(a.labels, b.labels, M)
+        Q = self.student(X)
+        if config.loss == "whole":
+            L = segmentation_loss(Q, Y, dice=config.dice)
+        else:
+            L = mixed_loss(
+                Q,
+                a.labels,
+                b.labels,
+                M,
+                weights=(1, 1),
+                dice=config.dice,
+                legacy_background_mask=config.legacy_background_mask,
+            )
+        yield Objective("student", {"L_pretrain": L}, shows={"X_mixed": X, "Y_mixed": Y, "M": M})

@@ -1,0 +1,108 @@
+"""Segmentation networks by name: the settings that choose one and the table that builds it.
+
+Nothing about training lives here. torch is imported by the builders only, so that reading a recipe stays
+light.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from graftseg.errors import UserError
+from graftseg.settings import Settings
+
+if TYPE_CHECKING:
+    from torch import nn
+
+NetworkName = Literal["vnet-bn", "vnet-in", "unet-2d"]
+
+
+class NetworkSettings(Settings):
+    """Which network, and how large. The defaults are the published sizes."""
+
+    name: NetworkName = Field(description="vnet-bn and vnet-in are 3-D, unet-2d is 2-D")
+    width: int = Field(
+        default=16, ge=1, description="channels at full resolution; each level below doubles them"
+    )
+    levels: int = Field(default=5, ge=2, le=6, description="number of resolutions, each half the one above")
+    dropout: bool = Field(default=True, description="the published dropout, or none (vnet-in never has any)")
+
+
+@dataclass(frozen=True)
+class NetworkEntry:
+    """A row of the table: the number of axes of space, and ``builder(settings, in_channels, classes)``."""
+
+    dimensions: int
+    builder: Callable[[NetworkSettings, int, int], nn.Module]
+
+
+def build_network(settings: NetworkSettings, in_channels: int, classes: int) -> nn.Module:
+    """A fresh network from images ``(B, in_channels, *space)`` to logits ``(B, classes, *space)``."""
+    return _entry(settings.name).builder(settings, in_channels, classes)
+
+
+def dimensions_of(name: str) -> int:
+    """Number of axes of space the named network works in, 2 or 3."""
+    return _entry(name).dimensions
+
+
+def stride_of(settings: NetworkSettings) -> int:
+    """The number that every size of an input must be a multiple of."""
+    return 1 << (settings.levels - 1)
+
+
+def check_sizes(sizes: Sequence[int], stride: int) -> None:
+    """Refuse an input whose sizes in space are not multiples of the network's stride."""
+    if any(size % stride for size in sizes):
+        shown = "x".join(str(size) for size in sizes)
+        raise ValueError(
+            f"an input of {shown} cannot be halved evenly: every size must be a multiple of {stride}"
+        )
+
+
+def parameter_count(module: nn.Module) -> int:
+    """Number of trainable and frozen scalars in the parameters, buffers not counted."""
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def _vnet_bn(settings: NetworkSettings, in_channels: int, classes: int) -> nn.Module:
+    from graftseg.networks.vnet import VNet
+
+    dropout = 0.5 if settings.dropout else 0.0
+    return VNet(
+        in_channels, classes, width=settings.width, levels=settings.levels, norm="batch", dropout=dropout
+    )
+
+
+def _vnet_in(settings: NetworkSettings, in_channels: int, classes: int) -> nn.Module:
+    from graftseg.networks.vnet import VNet
+
+    return VNet(
+        in_channels, classes, width=settings.width, levels=settings.levels, norm="instance", dropout=0.0
+    )
+
+
+def _unet_2d(settings: NetworkSettings, in_channels: int, classes: int) -> nn.Module:
+    from graftseg.networks.unet import PUBLISHED_DROPOUT, UNet2d
+
+    dropout = PUBLISHED_DROPOUT if settings.dropout else (0.0,)
+    return UNet2d(in_channels, classes, width=settings.width, levels=settings.levels, dropout=dropout)
+
+
+NETWORKS: dict[str, NetworkEntry] = {
+    "vnet-bn": NetworkEntry(3, _vnet_bn),
+    "vnet-in": NetworkEntry(3, _vnet_in),
+    "unet-2d": NetworkEntry(2, _unet_2d),
+}
+
+
+def _entry(name: str) -> NetworkEntry:
+    if name not in NETWORKS:
+        raise UserError(
+            "network", f"there is no network named {name!r}", f"choose one of {', '.join(NETWORKS)}"
+        )
+    return NETWORKS[name]

@@ -1,0 +1,114 @@
+"""The 2-D U-Net of the cardiac (ACDC) benchmark."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from graftseg.networks import check_sizes
+
+PUBLISHED_DROPOUT = (0.05, 0.1, 0.2, 0.3, 0.5)
+
+
+class UNet2d(nn.Module):
+    """An encoder, a decoder joined to it by concatenation, and a 3x3 head.
+
+    A block is twice convolution, batch norm, leaky ReLU, with a dropout between the two in the encoder. Level
+    ``l`` (0 is full resolution) has ``width * 2**l`` channels. The way down is by max pooling, the way up by
+    a 1x1 convolution and bilinear interpolation that aligns corners. ``dropout`` gives a probability for each
+    level; the last one stands for all levels below it. The defaults make 1,813,764 parameters.
+
+    ``encode``, ``decode`` and ``head`` are the three parts of ``forward``, so that others can build on them.
+    """
+
+    def __init__(
+        self,
+        in_channels: int = 1,
+        classes: int = 4,
+        *,
+        width: int = 16,
+        levels: int = 5,
+        dropout: Sequence[float] = PUBLISHED_DROPOUT,
+    ) -> None:
+        """Build the three parts with PyTorch's default initialisation."""
+        super().__init__()
+        self.encoder = Encoder(in_channels, width=width, levels=levels, dropout=dropout)
+        self.decoder = Decoder(width=width, levels=levels)
+        self.head = nn.Conv2d(width, classes, 3, padding=1)
+
+    @property
+    def stride(self) -> int:
+        """The number that every size of an input must be a multiple of."""
+        return self.encoder.stride
+
+    def encode(self, images: Tensor) -> list[Tensor]:
+        """Features of every level, finest first."""
+        skips: list[Tensor] = self.encoder(images)
+        return skips
+
+    def decode(self, skips: list[Tensor]) -> Tensor:
+        """Features f ``(B, width, *space)`` at full resolution."""
+        features: Tensor = self.decoder(skips)
+        return features
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Images ``(B, C, *space)`` to logits ``(B, K, *space)``."""
+        logits: Tensor = self.head(self.decode(self.encode(images)))
+        return logits
+
+
+class Encoder(nn.Module):
+    """The way down: at each level max pooling (none at the first), then a block."""
+
+    def __init__(self, in_channels: int, *, width: int, levels: int, dropout: Sequence[float]) -> None:
+        """Build one pooling and one block for each level."""
+        super().__init__()
+        self.stride = 1 << (levels - 1)
+        channels = [width << level for level in range(levels)]
+        probabilities = [dropout[min(level, len(dropout) - 1)] for level in range(levels)]
+        entries = [in_channels, *channels[:-1]]
+        self.downs = nn.ModuleList([nn.Identity(), *(nn.MaxPool2d(2) for _ in channels[1:])])
+        self.stages = nn.ModuleList(map(_block, entries, channels, probabilities))
+
+    def forward(self, images: Tensor) -> list[Tensor]:
+        """Images ``(B, C, *space)`` to the features of every level, finest first."""
+        check_sizes(images.shape[2:], self.stride)
+        x, skips = images, []
+        for down, stage in zip(self.downs, self.stages, strict=True):
+            x = stage(down(x))
+            skips.append(x)
+        return skips
+
+
+class Decoder(nn.Module):
+    """The way up: at each level half the channels, twice the size, the encoder's features in front."""
+
+    def __init__(self, *, width: int, levels: int) -> None:
+        """Build one step up and one block for each level but the coarsest."""
+        super().__init__()
+        channels = [width << level for level in range(levels - 2, -1, -1)]
+        self.ups = nn.ModuleList(_double(fine) for fine in channels)
+        self.stages = nn.ModuleList(_block(2 * fine, fine, 0.0) for fine in channels)
+
+    def forward(self, skips: list[Tensor]) -> Tensor:
+        """Features of every level, finest first, to features ``(B, width, *space)``."""
+        *finer, x = skips
+        for up, stage, skip in zip(self.ups, self.stages, reversed(finer), strict=True):
+            x = stage(torch.cat([skip, up(x)], dim=1))
+        return x
+
+
+def _block(in_channels: int, channels: int, dropout: float) -> nn.Sequential:
+    between = nn.Dropout(dropout) if dropout else nn.Identity()
+    return nn.Sequential(_unit(in_channels, channels), between, _unit(channels, channels))
+
+
+def _unit(in_channels: int, channels: int) -> nn.Sequential:
+    convolution = nn.Conv2d(in_channels, channels, 3, padding=1)
+    return nn.Sequential(convolution, nn.BatchNorm2d(channels), nn.LeakyReLU(0.01, inplace=True))
+
+
+def _double(fine: int) -> nn.Sequential:
+    # The 1x1 convolution and the interpolation commute; at low resolution the convolution costs a quarter.
+    interpolation = nn.Upsample(scale_factor=2, mode="bilinear", align_corners=True)
+    return nn.Sequential(nn.Conv2d(2 * fine, fine, 1), interpolation)

@@ -1,0 +1,114 @@
+"""The nouns that all layers share, as frozen dataclasses."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+Split = Literal["labeled", "unlabeled", "test"]
+Matrix = tuple[tuple[float, ...], ...]
+MILLIMETRES = {"mm": 1.0, "meter": 1000.0, "micron": 0.001, "unknown": 1.0}
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Where the voxels of a scan lie in the world.
+
+    ``shape`` counts voxels along the two or three axes of space; ``affine`` is the 4x4 matrix from voxel index to
+    world coordinates (right, anterior, superior) in ``units``.
+    """
+
+    shape: tuple[int, ...]
+    affine: Matrix
+    units: str = "mm"
+    qform_code: int = 1
+    sform_code: int = 1
+
+    @property
+    def matrix(self) -> npt.NDArray[np.float64]:
+        """The affine as an array."""
+        return np.array(self.affine, dtype=np.float64)
+
+    @property
+    def spacing(self) -> tuple[float, ...]:
+        """Distance between voxel centres along each axis of the array, in millimetres."""
+        lengths = np.linalg.norm(self.matrix[:3, : len(self.shape)], axis=0) * MILLIMETRES[self.units]
+        return tuple(float(length) for length in lengths)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A scan on disk, one file a channel, with its label map if it is labeled or a test case."""
+
+    name: str
+    images: tuple[Path, ...]
+    label: Path | None
+    split: Split
+
+    def __post_init__(self) -> None:
+        if self.split == "unlabeled" and self.label is not None:
+            raise ValueError(f"case {self.name} is unlabeled and yet has a label")
+
+
+@dataclass(frozen=True)
+class Labeled:
+    """Images ``(B, C, *space)`` with their label maps ``(B, *space)``, int64."""
+
+    images: Tensor
+    labels: Tensor
+
+    def halves(self) -> tuple["Labeled", "Labeled"]:
+        """The first and the second half of the batch, which copy-paste pairs up."""
+        (x_i, x_j), (y_i, y_j) = halves(self.images), halves(self.labels)
+        return Labeled(x_i, y_i), Labeled(x_j, y_j)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one training step sees. Unlabeled images come alone: a hidden label cannot leak."""
+
+    labeled: Labeled
+    unlabeled: Tensor
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a stage is: ``step`` optimiser steps done (a 0-d tensor on the training device) of ``total``."""
+
+    step: Tensor
+    total: int
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What to minimise and which sub-module of the method it moves.
+
+    ``terms`` are scalars by name; ``weights`` scales those it names (1 otherwise). ``shows`` holds pictures of the
+    step, by name, for whoever wants to look: references only, nothing is copied or computed for them.
+    """
+
+    updates: str
+    terms: dict[str, Tensor]
+    weights: dict[str, float | Tensor] = field(default_factory=dict)
+    shows: dict[str, Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if unknown := self.weights.keys() - self.terms.keys():
+            raise ValueError(f"weights for unknown terms: {sorted(unknown)}")
+
+    @property
+    def total(self) -> Tensor:
+        """The weighted sum of the terms."""
+        weighted = [term * self.weights.get(name, 1.0) for name, term in self.terms.items()]
+        return sum(weighted[1:], start=weighted[0])
+
+
+def halves(tensor: Tensor) -> tuple[Tensor, Tensor]:
+    """First and second half along the batch axis; the batch size must be even."""
+    first, second = tensor.chunk(2)
+    if len(first) != len(second):
+        raise ValueError(f"a batch of {len(tensor)} cannot be halved")
+    return first, second

@@ -1,0 +1,182 @@
+"""A network slid over an image of any size, in memory that does not grow with the image's first axis."""
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from itertools import islice, product
+from typing import Annotated, Literal, TypeVar
+
+import torch
+from pydantic import Field, PositiveInt
+from torch import Tensor
+from torch.nn import functional as F
+
+from graftseg.errors import UserError
+from graftseg.settings import Settings
+
+Segment = Callable[[Tensor], Tensor]
+"""From images ``(B, C, *space)`` to probabilities ``(B, K, *space)``."""
+
+Index = tuple[int, ...]
+Item = TypeVar("Item")
+
+
+class InferenceSettings(Settings):
+    """How probabilities of overlapping windows become one label map."""
+
+    window: Annotated[
+        Literal["gaussian", "uniform"],
+        Field(
+            description="Weight of a voxel inside its window: highest in the middle, or the same everywhere."
+        ),
+    ] = "gaussian"
+    stride: Annotated[
+        tuple[PositiveInt, ...] | None,
+        Field(
+            description="Voxels from one window to the next, for each axis of the patch; none: by overlap."
+        ),
+    ] = None
+    overlap: Annotated[
+        float,
+        Field(ge=0, lt=1, description="Part of a window that the next one covers again, without a stride."),
+    ] = 0.5
+    decision: Annotated[
+        Literal["argmax", "threshold"],
+        Field(description="The most probable class, or (two classes only) foreground where above one half."),
+    ] = "argmax"
+    largest_component: Annotated[
+        bool, Field(description="Keep only the largest connected component of each class.")
+    ] = False
+    windows_per_forward: Annotated[
+        int, Field(ge=1, description="Windows, or slices, that pass through the network together.")
+    ] = 4
+
+
+def window_starts(size: int, patch: int, stride: int) -> list[int]:
+    """Where the windows along one axis begin: every ``stride`` voxels, the last one flush with the end.
+
+    There are ``ceil((size - patch) / stride) + 1`` of them, at ``min(i * stride, size - patch)``.
+    """
+    last = max(size - patch, 0)
+    return [min(i * stride, last) for i in range(-(-last // stride) + 1)]
+
+
+def is_slicewise(image: Tensor, patch: Index) -> bool:
+    """Whether an image ``(C, *space)`` is a volume for a network that sees slices only."""
+    axes = image.ndim - 1
+    if len(patch) == axes:
+        return False
+    if len(patch) == 2 and axes == 3:
+        return True
+    raise UserError(
+        "patch",
+        f"{len(patch)} axes, while the scan has {axes} axes of space",
+        "predict with a network that was trained on scans of this kind",
+    )
+
+
+@torch.inference_mode()
+def probability_slabs(
+    segment: Segment,
+    image: Tensor,
+    patch: Index,
+    settings: InferenceSettings,
+    *,
+    device: torch.device | str | None = None,
+) -> Iterator[tuple[int, Tensor]]:
+    """Yield the probabilities of an image ``(C, *space)`` in slabs: where one starts, and ``(K, n, *rest)``.
+
+    Slabs come in order and cover the first axis of space once; none is thicker than the patch. A volume and
+    a 2-D patch are treated slice by slice: then the slab axis is the *last* axis of space, ``start`` counts
+    slices and a slab is ``(K, n, X, Y)``. Axes shorter than the patch are padded by zeros on both sides, and
+    the padding is cut off again. Only the windows of one forward pass are moved to ``device`` (by default
+    where the image is), as float32.
+    """
+    slicewise = is_slicewise(image, patch)
+    stride = _stride(patch, settings)
+    if slicewise:
+        image, patch, stride = image.movedim(-1, 1), (1, *patch), (1, *stride)
+    left, padded = _pad(image, patch)
+    crop = (slice(None), *_box(left, tuple(image.shape[1:])))
+
+    def forward(starts: list[Index]) -> Tensor:
+        windows = torch.stack([padded[(slice(None), *_box(start, patch))] for start in starts])
+        windows = windows.to(image.device if device is None else device).float()
+        return segment(windows.squeeze(2)).unsqueeze(2) if slicewise else segment(windows)
+
+    for begin, slab in _rolling_average(forward, tuple(padded.shape[1:]), patch, stride, settings):
+        yield begin, slab[crop]
+
+
+def _rolling_average(
+    forward: Callable[[list[Index]], Tensor],
+    shape: Index,
+    patch: Index,
+    stride: Index,
+    settings: InferenceSettings,
+) -> Iterator[tuple[int, Tensor]]:
+    """Weighted mean of all windows over a voxel; planes that no later window reaches are yielded and dropped.
+
+    The buffer ``(K + 1, patch[0], *rest)`` holds the weighted sums and, as its last channel, the weights.
+    """
+    axes = [window_starts(*axis) for axis in zip(shape, patch, stride, strict=True)]
+    buffer, weights, begin = torch.empty(0), _weights(shape, patch, settings), 0
+    for starts in _batched(product(*axes), settings.windows_per_forward):
+        for start, probabilities in zip(starts, forward(starts).float(), strict=True):
+            if not buffer.numel():
+                weights = weights.to(probabilities.device)
+                buffer = probabilities.new_zeros((len(probabilities) + 1, patch[0], *shape[1:]))
+            if final := start[0] - begin:
+                yield begin, buffer[:-1, :final] / buffer[-1:, :final]
+                buffer = torch.cat([buffer[:, final:], torch.zeros_like(buffer[:, :final])], dim=1)
+                begin = start[0]
+            window = buffer[(slice(None), slice(None), *_box(start[1:], patch[1:]))]
+            window[:-1] += probabilities * weights
+            window[-1] += weights
+    yield begin, buffer[:-1] / buffer[-1:]
+
+
+def _stride(patch: Index, settings: InferenceSettings) -> Index:
+    if settings.stride is None:
+        return tuple(max(1, int(size * (1 - settings.overlap))) for size in patch)
+    pairs = zip(settings.stride, patch, strict=False)
+    if len(settings.stride) != len(patch) or any(step > size for step, size in pairs):
+        raise UserError(
+            "inference.stride",
+            f"{settings.stride} does not fit windows of {patch} voxels",
+            f"give {len(patch)} numbers, none larger than the window along its axis",
+        )
+    return settings.stride
+
+
+def _pad(image: Tensor, patch: Index) -> tuple[Index, Tensor]:
+    """An image at least as large as the patch, zeros on both sides, and where the image starts in it."""
+    missing = [max(size - have, 0) for size, have in zip(patch, image.shape[1:], strict=True)]
+    left = tuple(pad // 2 for pad in missing)
+    if not any(missing):
+        return left, image
+    sides = [(before, pad - before) for before, pad in zip(left, missing, strict=True)]
+    return left, F.pad(image, [side for pair in reversed(sides) for side in pair])
+
+
+def _weights(shape: Index, patch: Index, settings: InferenceSettings) -> Tensor:
+    # Where windows cannot overlap a mean is the value itself; weights of one keep it so to the last bit.
+    overlapping = any(size not in (1, full) for size, full in zip(patch, shape, strict=True))
+    return _gaussian(patch) if overlapping and settings.window == "gaussian" else torch.ones(patch)
+
+
+@lru_cache(maxsize=4)
+def _gaussian(patch: Index) -> Tensor:
+    from monai.data.utils import compute_importance_map
+
+    weights: Tensor = compute_importance_map(patch, mode="gaussian", sigma_scale=0.125)
+    return weights
+
+
+def _box(start: Index, size: Index) -> tuple[slice, ...]:
+    return tuple(slice(begin, begin + length) for begin, length in zip(start, size, strict=True))
+
+
+def _batched(items: Iterable[Item], count: int) -> Iterator[list[Item]]:
+    iterator = iter(items)
+    while batch := list(islice(iterator, count)):
+        yield batch

@@ -1,0 +1,187 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graftseg.data.layouts import LAYOUTS, Dataset, read_layout
+from graftseg.errors import UserError
+
+
+def touch(root: Path, *names: str) -> Path:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+    return root
+
+
+def describe(root: Path, **content: Any) -> Path:
+    (root / "dataset.json").write_text(json.dumps(content))
+    return root
+
+
+def names(dataset: Dataset) -> list[tuple[str, str]]:
+    return [(case.name, case.split) for case in dataset.cases]
+
+
+def msd(root: Path) -> Path:
+    return touch(root, "imagesTr/a_01.nii.gz", "labelsTr/a_01.nii.gz")
+
+
+def nnunet(root: Path) -> Path:
+    return touch(root, "imagesTr/a_0000.nii.gz", "imagesTr/a_0001.nii.gz", "labelsTr/a.nii.gz")
+
+
+def test_msd_splits_and_order(tmp_path: Path) -> None:
+    touch(tmp_path, "imagesTr/c.nii.gz", "imagesTr/a.nii", "imagesTr/b.nii.gz", "labelsTr/c.nii.gz")
+    touch(tmp_path, "labelsTr/b.nii.gz", "imagesUn/z.nii.gz", "imagesUn/d.nii.gz", "imagesTs/t.nii.gz")
+    touch(tmp_path, "imagesTs/s.nii.gz", "labelsTs/t.nii.gz")
+    dataset = read_layout(tmp_path)
+    assert dataset.layout == "msd"
+    assert names(dataset) == [
+        ("b", "labeled"),
+        ("c", "labeled"),
+        ("a", "unlabeled"),
+        ("d", "unlabeled"),
+        ("z", "unlabeled"),
+        ("s", "test"),
+        ("t", "test"),
+    ]
+    assert dataset.of("labeled")[0].label == tmp_path / "labelsTr/b.nii.gz"
+    assert [case.label for case in dataset.of("test")] == [None, tmp_path / "labelsTs/t.nii.gz"]
+    assert dataset.classes == {}
+    assert dataset.problems == ()
+
+
+def test_nnunet_channels(tmp_path: Path) -> None:
+    dataset = read_layout(touch(nnunet(tmp_path), "imagesUn/u_0001.nii.gz", "imagesUn/u_0000.nii.gz"))
+    assert dataset.layout == "nnunet"
+    assert names(dataset) == [("a", "labeled"), ("u", "unlabeled")]
+    assert [path.name for path in dataset.cases[1].images] == ["u_0000.nii.gz", "u_0001.nii.gz"]
+
+
+def test_four_digits_that_are_case_numbers(tmp_path: Path) -> None:
+    dataset = read_layout(touch(tmp_path, "imagesTr/p_0007.nii.gz", "labelsTr/p_0007.nii.gz"))
+    assert dataset.layout == "msd"
+    assert names(dataset) == [("p_0007", "labeled")]
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [{"background": 0, "liver": 1}, {"0": "background", "1": "liver"}, {"1": "liver"}, {"liver": "1"}],
+)
+def test_class_names_either_way_round(tmp_path: Path, labels: dict[str, Any]) -> None:
+    dataset = read_layout(describe(msd(tmp_path), labels=labels))
+    assert dataset.classes == {0: "background", 1: "liver"}
+
+
+def test_hidden_files_are_not_seen_and_strays_are_told(tmp_path: Path) -> None:
+    touch(msd(tmp_path), "imagesTr/._a_01.nii.gz", "labelsTr/.DS_Store", "imagesTr/notes.txt")
+    dataset = read_layout(tmp_path)
+    assert names(dataset) == [("a_01", "labeled")]
+    assert dataset.ignored == ("imagesTr/notes.txt",)
+
+
+def test_labels_of_unlabeled_images_are_not_looked_at(tmp_path: Path) -> None:
+    touch(msd(tmp_path), "imagesUn/u.nii.gz", "labelsUn/u.nii.gz", "labelsUn/orphan.nii.gz")
+    dataset = read_layout(tmp_path)
+    assert dataset.of("unlabeled")[0].label is None
+    assert dataset.problems == ()
+
+
+@pytest.mark.parametrize(
+    ("files", "where", "finding"),
+    [
+        (["labelsTr/x.nii.gz"], "x.nii.gz", "no image belongs to this label"),
+        (["labelsTs/x.nii.gz"], "x.nii.gz", "no image belongs to this label"),
+        (["imagesUn/a.nii"], "imagesUn/a.nii", "the name has no channel number"),
+        (["imagesUn/u_0000.nii.gz"], "u_0000.nii.gz", "channels 0000 where 0000 to 0001 are expected"),
+        (["imagesTr/u_0001.nii.gz"], "u_0001.nii.gz", "channels 0001 where 0000 to 0001 are expected"),
+        (["imagesTr/a_0000.nii"], "a_0000.nii", "the same scan as a_0000.nii"),
+        (["imagesUn/a_0000.nii.gz", "imagesUn/a_0001.nii.gz"], "a", "2 cases have this name, in imagesTr and"),
+    ],
+)
+def test_problems_are_recorded(tmp_path: Path, files: list[str], where: str, finding: str) -> None:
+    dataset = read_layout(touch(nnunet(tmp_path), *files))
+    assert len(dataset.problems) == 1
+    assert where in dataset.problems[0].where
+    assert finding in dataset.problems[0].finding
+
+
+def test_channel_names_say_how_many_channels(tmp_path: Path) -> None:
+    describe(nnunet(tmp_path), channel_names={"0": "T1", "1": "T2", "2": "FLAIR"}, file_ending=".nii.gz")
+    (problem,) = read_layout(tmp_path).problems
+    assert "channels 0000, 0001 where 0000 to 0002" in problem.finding
+
+
+def test_listed_files_that_are_absent(tmp_path: Path) -> None:
+    training = [
+        {"image": "./imagesTr/a_01.nii.gz", "label": "./labelsTr/a_01.nii.gz"},
+        {"image": "./imagesTr/b_02.nii.gz", "label": "./labelsTr/b_02.nii.gz"},
+    ]
+    problems = read_layout(describe(msd(tmp_path), training=training, test=["./imagesTs/x.nii.gz"])).problems
+    assert {problem.finding.split("'")[1] for problem in problems} == {
+        "./imagesTs/x.nii.gz",
+        "./imagesTr/b_02.nii.gz",
+        "./labelsTr/b_02.nii.gz",
+    }
+
+
+def test_lists_that_name_cases_or_channels_are_satisfied(tmp_path: Path) -> None:
+    training = [{"image": "./imagesTr/a.nii.gz", "label": "./labelsTr/a.nii.gz"}]
+    entries = {"a": {"images": ["imagesTr/a_0000.nii.gz", "imagesTr/a_0001.nii.gz"], "label": "labelsTr/a.nii.gz"}}
+    assert read_layout(describe(nnunet(tmp_path), training=training, dataset=entries)).problems == ()
+
+
+@pytest.mark.parametrize("entry", ["../other/imagesTr/a.nii.gz", "/etc/passwd", "imagesTr/../../a.nii.gz"])
+def test_entries_outside_the_folder_are_refused(tmp_path: Path, entry: str) -> None:
+    with pytest.raises(UserError, match="lies outside the folder; move the file inside"):
+        read_layout(describe(msd(tmp_path), dataset={"a": {"images": [entry]}}))
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ({"labels": {"background": 0, "whole": [1, 2]}}, "'whole' is a region of several values"),
+        ({"labels": {"background": 0, "ignore": 1}}, "a label to ignore is not supported"),
+        ({"labels": {"background": 0, "liver": 1.5}}, "'liver': 1.5 names no class"),
+        ({"labels": {"a": 1, "b": 1}}, "the label value 1 has two names, a and b"),
+        ({"labels": ["background"]}, "labels is not an object"),
+        ({"file_ending": ".png"}, "file_ending is '.png', which cannot be read; convert the scans to .nii.gz"),
+    ],
+)
+def test_descriptions_that_cannot_be_used(tmp_path: Path, content: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence.replace("[", r"\[")):
+        read_layout(describe(msd(tmp_path), **content))
+
+
+def test_a_description_that_is_a_list(tmp_path: Path) -> None:
+    (msd(tmp_path) / "dataset.json").write_text("[]")
+    with pytest.raises(UserError, match="not an object of keys and values"):
+        read_layout(tmp_path)
+
+
+def test_folders_that_are_no_data_set(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is no such folder"):
+        read_layout(tmp_path / "absent")
+    with pytest.raises(UserError, match="no known layout, it holds nothing; arrange the scans as imagesTr/ and"):
+        read_layout(tmp_path)
+    with pytest.raises(UserError, match="no known layout, it holds scan.nii"):
+        read_layout(touch(tmp_path, "scan.nii"))
+    with pytest.raises(UserError, match="this is a file, not a folder"):
+        read_layout(tmp_path / "scan.nii")
+    (tmp_path / "imagesTr").mkdir()
+    with pytest.raises(UserError, match="imagesTr/ holds no scan"):
+        read_layout(tmp_path)
+
+
+def test_no_labeled_case(tmp_path: Path) -> None:
+    touch(tmp_path, "imagesTr/a.nii.gz", "imagesTr/b.nii.gz")
+    with pytest.raises(UserError, match="none of the 2 cases is labeled; put label maps into labelsTr/"):
+        read_layout(tmp_path)
+    with pytest.raises(UserError, match="and 1 labels fit no image, such as a_label.nii.gz"):
+        read_layout(touch(tmp_path, "labelsTr/a_label.nii.gz"))
+
+
+def test_the_table_lists_every_layout() -> None:
+    assert list(LAYOUTS) == ["nnunet", "msd"]

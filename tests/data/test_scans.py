@@ -1,0 +1,464 @@
+"""Scan files: every good one is read exactly, every bad one is refused in a sentence."""
+
+import gzip
+from pathlib import Path
+from typing import Any, Literal
+
+import nibabel
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from graftseg.data import scans
+from graftseg.data.scans import Scan, read_case, read_geometry, read_label, read_scan, write_label, write_scan
+from graftseg.errors import UserError
+from graftseg.types import Geometry
+
+OBLIQUE = np.array([[0.9, -0.2, 0.1, -12.5], [0.2, 0.95, -0.3, 40.25], [0.0, 0.4, 2.5, 7.0], [0, 0, 0, 1]])
+OBLIQUE = OBLIQUE.astype(np.float32).astype(np.float64)
+fuzz = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+plain_and_compressed = pytest.mark.parametrize("name", ["a.nii", "a.nii.gz"])
+
+
+def geometry(shape: tuple[int, ...], **fields: Any) -> Geometry:
+    return Geometry(shape, tuple(tuple(float(value) for value in row) for row in OBLIQUE), **fields)
+
+
+def ramp(*shape: int, dtype: str = "int16") -> NDArray[Any]:
+    return np.arange(np.prod(shape)).reshape(shape).astype(dtype)
+
+
+def nifti(
+    array: NDArray[Any], fields: dict[str, Any] | None = None, kind: Any = nibabel.Nifti1Header
+) -> bytes:
+    """A NIfTI file made by hand, in the byte order of the array: any field may be set to anything."""
+    order: Literal[">", "<"] = ">" if array.dtype.byteorder == ">" else "<"
+    header = kind(endianness=order)
+    header.set_data_shape(array.shape)
+    header.set_data_dtype(array.dtype)
+    header.set_sform(OBLIQUE, code=1)
+    header["vox_offset"] = header.single_vox_offset
+    header["xyzt_units"] = 2
+    header["scl_slope"], header["scl_inter"] = 1, 0
+    for name, value in (fields or {}).items():
+        header[name] = value
+    return bytes(header.binaryblock) + bytes(4) + array.tobytes(order="F")
+
+
+def saved(path: Path, content: bytes) -> Path:
+    path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+    return path
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(UserError) as caught:
+        read_scan(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    return str(caught.value)
+
+
+def assert_same(first: Scan, second: Scan) -> None:
+    np.testing.assert_array_equal(first.array, second.array)
+    assert first.array.dtype == second.array.dtype
+    assert first.geometry == second.geometry
+
+
+def test_names() -> None:
+    assert all(scans.is_scan(Path(name)) for name in ("a.nii", "a.nii.gz", "A.NII.GZ"))
+    assert not any(scans.is_scan(Path(name)) for name in ("a.gz", "a.png", "nii", ".nii.gz"))
+    assert scans.scan_stem(Path("x/case.1_0000.nii.gz")) == "case.1_0000"
+    assert scans.scan_stem(Path("case.nii")) == "case"
+    assert "not a scan by its name; use files that end in .nii.gz or .nii." in refusal(Path("a.png"))
+
+
+@plain_and_compressed
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("kind", [nibabel.Nifti1Header, nibabel.Nifti2Header])
+@pytest.mark.parametrize("dtype", ["u1", "i1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8"])
+def test_every_number_type_and_byte_order_is_read_as_nibabel_reads_it(
+    tmp_path: Path, name: str, order: str, kind: Any, dtype: str
+) -> None:
+    array = ramp(2, 3, 4, dtype=order + dtype)
+    path = saved(tmp_path / name, nifti(array, kind=kind))
+    np.testing.assert_array_equal(np.asarray(nibabel.load(path).dataobj), array)
+    assert_same(read_scan(path), Scan(array[None].astype(dtype), geometry((2, 3, 4), qform_code=0)))
+    assert read_geometry(path) == read_scan(path).geometry
+
+
+@pytest.mark.parametrize(
+    ("shape", "space", "channels"),
+    [
+        ((3, 4), (3, 4), 1),
+        ((3, 4, 1), (3, 4, 1), 1),
+        ((3, 4, 5), (3, 4, 5), 1),
+        ((3, 4, 5, 2), (3, 4, 5), 2),
+        ((3, 4, 1, 2), (3, 4, 1), 2),
+        ((3, 4, 5, 1, 2), (3, 4, 5), 2),
+        ((3, 4, 1, 1, 2), (3, 4, 1), 2),
+    ],
+)
+def test_axes_after_the_third_are_channels(
+    tmp_path: Path, shape: tuple[int, ...], space: tuple[int, ...], channels: int
+) -> None:
+    scan = read_scan(saved(tmp_path / "a.nii", nifti(ramp(*shape))))
+    assert scan.geometry.shape == space
+    assert scan.array.shape == (channels, *space)
+    np.testing.assert_array_equal(np.moveaxis(scan.array, 0, -1).reshape(shape), ramp(*shape))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "slope", "intercept", "scaled"),
+    [
+        ("i2", 2, -1024, "f4"),
+        ("u1", 0.5, 0, "f4"),
+        ("i4", 2, 1, "f8"),
+        ("f8", 2, 1, "f8"),
+        ("i2", 1, 0, "i2"),
+        ("i2", 0, 7, "i2"),
+        ("i2", np.nan, np.nan, "i2"),
+    ],
+)
+def test_scaling_of_the_header_is_applied(
+    tmp_path: Path, dtype: str, slope: float, intercept: float, scaled: str
+) -> None:
+    fields = {"scl_slope": slope, "scl_inter": intercept}
+    path = saved(tmp_path / "a.nii", nifti(ramp(2, 2, 2, dtype=dtype), fields))
+    array = read_scan(path).array
+    assert array.dtype == np.dtype(scaled)
+    np.testing.assert_array_equal(array[0], nibabel.load(path).get_fdata())
+
+
+@pytest.mark.parametrize(("qform", "sform"), [(2, 3), (1, 0), (0, 0), (0, 1), (77, 0)])
+def test_the_affine_is_the_sform_else_the_qform_else_the_voxel_size(
+    tmp_path: Path, qform: int, sform: int
+) -> None:
+    fields = {"pixdim": [-1, 2, 3, 4, 1, 1, 1, 1], "quatern_b": 0.6, "qoffset_x": 5}
+    path = saved(
+        tmp_path / "a.nii", nifti(ramp(2, 3, 4), {"qform_code": qform, "sform_code": sform, **fields})
+    )
+    found = read_geometry(path)
+    np.testing.assert_array_equal(found.matrix, nibabel.load(path).affine)
+    assert (found.qform_code, found.sform_code) == (0 if qform == 77 else qform, sform)
+
+
+@pytest.mark.parametrize(
+    ("code", "units", "factor"),
+    [
+        (0, "unknown", 1),
+        (1, "meter", 1e3),
+        (2, "mm", 1),
+        (3, "micron", 1e-3),
+        (10, "mm", 1),
+        (5, "unknown", 1),
+    ],
+)
+def test_units(tmp_path: Path, code: int, units: str, factor: float) -> None:
+    found = read_geometry(saved(tmp_path / "a.nii", nifti(ramp(2, 2, 2), {"xyzt_units": code})))
+    assert found.units == units
+    np.testing.assert_allclose(found.spacing, np.linalg.norm(OBLIQUE[:3, :3], axis=0) * factor)
+
+
+def test_every_flipped_bit_of_a_compressed_scan_is_found_or_harmless(tmp_path: Path) -> None:
+    path = saved(tmp_path / "a.nii.gz", nifti(ramp(3, 3, 2)))
+    whole, good = path.read_bytes(), read_scan(path)
+    found = 0
+    for bit in range(8 * len(whole)):
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        try:
+            scan = read_scan(path)
+        except UserError:
+            found += 1
+        else:
+            assert_same(scan, good)
+    # What may change unseen is the time, flags and system in the 10 bytes of the gzip header.
+    assert found >= 8 * (len(whole) - 10)
+
+
+def test_a_compressed_scan_cut_anywhere_is_refused(tmp_path: Path) -> None:
+    path = saved(tmp_path / "a.nii.gz", nifti(ramp(3, 3, 2)))
+    whole = path.read_bytes()
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        refusal(path)
+
+
+def test_members_and_trailing_bytes_of_a_compressed_scan(tmp_path: Path) -> None:
+    path, content = tmp_path / "a.nii.gz", nifti(ramp(3, 3, 2))
+    path.write_bytes(gzip.compress(content[:360]) + gzip.compress(content[360:]))
+    np.testing.assert_array_equal(read_scan(path).array[0], ramp(3, 3, 2))
+    path.write_bytes(gzip.compress(content + bytes(100)))
+    np.testing.assert_array_equal(read_scan(path).array[0], ramp(3, 3, 2))
+    path.write_bytes(gzip.compress(content) + b"garbage")
+    assert "its compressed data is damaged or cut off" in refusal(path)
+
+
+def test_a_gzip_bomb_is_stopped(tmp_path: Path) -> None:
+    path = saved(tmp_path / "a.nii.gz", nifti(ramp(2, 2, 2)) + bytes(50 * 2**20))
+    assert path.stat().st_size < 100_000
+    assert "more data than the 16 bytes its header asks for; copy or export the file again." in refusal(path)
+
+
+@plain_and_compressed
+def test_a_header_that_asks_for_too_much_is_refused_before_memory_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    def taken(*_: object) -> bytearray:
+        raise AssertionError("memory was taken")
+
+    monkeypatch.setattr(scans, "_take", taken)
+    few = ramp(2, 2, 2, dtype="u1")
+    path = saved(tmp_path / name, nifti(few, {"dim": [3, 32767, 32767, 4, 1, 1, 1, 1]}))
+    assert "cut off: needs 4294705508 bytes and has at most " in refusal(path)
+    path = saved(tmp_path / name, nifti(few, {"dim": [7] + [32767] * 7}))
+    assert "above the limit of 17179869184" in refusal(path)
+    monkeypatch.setattr(scans, "MAX_BYTES", 359)
+    assert "its header asks for 360 bytes, above the limit of 359" in refusal(saved(path, nifti(few)))
+
+
+def test_an_uncompressed_scan_may_be_longer_but_not_shorter(tmp_path: Path) -> None:
+    path, content = tmp_path / "a.nii", nifti(ramp(3, 3, 2))
+    path.write_bytes(content + bytes(5 * 2**20))
+    np.testing.assert_array_equal(read_scan(path).array[0], ramp(3, 3, 2))
+    path.write_bytes(content[:-1])
+    assert "cut off: needs 388 bytes and has at most 387; copy or export the file again." in refusal(path)
+    with pytest.raises(UserError, match="cut off"):
+        read_geometry(path)
+
+
+@pytest.mark.parametrize(
+    ("fields", "finding"),
+    [
+        ({"dim": [0, 2, 2, 2, 1, 1, 1, 1]}, "its header tells of 0 axes"),
+        ({"dim": [1, 8, 1, 1, 1, 1, 1, 1]}, "its header tells of 1 axes"),
+        ({"dim": [8, 2, 2, 2, 1, 1, 1, 1]}, "its header tells of 8 axes"),
+        ({"dim": [-3, 2, 2, 2, 1, 1, 1, 1]}, "its header tells of -3 axes"),
+        ({"dim": [3, 2, 0, 2, 1, 1, 1, 1]}, "an empty volume: its header tells of 2x0x2 voxels"),
+        ({"dim": [3, 2, -2, 2, 1, 1, 1, 1]}, "an empty volume: its header tells of 2x-2x2 voxels"),
+        ({"datatype": 32}, "its voxels are of type complex64"),
+        ({"datatype": 128}, "its voxels are of type RGB"),
+        ({"datatype": 2304}, "its voxels are of type RGBA"),
+        ({"datatype": 1536}, "its voxels are of type float128"),
+        ({"datatype": 1}, "its voxels are of type binary"),
+        ({"datatype": 77}, "its voxels are of the unknown type 77"),
+        ({"vox_offset": 0}, "its voxels cannot start at byte 0"),
+        ({"vox_offset": np.nan}, "its voxels cannot start at byte nan"),
+        ({"vox_offset": 1e30}, "its voxels cannot start at byte 1e+30"),
+        ({"scl_slope": 2, "scl_inter": np.inf}, "its header scales voxels by 2 and adds inf"),
+        ({"srow_x": [np.nan, 0, 0, 0]}, "no usable voxel size and orientation in its header"),
+        ({"srow_x": [0, 0, 0, 0]}, "no usable voxel size and orientation in its header"),
+        ({"srow_x": [0.2, 0.95, -0.3, 1]}, "no usable voxel size and orientation in its header"),
+        ({"srow_x": [1, 0, 0, np.inf]}, "no usable voxel size and orientation in its header"),
+        ({"sform_code": 0, "pixdim": [1, 0, 1, 1, 1, 1, 1, 1]}, "no usable voxel size"),
+        ({"sform_code": 0, "qform_code": 1, "quatern_b": 3}, "no usable voxel size"),
+        ({"magic": b"ni1"}, "not a NIfTI file of one part"),
+        ({"sizeof_hdr": 349}, "not a NIfTI file; convert the scan to NIfTI (.nii or .nii.gz)."),
+    ],
+)
+@plain_and_compressed
+def test_a_header_that_makes_no_sense_is_refused(
+    tmp_path: Path, name: str, fields: dict[str, Any], finding: str
+) -> None:
+    path = saved(tmp_path / name, nifti(ramp(2, 2, 2), fields))
+    assert finding in refusal(path)
+    with pytest.raises(UserError):
+        read_geometry(path)
+
+
+@fuzz
+@given(changes=st.lists(st.tuples(st.integers(0, 351), st.integers(0, 255)), min_size=1, max_size=4))
+def test_no_header_makes_reading_fail_in_any_other_way(
+    tmp_path: Path, changes: list[tuple[int, int]]
+) -> None:
+    content = bytearray(nifti(ramp(2, 3, 2)))
+    for position, value in changes:
+        content[position] = value
+    path = saved(tmp_path / "a.nii", bytes(content))
+    try:
+        scan = read_scan(path)
+    except UserError as error:
+        assert error.where == str(path)
+    else:
+        assert scan.array.shape[1:] == scan.geometry.shape == read_geometry(path).shape
+        assert np.isfinite(scan.geometry.spacing).all()
+
+
+def test_what_is_not_a_scan_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "the file is missing; check the path." in refusal(tmp_path / "none.nii.gz")
+    (tmp_path / "folder.nii").mkdir()
+    assert "a folder; check the path." in refusal(tmp_path / "folder.nii")
+    path = tmp_path / "a.nii.gz"
+    for content in (b"", b"\x5c\x01\0\0", b"P5 4 4 255\n" + bytes(600)):
+        path.write_bytes(content)
+        assert "not a NIfTI file; convert the scan" in refusal(path)
+
+    def denied(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", denied)
+    assert "cannot be read (Permission denied); check the file's permissions." in refusal(path)
+
+
+def test_voxels_that_are_no_numbers_are_counted_and_placed(tmp_path: Path) -> None:
+    array = np.zeros((2, 3, 4, 2), np.float32)
+    array[1, 2, 0, 1], array[1, 2, 3, 1] = np.nan, -np.inf
+    path = saved(tmp_path / "a.nii", nifti(array))
+    assert "2 of 48 voxels are NaN or infinite, the first at (1, 2, 0) of channel 2; replace" in refusal(path)
+    path = saved(tmp_path / "a.nii", nifti(array[..., 1]))
+    assert "2 of 24 voxels are NaN or infinite, the first at (1, 2, 0); replace" in refusal(path)
+    path = saved(tmp_path / "a.nii", nifti(ramp(2, 2, 2), {"scl_slope": 3e38}))
+    assert "6 of 8 voxels are NaN or infinite, the first at (0, 1, 0); replace" in refusal(path)
+
+
+def test_channels_of_a_case_are_stacked_if_they_lie_on_one_grid(tmp_path: Path) -> None:
+    first = saved(tmp_path / "a_0000.nii.gz", nifti(ramp(2, 3, 4)))
+    second = saved(tmp_path / "a_0001.nii.gz", nifti(ramp(2, 3, 4, dtype="f4") + 0.5))
+    expected = np.stack([ramp(2, 3, 4), ramp(2, 3, 4) + 0.5]).astype(np.float32)
+    assert_same(read_case([first, second]), Scan(expected, read_geometry(first)))
+    assert_same(read_case([first]), read_scan(first))
+    saved(second, nifti(ramp(2, 3, 5)))
+    with pytest.raises(UserError) as caught:
+        read_case([first, second])
+    assert caught.value.where == str(second)
+    difference = "shape 2x3x4 against 2x3x5 (1 voxel more along axis 3)"
+    assert caught.value.finding == f"its grid is not that of a_0000.nii.gz: {difference}"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "top", "smallest"), [("f8", 3, "u1"), ("i2", 255, "u1"), ("i4", 256, "u2")]
+)
+def test_labels_take_the_smallest_type(tmp_path: Path, dtype: str, top: int, smallest: str) -> None:
+    array = np.zeros((2, 3, 4), dtype)
+    array[1, 1, 1] = top
+    label = read_label(saved(tmp_path / "a.nii.gz", nifti(array)))
+    assert_same(label, Scan(array.astype(smallest), geometry((2, 3, 4), qform_code=0)))
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "finding"),
+    [
+        (1.5, "f4", "the label 1.5 at voxel (1, 0, 2) is not a whole number"),
+        (-1, "i2", "the label -1 at voxel (1, 0, 2) is negative"),
+        (-2, "f4", "the label -2 at voxel (1, 0, 2) is negative"),
+        (70000, "i4", "the label 70000 at voxel (1, 0, 2) is above 65535"),
+        (1e30, "f4", "the label 1e+30 at voxel (1, 0, 2) is above 65535"),
+        (np.nan, "f4", "1 of 24 voxels are NaN or infinite, the first at (1, 0, 2)"),
+        ([1, 2], "i2", "a label map of 2 channels"),
+    ],
+)
+def test_what_cannot_be_a_label_is_refused(tmp_path: Path, value: Any, dtype: str, finding: str) -> None:
+    array = np.zeros((2, 3, 4, *np.shape(value)), dtype)
+    array[1, 0, 2] = value
+    with pytest.raises(UserError) as caught:
+        read_label(saved(tmp_path / "a.nii", nifti(array)))
+    assert caught.value.finding == finding
+
+
+@plain_and_compressed
+@pytest.mark.parametrize("shape", [(3, 4), (3, 4, 1), (3, 4, 5)])
+@pytest.mark.parametrize("codes", [(1, 1), (0, 2), (4, 3)])
+@pytest.mark.parametrize("units", ["mm", "meter", "micron", "unknown"])
+def test_written_labels_come_back_on_the_same_grid(
+    tmp_path: Path, name: str, shape: tuple[int, ...], codes: tuple[int, int], units: str
+) -> None:
+    grid = geometry(shape, units=units, qform_code=codes[0], sform_code=codes[1])
+    labels = ramp(*shape, dtype="int64") % 3
+    write_label(tmp_path / name, labels, grid)
+    assert_same(read_label(tmp_path / name), Scan(labels.astype(np.uint8), grid))
+    loaded = nibabel.load(tmp_path / name)
+    assert (loaded.shape, loaded.get_data_dtype()) == (shape, np.uint8)
+    np.testing.assert_array_equal(loaded.affine, OBLIQUE)
+    np.testing.assert_array_equal(np.asarray(loaded.dataobj), labels)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@fuzz
+@given(
+    quaternion=st.sampled_from([(0, 0, 0), (1, 0, 0), (0, 0, 1), (0.5, 0.5, 0.5), (0, 0.6, 0.8)])
+    | st.tuples(*[st.floats(-0.5, 0.5, width=32)] * 3),
+    code=st.sampled_from([0, 1]),
+    qfac=st.sampled_from([-1, 1]),
+)
+def test_a_grid_given_by_qform_or_voxel_size_alone_survives_writing(
+    tmp_path: Path, quaternion: tuple[float, float, float], code: int, qfac: int
+) -> None:
+    fields = dict(zip(("quatern_b", "quatern_c", "quatern_d"), quaternion, strict=True))
+    fields |= {"qform_code": code, "sform_code": 0, "qoffset_y": -7.3}
+    content = nifti(ramp(5, 4, 3), {"pixdim": [qfac, 0.7, 0.8, 3, 1, 1, 1, 1], **fields})
+    before = read_geometry(saved(tmp_path / "a.nii", content))
+    write_label(tmp_path / "b.nii", np.zeros((5, 4, 3), np.uint8), before)
+    after = read_geometry(tmp_path / "b.nii")
+    assert (after.qform_code, after.sform_code) == (code, 0)
+    np.testing.assert_allclose(after.matrix, before.matrix, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_an_affine_that_its_codes_cannot_hold_is_written_as_sform(tmp_path: Path, code: int) -> None:
+    write_label(tmp_path / "a.nii", ramp(3, 3), geometry((3, 3), qform_code=code, sform_code=0))
+    assert read_geometry(tmp_path / "a.nii") == geometry((3, 3), qform_code=code, sform_code=1)
+
+
+def test_the_same_labels_give_the_same_bytes_in_any_memory_order(tmp_path: Path) -> None:
+    labels = ramp(4, 5, 6, dtype="uint8")
+    write_label(tmp_path / "a.nii.gz", labels, geometry(labels.shape))
+    write_label(tmp_path / "b.nii.gz", np.asfortranarray(labels), geometry(labels.shape))
+    assert (tmp_path / "a.nii.gz").read_bytes() == (tmp_path / "b.nii.gz").read_bytes()
+
+
+def test_large_values_and_long_axes_are_written(tmp_path: Path) -> None:
+    labels = np.zeros((40000, 2), np.int64)
+    labels[39999, 1] = 256
+    write_label(tmp_path / "a.nii.gz", labels, geometry((40000, 2)))
+    found = read_label(tmp_path / "a.nii.gz")
+    assert found.array.dtype == np.uint16
+    np.testing.assert_array_equal(found.array, labels)
+    assert scans.grid_difference(found.geometry, geometry((40000, 2))) is None
+
+
+@pytest.mark.parametrize(
+    ("labels", "reason"),
+    [
+        (np.zeros((2, 2), np.float32), "labels of type float32 are not integers"),
+        (np.full((2, 2), -1), "labels from -1 to -1 do not fit 0 to 65535"),
+        (np.full((2, 2), 65536), "labels from 65536 to 65536 do not fit 0 to 65535"),
+        (np.zeros((2, 3), np.uint8), r"labels of shape \(2, 3\) on a grid of \(2, 2\)"),
+    ],
+)
+def test_write_label_takes_labels_only(tmp_path: Path, labels: NDArray[Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        write_label(tmp_path / "a.nii", labels, geometry((2, 2)))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [("u1", "u1"), ("i2", "i2"), (">i2", "i2"), ("f8", "f8"), ("float16", "f4"), ("bool", "u1")],
+)
+@pytest.mark.parametrize("shape", [(1, 3, 4), (1, 3, 4, 5), (2, 3, 4, 5), (2, 3, 4, 1)])
+def test_written_scans_come_back(tmp_path: Path, given: str, read: str, shape: tuple[int, ...]) -> None:
+    array, grid = ramp(*shape, dtype=given), geometry(shape[1:])
+    write_scan(tmp_path / "a.nii.gz", array, grid)
+    assert_same(read_scan(tmp_path / "a.nii.gz"), Scan(array.astype(read), grid))
+
+
+def test_write_scan_refuses_what_a_file_cannot_hold(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="3 channels of a 2-D scan in one file; write one file a channel"):
+        write_scan(tmp_path / "a.nii", ramp(3, 2, 2), geometry((2, 2)))
+    with pytest.raises(UserError, match=r"a scan is written as \.nii or \.nii\.gz; change the name"):
+        write_scan(tmp_path / "a.png", ramp(2, 2), geometry((2, 2)))
+    with pytest.raises(ValueError, match="on a grid of"):
+        write_scan(tmp_path / "a.nii", ramp(2, 3), geometry((2, 2)))
+
+
+def test_free_text_and_extensions_are_read_past_and_not_carried_over(tmp_path: Path) -> None:
+    fields = dict.fromkeys(("descrip", "db_name", "aux_file", "intent_name"), b"DOE^JANE")
+    source = nifti(ramp(2, 2, 2), {"vox_offset": 384, **fields})
+    source = source[:348] + b"\1\0\0\0" + b"\x20\0\0\0\6\0\0\0DOE^JANE".ljust(32, b"\0") + source[352:]
+    scan = read_scan(saved(tmp_path / "a.nii.gz", source))
+    np.testing.assert_array_equal(scan.array[0], ramp(2, 2, 2))
+    write_scan(tmp_path / "b.nii", scan.array, scan.geometry)
+    assert source.count(b"DOE") == 5
+    assert b"DOE" not in (tmp_path / "b.nii").read_bytes()

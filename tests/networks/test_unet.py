@@ -1,0 +1,157 @@
+from typing import get_args
+
+import pytest
+import torch
+import torch.nn.functional as F
+from pydantic import ValidationError
+from torch import Tensor, nn
+
+from graftseg.errors import UserError
+from graftseg.networks import (
+    NETWORKS,
+    NetworkName,
+    NetworkSettings,
+    build_network,
+    dimensions_of,
+    parameter_count,
+    stride_of,
+)
+from graftseg.networks.unet import UNet2d
+from graftseg.networks.vnet import VNet
+
+
+def tiny() -> UNet2d:
+    torch.manual_seed(0)
+    return UNet2d(1, 3, width=2, levels=3)
+
+
+def dropouts(network: nn.Module) -> list[float]:
+    return [module.p for module in network.modules() if isinstance(module, nn.Dropout)]
+
+
+def test_published_counts() -> None:
+    with torch.device("meta"):
+        network = UNet2d()
+    assert parameter_count(network) == 1_813_764
+    assert len(list(network.parameters())) == 82
+    assert len(list(network.buffers())) == 54
+    assert sum(buffer.numel() for buffer in network.buffers()) == 2962
+
+
+def test_published_counts_of_each_stage() -> None:
+    with torch.device("meta"):
+        network = UNet2d()
+    encoder, decoder = network.encoder, network.decoder
+    assert [parameter_count(stage) for stage in encoder.stages] == [2544, 14016, 55680, 221952, 886272]
+    assert [parameter_count(up) for up in decoder.ups] == [32896, 8256, 2080, 528]
+    assert [parameter_count(stage) for stage in decoder.stages] == [443136, 110976, 27840, 7008]
+    assert parameter_count(network.head) == 580
+
+
+def test_published_shapes() -> None:
+    with torch.device("meta"):
+        network = UNet2d()
+        skips = network.encode(torch.empty(1, 1, 256, 256))
+        features = network.decode(skips)
+    assert [tuple(skip.shape[1:]) for skip in skips] == [(16 << n, 256 >> n, 256 >> n) for n in range(5)]
+    assert features.shape == (1, 16, 256, 256)
+    assert network.head(features).shape == (1, 4, 256, 256)
+
+
+def test_dropout_of_each_level() -> None:
+    assert dropouts(UNet2d(width=1)) == [0.05, 0.1, 0.2, 0.3, 0.5]
+    assert dropouts(UNet2d(width=1, levels=3)) == [0.05, 0.1, 0.2]
+    assert dropouts(UNet2d(width=1, levels=6)) == [0.05, 0.1, 0.2, 0.3, 0.5, 0.5]
+    assert dropouts(build_network(NetworkSettings(name="unet-2d", dropout=False, width=1), 1, 4)) == []
+
+
+def test_two_levels_equal_the_formula_written_out() -> None:
+    torch.manual_seed(1)
+    network = UNet2d(1, 2, width=3, levels=2).eval()
+    x = torch.randn(2, 1, 4, 6)
+
+    def block(features: Tensor, sequence: nn.Module) -> Tensor:
+        for convolution in (m for m in sequence.modules() if isinstance(m, nn.Conv2d)):
+            # a fresh batch norm in eval mode divides by the root of 1 + 1e-5
+            convolved = F.conv2d(features, convolution.weight, convolution.bias, padding=1) / 1.00001**0.5
+            features = torch.where(convolved > 0, convolved, 0.01 * convolved)
+        return features
+
+    encoder, decoder = network.encoder, network.decoder
+    s1 = block(x, encoder.stages[0])
+    s2 = block(F.max_pool2d(s1, 2), encoder.stages[1])
+    reduce = next(m for m in decoder.ups.modules() if isinstance(m, nn.Conv2d))
+    narrow = F.conv2d(s2, reduce.weight, reduce.bias)
+    rows, columns = aligned_corners(2), aligned_corners(3)
+    up = torch.einsum("ih,bchw,jw->bcij", rows, narrow, columns)
+    f = block(torch.cat([s1, up], 1), decoder.stages[0])
+    expected = F.conv2d(f, network.head.weight, network.head.bias, padding=1)
+    torch.testing.assert_close(network(x), expected, rtol=1e-4, atol=1e-6)
+
+
+def aligned_corners(size: int) -> Tensor:
+    """The matrix that doubles a line of ``size`` samples linearly and keeps both ends where they are."""
+    positions = torch.linspace(0, size - 1, 2 * size)[:, None]
+    return (1 - (positions - torch.arange(size)).abs()).clamp(min=0)
+
+
+def test_forward_and_backward_reach_every_parameter() -> None:
+    network = tiny()
+    logits = network(torch.randn(2, 1, 16, 24))
+    assert logits.shape == (2, 3, 16, 24)
+    logits.square().sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters())
+
+
+def test_stride_and_the_sizes_it_refuses() -> None:
+    network = tiny()
+    assert network.stride == 4
+    with pytest.raises(ValueError, match=r"8x10 .* multiple of 4"):
+        network(torch.zeros(1, 1, 8, 10))
+
+
+def test_channels_last_gives_the_same_logits_and_keeps_the_format() -> None:
+    network = tiny().eval()
+    images = torch.randn(2, 1, 8, 8)
+    expected = network(images)
+    nn.utils.convert_conv2d_weight_memory_format(network, torch.channels_last)
+    logits = network(images.contiguous(memory_format=torch.channels_last))
+    torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-5)
+    assert logits.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_autocast_trains_in_bfloat16() -> None:
+    network = tiny()
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = network(torch.randn(2, 1, 8, 8))
+    assert logits.dtype == torch.bfloat16
+    logits.float().square().mean().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters())
+
+
+def test_the_table_is_complete_and_agrees_with_the_networks() -> None:
+    assert tuple(NETWORKS) == get_args(NetworkName)
+    for name, entry in NETWORKS.items():
+        settings = NetworkSettings.model_validate({"name": name, "width": 1, "levels": 3})
+        network = build_network(settings, 1, 2)
+        assert dimensions_of(name) == entry.dimensions
+        assert isinstance(network, VNet | UNet2d)
+        assert network.stride == stride_of(settings) == 4
+        space = (8,) * entry.dimensions
+        assert network(torch.zeros(2, 1, *space)).shape == (2, 2, *space)
+
+
+def test_every_network_compiles_whole() -> None:
+    for name, entry in NETWORKS.items():
+        settings = NetworkSettings.model_validate({"name": name, "width": 1, "levels": 2})
+        network = build_network(settings, 1, 2).eval()
+        images = torch.randn(1, 1, *(4,) * entry.dimensions)
+        compiled = torch.compile(network, backend="eager", fullgraph=True)
+        torch.testing.assert_close(compiled(images), network(images))
+
+
+def test_an_unknown_name_lists_the_choices() -> None:
+    with pytest.raises(UserError, match="vnet-bn, vnet-in, unet-2d"):
+        dimensions_of("vnet")
+    with pytest.raises(ValidationError, match="'vnet-bn', 'vnet-in' or 'unet-2d'"):
+        NetworkSettings.model_validate({"name": "vnet"})
