@@ -53,9 +53,7 @@ def same_grid(shape: Shape) -> Grid:
     return grid_of(shape, (1.0, 1.0, 1.0))
 
 
-def grid_of(
-    shape: Shape, spacing: Shape | tuple[float, ...], target: tuple[float, ...] | None = None
-) -> Grid:
+def grid_of(shape: Shape, spacing: Shape | tuple[float, ...], target: tuple[float, ...] | None = None) -> Grid:
     affine = np.diag([*spacing, *[1.0] * (4 - len(spacing))])
     geometry = Geometry(shape=shape, affine=tuple(tuple(map(float, row)) for row in affine))
     return plan_grid(geometry, orientation=None, spacing=target)
@@ -119,9 +117,7 @@ def test_agrees_with_monai(window: str, mode: str, shape: Shape, patch: Shape, o
         convolution(len(shape)),
         torch.randn(1, *shape, generator=torch.Generator().manual_seed(1)),
     )
-    chosen = InferenceSettings.model_validate(
-        {"window": window, "overlap": overlap, "windows_per_forward": 3}
-    )
+    chosen = InferenceSettings.model_validate({"window": window, "overlap": overlap, "windows_per_forward": 3})
     with torch.inference_mode():
         expected = sliding_window_inference(image[None], patch, 2, segment, overlap=overlap, mode=mode)[0]
     torch.testing.assert_close(assembled(segment, image, patch, chosen), expected, atol=1e-5, rtol=0)
@@ -264,9 +260,7 @@ def test_turned_and_resampled_scan_comes_back_in_place(patch: Shape, spacing: tu
 def test_largest_component() -> None:
     scan = blobs((24, 20, 18))
     image = torch.from_numpy(scan[None].astype(np.float32))
-    labels = predict(
-        image, same_grid(scan.shape), (24, 20, 18), InferenceSettings(largest_component=True), two_classes
-    )
+    labels = predict(image, same_grid(scan.shape), (24, 20, 18), InferenceSettings(largest_component=True), two_classes)
     expected = scan.copy()
     expected[15:] = 0
     assert 0 < expected.sum() < scan.sum()

@@ -57,9 +57,7 @@ def brute_force_distances(prediction: Mask, reference: Mask, spacing: Spacing) -
     def surface(mask: Mask) -> npt.NDArray[np.float64]:
         filled = {tuple(voxel) for voxel in np.argwhere(mask).tolist()}
         steps = np.concatenate([np.eye(mask.ndim, dtype=int), -np.eye(mask.ndim, dtype=int)])
-        on_surface = [
-            v for v in sorted(filled) if any(tuple((v + step).tolist()) not in filled for step in steps)
-        ]
+        on_surface = [v for v in sorted(filled) if any(tuple((v + step).tolist()) not in filled for step in steps)]
         return np.asarray(np.multiply(on_surface, spacing), dtype=np.float64)
 
     P, G = surface(prediction), surface(reference)
@@ -108,9 +106,7 @@ def test_only_voxels_with_a_background_face_are_surface() -> None:
         ("paper", True, False, 0.0, math.nan),
     ],
 )
-def test_empty_masks(
-    protocol: Protocol, prediction: bool, reference: bool, overlap: float, distance: float
-) -> None:
+def test_empty_masks(protocol: Protocol, prediction: bool, reference: bool, overlap: float, distance: float) -> None:
     masks = [np.full((3, 4, 6), filled, dtype=np.bool_) for filled in (prediction, reference)]
     scores = score(*masks, spacing=(1.0, 1.0, 2.0), protocol=protocol)
     assert as_list(scores) == pytest.approx([overlap] * 2 + [distance] * 4, nan_ok=True)
@@ -146,9 +142,7 @@ def test_masks_that_cannot_be_compared_are_refused() -> None:
 @given(st.data(), pairs(max_side=5))
 def test_distances_are_those_of_brute_force(data: st.DataObject, pair: Pair) -> None:
     spacing = data.draw(spacings(pair[0]))
-    for ours, expected in zip(
-        surface_distances(*pair, spacing), brute_force_distances(*pair, spacing), strict=True
-    ):
+    for ours, expected in zip(surface_distances(*pair, spacing), brute_force_distances(*pair, spacing), strict=True):
         np.testing.assert_allclose(ours, expected, rtol=1e-12)
 
 
@@ -166,9 +160,7 @@ def test_agreement_with_medpy(data: st.DataObject, pair: Pair) -> None:
         assert scores.assd == pytest.approx(medpy.assd(*pair, voxelspacing=spacing), rel=1e-9)
 
 
-@pytest.mark.filterwarnings(
-    "ignore:.*always_return_as_numpy:FutureWarning"
-)  # MONAI calls its own old argument
+@pytest.mark.filterwarnings("ignore:.*always_return_as_numpy:FutureWarning")  # MONAI calls its own old argument
 @settings(deadline=None, max_examples=30)
 @given(st.data(), pairs())
 def test_agreement_with_monai(data: st.DataObject, pair: Pair) -> None:
@@ -211,9 +203,7 @@ def test_order_and_direction_of_the_axes_change_nothing(data: st.DataObject, pai
     axes = data.draw(st.permutations(range(pair[0].ndim)))
     turned = [np.flip(mask.transpose(axes), axis=0) for mask in pair]
     turned_spacing = [spacing[axis] for axis in axes]
-    assert as_list(score(*turned, spacing=turned_spacing)) == pytest.approx(
-        as_list(score(*pair, spacing=spacing))
-    )
+    assert as_list(score(*turned, spacing=turned_spacing)) == pytest.approx(as_list(score(*pair, spacing=spacing)))
 
 
 @settings(deadline=None)

@@ -53,7 +53,5 @@ def _label(labels: Labels, connectivity: int) -> tuple[Labels, int]:
     neighbours = {2: (4, 8), 3: (6, 18, 26)}[labels.ndim][connectivity - 1]
     if labels.dtype.kind not in "ui":
         raise TypeError(f"label maps are integers, not {labels.dtype}")
-    components, count = cc3d.connected_components(
-        np.ascontiguousarray(labels), connectivity=neighbours, return_N=True
-    )
+    components, count = cc3d.connected_components(np.ascontiguousarray(labels), connectivity=neighbours, return_N=True)
     return components, int(count)

@@ -87,17 +87,13 @@ def _axis(coordinates: NDArray[np.float64], size: int) -> _Axis:
     return _Axis(lower, np.minimum(lower + 1, size - 1), (clamped - lower).astype(np.float32))
 
 
-def _at_source_resolution(
-    slabs: Iterable[tuple[int, Tensor]], axes: Sequence[_Axis]
-) -> Iterator[tuple[int, Tensor]]:
+def _at_source_resolution(slabs: Iterable[tuple[int, Tensor]], axes: Sequence[_Axis]) -> Iterator[tuple[int, Tensor]]:
     """Slabs ``(K, n, *rest)`` on the prepared grid -> slabs on the scan's grid, in the same order of axes."""
     thin = _interpolated_across(slabs, axes[1:])
     return thin if axes[0].is_same else _interpolated_along(thin, axes[0])
 
 
-def _interpolated_across(
-    slabs: Iterable[tuple[int, Tensor]], axes: Sequence[_Axis]
-) -> Iterator[tuple[int, Tensor]]:
+def _interpolated_across(slabs: Iterable[tuple[int, Tensor]], axes: Sequence[_Axis]) -> Iterator[tuple[int, Tensor]]:
     for start, slab in slabs:
         for offset in range(0, slab.shape[1], THIN):
             thin = slab[:, offset : offset + THIN]

@@ -4,6 +4,7 @@ A mask ``(*space)`` or ``(B, *space)`` limits a loss to the voxels where it is t
 whatever the network computes in.
 """
 
+from functools import partial
 from typing import Literal
 
 import torch
@@ -105,15 +106,12 @@ def mixed_loss(
     region is normalised by its own size.
     """
     w_b, w_f = weights
-    options = {"dice": dice, "legacy_background_mask": legacy_background_mask}
     if legacy_background_mask:
-        in_background = segmentation_loss(logits, background_labels, M, **options)
-        in_foreground = segmentation_loss(logits, foreground_labels, ~M, **options)
+        background, foreground = background_labels, foreground_labels
     else:
-        Y = mix(background_labels, foreground_labels, M)
-        in_background = segmentation_loss(logits, Y, M, **options)
-        in_foreground = segmentation_loss(logits, Y, ~M, **options)
-    return w_b * in_background + w_f * in_foreground
+        background = foreground = mix(background_labels, foreground_labels, M)
+    seg = partial(segmentation_loss, logits, dice=dice, legacy_background_mask=legacy_background_mask)
+    return w_b * seg(background, M) + w_f * seg(foreground, ~M)
 
 
 def _aligned(probabilities: Tensor, labels: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:

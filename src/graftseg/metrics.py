@@ -116,9 +116,7 @@ def surface_distances(prediction: Mask, reference: Mask, spacing: Sequence[float
     prediction, reference = _crop_jointly(prediction, reference)
     P, G = _surface(prediction) * scale, _surface(reference) * scale
     # Median splits cost more than they save: each tree answers one batch of queries only.
-    tree_P, tree_G = (
-        KDTree(points, leafsize=32, compact_nodes=False, balanced_tree=False) for points in (P, G)
-    )
+    tree_P, tree_G = (KDTree(points, leafsize=32, compact_nodes=False, balanced_tree=False) for points in (P, G))
     return np.asarray(tree_G.query(P)[0]), np.asarray(tree_P.query(G)[0])
 
 

@@ -25,15 +25,11 @@ class InferenceSettings(Settings):
 
     window: Annotated[
         Literal["gaussian", "uniform"],
-        Field(
-            description="Weight of a voxel inside its window: highest in the middle, or the same everywhere."
-        ),
+        Field(description="Weight of a voxel inside its window: highest in the middle, or the same everywhere."),
     ] = "gaussian"
     stride: Annotated[
         tuple[PositiveInt, ...] | None,
-        Field(
-            description="Voxels from one window to the next, for each axis of the patch; none: by overlap."
-        ),
+        Field(description="Voxels from one window to the next, for each axis of the patch; none: by overlap."),
     ] = None
     overlap: Annotated[
         float,

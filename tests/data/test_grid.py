@@ -25,9 +25,7 @@ from graftseg.errors import UserError
 from graftseg.types import Geometry
 
 PAIRS = ("RL", "AP", "SI")
-ORIENTATIONS = [
-    "".join(letters) for pairs in itertools.permutations(PAIRS) for letters in itertools.product(*pairs)
-]
+ORIENTATIONS = ["".join(letters) for pairs in itertools.permutations(PAIRS) for letters in itertools.product(*pairs)]
 orientations = st.sampled_from(ORIENTATIONS)
 shapes = st.tuples(*[st.integers(1, 6)] * 3)
 
@@ -122,9 +120,7 @@ def test_nearest_is_that_of_torch_where_no_tie_decides(
 ) -> None:
     grid = Grid(shape, (0, 1), (False, False), target, (1.0, 1.0))
     labels = np.random.default_rng(seed).integers(0, 200, shape).astype(np.uint8)
-    oracle = torch.nn.functional.interpolate(
-        torch.from_numpy(labels)[None, None], size=target, mode="nearest-exact"
-    )
+    oracle = torch.nn.functional.interpolate(torch.from_numpy(labels)[None, None], size=target, mode="nearest-exact")
     found = to_grid(labels, grid, labels=True)
     clear = [(2 * np.arange(m) + 1) * n % (2 * m) != 0 for n, m in zip(shape, target, strict=True)]
     np.testing.assert_array_equal(found[np.ix_(*clear)], oracle[0, 0].numpy()[np.ix_(*clear)])

@@ -98,7 +98,11 @@ def test_labels_of_unlabeled_images_are_not_looked_at(tmp_path: Path) -> None:
         (["imagesUn/u_0000.nii.gz"], "u_0000.nii.gz", "channels 0000 where 0000 to 0001 are expected"),
         (["imagesTr/u_0001.nii.gz"], "u_0001.nii.gz", "channels 0001 where 0000 to 0001 are expected"),
         (["imagesTr/a_0000.nii"], "a_0000.nii", "the same scan as a_0000.nii"),
-        (["imagesUn/a_0000.nii.gz", "imagesUn/a_0001.nii.gz"], "a", "2 cases have this name, in imagesTr and"),
+        (
+            ["imagesUn/a_0000.nii.gz", "imagesUn/a_0001.nii.gz"],
+            "a",
+            "2 cases have this name, in imagesTr and",
+        ),
     ],
 )
 def test_problems_are_recorded(tmp_path: Path, files: list[str], where: str, finding: str) -> None:
@@ -147,7 +151,10 @@ def test_entries_outside_the_folder_are_refused(tmp_path: Path, entry: str) -> N
         ({"labels": {"background": 0, "liver": 1.5}}, "'liver': 1.5 names no class"),
         ({"labels": {"a": 1, "b": 1}}, "the label value 1 has two names, a and b"),
         ({"labels": ["background"]}, "labels is not an object"),
-        ({"file_ending": ".png"}, "file_ending is '.png', which cannot be read; convert the scans to .nii.gz"),
+        (
+            {"file_ending": ".png"},
+            "file_ending is '.png', which cannot be read; convert the scans to .nii.gz",
+        ),
     ],
 )
 def test_descriptions_that_cannot_be_used(tmp_path: Path, content: dict[str, Any], sentence: str) -> None:
@@ -166,7 +173,7 @@ def test_folders_that_are_no_data_set(tmp_path: Path) -> None:
         read_layout(tmp_path / "absent")
     with pytest.raises(UserError, match="no known layout, it holds nothing; arrange the scans as imagesTr/ and"):
         read_layout(tmp_path)
-    with pytest.raises(UserError, match="no known layout, it holds scan.nii"):
+    with pytest.raises(UserError, match=r"no known layout, it holds scan\.nii"):
         read_layout(touch(tmp_path, "scan.nii"))
     with pytest.raises(UserError, match="this is a file, not a folder"):
         read_layout(tmp_path / "scan.nii")
@@ -179,7 +186,7 @@ def test_no_labeled_case(tmp_path: Path) -> None:
     touch(tmp_path, "imagesTr/a.nii.gz", "imagesTr/b.nii.gz")
     with pytest.raises(UserError, match="none of the 2 cases is labeled; put label maps into labelsTr/"):
         read_layout(tmp_path)
-    with pytest.raises(UserError, match="and 1 labels fit no image, such as a_label.nii.gz"):
+    with pytest.raises(UserError, match=r"and 1 labels fit no image, such as a_label\.nii\.gz"):
         read_layout(touch(tmp_path, "labelsTr/a_label.nii.gz"))
 
 

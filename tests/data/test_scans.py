@@ -3,6 +3,7 @@
 import gzip
 from pathlib import Path
 from typing import Any, Literal
+from unittest.mock import Mock
 
 import nibabel
 import numpy as np
@@ -17,12 +18,16 @@ from graftseg.errors import UserError
 from graftseg.types import Geometry
 
 OBLIQUE = np.array([[0.9, -0.2, 0.1, -12.5], [0.2, 0.95, -0.3, 40.25], [0.0, 0.4, 2.5, 7.0], [0, 0, 0, 1]])
+NAN = float("nan")
 OBLIQUE = OBLIQUE.astype(np.float32).astype(np.float64)
 fuzz = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+special = st.sampled_from([[0.0, 0, 0], [1.0, 0, 0], [0, 0, 1.0], [0.5, 0.5, 0.5], [0, 0.6, 0.8]])
+tilts = st.lists(st.floats(-0.5, 0.5, width=32), min_size=3, max_size=3)
+Shape = tuple[int, ...]
 plain_and_compressed = pytest.mark.parametrize("name", ["a.nii", "a.nii.gz"])
 
 
-def geometry(shape: tuple[int, ...], **fields: Any) -> Geometry:
+def geometry(shape: Shape, **fields: Any) -> Geometry:
     return Geometry(shape, tuple(tuple(float(value) for value in row) for row in OBLIQUE), **fields)
 
 
@@ -30,19 +35,15 @@ def ramp(*shape: int, dtype: str = "int16") -> NDArray[Any]:
     return np.arange(np.prod(shape)).reshape(shape).astype(dtype)
 
 
-def nifti(
-    array: NDArray[Any], fields: dict[str, Any] | None = None, kind: Any = nibabel.Nifti1Header
-) -> bytes:
+def nifti(array: NDArray[Any], fields: dict[str, Any] | None = None, kind: str = "Nifti1Header") -> bytes:
     """A NIfTI file made by hand, in the byte order of the array: any field may be set to anything."""
     order: Literal[">", "<"] = ">" if array.dtype.byteorder == ">" else "<"
-    header = kind(endianness=order)
+    header = getattr(nibabel, kind)(endianness=order)
     header.set_data_shape(array.shape)
     header.set_data_dtype(array.dtype)
     header.set_sform(OBLIQUE, code=1)
-    header["vox_offset"] = header.single_vox_offset
-    header["xyzt_units"] = 2
-    header["scl_slope"], header["scl_inter"] = 1, 0
-    for name, value in (fields or {}).items():
+    usual = {"vox_offset": header.single_vox_offset, "xyzt_units": 2, "scl_slope": 1, "scl_inter": 0}
+    for name, value in {**usual, **(fields or {})}.items():
         header[name] = value
     return bytes(header.binaryblock) + bytes(4) + array.tobytes(order="F")
 
@@ -68,18 +69,16 @@ def assert_same(first: Scan, second: Scan) -> None:
 def test_names() -> None:
     assert all(scans.is_scan(Path(name)) for name in ("a.nii", "a.nii.gz", "A.NII.GZ"))
     assert not any(scans.is_scan(Path(name)) for name in ("a.gz", "a.png", "nii", ".nii.gz"))
-    assert scans.scan_stem(Path("x/case.1_0000.nii.gz")) == "case.1_0000"
-    assert scans.scan_stem(Path("case.nii")) == "case"
+    stems = [scans.scan_stem(Path(name)) for name in ("x/case.1_0000.nii.gz", "case.nii")]
+    assert stems == ["case.1_0000", "case"]
     assert "not a scan by its name; use files that end in .nii.gz or .nii." in refusal(Path("a.png"))
 
 
 @plain_and_compressed
 @pytest.mark.parametrize("order", ["<", ">"])
-@pytest.mark.parametrize("kind", [nibabel.Nifti1Header, nibabel.Nifti2Header])
+@pytest.mark.parametrize("kind", ["Nifti1Header", "Nifti2Header"])
 @pytest.mark.parametrize("dtype", ["u1", "i1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8"])
-def test_every_number_type_and_byte_order_is_read_as_nibabel_reads_it(
-    tmp_path: Path, name: str, order: str, kind: Any, dtype: str
-) -> None:
+def test_all_types_and_byte_orders(tmp_path: Path, name: str, order: str, kind: str, dtype: str) -> None:
     array = ramp(2, 3, 4, dtype=order + dtype)
     path = saved(tmp_path / name, nifti(array, kind=kind))
     np.testing.assert_array_equal(np.asarray(nibabel.load(path).dataobj), array)
@@ -87,21 +86,10 @@ def test_every_number_type_and_byte_order_is_read_as_nibabel_reads_it(
     assert read_geometry(path) == read_scan(path).geometry
 
 
-@pytest.mark.parametrize(
-    ("shape", "space", "channels"),
-    [
-        ((3, 4), (3, 4), 1),
-        ((3, 4, 1), (3, 4, 1), 1),
-        ((3, 4, 5), (3, 4, 5), 1),
-        ((3, 4, 5, 2), (3, 4, 5), 2),
-        ((3, 4, 1, 2), (3, 4, 1), 2),
-        ((3, 4, 5, 1, 2), (3, 4, 5), 2),
-        ((3, 4, 1, 1, 2), (3, 4, 1), 2),
-    ],
-)
-def test_axes_after_the_third_are_channels(
-    tmp_path: Path, shape: tuple[int, ...], space: tuple[int, ...], channels: int
-) -> None:
+@pytest.mark.parametrize("space", [(3, 4, 1), (3, 4, 5)])
+@pytest.mark.parametrize("rest", [(), (1,), (2,), (1, 2)])
+def test_axes_after_the_third_are_channels(tmp_path: Path, space: Shape, rest: Shape) -> None:
+    shape, channels = (*space, *rest), 2 if 2 in rest else 1
     scan = read_scan(saved(tmp_path / "a.nii", nifti(ramp(*shape))))
     assert scan.geometry.shape == space
     assert scan.array.shape == (channels, *space)
@@ -110,34 +98,20 @@ def test_axes_after_the_third_are_channels(
 
 @pytest.mark.parametrize(
     ("dtype", "slope", "intercept", "scaled"),
-    [
-        ("i2", 2, -1024, "f4"),
-        ("u1", 0.5, 0, "f4"),
-        ("i4", 2, 1, "f8"),
-        ("f8", 2, 1, "f8"),
-        ("i2", 1, 0, "i2"),
-        ("i2", 0, 7, "i2"),
-        ("i2", np.nan, np.nan, "i2"),
-    ],
+    [("i2", 2, -1024, "f4"), ("i4", 2, 1, "f8"), ("i2", 0, 7, "i2"), ("u2", NAN, 1, "u2")],
 )
-def test_scaling_of_the_header_is_applied(
-    tmp_path: Path, dtype: str, slope: float, intercept: float, scaled: str
-) -> None:
+def test_scaling(tmp_path: Path, dtype: str, slope: float, intercept: float, scaled: str) -> None:
     fields = {"scl_slope": slope, "scl_inter": intercept}
     path = saved(tmp_path / "a.nii", nifti(ramp(2, 2, 2, dtype=dtype), fields))
-    array = read_scan(path).array
-    assert array.dtype == np.dtype(scaled)
-    np.testing.assert_array_equal(array[0], nibabel.load(path).get_fdata())
+    expected = nibabel.load(path).get_fdata().astype(scaled)[None]
+    assert_same(read_scan(path), Scan(expected, read_geometry(path)))
 
 
 @pytest.mark.parametrize(("qform", "sform"), [(2, 3), (1, 0), (0, 0), (0, 1), (77, 0)])
-def test_the_affine_is_the_sform_else_the_qform_else_the_voxel_size(
-    tmp_path: Path, qform: int, sform: int
-) -> None:
+def test_the_affine_is_the_sform_else_the_qform_else_the_size(tmp_path: Path, qform: int, sform: int) -> None:
     fields = {"pixdim": [-1, 2, 3, 4, 1, 1, 1, 1], "quatern_b": 0.6, "qoffset_x": 5}
-    path = saved(
-        tmp_path / "a.nii", nifti(ramp(2, 3, 4), {"qform_code": qform, "sform_code": sform, **fields})
-    )
+    fields |= {"qform_code": qform, "sform_code": sform}
+    path = saved(tmp_path / "a.nii", nifti(ramp(2, 3, 4), fields))
     found = read_geometry(path)
     np.testing.assert_array_equal(found.matrix, nibabel.load(path).affine)
     assert (found.qform_code, found.sform_code) == (0 if qform == 77 else qform, sform)
@@ -145,14 +119,7 @@ def test_the_affine_is_the_sform_else_the_qform_else_the_voxel_size(
 
 @pytest.mark.parametrize(
     ("code", "units", "factor"),
-    [
-        (0, "unknown", 1),
-        (1, "meter", 1e3),
-        (2, "mm", 1),
-        (3, "micron", 1e-3),
-        (10, "mm", 1),
-        (5, "unknown", 1),
-    ],
+    [(0, "unknown", 1), (1, "meter", 1e3), (2, "mm", 1), (3, "micron", 1e-3), (5, "unknown", 1)],
 )
 def test_units(tmp_path: Path, code: int, units: str, factor: float) -> None:
     found = read_geometry(saved(tmp_path / "a.nii", nifti(ramp(2, 2, 2), {"xyzt_units": code})))
@@ -178,16 +145,12 @@ def test_every_flipped_bit_of_a_compressed_scan_is_found_or_harmless(tmp_path: P
     assert found >= 8 * (len(whole) - 10)
 
 
-def test_a_compressed_scan_cut_anywhere_is_refused(tmp_path: Path) -> None:
-    path = saved(tmp_path / "a.nii.gz", nifti(ramp(3, 3, 2)))
-    whole = path.read_bytes()
+def test_cuts_members_and_trailing_bytes_of_a_compressed_scan(tmp_path: Path) -> None:
+    path, content = tmp_path / "a.nii.gz", nifti(ramp(3, 3, 2))
+    whole = gzip.compress(content)
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
         refusal(path)
-
-
-def test_members_and_trailing_bytes_of_a_compressed_scan(tmp_path: Path) -> None:
-    path, content = tmp_path / "a.nii.gz", nifti(ramp(3, 3, 2))
     path.write_bytes(gzip.compress(content[:360]) + gzip.compress(content[360:]))
     np.testing.assert_array_equal(read_scan(path).array[0], ramp(3, 3, 2))
     path.write_bytes(gzip.compress(content + bytes(100)))
@@ -203,13 +166,9 @@ def test_a_gzip_bomb_is_stopped(tmp_path: Path) -> None:
 
 
 @plain_and_compressed
-def test_a_header_that_asks_for_too_much_is_refused_before_memory_is_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    def taken(*_: object) -> bytearray:
-        raise AssertionError("memory was taken")
-
-    monkeypatch.setattr(scans, "_take", taken)
+def test_no_memory_is_taken_for_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    take = Mock()
+    monkeypatch.setattr(scans, "_take", take)
     few = ramp(2, 2, 2, dtype="u1")
     path = saved(tmp_path / name, nifti(few, {"dim": [3, 32767, 32767, 4, 1, 1, 1, 1]}))
     assert "cut off: needs 4294705508 bytes and has at most " in refusal(path)
@@ -217,6 +176,7 @@ def test_a_header_that_asks_for_too_much_is_refused_before_memory_is_taken(
     assert "above the limit of 17179869184" in refusal(path)
     monkeypatch.setattr(scans, "MAX_BYTES", 359)
     assert "its header asks for 360 bytes, above the limit of 359" in refusal(saved(path, nifti(few)))
+    take.assert_not_called()
 
 
 def test_an_uncompressed_scan_may_be_longer_but_not_shorter(tmp_path: Path) -> None:
@@ -245,10 +205,10 @@ def test_an_uncompressed_scan_may_be_longer_but_not_shorter(tmp_path: Path) -> N
         ({"datatype": 1}, "its voxels are of type binary"),
         ({"datatype": 77}, "its voxels are of the unknown type 77"),
         ({"vox_offset": 0}, "its voxels cannot start at byte 0"),
-        ({"vox_offset": np.nan}, "its voxels cannot start at byte nan"),
+        ({"vox_offset": NAN}, "its voxels cannot start at byte nan"),
         ({"vox_offset": 1e30}, "its voxels cannot start at byte 1e+30"),
         ({"scl_slope": 2, "scl_inter": np.inf}, "its header scales voxels by 2 and adds inf"),
-        ({"srow_x": [np.nan, 0, 0, 0]}, "no usable voxel size and orientation in its header"),
+        ({"srow_x": [NAN, 0, 0, 0]}, "no usable voxel size and orientation in its header"),
         ({"srow_x": [0, 0, 0, 0]}, "no usable voxel size and orientation in its header"),
         ({"srow_x": [0.2, 0.95, -0.3, 1]}, "no usable voxel size and orientation in its header"),
         ({"srow_x": [1, 0, 0, np.inf]}, "no usable voxel size and orientation in its header"),
@@ -259,9 +219,7 @@ def test_an_uncompressed_scan_may_be_longer_but_not_shorter(tmp_path: Path) -> N
     ],
 )
 @plain_and_compressed
-def test_a_header_that_makes_no_sense_is_refused(
-    tmp_path: Path, name: str, fields: dict[str, Any], finding: str
-) -> None:
+def test_senseless_headers_are_refused(tmp_path: Path, name: str, fields: Any, finding: str) -> None:
     path = saved(tmp_path / name, nifti(ramp(2, 2, 2), fields))
     assert finding in refusal(path)
     with pytest.raises(UserError):
@@ -270,9 +228,7 @@ def test_a_header_that_makes_no_sense_is_refused(
 
 @fuzz
 @given(changes=st.lists(st.tuples(st.integers(0, 351), st.integers(0, 255)), min_size=1, max_size=4))
-def test_no_header_makes_reading_fail_in_any_other_way(
-    tmp_path: Path, changes: list[tuple[int, int]]
-) -> None:
+def test_no_header_makes_reading_fail_otherwise(tmp_path: Path, changes: list[tuple[int, int]]) -> None:
     content = bytearray(nifti(ramp(2, 3, 2)))
     for position, value in changes:
         content[position] = value
@@ -294,17 +250,13 @@ def test_what_is_not_a_scan_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
     for content in (b"", b"\x5c\x01\0\0", b"P5 4 4 255\n" + bytes(600)):
         path.write_bytes(content)
         assert "not a NIfTI file; convert the scan" in refusal(path)
-
-    def denied(*_: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "open", denied)
+    monkeypatch.setattr(Path, "open", Mock(side_effect=PermissionError(13, "Permission denied")))
     assert "cannot be read (Permission denied); check the file's permissions." in refusal(path)
 
 
 def test_voxels_that_are_no_numbers_are_counted_and_placed(tmp_path: Path) -> None:
     array = np.zeros((2, 3, 4, 2), np.float32)
-    array[1, 2, 0, 1], array[1, 2, 3, 1] = np.nan, -np.inf
+    array[1, 2, 0, 1], array[1, 2, 3, 1] = NAN, -np.inf
     path = saved(tmp_path / "a.nii", nifti(array))
     assert "2 of 48 voxels are NaN or infinite, the first at (1, 2, 0) of channel 2; replace" in refusal(path)
     path = saved(tmp_path / "a.nii", nifti(array[..., 1]))
@@ -327,14 +279,12 @@ def test_channels_of_a_case_are_stacked_if_they_lie_on_one_grid(tmp_path: Path) 
     assert caught.value.finding == f"its grid is not that of a_0000.nii.gz: {difference}"
 
 
-@pytest.mark.parametrize(
-    ("dtype", "top", "smallest"), [("f8", 3, "u1"), ("i2", 255, "u1"), ("i4", 256, "u2")]
-)
-def test_labels_take_the_smallest_type(tmp_path: Path, dtype: str, top: int, smallest: str) -> None:
+@pytest.mark.parametrize(("dtype", "top", "small"), [("f8", 3, "u1"), ("i2", 255, "u1"), ("i4", 256, "u2")])
+def test_labels_take_the_smallest_type(tmp_path: Path, dtype: str, top: int, small: str) -> None:
     array = np.zeros((2, 3, 4), dtype)
     array[1, 1, 1] = top
     label = read_label(saved(tmp_path / "a.nii.gz", nifti(array)))
-    assert_same(label, Scan(array.astype(smallest), geometry((2, 3, 4), qform_code=0)))
+    assert_same(label, Scan(array.astype(small), geometry((2, 3, 4), qform_code=0)))
 
 
 @pytest.mark.parametrize(
@@ -345,7 +295,7 @@ def test_labels_take_the_smallest_type(tmp_path: Path, dtype: str, top: int, sma
         (-2, "f4", "the label -2 at voxel (1, 0, 2) is negative"),
         (70000, "i4", "the label 70000 at voxel (1, 0, 2) is above 65535"),
         (1e30, "f4", "the label 1e+30 at voxel (1, 0, 2) is above 65535"),
-        (np.nan, "f4", "1 of 24 voxels are NaN or infinite, the first at (1, 0, 2)"),
+        (NAN, "f4", "1 of 24 voxels are NaN or infinite, the first at (1, 0, 2)"),
         ([1, 2], "i2", "a label map of 2 channels"),
     ],
 )
@@ -361,9 +311,7 @@ def test_what_cannot_be_a_label_is_refused(tmp_path: Path, value: Any, dtype: st
 @pytest.mark.parametrize("shape", [(3, 4), (3, 4, 1), (3, 4, 5)])
 @pytest.mark.parametrize("codes", [(1, 1), (0, 2), (4, 3)])
 @pytest.mark.parametrize("units", ["mm", "meter", "micron", "unknown"])
-def test_written_labels_come_back_on_the_same_grid(
-    tmp_path: Path, name: str, shape: tuple[int, ...], codes: tuple[int, int], units: str
-) -> None:
+def test_written_labels_come_back(tmp_path: Path, name: str, shape: Shape, codes: Shape, units: str) -> None:
     grid = geometry(shape, units=units, qform_code=codes[0], sform_code=codes[1])
     labels = ramp(*shape, dtype="int64") % 3
     write_label(tmp_path / name, labels, grid)
@@ -376,15 +324,9 @@ def test_written_labels_come_back_on_the_same_grid(
 
 
 @fuzz
-@given(
-    quaternion=st.sampled_from([(0, 0, 0), (1, 0, 0), (0, 0, 1), (0.5, 0.5, 0.5), (0, 0.6, 0.8)])
-    | st.tuples(*[st.floats(-0.5, 0.5, width=32)] * 3),
-    code=st.sampled_from([0, 1]),
-    qfac=st.sampled_from([-1, 1]),
-)
-def test_a_grid_given_by_qform_or_voxel_size_alone_survives_writing(
-    tmp_path: Path, quaternion: tuple[float, float, float], code: int, qfac: int
-) -> None:
+@given(quaternion=special | tilts, code=st.sampled_from([0, 1]))
+@pytest.mark.parametrize("qfac", [-1, 1])
+def test_a_grid_without_sform_survives(tmp_path: Path, quaternion: list[float], code: int, qfac: int) -> None:
     fields = dict(zip(("quatern_b", "quatern_c", "quatern_d"), quaternion, strict=True))
     fields |= {"qform_code": code, "sform_code": 0, "qoffset_y": -7.3}
     content = nifti(ramp(5, 4, 3), {"pixdim": [qfac, 0.7, 0.8, 3, 1, 1, 1, 1], **fields})
@@ -412,10 +354,7 @@ def test_large_values_and_long_axes_are_written(tmp_path: Path) -> None:
     labels = np.zeros((40000, 2), np.int64)
     labels[39999, 1] = 256
     write_label(tmp_path / "a.nii.gz", labels, geometry((40000, 2)))
-    found = read_label(tmp_path / "a.nii.gz")
-    assert found.array.dtype == np.uint16
-    np.testing.assert_array_equal(found.array, labels)
-    assert scans.grid_difference(found.geometry, geometry((40000, 2))) is None
+    assert_same(read_label(tmp_path / "a.nii.gz"), Scan(labels.astype(np.uint16), geometry((40000, 2))))
 
 
 @pytest.mark.parametrize(
@@ -433,12 +372,9 @@ def test_write_label_takes_labels_only(tmp_path: Path, labels: NDArray[Any], rea
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("given", "read"),
-    [("u1", "u1"), ("i2", "i2"), (">i2", "i2"), ("f8", "f8"), ("float16", "f4"), ("bool", "u1")],
-)
+@pytest.mark.parametrize(("given", "read"), [(">i2", "i2"), ("f8", "f8"), ("f2", "f4"), ("?", "u1")])
 @pytest.mark.parametrize("shape", [(1, 3, 4), (1, 3, 4, 5), (2, 3, 4, 5), (2, 3, 4, 1)])
-def test_written_scans_come_back(tmp_path: Path, given: str, read: str, shape: tuple[int, ...]) -> None:
+def test_written_scans_come_back(tmp_path: Path, given: str, read: str, shape: Shape) -> None:
     array, grid = ramp(*shape, dtype=given), geometry(shape[1:])
     write_scan(tmp_path / "a.nii.gz", array, grid)
     assert_same(read_scan(tmp_path / "a.nii.gz"), Scan(array.astype(read), grid))

@@ -90,7 +90,10 @@ def source_index(
     size, step = torch.from_numpy(shapes).to(device), torch.from_numpy(strides).to(device)
     first = torch.arange(patch[0], device=device) + shift[:, 0, None]
     second = torch.arange(patch[1], device=device) + shift[:, 1, None]
-    index, inside = torch.zeros((), device=device, dtype=torch.long), torch.ones((), device=device, dtype=torch.bool)
+    index, inside = (
+        torch.zeros((), device=device, dtype=torch.long),
+        torch.ones((), device=device, dtype=torch.bool),
+    )
     for axis in range(2):
         place = (
             A[:, axis, 0, None, None] * first[:, :, None]

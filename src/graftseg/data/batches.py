@@ -27,7 +27,8 @@ LABELED, UNLABELED = 0, 1
 class BatchSettings(Settings):
     """What a step sees: the size of patches, how many of each stream, and how they are augmented.
 
-    ``labeled_cases`` limits the labeled cases to the first so many; the others are used without their labels.
+    ``validation_cases`` are held out from the end of the list of labeled cases. ``labeled_cases`` limits the others to
+    the first so many; the rest is used without labels.
     """
 
     patch: tuple[int, ...] = Field(min_length=2, max_length=3)
@@ -35,6 +36,7 @@ class BatchSettings(Settings):
     unlabeled: int = Field(4, ge=0)
     augment: AugmentSettings = AugmentSettings()
     labeled_cases: int | None = Field(None, ge=1)
+    validation_cases: int = Field(0, ge=0)
 
 
 @dataclass(frozen=True)
@@ -43,19 +45,22 @@ class Cases:
 
     labeled: tuple[StoredCase, ...]
     unlabeled: tuple[StoredCase, ...]
+    validation: tuple[StoredCase, ...]
 
 
-def training_cases(store: Store, labeled_cases: int | None = None) -> Cases:
+def training_cases(store: Store, settings: BatchSettings) -> Cases:
     """Split a store's training cases; labeled ones beyond ``labeled_cases`` join the unlabeled."""
     labeled = store.of("labeled")
-    count = len(labeled) if labeled_cases is None else labeled_cases
-    if count > len(labeled) or not labeled:
+    first_held_out = len(labeled) - settings.validation_cases
+    count = settings.labeled_cases or max(first_held_out, 1)
+    if count > first_held_out:
         raise UserError(
             store.path,
-            f"the recipe asks for {max(count, 1)} labeled cases and the store has {len(labeled)}",
-            "label more scans or lower batches.labeled_cases",
+            f"the recipe asks for {count} labeled cases and {settings.validation_cases} to validate on, "
+            f"and the store has {len(labeled)}",
+            "label more scans or lower batches.labeled_cases or batches.validation_cases",
         )
-    return Cases(labeled[:count], labeled[count:] + store.of("unlabeled"))
+    return Cases(labeled[:count], labeled[count:first_held_out] + store.of("unlabeled"), labeled[first_held_out:])
 
 
 class Stream:
@@ -103,7 +108,7 @@ class Batches:
     def __init__(self, store: Store, settings: BatchSettings, *, seed: int, device: torch.device | str) -> None:
         self.settings, self.seed = settings, seed
         device, axes = torch.device(device), len(settings.patch)
-        cases = training_cases(store, settings.labeled_cases)
+        cases = training_cases(store, settings)
         self.labeled = Stream(store, cases.labeled, axes, labels=True, device=device)
         self.unlabeled: Stream | None = None
         if cases.unlabeled:
@@ -145,9 +150,7 @@ class Batches:
         return max(1, len(self.labeled) // self.settings.labeled)
 
     def _augmented(self, stream: Stream, units: Integers, key: tuple[int, ...]) -> tuple[Tensor, Tensor | None]:
-        drawn = draw(
-            np.random.default_rng(key), stream.shapes[units], self.settings.patch, self.settings.augment
-        )
+        drawn = draw(np.random.default_rng(key), stream.shapes[units], self.settings.patch, self.settings.augment)
         return stream.gather(units, drawn, self.settings.patch)
 
     def _labeled_units(self, stage: int, step: int) -> Integers:

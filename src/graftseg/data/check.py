@@ -72,9 +72,7 @@ class _Examination:
         findings = list(self._label_values(case.name, summary.label_counts))
         if difference := grid_difference(scan.geometry, label.geometry):
             remedy = "resample the label to the image's grid or correct its header"
-            findings.append(
-                Finding("error", "image and label lie on different grids", case.name, difference, remedy)
-            )
+            findings.append(Finding("error", "image and label lie on different grids", case.name, difference, remedy))
         return summary, findings
 
     def _label_values(self, name: str, counts: dict[int, int]) -> Iterator[Finding]:
@@ -120,9 +118,7 @@ def _class_list(dataset: Dataset, summaries: Fingerprint) -> Iterator[Finding]:
     if values != list(range(len(values))):
         gap = min(set(range(len(values))) - set(values))
         what, size = "the values of the classes are not consecutive", f"{gap} is missing below {values[-1]}"
-        yield Finding(
-            "error", what, "dataset.json", size, "number the classes 0, 1, 2, ... in labels and list"
-        )
+        yield Finding("error", what, "dataset.json", size, "number the classes 0, 1, 2, ... in labels and list")
     if values[-1] > 254:
         what, size = "there are too many classes", f"values up to {values[-1]}, at most 254"
         yield Finding(
@@ -139,9 +135,7 @@ def _class_list(dataset: Dataset, summaries: Fingerprint) -> Iterator[Finding]:
             if value not in found:
                 what = f"no labeled case shows {listed[value]} (value {value})"
                 size = f"0 of {len(summaries.of('labeled'))} cases"
-                yield Finding(
-                    "warning", what, "labelsTr", size, "label a case that shows it or drop the class"
-                )
+                yield Finding("warning", what, "labelsTr", size, "label a case that shows it or drop the class")
 
 
 def _duplicates(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
@@ -156,9 +150,7 @@ def _duplicates(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
         severity: Severity = "error" if len(splits) > 1 else "warning"
         names = ", ".join(case.name for case in group)
         where = "across " + " and ".join(splits) if len(splits) > 1 else f"among the {splits[0]}"
-        yield Finding(
-            severity, f"the same voxels stand {where}", names, f"{len(group)} cases", "keep one of them"
-        )
+        yield Finding(severity, f"the same voxels stand {where}", names, f"{len(group)} cases", "keep one of them")
 
 
 def _mixtures(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
@@ -197,9 +189,7 @@ def _odd_spacings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
 
 def _shift(summaries: Fingerprint) -> Iterator[Finding]:
     labeled, unlabeled = summaries.of("labeled"), summaries.of("unlabeled")
-    if len({len(case.mean) for case in labeled + unlabeled}) == 1 and (
-        what := shift_verdict(labeled, unlabeled)
-    ):
+    if len({len(case.mean) for case in labeled + unlabeled}) == 1 and (what := shift_verdict(labeled, unlabeled)):
         raw, left = (
             intensity_shift(labeled, unlabeled),
             intensity_shift(labeled, unlabeled, standardised=True),

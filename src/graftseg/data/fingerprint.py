@@ -78,16 +78,12 @@ class Fingerprint:
     @property
     def median_shape(self) -> tuple[int, ...]:
         """Median voxels of the training cases along each axis, in canonical order."""
-        return tuple(
-            round(float(size)) for size in np.median([case.canonical_shape for case in self.training], axis=0)
-        )
+        return tuple(round(float(size)) for size in np.median([case.canonical_shape for case in self.training], axis=0))
 
     @property
     def median_spacing(self) -> tuple[float, ...]:
         """Median spacing in mm of the training cases along each axis, in canonical order."""
-        return tuple(
-            float(step) for step in np.median([case.canonical_spacing for case in self.training], axis=0)
-        )
+        return tuple(float(step) for step in np.median([case.canonical_spacing for case in self.training], axis=0))
 
     @property
     def label_counts(self) -> dict[int, int]:
@@ -133,15 +129,17 @@ def intensity_shift(
     With :math:`q_i` the percentiles of case i, :math:`Q` their median over a group, :math:`|\cdot|` the mean
     absolute difference over the percentiles, and n, m the sizes of the groups:
 
-    .. math:: \frac{|Q_L - Q_U|}{w / 2 + 4 b \sqrt{1/n + 1/m}}
+    .. math:: \frac{|Q_L - Q_U|}{w / 8 + 5 b \sqrt{1/n + 1/m}}
 
     w, the width of a usual scan, is the mean absolute deviation of a case's percentiles from their mean:
     median over each group, the smaller of the two. b, the distance between usual scans, is the mean of
-    :math:`|q_i - Q|` over both groups with n + m - 2 degrees of freedom; with the factor 4 its term is
-    about two and a half standard errors of the numerator. So 0 means alike, and above ``SHIFT_LIMIT``
-    (1) neither the width of one scan nor the draw of the cases explains the shift. ``standardised``
-    compares the cases after their z-scores, as a network would see them. The channel that differs most
-    counts; an empty group gives 0.
+    :math:`|q_i - Q|` over both groups with n + m - 2 degrees of freedom; with the factor 5 its term is
+    about three standard errors of the numerator. So 0 means alike, and above ``SHIFT_LIMIT`` (1) the groups
+    differ by more than an eighth of a scan's width and more than the draw of the cases explains. With three
+    labeled cases and large differences from scan to scan, a real shift may go unseen.
+
+    ``standardised`` compares the cases after their z-scores, as a network would see them. The channel that
+    differs most counts; an empty group gives 0.
     """
     if not labeled or not unlabeled:
         return 0.0
@@ -157,9 +155,7 @@ def shift_verdict(labeled: Sequence[CaseFingerprint], unlabeled: Sequence[CaseFi
     if intensity_shift(labeled, unlabeled, standardised=True) > SHIFT_LIMIT:
         return "labeled and unlabeled scans differ in contrast, and normalising each scan does not remove it"
     if intensity_shift(labeled, unlabeled) > SHIFT_LIMIT:
-        return (
-            "labeled and unlabeled scans differ in brightness or range, which normalising each scan removes"
-        )
+        return "labeled and unlabeled scans differ in brightness or range, which normalising each scan removes"
     return None
 
 
@@ -203,15 +199,10 @@ def _shift(first: Floats, second: Floats) -> float:
     """The formula of ``intensity_shift`` for percentiles ``(case, percentile)`` of two groups."""
     centres = np.median(first, axis=0), np.median(second, axis=0)
     distance = np.abs(centres[0] - centres[1]).mean()
-    width = min(
-        np.median(np.abs(group - group.mean(axis=1, keepdims=True)).mean(axis=1)) for group in (first, second)
-    )
-    away = [
-        np.abs(group - centre).mean(axis=1).sum()
-        for group, centre in zip((first, second), centres, strict=True)
-    ]
+    width = min(np.median(np.abs(group - group.mean(axis=1, keepdims=True)).mean(axis=1)) for group in (first, second))
+    away = [np.abs(group - centre).mean(axis=1).sum() for group, centre in zip((first, second), centres, strict=True)]
     between = sum(away) / max(1, len(first) + len(second) - 2)
-    usual = width / 2 + 4 * between * np.sqrt(1 / len(first) + 1 / len(second))
+    usual = width / 8 + 5 * between * np.sqrt(1 / len(first) + 1 / len(second))
     if usual == 0:
         return 0.0 if distance == 0 else float("inf")
     return float(distance / usual)

@@ -47,6 +47,12 @@ class Grid:
         n = self.oriented_shape[axis]
         return np.asarray((np.arange(n) + 0.5) * (self.prepared_shape[axis] / n) - 0.5, dtype=np.float64)
 
+    @classmethod
+    def identity(cls, shape: tuple[int, ...]) -> "Grid":
+        """The grid of an array that stays as it is, with voxels of 1 mm."""
+        axes = len(shape)
+        return cls(shape, tuple(range(axes)), (False,) * axes, shape, (1.0,) * axes)
+
     def to_json(self) -> dict[str, Any]:
         """The fields as plain lists."""
         return {name: list(values) for name, values in asdict(self).items()}

@@ -26,12 +26,8 @@ class IntensitySettings(Settings):
     rule: Literal["zscore", "minmax", "percentile", "window", "none"] = Field(
         default="zscore", description="How intensities are brought to a common scale."
     )
-    low: float = Field(
-        default=0.5, description="Lower bound: a percentile, or a value where the rule is window."
-    )
-    high: float = Field(
-        default=99.5, description="Upper bound: a percentile, or a value where the rule is window."
-    )
+    low: float = Field(default=0.5, description="Lower bound: a percentile, or a value where the rule is window.")
+    high: float = Field(default=99.5, description="Upper bound: a percentile, or a value where the rule is window.")
 
     @model_validator(mode="after")
     def _agree(self) -> "IntensitySettings":
@@ -79,4 +75,5 @@ def _standardise(channel: Floats) -> Floats:
 
 
 def _to_unit(channel: Floats, low: float, high: float) -> Floats:
-    return (channel.clip(low, high) - np.float32(low)) / np.float32(high - low)
+    # Clipped after scaling, since the division may round past 1.
+    return ((channel - np.float32(low)) / np.float32(high - low)).clip(0, 1)

@@ -58,6 +58,26 @@ def read_layout(folder: Path) -> Dataset:
     raise UserError(folder, f"no known layout, it holds {found}", f"arrange the scans as {LOOKED_FOR}")
 
 
+def scan_cases(path: Path, channels: int) -> list[Case]:
+    """The cases of a scan or of a folder of scans to predict.
+
+    ``CASE_0000`` to the last channel are one case if all names are like that; otherwise every file is a case.
+    """
+    if not path.exists():
+        raise UserError(path, "there is no such file or folder", "check the spelling of the path")
+    scans = _scans(path) if path.is_dir() else [path]
+    if not scans:
+        raise UserError(path, "the folder holds no scan", "name a folder with .nii or .nii.gz files")
+    problems: list[UserError] = []
+    files = _by_channel(scans, problems)
+    if problems or any(set(found) != set(range(channels)) for found in files.values()):
+        problems = []
+        files = _by_name(scans, problems)
+    if problems:
+        raise problems[0]
+    return [Case(name, tuple(found[k] for k in sorted(found)), None, "test") for name, found in files.items()]
+
+
 def _nnunet(folder: Path) -> Dataset | None:
     """``imagesTr/case_0000.nii.gz`` and ``case_0001.nii.gz`` are the channels of ``labelsTr/case.nii.gz``."""
     description = _description(folder)
@@ -108,9 +128,7 @@ def _collect(
     cases.sort(key=lambda case: (("labeled", "unlabeled", "test").index(case.split), case.name))
     problems += _repeated(cases)
     problems += _listed_but_absent(folder, description, {case.name for case in cases})
-    return Dataset(
-        folder, layout, tuple(cases), _classes(folder, description), tuple(problems), _ignored(folder)
-    )
+    return Dataset(folder, layout, tuple(cases), _classes(folder, description), tuple(problems), _ignored(folder))
 
 
 def _by_channel(scans: list[Path], problems: list[UserError]) -> Files:
@@ -139,9 +157,7 @@ def _by_name(scans: list[Path], problems: list[UserError]) -> Files:
 def _add(files: Files, case: str, channel: int, path: Path, problems: list[UserError]) -> None:
     taken = files.setdefault(case, {}).setdefault(channel, path)
     if taken != path:
-        problems.append(
-            UserError(path, f"the same scan as {taken.name}, by its name", "keep one of the two files")
-        )
+        problems.append(UserError(path, f"the same scan as {taken.name}, by its name", "keep one of the two files"))
 
 
 def _incomplete(files: Files, channels: int) -> Iterator[UserError]:
@@ -155,9 +171,7 @@ def _incomplete(files: Files, channels: int) -> Iterator[UserError]:
             )
 
 
-def _pair(
-    folder: Path, files: Files, labels: str | None, split: Split, problems: list[UserError]
-) -> Iterator[Case]:
+def _pair(folder: Path, files: Files, labels: str | None, split: Split, problems: list[UserError]) -> Iterator[Case]:
     """Cases with their labels; a training image without a label is an unlabeled one."""
     found = _by_name(_scans(folder / labels), problems) if labels else {}
     for name, channels in files.items():
@@ -172,9 +186,7 @@ def _repeated(cases: list[Case]) -> Iterator[UserError]:
     for name, times in Counter(case.name for case in cases).items():
         if times > 1:
             places = " and ".join(f"{case.images[0].parent.name}" for case in cases if case.name == name)
-            yield UserError(
-                name, f"{times} cases have this name, in {places}", "give every case a name of its own"
-            )
+            yield UserError(name, f"{times} cases have this name, in {places}", "give every case a name of its own")
 
 
 def _with_labels(dataset: Dataset) -> Dataset:
@@ -184,9 +196,7 @@ def _with_labels(dataset: Dataset) -> Dataset:
         finding = f"none of the {len(dataset.cases)} cases is labeled"
         if orphans := [problem for problem in dataset.problems if "this label" in problem.finding]:
             finding += f", and {len(orphans)} labels fit no image, such as {Path(orphans[0].where).name}"
-        raise UserError(
-            dataset.root, finding, "put label maps into labelsTr/ under the names of their images"
-        )
+        raise UserError(dataset.root, finding, "put label maps into labelsTr/ under the names of their images")
     return dataset
 
 
@@ -200,9 +210,7 @@ def _description(folder: Path) -> dict[str, Any]:
         raise UserError(path, "not an object of keys and values", "restore the file or remove it")
     ending = content.get("file_ending")
     if ending is not None and not is_scan(Path(f"case{ending}")):
-        raise UserError(
-            path, f"file_ending is {ending!r}, which cannot be read", "convert the scans to .nii.gz"
-        )
+        raise UserError(path, f"file_ending is {ending!r}, which cannot be read", "convert the scans to .nii.gz")
     for key in ("channel_names", "modality", "labels"):
         if key in content and not isinstance(content[key], dict):
             raise UserError(path, f"{key} is not an object of keys and values", "correct the entry")
@@ -216,9 +224,7 @@ def _classes(folder: Path, description: dict[str, Any]) -> dict[int, str]:
     for key, entry in description.get("labels", {}).items():
         value, name = _class(path, key, entry)
         if value in classes:
-            raise UserError(
-                path, f"the label value {value} has two names, {classes[value]} and {name}", "keep one"
-            )
+            raise UserError(path, f"the label value {value} has two names, {classes[value]} and {name}", "keep one")
         classes[value] = name
     if classes:
         classes.setdefault(0, "background")
@@ -278,9 +284,7 @@ def _listed(description: dict[str, Any]) -> Iterator[str]:
 
 def _ignored(folder: Path) -> tuple[str, ...]:
     names = [name for images, labels, _ in FOLDERS for name in (images, labels) if name]
-    return tuple(
-        f"{name}/{path.name}" for name in names for path in _visible(folder / name) if not is_scan(path)
-    )
+    return tuple(f"{name}/{path.name}" for name in names for path in _visible(folder / name) if not is_scan(path))
 
 
 def _scans(folder: Path) -> list[Path]:
@@ -293,6 +297,4 @@ def _visible(folder: Path) -> list[Path]:
         entries: Iterable[Path] = folder.iterdir() if folder.is_dir() else ()
         return sorted(path for path in entries if not path.name.startswith("."))
     except OSError as error:
-        raise UserError(
-            folder, f"the folder cannot be read ({error.strerror})", "check its permissions"
-        ) from None
+        raise UserError(folder, f"the folder cannot be read ({error.strerror})", "check its permissions") from None

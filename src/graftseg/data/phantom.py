@@ -26,7 +26,7 @@ Floats = npt.NDArray[np.floating[Any]]
 
 # brightness of air, body, crescent, ring and core at both ends of the drift
 NEAR_LOOK = np.array([0.02, 0.42, 0.80, 0.25, 0.90])
-FAR_LOOK = np.array([0.02, 0.62, 0.50, 0.78, 0.42])
+FAR_LOOK = np.array([0.02, 0.60, 0.75, 0.40, 0.62])
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,7 @@ def make_phantom(seed: int, split: Split, index: int, shape: Sequence[int], shif
     return Phantom(_draw_look(rng, label, organs, drift), label)
 
 
-def write_phantoms(
-    folder: Path, *, shape: Sequence[int], counts: dict[Split, int], seed: int, shift: float
-) -> None:
+def write_phantoms(folder: Path, *, shape: Sequence[int], counts: dict[Split, int], seed: int, shift: float) -> None:
     """Write a data set of phantoms as NIfTI in the layout that people bring their own scans in."""
     places: dict[Split, tuple[str, str | None]] = {
         "labeled": ("imagesTr", "labelsTr"),
@@ -126,7 +124,7 @@ def _coordinates(shape: tuple[int, ...]) -> Floats:
 def _ellipsoid(space: Floats, centre: Floats, radii: Floats) -> Floats:
     """Squared distance from the centre in units of the radii."""
     column = (-1, *[1] * (len(space)))
-    return np.square((space - centre.reshape(column)) / radii.reshape(column)).sum(axis=0)
+    return np.asarray(np.square((space - centre.reshape(column)) / radii.reshape(column)).sum(axis=0))
 
 
 def _wobble(rng: np.random.Generator, offset: Floats) -> Floats:

@@ -135,18 +135,18 @@ class _Work:
         sources = {name: _source(path) for name, path in self._sources(case).items()}
         scan = read_case(case.images)
         image, grid = prepare_image(scan, self.settings, where=case.images[0])
-        arrays: dict[str, npt.NDArray[Any]] = {f"{case.name}.image.npy": _half(image, case.images[0])}
+        image_file, label_file = f"{case.name}.image.npy", f"{case.name}.label.npy"
+        arrays: dict[str, npt.NDArray[Any]] = {image_file: _half(image, case.images[0])}
         values: tuple[int, ...] = ()
         if case.label is not None:
             label, values = self._label(case.label, case.name, scan)
-            arrays[f"{case.name}.label.npy"] = to_grid(label, grid, labels=True)
+            arrays[label_file] = to_grid(label, grid, labels=True)
         hashes = self._write(arrays)
-        names = [*arrays, None]
         stored = StoredCase(
             name=case.name,
             split=case.split,
-            image=f"{case.name}.image.npy",
-            label=names[1],
+            image=image_file,
+            label=label_file if case.label is not None else None,
             channels=len(image),
             shape=image.shape[1:],
             values=values,
@@ -167,9 +167,7 @@ class _Work:
         values = tuple(int(value) for value in np.unique(label.array))
         if values[-1] > LARGEST_VALUE:
             finding = f"the label value {values[-1]} is above {LARGEST_VALUE}"
-            raise UserError(
-                path, finding, "number the classes 0, 1, 2, ... (a mask of 0 and 255 becomes 0 and 1)"
-            )
+            raise UserError(path, finding, "number the classes 0, 1, 2, ... (a mask of 0 and 255 becomes 0 and 1)")
         _check_values(self.dataset, name, values)
         return label.array.astype(np.uint8), values
 
@@ -199,9 +197,7 @@ def _source(path: Path) -> Source:
         stat = path.stat()
         return Source(stat.st_size, stat.st_mtime_ns, sha256_of(path))
     except OSError as error:
-        raise UserError(
-            path, f"the file cannot be read ({error.strerror})", "check that it is there"
-        ) from None
+        raise UserError(path, f"the file cannot be read ({error.strerror})", "check that it is there") from None
 
 
 def _unchanged(path: Path, source: Source) -> bool:
@@ -228,9 +224,7 @@ def _check_class_list(dataset: Dataset) -> None:
     values = sorted(dataset.classes)
     if values != list(range(len(values))):
         finding = f"the label values {', '.join(map(str, values))} are not consecutive"
-        raise UserError(
-            dataset.root / "dataset.json", finding, "number the classes 0, 1, 2, ... in labels and list"
-        )
+        raise UserError(dataset.root / "dataset.json", finding, "number the classes 0, 1, 2, ... in labels and list")
     if len(values) > LARGEST_VALUE + 1:
         finding = f"{len(values)} classes, at most {LARGEST_VALUE + 1} are supported"
         raise UserError(dataset.root / "dataset.json", finding, "merge classes")
@@ -279,9 +273,7 @@ def _check_target(out: Path, root: Path) -> None:
         except (UserError, KeyError, TypeError):
             continue
         if recorded != str(root) and Path(recorded).resolve() != root.resolve():
-            raise UserError(
-                out, f"the store was made from {recorded}, not from {root}", "name another folder"
-            )
+            raise UserError(out, f"the store was made from {recorded}, not from {root}", "name another folder")
         return
 
 
@@ -294,9 +286,7 @@ def _locked(out: Path) -> Iterator[None]:
         out.mkdir(parents=True, exist_ok=True)
         stream = (out / LOCK).open("a")
     except OSError as error:
-        raise UserError(
-            out, f"the folder cannot be written ({error.strerror})", "name another folder"
-        ) from None
+        raise UserError(out, f"the folder cannot be written ({error.strerror})", "name another folder") from None
     with stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -4,7 +4,7 @@ A scan comes from elsewhere, so nothing in it is believed before it is checked. 
 bytes it asks for are compared with the bytes there are, and with ``MAX_BYTES``, before memory is set aside.
 Compressed files are read to their very end, where the checksum stands: a damaged one never passes for good.
 
-Only voxels and geometry are kept. Free text of the header, which may name a person, is never read or written.
+Only voxels and geometry are kept; free text of the header, which may name a person, is never passed on.
 """
 
 import gzip
@@ -23,14 +23,13 @@ from nibabel.nifti1 import data_type_codes
 from nibabel.spatialimages import HeaderDataError
 from numpy.typing import NDArray
 
-from graftseg.data.grid import axis_codes as axis_codes
 from graftseg.data.grid import grid_difference as grid_difference
 from graftseg.errors import UserError
 from graftseg.files import atomic_path
 from graftseg.types import Geometry
 
 MAX_BYTES = 16 * 2**30
-"""The most a file may ask for, in bytes of voxels; far above any scan, far below what stops a machine."""
+"""The most a file may ask for, in bytes: far above any scan, far below what stops a machine."""
 
 _PIECE = 4 * 2**20
 _SLACK = 2**20  # bytes after the voxels of a compressed file that are read past in silence

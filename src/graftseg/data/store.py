@@ -58,6 +58,11 @@ class StoredCase:
     sources: dict[str, Source]
     sha256: dict[str, str]
 
+    def __post_init__(self) -> None:
+        for file in (self.image, self.label or self.image, *self.sha256):
+            if Path(file).name != file:
+                raise ValueError(f"{file} is not a file name")
+
     def check_files(self, folder: Path) -> None:
         """Raise a UserError unless the files in ``folder`` are there with the right size, type and shape."""
         _open(folder / self.image, (self.channels, *self.shape), np.float16)
@@ -146,7 +151,10 @@ def is_store(path: Path) -> bool:
 
 
 def open_store(path: Path) -> Store:
-    """Open a finished store after a look at the header and size of every file; ``verify`` reads them all."""
+    """Open a finished store after a look at the header and size of every image; ``verify`` reads all files.
+
+    Label maps are looked at when they are asked for: whoever trains without a label never opens it.
+    """
     manifest = path / MANIFEST
     if not manifest.is_file():
         if (path / LOCK).is_file():
@@ -165,7 +173,7 @@ def open_store(path: Path) -> Store:
         entry = ".".join(map(str, first["loc"]))
         raise UserError(manifest, f"the manifest is damaged at {entry} ({first['msg']})", AGAIN) from None
     for case in store.cases:
-        case.check_files(path / CASES)
+        store.image(case)
     return store
 
 
@@ -180,7 +188,7 @@ def _manifest(path: Path) -> dict[str, Any] | None:
 
 def _open(path: Path, shape: tuple[int, ...], kind: type[Number]) -> npt.NDArray[Number]:
     """Map a stored array into memory, after comparing its header and size with what the manifest says."""
-    if path.parent.name != CASES or not path.is_file():
+    if not path.is_file():
         raise UserError(path, "the file is missing", AGAIN)
     try:
         array = np.lib.format.open_memmap(path, mode="r")
@@ -188,9 +196,7 @@ def _open(path: Path, shape: tuple[int, ...], kind: type[Number]) -> npt.NDArray
         raise UserError(path, f"the file is damaged ({error})", f"delete it and {AGAIN}") from None
     found, expected = f"{array.dtype} {array.shape}", f"{np.dtype(kind)} {shape}"
     if found != expected or not array.flags.c_contiguous:
-        raise UserError(
-            path, f"the file holds {found} where {expected} is expected", f"delete it and {AGAIN}"
-        )
+        raise UserError(path, f"the file holds {found} where {expected} is expected", f"delete it and {AGAIN}")
     if excess := path.stat().st_size - array.offset - array.nbytes:
         raise UserError(path, f"the file is {excess} bytes too long", f"delete it and {AGAIN}")
     return array

@@ -29,6 +29,12 @@ class Method(nn.Module):
         self.config = config
         self.student = networks()
 
+    @classmethod
+    def check_batch(cls, labeled: int, unlabeled: int) -> None:
+        """Raise a ValueError if the method cannot work with so many labeled and unlabeled images a step."""
+        if cls.uses_unlabeled and unlabeled == 0:
+            raise ValueError("batches.unlabeled is 0 and the method learns from unlabeled images")
+
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
         """Yield what to minimise; the engine makes the update before it asks for the next."""
         raise NotImplementedError

@@ -43,6 +43,15 @@ class Bcp(Method):
         super().__init__(config, networks)
         self.teacher = teacher_of(self.student)
 
+    @classmethod
+    def check_batch(cls, labeled: int, unlabeled: int) -> None:
+        """Each labeled image meets an unlabeled one, in two halves."""
+        if labeled % 2 or labeled != unlabeled:
+            raise ValueError(
+                f"batches.labeled is {labeled} and batches.unlabeled {unlabeled}; copy-paste pairs them up in two "
+                "halves and needs the same even number of both"
+            )
+
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
         """Yield ``L_all = L_in + L_out``, Eqs. (1) to (9)."""
         i, j = batch.labeled.halves()
@@ -53,7 +62,13 @@ class Bcp(Method):
         alpha = self.config.alpha
         L_in = self._mixed_loss(X_in, j.labels, p_p, M, weights=(1, alpha))
         L_out = self._mixed_loss(X_out, p_q, i.labels, M, weights=(alpha, 1))
-        shows = {"X_in": X_in, "Y_in": mix(j.labels, p_p, M), "X_out": X_out, "Y_out": mix(p_q, i.labels, M), "M": M}
+        shows = {
+            "X_in": X_in,
+            "Y_in": mix(j.labels, p_p, M),
+            "X_out": X_out,
+            "Y_out": mix(p_q, i.labels, M),
+            "M": M,
+        }
         yield Objective("student", {"L_in": L_in, "L_out": L_out}, shows=shows)
 
     def after_step(self, now: Progress) -> None:

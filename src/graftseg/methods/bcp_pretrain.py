@@ -32,6 +32,12 @@ class BcpPretrain(Method):
     uses_unlabeled = False
     config: BcpPretrainConfig
 
+    @classmethod
+    def check_batch(cls, labeled: int, unlabeled: int) -> None:
+        """Copy-paste pairs up the labeled images."""
+        if labeled % 2:
+            raise ValueError(f"batches.labeled is {labeled}; copy-paste pairs images up and needs an even number")
+
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
         """Yield the loss of the mixed labeled images."""
         config = self.config

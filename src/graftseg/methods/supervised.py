@@ -1,6 +1,7 @@
 """The baseline: labeled scans alone."""
 
 from collections.abc import Iterator
+from typing import Literal
 
 from graftseg.losses import dice_over_batch, dice_per_sample, masked_cross_entropy
 from graftseg.methods.base import Method
@@ -15,7 +16,7 @@ class SupervisedConfig(Settings):
     ``per-sample``: every sample and class by itself.
     """
 
-    dice: str = "classes"
+    dice: Literal["foreground", "classes", "per-sample"] = "classes"
 
 
 class Supervised(Method):

@@ -25,9 +25,7 @@ class NetworkSettings(Settings):
     """Which network, and how large. The defaults are the published sizes."""
 
     name: NetworkName = Field(description="vnet-bn and vnet-in are 3-D, unet-2d is 2-D")
-    width: int = Field(
-        default=16, ge=1, description="channels at full resolution; each level below doubles them"
-    )
+    width: int = Field(default=16, ge=1, description="channels at full resolution; each level below doubles them")
     levels: int = Field(default=5, ge=2, le=6, description="number of resolutions, each half the one above")
     dropout: bool = Field(default=True, description="the published dropout, or none (vnet-in never has any)")
 
@@ -59,9 +57,7 @@ def check_sizes(sizes: Sequence[int], stride: int) -> None:
     """Refuse an input whose sizes in space are not multiples of the network's stride."""
     if any(size % stride for size in sizes):
         shown = "x".join(str(size) for size in sizes)
-        raise ValueError(
-            f"an input of {shown} cannot be halved evenly: every size must be a multiple of {stride}"
-        )
+        raise ValueError(f"an input of {shown} cannot be halved evenly: every size must be a multiple of {stride}")
 
 
 def parameter_count(module: nn.Module) -> int:
@@ -73,17 +69,13 @@ def _vnet_bn(settings: NetworkSettings, in_channels: int, classes: int) -> nn.Mo
     from graftseg.networks.vnet import VNet
 
     dropout = 0.5 if settings.dropout else 0.0
-    return VNet(
-        in_channels, classes, width=settings.width, levels=settings.levels, norm="batch", dropout=dropout
-    )
+    return VNet(in_channels, classes, width=settings.width, levels=settings.levels, norm="batch", dropout=dropout)
 
 
 def _vnet_in(settings: NetworkSettings, in_channels: int, classes: int) -> nn.Module:
     from graftseg.networks.vnet import VNet
 
-    return VNet(
-        in_channels, classes, width=settings.width, levels=settings.levels, norm="instance", dropout=0.0
-    )
+    return VNet(in_channels, classes, width=settings.width, levels=settings.levels, norm="instance", dropout=0.0)
 
 
 def _unet_2d(settings: NetworkSettings, in_channels: int, classes: int) -> nn.Module:
@@ -102,7 +94,5 @@ NETWORKS: dict[str, NetworkEntry] = {
 
 def _entry(name: str) -> NetworkEntry:
     if name not in NETWORKS:
-        raise UserError(
-            "network", f"there is no network named {name!r}", f"choose one of {', '.join(NETWORKS)}"
-        )
+        raise UserError("network", f"there is no network named {name!r}", f"choose one of {', '.join(NETWORKS)}")
     return NETWORKS[name]

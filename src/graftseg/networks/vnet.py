@@ -70,9 +70,7 @@ class Encoder(nn.Module):
         halvings = (_halve(fine, norm) for fine in channels[:-1])
         self.downs = nn.ModuleList([nn.Identity(), *halvings])
         entries = [in_channels, *channels[1:]]
-        self.stages = nn.ModuleList(
-            _stage(entry, channels[level], level, norm) for level, entry in enumerate(entries)
-        )
+        self.stages = nn.ModuleList(_stage(entry, channels[level], level, norm) for level, entry in enumerate(entries))
         self.dropout = _channel_dropout(dropout)
 
     def forward(self, images: Tensor) -> list[Tensor]:

@@ -1,0 +1,120 @@
+"""The verbs, as functions: the only place where the parts are wired together."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from graftseg.data import check as checking
+from graftseg.data import prepare as preparing
+from graftseg.data.layouts import read_layout
+from graftseg.data.store import Store, is_store, open_store
+from graftseg.engine import Outcome
+from graftseg.environment import choose_device, describe_machine
+from graftseg.errors import UserError
+from graftseg.evaluation import Evaluation, evaluate_folder
+from graftseg.files import read_json, write_json, write_text
+from graftseg.metrics import Protocol
+from graftseg.planning import choose_recipe, plan_text
+from graftseg.prediction import Predicted, predict_scans
+from graftseg.recipe import Recipe, load_recipe, shipped_recipes
+from graftseg.reporting import render_report
+from graftseg.runs import RunFolder
+from graftseg.training import train_run
+
+Folder = str | Path
+
+
+def check(data: Folder) -> list[checking.Finding]:
+    """Look at a folder of scans and say what is wrong with it and how to mend it."""
+    return checking.check(read_layout(Path(data)))
+
+
+def plan(data: Folder, out: Folder) -> Path:
+    """Write the recipe to begin with for a folder of scans."""
+    target = Path(out)
+    if target.exists():
+        raise UserError(target, "the file exists", "name another --out or remove it")
+    write_text(target, plan_text(read_layout(Path(data))))
+    load_recipe(target)
+    return target
+
+
+def prepare(data: Folder, out: Folder, *, recipe: str | Path | None = None, overrides: Iterable[str] = ()) -> Store:
+    """Bring scans to a recipe's orientation, spacing and intensities, into a store that is fast to read."""
+    dataset = read_layout(Path(data))
+    chosen = load_recipe(recipe or choose_recipe(dataset)[0], overrides)
+    return preparing.prepare(dataset, Path(out), chosen.data)
+
+
+def train(
+    recipe: str | Path | Recipe,
+    data: Folder,
+    out: Folder,
+    *,
+    overrides: Iterable[str] = (),
+    resume: bool = False,
+    device: str = "auto",
+) -> Outcome:
+    """Train on a prepared store, or on a folder of scans, which is first prepared into ``out/store``."""
+    loaded = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
+    return train_run(loaded, Path(data), RunFolder(Path(out)), choose_device(device), resume=resume)
+
+
+def predict(run: Folder, scans: Folder, out: Folder | None = None, *, device: str = "auto") -> Predicted:
+    """Write label maps of scans, a file or a folder, in the scans' own geometry."""
+    folder = RunFolder(Path(run))
+    return predict_scans(folder, Path(scans), Path(out or folder.predictions), choose_device(device))
+
+
+def evaluate(
+    predictions: Folder, reference: Folder, out: Folder | None = None, *, protocol: Protocol = "standard"
+) -> Evaluation:
+    """Compare label maps with references, case by case and class by class."""
+    folder = Path(predictions)
+    evaluation = evaluate_folder(folder, Path(reference), classes=_classes_of(folder), protocol=protocol)
+    target = Path(out or folder / "metrics.csv")
+    evaluation.write_csv(target)
+    write_json(target.with_suffix(".json"), {"references": str(Path(reference).resolve()), "protocol": protocol})
+    return evaluation
+
+
+def report(run: Folder, out: Folder | None = None, *, baseline: Folder | None = None) -> Path:
+    """Write one self-contained page about a run, beside a baseline if one is named."""
+    return render_report(Path(run), Path(out) if out else None, baseline=Path(baseline) if baseline else None)
+
+
+def info(what: Folder) -> dict[str, Any]:
+    """Describe a run, a store or a recipe."""
+    path = Path(what)
+    if is_store(path):
+        return _describe(open_store(path))
+    if path.is_dir():
+        return {"kind": "run", **RunFolder(path).manifest()}
+    return {"kind": "recipe", **load_recipe(what).model_dump(mode="json")}
+
+
+def doctor() -> dict[str, Any]:
+    """Versions, devices, free disk, shipped recipes."""
+    return describe_machine(Path.cwd()) | {"recipes": shipped_recipes()}
+
+
+def _describe(store: Store) -> dict[str, Any]:
+    counts = {split: len(store.of(split)) for split in ("labeled", "unlabeled", "test")}
+    return {
+        "kind": "store",
+        "path": str(store.path),
+        "identity": store.identity,
+        "settings": store.settings,
+        "classes": list(store.classes),
+        "channels": store.channels,
+        "cases": counts,
+        "voxels": sum(int(store.image(case).size) for case in store.cases),
+    }
+
+
+def _classes_of(predictions: Path) -> dict[int, str] | None:
+    """Names of the classes, where the folder was written by ``predict``."""
+    manifest = predictions / "manifest.json"
+    if not manifest.is_file():
+        return None
+    return dict(enumerate(read_json(manifest)["classes"]))

@@ -1,0 +1,63 @@
+"""Checkpoints that are whole or are not used at all.
+
+A file is an 8-byte mark, the SHA-256 of what follows, and what ``torch.save`` wrote. A torn file or a flipped bit is
+found by its sum, and the checkpoint before it is taken instead.
+"""
+
+import hashlib
+import io
+import logging
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from graftseg.errors import UserError
+from graftseg.files import write_bytes
+
+MARK = b"GRAFTSEG"
+HEADER = len(MARK) + hashlib.sha256().digest_size
+KEPT = 2
+logger = logging.getLogger(__name__)
+
+State = dict[str, Any]
+
+
+def save_checkpoint(folder: Path, step: int, state: State) -> Path:
+    """Write the state after ``step`` steps, atomically, and keep this one and the one before."""
+    stream = io.BytesIO()
+    torch.save(state, stream)
+    content = stream.getvalue()
+    path = folder / f"step-{step:08d}.ckpt"
+    write_bytes(path, MARK + hashlib.sha256(content).digest() + content)
+    for old in checkpoints_in(folder)[:-KEPT]:
+        old.unlink()
+    return path
+
+
+def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> State:
+    """Read a checkpoint whose sum is right; nothing in the file can run code."""
+    content = path.read_bytes()
+    body = memoryview(content)[HEADER:]
+    if content[: len(MARK)] != MARK or hashlib.sha256(body).digest() != content[len(MARK) : HEADER]:
+        raise UserError(path, "the checkpoint is damaged", "delete it and resume from the one before")
+    state: State = torch.load(io.BytesIO(body), map_location=device, weights_only=True)
+    return state
+
+
+def load_latest(folder: Path, device: torch.device | str = "cpu") -> State | None:
+    """The newest undamaged checkpoint of a folder, or None if it has none."""
+    paths = checkpoints_in(folder)
+    for path in reversed(paths):
+        try:
+            return load_checkpoint(path, device)
+        except UserError as error:
+            logger.warning("%s", error)
+    if paths:
+        raise UserError(folder, f"all {len(paths)} checkpoints are damaged", "start the run anew")
+    return None
+
+
+def checkpoints_in(folder: Path) -> list[Path]:
+    """The checkpoints of a folder, oldest first."""
+    return sorted(folder.glob("step-*.ckpt"))

@@ -1,0 +1,219 @@
+"""The command line: a table from verb to the function that Python users call."""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from graftseg import __version__
+from graftseg.errors import UserError
+
+app = typer.Typer(
+    name="graftseg",
+    help="Segment medical scans from a few labeled and many unlabeled ones, by bidirectional copy-paste.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+Data = Annotated[Path, typer.Argument(help="Folder with imagesTr, labelsTr and, if any, imagesUn, imagesTs, labelsTs.")]
+Run = Annotated[Path, typer.Argument(help="Folder of a training run.")]
+Overrides = Annotated[list[str] | None, typer.Option("--set", help="Override a setting: stages.0.steps=100.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for scans, runs and the report.")] = Path("demo"),
+    seed: Annotated[int, typer.Option(help="Seed of the phantoms and of the training.")] = 0,
+    dimensions: Annotated[int, typer.Option(min=2, max=3, help="2 for slices, 3 for volumes.")] = 2,
+    seeds: Annotated[int, typer.Option(help="Repeat with so many other seeds and print a table.")] = 0,
+    device: Device = "auto",
+) -> None:
+    """Make synthetic scans and take them through the whole pipeline, with and without the unlabeled ones."""
+    from graftseg.demo import run_demo, run_seeds
+
+    if seeds:
+        typer.echo(run_seeds(out, range(1, seeds + 1), dimensions=dimensions, device=device))
+    else:
+        typer.echo(run_demo(out, seed=seed, dimensions=dimensions, device=device))
+
+
+@app.command()
+def check(data: Data) -> None:
+    """Say what is in a folder of scans, what is wrong with it and how to mend it."""
+    from graftseg import api
+
+    findings = api.check(data)
+    rows = [(f.severity, f.what, f.where, f.size, f.remedy) for f in findings]
+    if rows:
+        _print_table(("", "finding", "where", "how large", "remedy"), rows)
+    errors = sum(finding.severity == "error" for finding in findings)
+    typer.echo(f"{len(findings)} findings, {errors} of them errors" if findings else "nothing found to mend")
+    if errors:
+        raise typer.Exit(1)
+
+
+@app.command()
+def plan(data: Data, out: Annotated[Path, typer.Option(help="Recipe to write.")] = Path("plan.yaml")) -> None:
+    """Write a recipe to begin with: for now a shipped one, for slices or volumes, with the reason."""
+    from graftseg import api
+
+    typer.echo(api.plan(data, out).read_text())
+
+
+@app.command()
+def prepare(
+    data: Data,
+    out: Annotated[Path, typer.Option(help="Store to write or bring up to date.")],
+    recipe: Annotated[
+        str | None, typer.Option(help="Recipe whose settings are used; by default the planned one.")
+    ] = None,
+    overrides: Overrides = None,
+) -> None:
+    """Bring scans to one orientation, spacing and scale of intensities, ready for training."""
+    from graftseg import api
+
+    store = api.prepare(data, out, recipe=recipe, overrides=overrides or ())
+    typer.echo(f"{store.path}: {len(store.cases)} cases, classes {', '.join(store.classes)}")
+
+
+@app.command()
+def train(
+    recipe: Annotated[str, typer.Argument(help="Recipe file, or the name of a shipped one.")],
+    data: Annotated[Path, typer.Option(help="Prepared store or folder of scans.")],
+    out: Annotated[Path, typer.Option(help="Folder for the run.")],
+    overrides: Overrides = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped.")] = False,
+    device: Device = "auto",
+) -> None:
+    """Train a recipe."""
+    from graftseg import api
+
+    outcome = api.train(recipe, data, out, overrides=overrides or (), resume=resume, device=device)
+    if outcome.stopped_by is not None:
+        typer.echo(f"stopped after step {outcome.steps}; go on with --resume", err=True)
+        raise typer.Exit(128 + outcome.stopped_by)
+    typer.echo(f"{out}: finished after {outcome.steps} steps")
+
+
+@app.command()
+def predict(
+    run: Run,
+    scans: Annotated[Path, typer.Argument(help="Scan or folder of scans.")],
+    out: Annotated[Path | None, typer.Option(help="Folder for the label maps; by default RUN/predictions.")] = None,
+    device: Device = "auto",
+) -> None:
+    """Write label maps in the geometry of the scans."""
+    from graftseg import api
+
+    predicted = api.predict(run, scans, out, device=device)
+    typer.echo(f"{predicted.folder}: {len(predicted.cases)} label maps")
+    for failure in predicted.failures:
+        typer.echo(f"graftseg: {failure}", err=True)
+    if predicted.failures:
+        raise typer.Exit(2)
+
+
+@app.command()
+def evaluate(
+    predictions: Annotated[Path, typer.Argument(help="Folder of label maps.")],
+    reference: Annotated[Path, typer.Option(help="Folder of reference label maps, of the same names.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Table to write; by default metrics.csv beside the label maps.")
+    ] = None,
+    protocol: Annotated[
+        str, typer.Option(help="standard, or paper: an empty prediction scores 0 everywhere.")
+    ] = "standard",
+) -> None:
+    """Compare label maps with references, case by case and class by class."""
+    from graftseg import api
+    from graftseg.metrics import PROTOCOLS
+
+    if protocol not in PROTOCOLS:
+        raise UserError(f"--protocol {protocol}", "unknown", f"choose one of {', '.join(PROTOCOLS)}")
+    summary = api.evaluate(predictions, reference, out, protocol=protocol).summary()
+    shown = ("dice", "jaccard", "hd95", "asd")
+    rows = [(c.name, *(f"{c.metrics[m].mean:.4f}" for m in shown)) for c in summary.classes]
+    rows.append(("mean", *(f"{summary.overall[m]:.4f}" for m in shown)))
+    _print_table(("class", "Dice", "Jaccard", "95HD (voxels)", "ASD (voxels)"), rows)
+    typer.echo(f"protocol: {protocol}")
+
+
+@app.command()
+def report(
+    run: Run,
+    out: Annotated[Path | None, typer.Option(help="Page to write; by default RUN/report.html.")] = None,
+    baseline: Annotated[Path | None, typer.Option(help="Another run to set beside this one.")] = None,
+) -> None:
+    """Write one self-contained page about a run."""
+    from graftseg import api
+
+    typer.echo(api.report(run, out, baseline=baseline))
+
+
+@app.command()
+def info(
+    what: Annotated[str, typer.Argument(help="Folder of a run or a store, or a recipe.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Describe a run, a store or a recipe."""
+    from graftseg import api
+
+    _print_facts(api.info(what), as_json)
+
+
+@app.command()
+def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """Print versions, devices and free disk."""
+    from graftseg import api
+
+    _print_facts(api.doctor(), as_json)
+
+
+@app.callback(invoke_without_command=True)
+def version(show: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    """Segment medical scans from a few labeled and many unlabeled ones, by bidirectional copy-paste."""
+    if show:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+def main() -> NoReturn:
+    """Run the command line; a user's mistake is one sentence on standard error and exit code 2."""
+    try:
+        app()
+    except UserError as error:
+        typer.echo(f"graftseg: {error}", err=True)
+        sys.exit(2)
+    except OSError as error:
+        typer.echo(
+            f"graftseg: {error.filename or 'a file'}: {error.strerror or error}; check disk and permissions.", err=True
+        )
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    sys.exit(0)
+
+
+def _print_facts(facts: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(facts, indent=2))
+        return
+    import yaml
+
+    typer.echo(yaml.safe_dump(facts, sort_keys=False, allow_unicode=True, width=120), nl=False)
+
+
+def _print_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*head)
+    for row in rows:
+        table.add_row(*row)
+    Console(soft_wrap=False).print(table)

@@ -1,0 +1,100 @@
+"""The demo: what a person does with own scans, on scans that the package makes itself."""
+
+import csv
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+
+from graftseg import api
+from graftseg.data.phantom import write_phantoms
+from graftseg.errors import UserError
+from graftseg.files import atomic_path
+from graftseg.recipe import load_recipe
+from graftseg.types import Split
+
+COUNTS: dict[Split, int] = {"labeled": 4, "unlabeled": 40, "test": 40}
+SHAPES = {2: (64, 64), 3: (32, 32, 32)}
+SHIFT = 0.8
+METHODS = ("supervised", "bcp")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one method reached on the test scans: Dice by class and their mean, in percent."""
+
+    method: str
+    classes: dict[str, float]
+    mean: float
+
+
+def run_demo(out: Path, *, seed: int, dimensions: int = 2, device: str = "auto", overrides: Iterable[str] = ()) -> str:
+    """Make scans, check, prepare, train both ways, predict, evaluate, report; return the two rows side by side."""
+    if out.exists() and any(out.iterdir()):
+        raise UserError(out, "the folder is not empty", "remove it or name another --out")
+    began = monotonic()
+    results = compare(out, seed=seed, dimensions=dimensions, device=device, overrides=overrides)
+    page = api.report(out / "bcp", baseline=out / "supervised")
+    minutes = (monotonic() - began) / 60
+    steps = sum(stage.steps for stage in load_recipe(f"demo-{dimensions}d/bcp", overrides).stages)
+    return (
+        f"{_table(results)}\n\n"
+        f"Dice in percent on {COUNTS['test']} test scans that no training saw; {COUNTS['labeled']} labeled and "
+        f"{COUNTS['unlabeled']} unlabeled scans, {steps} steps each, last checkpoint, seed {seed}, "
+        f"{minutes:.1f} minutes.\nReport: {page}"
+    )
+
+
+def compare(out: Path, *, seed: int, dimensions: int, device: str, overrides: Iterable[str] = ()) -> list[Result]:
+    """Train with and without the unlabeled scans, from the same labels, and test both."""
+    scans, store, overrides = out / "scans", out / "store", [*overrides, f"seed={seed}"]
+    write_phantoms(scans, shape=SHAPES[dimensions], counts=COUNTS, seed=seed, shift=SHIFT)
+    errors = [finding for finding in api.check(scans) if finding.severity == "error"]
+    if errors:
+        raise UserError(scans, f"the check found {errors[0].what}", "report this as a bug")
+    api.prepare(scans, store, recipe=f"demo-{dimensions}d/bcp", overrides=overrides)
+    results = []
+    for method in METHODS:
+        run = out / method
+        api.train(f"demo-{dimensions}d/{method}", store, run, overrides=overrides, device=device)
+        predicted = api.predict(run, scans / "imagesTs", device=device)
+        summary = api.evaluate(predicted.folder, scans / "labelsTs").summary()
+        classes = {entry.name: 100 * entry.metrics["dice"].mean for entry in summary.classes}
+        results.append(Result(method, classes, 100 * summary.overall["dice"]))
+    return results
+
+
+def run_seeds(out: Path, seeds: Iterable[int], *, dimensions: int, device: str) -> str:
+    """The demo with several seeds: a table of both methods, also as ``seeds.csv``."""
+    rows = []
+    for seed in seeds:
+        folder = out / f"seed-{seed}"
+        supervised, bcp = compare(folder, seed=seed, dimensions=dimensions, device=device)
+        rows.append((seed, supervised.mean, bcp.mean))
+        _write_rows(out / "seeds.csv", rows)
+    return seeds_table(rows)
+
+
+def seeds_table(rows: list[tuple[int, float, float]]) -> str:
+    """Rows of seed, supervised and BCP Dice as a Markdown table with the mean and the number of wins."""
+    lines = ["| seed | supervised | BCP | difference |", "|---|---|---|---|"]
+    lines += [f"| {seed} | {s:.1f} | {b:.1f} | {b - s:+.1f} |" for seed, s, b in rows]
+    s, b = (sum(row[column] for row in rows) / len(rows) for column in (1, 2))
+    wins = sum(row[2] > row[1] for row in rows)
+    return "\n".join([*lines, f"| mean | {s:.1f} | {b:.1f} | {b - s:+.1f} |", "", f"BCP wins {wins} of {len(rows)}."])
+
+
+def _table(results: list[Result]) -> str:
+    names = ["mean", *results[0].classes]
+    lines = ["".join(f"{text:>12}" for text in ["", *names])]
+    for result in results:
+        values = [result.mean, *result.classes.values()]
+        lines.append(f"{result.method:>12}" + "".join(f"{value:12.1f}" for value in values))
+    return "\n".join(lines)
+
+
+def _write_rows(path: Path, rows: list[tuple[int, float, float]]) -> None:
+    with atomic_path(path) as partial, partial.open("w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(("seed", "supervised_dice", "bcp_dice"))
+        writer.writerows((seed, f"{s:.2f}", f"{b:.2f}") for seed, s, b in rows)

@@ -1,0 +1,285 @@
+"""Label maps beside their references -> a row of metrics for each class of each case, kept as a csv file."""
+
+import csv
+import io
+import math
+import os
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, fields
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from graftseg.console import track
+from graftseg.data.scans import grid_difference, is_scan, read_label, scan_stem
+from graftseg.errors import UserError
+from graftseg.files import write_text
+from graftseg.metrics import PROTOCOLS, Protocol, score
+from graftseg.types import Geometry
+
+LabelMap = npt.NDArray[np.unsignedinteger[Any]]
+METRICS = (
+    "dice",
+    "jaccard",
+    "hd95",
+    "hd95_max",
+    "asd",
+    "assd",
+    "hd95_mm",
+    "hd95_max_mm",
+    "asd_mm",
+    "assd_mm",
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """How one class of one case was segmented.
+
+    Distances are in voxels, those that end in ``_mm`` in millimetres; NaN where the protocol gives none.
+    A volume in millilitres is NaN for a 2-D image.
+    """
+
+    case: str
+    label: int
+    name: str
+    dice: float
+    jaccard: float
+    hd95: float
+    hd95_max: float
+    asd: float
+    assd: float
+    hd95_mm: float
+    hd95_max_mm: float
+    asd_mm: float
+    assd_mm: float
+    volume_prediction_ml: float
+    volume_reference_ml: float
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """Mean and standard deviation (divided by ``count``, not by one less) of ``count`` values."""
+
+    mean: float
+    std: float
+    count: int
+
+
+@dataclass(frozen=True)
+class ClassSummary:
+    """One class over all cases, a statistic for each of ``METRICS``; NaN is left out and not counted."""
+
+    label: int
+    name: str
+    metrics: dict[str, Statistic]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Each class, and overall the mean over classes of the mean over cases, for each of ``METRICS``."""
+
+    classes: tuple[ClassSummary, ...]
+    overall: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """All rows, by case and then by class, and the protocol that scored the empty masks among them."""
+
+    rows: tuple[Row, ...]
+    protocol: Protocol
+
+    def summary(self) -> Summary:
+        """Statistics of each class over the cases, then their means over the classes."""
+        names = {row.label: row.name for row in self.rows}
+        classes = tuple(
+            ClassSummary(label, names[label], _statistics(row for row in self.rows if row.label == label))
+            for label in sorted(names)
+        )
+        overall = {metric: _statistic(one.metrics[metric].mean for one in classes).mean for metric in METRICS}
+        return Summary(classes, overall)
+
+    def write_csv(self, path: Path) -> None:
+        """Write a line for each row, units in the header; NaN is empty, all else reads back as it was."""
+        stream = io.StringIO()
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(["protocol", *_COLUMNS.values()])
+        for row in self.rows:
+            writer.writerow([self.protocol, *(_cell(getattr(row, field)) for field in _COLUMNS)])
+        write_text(path, stream.getvalue())
+
+
+_VOXEL_FIELDS = {"hd95", "hd95_max", "asd", "assd"}
+_COLUMNS = {f.name: f"{f.name}_voxel" if f.name in _VOXEL_FIELDS else f.name for f in fields(Row)}
+
+
+def evaluate_pair(
+    case: str,
+    prediction: LabelMap,
+    reference: LabelMap,
+    geometry: Geometry,
+    classes: Mapping[int, str],
+    protocol: Protocol = "standard",
+    *,
+    where: str | Path | None = None,
+) -> list[Row]:
+    """Score every class but background of one case, both label maps ``(*space)`` on the grid of ``geometry``.
+
+    ``where`` names the prediction in errors; without it the case does.
+    """
+    _refuse_unnamed_values(where or case, prediction, classes)
+    voxel_ml = math.prod(geometry.spacing) / 1000 if len(geometry.shape) == 3 else math.nan
+    rows = []
+    for label in sorted(set(classes) - {0}):
+        P, G = prediction == label, reference == label
+        millimetres = asdict(score(P, G, spacing=geometry.spacing, protocol=protocol))
+        row = Row(
+            case=case,
+            label=label,
+            name=classes[label],
+            **asdict(score(P, G, protocol=protocol)),
+            **{f"{name}_mm": millimetres[name] for name in _VOXEL_FIELDS},
+            volume_prediction_ml=np.count_nonzero(P) * voxel_ml,
+            volume_reference_ml=np.count_nonzero(G) * voxel_ml,
+        )
+        rows.append(row)
+    return rows
+
+
+def evaluate_folder(
+    predictions: Path,
+    references: Path,
+    *,
+    classes: Mapping[int, str] | None = None,
+    protocol: Protocol = "standard",
+    workers: int | None = None,
+    allow_missing: bool = False,
+) -> Evaluation:
+    """Score each label map in a folder against the reference of the same file name.
+
+    Without ``classes`` every value but 0 in the references is a class. A file without its partner is an error
+    unless ``allow_missing``. Threads share the work: decompression and distances let each other run.
+    """
+    protocol = _as_protocol("protocol", protocol)
+    pairs = _pair_files(predictions, references, allow_missing=allow_missing)
+    with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
+        if classes is None:
+            found = track(pool.map(_values_of, (pair[1] for pair in pairs)), "Reading references", len(pairs))
+            classes = {value: f"class {value}" for value in sorted(set().union(*found))}
+        if not set(classes) - {0}:
+            raise UserError(references, "no class but background to score", "give label maps that hold a class")
+        work = pool.map(partial(_evaluate_files, classes=classes, protocol=protocol), *zip(*pairs, strict=True))
+        rows = tuple(row for rows in track(work, "Evaluating", len(pairs)) for row in rows)
+    return Evaluation(rows, protocol)
+
+
+def read_csv(path: Path) -> Evaluation:
+    """Read what ``Evaluation.write_csv`` wrote; further columns are passed over."""
+    remedy = "make it anew with graftseg evaluate"
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            lines = list(csv.DictReader(stream, strict=True))
+    except OSError as error:
+        raise UserError(path, f"it cannot be read ({error.strerror})", remedy) from None
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise UserError(path, f"not a csv file ({error})", remedy) from None
+    if not lines:
+        raise UserError(path, "no line of metrics in it", remedy)
+    if missing := [column for column in ("protocol", *_COLUMNS.values()) if column not in lines[0]]:
+        raise UserError(path, f"column {missing[0]} is missing ({len(missing)} in all)", remedy)
+    try:
+        rows = tuple(_row_from(line) for line in lines)
+    except ValueError as error:
+        raise UserError(path, f"a cell cannot be read ({error})", remedy) from None
+    protocols = sorted({line["protocol"] for line in lines})
+    if len(protocols) > 1:
+        raise UserError(path, f"rows of different protocols ({', '.join(protocols)})", "keep one protocol a file")
+    return Evaluation(rows, _as_protocol(path, protocols[0]))
+
+
+def _evaluate_files(prediction: Path, reference: Path, *, classes: Mapping[int, str], protocol: Protocol) -> list[Row]:
+    predicted, expected = read_label(prediction), read_label(reference)
+    if difference := grid_difference(predicted.geometry, expected.geometry):
+        finding = f"not on the grid of its reference {reference.name}: {difference}"
+        raise UserError(prediction, finding, "bring both label maps to one grid")
+    case, geometry = scan_stem(reference), expected.geometry
+    return evaluate_pair(case, predicted.array, expected.array, geometry, classes, protocol, where=prediction)
+
+
+def _pair_files(predictions: Path, references: Path, *, allow_missing: bool) -> list[tuple[Path, Path]]:
+    predicted, expected = _scans_in(predictions), _scans_in(references)
+    if not allow_missing:
+        _refuse_single("reference", expected, "prediction", predicted)
+        _refuse_single("prediction", predicted, "reference", expected)
+    pairs = [(predicted[stem], expected[stem]) for stem in sorted(predicted.keys() & expected.keys())]
+    if not pairs:
+        finding = f"none of its {len(predicted)} label maps has a reference of the same name in {references}"
+        raise UserError(predictions, finding, "give the two files of a case the same name")
+    return pairs
+
+
+def _refuse_single(kind: str, files: Mapping[str, Path], partner: str, partners: Mapping[str, Path]) -> None:
+    if single := sorted(files.keys() - partners.keys()):
+        finding = f"a {kind} without a {partner} of the same name ({len(single)} of {len(files)} are)"
+        raise UserError(files[single[0]], finding, f"add the {partner} or allow missing files")
+
+
+def _scans_in(folder: Path) -> dict[str, Path]:
+    if not folder.is_dir():
+        raise UserError(folder, "not a folder", "give the folder that holds the label maps")
+    found: dict[str, Path] = {}
+    for path in sorted(path for path in folder.iterdir() if is_scan(path)):
+        if (other := found.setdefault(scan_stem(path), path)) != path:
+            raise UserError(path, f"the same case as {other.name}", "keep one of the two files")
+    if not found:
+        raise UserError(folder, "no label map in it", "give the folder that holds the label maps")
+    return found
+
+
+def _values_of(path: Path) -> set[int]:
+    return set(np.unique(read_label(path).array).tolist()) - {0}
+
+
+def _refuse_unnamed_values(where: str | Path, labels: LabelMap, classes: Mapping[int, str]) -> None:
+    values, counts = np.unique(labels, return_counts=True)
+    for value, count in zip(values.tolist(), counts.tolist(), strict=True):
+        if value != 0 and value not in classes:
+            finding = f"value {value} in {count} voxels is none of the classes {sorted(set(classes) - {0})}"
+            raise UserError(where, finding, "name that class or correct the label map")
+
+
+def _statistics(rows: Iterable[Row]) -> dict[str, Statistic]:
+    chosen = list(rows)
+    return {metric: _statistic(getattr(row, metric) for row in chosen) for metric in METRICS}
+
+
+def _statistic(values: Iterable[float]) -> Statistic:
+    known = [value for value in values if not math.isnan(value)]
+    if not known:
+        return Statistic(math.nan, math.nan, 0)
+    return Statistic(float(np.mean(known)), float(np.std(known)), len(known))
+
+
+def _cell(value: str | float) -> str | float:
+    return "" if isinstance(value, float) and math.isnan(value) else value
+
+
+def _row_from(line: Mapping[Any, Any]) -> Row:
+    if None in line or None in line.values():
+        raise ValueError("a line has more or fewer cells than the header")
+    cells = {field: line[column] for field, column in _COLUMNS.items()}
+    case, label, name = cells.pop("case"), int(cells.pop("label")), cells.pop("name")
+    numbers: dict[str, Any] = {field: float(cell or "nan") for field, cell in cells.items()}
+    return Row(case=case, label=label, name=name, **numbers)
+
+
+def _as_protocol(where: str | Path, name: str) -> Protocol:
+    for protocol in PROTOCOLS:
+        if protocol == name:
+            return protocol
+    raise UserError(where, f"{name!r} is unknown", f"use {' or '.join(PROTOCOLS)}")

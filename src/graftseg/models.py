@@ -1,0 +1,48 @@
+"""A recipe -> its networks and methods; their weights on disk."""
+
+from functools import partial
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from graftseg.engine import StageSettings
+from graftseg.errors import UserError
+from graftseg.files import atomic_path
+from graftseg.methods import METHODS, Method
+from graftseg.networks import build_network
+from graftseg.recipe import Recipe
+
+
+def build_method(recipe: Recipe, stage: StageSettings, channels: int, classes: int, device: torch.device) -> Method:
+    """The method of a stage with fresh networks, on its device, in the layout that convolutions are fast in."""
+    method = METHODS[stage.method]
+    networks = partial(build_network, recipe.network, channels, classes)
+    built = method(method.Config.model_validate(stage.settings), networks).to(device)
+    return channels_last(built)
+
+
+def channels_last(method: Method) -> Method:
+    """Keep the weights of 2-D convolutions with their channels last, which spares conversions in every step."""
+    nn.utils.convert_conv2d_weight_memory_format(method, torch.channels_last)
+    return method
+
+
+def save_weights(method: Method, path: Path) -> None:
+    """Write the student, the network that ships."""
+    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in method.student.state_dict().items()}
+    with atomic_path(path) as partial_path:
+        save_file(weights, partial_path)
+
+
+def load_weights(method: Method, path: Path) -> None:
+    """Read the student."""
+    if not path.is_file():
+        raise UserError(path, "the run has no trained network yet", "let the training end, with --resume if it stopped")
+    try:
+        method.student.load_state_dict(load_file(path))
+    except (SafetensorError, RuntimeError, OSError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(path, f"the weights cannot be read ({reason})", "copy the file anew or train again") from None

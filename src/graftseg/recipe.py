@@ -1,0 +1,196 @@
+"""A recipe: all settings of a training in one readable file."""
+
+from collections.abc import Iterable, Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Self, get_args
+
+import yaml
+from pydantic import BaseModel, Field, ValidationError, model_validator
+
+from graftseg.data.batches import BatchSettings
+from graftseg.data.prepare import PrepareSettings
+from graftseg.engine import LoopSettings, StageSettings
+from graftseg.errors import UserError
+from graftseg.inference import InferenceSettings
+from graftseg.methods import METHODS
+from graftseg.networks import NetworkSettings, dimensions_of, stride_of
+from graftseg.settings import Settings
+
+SHIPPED = Path(str(files("graftseg") / "recipes"))
+Tree = dict[str, Any]
+
+
+class Recipe(Settings):
+    """Settings of every part, defined beside the code that reads them; contradictions are refused."""
+
+    name: str
+    about: str = ""
+    data: PrepareSettings
+    batches: BatchSettings
+    network: NetworkSettings
+    stages: tuple[StageSettings, ...] = Field(min_length=1)
+    loop: LoopSettings = LoopSettings()
+    inference: InferenceSettings = InferenceSettings()
+    seed: int = Field(0, ge=0)
+
+    @model_validator(mode="after")
+    def _dimensions_agree(self) -> Self:
+        axes, patch = self.data.dimensions, self.batches.patch
+        if dimensions_of(self.network.name) != axes or len(patch) != axes:
+            raise ValueError(
+                f"data.dimensions is {axes}, batches.patch has {len(patch)} axes and network {self.network.name} "
+                f"has {dimensions_of(self.network.name)}; they must agree"
+            )
+        stride = stride_of(self.network)
+        if any(n % stride for n in patch):
+            raise ValueError(
+                f"batches.patch {list(patch)} must be multiples of {stride} for {self.network.levels} levels"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _stages_fit(self) -> Self:
+        for stage in self.stages:
+            if stage.method not in METHODS:
+                raise ValueError(f"unknown method {stage.method!r}, choose one of {', '.join(METHODS)}")
+            method = METHODS[stage.method]
+            try:
+                method.Config.model_validate(stage.settings)
+            except ValidationError as error:
+                raise ValueError(f"settings of {stage.method}: {_first_problem(error, method.Config)}") from None
+            if unknown := stage.optimizers.keys() - set(method.moves):
+                raise ValueError(f"method {stage.method} has no {', '.join(sorted(unknown))} to optimise")
+            method.check_batch(self.batches.labeled, self.batches.unlabeled)
+        return self
+
+    @property
+    def method(self) -> str:
+        """The method of the last stage, whose student ships."""
+        return self.stages[-1].method
+
+    def to_yaml(self) -> str:
+        """All settings, defaults included."""
+        return str(yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=120))
+
+
+def shipped_recipes() -> list[str]:
+    """Names of the recipes that come with the package; files that begin with an underscore are shared parts."""
+    paths = (path.relative_to(SHIPPED).with_suffix("") for path in SHIPPED.glob("*/*.yaml"))
+    return sorted(path.as_posix() for path in paths if not path.name.startswith("_"))
+
+
+def load_recipe(recipe: str | Path, overrides: Iterable[str] = ()) -> Recipe:
+    """Read a recipe, a file or the name of a shipped one, and apply overrides such as ``stages.0.steps=100``."""
+    path = recipe_path(recipe)
+    tree = _read(path)
+    for override in overrides:
+        _override(tree, override)
+    return parse_recipe(tree, path)
+
+
+def parse_recipe(tree: Mapping[str, Any], where: str | Path) -> Recipe:
+    """Settings from plain values, or one sentence on the first thing that is wrong with them."""
+    try:
+        return Recipe.model_validate(tree)
+    except ValidationError as error:
+        raise UserError(where, _first_problem(error, Recipe), "correct the recipe") from None
+
+
+def recipe_path(recipe: str | Path) -> Path:
+    """The file of a recipe."""
+    path = Path(recipe)
+    if path.suffix in (".yaml", ".yml") or path.is_file():
+        return path
+    shipped = SHIPPED / f"{recipe}.yaml"
+    if str(recipe) not in shipped_recipes():
+        raise UserError(
+            f"recipe {str(recipe)!r}",
+            "neither a file nor a shipped recipe",
+            f"name a .yaml file or one of {', '.join(shipped_recipes())}",
+        )
+    return shipped
+
+
+def differences(first: Recipe, second: Recipe) -> list[str]:
+    """Settings, by dotted name, that differ and change the result; how the loop logs and saves does not count."""
+    one, two = (dict(_leaves(recipe.model_dump(mode="json", exclude={"loop"}))) for recipe in (first, second))
+    changed = [key for key in one.keys() | two.keys() if one.get(key) != two.get(key)]
+    if first.loop.precision != second.loop.precision:
+        changed.append("loop.precision")
+    return sorted(changed)
+
+
+def _read(path: Path) -> Tree:
+    """A recipe's values on top of those of the recipe it is based on."""
+    try:
+        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(path, f"cannot be read ({error.strerror})", "check the path of the recipe") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(path, f"not valid YAML ({' '.join(str(error).split())})", "correct the recipe") from None
+    if not isinstance(tree, dict):
+        raise UserError(path, "holds no settings", "write keys and values as in a shipped recipe")
+    base = tree.pop("base", None)
+    if base is None:
+        return tree
+    return _merged(_read(_base_path(path, str(base))), tree)
+
+
+def _base_path(path: Path, base: str) -> Path:
+    beside = path.parent / f"{base}.yaml"
+    return beside if beside.is_file() and beside != path else recipe_path(base)
+
+
+def _merged(below: Tree, above: Tree) -> Tree:
+    """Nested keys of ``above`` replace those of ``below``; lists are replaced whole."""
+    merged = dict(below)
+    for key, value in above.items():
+        known = below.get(key)
+        merged[key] = _merged(known, value) if isinstance(known, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def _override(tree: Tree, override: str) -> None:
+    key, equals, text = override.partition("=")
+    remedy = "write --set key=value with a dotted key, as in stages.0.steps=100"
+    if not equals or not key:
+        raise UserError(f"--set {override}", "not of the form key=value", remedy)
+    *parents, last = key.split(".")
+    place: Any = tree
+    try:
+        for part in parents:
+            place = place[int(part)] if isinstance(place, list) else place.setdefault(part, {})
+        place[int(last) if isinstance(place, list) else last] = yaml.safe_load(text)
+    except (IndexError, ValueError, AttributeError, TypeError, yaml.YAMLError):
+        raise UserError(f"--set {override}", f"the recipe has no place for {key}", remedy) from None
+
+
+def _first_problem(error: ValidationError, model: type[BaseModel]) -> str:
+    """The first thing that is wrong, by its dotted name; for an unknown setting, with those that exist there."""
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"])
+    finding = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        known = _settings_at(model, first["loc"][:-1])
+        finding = f"unknown setting (there are {', '.join(known)})" if known else "unknown setting"
+    return f"{place}: {finding}" if place else finding
+
+
+def _settings_at(model: Any, location: tuple[str | int, ...]) -> list[str]:
+    """Names of the settings of the part that a location leads to; indices of lists are stepped over."""
+    for part in location:
+        if isinstance(part, str):
+            field = getattr(model, "model_fields", {}).get(part)
+            model = field.annotation if field else None
+            model = next(iter(get_args(model)), model)
+    return list(getattr(model, "model_fields", {}))
+
+
+def _leaves(tree: Any, prefix: str = "") -> Iterable[tuple[str, Any]]:
+    entries = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else None
+    if entries is None:
+        yield prefix, tree
+        return
+    for key, value in entries:
+        yield from _leaves(value, f"{prefix}.{key}" if prefix else str(key))

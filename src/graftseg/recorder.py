@@ -1,0 +1,121 @@
+"""What a training leaves for people while it runs: log lines, a progress bar, TensorBoard."""
+
+import math
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from torch import Tensor
+
+from graftseg.runs import RunFolder, RunLog
+
+
+class NonFiniteLossError(Exception):
+    """A term of the loss is not a number; ``step`` counts from 1 within the stage."""
+
+    def __init__(self, step: int, term: str, value: float) -> None:
+        super().__init__(f"term {term} is {value} at step {step}")
+        self.step, self.term, self.value = step, term, value
+
+
+class Recorder:
+    """Collects the terms of each step on their device and writes them out together, so that no step waits."""
+
+    def __init__(self, run: RunFolder, total_steps: int, done: int, *, every: int, tensorboard: bool) -> None:
+        self._log = RunLog(run.log_file, resume_at=done)
+        self._every = every
+        self._waiting: list[tuple[dict[str, Any], dict[str, Tensor], Tensor]] = []
+        self._bar = _Bar(total_steps, done)
+        self._events = _events(run.tensorboard) if tensorboard else None
+
+    def __enter__(self) -> Self:
+        self._bar.progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.progress.stop()
+        self._log.close()
+        if self._events is not None:
+            self._events.close()
+
+    def step(self, place: dict[str, Any], terms: dict[str, Tensor], total: Tensor, split: dict[str, float]) -> None:
+        """Take note of a step; ``place`` says stage, method, step and learning rate."""
+        self._waiting.append((place, terms, total))
+        if len(self._waiting) >= self._every:
+            self.flush()
+            self._bar.show(place, float(total), split)
+
+    def validation(self, place: dict[str, Any], scores: dict[str, float]) -> None:
+        """Write a line of validation scores."""
+        self.flush()
+        self._write([{**place, "validation": scores}])
+
+    def flush(self) -> None:
+        """Write the waiting steps; the first term that is not finite ends the run."""
+        lines: list[dict[str, Any]] = []
+        for place, terms, total in self._waiting:
+            values = {name: float(term) for name, term in terms.items()}
+            for name, value in values.items():
+                if not math.isfinite(value):
+                    self._waiting = []
+                    self._write(lines)
+                    raise NonFiniteLossError(place["step"], name, value)
+            lines.append({**place, "terms": values, "total": float(total)})
+        self._waiting = []
+        self._write(lines)
+
+    def _write(self, lines: list[dict[str, Any]]) -> None:
+        self._log.write(lines)
+        if self._events is not None:
+            for line in lines:
+                for name, value in {**line.get("terms", {}), **line.get("validation", {})}.items():
+                    self._events.add_scalar(f"{line['method']}/{name}", value, line["global_step"])
+
+
+class Events(Protocol):
+    """The part of TensorBoard's writer that is used."""
+
+    def add_scalar(self, tag: str, value: float, step: int) -> None:
+        """Add a point to a curve."""
+
+    def close(self) -> None:
+        """Close the file."""
+
+
+def _events(folder: Path) -> Events | None:
+    """TensorBoard's writer where TensorBoard is installed, else None."""
+    if find_spec("tensorboard") is None:
+        return None
+    from torch.utils.tensorboard.writer import SummaryWriter
+
+    writer: Events = SummaryWriter(str(folder))
+    return writer
+
+
+class _Bar:
+    """One bar over all stages, with the time that remains and the split of the step time."""
+
+    def __init__(self, total: int, done: int) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        console = Console(stderr=True)
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}"),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task = self.progress.add_task("training", total=total, completed=done, note="")
+
+    def show(self, place: dict[str, Any], total: float, split: dict[str, float]) -> None:
+        whole = sum(split.values()) or 1.0
+        shares = " ".join(f"{name} {seconds / whole:.0%}" for name, seconds in split.items())
+        note = f"loss {total:.3f} · {1000 * whole:.0f} ms: {shares}"
+        self.progress.update(self._task, completed=place["global_step"], description=place["method"], note=note)

@@ -1,0 +1,137 @@
+"""Pictures of the worst cases, the median one and the best: scan, reference, prediction."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graftseg.data.grid import plan_grid, to_grid
+from graftseg.data.scans import is_scan, read_case, read_label, scan_stem
+from graftseg.errors import UserError
+from graftseg.files import read_json
+from graftseg.reporting.markup import Html, missing, section, tag
+from graftseg.reporting.palette import legend
+from graftseg.reporting.pictures import Album, Labels, Plane, label_layer, upright
+from graftseg.reporting.results import COMMAND, Results, case_dice, percent
+from graftseg.types import Geometry
+
+TITLE = "Worst, median and best cases"
+RADIOLOGICAL = "LPS"
+
+
+@dataclass(frozen=True)
+class View:
+    """One slice of a case, upright, and how high one of its pixels is by its width."""
+
+    image: Plane
+    reference: Labels
+    prediction: Labels
+    aspect: float
+
+
+def cases_section(results: Results | None, classes: Sequence[str], album: Album) -> Html:
+    """A row of three pictures for each chosen case."""
+    if results is None:
+        return section("cases", TITLE, missing("There is no evaluated case to show.", COMMAND))
+    entries = _manifest(results.folder)
+    scores = case_dice(results.evaluation)
+    figures = [
+        _figure(case, f"{rank}, Dice {percent(scores[case])} %", entries.get(case), results, album)
+        for case, rank in chosen_cases(results.ranking).items()
+    ]
+    text = "Scan, reference and prediction from left to right, on the slice with most reference voxels."
+    return section("cases", TITLE, tag("p", text), legend(classes), tag("div", *figures, class_="gallery"))
+
+
+def chosen_cases(ranking: Sequence[str]) -> dict[str, str]:
+    """Of cases ranked worst first the worst three, the median and the best, each once, with its rank."""
+    if len(ranking) == 1:
+        return {ranking[0]: "the only case"}
+    last = len(ranking) - 1
+    places = {1: "second worst", 2: "third worst", last // 2: "median", 0: "worst", last: "best"}
+    return {ranking[place]: rank for place, rank in sorted(places.items()) if place <= last}
+
+
+def fullest_slice(reference: Labels, prediction: Labels, axis: int) -> int:
+    """The slice along ``axis`` with most reference voxels; failing these, most predicted, or the middle."""
+    others = tuple(other for other in range(reference.ndim) if other != axis)
+    for labels in (reference, prediction):
+        counts = np.count_nonzero(labels, axis=others)
+        if counts.any():
+            return int(counts.argmax())
+    return int(reference.shape[axis] // 2)
+
+
+def view_of(image: Plane, reference: Labels, prediction: Labels, geometry: Geometry) -> View:
+    """The slice to show of arrays ``(*space)``.
+
+    A volume is turned so that a transverse slice shows the patient's right on the left and the front on top;
+    it is cut across its widest spacing.
+    """
+    if len(geometry.shape) == 2:
+        width, height = geometry.spacing
+        return View(upright(image), upright(reference), upright(prediction), height / width)
+    grid = plan_grid(geometry, orientation=RADIOLOGICAL, spacing=None)
+    spacing = grid.prepared_spacing
+    axis = max(range(3), key=lambda candidate: (round(spacing[candidate], 2), candidate))
+    # As labels, so that the scan keeps its own type: nothing is resampled here.
+    turned = [to_grid(array, grid, labels=True) for array in (image, reference, prediction)]
+    index = fullest_slice(turned[1], turned[2], axis)
+    planes = [upright(array.take(index, axis)) for array in turned]
+    if axis < 2:
+        planes = [plane[::-1] for plane in planes]
+    width, height = (spacing[other] for other in range(3) if other != axis)
+    return View(planes[0], planes[1], planes[2], height / width)
+
+
+def _figure(case: str, rank: str, entry: dict[str, Any] | None, results: Results, album: Album) -> Html:
+    caption = tag("figcaption", tag("b", case), f" {rank}")
+    view = _read(case, entry, results)
+    if isinstance(view, str):
+        return tag("figure", caption, missing(f"No picture: {view}."))
+    layers = {
+        "scan": None,
+        "reference": label_layer(view.reference),
+        "prediction": label_layer(view.prediction),
+    }
+    pictures = [
+        album.picture(view.image, layer, alt=f"{case}: {what}", aspect=view.aspect) for what, layer in layers.items()
+    ]
+    return tag("figure", caption, tag("div", *pictures, class_="row"))
+
+
+def _read(case: str, entry: dict[str, Any] | None, results: Results) -> View | str:
+    """The case's view, or why there is none, in words that tell no path."""
+    if entry is None:
+        return "the predictions' manifest does not name this case"
+    reference = _reference(case, results.references)
+    if reference is None:
+        return "its reference is not where it was when the case was evaluated"
+    images = [results.folder / path for path in entry.get("images", [])]
+    if not images:
+        return "the predictions' manifest names no scan of this case"
+    prediction = results.folder / entry["output"]
+    if absent := [path.name for path in (*images, prediction) if not path.is_file()]:
+        return f"{absent[0]} is not where it was when the case was predicted"
+    try:
+        scan, expected, predicted = read_case(images), read_label(reference), read_label(prediction)
+    except UserError as error:
+        return f"{Path(error.where).name} cannot be read"
+    if not scan.geometry.shape == expected.array.shape == predicted.array.shape:
+        return "its scan, reference and prediction differ in shape"
+    return view_of(scan.array[0], expected.array, predicted.array, scan.geometry)
+
+
+def _reference(case: str, folder: Path | None) -> Path | None:
+    if folder is None or not folder.is_dir():
+        return None
+    return next((path for path in sorted(folder.iterdir()) if is_scan(path) and scan_stem(path) == case), None)
+
+
+def _manifest(folder: Path) -> dict[str, dict[str, Any]]:
+    """The manifest's entries by the stem of the label map, which also names the case in the scores."""
+    path = folder / "manifest.json"
+    cases = read_json(path).get("cases", []) if path.is_file() else []
+    return {scan_stem(Path(entry["output"])): entry for entry in cases if "output" in entry}

@@ -1,0 +1,76 @@
+"""This run beside another one, case by case."""
+
+from pathlib import Path
+from typing import Any
+
+from graftseg.reporting.folder import read_facts
+from graftseg.reporting.markup import Html, missing, section, table, tag
+from graftseg.reporting.palette import named
+from graftseg.reporting.results import COMMAND, Results, fixed, mean, percent, read_results
+
+TITLE = "Beside the baseline"
+Scores = dict[str, float]
+
+
+def comparison_section(results: Results | None, facts: dict[str, Any], baseline: Path | None) -> Html:
+    """Mean Dice per class of both runs over the cases they share, the difference, and cases won and lost."""
+    if baseline is None:
+        sentence = "A semi-supervised run says little without a supervised one on the same labeled scans."
+        return section("comparison", TITLE, missing(sentence, "graftseg report RUN --baseline OTHER_RUN"))
+    other_facts, other = read_facts(baseline), read_results(baseline / "predictions")
+    if results is None or other is None:
+        which = "this run" if results is None else "the baseline"
+        return section("comparison", TITLE, missing(f"No prediction of {which} has been evaluated.", COMMAND))
+    names = {row.label: row.name for row in results.evaluation.rows}
+    lines = [
+        _line(named(label, name), _dice(other, label), _dice(results, label)) for label, name in sorted(names.items())
+    ]
+    if len(lines) > 1:
+        lines.append(_line("mean", _dice(other, None), _dice(results, None)))
+    head = [
+        "Class",
+        f"{_title(other_facts)}, Dice %",
+        f"{_title(facts)}, Dice %",
+        "Difference, points",
+        "Won / lost / tied",
+    ]
+    shared = _dice(results, None).keys() & _dice(other, None).keys()
+    if not shared:
+        return section("comparison", TITLE, missing("The two runs share no evaluated case."))
+    caption = f"Mean over the {len(shared)} cases that both runs were evaluated on"
+    return section("comparison", TITLE, table(head, lines, caption=caption), *_warnings(results, other, len(shared)))
+
+
+def _title(facts: dict[str, Any]) -> str:
+    return str(facts.get("recipe") or facts.get("method") or "run")
+
+
+def _dice(results: Results, label: int | None) -> Scores:
+    """Dice of each case: of one class, or with None the mean over the classes."""
+    chosen: dict[str, list[float]] = {}
+    for row in results.evaluation.rows:
+        if label in (None, row.label):
+            chosen.setdefault(row.case, []).append(row.dice)
+    return {case: mean(values) for case, values in chosen.items()}
+
+
+def _line(name: str, theirs: Scores, ours: Scores) -> list[str]:
+    shared = sorted(ours.keys() & theirs.keys())
+    before, after = mean([theirs[case] for case in shared]), mean([ours[case] for case in shared])
+    won = sum(ours[case] > theirs[case] for case in shared)
+    lost = sum(ours[case] < theirs[case] for case in shared)
+    points = (after - before) * 100
+    signed = tag("b", f"{'+' if points > 0 else ''}{fixed(points)}")
+    return [name, percent(before), percent(after), signed, f"{won} / {lost} / {len(shared) - won - lost}"]
+
+
+def _warnings(results: Results, other: Results, shared: int) -> list[Html]:
+    """What makes the comparison less than fair."""
+    found: list[str] = []
+    apart = len(_dice(results, None)) + len(_dice(other, None)) - 2 * shared
+    if apart:
+        found.append(f"{apart} cases were evaluated in one run only and are left out.")
+    if results.evaluation.protocol != other.evaluation.protocol:
+        ours, theirs = results.evaluation.protocol, other.evaluation.protocol
+        found.append(f"The protocols differ: {ours} here, {theirs} for the baseline.")
+    return [tag("p", text, class_="caption") for text in found]

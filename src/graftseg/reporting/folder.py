@@ -1,0 +1,179 @@
+"""What a run folder holds, read once for the page."""
+
+import json
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import yaml
+from numpy.lib.npyio import NpzFile
+
+from graftseg.errors import UserError
+from graftseg.files import read_json
+from graftseg.reporting.curves import Curve, Stage
+
+FORMAT = 1
+ABSURD = 1e30
+Pairs = list[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Log:
+    """The training log as curves by name; ``dropped`` counts the values that were not finite."""
+
+    total: Curve | None
+    terms: dict[str, Curve]
+    rates: Curve | None
+    validation: dict[str, Curve]
+    stages: tuple[Stage, ...]
+    dropped: int
+
+    def stage_of(self, global_step: int) -> int:
+        """Index of the stage that a global step belongs to; 0 where the log knows no stages."""
+        begun = [index for index, stage in enumerate(self.stages) if stage.first <= global_step]
+        return begun[-1] if begun else 0
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Pictures of one step, by name: ``X...`` images, ``Y...`` label maps, ``M...`` masks, all ``(H, W)``."""
+
+    step: int
+    arrays: dict[str, npt.NDArray[Any]]
+
+
+def read_facts(run: Path) -> dict[str, Any]:
+    """The content of ``run.json``, which makes a folder a run folder."""
+    path = run / "run.json"
+    if not path.is_file():
+        raise UserError(run, "not a run folder (it has no run.json)", "name the folder given to `graftseg train --out`")
+    facts = read_json(path)
+    if not isinstance(facts, dict) or facts.get("format") != FORMAT:
+        found = facts.get("format") if isinstance(facts, dict) else type(facts).__name__
+        raise UserError(path, f"format {found}, where {FORMAT} is read here", "use the version that made the run")
+    return facts
+
+
+def class_names(facts: dict[str, Any]) -> list[str]:
+    """Names of the classes by label, background first."""
+    return [str(name) for name in facts.get("store", {}).get("classes", [])]
+
+
+def read_recipe(run: Path) -> dict[str, Any] | None:
+    """The resolved recipe, or None where the run holds none."""
+    path = run / "recipe.yaml"
+    if not path.is_file():
+        return None
+    try:
+        recipe = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError):
+        raise UserError(path, "not valid YAML", "restore the file from the recipe of the run") from None
+    return recipe if isinstance(recipe, dict) else None
+
+
+def read_log(run: Path) -> Log | None:
+    """The curves of ``log.jsonl``, or None where no step has been logged."""
+    path = run / "log.jsonl"
+    lines = list(_lines(path)) if path.is_file() else []
+    if not lines:
+        return None
+    steps = [line for line in lines if "total" in line]
+    rated, checked = (
+        [line for line in steps if "lr" in line],
+        [line for line in lines if "validation" in line],
+    )
+    total = [(line["global_step"], line["total"]) for line in steps]
+    rates = [(line["global_step"], line["lr"]) for line in rated]
+    terms, validation = _by_name(steps, "terms"), _by_name(checked, "validation")
+    return Log(
+        total=_curve(total),
+        terms=_curves(terms),
+        rates=_curve(rates),
+        validation=_curves(validation),
+        stages=_stages(steps),
+        dropped=sum(map(_lost, [total, rates, *terms.values(), *validation.values()])),
+    )
+
+
+def snapshot_paths(run: Path) -> dict[int, Path]:
+    """Snapshots by global step, in order."""
+    paths = [path for path in (run / "snapshots").glob("*.npz") if path.stem.isdigit()]
+    return {int(path.stem): path for path in sorted(paths, key=lambda path: int(path.stem))}
+
+
+def snapshot_names(path: Path) -> list[str]:
+    """Names of the arrays in a snapshot, without reading these."""
+    with _opened(path) as content:
+        return list(content.files)
+
+
+def read_snapshot(path: Path) -> Snapshot:
+    """The two-dimensional arrays of a snapshot, by name in order."""
+    with _opened(path) as content:
+        arrays = {name: content[name] for name in sorted(content.files)}
+    return Snapshot(int(path.stem), {name: array for name, array in arrays.items() if array.ndim == 2})
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[NpzFile]:
+    try:
+        with np.load(path, allow_pickle=False) as content:
+            yield content
+    except (OSError, ValueError, zipfile.BadZipFile, zlib.error):
+        raise UserError(path, "the snapshot is damaged", "delete it, the report then does without") from None
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The log's lines; a last line that was cut off when the run was killed is left out."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    for count, line in enumerate(lines, start=1):
+        try:
+            entry = json.loads(line)
+        except json.JSONDecodeError:
+            if count < len(lines):
+                finding = f"line {count} of {len(lines)} is not valid JSON"
+                raise UserError(path, finding, "delete that line") from None
+            return
+        if isinstance(entry, dict) and "global_step" in entry:
+            yield entry
+
+
+def _by_name(entries: list[dict[str, Any]], key: str) -> dict[str, Pairs]:
+    pairs: dict[str, Pairs] = {}
+    for entry in entries:
+        for name, value in entry.get(key, {}).items():
+            pairs.setdefault(name, []).append((entry["global_step"], value))
+    return pairs
+
+
+def _curves(pairs: dict[str, Pairs]) -> dict[str, Curve]:
+    curves = {name: _curve(points) for name, points in pairs.items()}
+    return {name: curve for name, curve in curves.items() if curve is not None}
+
+
+def _curve(pairs: Pairs) -> Curve | None:
+    points = np.array(pairs, dtype=np.float64).reshape(-1, 2)
+    finite = points[np.abs(points[:, 1]) < ABSURD]
+    ordered = finite[np.argsort(finite[:, 0], kind="stable")]
+    return Curve(ordered[:, 0], ordered[:, 1]) if len(ordered) else None
+
+
+def _lost(pairs: Pairs) -> int:
+    curve = _curve(pairs)
+    return len(pairs) - (0 if curve is None else len(curve.steps))
+
+
+def _stages(steps: list[dict[str, Any]]) -> tuple[Stage, ...]:
+    spans: dict[tuple[int, str], tuple[int, int]] = {}
+    for line in steps:
+        key, step = (int(line.get("stage", 0)), str(line.get("method", ""))), int(line["global_step"])
+        first, last = spans.get(key, (step, step))
+        spans[key] = min(first, step), max(last, step)
+    ordered = sorted(spans.items(), key=lambda item: item[1])
+    return tuple(Stage(method, first, last) for (_, method), (first, last) in ordered)

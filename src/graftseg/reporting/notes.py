@@ -1,0 +1,123 @@
+"""What was run, with which settings, and how the figures of the page are to be read."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from graftseg.evaluation import Evaluation
+from graftseg.reporting.markup import Html, looks_like_path, missing, section, short_path, table, tag
+
+MEANINGS = {
+    "Dice": "twice the overlap of prediction and reference, divided by the sum of their sizes.",
+    "Jaccard": "the overlap divided by the union of the two.",
+    "hd95": (
+        "95th percentile of the distances between the two surfaces, both directions pooled. Some programs "
+        "take the larger of the two directed percentiles instead, which is another figure."
+    ),
+    "ASD": "mean distance from the surface of the prediction to that of the reference, one way only.",
+    "Voxel and mm": "distances in voxels ignore the spacing, as many published tables do; mm respects it.",
+}
+EMPTY_RULES = {
+    "standard": (
+        "Standard protocol: both masks empty count as a perfect match. If one of them is empty, Dice and "
+        "Jaccard are 0 and distances are the diagonal of the image, the worst possible."
+    ),
+    "paper": (
+        "Paper protocol: an empty prediction scores 0 in every figure, distances included, which lowers the "
+        "mean distances. A distance to an empty reference does not exist and is left out of the mean."
+    ),
+}
+
+
+def run_section(facts: dict[str, Any], recipe: dict[str, Any] | None) -> Html:
+    """Facts of the run, and its settings to unfold."""
+    rows = [[name, value] for name, value in _facts(facts) if value]
+    settings = missing("The run folder holds no recipe.yaml.", "graftseg train RECIPE --data DATA --out RUN")
+    if recipe is not None:
+        lines = [[key, value] for key, value in flatten(recipe)]
+        settings = tag(
+            "details",
+            tag("summary", f"All {len(lines)} settings of the recipe"),
+            table(["Setting", "Value"], lines, caption="The resolved recipe", class_="facts"),
+        )
+    return section(
+        "run", "The run", table(["Fact", "Value"], rows, caption="Facts of the run", class_="facts"), settings
+    )
+
+
+def notes_section(facts: dict[str, Any], evaluation: Evaluation | None) -> Html:
+    """How each figure is defined, the rule for empty masks, the checkpoint and the data."""
+    store = facts.get("store", {})
+    labeled, unlabeled = len(store.get("labeled", [])), len(store.get("unlabeled", []))
+    seed = facts.get("seed", "unknown")
+    rule = EMPTY_RULES[evaluation.protocol if evaluation is not None else "standard"]
+    entries = {
+        **MEANINGS,
+        "Empty masks": rule,
+        "Checkpoint": _checkpoint(str(facts.get("checkpoint", "last"))),
+        "Data": f"trained with {labeled} labeled and {unlabeled} unlabeled cases, seed {seed}.",
+        "One run": "a single seed; differences between runs smaller than those between seeds mean nothing.",
+    }
+    items = [part for name, text in entries.items() for part in (tag("dt", name), tag("dd", text))]
+    return section("notes", "How to read this page", tag("dl", *items, class_="notes"))
+
+
+def flatten(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Nested settings as dotted keys with their values in words, in the order of the recipe."""
+    for key, value in settings.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, dict) and value:
+            yield from flatten(value, f"{name}.")
+        elif isinstance(value, list) and any(isinstance(item, dict) for item in value):
+            yield from flatten({str(place): item for place, item in enumerate(value)}, f"{name}.")
+        else:
+            yield name, _written(value)
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the two largest units that matter."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def _facts(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    store, versions = facts.get("store", {}), facts.get("versions", {})
+    yield "Method", str(facts.get("method", ""))
+    yield "Recipe", _written(facts.get("recipe", ""))
+    yield "Status", str(facts.get("status", ""))
+    yield "Classes", ", ".join(map(str, store.get("classes", [])[1:]))
+    yield "Labeled cases", f"{len(store.get('labeled', [])):,}"
+    yield "Unlabeled cases", f"{len(store.get('unlabeled', [])):,}"
+    yield "Data", short_path(str(store.get("path", "")))
+    yield "Data identity", str(store.get("identity", ""))[:16]
+    yield "Seed", str(facts.get("seed", ""))
+    yield "Steps", _count(facts.get("steps"))
+    yield "Time", "" if facts.get("wall_seconds") is None else duration(float(facts["wall_seconds"]))
+    yield "Parameters", _count(facts.get("parameters"))
+    yield "Device", str(facts.get("device", ""))
+    yield "Versions", ", ".join(f"{name} {version}" for name, version in versions.items())
+    yield "Started", str(facts.get("started", ""))
+
+
+def _count(number: int | None) -> str:
+    return "" if number is None else f"{number:,}"
+
+
+def _checkpoint(name: str) -> str:
+    if name == "last":
+        return "the last one of training; none was selected by its score."
+    return f"“{name}”, not the last one: selected by its score, so the figures flatter if it was on these cases."
+
+
+def _written(value: Any) -> str:
+    """A setting's value in words; a path is shortened."""
+    if isinstance(value, list):
+        return ", ".join(_written(item) for item in value) or "none"
+    if isinstance(value, str):
+        return short_path(value) if looks_like_path(value) else value
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value) if value not in (None, {}) else "none"

@@ -1,0 +1,78 @@
+"""The page around the sections: head, style, title, contents."""
+
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any
+
+from graftseg.reporting.markup import Html, join, looks_like_path, short_path, tag
+from graftseg.reporting.notes import duration
+
+CONTENTS = {
+    "results": "Results",
+    "cases": "Cases",
+    "comparison": "Baseline",
+    "training": "Training",
+    "mixed": "Mixed images",
+    "pseudo-labels": "Pseudo-labels",
+    "run": "Run",
+    "notes": "Notes",
+}
+STATES = {
+    "running": "This run is still going on; the page shows it up to now.",
+    "stopped": "This run was stopped before its end.",
+    "failed": "This run failed before its end.",
+}
+# Nothing may be fetched or run, whatever a case or a class is named.
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+
+
+def page(facts: dict[str, Any], sections: Sequence[Html]) -> str:
+    """The whole document as one text."""
+    title = run_title(facts)
+    style = files("graftseg.reporting").joinpath("style.css").read_text(encoding="utf-8")
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        tag("title", f"{title} – graftseg"),
+        tag("style", Html(style)),
+    )
+    links = [tag("a", name, href=f"#{identity}") for identity, name in CONTENTS.items()]
+    header = tag(
+        "header",
+        tag("p", "graftseg report", class_="kicker"),
+        tag("h1", title),
+        tag("p", _subtitle(facts), class_="subtitle"),
+        *_state(str(facts.get("status", ""))),
+        tag("nav", *links, aria_label="Contents"),
+    )
+    body = tag("body", header, tag("main", *(join(["\n", part]) for part in sections)), tag("footer", _footer(facts)))
+    return "<!doctype html>\n" + tag("html", head, "\n", body, lang="en") + "\n"
+
+
+def run_title(facts: dict[str, Any]) -> str:
+    """The recipe's name, or the method's where the recipe has none."""
+    recipe = str(facts.get("recipe") or facts.get("method") or "run")
+    return short_path(recipe) if looks_like_path(recipe) else recipe
+
+
+def _subtitle(facts: dict[str, Any]) -> Html:
+    store = facts.get("store", {})
+    parts = [f"{len(store.get('labeled', [])):,} labeled and {len(store.get('unlabeled', [])):,} unlabeled cases"]
+    if facts.get("steps") is not None:
+        parts.append(f"{facts['steps']:,} steps")
+    if facts.get("wall_seconds") is not None:
+        parts.append(f"{duration(float(facts['wall_seconds']))} on {facts.get('device', 'an unknown device')}")
+    parts.append(f"seed {facts.get('seed', 'unknown')}")
+    return join([", ".join(parts)])
+
+
+def _state(status: str) -> list[Html]:
+    return [tag("p", STATES[status], class_="state")] if status in STATES else []
+
+
+def _footer(facts: dict[str, Any]) -> str:
+    version = facts.get("versions", {}).get("graftseg", "")
+    return f"Trained with graftseg {version}. This page holds everything it shows and loads nothing."

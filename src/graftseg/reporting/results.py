@@ -1,0 +1,159 @@
+"""How well the run segments: headline figures, each class, each case."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from graftseg.evaluation import Evaluation, Row, read_csv
+from graftseg.files import read_json
+from graftseg.reporting.markup import Html, join, missing, section, table, tag
+from graftseg.reporting.palette import named
+
+COMMAND = (
+    "graftseg predict RUN SCANS --out RUN/predictions && "
+    "graftseg evaluate RUN/predictions --reference LABELS --out RUN/predictions/metrics.csv"
+)
+
+
+@dataclass(frozen=True)
+class Results:
+    """Scores of the label maps in a folder; ``references`` is where the labels they were held against lie."""
+
+    folder: Path
+    evaluation: Evaluation
+    references: Path | None
+
+    @property
+    def ranking(self) -> list[str]:
+        """Cases from the worst mean Dice to the best; equal ones by name."""
+        scores = case_dice(self.evaluation)
+        return sorted(scores, key=lambda case: (scores[case], case))
+
+
+def read_results(folder: Path) -> Results | None:
+    """The scores in a folder of predictions, or None where nothing has been evaluated."""
+    if not (folder / "metrics.csv").is_file():
+        return None
+    described = folder / "metrics.json"
+    about: dict[str, Any] = read_json(described) if described.is_file() else {}
+    references = about.get("references")
+    return Results(folder, read_csv(folder / "metrics.csv"), None if references is None else folder / references)
+
+
+def case_dice(evaluation: Evaluation) -> dict[str, float]:
+    """Mean Dice over the classes of each case."""
+    return {case: mean([row.dice for row in rows]) for case, rows in _by_case(evaluation).items()}
+
+
+def results_section(results: Results | None, facts: dict[str, Any]) -> Html:
+    """Headline figures, then a table of the classes and one of the cases, worst first."""
+    if results is None:
+        return section("results", "Results", missing("No prediction of this run has been evaluated.", COMMAND))
+    return section(
+        "results",
+        "Results",
+        _headline(results.evaluation, str(facts.get("checkpoint", "last"))),
+        _class_table(results.evaluation),
+        _case_table(results),
+    )
+
+
+def mean(values: Sequence[float]) -> float:
+    """Mean of the values that are not NaN; NaN if there is none."""
+    known = [value for value in values if not math.isnan(value)]
+    return math.fsum(known) / len(known) if known else math.nan
+
+
+def percent(value: float) -> str:
+    """A share in percent, two decimals."""
+    return fixed(value * 100)
+
+
+def fixed(value: float) -> str:
+    """Two decimals; a dash where there is no value."""
+    return "–" if math.isnan(value) else f"{value:.2f}".replace("-", "−")
+
+
+def protocol_sentence(evaluation: Evaluation, checkpoint: str) -> str:
+    """How the figures were averaged, under which protocol, and from which checkpoint."""
+    cases, classes = len(_by_case(evaluation)), len({row.label for row in evaluation.rows})
+    over = f"mean over {_count(cases, 'case')}"
+    if classes > 1:
+        over = f"mean over {classes} classes of the {over}"
+    return f"{over[0].upper()}{over[1:]}, {evaluation.protocol} protocol, {checkpoint} checkpoint."
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _headline(evaluation: Evaluation, checkpoint: str) -> Html:
+    overall = evaluation.summary().overall
+    tiles = [
+        _tile("Dice", percent(overall["dice"]), "%"),
+        _tile("Jaccard", percent(overall["jaccard"]), "%"),
+        _tile("hd95", fixed(overall["hd95"]), "voxel", f"{fixed(overall['hd95_mm'])} mm"),
+        _tile("ASD", fixed(overall["asd"]), "voxel", f"{fixed(overall['asd_mm'])} mm"),
+    ]
+    return join(
+        [
+            tag("dl", *tiles, class_="tiles"),
+            tag("p", protocol_sentence(evaluation, checkpoint), class_="caption"),
+        ]
+    )
+
+
+def _tile(name: str, value: str, unit: str, also: str = "") -> Html:
+    figure = tag("dd", value, tag("small", f" {unit}"))
+    return tag("div", tag("dt", name), figure, *([tag("dd", also, class_="also")] if also else []))
+
+
+def _class_table(evaluation: Evaluation) -> Html:
+    head = ["Class", "Dice %", "Jaccard %", "hd95 voxel", "hd95 mm", "ASD voxel", "ASD mm"]
+    metrics = ["dice", "jaccard", "hd95", "hd95_mm", "asd", "asd_mm"]
+    summary = evaluation.summary()
+    rows: list[list[str]] = []
+    for one in summary.classes:
+        cells = [_spread(one.metrics[metric].mean, one.metrics[metric].std, metric) for metric in metrics]
+        rows.append([named(one.label, one.name), *cells])
+    if len(rows) > 1:
+        rows.append(["mean", *(_written(summary.overall[metric], metric) for metric in metrics)])
+    return table(head, rows, caption="Each class: mean ± standard deviation over cases")
+
+
+def _case_table(results: Results) -> Html:
+    cases = _by_case(results.evaluation)
+    names = {row.label: row.name for row in results.evaluation.rows}
+    single = [] if len(names) == 1 else [named(label, name) for label, name in sorted(names.items())]
+    head = ["Case", "Dice %", *single, "Jaccard %", "hd95 voxel", "ASD voxel"]
+    rows = [[case, *_case_cells(cases[case], sorted(names) if single else [])] for case in results.ranking]
+    caption = "Each case, worst first: mean over classes" + (", and the Dice of each class" if single else "")
+    return table(head, rows, caption=caption, class_="figures cases")
+
+
+def _case_cells(rows: Sequence[Row], labels: Sequence[int]) -> list[str]:
+    dice, by_label = mean([row.dice for row in rows]), {row.label: row.dice for row in rows}
+    return [
+        join([tag("span", tag("i", style=f"width:{dice:.2%}"), class_="meter"), percent(dice)]),
+        *(percent(by_label.get(label, math.nan)) for label in labels),
+        percent(mean([row.jaccard for row in rows])),
+        fixed(mean([row.hd95 for row in rows])),
+        fixed(mean([row.asd for row in rows])),
+    ]
+
+
+def _by_case(evaluation: Evaluation) -> dict[str, list[Row]]:
+    cases: dict[str, list[Row]] = {}
+    for row in evaluation.rows:
+        cases.setdefault(row.case, []).append(row)
+    return cases
+
+
+def _written(value: float, metric: str) -> str:
+    return percent(value) if metric in ("dice", "jaccard") else fixed(value)
+
+
+def _spread(value: float, deviation: float, metric: str) -> Html:
+    return join([_written(value, metric), tag("small", f" ± {_written(deviation, metric)}")])

@@ -1,0 +1,86 @@
+"""How training went: loss curves, validation, learning rate, and where the time was spent."""
+
+from typing import Any
+
+from graftseg.reporting.curves import Curve, Frame, Stage, panel
+from graftseg.reporting.folder import Log
+from graftseg.reporting.markup import Html, join, missing, section, tag, wide
+
+WIDE, NARROW = 1040.0, 330.0
+PHASES = ("batch", "forward", "backward", "update")
+
+
+def training_section(log: Log | None, facts: dict[str, Any]) -> Html:
+    """The curves of every logged value and the share of each phase of a step."""
+    curves = missing("No step has been logged.", "graftseg train RECIPE --data DATA --out RUN")
+    if log is not None and log.total is not None:
+        curves = join([_main_curves(log, log.total), _term_curves(log), _caption(log)])
+    return section("training", "Training", curves, _phases(facts.get("seconds_per_step") or {}))
+
+
+def _main_curves(log: Log, total: Curve) -> Html:
+    """Total loss, validation and learning rate one above the other, on the same steps."""
+    first, last = _span(log)
+    unnamed = _unnamed(log.stages)
+    panels = [panel("Total loss", total, Frame(WIDE, 260.0, first, last), stages=log.stages)]
+    panels += [
+        panel(f"Validation {name}", curve, Frame(WIDE, 150.0, first, last), stages=unnamed, style="dots")
+        for name, curve in log.validation.items()
+    ]
+    if log.rates is not None:
+        frame = Frame(WIDE, 100.0, first, last)
+        panels.append(panel("Learning rate", log.rates, frame, stages=unnamed, style="plain"))
+    return wide(tag("div", *panels, class_="charts"), "Training curves")
+
+
+def _term_curves(log: Log) -> Html:
+    """A small chart per term of the loss; nothing where the only term is the total itself."""
+    if len(log.terms) < 2:
+        return Html("")
+    first, last = _span(log)
+    frame = Frame(NARROW, 170.0, first, last)
+    charts = [panel(name, curve, frame, stages=_unnamed(log.stages)) for name, curve in log.terms.items()]
+    return tag("div", *charts, class_="small-charts")
+
+
+def _caption(log: Log) -> Html:
+    spans = [f"{stage.method}, steps {stage.first:,} to {stage.last:,}" for stage in log.stages]
+    text = f"Stages: {'; '.join(spans)}. Strong line: mean over neighbouring steps; faint line: their extremes."
+    if log.dropped:
+        text += f" {log.dropped:,} logged values were not finite and are left out."
+    return tag("p", text, class_="caption")
+
+
+def _span(log: Log) -> tuple[float, float]:
+    return float(min(stage.first for stage in log.stages)), float(max(stage.last for stage in log.stages))
+
+
+def _unnamed(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    """The stages without their names, for the charts below the first."""
+    return tuple(Stage("", stage.first, stage.last) for stage in stages)
+
+
+def _phases(seconds: dict[str, float]) -> Html:
+    """The phases of a step as one bar."""
+    total = sum(seconds.values())
+    if total <= 0:
+        return missing("How long the phases of a step take was not recorded.")
+    ordered = sorted(seconds.items(), key=lambda item: PHASES.index(item[0]) if item[0] in PHASES else len(PHASES))
+    bars = [
+        tag("i", class_=f"phase-{place % 4}", style=f"flex:{value / total:.4f}")
+        for place, (_, value) in enumerate(ordered)
+    ]
+    names = [
+        tag(
+            "li",
+            tag("i", class_=f"swatch phase-{place % 4}"),
+            f"{name} {value * 1000:.1f} ms ({value / total:.0%})",
+        )
+        for place, (name, value) in enumerate(ordered)
+    ]
+    return tag(
+        "figure",
+        tag("figcaption", f"One step takes {total * 1000:.1f} ms"),
+        tag("div", *bars, class_="bar"),
+        tag("ul", *names, class_="legend"),
+    )

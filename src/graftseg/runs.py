@@ -1,0 +1,99 @@
+"""A run's folder: what lies where, its lock, its manifest and its log."""
+
+import fcntl
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from graftseg.errors import UserError
+from graftseg.files import atomic_path, read_json, write_json, write_text
+
+FORMAT = 1
+
+
+class RunFolder:
+    """Names of the files of a run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.manifest_file = path / "run.json"
+        self.recipe_file = path / "recipe.yaml"
+        self.log_file = path / "log.jsonl"
+        self.weights_file = path / "model.safetensors"
+        self.checkpoints = path / "checkpoints"
+        self.snapshots = path / "snapshots"
+        self.predictions = path / "predictions"
+        self.tensorboard = path / "tensorboard"
+
+    @property
+    def exists(self) -> bool:
+        """Whether a run was begun here."""
+        return self.manifest_file.is_file()
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the folder for this process; the lock goes with the process, however it ends."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / ".lock").open("w") as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UserError(
+                    self.path, "another run writes into this folder", "wait for it or choose another --out"
+                ) from None
+            yield
+
+    def manifest(self) -> dict[str, Any]:
+        """What is known about the run."""
+        if not self.exists:
+            raise UserError(self.path, "not a run folder (it has no run.json)", "name the --out folder of a training")
+        manifest: dict[str, Any] = read_json(self.manifest_file)
+        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+            raise UserError(self.manifest_file, "not a run of this version", "train anew with this version")
+        return manifest
+
+    def update_manifest(self, facts: Mapping[str, Any]) -> None:
+        """Add facts to the manifest."""
+        known = self.manifest() if self.exists else {"format": FORMAT}
+        write_json(self.manifest_file, {**known, **facts})
+
+    def save_snapshot(self, step: int, pictures: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Keep pictures of a step, by name."""
+        with atomic_path(self.snapshots / f"{step:06d}.npz") as partial, partial.open("wb") as stream:
+            np.savez_compressed(stream, allow_pickle=False, **pictures)
+
+
+class RunLog:
+    """A log of one JSON object a line; resuming forgets what was written after the checkpoint."""
+
+    def __init__(self, path: Path, resume_at: int) -> None:
+        kept = [line for line in read_log(path) if line["global_step"] <= resume_at] if resume_at else []
+        write_text(path, "".join(json.dumps(line) + "\n" for line in kept))
+        self._stream = path.open("a", encoding="utf-8")
+
+    def write(self, lines: list[dict[str, Any]]) -> None:
+        """Add lines and hand them to the disk."""
+        self._stream.writelines(json.dumps(line) + "\n" for line in lines)
+        self._stream.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._stream.close()
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """All whole lines of a log; a last line that was cut off is left out."""
+    if not path.is_file():
+        return []
+    lines = []
+    for text in path.read_text(encoding="utf-8").splitlines():
+        try:
+            lines.append(json.loads(text))
+        except json.JSONDecodeError:
+            break
+    return lines

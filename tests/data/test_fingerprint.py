@@ -1,0 +1,163 @@
+from dataclasses import replace
+from math import inf, sqrt
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from graftseg.data.fingerprint import (
+    PERCENTILES,
+    SHIFT_LIMIT,
+    CaseFingerprint,
+    Fingerprint,
+    fingerprint,
+    fingerprint_case,
+    in_parallel,
+    intensity_shift,
+    shift_verdict,
+)
+from graftseg.data.layouts import Dataset
+from graftseg.data.scans import Scan, write_label, write_scan
+from graftseg.errors import UserError
+from graftseg.types import Case, Geometry, Split
+
+LABELED = Case("a", (Path("a.nii"),), Path("label.nii"), "labeled")
+LAS = ((-2.0, 0, 0, 0), (0, 0, 3, 0), (0, 1, 0, 0), (0, 0, 0, 1))
+
+
+def scan(array: npt.NDArray[np.generic]) -> Scan:
+    return Scan(array, Geometry(array.shape[1:], LAS))
+
+
+def spread(centre: float, scale: float = 7.0, split: Split = "labeled") -> CaseFingerprint:
+    """A case whose percentiles lie evenly about a centre; their mean absolute deviation is 12/7 of the scale."""
+    levels = tuple(centre + scale * step for step in range(-3, 4))
+    return CaseFingerprint("x", split, (4, 4), (1, 1), "RA", (levels,), (centre,), (2 * scale,), {}, "")
+
+
+def drawn(seed: int, count: int, gain: float = 1.0, offset: float = 0.0) -> list[CaseFingerprint]:
+    """Cases of one scanner: bodies of varying brightness and contrast, some air around them."""
+    rng = np.random.default_rng(seed)
+    cases = []
+    for _ in range(count):
+        body = rng.normal(100 + 5 * rng.normal(), 20 * np.exp(0.1 * rng.normal()), 800)
+        voxels = np.concatenate([body, rng.normal(10, 3, 200)]) * gain + offset
+        cases.append(fingerprint_case(LABELED, scan(voxels.reshape(1, 10, 10, 10)), None))
+    return cases
+
+
+def test_summary_of_a_case() -> None:
+    array = np.arange(24, dtype=np.int16).reshape(1, 2, 3, 4)
+    label = np.zeros((2, 3, 4), dtype=np.uint8)
+    label[0, 0] = 3
+    summary = fingerprint_case(LABELED, scan(array), Scan(label, Geometry(label.shape, LAS)))
+    assert (summary.name, summary.split, summary.shape) == ("a", "labeled", (2, 3, 4))
+    assert (summary.orientation, summary.spacing) == ("LSA", (2, 1, 3))
+    assert (summary.canonical_shape, summary.canonical_spacing) == ((2, 4, 3), (2, 3, 1))
+    assert summary.percentiles[0][PERCENTILES.index(50)] == 11.5
+    assert summary.mean == (11.5,)
+    assert summary.std == pytest.approx((sqrt((24**2 - 1) / 12),))
+    assert summary.label_counts == {0: 20, 3: 4}
+
+
+def test_content_is_that_of_the_voxels() -> None:
+    array = np.arange(8, dtype=np.int16).reshape(1, 2, 2, 2)
+    content = fingerprint_case(LABELED, scan(array), None).content
+    other = replace(LABELED, name="b")
+    assert fingerprint_case(other, scan(array.astype(np.float64, order="F")), None).content == content
+    assert fingerprint_case(other, scan(array.reshape(2, 1, 2, 2)), None).content != content
+    assert fingerprint_case(other, scan(array[:, ::-1]), None).content != content
+    zeros = np.zeros((1, 2, 2, 2), dtype=np.float32)
+    assert fingerprint_case(other, scan(zeros), None) == fingerprint_case(other, scan(-zeros), None)
+
+
+def test_medians_are_those_of_training_cases() -> None:
+    labeled = replace(spread(0), shape=(10, 20), spacing=(1, 2), label_counts={0: 5, 1: 2})
+    unlabeled = replace(spread(0, split="unlabeled"), shape=(40, 10), spacing=(4, 3), orientation="AR")
+    test = replace(spread(0, split="test"), shape=(900, 900), spacing=(9, 9), label_counts={2: 1})
+    summary = Fingerprint((labeled, labeled, unlabeled, test))
+    assert summary.training == (labeled, labeled, unlabeled)
+    assert summary.median_shape == (10, 20)
+    assert summary.median_spacing == (1, 2)
+    assert summary.label_counts == {0: 10, 1: 4}
+
+
+def test_reads_a_data_set(tmp_path: Path) -> None:
+    array = np.arange(8, dtype=np.int16).reshape(2, 2, 2)
+    write_scan(tmp_path / "a.nii", array, Geometry(array.shape, LAS))
+    write_label(tmp_path / "l.nii", array.astype(np.uint8) // 4, Geometry(array.shape, LAS))
+    cases = (
+        Case("a", (tmp_path / "a.nii",), tmp_path / "l.nii", "labeled"),
+        Case("b", (tmp_path / "a.nii",), None, "unlabeled"),
+    )
+    summary = fingerprint(Dataset(tmp_path, "msd", cases, {}))
+    assert summary.of("labeled")[0].label_counts == {0: 4, 1: 4}
+    assert summary.of("unlabeled")[0].label_counts == {}
+    assert summary.cases[0].content == summary.cases[1].content
+
+
+def test_shift_by_hand() -> None:
+    labeled, unlabeled = [spread(10), spread(12), spread(14)], [spread(32), spread(36)]
+    # Groups lie 22 apart, a scan is 12 wide, and the five scans lie 8 from their groups' middles altogether.
+    expected = 22 / (12 / 8 + 5 * 8 / 3 * sqrt(1 / 3 + 1 / 2))
+    assert intensity_shift(labeled, unlabeled) == pytest.approx(expected, rel=1e-12)
+    assert intensity_shift(unlabeled, labeled) == pytest.approx(expected, rel=1e-12)
+    assert intensity_shift(labeled, unlabeled, standardised=True) == pytest.approx(0, abs=1e-12)
+
+
+def test_the_narrower_group_gives_the_width() -> None:
+    assert intensity_shift([spread(0)] * 2, [spread(0, 14)] * 2) == pytest.approx(12 / 1.5)
+
+
+def test_the_worst_channel_counts() -> None:
+    same, far = spread(0), spread(60)
+    pair = replace(same, percentiles=same.percentiles * 2, mean=(0, 0), std=(1, 1))
+    other = replace(pair, percentiles=same.percentiles + far.percentiles)
+    assert intensity_shift([pair] * 2, [other] * 2) == pytest.approx(60 / 1.5)
+
+
+def test_degenerate_groups() -> None:
+    assert intensity_shift([], [spread(0)]) == 0
+    assert intensity_shift([spread(1, 0)], [spread(1, 0)]) == 0
+    assert intensity_shift([spread(1, 0)], [spread(2, 0)]) == inf
+    assert intensity_shift([spread(1, 0)], [spread(2, 0)], standardised=True) == 0
+    assert shift_verdict([spread(0)], [spread(100)] * 2) is None
+
+
+def test_scaling_both_groups_changes_nothing() -> None:
+    first, second = drawn(1, 4), drawn(2, 6, gain=1.3)
+    scaled = intensity_shift(drawn(1, 4, 10, -500), drawn(2, 6, 13, -500))
+    assert scaled == pytest.approx(intensity_shift(first, second), rel=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(1000, 1020))
+def test_three_labeled_cases_of_the_same_scanner_raise_no_alarm(seed: int) -> None:
+    labeled, unlabeled = drawn(seed, 3), drawn(seed + 5000, 12)
+    assert intensity_shift(labeled, unlabeled) < SHIFT_LIMIT
+    assert shift_verdict(labeled, unlabeled) is None
+
+
+@pytest.mark.parametrize("seed", range(1000, 1010))
+def test_another_scale_raises_the_alarm(seed: int) -> None:
+    labeled, unlabeled = drawn(seed, 3), drawn(seed + 5000, 12, gain=2, offset=100)
+    assert intensity_shift(labeled, unlabeled) > 2 * SHIFT_LIMIT
+    assert "which normalising each scan removes" in str(shift_verdict(labeled, unlabeled))
+
+
+def test_another_contrast_is_told_apart() -> None:
+    inverted = drawn(3, 12, gain=-1, offset=200)
+    assert "normalising each scan does not remove it" in str(shift_verdict(drawn(4, 3), inverted))
+
+
+def test_in_parallel_keeps_the_order_and_stops_at_a_failure() -> None:
+    assert in_parallel(lambda n: n * n, [3, 1, 2], "", workers=2) == [9, 1, 4]
+    begun: list[int] = []
+
+    def fail(item: int) -> None:
+        begun.append(item)
+        raise UserError("x", "y", "z")
+
+    with pytest.raises(UserError):
+        in_parallel(fail, range(50), "", workers=1)
+    assert begun[0] == 0

@@ -1,0 +1,120 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from report_fakes import CASES, GEOMETRY, Page, decode_uri, disc, write_predictions
+
+from graftseg.data.scans import write_label
+from graftseg.reporting.cases import cases_section, chosen_cases, fullest_slice, view_of
+from graftseg.reporting.pictures import Album, label_layer
+from graftseg.reporting.results import Results, read_results
+from graftseg.types import Geometry, Matrix
+
+NAMES = ["background", "ring", "core"]
+
+
+def diagonal(*spacing: float) -> Matrix:
+    return tuple(tuple(row) for row in np.diag([*spacing, 1.0]).tolist())
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Results:
+    radii = dict(zip(CASES, (7.9, 7.0, 6.0, 5.0), strict=True))
+    found = read_results(write_predictions(tmp_path / "run", tmp_path / "labels", radii))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("count", "ranks"),
+    [
+        (1, {"0": "the only case"}),
+        (2, {"0": "worst", "1": "best"}),
+        (3, {"0": "worst", "1": "median", "2": "best"}),
+        (4, {"0": "worst", "1": "median", "2": "third worst", "3": "best"}),
+        (9, {"0": "worst", "1": "second worst", "2": "third worst", "4": "median", "8": "best"}),
+    ],
+)
+def test_chosen_cases(count: int, ranks: dict[str, str]) -> None:
+    chosen = chosen_cases([str(place) for place in range(count)])
+    assert chosen == ranks
+    assert list(chosen) == list(ranks)
+
+
+def test_fullest_slice() -> None:
+    reference, prediction = np.zeros((4, 5, 6), int), np.zeros((4, 5, 6), int)
+    assert fullest_slice(reference, prediction, 2) == 3
+    prediction[1, 1, 5] = 1
+    assert fullest_slice(reference, prediction, 2) == 5
+    reference[0, :2, 1], reference[0, :3, 4] = 1, 2
+    assert fullest_slice(reference, prediction, 2) == 4
+    assert fullest_slice(reference, prediction, 0) == 0
+
+
+def test_transverse_slice_shows_right_on_the_left_and_front_on_top() -> None:
+    image = np.zeros((4, 5, 3))
+    image[3, 4, 1] = 1.0  # the most right and most anterior voxel of a scan in RAS
+    reference = np.zeros((4, 5, 3), np.uint8)
+    reference[3, 4, 1] = 1
+    view = view_of(image, reference, reference, Geometry((4, 5, 3), diagonal(1, 2, 3)))
+    assert view.image.shape == (5, 4)
+    assert view.image[0, 0] == view.reference[0, 0] == view.prediction[0, 0] == 1
+    assert view.image.sum() == 1
+    assert view.aspect == 2.0
+
+
+def test_coronal_slice_has_the_head_on_top() -> None:
+    image = np.zeros((4, 5, 3))
+    image[3, 2, 2] = 1.0  # right and superior
+    view = view_of(image, image.astype(np.uint8), image.astype(np.uint8), Geometry((4, 5, 3), diagonal(1, 4, 1)))
+    assert view.image.shape == (3, 4)
+    assert view.image[0, 0] == 1
+
+
+def test_equal_spacing_is_cut_across_the_last_axis() -> None:
+    volume = np.zeros((4, 5, 3), np.uint8)
+    assert view_of(volume, volume, volume, Geometry((4, 5, 3), diagonal(1, 1, 1))).image.shape == (5, 4)
+
+
+def test_worst_first_with_reference_and_prediction(results: Results) -> None:
+    page = Page(cases_section(results, NAMES, Album()))
+    assert [text for element, text in page.texts if element == "b"] == list(reversed(CASES))
+    layers = [decode_uri(address) for address in page.attributes("href") if address[0] != "#"]
+    layers = [layer for layer in layers if layer.ndim == 3]
+    np.testing.assert_array_equal(layers[0], label_layer(disc(8.0).T))
+    np.testing.assert_array_equal(layers[1], label_layer(disc(5.0).T))
+
+
+def sentence(results: Results) -> str:
+    return Page(cases_section(results, NAMES, Album())).text
+
+
+def test_missing_scan_leaves_the_picture_out(results: Results) -> None:
+    (results.folder.parents[1] / "images" / "c.nii.gz").unlink()
+    assert "No picture: c.nii.gz is not where it was when the case was predicted." in sentence(results)
+
+
+def test_missing_reference_leaves_the_picture_out(results: Results) -> None:
+    assert results.references is not None
+    (results.references / "c.nii.gz").unlink()
+    assert sentence(results).count("its reference is not where it was") == 1
+
+
+def test_damaged_scan_leaves_the_picture_out_and_tells_no_path(results: Results) -> None:
+    image = results.folder.parents[1] / "images" / "c.nii.gz"
+    image.write_bytes(image.read_bytes()[:-9])
+    assert "No picture: c.nii.gz cannot be read." in sentence(results)
+    assert str(image.parent) not in sentence(results)
+
+
+def test_other_shape_leaves_the_picture_out(results: Results) -> None:
+    geometry = Geometry((5, 5), GEOMETRY.affine)
+    write_label(results.folder / "c.nii.gz", np.zeros((5, 5), np.uint8), geometry)
+    assert "differ in shape" in sentence(results)
+
+
+def test_manifest_without_scans(results: Results) -> None:
+    entries = [{"case": case, "output": f"{case}.nii.gz"} for case in CASES]
+    (results.folder / "manifest.json").write_text(json.dumps({"cases": entries}))
+    assert sentence(results).count("the predictions' manifest names no scan of this case") == len(CASES)

@@ -1,0 +1,69 @@
+from pathlib import Path
+
+import pytest
+from report_fakes import GEOMETRY, Page, write_facts, write_predictions
+
+from graftseg.evaluation import read_csv
+from graftseg.reporting.comparison import comparison_section
+from graftseg.reporting.results import Results, read_results
+
+FACTS = {"recipe": "mine"}
+
+
+@pytest.fixture
+def baseline(tmp_path: Path) -> Path:
+    other = tmp_path / "other"
+    write_facts(other, recipe="theirs")
+    write_predictions(other, tmp_path / "labels", {"a": 6.0, "b": 6.0, "c": 6.0})
+    return other
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Results:
+    found = read_results(write_predictions(tmp_path / "run", tmp_path / "other_labels", {"a": 8.0, "b": 6.0, "d": 1.0}))
+    assert found is not None
+    return found
+
+
+def test_shared_cases_side_by_side(results: Results, baseline: Path) -> None:
+    page = Page(comparison_section(results, FACTS, baseline))
+    dice = {(row.case, row.label): row.dice for row in read_csv(baseline / "predictions" / "metrics.csv").rows}
+    before = 100 * (dice["a", 1] + dice["b", 1]) / 2
+    after = 100 * (1.0 + dice["b", 1]) / 2
+    cells = [text for element, text in page.texts if element in ("td", "b")]
+    assert cells[:4] == [f"{before:.2f}", f"{after:.2f}", f"+{after - before:.2f}", "1 / 0 / 1"]
+    assert len(cells) == 3 * 4
+    heads = [text for element, text in page.texts if element == "th"]
+    assert heads[1:3] == ["theirs, Dice %", "mine, Dice %"]
+    assert "Mean over the 2 cases that both runs were evaluated on" in page.text
+    assert "2 cases were evaluated in one run only and are left out." in page.text
+    assert "protocols differ" not in page.text
+
+
+def test_losses_are_shown_as_losses(results: Results, baseline: Path) -> None:
+    theirs = read_results(baseline / "predictions")
+    assert theirs is not None
+    write_facts(results.folder.parent)
+    page = Page(comparison_section(theirs, FACTS, results.folder.parent))
+    cells = [text for element, text in page.texts if element in ("td", "b")]
+    assert cells[2].startswith("−")
+    assert cells[3] == "0 / 1 / 1"
+
+
+def test_other_protocol_is_told(results: Results, baseline: Path) -> None:
+    metrics = baseline / "predictions" / "metrics.csv"
+    metrics.write_text(metrics.read_text().replace("standard", "paper"))
+    text = Page(comparison_section(results, FACTS, baseline)).text
+    assert "The protocols differ: standard here, paper for the baseline." in text
+
+
+def test_baseline_without_predictions(results: Results, baseline: Path) -> None:
+    (baseline / "predictions" / "metrics.csv").unlink()
+    assert "No prediction of the baseline has been evaluated." in comparison_section(results, FACTS, baseline)
+    assert "No prediction of this run has been evaluated." in comparison_section(None, FACTS, baseline)
+
+
+def test_no_shared_case(tmp_path: Path, baseline: Path) -> None:
+    assert len(GEOMETRY.shape) == 2
+    alone = read_results(write_predictions(tmp_path / "alone", tmp_path / "z_labels", {"z": 8.0}))
+    assert "The two runs share no evaluated case." in comparison_section(alone, FACTS, baseline)

@@ -1,0 +1,117 @@
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from report_fakes import Page
+
+from graftseg.reporting.curves import Curve, Frame, Stage, nice_ticks, number, panel, smooth, split, thin
+
+# Plot area from x = 52 to 152 and from y = 126 up to 26.
+FRAME = Frame(162.0, 148.0, 0.0, 100.0)
+
+
+def curve(*values: float) -> Curve:
+    return Curve(np.arange(float(len(values))), np.array(values))
+
+
+def lines(html: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for tag, attributes in Page(html).elements:
+        if tag == "polyline":
+            found.setdefault(attributes["class"], []).append(attributes["points"])
+    return found
+
+
+def test_positions() -> None:
+    assert (FRAME.x(0), FRAME.x(50), FRAME.x(100)) == (52, 102, 152)
+    assert (FRAME.y(0, [0, 1]), FRAME.y(1, [0, 1])) == (126, 26)
+
+
+def test_panel_draws_the_expected_points() -> None:
+    drawn = lines(panel("loss", Curve(np.array([0.0, 50.0, 100.0]), np.array([1.0, 0.5, 0.0])), FRAME))
+    assert drawn == {"means": ["52.0,26.0 102.0,76.0 152.0,126.0"]}
+
+
+def test_few_points_are_all_kept() -> None:
+    short = curve(3.0, 1.0, 2.0)
+    assert thin(short) is short
+    assert smooth(short) is short
+
+
+@settings(deadline=None)
+@given(st.integers(1, 5000), st.integers(0, 4999), st.integers(2, 50))
+def test_thinning_keeps_every_spike(length: int, place: int, half: int) -> None:
+    values = np.sin(np.arange(length))
+    values[place % length] = 9.0
+    thinned = thin(Curve(np.arange(float(length)), values), 2 * half)
+    assert len(thinned.steps) <= 2 * half
+    assert thinned.values.max() == 9.0
+    assert (np.diff(thinned.steps) > 0).all()
+
+
+def test_smoothing_takes_means_of_neighbours() -> None:
+    smoothed = smooth(curve(0.0, 2.0, 4.0, 6.0), points=2)
+    assert smoothed.steps.tolist() == [0.5, 2.5]
+    assert smoothed.values.tolist() == [1.0, 5.0]
+
+
+def test_long_curves_have_a_faint_and_a_strong_line() -> None:
+    noise = np.random.default_rng(0).random(2000)
+    noise[1234] = 40.0
+    drawn = lines(panel("loss", Curve(np.linspace(0, 100, 2000), noise), FRAME))
+    assert [len(points.split()) for points in drawn["extremes"]] == [400]
+    assert [len(points.split()) for points in drawn["means"]] == [100]
+    assert ",26.0" in drawn["extremes"][0]  # the spike reaches the top, 40
+    assert ",26.0" not in drawn["means"][0]
+
+
+def test_no_line_crosses_from_one_stage_into_the_next() -> None:
+    stages = (Stage("a", 0, 49), Stage("b", 50, 100))
+    parts = split(Curve(np.array([0.0, 49.0, 50.0, 100.0]), np.array([1.0, 1.0, 0.0, 0.0])), stages)
+    assert [part.steps.tolist() for part in parts] == [[0, 49], [50, 100]]
+    html = panel("loss", curve(*np.linspace(1, 0, 101)), FRAME, stages=stages)
+    assert len(lines(html)["means"]) == 2
+    assert 'class="border" x1="102.0"' in html
+
+
+def test_stage_names_only_where_they_fit() -> None:
+    stages = (Stage("a", 0, 49), Stage("a-very-long-name", 50, 100))
+    text = Page(panel("loss", curve(1.0, 2.0), FRAME, stages=stages)).texts
+    assert ("text", "a") in text
+    assert ("text", "a-very-long-name") not in text
+
+
+def test_dots_mark_each_measurement_and_join_over_stages() -> None:
+    stages = (Stage("a", 0, 1), Stage("b", 2, 3))
+    html = panel("dice", curve(0.1, 0.2, 0.3), FRAME, stages=stages, style="dots")
+    assert html.count("<circle") == 3
+    assert len(lines(html)["means"]) == 1
+
+
+def test_a_single_point_is_visible() -> None:
+    assert panel("loss", curve(1.0), FRAME).count("<circle") == 1
+
+
+@settings(deadline=None)
+@given(st.floats(-1e6, 1e6), st.floats(0, 1e6), st.integers(2, 8))
+def test_ticks_enclose_the_values(low: float, extent: float, count: int) -> None:
+    ticks = nice_ticks(low, low + extent, count)
+    slack = 1e-8 * (abs(low) + extent + 1)
+    assert ticks[0] <= low + slack
+    assert ticks[-1] >= low + extent - slack
+    assert 2 <= len(ticks) <= count + 3
+
+
+def test_ticks_are_round() -> None:
+    assert nice_ticks(0.0, 1.3, 4) == [0.0, 0.5, 1.0, 1.5]
+    assert nice_ticks(0.0, 0.0, 2) == [0.0, 0.5, 1.0]
+    assert nice_ticks(0.0, 3e-14, 3) == [0.0, 1e-14, 2e-14, 3e-14]
+    assert nice_ticks(0.0, 0.01, 2) == [0.0, 0.005, 0.01]
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [(0.12345, "0.123"), (-2.0, "−2"), (12345.0, "12,345"), (1.5e-7, "1.5e−7"), (2e9, "2e9"), (0, "0")],
+)
+def test_numbers_are_short(value: float, written: str) -> None:
+    assert number(value) == written

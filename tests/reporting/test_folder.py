@@ -1,0 +1,104 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from report_fakes import write_facts, write_log, write_snapshots
+
+from graftseg.errors import UserError
+from graftseg.reporting.curves import Stage
+from graftseg.reporting.folder import (
+    Log,
+    read_facts,
+    read_log,
+    read_recipe,
+    read_snapshot,
+    snapshot_names,
+    snapshot_paths,
+)
+
+
+def log_of(run: Path) -> Log:
+    log = read_log(run)
+    assert log is not None
+    return log
+
+
+def test_facts_of_another_format_are_refused(tmp_path: Path) -> None:
+    write_facts(tmp_path, format=2)
+    with pytest.raises(UserError, match="format 2, where 1 is read here"):
+        read_facts(tmp_path)
+    (tmp_path / "run.json").write_text("[]")
+    with pytest.raises(UserError, match="format list"):
+        read_facts(tmp_path)
+
+
+def test_log_becomes_curves_and_stages(tmp_path: Path) -> None:
+    write_log(tmp_path, first=3, second=2)
+    log = log_of(tmp_path)
+    assert log.total is not None
+    assert log.total.steps.tolist() == [0, 1, 2, 3, 4]
+    assert log.total.values.tolist() == [2, 2, 2, 1, 1]
+    assert log.terms["L_in"].steps.tolist() == [3, 4]
+    assert log.validation["dice"].values.tolist() == [0.54]
+    assert log.stages == (Stage("bcp-pretrain", 0, 2), Stage("bcp", 3, 4))
+    assert [log.stage_of(step) for step in (0, 2, 3, 99)] == [0, 0, 1, 1]
+    assert log.dropped == 0
+
+
+def test_values_that_are_not_finite_are_dropped_and_counted(tmp_path: Path) -> None:
+    lines = [{"global_step": step, "total": value} for step, value in enumerate([1.0, float("nan"), None, 1e300])]
+    (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    log = log_of(tmp_path)
+    assert log.total is not None
+    assert log.total.values.tolist() == [1.0]
+    assert log.dropped == 3
+
+
+def test_last_line_may_be_cut_off_but_no_other(tmp_path: Path) -> None:
+    whole = json.dumps({"global_step": 0, "total": 1.0})
+    path = tmp_path / "log.jsonl"
+    path.write_text(f"{whole}\n{whole[:9]}")
+    assert log_of(tmp_path).total is not None
+    path.write_text(f"{whole}\n{whole[:9]}\n{whole}\n")
+    with pytest.raises(UserError, match="line 2 of 3"):
+        read_log(tmp_path)
+
+
+def test_no_log_is_none(tmp_path: Path) -> None:
+    assert read_log(tmp_path) is None
+    (tmp_path / "log.jsonl").write_text("")
+    assert read_log(tmp_path) is None
+
+
+def test_recipe_must_be_yaml(tmp_path: Path) -> None:
+    assert read_recipe(tmp_path) is None
+    path = tmp_path / "recipe.yaml"
+    path.write_text("a: {b: 1}")
+    assert read_recipe(tmp_path) == {"a": {"b": 1}}
+    path.write_text("a: [")
+    with pytest.raises(UserError, match="not valid YAML"):
+        read_recipe(tmp_path)
+    path.write_text("!!python/object/apply:os.getcwd []")
+    with pytest.raises(UserError, match="not valid YAML"):
+        read_recipe(tmp_path)
+
+
+def test_snapshots_come_in_order_of_steps(tmp_path: Path) -> None:
+    write_snapshots(tmp_path, (1_000_000, 999_999, 15))
+    paths = snapshot_paths(tmp_path)
+    assert list(paths) == [15, 999_999, 1_000_000]
+    snapshot = read_snapshot(paths[15])
+    assert snapshot.step == 15
+    assert list(snapshot.arrays) == ["M", "X_in", "X_out", "X_watch_0", "Y_in", "Y_out", "Y_watch_0"]
+    assert set(snapshot_names(paths[15])) == {*snapshot.arrays, "method"}
+
+
+def test_damaged_snapshot_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "000001.npz"
+    path.write_bytes(b"not a zip file")
+    with pytest.raises(UserError, match=r"000001\.npz: the snapshot is damaged"):
+        read_snapshot(path)
+    np.savez(path, a=np.array([object()]))
+    with pytest.raises(UserError, match="damaged"):
+        read_snapshot(path)

@@ -1,0 +1,64 @@
+import pytest
+from report_fakes import Page
+
+from graftseg.evaluation import Evaluation
+from graftseg.reporting.notes import duration, flatten, notes_section, run_section
+
+
+def test_flatten_settings() -> None:
+    settings = {
+        "seed": 0,
+        "network": {"channels": [16, 32], "kind": None, "extra": {}},
+        "stages": [{"method": "bcp", "clean": True}, {"method": "<b>", "clean": False}],
+        "data": "/home/someone/x/y",
+        "empty": [],
+    }
+    assert dict(flatten(settings)) == {
+        "seed": "0",
+        "network.channels": "16, 32",
+        "network.kind": "none",
+        "network.extra": "none",
+        "stages.0.method": "bcp",
+        "stages.0.clean": "yes",
+        "stages.1.method": "<b>",
+        "stages.1.clean": "no",
+        "data": "x/y",
+        "empty": "none",
+    }
+
+
+@pytest.mark.parametrize(
+    ("seconds", "written"),
+    [
+        (0.04, "0.0 s"),
+        (59.9, "59.9 s"),
+        (60, "1 min 0 s"),
+        (3599.4, "59 min 59 s"),
+        (3600, "1 h 0 min"),
+        (90061, "25 h 1 min"),
+    ],
+)
+def test_durations(seconds: float, written: str) -> None:
+    assert duration(seconds) == written
+
+
+def test_settings_are_folded_away() -> None:
+    page = Page(run_section({"method": "bcp", "wall_seconds": None, "steps": None}, {"a": 1, "b": {"c": 2}}))
+    assert "details" in {tag for tag, _ in page.elements}
+    assert ("summary", "All 2 settings of the recipe") in page.texts
+    assert "b.c" in page.text
+    assert "Time" not in page.text
+
+
+@pytest.mark.parametrize(
+    ("protocol", "words"), [("standard", "the diagonal of the image"), ("paper", "an empty prediction scores 0")]
+)
+def test_empty_mask_rule_follows_the_protocol(protocol: str, words: str) -> None:
+    evaluation = Evaluation((), "paper" if protocol == "paper" else "standard")
+    assert words in notes_section({}, evaluation)
+
+
+def test_checkpoint_is_told() -> None:
+    assert "the last one of training; none was selected by its score." in notes_section({"checkpoint": "last"}, None)
+    assert "selected by its score" in notes_section({"checkpoint": "best"}, None)
+    assert "“best”" in notes_section({"checkpoint": "best"}, None)

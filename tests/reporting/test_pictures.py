@@ -1,0 +1,94 @@
+import numpy as np
+import pytest
+from report_fakes import Page, decode_uri
+
+from graftseg.reporting.palette import rgb_table
+from graftseg.reporting.pictures import (
+    FILL_OPACITY,
+    LARGEST_SIDE,
+    Album,
+    label_layer,
+    outline_layer,
+    shrink,
+    to_grey,
+    upright,
+)
+
+
+def test_grey_spans_the_percentiles() -> None:
+    ramp = np.linspace(-3.0, 5.0, 1001).reshape(1, -1)
+    grey = to_grey(ramp)
+    assert (grey[0, 0], grey[0, 500], grey[0, -1]) == (0, 128, 255)
+    assert (np.diff(grey[0].astype(int)) >= 0).all()
+
+
+def test_grey_of_special_images() -> None:
+    assert to_grey(np.full((3, 3), 7.0)).max() == 0
+    sparse = np.zeros((100, 100))
+    sparse[0, 0] = 2.0
+    assert to_grey(sparse)[0, 0] == 255
+    assert to_grey(np.array([[np.nan, 0.0], [1.0, np.inf]])).shape == (2, 2)
+
+
+def test_upright_runs_the_first_axis_to_the_right() -> None:
+    assert upright(np.array([[1, 2], [3, 4]])).tolist() == [[1, 3], [2, 4]]
+
+
+def test_shrink_takes_block_means() -> None:
+    image = np.arange(16.0).reshape(4, 4)
+    assert shrink(image, limit=2).tolist() == [[2.5, 4.5], [10.5, 12.5]]
+    assert shrink(image, limit=4) is image
+
+
+@pytest.mark.parametrize("shape", [(513, 20), (20, 1500), (1024, 1024)])
+def test_pictures_are_bounded(shape: tuple[int, int]) -> None:
+    assert max(shrink(np.zeros(shape)).shape) <= LARGEST_SIDE
+    assert max(label_layer(np.zeros(shape, np.uint8)).shape) <= LARGEST_SIDE
+
+
+def test_labels_become_filled_areas_with_opaque_borders() -> None:
+    labels = np.zeros((8, 8), np.uint8)
+    labels[2:6, 2:6] = 2
+    layer = label_layer(labels)
+    assert layer.shape == (384, 384, 4)
+    assert layer[10, 10, 3] == 0  # background
+    assert layer[192, 192].tolist() == [*rgb_table(3)[2].tolist(), FILL_OPACITY]
+    assert layer[96, 192, 3] == layer[98, 192, 3] == 255  # the border is three pixels wide
+    assert layer[99, 192, 3] == FILL_OPACITY
+    assert layer[95, 192, 3] == 0  # and lies inside
+
+
+def test_neighbouring_classes_both_have_a_border() -> None:
+    labels = np.repeat([[1, 2]], 2, axis=0)
+    layer = label_layer(labels)
+    assert layer[10, 191].tolist() == [*rgb_table(3)[1].tolist(), 255]
+    assert layer[10, 192].tolist() == [*rgb_table(3)[2].tolist(), 255]
+
+
+def test_mask_outline_is_white_inside_and_black_outside() -> None:
+    M = np.ones((8, 8), np.uint8)
+    M[2:6, 2:6] = 0
+    layer = outline_layer(M)
+    assert layer[96, 192].tolist() == [255, 255, 255, 255]
+    assert layer[95, 192].tolist() == [0, 0, 0, 255]
+    assert layer[192, 192, 3] == layer[10, 10, 3] == 0
+
+
+def test_album_embeds_a_scan_once() -> None:
+    album, image = Album(), np.arange(6.0).reshape(2, 3)
+    first, second = album.picture(image, alt="a"), album.picture(image, alt="b")
+    other = album.picture(image, alt="c", aspect=2.0)
+    assert 'id="scan-1"' in first
+    assert '<use href="#scan-1">' in second
+    assert "data:" not in second
+    assert 'id="scan-2"' in other  # drawn in another size
+
+
+def test_picture_has_title_aspect_and_layer() -> None:
+    image, layer = np.arange(6.0).reshape(2, 3), label_layer(np.ones((2, 3), np.uint8))
+    page = Page(Album().picture(image, layer, alt="<x>", aspect=1.5))
+    assert page.text == "<x>"
+    assert page.attributes("viewbox") == ["0 0 3 3"]
+    shown = [decode_uri(address) for address in page.attributes("href")]
+    np.testing.assert_array_equal(shown[0], to_grey(image))
+    np.testing.assert_array_equal(shown[1], layer)

@@ -1,0 +1,145 @@
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from report_fakes import CASES, Page, decode_uri, write_facts, write_predictions, write_run
+
+from graftseg.errors import UserError
+from graftseg.reporting import render_report
+
+SECTIONS = ["results", "cases", "comparison", "training", "mixed", "pseudo-labels", "run", "notes"]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return write_run(tmp_path)
+
+
+def rendered(run: Path, baseline: Path | None = None) -> Page:
+    return Page(render_report(run, baseline=baseline).read_text())
+
+
+def test_writes_report_html_into_the_run_or_where_asked(run: Path, tmp_path: Path) -> None:
+    assert render_report(run) == run / "report.html"
+    out = tmp_path / "elsewhere" / "page.html"
+    assert render_report(run, out) == out
+    assert out.read_bytes() == (run / "report.html").read_bytes()
+
+
+def test_same_run_same_bytes(run: Path) -> None:
+    first = render_report(run).read_bytes()
+    assert render_report(run).read_bytes() == first
+
+
+def test_page_is_balanced_self_contained_and_without_script(run: Path) -> None:
+    page = rendered(run)
+    addresses = page.attributes("href") + page.attributes("src")
+    assert addresses
+    assert all(address.startswith(("#", "data:image/png;base64,")) for address in addresses)
+    assert {tag for tag, _ in page.elements}.isdisjoint({"script", "link", "iframe", "object"})
+    text = (run / "report.html").read_text()
+    assert "<script" not in text
+    assert not re.search(r"https?://|url\(|@import", text)
+
+
+def test_every_reference_inside_the_page_has_its_target(run: Path) -> None:
+    page = rendered(run)
+    targets = page.attributes("id")
+    assert len(targets) == len(set(targets))
+    wanted = {address[1:] for address in page.attributes("href") if address.startswith("#")}
+    assert wanted <= set(targets)
+
+
+def test_names_are_shown_and_escaped(run: Path) -> None:
+    page = rendered(run)
+    assert CASES[1] in page.text
+    assert "<core>" in page.text
+
+
+def test_no_home_folder_on_the_page(run: Path, tmp_path: Path) -> None:
+    text = render_report(run).read_text()
+    assert "someone" not in text
+    assert "secret/data" in text
+    assert str(tmp_path) not in text
+
+
+def test_all_pictures_decode(run: Path) -> None:
+    pictures = [decode_uri(address) for address in rendered(run).attributes("href") if address[0] != "#"]
+    shapes = {picture.shape for picture in pictures}
+    assert (20, 24) in shapes  # scans are stored in grey, as small as they are
+    assert (20 * 16, 24 * 16, 4) in shapes  # layers are transparent and fine
+    assert len(pictures) > 20
+
+
+def test_a_scan_shown_often_is_stored_once(run: Path) -> None:
+    page = rendered(run)
+    grey = [a for a in page.attributes("href") if a[0] != "#" and decode_uri(a).ndim == 2]
+    assert len(grey) == len(set(grey))
+    assert sum(address.startswith("#scan-") for address in page.attributes("href")) > len(grey)
+
+
+def test_headline_names_protocol_and_checkpoint(run: Path) -> None:
+    page = rendered(run)
+    assert "Mean over 2 classes of the mean over 4 cases, standard protocol, last checkpoint." in page.text
+    assert "trained with 2 labeled and 3 unlabeled cases, seed 7." in page.text
+
+
+@pytest.mark.parametrize(
+    ("absent", "sentence"),
+    [
+        ("predictions/metrics.csv", "No prediction of this run has been evaluated."),
+        ("predictions/metrics.csv", "There is no evaluated case to show."),
+        ("predictions/manifest.json", "the predictions' manifest does not name this case"),
+        ("log.jsonl", "No step has been logged."),
+        ("snapshots", "This run holds no pictures of training images."),
+        ("snapshots", "This run watched no unlabeled scans"),
+        ("recipe.yaml", "The run folder holds no recipe.yaml."),
+    ],
+)
+def test_absent_part_becomes_a_sentence(run: Path, absent: str, sentence: str) -> None:
+    assert sentence not in rendered(run).text
+    (run / absent).rename(run / "hidden")
+    assert sentence in rendered(run).text
+
+
+def test_bare_run_folder_has_every_section(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "run.json").write_text(json.dumps({"format": 1, "status": "running"}))
+    page = rendered(run)
+    sections = [attributes["id"] for tag, attributes in page.elements if tag == "section"]
+    assert sections == SECTIONS
+    assert "This run is still going on" in page.text
+
+
+def test_without_baseline_says_how_to_add_one(run: Path) -> None:
+    assert "graftseg report RUN --baseline OTHER_RUN" in rendered(run).text
+
+
+def test_baseline_stands_beside(run: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    write_facts(other, method="supervised", recipe="demo-2d/supervised")
+    write_predictions(other, tmp_path / "labels", dict.fromkeys(CASES, 6.0))
+    text = rendered(run, other).text
+    assert "demo-2d/supervised, Dice %" in text
+    assert "2 / 1 / 1" in text
+
+
+def test_not_a_run_folder(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="not a run folder"):
+        render_report(tmp_path)
+    run = write_run(tmp_path)
+    with pytest.raises(UserError, match="not a run folder"):
+        render_report(run, baseline=tmp_path)
+
+
+def test_page_stays_small_with_large_noisy_pictures(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    write_facts(run)
+    (run / "snapshots").mkdir()
+    noise = np.random.default_rng(0).random((600, 700))
+    for step in range(5):
+        np.savez(run / "snapshots" / f"{step:06d}.npz", allow_pickle=False, X_in=noise + step, X_watch_0=noise)
+    assert render_report(run).stat().st_size < 500_000

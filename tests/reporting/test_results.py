@@ -1,0 +1,98 @@
+import math
+from pathlib import Path
+
+import pytest
+from report_fakes import CASES, CLASSES, Page, write_predictions
+
+from graftseg.evaluation import Evaluation, Row
+from graftseg.reporting.results import (
+    Results,
+    case_dice,
+    fixed,
+    mean,
+    percent,
+    protocol_sentence,
+    read_results,
+    results_section,
+)
+
+
+def row(case: str, label: int, dice: float, hd95: float = 2.0) -> Row:
+    distances = (hd95, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0)
+    return Row(case, label, f"class {label}", dice, dice / 2, *distances, 1.0, 1.0)
+
+
+ROWS = (row("good", 1, 0.9), row("good", 2, 0.8), row("bad", 1, 0.5), row("bad", 2, 0.2, math.nan))
+RESULTS = Results(Path("x"), Evaluation(ROWS, "paper"), None)
+
+
+def cells(html: str) -> list[list[str]]:
+    """Rows of a page's tables, each cell with all its text."""
+    rows: list[list[str]] = []
+    for part in html.split("<tr>")[1:]:
+        inner = part.split("</tr>")[0]
+        pieces = inner.replace("</td>", "</th>").split("</th>")[:-1]
+        rows.append(["".join(text for _, text in Page(piece[piece.index(">") + 1 :]).texts) for piece in pieces])
+    return rows
+
+
+def test_cases_are_ranked_worst_first() -> None:
+    assert case_dice(RESULTS.evaluation) == {"good": pytest.approx(0.85), "bad": pytest.approx(0.35)}
+    assert RESULTS.ranking == ["bad", "good"]
+
+
+def test_tables_hold_the_figures() -> None:
+    table = cells(results_section(RESULTS, {"checkpoint": "last"}))
+    assert table[0][:3] == ["Class", "Dice %", "Jaccard %"]
+    assert table[1] == [
+        "class 1",
+        "70.00 ± 20.00",
+        "35.00 ± 10.00",
+        "2.00 ± 0.00",
+        "6.00 ± 0.00",
+        "4.00 ± 0.00",
+        "8.00 ± 0.00",
+    ]
+    assert table[3] == ["mean", "60.00", "30.00", "2.00", "6.00", "4.00", "8.00"]
+    assert table[4] == ["Case", "Dice %", "class 1", "class 2", "Jaccard %", "hd95 voxel", "ASD voxel"]
+    assert table[5:] == [
+        ["bad", "35.00", "50.00", "20.00", "17.50", "2.00", "4.00"],
+        ["good", "85.00", "90.00", "80.00", "42.50", "2.00", "4.00"],
+    ]
+
+
+def test_headline() -> None:
+    page = Page(results_section(RESULTS, {"checkpoint": "best"}))
+    figures = [text for element, text in page.texts if element == "dd"]
+    assert figures == ["60.00", "30.00", "2.00", "6.00 mm", "4.00", "8.00 mm"]
+    sentence = "Mean over 2 classes of the mean over 2 cases, paper protocol, best checkpoint."
+    assert sentence in page.text
+
+
+def test_a_single_class_has_no_mean_over_classes() -> None:
+    single = Evaluation((row("a", 1, 0.5),), "standard")
+    assert protocol_sentence(single, "last") == "Mean over 1 case, standard protocol, last checkpoint."
+    table = cells(results_section(Results(Path("x"), single, None), {}))
+    assert [line[0] for line in table] == ["Class", "class 1", "Case", "a"]
+    assert len(table[2]) == len(table[3]) == 5
+
+
+def test_reads_what_evaluation_wrote(tmp_path: Path) -> None:
+    radii = dict(zip(CASES, (7.9, 7.0, 6.0, 5.0), strict=True))
+    folder = write_predictions(tmp_path / "run", tmp_path / "labels", radii)
+    results = read_results(folder)
+    assert results is not None
+    assert results.references == tmp_path / "labels"
+    assert results.ranking == list(reversed(CASES))
+    assert {line.name for line in results.evaluation.rows} == set(CLASSES.values())
+    (folder / "metrics.json").unlink()
+    again = read_results(folder)
+    assert again is not None
+    assert again.references is None
+    assert read_results(tmp_path) is None
+
+
+def test_numbers() -> None:
+    assert mean([1.0, math.nan, 3.0]) == 2.0
+    assert math.isnan(mean([math.nan]))
+    assert (percent(0.12345), fixed(-1.0), fixed(math.nan)) == ("12.35", "−1.00", "–")

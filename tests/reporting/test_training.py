@@ -1,0 +1,44 @@
+from pathlib import Path
+
+from report_fakes import Page, write_log
+
+from graftseg.reporting.folder import read_log
+from graftseg.reporting.training import training_section
+
+
+def texts(html: str, element: str) -> list[str]:
+    return [text for where, text in Page(html).texts if where == element]
+
+
+def test_a_chart_for_every_logged_value(tmp_path: Path) -> None:
+    write_log(tmp_path)
+    html = training_section(read_log(tmp_path), {})
+    charts = ["Total loss", "Validation dice", "Learning rate", "L_pretrain", "L_in", "L_out"]
+    assert [text for text in texts(html, "text") if text in charts] == charts
+    assert "Stages: bcp-pretrain, steps 0 to 9; bcp, steps 10 to 19." in Page(html).text
+
+
+def test_one_term_is_the_total_and_not_drawn_twice(tmp_path: Path) -> None:
+    write_log(tmp_path, second=0)
+    assert "L_pretrain" not in texts(training_section(read_log(tmp_path), {}), "text")
+
+
+def test_lost_values_are_told(tmp_path: Path) -> None:
+    write_log(tmp_path)
+    path = tmp_path / "log.jsonl"
+    path.write_text(path.read_text().replace('"total": 1.0', '"total": NaN'))
+    text = Page(training_section(read_log(tmp_path), {})).text
+    assert "10 logged values were not finite and are left out." in text
+
+
+def test_phases_come_in_the_order_of_a_step() -> None:
+    seconds = {"update": 0.01, "batch": 0.02, "forward": 0.03, "backward": 0.04}
+    html = training_section(None, {"seconds_per_step": seconds})
+    assert texts(html, "li") == [
+        "batch 20.0 ms (20%)",
+        "forward 30.0 ms (30%)",
+        "backward 40.0 ms (40%)",
+        "update 10.0 ms (10%)",
+    ]
+    assert "One step takes 100.0 ms" in Page(html).text
+    assert "was not recorded" in Page(training_section(None, {})).text

@@ -1,0 +1,246 @@
+import csv
+import math
+from dataclasses import astuple, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from graftseg.data.scans import write_label
+from graftseg.errors import UserError
+from graftseg.evaluation import Evaluation, Row, evaluate_folder, evaluate_pair, read_csv
+from graftseg.metrics import Protocol, score
+from graftseg.types import Geometry
+
+SHAPE = (6, 5, 4)
+SPACING = (0.5, 1.0, 2.0)
+CLASSES = {1: "left", 2: "right"}
+
+
+def geometry_of(shape: tuple[int, ...] = SHAPE, origin: float = 0.0) -> Geometry:
+    matrix = np.diag([*SPACING, 1.0])
+    matrix[0, 3] = origin
+    return Geometry(shape=shape, affine=tuple(tuple(row) for row in matrix.tolist()))
+
+
+def labels_of(**boxes: int) -> npt.NDArray[np.uint8]:
+    """Class 1 fills the first ``one`` layers of axis 0, class 2 the last ``two``."""
+    labels = np.zeros(SHAPE, dtype=np.uint8)
+    labels[: boxes.get("one", 0)] = 1
+    labels[SHAPE[0] - boxes.get("two", 0) :] = 2
+    return labels
+
+
+def row_of(case: str = "a", label: int = 1, **changes: Any) -> Row:
+    return replace(Row(case, label, CLASSES[label], *[0.5] * 12), **changes)
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> tuple[Path, Path]:
+    """Predictions and references of two cases."""
+    predictions, references = tmp_path / "predictions", tmp_path / "references"
+    write_label(predictions / "b.nii.gz", labels_of(one=2), geometry_of())
+    write_label(predictions / "a.nii.gz", labels_of(one=2, two=1), geometry_of())
+    write_label(references / "b.nii.gz", labels_of(one=2), geometry_of())
+    write_label(references / "a.nii", labels_of(one=1, two=1), geometry_of())
+    return predictions, references
+
+
+def test_a_pair_is_scored_class_by_class_in_voxels_and_millimetres() -> None:
+    prediction, reference = labels_of(one=2, two=1), labels_of(one=1, two=1)
+    first, second = evaluate_pair("a", prediction, reference, geometry_of(), {0: "background", **CLASSES})
+    assert (first.case, first.label, first.name) == ("a", 1, "left")
+    assert first.dice == pytest.approx(2 / 3)
+    assert first.jaccard == pytest.approx(1 / 2)
+    assert first.hd95 == 1.0
+    assert first.asd == pytest.approx(0.5)
+    assert first.assd == pytest.approx(1 / 3)
+    assert first.hd95_mm == first.hd95_max_mm == 0.5
+    assert first.asd_mm == pytest.approx(0.25)
+    assert first.assd_mm == pytest.approx(1 / 6)
+    assert first.volume_prediction_ml == pytest.approx(2 * 5 * 4 / 1000)
+    assert first.volume_reference_ml == pytest.approx(1 * 5 * 4 / 1000)
+    assert (second.label, second.name, second.dice, second.assd_mm) == (2, "right", 1.0, 0.0)
+
+
+def test_an_image_has_no_volume() -> None:
+    labels = np.eye(4, dtype=np.uint8)
+    (row,) = evaluate_pair("a", labels, labels, geometry_of((4, 4)), {1: "line"})
+    assert row.dice == 1.0
+    assert math.isnan(row.volume_prediction_ml)
+    assert math.isnan(row.volume_reference_ml)
+
+
+@pytest.mark.parametrize("protocol", ["standard", "paper"])
+def test_the_protocol_reaches_the_scores(protocol: Protocol) -> None:
+    prediction, reference = labels_of(), labels_of(one=1)
+    row, _ = evaluate_pair("a", prediction, reference, geometry_of(), CLASSES, protocol)
+    expected = score(prediction == 1, reference == 1, spacing=SPACING, protocol=protocol)
+    assert row.hd95_mm == expected.hd95
+    assert (row.hd95_mm == 0) == (protocol == "paper")
+
+
+def test_a_folder_is_paired_by_name_and_its_classes_are_found(folders: tuple[Path, Path]) -> None:
+    (folders[0] / "manifest.json").write_text("{}")
+    evaluation = evaluate_folder(*folders)
+    assert evaluation.protocol == "standard"
+    assert [(row.case, row.label, row.name) for row in evaluation.rows] == [
+        ("a", 1, "class 1"),
+        ("a", 2, "class 2"),
+        ("b", 1, "class 1"),
+        ("b", 2, "class 2"),
+    ]
+    assert [row.dice for row in evaluation.rows] == pytest.approx([2 / 3, 1, 1, 1])
+
+
+def test_rows_do_not_depend_on_the_number_of_workers(folders: tuple[Path, Path]) -> None:
+    alone, together = (evaluate_folder(*folders, classes=CLASSES, workers=workers) for workers in (1, 3))
+    assert alone == together
+    assert {row.name for row in alone.rows} == {"left", "right"}
+
+
+def test_a_file_without_its_partner_is_an_error(folders: tuple[Path, Path]) -> None:
+    predictions, references = folders
+    (predictions / "a.nii.gz").unlink()
+    with pytest.raises(UserError, match=r"a\.nii: a reference without a prediction .*\(1 of 2 are\)"):
+        evaluate_folder(predictions, references)
+    write_label(predictions / "a.nii.gz", labels_of(), geometry_of())
+    write_label(predictions / "c.nii.gz", labels_of(), geometry_of())
+    write_label(predictions / "d.nii.gz", labels_of(), geometry_of())
+    with pytest.raises(UserError, match=r"c\.nii\.gz: a prediction without a reference .*\(2 of 4 are\)"):
+        evaluate_folder(predictions, references)
+
+
+def test_missing_files_can_be_allowed(folders: tuple[Path, Path]) -> None:
+    predictions, references = folders
+    (predictions / "a.nii.gz").unlink()
+    evaluation = evaluate_folder(predictions, references, allow_missing=True)
+    assert [(row.case, row.label) for row in evaluation.rows] == [("b", 1)]
+    (references / "b.nii.gz").unlink()
+    with pytest.raises(UserError, match="none of its 1 label maps has a reference"):
+        evaluate_folder(predictions, references, allow_missing=True)
+
+
+def test_two_files_of_one_case_are_an_error(folders: tuple[Path, Path]) -> None:
+    write_label(folders[1] / "b.nii", labels_of(), geometry_of())
+    with pytest.raises(UserError, match=r"b\.nii\.gz: the same case as b\.nii;"):
+        evaluate_folder(*folders)
+
+
+def test_folders_that_hold_nothing_are_an_error(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="absent: not a folder"):
+        evaluate_folder(tmp_path / "absent", folders[1])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="empty: no label map in it"):
+        evaluate_folder(folders[0], tmp_path / "empty")
+
+
+def test_grids_must_agree(folders: tuple[Path, Path]) -> None:
+    write_label(folders[0] / "b.nii.gz", labels_of(one=2), geometry_of(origin=2.5))
+    with pytest.raises(UserError, match=r"predictions.b\.nii\.gz: not on the grid of .* b\.nii\.gz: .*2\.5"):
+        evaluate_folder(*folders)
+
+
+def test_a_predicted_value_that_no_class_names_is_an_error(folders: tuple[Path, Path]) -> None:
+    with pytest.raises(UserError, match=r"a\.nii\.gz: value 2 in 20 voxels is none of the classes \[1\]"):
+        evaluate_folder(*folders, classes={0: "background", 1: "left"})
+    with pytest.raises(UserError, match=r"^case 7: value 1 in 40 voxels"):
+        evaluate_pair("case 7", labels_of(one=2), labels_of(), geometry_of(), {})
+
+
+def test_references_of_background_alone_are_an_error(tmp_path: Path) -> None:
+    write_label(tmp_path / "a.nii.gz", labels_of(), geometry_of())
+    with pytest.raises(UserError, match="no class but background"):
+        evaluate_folder(tmp_path, tmp_path)
+
+
+def test_an_unknown_protocol_is_an_error(folders: tuple[Path, Path]) -> None:
+    name: Any = "kind"
+    with pytest.raises(UserError, match="'kind' is unknown; use standard or paper"):
+        evaluate_folder(*folders, protocol=name)
+
+
+def test_the_summary_is_a_mean_over_classes_of_means_over_cases() -> None:
+    rows = (
+        row_of("a", 1, dice=0.2, asd=2.0),
+        row_of("b", 1, dice=0.6, asd=math.nan),
+        row_of("a", 2, dice=1.0, asd=math.nan),
+    )
+    summary = Evaluation(rows, "paper").summary()
+    left, right = summary.classes
+    assert (left.label, left.name, right.label, right.name) == (1, "left", 2, "right")
+    assert astuple(left.metrics["dice"]) == pytest.approx((0.4, 0.2, 2))
+    assert astuple(left.metrics["asd"]) == (2.0, 0.0, 1)
+    assert astuple(right.metrics["dice"]) == (1.0, 0.0, 1)
+    assert astuple(right.metrics["asd"]) == pytest.approx((math.nan, math.nan, 0), nan_ok=True)
+    assert summary.overall["dice"] == pytest.approx(0.7)
+    assert summary.overall["asd"] == 2.0
+    assert summary.overall["assd_mm"] == 0.5
+
+
+def test_the_csv_file_names_its_units_and_leaves_nan_empty(tmp_path: Path) -> None:
+    Evaluation((row_of(hd95=math.nan, dice=1 / 3),), "paper").write_csv(tmp_path / "metrics.csv")
+    with (tmp_path / "metrics.csv").open(newline="") as stream:
+        (line,) = csv.DictReader(stream)
+    assert list(line) == [
+        *("protocol", "case", "label", "name", "dice", "jaccard"),
+        *("hd95_voxel", "hd95_max_voxel", "asd_voxel", "assd_voxel"),
+        *("hd95_mm", "hd95_max_mm", "asd_mm", "assd_mm", "volume_prediction_ml", "volume_reference_ml"),
+    ]
+    assert line["protocol"] == "paper"
+    assert line["hd95_voxel"] == ""
+    assert line["dice"] == "0.3333333333333333"
+
+
+WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\r"))  # a line break to every csv reader
+NUMBERS = st.floats(0, allow_infinity=False, allow_nan=False)
+ROWS = st.builds(Row, WORDS, st.integers(1, 65535), WORDS, *[NUMBERS] * 12)
+
+
+@settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(ROWS, min_size=1, max_size=3), st.sampled_from(["standard", "paper"]))
+def test_a_csv_file_reads_back_as_it_was(tmp_path: Path, rows: list[Row], protocol: Protocol) -> None:
+    evaluation = Evaluation(tuple(rows), protocol)
+    evaluation.write_csv(tmp_path / "metrics.csv")
+    assert read_csv(tmp_path / "metrics.csv") == evaluation
+
+
+def test_nan_reads_back(tmp_path: Path) -> None:
+    Evaluation((row_of(asd_mm=math.nan),), "standard").write_csv(tmp_path / "metrics.csv")
+    (row,) = read_csv(tmp_path / "metrics.csv").rows
+    assert math.isnan(row.asd_mm)
+    assert replace(row, asd_mm=0.5) == row_of()
+
+
+@pytest.mark.parametrize(
+    ("change", "finding"),
+    [
+        (lambda text: "", "no line of metrics"),
+        (lambda text: text.split("\n")[0], "no line of metrics"),
+        (lambda text: text.replace("jaccard", "overlap"), "column jaccard is missing"),
+        (lambda text: text[:-20], "more or fewer cells"),
+        (lambda text: text + "standard,1\n", "more or fewer cells"),
+        (lambda text: text.replace("0.25", "a quarter"), "a quarter"),
+        (lambda text: text.replace("standard", "kind"), "'kind' is unknown"),
+        (lambda text: text.replace("standard", "paper", 1), r"different protocols \(paper, standard\)"),
+        (lambda text: text + '"', "not a csv file"),
+    ],
+)
+def test_a_damaged_csv_file_is_told_in_a_sentence(tmp_path: Path, change: Any, finding: str) -> None:
+    path = tmp_path / "metrics.csv"
+    Evaluation((row_of("a", dice=0.25), row_of("b")), "standard").write_csv(path)
+    path.write_text(change(path.read_text()))
+    with pytest.raises(UserError, match=finding):
+        read_csv(path)
+
+
+def test_a_csv_file_that_cannot_be_read_is_told_in_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"absent\.csv: it cannot be read \(No such file"):
+        read_csv(tmp_path / "absent.csv")
+    (tmp_path / "bytes.csv").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UserError, match=r"bytes\.csv: not a csv file"):
+        read_csv(tmp_path / "bytes.csv")
