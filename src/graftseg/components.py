@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 Labels = npt.NDArray[Any]
+NEIGHBOURS = {(2, 1): 4, (2, 2): 8, (3, 1): 6, (3, 2): 18, (3, 3): 26}
 
 
 def largest_components(labels: Tensor, classes: int, connectivity: int | None = None) -> Tensor:
@@ -24,8 +25,8 @@ def largest_components(labels: Tensor, classes: int, connectivity: int | None = 
 
 def largest_component_of(labels: Labels, classes: int, connectivity: int | None = None) -> Labels:
     """The same for one label map ``(*space)``."""
-    components, count = _label(labels, connectivity or labels.ndim)
-    if count <= 1:
+    components, count = _label(labels, labels.ndim if connectivity is None else connectivity)
+    if count <= 1 and labels.max() < classes:
         return labels.copy()
     sizes = np.bincount(components.ravel(), minlength=count + 1)
     class_of = np.zeros(count + 1, dtype=np.int64)
@@ -50,8 +51,11 @@ def _label(labels: Labels, connectivity: int) -> tuple[Labels, int]:
     """Number the components of all classes at once; voxels of different classes are never joined."""
     import cc3d
 
-    neighbours = {2: (4, 8), 3: (6, 18, 26)}[labels.ndim][connectivity - 1]
     if labels.dtype.kind not in "ui":
         raise TypeError(f"label maps are integers, not {labels.dtype}")
-    components, count = cc3d.connected_components(np.ascontiguousarray(labels), connectivity=neighbours, return_N=True)
+    if (labels.ndim, connectivity) not in NEIGHBOURS:
+        raise ValueError(f"a connectivity of {connectivity} does not fit label maps of {labels.ndim} axes")
+    components, count = cc3d.connected_components(
+        np.ascontiguousarray(labels), connectivity=NEIGHBOURS[labels.ndim, connectivity], return_N=True
+    )
     return components, int(count)

@@ -49,7 +49,7 @@ def dice_over_batch(
 
     ``mean_c 1 - (2 Σ m p Y + ε) / (Σ m p² + Σ m Y² + ε)``, the sums over batch and space. Used for ACDC.
     ``background=False`` leaves class 0 out. ``legacy_background_mask`` ignores the mask for class 0, as the public
-    code did until October 2023, when the paper's numbers were made.
+    code did until October 2023; the paper's numbers were made that way.
     """
     p, Y, m = _aligned(probabilities, labels, mask)
     if legacy_background_mask:

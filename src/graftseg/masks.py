@@ -21,8 +21,10 @@ def copy_paste_mask(space: Sequence[int], beta: float, device: torch.device | st
     text calls the mask zero-centered). The corner is drawn on ``device``, so that a step can be captured.
     """
     size = box_size(space, beta)
-    free = torch.tensor([max(n - s, 1) for n, s in zip(space, size, strict=True)], device=device)
-    corner = (torch.rand(len(size), device=device) * free).long()
+    free = [max(n - s, 1) for n, s in zip(space, size, strict=True)]
+    drawn = torch.rand(len(size), device=device)
+    # axis by axis, since a tensor made of ``free`` would be copied from the host, which a capture forbids
+    corner = torch.stack([(u * n).long() for u, n in zip(drawn, free, strict=True)])
     return box_mask(space, corner, size)
 
 

@@ -110,6 +110,10 @@ def test_the_narrower_group_gives_the_width() -> None:
     assert intensity_shift([spread(0)] * 2, [spread(0, 14)] * 2) == pytest.approx(12 / 1.5)
 
 
+def test_a_scan_on_another_scale_hides_no_shift() -> None:
+    assert intensity_shift([spread(0)] * 3, [spread(10), spread(10), spread(1e6)]) == pytest.approx(10 / 1.5)
+
+
 def test_the_worst_channel_counts() -> None:
     same, far = spread(0), spread(60)
     pair = replace(same, percentiles=same.percentiles * 2, mean=(0, 0), std=(1, 1))

@@ -133,10 +133,11 @@ def intensity_shift(
 
     w, the width of a usual scan, is the mean absolute deviation of a case's percentiles from their mean:
     median over each group, the smaller of the two. b, the distance between usual scans, is the mean of
-    :math:`|q_i - Q|` over both groups with n + m - 2 degrees of freedom; with the factor 5 its term is
-    about three standard errors of the numerator. So 0 means alike, and above ``SHIFT_LIMIT`` (1) the groups
-    differ by more than an eighth of a scan's width and more than the draw of the cases explains. With three
-    labeled cases and large differences from scan to scan, a real shift may go unseen.
+    :math:`|q_i - Q|` over both groups with n + m - 2 degrees of freedom, but at most twice their median, lest a
+    few scans on another scale hide a shift; with the factor 5 its term is about three standard errors of the
+    numerator. So 0 means alike, and above ``SHIFT_LIMIT`` (1) the groups differ by more than an eighth of a
+    scan's width and more than the draw of the cases explains. With few labeled cases and large differences from
+    scan to scan, a real shift may go unseen.
 
     ``standardised`` compares the cases after their z-scores, as a network would see them. The channel that
     differs most counts; an empty group gives 0.
@@ -197,12 +198,13 @@ def _curves(cases: Sequence[CaseFingerprint], standardised: bool) -> Floats:
 
 def _shift(first: Floats, second: Floats) -> float:
     """The formula of ``intensity_shift`` for percentiles ``(case, percentile)`` of two groups."""
-    centres = np.median(first, axis=0), np.median(second, axis=0)
-    distance = np.abs(centres[0] - centres[1]).mean()
-    width = min(np.median(np.abs(group - group.mean(axis=1, keepdims=True)).mean(axis=1)) for group in (first, second))
-    away = [np.abs(group - centre).mean(axis=1).sum() for group, centre in zip((first, second), centres, strict=True)]
-    between = sum(away) / max(1, len(first) + len(second) - 2)
-    usual = width / 8 + 5 * between * np.sqrt(1 / len(first) + 1 / len(second))
+    groups = (first, second)
+    centres = [np.median(group, axis=0) for group in groups]
+    distance = float(np.abs(centres[0] - centres[1]).mean())
+    width = min(np.median(np.abs(group - group.mean(axis=1, keepdims=True)).mean(axis=1)) for group in groups)
+    away = np.concatenate([np.abs(group - centre).mean(axis=1) for group, centre in zip(groups, centres, strict=True)])
+    between = min(away.sum() / max(1, len(away) - 2), 2 * np.median(away))
+    usual = float(width / 8 + 5 * between * np.sqrt(1 / len(first) + 1 / len(second)))
     if usual == 0:
         return 0.0 if distance == 0 else float("inf")
-    return float(distance / usual)
+    return distance / usual

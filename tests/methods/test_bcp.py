@@ -1,0 +1,108 @@
+"""One number by hand and the structure of bidirectional copy-paste."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from tiny import tiny_batch, tiny_method
+from torch import Tensor, nn
+
+from graftseg.errors import UserError
+from graftseg.masks import mix
+from graftseg.methods import method_class
+from graftseg.methods.bcp import Bcp, BcpConfig
+from graftseg.methods.bcp_pretrain import BcpPretrain, BcpPretrainConfig
+from graftseg.methods.supervised import Supervised, SupervisedConfig
+from graftseg.types import Batch, Labeled, Progress
+
+NOW = Progress(torch.tensor(0), 10)
+
+
+class Undecided(nn.Module):
+    """Zero logits for two classes, whatever the image."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(2))
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.bias.view(1, 2, 1, 1).expand(len(images), 2, *images.shape[2:])
+
+
+def background_batch() -> Batch:
+    images = torch.zeros(2, 1, 6, 6)
+    return Batch(Labeled(images, torch.zeros(2, 6, 6, dtype=torch.long)), images)
+
+
+# Undecided between two classes where all is background: the Dice of the background is (2 * n/2) / (3n/2) = 2/3, that of
+# the foreground 0, so the Dice loss is 2/3; the cross-entropy is ln 2; L_seg is their mean in every region.
+L_SEG = (2 / 3 + math.log(2)) / 2
+
+
+def test_bcp_by_hand() -> None:
+    method = Bcp(BcpConfig(beta=0.5), Undecided)
+    (objective,) = method.objectives(background_batch(), NOW)
+    assert objective.terms["L_in"].item() == pytest.approx((1 + 0.5) * L_SEG, abs=1e-5)
+    assert objective.terms["L_out"].item() == pytest.approx((0.5 + 1) * L_SEG, abs=1e-5)
+    assert objective.total.item() == pytest.approx(3 * L_SEG, abs=1e-5)
+
+
+def test_pretraining_by_hand() -> None:
+    (whole,) = BcpPretrain(BcpPretrainConfig(), Undecided).objectives(background_batch(), NOW)
+    assert whole.total.item() == pytest.approx(L_SEG, abs=1e-5)
+    (regions,) = BcpPretrain(BcpPretrainConfig(loss="regions"), Undecided).objectives(background_batch(), NOW)
+    assert regions.total.item() == pytest.approx(2 * L_SEG, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("dice", "expected"),
+    # squared sums: background (2 n/2) / (n/4 + n) = 0.8, foreground 0
+    [("per-sample", 2 / 3), ("classes", 1 - 0.8 / 2), ("foreground", 1.0)],
+)
+def test_supervised_by_hand(dice: Any, expected: float) -> None:
+    (objective,) = Supervised(SupervisedConfig(dice=dice), Undecided).objectives(background_batch(), NOW)
+    assert objective.terms["dice"].item() == pytest.approx(expected, abs=1e-5)
+    assert objective.total.item() == pytest.approx((expected + math.log(2)) / 2, abs=1e-5)
+
+
+def test_mixtures_are_those_of_the_paper() -> None:
+    method, batch = tiny_method("bcp", 2, largest_component=False), tiny_batch(2)
+    method.eval()
+    assert isinstance(method, Bcp)
+    (objective,) = method.objectives(batch, NOW)
+    M, (i, j), (u_p, u_q) = objective.shows["M"], batch.labeled.halves(), batch.unlabeled.chunk(2)
+    p_p, p_q = method.teacher(u_p).argmax(1), method.teacher(u_q).argmax(1)
+    assert torch.equal(objective.shows["X_in"], mix(j.images, u_p, M))
+    assert torch.equal(objective.shows["X_out"], mix(u_q, i.images, M))
+    assert torch.equal(objective.shows["Y_in"], mix(j.labels, p_p, M))
+    assert torch.equal(objective.shows["Y_out"], mix(p_q, i.labels, M))
+    assert 0 < (~M).sum() < M.numel()
+
+
+def test_teacher_follows_the_student() -> None:
+    method = tiny_method("bcp", 2, ema_decay=0.75)
+    assert isinstance(method, Bcp)
+    with torch.no_grad():
+        for parameter in method.student.parameters():
+            parameter.add_(4.0)
+    before = [parameter.clone() for parameter in method.teacher.parameters()]
+    method.after_step(NOW)
+    for old, new in zip(before, method.teacher.parameters(), strict=True):
+        assert torch.allclose(new, old + 1.0, atol=1e-6)
+
+
+def test_watching_disturbs_nothing() -> None:
+    method, images = tiny_method("bcp", 2), tiny_batch(2).unlabeled
+    state = {key: value.clone() for key, value in method.state_dict().items()}
+    random = torch.get_rng_state()
+    labels = method.watch(images)
+    assert labels is not None and labels.shape == (4, 8, 8)
+    assert torch.equal(torch.get_rng_state(), random)
+    assert all(torch.equal(value, state[key]) for key, value in method.state_dict().items())
+    assert all(module.training for module in method.modules())
+
+
+def test_unknown_methods_list_the_choices() -> None:
+    with pytest.raises(UserError, match="choose one of supervised, bcp-pretrain, bcp"):
+        method_class("bpc")

@@ -1,0 +1,128 @@
+"""What every method of the table keeps, in 2-D and in 3-D."""
+
+import io
+from typing import Any
+
+import pytest
+import torch
+from tiny import tiny_batch, tiny_method
+from torch import Tensor
+
+from graftseg.methods import METHODS, Method
+from graftseg.types import Batch, Progress
+
+pytestmark = [
+    pytest.mark.parametrize("name", METHODS),
+    pytest.mark.parametrize("dimensions", [2, 3]),
+]
+
+
+def progress(step: int = 0) -> Progress:
+    return Progress(torch.tensor(step), 10)
+
+
+def optimizers_of(method: Method) -> dict[str, torch.optim.Optimizer]:
+    return {name: torch.optim.SGD(method.get_submodule(name).parameters(), lr=0.1) for name in method.moves}
+
+
+def take_step(method: Method, optimizers: dict[str, torch.optim.Optimizer], batch: Batch, step: int) -> list[Tensor]:
+    totals = []
+    for objective in method.objectives(batch, progress(step)):
+        optimizer = optimizers[objective.updates]
+        optimizer.zero_grad()
+        objective.total.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        totals.append(objective.total.detach())
+    method.after_step(progress(step))
+    return totals
+
+
+def student_gradient(name: str, dimensions: int, batch: Batch) -> Tensor:
+    method = tiny_method(name, dimensions)
+    torch.manual_seed(1)
+    objective = next(iter(method.objectives(batch, progress(9))))
+    objective.total.backward()  # type: ignore[no-untyped-call]
+    return torch.cat([parameter.grad.ravel() for parameter in method.student.parameters() if parameter.grad is not None])
+
+
+def test_objectives_are_finite_and_move_what_they_name(name: str, dimensions: int) -> None:
+    method, batch = tiny_method(name, dimensions), tiny_batch(dimensions)
+    optimizers, moved = optimizers_of(method), set()
+    for objective in method.objectives(batch, progress()):
+        assert objective.terms, "an objective has at least one term"
+        assert all(torch.isfinite(term) and term.dim() == 0 for term in objective.terms.values())
+        before = {key: value.clone() for key, value in method.named_parameters()}
+        optimizers[objective.updates].zero_grad()
+        objective.total.backward()  # type: ignore[no-untyped-call]
+        optimizers[objective.updates].step()
+        changed = {key for key, value in method.named_parameters() if not torch.equal(value, before[key])}
+        assert changed and all(key.startswith(f"{objective.updates}.") for key in changed)
+        moved.add(objective.updates)
+    assert moved == set(method.moves)
+
+
+def test_unlabeled_images_reach_the_student(name: str, dimensions: int) -> None:
+    batch, other = tiny_batch(dimensions), tiny_batch(dimensions, seed=5)
+    changed = Batch(batch.labeled, other.unlabeled)
+    same = torch.equal(student_gradient(name, dimensions, batch), student_gradient(name, dimensions, changed))
+    assert same is not METHODS[name].uses_unlabeled
+
+
+def test_gradients_stay_out_of_what_does_not_move(name: str, dimensions: int) -> None:
+    method = tiny_method(name, dimensions)
+    for objective in method.objectives(tiny_batch(dimensions), progress()):
+        objective.total.backward()  # type: ignore[no-untyped-call]
+    still = [p for key, p in method.named_parameters() if key.split(".")[0] not in method.moves]
+    assert all(parameter.grad is None and not parameter.requires_grad for parameter in still)
+
+
+def test_a_pause_changes_no_bit(name: str, dimensions: int) -> None:
+    method = tiny_method(name, dimensions)
+    take_step(method, optimizers_of(method), tiny_batch(dimensions), 0)
+    stream = io.BytesIO()
+    torch.save(method.state_dict(), stream)
+    stream.seek(0)
+    revived = tiny_method(name, dimensions, seed=8)
+    revived.load_state_dict(torch.load(stream, weights_only=True))
+    states: list[dict[str, Any]] = []
+    for copy in (method, revived):
+        torch.manual_seed(2)
+        take_step(copy, optimizers_of(copy), tiny_batch(dimensions, seed=1), 1)
+        states.append(copy.state_dict())
+    assert all(torch.equal(value, states[1][key]) for key, value in states[0].items())
+
+
+def test_segment_gives_probabilities_of_the_student_alone(name: str, dimensions: int) -> None:
+    method, batch = tiny_method(name, dimensions).eval(), tiny_batch(dimensions)
+    probabilities = method.segment(batch.unlabeled)
+    assert probabilities.shape == (4, 3, *[8] * dimensions)
+    assert torch.allclose(probabilities.sum(1), torch.ones(4, *[8] * dimensions), atol=1e-6)
+    shipped = tiny_method(name, dimensions, seed=4).eval()
+    shipped.student.load_state_dict(method.student.state_dict())
+    assert torch.equal(shipped.segment(batch.unlabeled), probabilities)
+
+
+def test_same_seed_same_loss(name: str, dimensions: int) -> None:
+    losses = []
+    for _ in range(2):
+        method = tiny_method(name, dimensions)
+        torch.manual_seed(3)
+        losses.append(take_step(method, optimizers_of(method), tiny_batch(dimensions), 0))
+    assert all(torch.equal(first, second) for first, second in zip(*losses, strict=True))
+
+
+def test_a_stage_begins_with_the_student_before_it(name: str, dimensions: int) -> None:
+    before, method = tiny_method("supervised", dimensions, seed=6), tiny_method(name, dimensions)
+    method.start_from(before)
+    for network in [method.student, *([method.teacher] if hasattr(method, "teacher") else [])]:
+        assert isinstance(network, torch.nn.Module)
+        assert all(torch.equal(v, before.student.state_dict()[k]) for k, v in network.state_dict().items())
+
+
+def test_pictures_have_names_that_say_what_they_are(name: str, dimensions: int) -> None:
+    space = (8,) * dimensions
+    for objective in tiny_method(name, dimensions).objectives(tiny_batch(dimensions), progress()):
+        assert objective.shows
+        for key, picture in objective.shows.items():
+            assert key[0] in "XYM"
+            assert tuple(picture.shape[-dimensions:]) == space

@@ -1,0 +1,62 @@
+"""Tiny data sets, recipes and networks that several test files share."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from graftseg.data.phantom import write_phantoms
+from graftseg.methods import METHODS, Method
+from graftseg.networks import NetworkSettings, build_network
+from graftseg.recipe import Recipe, parse_recipe
+from graftseg.types import Batch, Labeled
+
+SIDE = 16
+
+
+def write_scans(folder: Path, dimensions: int = 2, *, labeled: int = 4, unlabeled: int = 5, test: int = 2) -> Path:
+    """A data set of small phantoms."""
+    counts: dict[Any, int] = {"labeled": labeled, "unlabeled": unlabeled, "test": test}
+    write_phantoms(folder, shape=(SIDE,) * dimensions, counts=counts, seed=3, shift=0.5)
+    return folder
+
+
+def recipe_tree(dimensions: int = 2) -> dict[str, Any]:
+    """Settings of a training of nine steps in two stages."""
+    stage = {"optimizer": {"name": "adam", "learning_rate": 0.01}, "schedule": {"name": "poly"}}
+    return {
+        "name": "tiny",
+        "data": {"dimensions": dimensions},
+        "batches": {"patch": [SIDE] * dimensions, "labeled": 2, "unlabeled": 2},
+        "network": {"name": "unet-2d" if dimensions == 2 else "vnet-bn", "width": 2, "levels": 3},
+        "stages": [{"method": "bcp-pretrain", "steps": 4, **stage}, {"method": "bcp", "steps": 5, **stage}],
+        "loop": {"log_every": 2, "checkpoint_every": 2, "snapshots": 1, "tensorboard": False},
+    }
+
+
+def tiny_recipe(dimensions: int = 2, **changes: Any) -> Recipe:
+    """The same as a recipe, with some parts replaced."""
+    return parse_recipe(recipe_tree(dimensions) | changes, "tiny")
+
+
+def tiny_network(dimensions: int, classes: int = 3, channels: int = 1) -> nn.Module:
+    """A network of a few hundred parameters."""
+    name = "unet-2d" if dimensions == 2 else "vnet-bn"
+    return build_network(NetworkSettings(name=name, width=2, levels=2), channels, classes)
+
+
+def tiny_method(name: str, dimensions: int, seed: int = 0, **settings: Any) -> Method:
+    """A method on tiny networks."""
+    torch.manual_seed(seed)
+    method = METHODS[name]
+    return method(method.Config.model_validate(settings), lambda: tiny_network(dimensions)).train()
+
+
+def tiny_batch(dimensions: int, seed: int = 0, *, classes: int = 3, size: int = 4) -> Batch:
+    """Random images and labels."""
+    generator = torch.Generator().manual_seed(seed)
+    space = (8,) * dimensions
+    images, others = (torch.randn(size, 1, *space, generator=generator) for _ in range(2))
+    labels = torch.randint(classes, (size, *space), generator=generator)
+    return Batch(Labeled(images, labels), others)
