@@ -1,13 +1,19 @@
 """Fixtures that several test files share."""
 
+import os
 from pathlib import Path
 
 import pytest
 import tiny
+import torch
 
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.data.store import Store
+
+# the tests run side by side, and threads that wait for each other make tiny networks slow
+torch.set_num_threads(1)
+os.environ["OMP_NUM_THREADS"] = "1"
 
 
 @pytest.fixture(scope="session")

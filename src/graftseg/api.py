@@ -6,7 +6,7 @@ from typing import Any
 
 from graftseg.data import check as checking
 from graftseg.data import prepare as preparing
-from graftseg.data.layouts import read_layout
+from graftseg.data.layouts import Dataset, read_layout
 from graftseg.data.store import Store, is_store, open_store
 from graftseg.engine import Outcome
 from graftseg.environment import choose_device, describe_machine
@@ -20,8 +20,10 @@ from graftseg.recipe import Recipe, load_recipe, shipped_recipes
 from graftseg.reporting import render_report
 from graftseg.runs import RunFolder
 from graftseg.training import train_run
+from graftseg.types import Split
 
 Folder = str | Path
+SPLITS: tuple[Split, ...] = ("labeled", "unlabeled", "test")
 
 
 def check(data: Folder) -> list[checking.Finding]:
@@ -84,12 +86,14 @@ def report(run: Folder, out: Folder | None = None, *, baseline: Folder | None = 
 
 
 def info(what: Folder) -> dict[str, Any]:
-    """Describe a run, a store or a recipe."""
+    """Describe a run, a store, a folder of scans or a recipe."""
     path = Path(what)
     if is_store(path):
         return _describe(open_store(path))
-    if path.is_dir():
+    if RunFolder(path).exists:
         return {"kind": "run", **RunFolder(path).manifest()}
+    if path.is_dir():
+        return _describe_scans(read_layout(path))
     return {"kind": "recipe", **load_recipe(what).model_dump(mode="json")}
 
 
@@ -98,8 +102,16 @@ def doctor() -> dict[str, Any]:
     return describe_machine(Path.cwd()) | {"recipes": shipped_recipes()}
 
 
+def _describe_scans(dataset: Dataset) -> dict[str, Any]:
+    return {
+        "kind": "scans",
+        "layout": dataset.layout,
+        "cases": {split: len(dataset.of(split)) for split in SPLITS},
+        "classes": dataset.classes,
+    }
+
+
 def _describe(store: Store) -> dict[str, Any]:
-    counts = {split: len(store.of(split)) for split in ("labeled", "unlabeled", "test")}
     return {
         "kind": "store",
         "path": str(store.path),
@@ -107,7 +119,7 @@ def _describe(store: Store) -> dict[str, Any]:
         "settings": store.settings,
         "classes": list(store.classes),
         "channels": store.channels,
-        "cases": counts,
+        "cases": {split: len(store.of(split)) for split in SPLITS},
         "voxels": sum(int(store.image(case).size) for case in store.cases),
     }
 

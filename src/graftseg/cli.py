@@ -52,8 +52,9 @@ def check(data: Data) -> None:
     rows = [(f.severity, f.what, f.where, f.size, f.remedy) for f in findings]
     if rows:
         _print_table(("", "finding", "where", "how large", "remedy"), rows)
-    errors = sum(finding.severity == "error" for finding in findings)
-    typer.echo(f"{len(findings)} findings, {errors} of them errors" if findings else "nothing found to mend")
+    facts, errors = api.info(data), sum(finding.severity == "error" for finding in findings)
+    scans = ", ".join(f"{count} {split}" for split, count in facts["cases"].items())
+    typer.echo(f"{scans} scans; {len(findings)} findings, {errors} of them errors")
     if errors:
         raise typer.Exit(1)
 
@@ -158,10 +159,10 @@ def report(
 
 @app.command()
 def info(
-    what: Annotated[str, typer.Argument(help="Folder of a run or a store, or a recipe.")],
+    what: Annotated[str, typer.Argument(help="Folder of a run, a store or scans, or a recipe.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Describe a run, a store or a recipe."""
+    """Describe a run, a store, a folder of scans or a recipe."""
     from graftseg import api
 
     _print_facts(api.info(what), as_json)

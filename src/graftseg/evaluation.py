@@ -3,9 +3,7 @@
 import csv
 import io
 import math
-import os
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -14,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from graftseg.console import track
+from graftseg.console import in_parallel
 from graftseg.data.scans import grid_difference, is_scan, read_label, scan_stem
 from graftseg.errors import UserError
 from graftseg.files import write_text
@@ -167,15 +165,14 @@ def evaluate_folder(
     """
     protocol = _as_protocol("protocol", protocol)
     pairs = _pair_files(predictions, references, allow_missing=allow_missing)
-    with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
-        if classes is None:
-            found = track(pool.map(_values_of, (pair[1] for pair in pairs)), "Reading references", len(pairs))
-            classes = {value: f"class {value}" for value in sorted(set().union(*found))}
-        if not set(classes) - {0}:
-            raise UserError(references, "no class but background to score", "give label maps that hold a class")
-        work = pool.map(partial(_evaluate_files, classes=classes, protocol=protocol), *zip(*pairs, strict=True))
-        rows = tuple(row for rows in track(work, "Evaluating", len(pairs)) for row in rows)
-    return Evaluation(rows, protocol)
+    if classes is None:
+        found = in_parallel(_values_of, [pair[1] for pair in pairs], "Reading references", workers)
+        classes = {value: f"class {value}" for value in sorted(set().union(*found))}
+    if not set(classes) - {0}:
+        raise UserError(references, "no class but background to score", "give label maps that hold a class")
+    evaluate_files = partial(_evaluate_files, classes=classes, protocol=protocol)
+    evaluated = in_parallel(evaluate_files, pairs, "Evaluating", workers)
+    return Evaluation(tuple(row for rows in evaluated for row in rows), protocol)
 
 
 def read_csv(path: Path) -> Evaluation:
@@ -202,7 +199,8 @@ def read_csv(path: Path) -> Evaluation:
     return Evaluation(rows, _as_protocol(path, protocols[0]))
 
 
-def _evaluate_files(prediction: Path, reference: Path, *, classes: Mapping[int, str], protocol: Protocol) -> list[Row]:
+def _evaluate_files(pair: tuple[Path, Path], *, classes: Mapping[int, str], protocol: Protocol) -> list[Row]:
+    prediction, reference = pair
     predicted, expected = read_label(prediction), read_label(reference)
     if difference := grid_difference(predicted.geometry, expected.geometry):
         finding = f"not on the grid of its reference {reference.name}: {difference}"

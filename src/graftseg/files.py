@@ -11,6 +11,10 @@ from typing import Any
 
 from graftseg.errors import UserError
 
+# the mask can only be read by setting it, which is not safe once there are threads
+UMASK = os.umask(0o077)
+os.umask(UMASK)
+
 
 @contextmanager
 def atomic_path(target: Path) -> Iterator[Path]:
@@ -25,7 +29,7 @@ def atomic_path(target: Path) -> Iterator[Path]:
     try:
         yield partial
         _flush_to_disk(partial)
-        partial.chmod(0o666 & ~_umask())
+        partial.chmod(0o666 & ~UMASK)
         partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)
@@ -66,9 +70,3 @@ def sha256_of(path: Path) -> str:
 def _flush_to_disk(path: Path) -> None:
     with path.open("rb") as stream:
         os.fsync(stream.fileno())
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -14,6 +14,7 @@ from graftseg.errors import UserError
 from graftseg.files import atomic_path, read_json, write_json, write_text
 
 FORMAT = 1
+LOCK = ".run-lock"
 
 
 class RunFolder:
@@ -31,6 +32,13 @@ class RunFolder:
         self.tensorboard = path / "tensorboard"
 
     @property
+    def is_free(self) -> bool:
+        """Whether a run may begin here: nothing is there, or only what an attempt to begin one left."""
+        if not self.path.exists():
+            return True
+        return self.path.is_dir() and {entry.name for entry in self.path.iterdir()} <= {LOCK, "store"}
+
+    @property
     def exists(self) -> bool:
         """Whether a run was begun here."""
         return self.manifest_file.is_file()
@@ -39,7 +47,7 @@ class RunFolder:
     def lock(self) -> Iterator[None]:
         """Hold the folder for this process; the lock goes with the process, however it ends."""
         self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / ".lock").open("w") as handle:
+        with (self.path / LOCK).open("w") as handle:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

@@ -24,20 +24,21 @@ from graftseg.validation import validator
 
 
 def train_run(recipe: Recipe, data: Path, run: RunFolder, device: torch.device, *, resume: bool) -> Outcome:
-    """Train into a folder that this process holds alone."""
+    """Train into a folder that this process holds alone; what can be refused is refused before it is touched."""
     _check_folder(run, recipe, resume)
+    store = open_store(data) if is_store(data) else prepare(read_layout(data), run.path / "store", recipe.data)
+    _check_store(store, recipe, run)
+    batches = Batches(store, recipe.batches, seed=recipe.seed, device=device)
+    build = partial(build_method, recipe, channels=store.channels, classes=len(store.classes), device=device)
+    stages = [Stage(stage, partial(build, stage)) for stage in recipe.stages]
+    validate = validator(recipe, store, device)
     with run.lock():
-        store = open_store(data) if is_store(data) else prepare(read_layout(data), run.path / "store", recipe.data)
-        _check_store(store, recipe, run)
-        torch.manual_seed(recipe.seed)
-        batches = Batches(store, recipe.batches, seed=recipe.seed, device=device)
-        build = partial(build_method, recipe, channels=store.channels, classes=len(store.classes), device=device)
-        stages = [Stage(stage, partial(build, stage)) for stage in recipe.stages]
+        _check_folder(run, recipe, resume)
         write_text(run.recipe_file, recipe.to_yaml())
         run.update_manifest(_facts(recipe, store, batches, device))
         began = monotonic()
         try:
-            validate = validator(recipe, store, device)
+            torch.manual_seed(recipe.seed)
             outcome = fit(stages, batches, run, recipe.loop, device=device, resume=resume, validate=validate)
         except BaseException:
             run.update_manifest({"status": "failed"})
@@ -49,7 +50,7 @@ def train_run(recipe: Recipe, data: Path, run: RunFolder, device: torch.device, 
 def _check_folder(run: RunFolder, recipe: Recipe, resume: bool) -> None:
     """Neither overwrite a run by accident nor resume one with other settings."""
     if not run.exists:
-        if run.path.exists() and (not run.path.is_dir() or any(run.path.iterdir())):
+        if not run.is_free:
             raise UserError(run.path, "exists and is not a run", "name an empty or new folder as --out")
         if resume:
             raise UserError(run.path, "there is no run to resume", "leave out --resume to begin one")

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from graftseg.console import in_parallel
 from graftseg.data.fingerprint import (
     PERCENTILES,
     SHIFT_LIMIT,
@@ -13,7 +14,6 @@ from graftseg.data.fingerprint import (
     Fingerprint,
     fingerprint,
     fingerprint_case,
-    in_parallel,
     intensity_shift,
     shift_verdict,
 )

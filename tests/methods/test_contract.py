@@ -42,7 +42,9 @@ def student_gradient(name: str, dimensions: int, batch: Batch) -> Tensor:
     torch.manual_seed(1)
     objective = next(iter(method.objectives(batch, progress(9))))
     objective.total.backward()  # type: ignore[no-untyped-call]
-    return torch.cat([parameter.grad.ravel() for parameter in method.student.parameters() if parameter.grad is not None])
+    return torch.cat(
+        [parameter.grad.ravel() for parameter in method.student.parameters() if parameter.grad is not None]
+    )
 
 
 def test_objectives_are_finite_and_move_what_they_name(name: str, dimensions: int) -> None:

@@ -8,6 +8,7 @@ only shifted. A voxel that falls outside the scan reads as zero, in the image as
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -75,25 +76,23 @@ def crop_padding(shapes: Integers, patch: Sequence[int], margin: int) -> Integer
     return np.where((lacking >= 0).any(axis=1, keepdims=True), padded, 0)
 
 
-def source_index(
+def source_rows(
     drawn: Draw, shapes: Integers, strides: Integers, patch: Sequence[int], device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """For every voxel of the batch of patches, its place in the flat scan and whether it lies inside the scan.
+    """Where every row of the patches begins in its flat scan, and which voxels of the patches lie inside the scan.
 
-    ``strides`` ``(B, axes)`` counts elements of the flat scan between neighbours along each axis. Both results are
-    ``(B, *patch)``: int64 and bool.
+    A row runs along the third axis, where neighbours in space are neighbours in memory; in 2-D it is one voxel.
+    ``strides`` ``(B, 2)`` counts elements between neighbours along the first two axes. The beginnings, int64
+    ``(B, *patch[:2])``, lie up to a row's length before the scan or right behind its end; the mask is ``(B, *patch)``.
     """
     turned = turned_size(drawn.linear, shapes[:, :2])
-    centre = torch.from_numpy((shapes[:, :2] - 1) / 2).to(device, torch.float32)
-    shift = torch.from_numpy(drawn.start[:, :2] - (turned - 1) / 2).to(device, torch.float32)
-    A = torch.from_numpy(drawn.linear).to(device)
-    size, step = torch.from_numpy(shapes).to(device), torch.from_numpy(strides).to(device)
+    centre = to_device(((shapes[:, :2] - 1) / 2).astype(np.float32), device)
+    shift = to_device((drawn.start[:, :2] - (turned - 1) / 2).astype(np.float32), device)
+    A, last, step = (to_device(array, device) for array in (drawn.linear, shapes - 1, strides))
     first = torch.arange(patch[0], device=device) + shift[:, 0, None]
     second = torch.arange(patch[1], device=device) + shift[:, 1, None]
-    index, inside = (
-        torch.zeros((), device=device, dtype=torch.long),
-        torch.ones((), device=device, dtype=torch.bool),
-    )
+    rows = torch.zeros((), device=device, dtype=torch.long)
+    inside = torch.ones((), device=device, dtype=torch.bool)
     for axis in range(2):
         place = (
             A[:, axis, 0, None, None] * first[:, :, None]
@@ -102,15 +101,20 @@ def source_index(
         )
         # halves are rounded up rather than to even, so that a shift by one voxel shifts the result by one
         nearest = (place + 0.5).floor().long()
-        inside = inside & (nearest >= 0) & (nearest < size[:, axis, None, None])
-        index = index + nearest * step[:, axis, None, None]
+        held = nearest.clamp(min=0).minimum(last[:, axis, None, None])
+        inside = inside & (held == nearest)
+        rows = rows + held * step[:, axis, None, None]
     if len(patch) == 2:
-        return index, inside
-    start = torch.from_numpy(drawn.start[:, 2]).to(device)
-    depth = torch.arange(patch[2], device=device) + start[:, None]
-    within = (depth >= 0) & (depth < size[:, 2, None])
-    index = index[..., None] + (depth * step[:, 2, None])[:, None, None, :]
-    return index, inside[..., None] & within[:, None, None, :]
+        return rows, inside
+    begin = to_device(np.clip(drawn.start[:, 2], -patch[2], shapes[:, 2]), device)[:, None]
+    depth = torch.arange(patch[2], device=device) + begin
+    within = (depth >= 0) & (depth <= last[:, 2, None])
+    return rows + begin[..., None], inside[..., None] & within[:, None, None, :]
+
+
+def to_device(array: npt.NDArray[Any], device: torch.device) -> Tensor:
+    """Copy a small array without waiting for the work that the device still has to do."""
+    return torch.from_numpy(array).to(device, non_blocking=True)
 
 
 def _draw_linear(rng: np.random.Generator, settings: AugmentSettings) -> Floats:
@@ -129,4 +133,4 @@ def _rotate_flip(quarter_turns: int, flipped_axis: int) -> Floats:
 
 
 def _rotation(angle: float) -> Floats:
-    return np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]], dtype=np.float32)
+    return np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]], dtype=np.float32)

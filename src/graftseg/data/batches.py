@@ -7,6 +7,7 @@ state. The store lies flat in the memory of the training device and a batch is g
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from graftseg.data.augment import AugmentSettings, Draw, centred, draw, source_index
+from graftseg.data.augment import AugmentSettings, Draw, centred, draw, source_rows, to_device
 from graftseg.data.store import Store, StoredCase
 from graftseg.errors import UserError
 from graftseg.settings import Settings
@@ -31,7 +32,7 @@ class BatchSettings(Settings):
     the first so many; the rest is used without labels.
     """
 
-    patch: tuple[int, ...] = Field(min_length=2, max_length=3)
+    patch: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=2, max_length=3)
     labeled: int = Field(4, ge=1)
     unlabeled: int = Field(4, ge=0)
     augment: AugmentSettings = AugmentSettings()
@@ -64,42 +65,49 @@ def training_cases(store: Store, settings: BatchSettings) -> Cases:
 
 
 class Stream:
-    """The cases of one stream, flat in memory; a unit is what a sample is drawn from: a volume or a slice."""
+    """The cases of one stream, flat in memory; a unit is what a sample is drawn from: a volume or a slice.
+
+    A batch is gathered in whole rows (see ``source_rows``), as long as the patch is deep. Zeros of that length on
+    both ends of the memory let a row reach beyond the first scan and the last.
+    """
 
     def __init__(
-        self, store: Store, cases: Sequence[StoredCase], axes: int, *, labels: bool, device: torch.device
+        self, store: Store, cases: Sequence[StoredCase], patch: Sequence[int], *, labels: bool, device: torch.device
     ) -> None:
         images = [np.asarray(store.image(case)) for case in cases]
+        self.patch, self.depth = patch, prod(patch[2:])
         self.names = [case.name for case in cases]
         self.channels = images[0].shape[0]
-        self.images = torch.from_numpy(np.concatenate([image.ravel() for image in images])).to(device)
+        self.images = _flat(images, self.depth).to(device)
         self.labels: Tensor | None = None
         if labels:
-            flat = np.concatenate([np.asarray(store.label(case)).ravel() for case in cases])
-            self.labels = torch.from_numpy(flat).to(device)
-        units = [_units(index, image.shape[1:], axes) for index, image in enumerate(images)]
+            self.labels = _flat([np.asarray(store.label(case)) for case in cases], self.depth).to(device)
+        units = [_units(index, image.shape[1:], len(patch)) for index, image in enumerate(images)]
         voxels = np.array([prod(image.shape[1:]) for image in images], dtype=np.int64)
         begin = np.concatenate([[0], np.cumsum(voxels)[:-1]])
         self.case_of, self.shapes, self.strides, first = (np.concatenate(part) for part in zip(*units, strict=True))
-        self.voxels = voxels[self.case_of]
-        self.label_offset = begin[self.case_of] + first
-        self.image_offset = begin[self.case_of] * self.channels + first
+        self.label_offset = begin[self.case_of] + first + self.depth
+        channel = np.arange(self.channels) * voxels[self.case_of, None]
+        self.image_offset = (begin[self.case_of] * self.channels + first + self.depth)[:, None] + channel
 
     def __len__(self) -> int:
         return len(self.case_of)
 
-    def gather(self, units: Integers, drawn: Draw, patch: Sequence[int]) -> tuple[Tensor, Tensor | None]:
+    def gather(self, units: Integers, drawn: Draw) -> tuple[Tensor, Tensor | None]:
         """Images ``(B, C, *patch)`` float32 and labels ``(B, *patch)`` int64 of the units, augmented alike."""
         device = self.images.device
-        index, inside = source_index(drawn, self.shapes[units], self.strides[units], patch, device)
-        channel = torch.from_numpy(np.arange(self.channels) * self.voxels[units][:, None]).to(device)
-        offset = _column(self.image_offset[units], device, index.dim())
-        place = (index + offset).unsqueeze(1) + channel.view(*channel.shape, *[1] * len(patch))
-        images = _read(self.images, place, inside.unsqueeze(1)).float()
+        rows, inside = source_rows(drawn, self.shapes[units], self.strides[units], self.patch, device)
+        offset = to_device(self.image_offset[units], device)[..., None, None]
+        images = self._read(self.images, rows[:, None] + offset, inside[:, None]).float()
         if self.labels is None:
             return images, None
-        place = index + _column(self.label_offset[units], device, index.dim())
-        return images, _read(self.labels, place, inside).long()
+        offset = to_device(self.label_offset[units], device)[..., None, None]
+        return images, self._read(self.labels, rows + offset, inside).long()
+
+    def _read(self, flat: Tensor, rows: Tensor, inside: Tensor) -> Tensor:
+        every_row = flat.unfold(0, self.depth, 1) if self.depth > 1 else flat
+        values = every_row.index_select(0, rows.flatten()).view(*rows.shape, *self.patch[2:])
+        return torch.where(inside, values, 0)
 
 
 class Batches:
@@ -107,12 +115,12 @@ class Batches:
 
     def __init__(self, store: Store, settings: BatchSettings, *, seed: int, device: torch.device | str) -> None:
         self.settings, self.seed = settings, seed
-        device, axes = torch.device(device), len(settings.patch)
+        device = torch.device(device)
         cases = training_cases(store, settings)
-        self.labeled = Stream(store, cases.labeled, axes, labels=True, device=device)
+        self.labeled = Stream(store, cases.labeled, settings.patch, labels=True, device=device)
         self.unlabeled: Stream | None = None
         if cases.unlabeled:
-            self.unlabeled = Stream(store, cases.unlabeled, axes, labels=False, device=device)
+            self.unlabeled = Stream(store, cases.unlabeled, settings.patch, labels=False, device=device)
 
     def at(self, stage: int, step: int, *, unlabeled: bool = True) -> Batch:
         """The batch of a step; ``unlabeled=False`` leaves the unlabeled part empty and saves its work."""
@@ -126,10 +134,10 @@ class Batches:
         others, _ = self._augmented(self._unlabeled_stream(), units, (*key, UNLABELED))
         return Batch(Labeled(images, labels), others)
 
-    def names_at(self, stage: int, step: int) -> list[str]:
-        """Names of the cases in a step's batch, for messages."""
+    def names_at(self, stage: int, step: int, *, unlabeled: bool = True) -> list[str]:
+        """Names of the cases in a step's batch, for messages; ``unlabeled`` as in ``at``."""
         names = [self.labeled.names[case] for case in self.labeled.case_of[self._labeled_units(stage, step)]]
-        if self.unlabeled is not None and self.settings.unlabeled:
+        if unlabeled and self.unlabeled is not None and self.settings.unlabeled:
             units = self._unlabeled_units(stage, step)
             names += [self.unlabeled.names[case] for case in self.unlabeled.case_of[units]]
         return sorted(set(names))
@@ -140,8 +148,7 @@ class Batches:
             return None
         middles = [np.flatnonzero(self.unlabeled.case_of == case) for case in range(len(self.unlabeled.names))]
         units = np.array([slices[len(slices) // 2] for slices in middles[:count]])
-        patch = self.settings.patch
-        images, _ = self.unlabeled.gather(units, centred(self.unlabeled.shapes[units], patch), patch)
+        images, _ = self.unlabeled.gather(units, centred(self.unlabeled.shapes[units], self.settings.patch))
         return images
 
     @property
@@ -151,7 +158,7 @@ class Batches:
 
     def _augmented(self, stream: Stream, units: Integers, key: tuple[int, ...]) -> tuple[Tensor, Tensor | None]:
         drawn = draw(np.random.default_rng(key), stream.shapes[units], self.settings.patch, self.settings.augment)
-        return stream.gather(units, drawn, self.settings.patch)
+        return stream.gather(units, drawn)
 
     def _labeled_units(self, stage: int, step: int) -> Integers:
         epoch, place = divmod(step, self.steps_per_epoch)
@@ -173,14 +180,14 @@ class Batches:
 
 
 def _units(case: int, shape: tuple[int, ...], axes: int) -> tuple[Integers, Integers, Integers, Integers]:
-    """Case, shape, strides and first element of the units of a case: itself, or its slices along the last axis."""
-    strides = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    """Case, shape, strides in the plane and first element of the units of a case: itself, or its last axis's slices."""
+    strides = [prod(shape[1:]), prod(shape[2:])]
     count = shape[-1] if len(shape) > axes else 1
     ones = np.ones((count, 1), dtype=np.int64)
     return (
         np.full(count, case, dtype=np.int64),
         ones * np.array(shape[:axes], dtype=np.int64),
-        ones * np.array(strides[:axes], dtype=np.int64),
+        ones * np.array(strides, dtype=np.int64),
         np.arange(count, dtype=np.int64),
     )
 
@@ -193,10 +200,7 @@ def _chain(key: tuple[int, ...], count: int, place: int, size: int) -> Integers:
     return chain[first - links[0] * count :][:size]
 
 
-def _column(values: Integers, device: torch.device, dim: int) -> Tensor:
-    return torch.from_numpy(values).to(device).view(-1, *[1] * (dim - 1))
-
-
-def _read(flat: Tensor, place: Tensor, inside: Tensor) -> Tensor:
-    inside = inside.expand_as(place)
-    return torch.where(inside, flat[torch.where(inside, place, 0)], 0)
+def _flat(arrays: Sequence[npt.NDArray[Any]], margin: int) -> Tensor:
+    """All arrays one after the other, with zeros at both ends."""
+    zeros = np.zeros(margin, arrays[0].dtype)
+    return torch.from_numpy(np.concatenate([zeros, *(array.ravel() for array in arrays), zeros]))

@@ -7,11 +7,11 @@ from typing import Literal
 
 import numpy as np
 
+from graftseg.console import in_parallel
 from graftseg.data.fingerprint import (
     CaseFingerprint,
     Fingerprint,
     fingerprint_case,
-    in_parallel,
     intensity_shift,
     shift_verdict,
 )

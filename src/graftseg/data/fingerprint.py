@@ -1,16 +1,13 @@
 """What a data set looks like: shapes, spacings, intensities, classes; labeled and unlabeled apart."""
 
 import hashlib
-import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from graftseg.console import track
+from graftseg.console import in_parallel
 from graftseg.data.grid import axis_codes
 from graftseg.data.layouts import Dataset
 from graftseg.data.scans import Scan, read_case, read_label
@@ -19,8 +16,6 @@ from graftseg.types import Case, Split
 PERCENTILES = (0.5, 5.0, 25.0, 50.0, 75.0, 95.0, 99.5)
 SHIFT_LIMIT = 1.0
 Floats = npt.NDArray[np.float64]
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -158,21 +153,6 @@ def shift_verdict(labeled: Sequence[CaseFingerprint], unlabeled: Sequence[CaseFi
     if intensity_shift(labeled, unlabeled) > SHIFT_LIMIT:
         return "labeled and unlabeled scans differ in brightness or range, which normalising each scan removes"
     return None
-
-
-def in_parallel(
-    function: Callable[[Item], Result], items: Sequence[Item], description: str, workers: int | None = None
-) -> list[Result]:
-    """Results of ``function`` in the order of ``items``, from a few threads, with a progress bar.
-
-    Threads, since decompression and numpy let go of the interpreter. After a failure or an interrupt no
-    further item is begun.
-    """
-    pool = ThreadPoolExecutor(workers or min(4, os.cpu_count() or 1))
-    try:
-        return list(track(pool.map(function, items), description, total=len(items)))
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _read(case: Case) -> CaseFingerprint:

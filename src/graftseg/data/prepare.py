@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, model_validator
 
-from graftseg.data.fingerprint import in_parallel
+from graftseg.console import in_parallel
 from graftseg.data.grid import Grid, plan_grid, to_grid
 from graftseg.data.intensity import IntensitySettings, normalise
 from graftseg.data.layouts import Dataset

@@ -1,0 +1,165 @@
+"""Draw the picture of the README from two phantoms: ``python docs/pictures.py`` (needs Pillow for the lettering)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from graftseg.data.phantom import make_phantom
+from graftseg.masks import box_mask, box_size, mix
+from graftseg.reporting.palette import rgb_table
+
+if TYPE_CHECKING:
+    from PIL import Image, ImageDraw
+    from PIL.ImageFont import FreeTypeFont, ImageFont
+
+    Font = FreeTypeFont | ImageFont
+
+PICTURE = Path(__file__).parent / "images" / "copy-paste.png"
+
+SIDE, GAP, WIDE_GAP, LETTERING = 224, 20, 60, 44
+CORNER = (56, 66)
+WARM, COOL = (1.00, 0.86, 0.66), (0.66, 0.86, 1.00)
+GREYS = 40
+TEXT = (125, 133, 144)
+PAPER = np.array([236, 238, 241], np.uint8)
+INK = np.array([38, 42, 48], np.uint8)
+
+Colours = npt.NDArray[np.uint8]
+Floats = npt.NDArray[np.floating]
+Mask = npt.NDArray[np.bool_]
+
+
+def tiles() -> dict[str, Colours]:
+    """The seven tiles of the picture by name, ``(SIDE, SIDE, 3)``.
+
+    A warm tint marks what comes from the labeled scan and a cool one what comes from the unlabeled scan. The
+    phantom's own labels stand in for the teacher's pseudo-labels, which are drawn paler.
+    """
+    space = (SIDE, SIDE)
+    labeled = make_phantom(0, "labeled", 4, space, 0.8)
+    unlabeled = make_phantom(0, "unlabeled", 2, space, 0.8)
+    M = box_mask(space, torch.tensor(CORNER), box_size(space, 2 / 3))
+    frame = _edge(M.numpy())
+    x_l, x_u = _tinted(labeled.image, WARM), _tinted(unlabeled.image, COOL)
+    y_l, y_u = _coloured(labeled.label, WARM, pale=False), _coloured(unlabeled.label, COOL, pale=True)
+    return {
+        "labeled": _framed(x_l, frame),
+        "unlabeled": _framed(x_u, frame),
+        "M": np.where(M.numpy()[..., None], PAPER, INK),
+        "X_in": _mixed(x_l, x_u, M),
+        "Y_in": _mixed(y_l, y_u, M),
+        "X_out": _mixed(x_u, x_l, M),
+        "Y_out": _mixed(y_u, y_l, M),
+    }
+
+
+def draw(target: Path = PICTURE) -> None:
+    """Write the picture, transparent around the tiles so that it suits a light and a dark page."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    columns = [0, SIDE + WIDE_GAP, 2 * (SIDE + WIDE_GAP), 3 * SIDE + 2 * WIDE_GAP + GAP]
+    row = SIDE + LETTERING
+    places = {
+        "labeled": (columns[0], 0, "labeled scan"),
+        "unlabeled": (columns[0], row, "unlabeled scan"),
+        "M": (columns[1], row // 2, "mask M"),
+        "X_in": (columns[2], 0, "mixed scan X_in"),
+        "X_out": (columns[2], row, "mixed scan X_out"),
+        "Y_in": (columns[3], 0, "its label map Y_in"),
+        "Y_out": (columns[3], row, "its label map Y_out"),
+    }
+    canvas = Image.new("RGBA", (columns[-1] + SIDE, 2 * row), (*TEXT, 0))
+    corners = _rounded()
+    pen = ImageDraw.Draw(canvas)
+    fonts = ImageFont.load_default(21), ImageFont.load_default(15)
+    pictures = tiles()
+    for name, (left, top, words) in places.items():
+        canvas.paste(Image.fromarray(pictures[name]), (left, top), Image.fromarray(corners))
+        _letter(pen, fonts, left + SIDE // 2, top + SIDE + 8, words)
+    box = (columns[1] + CORNER[1], row // 2 + CORNER[0])
+    pen.text((box[0] + SIDE // 3, box[1] + SIDE // 3), "0", tuple(PAPER), fonts[0], "mm")
+    pen.text((columns[1] + CORNER[1] // 2, row // 2 + SIDE // 2), "1", tuple(INK), fonts[0], "mm")
+    for column in columns[1:3]:
+        _chevron(pen, column - WIDE_GAP // 2, (2 * row - LETTERING) // 2)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    _indexed(np.asarray(canvas)).save(target, optimize=True)
+
+
+def _tinted(image: Floats, tint: Sequence[float]) -> Colours:
+    """Grey values in a few steps, which keeps the file small, in a tint."""
+    grey = np.clip(image / 1.2, 0, 1) ** 0.9
+    stepped = np.rint(grey * (GREYS - 1)) / (GREYS - 1)
+    return np.asarray(np.rint(255 * stepped[..., None] * np.array(tint)), dtype=np.uint8)
+
+
+def _coloured(label: npt.NDArray[np.uint8], tint: Sequence[float], *, pale: bool) -> Colours:
+    background = np.array(tint) * 34
+    colours = np.vstack([background, rgb_table(4)[1:]])
+    if pale:
+        colours[1:] = 0.62 * colours[1:] + 0.38 * background
+    return np.asarray(np.rint(colours), dtype=np.uint8)[label]
+
+
+def _mixed(background: Colours, foreground: Colours, M: torch.Tensor) -> Colours:
+    """The package's own ``mix``, of pictures."""
+    colours = mix(torch.from_numpy(background), torch.from_numpy(foreground), M[..., None])
+    return np.asarray(colours.numpy())
+
+
+def _edge(M: Mask) -> Mask:
+    """Two pixels along the inner edge of the box."""
+    inside = np.pad(~M, 2)
+    core = inside.copy()
+    for axis, step in ((0, 2), (0, -2), (1, 2), (1, -2)):
+        core &= np.roll(inside, step, axis)
+    return (inside & ~core)[2:-2, 2:-2]
+
+
+def _framed(picture: Colours, frame: Mask) -> Colours:
+    return np.where(frame[..., None], np.uint8(255), picture)
+
+
+def _rounded(radius: int = 14) -> npt.NDArray[np.uint8]:
+    """Opacity of a tile: 255 but for its rounded corners."""
+    along = np.arange(SIDE) + 0.5
+    beyond = np.maximum(np.maximum(radius - along, along - (SIDE - radius)), 0)
+    distance = np.hypot(beyond[:, None], beyond[None, :])
+    return np.asarray(np.rint(np.clip(radius - distance + 0.5, 0, 1) * 4) / 4 * 255, dtype=np.uint8)
+
+
+def _letter(pen: ImageDraw.ImageDraw, fonts: tuple[Font, Font], centre: int, top: int, words: str) -> None:
+    """Words centred below a tile; what follows an underscore is set lower and smaller."""
+    plain, _, low = words.partition("_")
+    large, small = fonts
+    width = large.getlength(plain) + small.getlength(low)
+    left = centre - width / 2
+    pen.text((left, top), plain, TEXT, large)
+    pen.text((left + large.getlength(plain) + 1, top + 10), low, TEXT, small)
+
+
+def _chevron(pen: ImageDraw.ImageDraw, x: int, y: int) -> None:
+    pen.line([(x - 6, y - 14), (x + 7, y), (x - 6, y + 14)], TEXT, 4, joint="curve")
+
+
+def _indexed(canvas: Colours) -> Image.Image:
+    """The same picture with a palette; there are few enough colours for one byte a pixel."""
+    from PIL import Image
+
+    canvas = np.where(canvas[..., 3:] == 0, np.uint8(0), canvas)
+    canvas[..., 3] = np.rint(canvas[..., 3] / 51) * 51
+    colours, index = np.unique(canvas.reshape(-1, 4), axis=0, return_inverse=True)
+    if len(colours) > 256:
+        raise ValueError(f"{len(colours)} colours do not fit a palette of 256")
+    indexed = Image.fromarray(index.reshape(canvas.shape[:2]).astype(np.uint8))
+    indexed.putpalette(colours.tobytes(), "RGBA")
+    return indexed
+
+
+if __name__ == "__main__":
+    draw()

@@ -1,0 +1,77 @@
+"""Checkpoints: whole or not used."""
+
+import random
+from pathlib import Path
+
+import pytest
+import torch
+
+from graftseg.checkpoint import KEPT, checkpoints_in, load_checkpoint, load_latest, save_checkpoint
+from graftseg.errors import UserError
+
+
+def state(number: int) -> dict[str, object]:
+    return {"step": number, "weights": torch.arange(64.0) + number, "nested": {"names": ["a"], "rate": 0.1}}
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    loaded = load_checkpoint(save_checkpoint(tmp_path, 7, state(7)))
+    assert loaded["step"] == 7
+    assert torch.equal(loaded["weights"], torch.arange(64.0) + 7)
+    assert loaded["nested"] == {"names": ["a"], "rate": 0.1}
+
+
+def test_only_the_newest_are_kept(tmp_path: Path) -> None:
+    for step in (1, 2, 10, 9):
+        save_checkpoint(tmp_path, step, state(step))
+    assert [path.name for path in checkpoints_in(tmp_path)] == ["step-00000009.ckpt", "step-00000010.ckpt"]
+    assert KEPT == 2
+
+
+def test_every_flipped_bit_is_found(tmp_path: Path) -> None:
+    path = save_checkpoint(tmp_path, 1, state(1))
+    content, rng = path.read_bytes(), random.Random(0)
+    for _ in range(300):
+        place, bit = rng.randrange(len(content)), rng.randrange(8)
+        damaged = bytearray(content)
+        damaged[place] ^= 1 << bit
+        path.write_bytes(damaged)
+        with pytest.raises(UserError, match="damaged"):
+            load_checkpoint(path)
+
+
+@pytest.mark.parametrize("length", [0, 5, 39, 40, 41, 200])
+def test_a_torn_file_is_found_and_the_one_before_is_used(
+    tmp_path: Path, length: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    save_checkpoint(tmp_path, 1, state(1))
+    newest = save_checkpoint(tmp_path, 2, state(2))
+    newest.write_bytes(newest.read_bytes()[:length])
+    latest = load_latest(tmp_path)
+    assert latest is not None and latest["step"] == 1
+    assert "step-00000002.ckpt: the checkpoint is damaged; delete it" in caplog.text
+
+
+def test_nothing_to_load(tmp_path: Path) -> None:
+    assert load_latest(tmp_path) is None
+    save_checkpoint(tmp_path, 1, state(1)).write_bytes(b"")
+    with pytest.raises(UserError, match="all 1 checkpoints are damaged; start the run anew"):
+        load_latest(tmp_path)
+
+
+def test_a_failed_write_leaves_the_old_one(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path, 1, state(1))
+    with pytest.raises(AttributeError):
+        save_checkpoint(tmp_path, 2, {"cannot": lambda: None})
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000001.ckpt"]
+
+
+def test_a_checkpoint_cannot_run_code(tmp_path: Path) -> None:
+    class Trap:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return (Path.touch, (Path(tmp_path / "trap"),))  # type: ignore[return-value]
+
+    path = save_checkpoint(tmp_path, 1, {"trap": Trap()})
+    with pytest.raises(Exception, match=r"weights_only|Weights only"):
+        load_checkpoint(path)
+    assert not (tmp_path / "trap").exists()

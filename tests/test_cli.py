@@ -1,0 +1,263 @@
+"""The command line, as a person uses it: the whole way, and one sentence for every mistake."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import nibabel
+import numpy as np
+import pytest
+import tiny
+import yaml
+
+from graftseg import api
+from graftseg.cli import main
+from graftseg.data.store import Store
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.yaml"
+    path.write_text(yaml.safe_dump(tiny.recipe_tree()))
+    return path
+
+
+class Cli:
+    """Calls the command line in this process."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        self._capsys, self._monkeypatch = capsys, monkeypatch
+
+    def __call__(self, *words: object) -> tuple[int, str, str]:
+        """Exit code, standard output, standard error."""
+        self._monkeypatch.setattr(sys, "argv", ["graftseg", *map(str, words)])
+        self._capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        captured = self._capsys.readouterr()
+        return int(ended.value.code or 0), captured.out, captured.err
+
+    def fails(self, *words: object) -> str:
+        """The one sentence of a user's mistake."""
+        code, _, error = self(*words)
+        assert code == 2
+        assert error.startswith("graftseg: ") and error.count("\n") == 1 and error.endswith(".\n")
+        assert "Traceback" not in error
+        return error
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
+    return Cli(capsys, monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def trained(scans: Path, store: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("runs") / "run"
+    api.train(tiny.tiny_recipe(), store.path, run)
+    api.predict(run, scans / "imagesTs")
+    api.evaluate(run / "predictions", scans / "labelsTs")
+    return run
+
+
+def test_the_whole_way(cli: Cli, scans: Path, recipe: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    code, out, _ = cli("check", scans)
+    assert code == 0 and "4 labeled, 5 unlabeled, 2 test scans; 0 findings" in out
+    assert cli("prepare", scans, "--out", tmp_path / "store", "--recipe", recipe)[0] == 0
+    code, out, _ = cli("train", recipe, "--data", tmp_path / "store", "--out", run)
+    assert (code, out) == (0, f"{run}: finished after 9 steps\n")
+    code, out, _ = cli("predict", run, scans / "imagesTs")
+    assert (code, out) == (0, f"{run / 'predictions'}: 2 label maps\n")
+    code, out, _ = cli("evaluate", run / "predictions", "--reference", scans / "labelsTs")
+    assert code == 0 and "crescent" in out and "protocol: standard" in out
+    code, out, _ = cli("report", run)
+    assert code == 0 and Path(out.strip()).read_text().startswith("<!DOCTYPE html>")
+    for name in ("test_000", "test_001"):
+        predicted = nibabel.load(run / "predictions" / f"{name}.nii.gz")
+        scan = nibabel.load(scans / "imagesTs" / f"{name}_0000.nii.gz")
+        assert np.array_equal(predicted.affine, scan.affine) and predicted.shape == scan.shape
+        assert predicted.get_data_dtype() == np.uint8
+
+
+def test_scans_can_be_trained_on_without_preparing_them(cli: Cli, scans: Path, recipe: Path, tmp_path: Path) -> None:
+    assert cli("train", recipe, "--data", scans, "--out", tmp_path / "run")[0] == 0
+    assert (tmp_path / "run" / "store" / "manifest.json").is_file()
+
+
+@pytest.mark.parametrize("dimensions", [2, 3])
+def test_volumes(dimensions: int, tmp_path: Path) -> None:
+    """A 3-D network on volumes, and a 2-D network on their slices."""
+    scans = tiny.write_scans(tmp_path / "scans", 3)
+    tree = tiny.recipe_tree(dimensions)
+    recipe = tmp_path / "tiny.yaml"
+    recipe.write_text(yaml.safe_dump(tree))
+    api.train(recipe, scans, tmp_path / "run")
+    predicted = api.predict(tmp_path / "run", scans / "imagesTs")
+    assert [case.case for case in predicted.cases] == ["test_000", "test_001"]
+    assert nibabel.load(predicted.folder / "test_000.nii.gz").shape == (16, 16, 16)
+
+
+def test_validation_on_held_out_cases(store: Store, tmp_path: Path) -> None:
+    tree = tiny.recipe_tree()
+    tree["batches"] |= {"validation_cases": 1}
+    tree["loop"] |= {"validate_every": 3}
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(tree))
+    api.train(tmp_path / "tiny.yaml", store.path, tmp_path / "run")
+    lines = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    scores = [line["validation"] for line in lines if "validation" in line]
+    assert len(scores) == 3
+    assert set(scores[0]) == {"dice", "dice crescent", "dice ring", "dice core"}
+    assert api.info(tmp_path / "run")["store"]["labeled"] == ["labeled_000", "labeled_001", "labeled_002"]
+
+
+def test_labels_of_unlabeled_cases_are_never_opened(scans: Path, recipe: Path, tmp_path: Path) -> None:
+    """Training is the same, bit for bit, when labels that it must not see are garbage."""
+    tree = tiny.recipe_tree()
+    tree["batches"] |= {"labeled_cases": 2}
+    recipe.write_text(yaml.safe_dump(tree))
+    stores = [tmp_path / "intact", tmp_path / "spoiled"]
+    for path in stores:
+        api.prepare(scans, path, recipe=recipe)
+    for case in ("labeled_002", "labeled_003"):
+        (stores[1] / "cases" / f"{case}.label.npy").write_bytes(b"not a label")
+    (stores[1] / "cases" / "test_000.label.npy").unlink()
+    (stores[1] / "cases" / "unlabeled_000.label.npy").write_bytes(b"not a label")
+    weights = []
+    for path in stores:
+        api.train(recipe, path, tmp_path / f"run-{path.name}")
+        weights.append((tmp_path / f"run-{path.name}" / "model.safetensors").read_bytes())
+    assert weights[0] == weights[1]
+    assert "labeled_002" in api.info(tmp_path / "run-spoiled")["store"]["unlabeled"]
+
+
+def test_describe(cli: Cli, trained: Path, scans: Path, store: Store) -> None:
+    facts = json.loads(cli("info", trained, "--json")[1])
+    assert facts["kind"] == "run" and facts["status"] == "finished" and facts["steps"] == 9
+    facts = json.loads(cli("info", store.path, "--json")[1])
+    assert facts["kind"] == "store" and facts["cases"] == {"labeled": 4, "unlabeled": 5, "test": 2}
+    facts = json.loads(cli("info", scans, "--json")[1])
+    assert facts["kind"] == "scans" and facts["cases"]["unlabeled"] == 5
+    facts = yaml.safe_load(cli("info", "demo-2d/bcp")[1])
+    assert facts["kind"] == "recipe" and facts["network"]["width"] == 8
+    facts = json.loads(cli("doctor", "--json")[1])
+    assert facts["versions"]["torch"] and facts["devices"][-1].startswith("cpu") and facts["disk_free_gib"] > 0
+
+
+def test_plan_says_that_it_is_a_default(cli: Cli, scans: Path, tmp_path: Path) -> None:
+    code, out, _ = cli("plan", scans, "--out", tmp_path / "plan.yaml")
+    assert code == 0 and "Chosen because the scans are 2-D" in out and "not fitted to your scans" in out
+    assert "exists; name another --out" in cli.fails("plan", scans, "--out", tmp_path / "plan.yaml")
+    assert api.info(tmp_path / "plan.yaml")["network"]["name"] == "unet-2d"
+
+
+def test_a_bad_scan_does_not_stop_the_others(cli: Cli, trained: Path, scans: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for name in ("test_000", "test_001"):
+        (folder / f"{name}_0000.nii.gz").write_bytes((scans / "imagesTs" / f"{name}_0000.nii.gz").read_bytes())
+    (folder / "test_000_0000.nii.gz").write_bytes(b"rubbish")
+    code, out, error = cli("predict", trained, folder, "--out", tmp_path / "out")
+    assert code == 2 and "1 label maps" in out and "test_000_0000.nii.gz" in error
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["manifest.json", "test_001.nii.gz"]
+
+
+def test_predictions_do_not_depend_on_the_company(trained: Path, scans: Path, tmp_path: Path) -> None:
+    api.predict(trained, scans / "imagesTs" / "test_001_0000.nii.gz", tmp_path)
+    alone = (tmp_path / "test_001.nii.gz").read_bytes()
+    assert alone == (trained / "predictions" / "test_001.nii.gz").read_bytes()
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, contextlib, io\nfrom graftseg.cli import app\n"
+        "with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):\n    app(['--help'])\n"
+        "heavy = {'torch', 'monai', 'numpy', 'scipy', 'nibabel', 'pydantic'} & set(sys.modules)\n"
+        "sys.exit(len(heavy))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).returncode == 0
+
+
+def mistakes(scans: Path, store: Store, trained: Path, tmp: Path) -> dict[str, tuple[list[Any], str]]:
+    full = tmp / "full"
+    full.mkdir()
+    (full / "thesis.txt").write_text("precious")
+    return {
+        "check nothing": (["check", tmp / "absent"], "there is no such folder"),
+        "check a file": (["check", full / "thesis.txt"], "this is a file, not a folder"),
+        "check no layout": (["check", full], "arrange the scans as imagesTr/ and labelsTr/"),
+        "prepare into something else": (["prepare", scans, "--out", full], "not empty and not a prepared store"),
+        "train no recipe": (["train", "la-9/bcp", "--data", scans, "--out", tmp / "r"], "name a .yaml file or one of"),
+        "train into something else": (
+            ["train", "demo-2d/bcp", "--data", store.path, "--out", full],
+            "exists and is not a run; name an empty or new folder",
+        ),
+        "train over a run": (["train", "demo-2d/bcp", "--data", store.path, "--out", trained], "holds a run already"),
+        "resume with other settings": (
+            ["train", "demo-2d/bcp", "--data", store.path, "--out", trained, "--resume"],
+            "the run was begun with other settings",
+        ),
+        "resume nothing": (
+            ["train", "demo-2d/bcp", "--data", store.path, "--out", tmp / "r", "--resume"],
+            "there is no run to resume",
+        ),
+        "another preparation": (
+            ["train", "demo-2d/bcp", "--data", store.path, "--out", tmp / "r", "--set", "data.intensity.rule=minmax"],
+            "was prepared otherwise than recipe demo-2d/bcp asks for",
+        ),
+        "too many labeled cases": (
+            ["train", "demo-2d/bcp", "--data", store.path, "--out", tmp / "r", "--set", "batches.labeled_cases=9"],
+            "asks for 9 labeled cases",
+        ),
+        "no such device": (
+            ["train", "demo-2d/bcp", "--data", store.path, "--out", tmp / "r", "--device", "cuda:99"],
+            "CUDA devices; use auto or cpu",
+        ),
+        "no kind of device": (
+            ["train", "demo-2d/bcp", "--data", store.path, "--out", tmp / "r", "--device", "abacus"],
+            "use auto, cpu, cuda or cuda:N",
+        ),
+        "predict without a run": (["predict", full, scans / "imagesTs"], "not a run folder"),
+        "predict nothing": (["predict", trained, tmp / "absent"], "there is no such file or folder"),
+        "predict no scans": (["predict", trained, full, "--out", tmp / "o"], "the folder holds no scan"),
+        "evaluate unknown protocol": (
+            ["evaluate", trained / "predictions", "--reference", scans / "labelsTs", "--protocol", "kind"],
+            "choose one of standard, paper",
+        ),
+        "evaluate other cases": (["evaluate", trained / "predictions", "--reference", scans / "labelsTr"], "reference"),
+        "report without a run": (["report", full], "run.json"),
+        "info about nothing": (["info", tmp / "absent"], "neither a file nor a shipped recipe"),
+        "demo into something else": (["demo", "--out", full], "the folder is not empty"),
+    }
+
+
+def test_mistakes_get_one_sentence_and_leave_nothing(
+    cli: Cli, scans: Path, store: Store, trained: Path, tmp_path: Path
+) -> None:
+    before = {path: path.read_bytes() for path in trained.rglob("*") if path.is_file()}
+    for name, (words, sentence) in mistakes(scans, store, trained, tmp_path).items():
+        assert sentence in cli.fails(*words), name
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["thesis.txt"]
+    assert before == {path: path.read_bytes() for path in trained.rglob("*") if path.is_file()}
+
+
+def test_damaged_weights(cli: Cli, trained: Path, scans: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    for name in ("run.json", "recipe.yaml"):
+        (run / name).write_bytes((trained / name).read_bytes())
+    assert "no trained network yet" in cli.fails("predict", run, scans / "imagesTs")
+    (run / "model.safetensors").write_bytes((trained / "model.safetensors").read_bytes()[:-100])
+    assert "the weights cannot be read" in cli.fails("predict", run, scans / "imagesTs")
+    (run / "run.json").write_text('{"format": 99}')
+    assert "not a run of this version" in cli.fails("predict", run, scans / "imagesTs")
+
+
+def test_a_label_map_never_replaces_a_scan(cli: Cli, trained: Path, scans: Path, tmp_path: Path) -> None:
+    scan = tmp_path / "scan.nii.gz"
+    scan.write_bytes((scans / "imagesTs" / "test_000_0000.nii.gz").read_bytes())
+    before = scan.read_bytes()
+    assert "would overwrite a scan" in cli.fails("predict", trained, scan, "--out", tmp_path)
+    assert scan.read_bytes() == before

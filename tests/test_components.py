@@ -1,0 +1,185 @@
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy import ndimage
+
+from graftseg.components import largest_component_of, largest_components
+
+LabelMap = npt.NDArray[np.int64]
+CLASSES = 4
+
+
+@st.composite
+def label_maps(draw: st.DrawFn) -> tuple[LabelMap, int]:
+    """A label map of two or three axes, rich in small components, and a connectivity."""
+    axes = draw(st.integers(2, 3))
+    shape = tuple(draw(st.integers(1, 7 - axes)) for _ in range(axes))
+    labels = draw(arrays(np.int64, shape, elements=st.integers(0, draw(st.integers(1, CLASSES - 1)))))
+    return labels, draw(st.integers(1, axes))
+
+
+def by_scipy(labels: LabelMap, connectivity: int) -> LabelMap:
+    """Class by class, of the largest components the one whose first voxel comes first."""
+    structure = ndimage.generate_binary_structure(labels.ndim, connectivity)
+    kept = np.zeros_like(labels)
+    for value in range(1, CLASSES):
+        components, count = ndimage.label(labels == value, structure=structure)
+        masks = [components == index for index in range(1, count + 1)]
+        if masks:
+            kept[max(masks, key=lambda mask: (mask.sum(), -mask.ravel().argmax()))] = value
+    return kept
+
+
+def by_flood_fill(labels: LabelMap, connectivity: int) -> LabelMap:
+    """Voxel by voxel in the order of the array; a component replaces a former one only if it is larger."""
+    steps = [s for s in product((-1, 0, 1), repeat=labels.ndim) if 0 < np.abs(s).sum() <= connectivity]
+    seen: set[tuple[int, ...]] = set()
+    best: dict[int, list[tuple[int, ...]]] = {}
+    for start in np.ndindex(labels.shape):
+        value = int(labels[start])
+        if value == 0 or start in seen:
+            continue
+        component, waiting = [], [start]
+        seen.add(start)
+        while waiting:
+            voxel = waiting.pop()
+            component.append(voxel)
+            for step in steps:
+                near = tuple(v + s for v, s in zip(voxel, step, strict=True))
+                inside = all(0 <= n < size for n, size in zip(near, labels.shape, strict=True))
+                if inside and near not in seen and labels[near] == value:
+                    seen.add(near)
+                    waiting.append(near)
+        if len(component) > len(best.get(value, [])):
+            best[value] = component
+    kept = np.zeros_like(labels)
+    for value, component in best.items():
+        for voxel in component:
+            kept[voxel] = value
+    return kept
+
+
+@given(label_maps())
+@settings(deadline=None, max_examples=200)
+def test_components_are_those_of_scipy_and_of_a_flood_fill(example: tuple[LabelMap, int]) -> None:
+    labels, connectivity = example
+    kept = largest_component_of(labels, CLASSES, connectivity)
+    np.testing.assert_array_equal(kept, by_scipy(labels, connectivity))
+    np.testing.assert_array_equal(kept, by_flood_fill(labels, connectivity))
+
+
+@pytest.mark.parametrize("shape", [(40, 40), (14, 14, 14)])
+@pytest.mark.parametrize("density", [0.2, 0.5, 0.8])
+def test_larger_maps_at_every_connectivity(shape: tuple[int, ...], density: float) -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(1, CLASSES, shape) * (rng.random(shape) < density)
+    for connectivity in range(1, len(shape) + 1):
+        kept = largest_component_of(labels, CLASSES, connectivity)
+        np.testing.assert_array_equal(kept, by_scipy(labels, connectivity))
+
+
+@given(label_maps())
+@settings(deadline=None)
+def test_voxels_only_vanish_and_one_component_of_each_class_stays(example: tuple[LabelMap, int]) -> None:
+    labels, connectivity = example
+    kept = largest_component_of(labels, CLASSES, connectivity)
+    assert set(np.unique(labels)) - {0} == set(np.unique(kept)) - {0}
+    np.testing.assert_array_equal(kept[kept > 0], labels[kept > 0])
+    np.testing.assert_array_equal(largest_component_of(kept, CLASSES, connectivity), kept)
+    structure = ndimage.generate_binary_structure(labels.ndim, connectivity)
+    for value in np.unique(kept[kept > 0]):
+        _, count = ndimage.label(kept == value, structure=structure)
+        assert count == 1
+
+
+@pytest.mark.parametrize(
+    ("connectivity", "voxels"), [(1, 2), (2, 3), (3, 4), (None, 4)], ids=["faces", "edges", "corners", "default"]
+)
+def test_neighbours_of_each_connectivity(connectivity: int | None, voxels: int) -> None:
+    labels = torch.zeros(1, 5, 5, 5, dtype=torch.int64)
+    for voxel in ((0, 0, 0), (0, 0, 1), (0, 1, 2), (1, 2, 3)):  # joined by a face, an edge, a corner
+        labels[0][voxel] = 1
+    assert int(largest_components(labels, 2, connectivity).sum()) == voxels
+
+
+def test_neighbours_of_two_axes() -> None:
+    labels = torch.tensor([[[1, 1, 0], [0, 0, 1], [0, 0, 0]]])
+    assert int(largest_components(labels, 2, 1).sum()) == 2
+    assert int(largest_components(labels, 2, 2).sum()) == 3
+    assert int(largest_components(labels, 2).sum()) == 3
+
+
+def test_each_sample_and_class_is_filtered_by_itself() -> None:
+    labels = torch.tensor([[[1, 1, 0, 1], [0, 0, 0, 0], [2, 0, 2, 2]], [[1, 0, 1, 1], [0, 0, 0, 0], [0, 0, 0, 2]]])
+    kept = [[[1, 1, 0, 0], [0, 0, 0, 0], [0, 0, 2, 2]], [[0, 0, 1, 1], [0, 0, 0, 0], [0, 0, 0, 2]]]
+    assert largest_components(labels, 3).tolist() == kept
+
+
+def test_touching_classes_are_never_one_component() -> None:
+    labels = torch.tensor([[[1, 2, 2, 1, 1]]])
+    assert largest_components(labels, 3).tolist() == [[[0, 2, 2, 1, 1]]]
+
+
+def test_of_equal_components_the_first_in_the_array_stays() -> None:
+    labels = torch.tensor([[[0, 0, 0, 1], [1, 1, 0, 1], [0, 0, 0, 0], [1, 1, 0, 0]]])
+    expected = [[[0, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 0], [0, 0, 0, 0]]]
+    assert largest_components(labels, 2).tolist() == expected
+    mirrored = largest_components(labels.flip(1), 2)
+    assert mirrored.tolist() == [[[1, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]]]
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32, torch.int64])
+def test_the_type_stays_and_the_input_is_untouched(dtype: torch.dtype) -> None:
+    labels = torch.tensor([[[1, 1, 0, 1]], [[0, 0, 0, 0]], [[0, 1, 0, 0]]], dtype=dtype)
+    before = labels.clone()
+    kept = largest_components(labels, 2)
+    assert kept.dtype == dtype
+    assert kept.tolist() == [[[1, 1, 0, 0]], [[0, 0, 0, 0]], [[0, 1, 0, 0]]]
+    kept.fill_(1)
+    assert torch.equal(labels, before)
+
+
+def test_an_empty_map_stays_empty() -> None:
+    empty = torch.zeros(2, 3, 4, 5, dtype=torch.uint8)
+    assert torch.equal(largest_components(empty, 3), empty)
+
+
+def test_a_map_without_background() -> None:
+    full = torch.ones(1, 3, 3, dtype=torch.int64)
+    assert torch.equal(largest_components(full, 2), full)
+
+
+def test_memory_order_does_not_matter() -> None:
+    labels = torch.randint(0, 3, (2, 5, 6, 7), generator=torch.Generator().manual_seed(0))
+    expected = largest_components(labels, 3, 1)
+    turned = labels.permute(3, 2, 1, 0).contiguous().permute(3, 2, 1, 0)
+    assert not turned.is_contiguous()
+    assert torch.equal(largest_components(turned, 3, 1), expected)
+    strided = labels.repeat_interleave(2, dim=3)[..., ::2]
+    assert torch.equal(largest_components(strided, 3, 1), expected)
+    fortran = np.asfortranarray(labels[0].numpy())
+    np.testing.assert_array_equal(largest_component_of(fortran, 3, 1), expected[0].numpy())
+
+
+@pytest.mark.parametrize("labels", [[[3, 0, 0]], [[3, 0, 1]]])
+def test_a_value_beyond_the_classes_becomes_background(labels: list[list[int]]) -> None:
+    kept = largest_components(torch.tensor([labels]), 3)
+    assert kept.tolist() == [[[0, 0, labels[0][2]]]]
+
+
+@pytest.mark.parametrize(("axes", "connectivity"), [(2, 0), (2, 3), (3, 0), (3, 4), (3, -1), (1, 1)])
+def test_a_connectivity_that_does_not_fit_is_refused(axes: int, connectivity: int) -> None:
+    with pytest.raises(ValueError, match=f"connectivity of {connectivity} does not fit label maps of {axes} axes"):
+        largest_component_of(np.ones((3,) * axes, dtype=np.uint8), 2, connectivity)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bool])
+def test_label_maps_are_integers(dtype: torch.dtype) -> None:
+    with pytest.raises(TypeError, match="label maps are integers"):
+        largest_components(torch.ones(1, 2, 2, dtype=dtype), 2)

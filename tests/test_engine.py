@@ -1,0 +1,178 @@
+"""The training loop: what it logs, saves and stops at, and that resuming changes no bit."""
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny import tiny_recipe
+
+from graftseg.checkpoint import checkpoints_in
+from graftseg.data.batches import Batches
+from graftseg.data.store import Store
+from graftseg.engine import Outcome, Stage, fit
+from graftseg.errors import UserError
+from graftseg.methods import Method
+from graftseg.models import build_method
+from graftseg.recipe import Recipe
+from graftseg.runs import RunFolder, read_log
+
+CPU = torch.device("cpu")
+
+
+class PowerCutError(Exception):
+    """Ends a run between two steps."""
+
+
+def run_fit(
+    store: Store, folder: Path, recipe: Recipe | None = None, *, cut_at: int | None = None, resume: bool = False
+) -> Outcome:
+    recipe = recipe or tiny_recipe()
+    torch.manual_seed(recipe.seed)
+    batches = Batches(store, recipe.batches, seed=recipe.seed, device=CPU)
+    build = partial(build_method, recipe, channels=store.channels, classes=len(store.classes), device=CPU)
+    stages = [Stage(stage, partial(build, stage)) for stage in recipe.stages]
+    calls = []
+
+    def cut(method: Method) -> dict[str, float]:
+        calls.append(method.training)
+        if cut_at is not None and len(calls) == cut_at:
+            raise PowerCutError
+        return {"dice": 0.5}
+
+    validate = cut if recipe.loop.validate_every else None
+    return fit(stages, batches, RunFolder(folder), recipe.loop, device=CPU, resume=resume, validate=validate)
+
+
+def with_loop(recipe: Recipe | None = None, **changes: Any) -> Recipe:
+    recipe = recipe or tiny_recipe()
+    return recipe.model_copy(update={"loop": recipe.loop.model_copy(update=changes)})
+
+
+def with_stage(index: int, **changes: Any) -> Recipe:
+    recipe = tiny_recipe()
+    stages = list(recipe.stages)
+    stages[index] = stages[index].model_copy(update=changes)
+    return recipe.model_copy(update={"stages": tuple(stages)})
+
+
+def same_bits(first: Outcome, second: Outcome) -> bool:
+    one, two = first.method.state_dict(), second.method.state_dict()
+    return one.keys() == two.keys() and all(torch.equal(value, two[key]) for key, value in one.items())
+
+
+@pytest.fixture(scope="module")
+def whole(store: Store, tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Path]:
+    folder = tmp_path_factory.mktemp("whole")
+    return run_fit(store, folder), folder
+
+
+def test_the_log_has_every_step_and_term(whole: tuple[Outcome, Path]) -> None:
+    lines = read_log(whole[1] / "log.jsonl")
+    assert [line["global_step"] for line in lines] == list(range(1, 10))
+    assert [line["step"] for line in lines] == [1, 2, 3, 4, 1, 2, 3, 4, 5]
+    assert [line["stage"] for line in lines] == [0] * 4 + [1] * 5
+    assert set(lines[0]["terms"]) == {"L_pretrain"} and set(lines[-1]["terms"]) == {"L_in", "L_out"}
+    assert lines[-1]["total"] == pytest.approx(sum(lines[-1]["terms"].values()), abs=1e-6)
+    assert [line["lr"] for line in lines[:4]] == pytest.approx([0.01 * (1 - t / 4) ** 0.9 for t in range(4)])
+
+
+def test_checkpoints_and_snapshots_are_left(whole: tuple[Outcome, Path]) -> None:
+    outcome, folder = whole
+    assert outcome.steps == 9 and outcome.stopped_by is None
+    assert set(outcome.seconds_per_step) == {"batch", "forward", "backward", "update"}
+    assert [path.name for path in checkpoints_in(folder / "checkpoints")] == [
+        "step-00000008.ckpt",
+        "step-00000009.ckpt",
+    ]
+    assert sorted(path.name for path in (folder / "snapshots").iterdir()) == [
+        f"{step:06d}.npz" for step in (1, 4, 5, 9)
+    ]
+
+
+def test_two_runs_are_the_same_and_another_seed_is_not(
+    store: Store, tmp_path: Path, whole: tuple[Outcome, Path]
+) -> None:
+    assert same_bits(run_fit(store, tmp_path / "again"), whole[0])
+    other = tiny_recipe(seed=1)
+    assert not same_bits(run_fit(store, tmp_path / "other", other), whole[0])
+
+
+@pytest.mark.parametrize("cut_at", range(1, 10))
+def test_resuming_after_a_cut_at_any_step_changes_no_bit(
+    store: Store, tmp_path: Path, whole: tuple[Outcome, Path], cut_at: int
+) -> None:
+    recipe = with_loop(validate_every=1)
+    with pytest.raises(PowerCutError):
+        run_fit(store, tmp_path, recipe, cut_at=cut_at)
+    resumed = run_fit(store, tmp_path, resume=True)
+    assert same_bits(resumed, whole[0])
+    lines = [line for line in read_log(tmp_path / "log.jsonl") if "terms" in line]
+    assert [line["terms"] for line in lines] == [line["terms"] for line in read_log(whole[1] / "log.jsonl")]
+
+
+def test_a_damaged_checkpoint_costs_only_the_steps_since_the_one_before(
+    store: Store, tmp_path: Path, whole: tuple[Outcome, Path]
+) -> None:
+    with pytest.raises(PowerCutError):
+        run_fit(store, tmp_path, with_loop(validate_every=1), cut_at=7)
+    newest = checkpoints_in(tmp_path / "checkpoints")[-1]
+    content = bytearray(newest.read_bytes())
+    content[len(content) // 2] ^= 4
+    newest.write_bytes(content)
+    assert same_bits(run_fit(store, tmp_path, resume=True), whole[0])
+
+
+def test_resuming_a_finished_run_does_nothing(store: Store, tmp_path: Path) -> None:
+    first = run_fit(store, tmp_path)
+    again = run_fit(store, tmp_path, resume=True)
+    assert again.steps == 9 and same_bits(first, again)
+
+
+def test_an_exploding_loss_names_step_term_and_cases(store: Store, tmp_path: Path) -> None:
+    wild = with_stage(0, optimizer=tiny_recipe().stages[0].optimizer.model_copy(update={"learning_rate": 1e30}))
+    with pytest.raises(UserError) as caught:
+        run_fit(store, tmp_path, wild)
+    sentence = str(caught.value)
+    assert sentence.startswith("stage 1, step 2: the term L_pretrain of the loss is nan for a batch of the cases ")
+    assert "labeled_00" in sentence and "lower the learning rate" in sentence
+    assert checkpoints_in(tmp_path / "checkpoints") == []
+    assert [line["step"] for line in read_log(tmp_path / "log.jsonl")] == [1]
+
+
+def test_validation_is_logged_and_disturbs_nothing(store: Store, tmp_path: Path, whole: tuple[Outcome, Path]) -> None:
+    outcome = run_fit(store, tmp_path, with_loop(validate_every=4))
+    lines = [line for line in read_log(tmp_path / "log.jsonl") if "validation" in line]
+    assert [(line["global_step"], line["validation"]) for line in lines] == [(4, {"dice": 0.5}), (8, {"dice": 0.5})]
+    assert same_bits(outcome, whole[0])
+
+
+def test_logging_and_saving_do_not_change_the_result(store: Store, tmp_path: Path, whole: tuple[Outcome, Path]) -> None:
+    quiet = with_loop(log_every=100, checkpoint_every=100, snapshots=0)
+    assert same_bits(run_fit(store, tmp_path, quiet), whole[0])
+    assert len(read_log(tmp_path / "log.jsonl")) == 9
+    assert not (tmp_path / "snapshots").exists()
+
+
+@pytest.mark.parametrize(
+    ("stage", "changes"),
+    [(1, {"carry_optimizer": True}), (1, {"clip_gradient": 1e-3}), (0, {"steps": 3})],
+)
+def test_settings_of_a_stage_take_effect(
+    store: Store, tmp_path: Path, whole: tuple[Outcome, Path], stage: int, changes: dict[str, Any]
+) -> None:
+    assert not same_bits(run_fit(store, tmp_path, with_stage(stage, **changes)), whole[0])
+
+
+def test_bf16_runs_where_the_device_has_it(store: Store, tmp_path: Path) -> None:
+    outcome = run_fit(store, tmp_path, with_loop(precision="bf16"))
+    assert outcome.steps == 9
+    assert all(torch.isfinite(value.float()).all() for value in outcome.method.state_dict().values())
+
+
+def test_a_log_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text(json.dumps({"global_step": 1}) + '\n{"global_st')
+    assert read_log(path) == [{"global_step": 1}]

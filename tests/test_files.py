@@ -1,0 +1,108 @@
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from graftseg.errors import UserError
+from graftseg.files import atomic_path, read_json, sha256_of, write_bytes, write_json, write_text
+
+
+def test_the_target_appears_when_the_block_has_ended(tmp_path: Path) -> None:
+    target = tmp_path / "new" / "folder" / "scan.nii.gz"
+    with atomic_path(target) as partial:
+        assert partial.parent == target.parent
+        assert partial.name.endswith(".nii.gz")
+        partial.write_text("content")
+        assert not target.exists()
+    assert target.read_text() == "content"
+    assert list(target.parent.iterdir()) == [target]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+@pytest.mark.parametrize("before", [None, "former content"])
+def test_a_failure_leaves_everything_as_it_was(tmp_path: Path, error: type[BaseException], before: str | None) -> None:
+    target = tmp_path / "file.txt"
+    if before is not None:
+        target.write_text(before)
+
+    def fail() -> None:
+        with atomic_path(target) as partial:
+            partial.write_text("half of the con")
+            raise error
+
+    with pytest.raises(error):
+        fail()
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == ({"file.txt": before} if before else {})
+
+
+def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    target = tmp_path / "file.txt"
+    write_text(target, "a long former content")
+    with target.open() as reader:
+        write_text(target, "new")
+        assert reader.read() == "a long former content"
+    assert target.read_text() == "new"
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_the_umask_decides_who_may_read(tmp_path: Path, umask: int) -> None:
+    target = tmp_path / "file.bin"
+    program = "import sys, pathlib, graftseg.files as f; f.write_bytes(pathlib.Path(sys.argv[1]), b'content')"
+    subprocess.run([sys.executable, "-c", program, str(target)], umask=umask, check=True)
+    assert target.stat().st_mode & 0o777 == 0o666 & ~umask
+
+
+def test_who_may_read_is_as_for_any_other_file(tmp_path: Path) -> None:
+    write_bytes(tmp_path / "ours", b"content")
+    (tmp_path / "other").write_bytes(b"content")
+    assert (tmp_path / "ours").stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
+def test_text_is_utf_8(tmp_path: Path) -> None:
+    write_text(tmp_path / "text", "Σ mε²")
+    assert (tmp_path / "text").read_bytes() == "Σ mε²".encode()
+
+
+def test_json_comes_back(tmp_path: Path) -> None:
+    content = {"name": "Größe", "sizes": [1, 2.5, None], "nested": {"yes": True}}
+    write_json(tmp_path / "file.json", content)
+    assert read_json(tmp_path / "file.json") == content
+    assert (tmp_path / "file.json").read_text().count("\n") > 5
+
+
+def test_what_is_not_json_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    target = tmp_path / "file.json"
+    write_json(target, [1])
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        write_json(target, {"path": tmp_path})
+    assert json.loads(target.read_text()) == [1]
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "manifest.json"
+    with pytest.raises(UserError, match="the file is missing") as caught:
+        read_json(path)
+    assert caught.value.where == str(path)
+    assert caught.value.__suppress_context__
+
+
+@pytest.mark.parametrize("content", [b"", b"{'a': 1}", b'{"a": 1', b"\xff\xfe\x00"])
+def test_a_broken_file_is_named(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "manifest.json"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match="not valid JSON") as caught:
+        read_json(path)
+    assert caught.value.where == str(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_sha256(tmp_path: Path) -> None:
+    (tmp_path / "abc").write_bytes(b"abc")
+    assert sha256_of(tmp_path / "abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    large = bytes(range(256)) * 4096
+    (tmp_path / "large").write_bytes(large)
+    assert sha256_of(tmp_path / "large") == hashlib.sha256(large).hexdigest()

@@ -1,0 +1,96 @@
+"""Runs that are killed, stopped or started twice, as separate processes."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+import yaml
+
+from graftseg import api
+from graftseg.data.store import Store
+from graftseg.errors import UserError
+from graftseg.runs import RunFolder, read_log
+
+STEPS = (30, 40)
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tree: dict[str, Any] = tiny.recipe_tree()
+    for stage, steps in zip(tree["stages"], STEPS, strict=True):
+        stage["steps"] = steps
+    tree["loop"] |= {"checkpoint_every": 7, "log_every": 1}
+    path = tmp_path_factory.mktemp("recipes") / "tiny.yaml"
+    path.write_text(yaml.safe_dump(tree))
+    return path
+
+
+@pytest.fixture(scope="module")
+def weights(recipe: Path, store: Store, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The weights of a run that nobody disturbed."""
+    run = tmp_path_factory.mktemp("runs") / "run"
+    start(recipe, store, run).wait(timeout=120)
+    return (run / "model.safetensors").read_bytes()
+
+
+def start(recipe: Path, store: Store, run: Path, *more: str) -> subprocess.Popen[bytes]:
+    words = ["train", str(recipe), "--data", str(store.path), "--out", str(run), *more]
+    return subprocess.Popen(
+        [sys.executable, "-m", "graftseg", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(os.environ)
+    )
+
+
+def wait_for_step(run: Path, step: int, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 120
+    while len(read_log(run / "log.jsonl")) < step:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("step", [12, 45])
+def test_killed_and_resumed_the_weights_are_the_same_bits(
+    recipe: Path, store: Store, tmp_path: Path, weights: bytes, step: int
+) -> None:
+    run = tmp_path / "run"
+    process = start(recipe, store, run)
+    wait_for_step(run, step, process)
+    process.kill()
+    process.communicate()
+    assert RunFolder(run).manifest()["status"] == "running" and not (run / "model.safetensors").exists()
+    resumed = start(recipe, store, run, "--resume")
+    assert resumed.wait(timeout=120) == 0, resumed.communicate()
+    resumed.communicate()
+    assert (run / "model.safetensors").read_bytes() == weights
+    assert [line["global_step"] for line in read_log(run / "log.jsonl")] == list(range(1, sum(STEPS) + 1))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_is_clean(recipe: Path, store: Store, tmp_path: Path, weights: bytes, number: signal.Signals) -> None:
+    run = tmp_path / "run"
+    process = start(recipe, store, run)
+    wait_for_step(run, 20, process)
+    process.send_signal(number)
+    _, error = process.communicate(timeout=120)
+    assert process.returncode == 128 + number
+    assert b"go on with --resume" in error and b"Traceback" not in error
+    facts = RunFolder(run).manifest()
+    assert facts["status"] == "stopped" and 20 <= facts["steps"] < sum(STEPS)
+    api.train(recipe, store.path, run, resume=True)
+    assert (run / "model.safetensors").read_bytes() == weights
+
+
+def test_two_runs_cannot_write_into_one_folder(recipe: Path, store: Store, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    process = start(recipe, store, run)
+    wait_for_step(run, 2, process)
+    with pytest.raises(UserError, match="another run writes into this folder; wait for it or choose another --out"):
+        api.train(recipe, store.path, run, resume=True)
+    assert process.wait(timeout=120) == 0
+    process.communicate()

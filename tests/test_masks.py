@@ -1,0 +1,137 @@
+from collections import Counter
+from collections.abc import Sequence
+from itertools import product
+from math import prod
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.autograd.profiler import profile
+
+from graftseg.masks import box_mask, box_size, copy_paste_mask, mix, pasted_fraction
+
+LA, ACDC, PANCREAS = (112, 112, 80), (256, 256), (96, 96, 96)
+
+
+@st.composite
+def boxes(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """A space of one to three axes and the size and the corner of a box inside it."""
+    space = tuple(draw(st.lists(st.integers(1, 6), min_size=1, max_size=3)))
+    size = tuple(draw(st.integers(1, n)) for n in space)
+    corner = tuple(draw(st.integers(0, n - s)) for n, s in zip(space, size, strict=True))
+    return space, size, corner
+
+
+def corner_of(M: Tensor) -> tuple[int, ...]:
+    return tuple(int(indices.min()) for indices in torch.nonzero(~M, as_tuple=True))
+
+
+def corners(space: Sequence[int], beta: float, draws: int) -> Counter[tuple[int, ...]]:
+    torch.manual_seed(0)
+    return Counter(corner_of(copy_paste_mask(space, beta)) for _ in range(draws))
+
+
+@pytest.mark.parametrize(
+    ("beta", "size"),
+    [(1 / 3, (37, 37, 26)), (1 / 2, (56, 56, 40)), (2 / 3, (74, 74, 53)), (5 / 6, (93, 93, 66))],
+)
+def test_box_sizes_of_the_ablation(beta: float, size: tuple[int, ...]) -> None:
+    assert box_size(LA, beta) == size
+
+
+@given(st.integers(1, 300), st.integers(1, 20))
+@settings(deadline=None)
+def test_a_product_that_is_whole_is_not_rounded_down(whole: int, divisor: int) -> None:
+    assert box_size([whole * divisor], 1 / divisor) == (whole,)
+
+
+def test_a_box_has_at_least_one_voxel() -> None:
+    assert box_size((1, 2, 9), 0.1) == (1, 1, 1)
+
+
+@pytest.mark.parametrize(("space", "zeros"), [(LA, 290_228), (ACDC, 28_900), (PANCREAS, 262_144)])
+def test_zero_voxels_of_the_published_settings(space: tuple[int, ...], zeros: int) -> None:
+    torch.manual_seed(0)
+    M = copy_paste_mask(space, 2 / 3)
+    assert M.dtype == torch.bool
+    assert M.shape == space
+    assert int((~M).sum()) == zeros
+    assert pasted_fraction(space, 2 / 3) == zeros / prod(space)
+
+
+@given(boxes())
+@settings(deadline=None)
+def test_a_box_mask_is_that_of_brute_force(box: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]) -> None:
+    space, size, corner = box
+    expected = np.ones(space, dtype=bool)
+    for offset in product(*[range(s) for s in size]):
+        expected[tuple(c + o for c, o in zip(corner, offset, strict=True))] = False
+    np.testing.assert_array_equal(box_mask(space, torch.tensor(corner), size).numpy(), expected)
+
+
+@pytest.mark.parametrize(
+    ("space", "last"), [(LA, (37, 37, 26)), (ACDC, (85, 85)), (PANCREAS, (31, 31, 31))], ids=["LA", "ACDC", "Pancreas"]
+)
+@pytest.mark.parametrize("highest", [False, True])
+def test_the_first_and_last_starts_of_the_published_settings(
+    monkeypatch: pytest.MonkeyPatch, space: tuple[int, ...], last: tuple[int, ...], highest: bool
+) -> None:
+    extreme = 1 - 2**-24 if highest else 0.0  # the largest float32 below one
+    monkeypatch.setattr(torch, "rand", lambda n, device: torch.full((n,), extreme))
+    assert corner_of(copy_paste_mask(space, 2 / 3)) == (last if highest else (0,) * len(space))
+
+
+def test_every_start_but_the_last_is_drawn_equally_often() -> None:
+    space, beta, draws = (4, 9), 2 / 3, 2000
+    assert box_size(space, beta) == (2, 6)
+    counts = corners(space, beta, draws)
+    assert counts.keys() == set(product(range(2), range(3)))
+    expected = draws / 6
+    for count in counts.values():
+        assert count == pytest.approx(expected, abs=5 * expected**0.5)
+
+
+def test_a_box_as_large_as_an_axis_lies_at_its_start() -> None:
+    assert corners((1, 4), 1 / 2, 20).keys() == {(0, 0), (0, 1)}
+
+
+def test_the_same_seed_draws_the_same_mask() -> None:
+    masks = []
+    for seed in (3, 3, 4):
+        torch.manual_seed(seed)
+        masks.append(copy_paste_mask(LA, 2 / 3))
+    assert torch.equal(masks[0], masks[1])
+    assert not torch.equal(masks[0], masks[2])
+
+
+def test_nothing_is_copied_from_the_host_or_read_back_by_it() -> None:
+    with profile() as record:
+        copy_paste_mask((6, 6, 4), 2 / 3)
+    operations = {event.name for event in record.function_events}
+    assert "aten::rand" in operations
+    assert not {"aten::lift_fresh", "aten::_local_scalar_dense"} & operations  # torch.tensor(...), .item()
+
+
+def test_the_background_shows_where_the_mask_is_one() -> None:
+    background, foreground = torch.tensor([[1, 2], [3, 4]]), torch.tensor([[5, 6], [7, 8]])
+    M = torch.tensor([[True, False], [False, True]])
+    assert mix(background, foreground, M).tolist() == [[1, 6], [7, 4]]
+
+
+@given(boxes(), st.integers(0, 2**32 - 1), st.sampled_from([torch.float32, torch.int64]))
+@settings(deadline=None)
+def test_mixing_both_ways_loses_nothing(
+    box: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]], seed: int, dtype: torch.dtype
+) -> None:
+    space, size, corner = box
+    M = box_mask(space, torch.tensor(corner), size)
+    generator = torch.Generator().manual_seed(seed)
+    a, b = (torch.randint(-99, 99, (2, 3, *space), generator=generator).to(dtype) for _ in range(2))
+    mixed = mix(a, b, M)
+    assert mixed.dtype == dtype
+    assert torch.equal(mix(a, a, M), a)
+    assert torch.equal(mixed + mix(b, a, M), a + b)
+    assert torch.equal(mixed, a * M.to(dtype) + b * (~M).to(dtype))

@@ -1,0 +1,98 @@
+import pytest
+import torch
+from torch import Tensor, nn
+
+from graftseg.pseudo_labels import Decision, decide, pseudo_label
+
+
+class Teacher(nn.Module):
+    """Returns its parameter as logits, whatever the images, and notes how it was called."""
+
+    def __init__(self, logits: Tensor) -> None:
+        super().__init__()
+        self.logits = nn.Parameter(logits)
+        self.modes: list[bool] = []
+        self.gradients: list[bool] = []
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.modes.append(self.training)
+        self.gradients.append(torch.is_grad_enabled())
+        return self.logits.to(images.dtype)
+
+
+def two_classes(foreground: list[list[float]]) -> Tensor:
+    p = torch.tensor(foreground)
+    return torch.stack([1 - p, p])[None]
+
+
+def images(dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.zeros(1, 1, 1, 6, dtype=dtype)
+
+
+def logits_of(labels: list[list[int]], classes: int) -> Tensor:
+    return 3.0 * nn.functional.one_hot(torch.tensor([labels]), classes).movedim(-1, 1).float()
+
+
+def test_a_threshold_gives_a_tie_to_the_foreground() -> None:
+    labels = decide(two_classes([[0.5, 0.4999, 0.5001, 0.0, 1.0]]), "threshold")
+    assert labels.dtype == torch.int64
+    assert labels.tolist() == [[[1, 0, 1, 0, 1]]]
+
+
+def test_an_argmax_gives_a_tie_to_the_lower_class() -> None:
+    p = torch.tensor([[0.5, 0.2, 0.3, 0.4], [0.5, 0.5, 0.3, 0.2], [0.0, 0.3, 0.4, 0.4]])[None]
+    labels = decide(p, "argmax")
+    assert labels.dtype == torch.int64
+    assert labels.tolist() == [[0, 1, 2, 0]]
+
+
+@pytest.mark.parametrize("classes", [1, 3, 4])
+def test_a_threshold_decides_between_two_classes_only(classes: int) -> None:
+    with pytest.raises(ValueError, match=f"two classes, not {classes}"):
+        decide(torch.full((1, classes, 2), 1 / classes), "threshold")
+
+
+def test_equal_logits_are_a_tie() -> None:
+    teacher = Teacher(torch.zeros(1, 2, 1, 6))
+    assert pseudo_label(teacher, images(), decision="threshold").tolist() == [[[1] * 6]]
+    assert pseudo_label(teacher, images(), decision="argmax").tolist() == [[[0] * 6]]
+
+
+@pytest.mark.parametrize("decision", ["threshold", "argmax"])
+def test_the_largest_component_stays(decision: Decision) -> None:
+    teacher = Teacher(logits_of([[1, 0, 1, 1, 0, 1]], 2))
+    assert pseudo_label(teacher, images(), decision=decision).tolist() == [[[0, 0, 1, 1, 0, 0]]]
+    assert pseudo_label(teacher, images(), decision=decision, clean=False).tolist() == [[[1, 0, 1, 1, 0, 1]]]
+
+
+def test_every_class_keeps_a_component() -> None:
+    teacher = Teacher(logits_of([[1, 2, 2, 0, 1, 1], [0, 0, 0, 0, 0, 0], [2, 0, 3, 0, 0, 3]], 4))
+    expected = [[[0, 2, 2, 0, 1, 1], [0, 0, 0, 0, 0, 0], [0, 0, 3, 0, 0, 0]]]
+    assert pseudo_label(teacher, images()).tolist() == expected
+
+
+def test_connectivity_is_handed_on() -> None:
+    teacher = Teacher(logits_of([[1, 1, 0], [0, 0, 1]], 2))
+    assert pseudo_label(teacher, images()).tolist() == [[[1, 1, 0], [0, 0, 1]]]
+    assert pseudo_label(teacher, images(), connectivity=1).tolist() == [[[1, 1, 0], [0, 0, 0]]]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("training", [True, False])
+def test_the_teacher_runs_once_without_gradient_in_the_mode_it_is_in(training: bool, clean: bool) -> None:
+    teacher = Teacher(logits_of([[0, 1, 1, 0, 0, 1]], 2)).train(training)
+    labels = pseudo_label(teacher, images(), clean=clean)
+    assert teacher.modes == [training]
+    assert teacher.training is training
+    assert teacher.gradients == [False]
+    assert torch.is_grad_enabled()
+    assert labels.dtype == torch.int64
+    assert not labels.requires_grad
+    assert teacher.logits.grad is None
+
+
+def test_probabilities_are_compared_in_float32() -> None:
+    logits = torch.tensor([0.0, -0.001]).view(1, 2, 1, 1).expand(1, 2, 1, 6)  # 0.49975, which bfloat16 rounds to 0.5
+    teacher = Teacher(logits.clone())
+    labels = pseudo_label(teacher, images(torch.bfloat16), decision="threshold", clean=False)
+    assert labels.tolist() == [[[0] * 6]]

@@ -1,0 +1,114 @@
+"""Recipes: shipped ones are sound, wrong ones are refused in one sentence."""
+
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from tiny import recipe_tree, tiny_recipe
+
+from graftseg.errors import UserError
+from graftseg.models import build_method
+from graftseg.recipe import differences, load_recipe, shipped_recipes
+
+
+@pytest.mark.parametrize("name", shipped_recipes())
+def test_shipped_recipes_load_and_build(name: str) -> None:
+    recipe = load_recipe(name)
+    assert recipe.name == name and recipe.about
+    for stage in recipe.stages:
+        method = build_method(recipe, stage, 1, 4, torch.device("meta"))
+        assert sum(parameter.numel() for parameter in method.student.parameters()) > 1000
+
+
+def test_each_shipped_setting_has_its_supervised_baseline_of_the_same_length() -> None:
+    settings = {name.split("/")[0] for name in shipped_recipes()}
+    for setting in settings:
+        baseline, bcp = load_recipe(f"{setting}/supervised"), load_recipe(f"{setting}/bcp")
+        assert sum(stage.steps for stage in baseline.stages) == sum(stage.steps for stage in bcp.stages)
+        assert baseline.data == bcp.data and baseline.network == bcp.network and baseline.batches == bcp.batches
+
+
+def test_the_resolved_recipe_reads_back(tmp_path: Path) -> None:
+    recipe = load_recipe("demo-2d/bcp", ["seed=5", "stages.1.settings.alpha=1.5"])
+    path = tmp_path / "recipe.yaml"
+    path.write_text(recipe.to_yaml())
+    assert load_recipe(path) == recipe
+    assert recipe.seed == 5 and recipe.stages[1].settings["alpha"] == 1.5
+
+
+def test_a_recipe_can_rest_on_another(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("base: demo-2d/bcp\nname: mine\nbatches: {patch: [32, 32]}\n")
+    mine, base = load_recipe(tmp_path / "mine.yaml"), load_recipe("demo-2d/bcp")
+    assert mine.batches.patch == (32, 32) and mine.batches.labeled == base.batches.labeled
+    assert mine.stages == base.stages
+    assert differences(mine, base) == ["batches.patch.0", "batches.patch.1", "name"]
+
+
+def test_how_a_run_logs_is_no_difference() -> None:
+    other = recipe_tree()
+    other["loop"] = {"log_every": 7}
+    assert differences(tiny_recipe(), tiny_recipe(loop=other["loop"])) == []
+    assert differences(tiny_recipe(), tiny_recipe(loop={"precision": "bf16"})) == ["loop.precision"]
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ("stages.0.stepss=3", "stages.0.stepss: unknown setting (there are method, steps, settings, optimizer"),
+        ("network.depth=3", "network.depth: unknown setting (there are name, width, levels, dropout)"),
+        ("seed=-1", "seed: Input should be greater than or equal to 0"),
+        ("batches.labeled=3", "batches.labeled is 3; copy-paste pairs images up and needs an even number"),
+        ("batches.unlabeled=2", "batches.labeled is 4 and batches.unlabeled 2; copy-paste pairs them up"),
+        ("batches.patch=[60, 64]", "batches.patch [60, 64] must be multiples of 8 for 4 levels"),
+        ("batches.patch=[64, 64, 64]", "data.dimensions is 2, batches.patch has 3 axes and network unet-2d has 2"),
+        ("stages.1.settings.alphaa=2", "settings of bcp: alphaa: unknown setting (there are alpha, beta, ema_decay"),
+        ("stages.1.method=bpc", "unknown method 'bpc', choose one of supervised, bcp-pretrain, bcp"),
+        ("stages.1.optimizers={critic: {name: adam}}", "method bcp has no critic to optimise"),
+        ("stages=[]", "stages: Tuple should have at least 1 item"),
+        ("data.intensity.low=.nan", "data.intensity.low: Input should be a finite number"),
+    ],
+)
+def test_contradictions_are_refused(override: str, sentence: str) -> None:
+    with pytest.raises(UserError) as caught:
+        load_recipe("demo-2d/bcp", [override])
+    assert sentence in str(caught.value) and str(caught.value).endswith("; correct the recipe.")
+
+
+@pytest.mark.parametrize("override", ["steps", "=3", "stages.9.steps=1", "name.x=1", "stages.x.steps=1", "seed={"])
+def test_overrides_that_fit_nowhere(override: str) -> None:
+    with pytest.raises(UserError, match="write --set key=value with a dotted key"):
+        load_recipe("demo-2d/bcp", [override])
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("a: [", "not valid YAML"),
+        ("", "holds no settings"),
+        ("- 1", "holds no settings"),
+        ("name: x", "Field required"),
+        ("base: nothing\nname: x", "neither a file nor a shipped recipe"),
+        ("base: mine\nname: x", "neither a file nor a shipped recipe"),
+        ("!!python/object/apply:os.system ['true']", "not valid YAML"),
+    ],
+)
+def test_files_that_are_no_recipe(tmp_path: Path, content: str, sentence: str) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(content)
+    with pytest.raises(UserError) as caught:
+        load_recipe(path)
+    assert sentence in str(caught.value)
+
+
+def test_unknown_names_list_the_choices(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"name a \.yaml file or one of default-2d/bcp"):
+        load_recipe("demo-2d/bpc")
+    with pytest.raises(UserError, match="neither a file nor a shipped recipe"):
+        load_recipe("demo-2d/_base")
+    with pytest.raises(UserError, match="cannot be read"):
+        load_recipe(tmp_path / "absent.yaml")
+
+
+def test_yaml_is_plain() -> None:
+    assert yaml.safe_load(tiny_recipe().to_yaml())["stages"][0]["method"] == "bcp-pretrain"
