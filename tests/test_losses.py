@@ -349,4 +349,6 @@ def test_losses_are_computed_in_float32(dtype: torch.dtype, dice: DiceName) -> N
     loss = mixed_loss(rounded, b, f, M, (1, 0.5), dice=dice)
     assert loss.dtype == torch.float32
     assert torch.equal(loss, mixed_loss(rounded.float(), b, f, M, (1, 0.5), dice=dice))
-    assert masked_cross_entropy(rounded, b).dtype == torch.float32
+    probabilities = logits.softmax(1).to(dtype)
+    single = dice_per_sample if dice == "per-sample" else dice_over_batch
+    assert torch.equal(single(probabilities, b, M), single(probabilities.float(), b, M))

@@ -65,6 +65,8 @@ def test_how_a_run_logs_is_no_difference() -> None:
         ("stages.1.settings.alphaa=2", "settings of bcp: alphaa: unknown setting (there are alpha, beta, ema_decay"),
         ("stages.1.method=bpc", "unknown method 'bpc', choose one of supervised, bcp-pretrain, bcp"),
         ("stages.1.optimizers={critic: {name: adam}}", "method bcp has no critic to optimise"),
+        ("stages.1.settings.connectivity=3", "connectivity is 3 and there are only 2 axes"),
+        ("stages.1.settings={legacy_background_mask: true}", "legacy_background_mask needs dice: over-batch"),
         ("stages=[]", "stages: Tuple should have at least 1 item"),
         ("data.intensity.low=.nan", "data.intensity.low: Input should be a finite number"),
     ],

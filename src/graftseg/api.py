@@ -20,10 +20,9 @@ from graftseg.recipe import Recipe, load_recipe, shipped_recipes
 from graftseg.reporting import render_report
 from graftseg.runs import RunFolder
 from graftseg.training import train_run
-from graftseg.types import Split
+from graftseg.types import SPLITS
 
 Folder = str | Path
-SPLITS: tuple[Split, ...] = ("labeled", "unlabeled", "test")
 
 
 def check(data: Folder) -> list[checking.Finding]:

@@ -11,12 +11,13 @@ import torch
 class StepClock:
     """Adds up seconds by phase.
 
-    On a GPU only every ``every``-th step is timed, because a true time needs the host to wait for the device.
+    On a GPU only every ``every``-th step is timed, because a true time needs the host to wait for the device; the
+    first, which warms up, is not among them.
     """
 
     def __init__(self, device: torch.device, every: int = 50) -> None:
-        self._cuda = device.type == "cuda"
-        self._every = every if self._cuda else 1
+        self._device = device
+        self._every = every if device.type == "cuda" else 1
         self._step = 0
         self._timed = 0
         self._seconds: defaultdict[str, float] = defaultdict(float)
@@ -24,7 +25,7 @@ class StepClock:
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Time the block as part of the phase."""
-        if self._step % self._every:
+        if not self._times_this_step:
             yield
             return
         begin = self._now()
@@ -33,14 +34,18 @@ class StepClock:
 
     def tick(self) -> None:
         """A step is over."""
-        self._timed += self._step % self._every == 0
+        self._timed += self._times_this_step
         self._step += 1
 
     def split(self) -> dict[str, float]:
         """Mean seconds a step, by phase."""
         return {name: seconds / max(self._timed, 1) for name, seconds in self._seconds.items()}
 
+    @property
+    def _times_this_step(self) -> bool:
+        return (self._step + 1) % self._every == 0
+
     def _now(self) -> float:
-        if self._cuda:
-            torch.cuda.synchronize()
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
         return perf_counter()

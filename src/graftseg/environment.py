@@ -17,7 +17,7 @@ EXTRAS = {"tensorboard": "tensorboard"}
 
 def versions() -> dict[str, str]:
     """Versions that a result depends on."""
-    return {"graftseg": __version__, "python": platform.python_version(), "torch": torch.__version__}
+    return {"graftseg": __version__, "python": platform.python_version(), "torch": str(torch.__version__)}
 
 
 def devices() -> list[str]:

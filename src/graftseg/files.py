@@ -48,7 +48,7 @@ def write_text(target: Path, content: str) -> None:
 
 def write_json(target: Path, content: Any) -> None:
     """Write ``content`` as readable JSON, atomically."""
-    write_text(target, json.dumps(content, indent=2) + "\n")
+    write_text(target, json.dumps(content, indent=2, allow_nan=False) + "\n")
 
 
 def read_json(path: Path) -> Any:
@@ -57,6 +57,8 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(path, "the file is missing", "check the folder's name") from None
+    except OSError as error:
+        raise UserError(path, f"cannot be read ({error.strerror})", "check its permissions") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise UserError(path, f"not valid JSON ({error})", "restore the file or make it anew") from None
 

@@ -1,7 +1,7 @@
 """Copy-paste masks and the mixing of two images or label maps by a mask."""
 
 from collections.abc import Sequence
-from math import floor, prod
+from math import floor
 
 import torch
 from torch import Tensor
@@ -41,8 +41,3 @@ def box_mask(space: Sequence[int], corner: Tensor, size: Sequence[int]) -> Tenso
 def mix(background: Tensor, foreground: Tensor, M: Tensor) -> Tensor:
     """Eqs. (1), (2), (4), (5): ``background * M + foreground * (1 - M)``, for images as for label maps."""
     return torch.where(M, background, foreground)
-
-
-def pasted_fraction(space: Sequence[int], beta: float) -> float:
-    """The share of voxels that come from the foreground image."""
-    return prod(box_size(space, beta)) / prod(space)

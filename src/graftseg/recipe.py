@@ -56,12 +56,13 @@ class Recipe(Settings):
                 raise ValueError(f"unknown method {stage.method!r}, choose one of {', '.join(METHODS)}")
             method = METHODS[stage.method]
             try:
-                method.Config.model_validate(stage.settings)
+                config = method.Config.model_validate(stage.settings)
             except ValidationError as error:
                 raise ValueError(f"settings of {stage.method}: {_first_problem(error, method.Config)}") from None
             if unknown := stage.optimizers.keys() - set(method.moves):
                 raise ValueError(f"method {stage.method} has no {', '.join(sorted(unknown))} to optimise")
-            method.check_batch(self.batches.labeled, self.batches.unlabeled)
+            labeled, unlabeled = self.batches.labeled, self.batches.unlabeled
+            method.check(config, labeled=labeled, unlabeled=unlabeled, dimensions=self.data.dimensions)
         return self
 
     @property

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 Split = Literal["labeled", "unlabeled", "test"]
+SPLITS: tuple[Split, ...] = ("labeled", "unlabeled", "test")
 Matrix = tuple[tuple[float, ...], ...]
 MILLIMETRES = {"mm": 1.0, "meter": 1000.0, "micron": 0.001, "unknown": 1.0}
 
@@ -108,7 +109,7 @@ class Objective:
 
 def halves(tensor: Tensor) -> tuple[Tensor, Tensor]:
     """First and second half along the batch axis; the batch size must be even."""
-    first, second = tensor.chunk(2)
-    if len(first) != len(second):
+    if len(tensor) % 2:
         raise ValueError(f"a batch of {len(tensor)} cannot be halved")
+    first, second = tensor.chunk(2)
     return first, second

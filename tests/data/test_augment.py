@@ -161,6 +161,12 @@ def test_a_rotation_of_a_large_slice_meets_scipy_in_all_but_a_few_voxels() -> No
         assert rotated[0, 0] == 0
 
 
+def test_halves_are_rounded_up() -> None:
+    linear = np.array([[[0.5, 0], [0, 1]]], dtype=np.float32)
+    stretched = sample(numbered((9, 1)), Draw(linear, one([0, 0])), (9, 1))
+    assert stretched[:, 0].tolist() == [3, 4, 4, 5, 5, 6, 6, 7, 7]
+
+
 def test_drawn_rotations_are_applied_as_such() -> None:
     scan, augment = numbered((21, 16)), AugmentSettings(rotate_flip=0, rotate=1)
     for seed in range(10):

@@ -30,8 +30,8 @@ class Method(nn.Module):
         self.student = networks()
 
     @classmethod
-    def check_batch(cls, labeled: int, unlabeled: int) -> None:
-        """Raise a ValueError if the method cannot work with so many labeled and unlabeled images a step."""
+    def check(cls, config: Any, *, labeled: int, unlabeled: int, dimensions: int) -> None:
+        """Raise a ValueError if the method cannot work with such batches: so many images, so many axes of space."""
         if cls.uses_unlabeled and unlabeled == 0:
             raise ValueError("batches.unlabeled is 0 and the method learns from unlabeled images")
 

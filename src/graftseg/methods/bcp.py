@@ -1,9 +1,10 @@
 """Bidirectional copy-paste between labeled and unlabeled scans (CVPR 2023)."""
 
 from collections.abc import Iterator
+from typing import Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from graftseg.losses import DiceName, mixed_loss
@@ -28,6 +29,12 @@ class BcpConfig(Settings):
     dice: DiceName = "per-sample"
     legacy_background_mask: bool = False
 
+    @model_validator(mode="after")
+    def _legacy_is_read(self) -> Self:
+        if self.legacy_background_mask and self.dice != "over-batch":
+            raise ValueError("legacy_background_mask needs dice: over-batch")
+        return self
+
 
 class Bcp(Method):
     """A student learns inward and outward mixtures, supervised by true labels and a mean teacher's pseudo-labels.
@@ -44,13 +51,15 @@ class Bcp(Method):
         self.teacher = teacher_of(self.student)
 
     @classmethod
-    def check_batch(cls, labeled: int, unlabeled: int) -> None:
+    def check(cls, config: BcpConfig, *, labeled: int, unlabeled: int, dimensions: int) -> None:
         """Each labeled image meets an unlabeled one, in two halves."""
         if labeled % 2 or labeled != unlabeled:
             raise ValueError(
                 f"batches.labeled is {labeled} and batches.unlabeled {unlabeled}; copy-paste pairs them up in two "
                 "halves and needs the same even number of both"
             )
+        if (config.connectivity or 1) > dimensions:
+            raise ValueError(f"connectivity is {config.connectivity} and there are only {dimensions} axes")
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
         """Yield ``L_all = L_in + L_out``, Eqs. (1) to (9)."""

@@ -1,9 +1,9 @@
 """Pre-training by copy-paste between labeled scans."""
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from graftseg.losses import DiceName, mixed_loss, segmentation_loss
 from graftseg.masks import copy_paste_mask, mix
@@ -24,6 +24,12 @@ class BcpPretrainConfig(Settings):
     dice: DiceName = "per-sample"
     legacy_background_mask: bool = False
 
+    @model_validator(mode="after")
+    def _legacy_is_read(self) -> Self:
+        if self.legacy_background_mask and (self.loss, self.dice) != ("regions", "over-batch"):
+            raise ValueError("legacy_background_mask needs loss: regions and dice: over-batch")
+        return self
+
 
 class BcpPretrain(Method):
     """A crop of one labeled image is pasted onto another; the label maps are mixed alike."""
@@ -33,7 +39,7 @@ class BcpPretrain(Method):
     config: BcpPretrainConfig
 
     @classmethod
-    def check_batch(cls, labeled: int, unlabeled: int) -> None:
+    def check(cls, config: BcpPretrainConfig, *, labeled: int, unlabeled: int, dimensions: int) -> None:
         """Copy-paste pairs up the labeled images."""
         if labeled % 2:
             raise ValueError(f"batches.labeled is {labeled}; copy-paste pairs images up and needs an even number")

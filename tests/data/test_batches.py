@@ -1,0 +1,396 @@
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from torch import Tensor
+
+from graftseg.data.augment import AugmentSettings, Draw
+from graftseg.data.batches import Batches, BatchSettings, Stream, training_cases
+from graftseg.data.grid import Grid
+from graftseg.data.layouts import read_layout
+from graftseg.data.phantom import write_phantoms
+from graftseg.data.prepare import PrepareSettings, prepare
+from graftseg.data.store import CASES, Store, StoredCase
+from graftseg.errors import UserError
+from graftseg.types import Batch, Geometry, Split
+
+Shape = tuple[int, ...]
+CPU = torch.device("cpu")
+NEVER = AugmentSettings(rotate_flip=0)
+ACDC = AugmentSettings(rotate_flip=0.5, rotate=0.5)
+
+
+def image_of(rng: np.random.Generator, shape: Shape, channels: int, value: int | None) -> npt.NDArray[np.float16]:
+    """Whole numbers above 0 that float16 holds exactly; the second channel is 2000 less the first."""
+    first = rng.integers(1, 2000, shape) if value is None else np.full(shape, value)
+    return np.stack([first, 2000 - first][:channels]).astype(np.float16)
+
+
+def build(
+    folder: Path,
+    labeled: Iterable[Shape],
+    unlabeled: Iterable[Shape] = (),
+    *,
+    channels: int = 1,
+    constant: bool = False,
+) -> Store:
+    """A store without scans behind it. The label is the first channel modulo 4.
+
+    With ``constant`` the first labeled case is 1 everywhere, the next 2, and so on; unlabeled cases begin at 101.
+    """
+    rng, cases = np.random.default_rng(0), []
+    (folder / CASES).mkdir(parents=True)
+    splits: list[tuple[Split, int, Shape]] = [("labeled", index, shape) for index, shape in enumerate(labeled, 1)]
+    splits += [("unlabeled", index, shape) for index, shape in enumerate(unlabeled, 101)]
+    for split, number, shape in splits:
+        image = image_of(rng, shape, channels, number if constant else None)
+        name, axes = f"case{number:03d}", len(shape)
+        files = f"{name}.image.npy", f"{name}.label.npy" if split == "labeled" else None
+        np.save(folder / CASES / files[0], image)
+        if files[1]:
+            np.save(folder / CASES / files[1], (image[0] % 4).astype(np.uint8))
+        values = (0, 1, 2, 3) if split == "labeled" else ()
+        grid = Grid(shape, tuple(range(axes)), (False,) * axes, shape, (1.0,) * axes)
+        geometry = Geometry(shape, ((1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1)))
+        cases.append(StoredCase(name, split, *files, channels, shape, values, grid, geometry, {}, {}))
+    return Store(folder, "scans", {}, ("background", "a", "b", "c"), channels, axes, tuple(cases))
+
+
+def batches_of(store: Store, patch: Shape, seed: int = 0, **options: object) -> Batches:
+    chosen = BatchSettings.model_validate({"patch": patch, "augment": NEVER, **options})
+    return Batches(store, chosen, seed=seed, device="cpu")
+
+
+def numbers(images: Tensor) -> list[int]:
+    """Which cases of a constant store the samples come from."""
+    assert all(len(image.unique()) == 1 for image in images)
+    return [int(image.max()) for image in images]
+
+
+def epoch_of(batches: Batches, epoch: int, stage: int = 0) -> tuple[list[int], list[int]]:
+    steps = range(epoch * batches.steps_per_epoch, (epoch + 1) * batches.steps_per_epoch)
+    drawn = [batches.at(stage, step) for step in steps]
+    labeled = [number for batch in drawn for number in numbers(batch.labeled.images)]
+    return labeled, [number for batch in drawn for number in numbers(batch.unlabeled)]
+
+
+def same(one: Batch, two: Batch) -> bool:
+    images, labels = torch.equal(one.labeled.images, two.labeled.images), one.labeled.labels
+    return images and torch.equal(labels, two.labeled.labels) and torch.equal(one.unlabeled, two.unlabeled)
+
+
+def cut(scan: npt.NDArray[np.floating], start: Sequence[int], patch: Shape) -> npt.NDArray[np.floating]:
+    """The patch at ``start``, with zeros outside the scan."""
+    room = 20
+    padded = np.pad(scan, [(0, 0)] + [(room, room)] * len(patch))
+    return padded[(slice(None), *(slice(s + room, s + room + n) for s, n in zip(start, patch, strict=True)))]
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+@pytest.mark.parametrize(
+    ("shapes", "patch"),
+    [
+        ([(9, 9), (12, 7), (5, 11)], (8, 8)),
+        ([(9, 9, 6), (12, 7, 5), (5, 11, 9)], (8, 8, 4)),
+        ([(9, 9, 2), (7, 8, 5), (10, 4, 1)], (6, 8, 7)),
+        ([(9, 9, 4), (12, 7, 3), (5, 11, 5)], (8, 8)),
+    ],
+    ids=["scans", "volumes", "shallow volumes", "slices"],
+)
+@pytest.mark.parametrize("augment", [AugmentSettings(), ACDC], ids=["rotate-flip", "both"])
+def test_image_channels_and_label_are_augmented_alike(
+    tmp_path: Path, shapes: list[Shape], patch: Shape, channels: int, augment: AugmentSettings
+) -> None:
+    store = build(tmp_path / "store", shapes, shapes, channels=channels)
+    batches = batches_of(store, patch, augment=augment, labeled=3, unlabeled=5)
+    for step in range(8):
+        batch = batches.at(0, step)
+        images, labels = batch.labeled.images, batch.labeled.labels
+        assert images.shape == (3, channels, *patch) and images.dtype == torch.float32
+        assert labels.shape == (3, *patch) and labels.dtype == torch.int64
+        assert batch.unlabeled.shape == (5, channels, *patch) and batch.unlabeled.dtype == torch.float32
+        assert images.device == labels.device == batch.unlabeled.device == CPU
+        assert torch.equal(labels, images[:, 0].long() % 4)
+        for both in (images, batch.unlabeled):
+            assert (both > 0).any()
+            if channels == 2:
+                assert torch.equal(both[:, 1], torch.where(both[:, 0] > 0, 2000 - both[:, 0], 0))
+
+
+@given(data=st.data(), channels=st.integers(1, 2), axes=st.integers(2, 3), slices=st.booleans())
+@settings(deadline=None, max_examples=40)
+def test_gather_is_slicing(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, channels: int, axes: int, slices: bool
+) -> None:
+    """Every unit of every case, at any place, inside, partly outside or wholly outside of the scan."""
+    slices = slices and axes == 2
+    sizes = st.tuples(*[st.integers(1, 7)] * (3 if slices else axes))
+    patch = data.draw(st.tuples(*[st.integers(1, 9)] * axes))
+    shapes = data.draw(st.lists(sizes, min_size=1, max_size=3))
+    store = build(tmp_path_factory.mktemp("stores") / "s", shapes, channels=channels)
+    stream = Stream(store, store.cases, patch, labels=True, device=CPU)
+    scans = [np.asarray(store.image(case)) for case in store.cases]
+    units = [scan[..., z] for scan in scans for z in range(scan.shape[-1])] if slices else scans
+    assert len(stream) == len(units)
+    start = np.array([data.draw(st.tuples(*[st.integers(-10, 8)] * axes)) for _ in units])
+    linear = np.repeat(np.eye(2, dtype=np.float32)[None], len(units), axis=0)
+    images, labels = stream.gather(np.arange(len(units)), Draw(linear, start))
+    assert labels is not None
+    for unit, place, image, label in zip(units, start, images, labels, strict=True):
+        np.testing.assert_array_equal(image.numpy(), cut(unit, place, patch))
+        np.testing.assert_array_equal(label.numpy(), cut(unit % 4, place, patch)[0])
+
+
+def test_slices_lie_along_the_last_axis(tmp_path: Path) -> None:
+    store = build(tmp_path / "s", [(6, 7, 5), (7, 6, 2)])
+    batches = batches_of(store, (6, 6), labeled=3)
+    assert batches.labeled.case_of.tolist() == [0] * 5 + [1] * 2
+    assert batches.labeled.shapes.tolist() == [[6, 7]] * 5 + [[7, 6]] * 2
+    assert batches.steps_per_epoch == 2
+
+
+def test_an_epoch_shows_each_labeled_case_once_and_drops_the_remainder(tmp_path: Path) -> None:
+    batches = batches_of(build(tmp_path / "s", [(6, 6)] * 10, [(6, 6)] * 3, constant=True), (4, 4))
+    assert batches.steps_per_epoch == 2
+    epochs = [epoch_of(batches, epoch)[0] for epoch in range(12)]
+    for epoch in epochs:
+        assert len(epoch) == len(set(epoch)) == 8
+        assert set(epoch) <= set(range(1, 11))
+    assert len({tuple(epoch) for epoch in epochs}) == 12
+    assert {number for epoch in epochs for number in epoch} == set(range(1, 11))
+
+
+def test_unlabeled_cases_come_from_a_chain_of_permutations_that_each_epoch_begins_anew(tmp_path: Path) -> None:
+    store = build(tmp_path / "s", [(6, 6)] * 6, [(6, 6)] * 5, constant=True)
+    batches = batches_of(store, (4, 4), labeled=2, unlabeled=4)
+    assert batches.steps_per_epoch == 3
+    links: set[tuple[int, ...]] = set()
+    for epoch in range(8):
+        chain = epoch_of(batches, epoch)[1]
+        assert len(chain) == 12
+        assert set(chain[:5]) == set(chain[5:10]) == set(range(101, 106))
+        assert chain[10] != chain[11]
+        links |= {tuple(chain[:5]), tuple(chain[5:10])}
+    assert len(links) > 10
+
+
+@given(labeled=st.integers(1, 9), size=st.integers(1, 9), others=st.integers(1, 9), seed=st.integers(0, 99))
+@settings(deadline=None, max_examples=30)
+def test_cases_are_seen_equally_often(
+    tmp_path_factory: pytest.TempPathFactory, labeled: int, size: int, others: int, seed: int
+) -> None:
+    store = build(tmp_path_factory.mktemp("stores") / "s", [(3, 3)] * labeled, [(3, 3)] * others, constant=True)
+    batches = batches_of(store, (2, 2), seed, labeled=size, unlabeled=3)
+    assert batches.steps_per_epoch == max(1, labeled // size)
+    for epoch in range(2):
+        shown, chain = epoch_of(batches, epoch, stage=1)
+        assert len(shown) == batches.steps_per_epoch * size
+        for numbers_, count, first in ((shown, labeled, 1), (chain, others, 101)):
+            times = Counter(numbers_)
+            seen = [times[first + index] for index in range(count)]
+            assert sum(seen) == len(numbers_)
+            assert max(seen) - min(seen) <= 1
+
+
+def test_fewer_labeled_cases_than_a_batch_holds(tmp_path: Path) -> None:
+    batches = batches_of(build(tmp_path / "s", [(6, 6)] * 2, constant=True), (4, 4), labeled=5)
+    assert batches.steps_per_epoch == 1
+    for step in range(4):
+        shown = numbers(batches.at(0, step, unlabeled=False).labeled.images)
+        assert sorted(Counter(shown).values()) == [2, 3]
+        assert set(shown[:2]) == set(shown[2:4]) == {1, 2}
+
+
+def test_a_batch_follows_from_seed_stage_and_step_alone(tmp_path: Path) -> None:
+    store = build(tmp_path / "s", [(9, 9, 5)] * 5, [(9, 9, 5)] * 6)
+    batches = batches_of(store, (6, 6, 4), seed=3, augment=ACDC, labeled=2)
+    first = batches.at(1, 7)
+    for step in (0, 9, 3):
+        batches.at(0, step, unlabeled=step == 9)
+    assert same(batches.at(1, 7), first)
+    assert same(batches_of(store, (6, 6, 4), seed=3, augment=ACDC, labeled=2).at(1, 7), first)
+    others = [batches.at(1, 8), batches.at(0, 7), batches.at(7, 1)]
+    others.append(batches_of(store, (6, 6, 4), seed=4, augment=ACDC, labeled=2).at(1, 7))
+    for other in others:
+        assert not torch.equal(other.labeled.images, first.labeled.images)
+        assert not torch.equal(other.unlabeled, first.unlabeled)
+
+
+def test_order_and_crop_differ_between_seeds_stages_epochs_and_streams(tmp_path: Path) -> None:
+    """A constant scan shows which case it is, and in a patch larger than the scan, where it was cut."""
+    store = build(tmp_path / "s", [(3, 3)] * 8, [(3, 3)] * 8, constant=True)
+    orders, places = set(), set()
+    for seed, stage, step in product(range(2), range(2), range(2)):
+        batch = batches_of(store, (16, 16), seed, labeled=8, unlabeled=8).at(stage, step)
+        for part in (batch.labeled.images, batch.unlabeled):
+            orders.add(tuple(int(image.max()) % 100 for image in part))
+            places.add((part > 0).numpy().tobytes())
+    assert len(orders) == len(places) == 16
+
+
+def test_without_unlabeled_the_batch_is_the_same_and_that_part_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches = batches_of(build(tmp_path / "s", [(6, 6, 5)] * 4, [(6, 6, 5)] * 4, channels=2), (4, 4, 4))
+    whole, gathered = batches.at(0, 2), []
+    gather = Stream.gather
+
+    def counted(stream: Stream, units: npt.NDArray[np.int64], drawn: Draw) -> tuple[Tensor, Tensor | None]:
+        gathered.append(stream)
+        return gather(stream, units, drawn)
+
+    monkeypatch.setattr(Stream, "gather", counted)
+    batch = batches.at(0, 2, unlabeled=False)
+    assert gathered == [batches.labeled]
+    assert batch.unlabeled.shape == (0, 2, 4, 4, 4) and batch.unlabeled.dtype == torch.float32
+    assert torch.equal(batch.labeled.images, whole.labeled.images)
+    assert torch.equal(batch.labeled.labels, whole.labeled.labels)
+
+
+@pytest.mark.parametrize(("scans", "size"), [(0, 4), (1, 0)])
+def test_no_unlabeled_scans_or_none_of_them_in_a_batch(tmp_path: Path, scans: int, size: int) -> None:
+    batches = batches_of(build(tmp_path / "s", [(6, 6)] * 2, [(6, 6)] * scans), (4, 4), unlabeled=size)
+    with pytest.raises(UserError, match="there are none; put scans without labels into imagesUn"):
+        batches.at(0, 0)
+    assert len(batches.at(0, 0, unlabeled=False).labeled.images) == 4
+    assert (batches.watched(3) is None) == (scans == 0)
+    assert batches.names_at(0, 0) == ["case001", "case002"]
+
+
+@pytest.mark.parametrize(
+    ("limits", "labeled", "unlabeled", "validation"),
+    [
+        ({}, "123456", "ab", ""),
+        ({"labeled_cases": 2}, "12", "3456ab", ""),
+        ({"validation_cases": 2}, "1234", "ab", "56"),
+        ({"labeled_cases": 3, "validation_cases": 2}, "123", "4ab", "56"),
+        ({"labeled_cases": 4, "validation_cases": 2}, "1234", "ab", "56"),
+        ({"labeled_cases": 1, "validation_cases": 5}, "1", "ab", "23456"),
+        ({"labeled_cases": 6}, "123456", "ab", ""),
+    ],
+)
+def test_roles(tmp_path: Path, limits: dict[str, Any], labeled: str, unlabeled: str, validation: str) -> None:
+    store = build(tmp_path / "s", [(4, 4)] * 6, [(4, 4)] * 2)
+    cases = training_cases(store, BatchSettings.model_validate({"patch": (4, 4), **limits}))
+    letters = dict(zip((case.name for case in store.cases), "123456ab", strict=True))
+    roles = [cases.labeled, cases.unlabeled, cases.validation]
+    assert ["".join(letters[case.name] for case in role) for role in roles] == [labeled, unlabeled, validation]
+    batches = batches_of(store, (4, 4), **limits)
+    assert batches.unlabeled is not None
+    assert [batches.labeled.names, batches.unlabeled.names] == [[case.name for case in role] for role in roles[:2]]
+
+
+@pytest.mark.parametrize(
+    ("limits", "asked"),
+    [
+        ({"labeled_cases": 4}, "4 labeled cases and 0 to validate on"),
+        ({"labeled_cases": 2, "validation_cases": 2}, "2 labeled cases and 2 to validate on"),
+        ({"validation_cases": 3}, "1 labeled cases and 3 to validate on"),
+        ({"validation_cases": 9}, "1 labeled cases and 9 to validate on"),
+    ],
+)
+def test_more_cases_asked_for_than_there_are(tmp_path: Path, limits: dict[str, Any], asked: str) -> None:
+    store = build(tmp_path / "store", [(4, 4)] * 3, [(4, 4)])
+    with pytest.raises(UserError, match=f"{asked}, and the store has 3; label more scans or lower") as caught:
+        batches_of(store, (4, 4), **limits)
+    assert caught.value.where == str(tmp_path / "store")
+
+
+@pytest.mark.parametrize("garbage", [b"", b"not an array", None])
+def test_labels_of_cases_used_without_them_are_never_opened(tmp_path: Path, garbage: bytes | None) -> None:
+    intact = build(tmp_path / "intact", [(6, 6)] * 5, [(6, 6)])
+    store = build(tmp_path / "store", [(6, 6)] * 5, [(6, 6)])
+    for case in store.cases[2:5]:
+        path = store.path / CASES / str(case.label)
+        path.unlink()
+        if garbage is not None:
+            path.write_bytes(garbage)
+    limits: dict[str, Any] = {"labeled_cases": 2, "validation_cases": 1}
+    expected, batches = (batches_of(kept, (4, 4), **limits) for kept in (intact, store))
+    assert all(same(expected.at(0, step), batches.at(0, step)) for step in range(5))
+    assert batches.watched(3) is not None
+    with pytest.raises(UserError, match=r"case003\.label\.npy"):
+        batches_of(store, (4, 4), labeled_cases=3)
+
+
+def test_names_at(tmp_path: Path) -> None:
+    store = build(tmp_path / "s", [(6, 6)] * 9, [(6, 6)] * 9, constant=True)
+    batches = batches_of(store, (4, 4), labeled=2, unlabeled=3)
+    for step in range(6):
+        batch = batches.at(1, step)
+        labeled, unlabeled = (
+            {f"case{n:03d}" for n in numbers(part)} for part in (batch.labeled.images, batch.unlabeled)
+        )
+        assert batches.names_at(1, step) == sorted(labeled | unlabeled)
+        assert batches.names_at(1, step, unlabeled=False) == sorted(labeled)
+    slices = batches_of(build(tmp_path / "t", [(6, 6, 8)], [(6, 6, 8)]), (4, 4))
+    assert slices.names_at(0, 0) == ["case001", "case101"]
+
+
+@pytest.mark.parametrize("patch", [(4, 4, 3), (8, 9, 7), (5, 4, 2)])
+def test_watched_are_the_centres_of_the_first_unlabeled(tmp_path: Path, patch: Shape) -> None:
+    store = build(tmp_path / "s", [(6, 6, 5)], [(6, 7, 5), (9, 5, 4), (5, 5, 5)], channels=2)
+    batches = batches_of(store, patch, augment=AugmentSettings())
+    watched = batches.watched(2)
+    assert watched is not None
+    assert watched.shape == (2, 2, *patch)
+    for case, image in zip(store.of("unlabeled"), watched.numpy(), strict=False):
+        start = [(n - wanted) // 2 for n, wanted in zip(case.shape, patch, strict=True)]
+        np.testing.assert_array_equal(image, cut(np.asarray(store.image(case)), start, patch))
+    batches.at(0, 0)
+    again, all_of_them = batches.watched(2), batches.watched(9)
+    assert again is not None and all_of_them is not None
+    assert torch.equal(again, watched)
+    assert len(all_of_them) == 3
+
+
+def test_watched_slices_are_those_in_the_middle(tmp_path: Path) -> None:
+    store = build(tmp_path / "s", [(6, 6, 5)], [(6, 6, 5), (6, 6, 4), (6, 6, 1)])
+    watched = batches_of(store, (6, 6)).watched(3)
+    assert watched is not None
+    for case, middle, image in zip(store.of("unlabeled"), (2, 2, 0), watched.numpy(), strict=True):
+        np.testing.assert_array_equal(image, np.asarray(store.image(case))[..., middle])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"patch": (0, 4)},
+        {"patch": (-4, 4)},
+        {"patch": (4,)},
+        {"patch": (4, 4, 4, 4)},
+        {"labeled": 0},
+        {"unlabeled": -1},
+        {"labeled_cases": 0},
+        {"validation_cases": -1},
+        {"size": 4},
+    ],
+)
+def test_settings_refuse_what_makes_no_sense(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        BatchSettings.model_validate({"patch": (4, 4), **wrong})
+
+
+@pytest.mark.parametrize(("shape", "patch"), [((20, 16), (16, 16)), ((14, 12, 6), (12, 12)), ((14, 12, 8), (8, 8, 8))])
+def test_from_scans_to_batches(tmp_path: Path, shape: Shape, patch: Shape) -> None:
+    write_phantoms(tmp_path / "scans", shape=shape, counts={"labeled": 3, "unlabeled": 2, "test": 1}, seed=0, shift=0.5)
+    dimensions = PrepareSettings.model_validate({"dimensions": len(patch)})
+    store = prepare(read_layout(tmp_path / "scans"), tmp_path / "store", dimensions, workers=1)
+    batches = batches_of(store, patch, augment=AugmentSettings(), labeled=2, unlabeled=3, labeled_cases=2)
+    assert batches.unlabeled is not None
+    assert batches.labeled.names == ["labeled_000", "labeled_001"]
+    assert batches.unlabeled.names == ["labeled_002", "unlabeled_000", "unlabeled_001"]
+    drawn = [batches.at(0, step) for step in range(6)]
+    assert torch.stack([batch.unlabeled for batch in drawn]).isfinite().all()
+    labels = torch.stack([batch.labeled.labels for batch in drawn])
+    assert set(labels.flatten().tolist()) == {0, 1, 2, 3}
+    assert torch.stack([batch.labeled.images for batch in drawn]).std() > 0.5

@@ -1,0 +1,269 @@
+"""The documentation cannot rot: its links, commands, settings, names and code are held against the package."""
+
+import ast
+import importlib.util
+import inspect
+import re
+import shlex
+import shutil
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from pkgutil import resolve_name
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import yaml
+from pydantic import BaseModel
+from typer.main import get_command
+
+import graftseg
+from graftseg.cli import app
+from graftseg.data import phantom
+from graftseg.evaluation import Evaluation
+from graftseg.methods import METHODS
+from graftseg.recipe import SHIPPED, load_recipe, shipped_recipes
+from graftseg.runs import RunFolder
+from graftseg.settings import Settings
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+README, CONTRIBUTING = ROOT / "README.md", ROOT / "CONTRIBUTING.md"
+PAGES = [README, CONTRIBUTING, ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+CONTRACT = ROOT / "tests" / "methods" / "test_contract.py"
+CHECKS = re.findall(r"^def (test_\w+)\(name: str, dimensions: int\)", CONTRACT.read_text(), re.MULTILINE)
+COMMANDS: dict[str, Any] = vars(get_command(app))["commands"]
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """The code blocks of a page in a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def prose(page: Path) -> str:
+    """A page without its code blocks."""
+    return re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def tables(page: Path) -> dict[str, list[list[str]]]:
+    """The cells of the tables of a page, without their heads, by the heading they stand under."""
+    found: dict[str, list[list[str]]] = {}
+    heading, inside = "", False
+    for line in page.read_text().splitlines():
+        if line.startswith("#"):
+            heading = line.lstrip("# ")
+        if line.startswith("|--"):
+            inside = True
+        elif inside and line.startswith("|"):
+            found.setdefault(heading, []).append([cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]])
+        else:
+            inside = False
+    return found
+
+
+def load(path: Path) -> ModuleType:
+    """A script as a module."""
+    spec = importlib.util.spec_from_file_location(f"loaded_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@each_page
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if target.startswith("https://"):
+            continue
+        name, _, anchor = target.partition("#")
+        linked = page.parent / name if name else page
+        assert linked.exists(), f"{target} is not there"
+        assert not anchor or anchor in anchors(linked), f"{target} has no such heading"
+
+
+@each_page
+def test_commands_are_those_of_the_command_line(page: Path) -> None:
+    for line in "\n".join(blocks(page, "bash")).splitlines():
+        words = shlex.split(line, comments=True)
+        if not words or words[0] != "graftseg":
+            continue
+        verb, *arguments = words[1:]
+        parameters = COMMANDS[verb].make_context(verb, arguments).params
+        if verb == "train" and parameters["recipe"] in shipped_recipes():
+            load_recipe(parameters["recipe"], parameters["overrides"] or ())
+
+
+@each_page
+def test_commands_within_sentences_have_verbs_and_options_that_exist(page: Path) -> None:
+    for verb, rest in re.findall(r"`graftseg (\w+)([^`]*)`", prose(page)):
+        options = {option for parameter in COMMANDS[verb].params for option in parameter.opts}
+        assert set(re.findall(r"--[\w-]+", rest)) <= options
+
+
+@each_page
+def test_calls_in_python_fit_the_functions(page: Path) -> None:
+    for block in blocks(page, "python"):
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("graftseg."):
+                verb = ast.unparse(node.func).removeprefix("graftseg.")
+                assert verb in graftseg.__all__
+                keywords = {str(keyword.arg): None for keyword in node.keywords}
+                inspect.signature(getattr(graftseg, verb)).bind(*node.args, **keywords)
+
+
+@pytest.mark.parametrize("page", [README, *sorted(DOCS.rglob("*.md"))], ids=lambda page: page.name)
+def test_names_of_the_package_and_of_tests_exist(page: Path) -> None:
+    for name in re.findall(r"`(graftseg(?:\.\w+)+)`", prose(page)):
+        resolve_name(name)
+    for name in re.findall(r"`(tests/[\w/]+\.py(?:::\w+)?)`", prose(page)):
+        path, _, function = name.partition("::")
+        assert (ROOT / path).is_file(), name
+        assert not function or f"def {function}(" in (ROOT / path).read_text(), name
+
+
+@pytest.mark.parametrize("page", [README, DOCS / "reference" / "equations.md"], ids=lambda page: page.name)
+def test_every_equation_has_its_function_and_its_test(page: Path) -> None:
+    rows = [row for table in tables(page).values() for row in table if re.match(r"\(\d+\)", row[0])]
+    assert sorted(int(number) for row in rows for number in re.findall(r"\((\d+)\)", row[0])) == list(range(1, 11))
+    for *_, function, test in rows:
+        assert callable(resolve_name(function.strip("`")))
+        assert test.startswith("`tests/")
+
+
+def settings_classes(base: type[Settings] = Settings) -> Iterator[type[Settings]]:
+    for one in base.__subclasses__():
+        if one.__module__.startswith("graftseg."):
+            yield one
+        yield from settings_classes(one)
+
+
+def test_every_setting_is_described_with_its_default() -> None:
+    described = tables(DOCS / "how-to" / "write-a-recipe.md")
+    classes = {one.__name__: one for one in settings_classes()}
+    assert described.keys() == classes.keys()
+    for name, rows in described.items():
+        fields = classes[name].model_fields
+        assert [row[0].strip("`") for row in rows] == list(fields), name
+        for (_, default, _), field in zip(rows, fields.values(), strict=True):
+            value = field.get_default(call_default_factory=True)
+            if field.is_required() or isinstance(value, BaseModel):
+                assert not default
+                continue
+            text = default.strip("`")
+            expected = list(value) if isinstance(value, tuple) else value
+            assert (2 / 3 if text == "2/3" else yaml.safe_load(text)) == expected, f"{name}: {default}"
+
+
+def test_recipes_in_the_guides_load(tmp_path: Path) -> None:
+    guides = [block for page in sorted((DOCS / "how-to").glob("*.md")) for block in blocks(page, "yaml")]
+    assert guides
+    for block in guides:
+        path = tmp_path / "recipe.yaml"
+        path.write_text(block)
+        assert load_recipe(path).name
+
+
+def test_files_are_those_that_are_written(tmp_path: Path) -> None:
+    described = tables(DOCS / "reference" / "files.md")
+    paths = {path.name for path in vars(RunFolder(tmp_path)).values() if path != tmp_path}
+    assert {row[0].strip("`") for row in described["A run"]} == paths | {"report.html"}
+    Evaluation((), "standard").write_csv(tmp_path / "metrics.csv")
+    columns = (tmp_path / "metrics.csv").read_text().strip().split(",")
+    assert [row[0].strip("`") for row in described["metrics.csv"]] == columns
+
+
+@pytest.fixture
+def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The method of CONTRIBUTING.md, entered into the table under its name."""
+    (code,) = blocks(CONTRIBUTING, "python")
+    path = tmp_path / "pseudo_label.py"
+    path.write_text(code)
+    monkeypatch.setitem(METHODS, "pseudo-label", load(path).PseudoLabel)
+    return "pseudo-label"
+
+
+@pytest.mark.parametrize("dimensions", [2, 3])
+@pytest.mark.parametrize("check", CHECKS)
+def test_the_example_of_a_method_keeps_the_contract(example: str, check: str, dimensions: int) -> None:
+    getattr(load(CONTRACT), check)(example, dimensions)
+
+
+def test_all_of_the_contract_is_checked() -> None:
+    assert len(CHECKS) == CONTRACT.read_text().count("\ndef test_") > 5
+
+
+def test_the_example_of_a_recipe_is_as_long_as_its_baseline(example: str, tmp_path: Path) -> None:
+    (block,) = blocks(CONTRIBUTING, "yaml")
+    shutil.copy(SHIPPED / "demo-2d" / "_base.yaml", tmp_path)
+    (tmp_path / "mine.yaml").write_text(block)
+    recipe, baseline = load_recipe(tmp_path / "mine.yaml"), load_recipe("demo-2d/supervised")
+    assert recipe.method == example
+    assert sum(stage.steps for stage in recipe.stages) == sum(stage.steps for stage in baseline.stages)
+
+
+def read_indexed(path: Path) -> npt.NDArray[np.uint8]:
+    """Pixels ``(H, W, 3)`` of a PNG with a palette and unfiltered rows."""
+    content, place, chunks = path.read_bytes(), 8, dict[bytes, bytes]()
+    while place < len(content):
+        length, kind = struct.unpack(">I4s", content[place : place + 8])
+        chunks[kind] = chunks.get(kind, b"") + content[place + 8 : place + 8 + length]
+        place += 12 + length
+    width, height = struct.unpack(">II", chunks[b"IHDR"][:8])
+    rows = np.frombuffer(zlib.decompress(chunks[b"IDAT"]), np.uint8).reshape(height, width + 1)
+    assert not rows[:, 0].any()
+    return np.frombuffer(chunks[b"PLTE"], np.uint8).reshape(-1, 3)[rows[:, 1:]]
+
+
+def test_the_picture_is_that_of_its_script() -> None:
+    script = load(DOCS / "pictures.py")
+    tiles, again = script.tiles(), script.tiles()
+    assert all(np.array_equal(tiles[name], again[name]) for name in tiles)
+    assert script.PICTURE.stat().st_size < 150_000
+    pixels, side = read_indexed(script.PICTURE), script.SIDE
+    corners = {"labeled": (0, 0), "Y_out": (pixels.shape[1] - side, side + script.LETTERING)}
+    for name, (left, top) in corners.items():
+        # another processor may round a grey value the other way, and the corners of a tile are rounded
+        assert (pixels[top : top + side, left : left + side] == tiles[name]).mean() > 0.98
+
+
+def test_the_drift_of_a_phantom_is_the_one_it_is_drawn_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn, draw_look = [], phantom._draw_look
+
+    def note(rng: Any, label: Any, organs: Any, drift: float) -> Any:
+        drawn.append(drift)
+        return draw_look(rng, label, organs, drift)
+
+    monkeypatch.setattr(phantom, "_draw_look", note)
+    for index in (0, 17):
+        phantom.make_phantom(4, "test", index, (16, 16), shift=0.8)
+    drift_of = load(DOCS / "drift.py").drift_of
+    assert drawn == [drift_of("test_000", 4, 2), drift_of("test_017", 4, 2)]
+
+
+def test_the_citation_names_software_and_paper() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert {"cff-version", "message", "title", "authors", "version", "license"} <= citation.keys()
+    assert (citation["version"], citation["license"]) == (graftseg.__version__, "Apache-2.0")
+    (paper,) = citation["references"]
+    assert [author["family-names"] for author in paper["authors"]] == ["Bai", "Chen", "Li", "Shen", "Wang"]
+    assert (paper["type"], paper["year"], paper["start"], paper["end"]) == ("conference-paper", 2023, 11514, 11524)
+
+
+def test_the_changelog_has_this_version() -> None:
+    assert f"## [{graftseg.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_licence_is_whole() -> None:
+    licence = (ROOT / "LICENSE").read_text()
+    assert "Apache License" in licence and "END OF TERMS AND CONDITIONS" in licence
