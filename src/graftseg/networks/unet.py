@@ -6,11 +6,12 @@ import torch
 from torch import Tensor, nn
 
 from graftseg.networks import check_sizes
+from graftseg.networks.encoder_decoder import EncoderDecoder
 
 PUBLISHED_DROPOUT = (0.05, 0.1, 0.2, 0.3, 0.5)
 
 
-class UNet2d(nn.Module):
+class UNet2d(EncoderDecoder):
     """An encoder, a decoder joined to it by concatenation, and a 3x3 head.
 
     A block is twice convolution, batch norm, leaky ReLU, with a dropout between the two in the encoder. Level
@@ -20,6 +21,10 @@ class UNet2d(nn.Module):
 
     ``encode``, ``decode`` and ``head`` are the three parts of ``forward``, so that others can build on them.
     """
+
+    encoder: "Encoder"
+    decoder: "Decoder"
+    head: nn.Conv2d
 
     def __init__(
         self,
@@ -31,30 +36,13 @@ class UNet2d(nn.Module):
         dropout: Sequence[float] = PUBLISHED_DROPOUT,
     ) -> None:
         """Build the three parts with PyTorch's default initialisation."""
-        super().__init__()
-        self.encoder = Encoder(in_channels, width=width, levels=levels, dropout=dropout)
-        self.decoder = Decoder(width=width, levels=levels)
-        self.head = nn.Conv2d(width, classes, 3, padding=1)
-
-    @property
-    def stride(self) -> int:
-        """The number that every size of an input must be a multiple of."""
-        return self.encoder.stride
-
-    def encode(self, images: Tensor) -> list[Tensor]:
-        """Features of every level, finest first."""
-        skips: list[Tensor] = self.encoder(images)
-        return skips
-
-    def decode(self, skips: list[Tensor]) -> Tensor:
-        """Features f ``(B, width, *space)`` at full resolution."""
-        features: Tensor = self.decoder(skips)
-        return features
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Images ``(B, C, *space)`` to logits ``(B, K, *space)``."""
-        logits: Tensor = self.head(self.decode(self.encode(images)))
-        return logits
+        encoder = Encoder(in_channels, width=width, levels=levels, dropout=dropout)
+        super().__init__(
+            encoder,
+            Decoder(width=width, levels=levels),
+            nn.Conv2d(width, classes, 3, padding=1),
+            encoder.stride,
+        )
 
 
 class Encoder(nn.Module):

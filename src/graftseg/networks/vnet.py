@@ -5,12 +5,13 @@ from typing import Literal
 from torch import Tensor, nn
 
 from graftseg.networks import check_sizes
+from graftseg.networks.encoder_decoder import EncoderDecoder
 
 Norm = Literal["batch", "instance"]
 MOST_UNITS = 3
 
 
-class VNet(nn.Module):
+class VNet(EncoderDecoder):
     """An encoder, a decoder joined to it by addition, and a 1x1x1 head.
 
     A unit is convolution, norm, ReLU. Level ``l`` (0 is full resolution) has ``width * 2**l`` channels and
@@ -21,6 +22,10 @@ class VNet(nn.Module):
     ``norm="instance"`` with ``dropout=0`` is the pancreas network, 9,443,266 parameters.
     ``encode``, ``decode`` and ``head`` are the three parts of ``forward``, so that others can build on them.
     """
+
+    encoder: "Encoder"
+    decoder: "Decoder"
+    head: nn.Conv3d
 
     def __init__(
         self,
@@ -33,30 +38,13 @@ class VNet(nn.Module):
         dropout: float = 0.5,
     ) -> None:
         """Build the three parts with PyTorch's default initialisation."""
-        super().__init__()
-        self.encoder = Encoder(in_channels, width=width, levels=levels, norm=norm, dropout=dropout)
-        self.decoder = Decoder(width=width, levels=levels, norm=norm, dropout=dropout)
-        self.head = nn.Conv3d(width, classes, 1)
-
-    @property
-    def stride(self) -> int:
-        """The number that every size of an input must be a multiple of."""
-        return self.encoder.stride
-
-    def encode(self, images: Tensor) -> list[Tensor]:
-        """Features of every level, finest first, the coarsest after its dropout."""
-        skips: list[Tensor] = self.encoder(images)
-        return skips
-
-    def decode(self, skips: list[Tensor]) -> Tensor:
-        """Features h ``(B, width, *space)`` at full resolution, after the last dropout."""
-        features: Tensor = self.decoder(skips)
-        return features
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Images ``(B, C, *space)`` to logits ``(B, K, *space)``."""
-        logits: Tensor = self.head(self.decode(self.encode(images)))
-        return logits
+        encoder = Encoder(in_channels, width=width, levels=levels, norm=norm, dropout=dropout)
+        super().__init__(
+            encoder,
+            Decoder(width=width, levels=levels, norm=norm, dropout=dropout),
+            nn.Conv3d(width, classes, 1),
+            encoder.stride,
+        )
 
 
 class Encoder(nn.Module):
