@@ -22,6 +22,7 @@ from pydantic import BaseModel
 from typer.main import get_command
 
 import graftseg
+from graftseg import demo
 from graftseg.cli import app
 from graftseg.data import phantom
 from graftseg.evaluation import Evaluation
@@ -235,6 +236,16 @@ def test_the_picture_is_that_of_its_script() -> None:
     for name, (left, top) in corners.items():
         # another processor may round a grey value the other way, and the corners of a tile are rounded
         assert (pixels[top : top + side, left : left + side] == tiles[name]).mean() > 0.98
+
+
+def test_the_demo_is_as_it_is_explained() -> None:
+    page = DOCS / "explanation" / "demo.md"
+    near, far = tables(page)["The phantoms"]
+    for row, look in ((near, phantom.NEAR_LOOK), (far, phantom.FAR_LOOK)):
+        assert [float(cell) for cell in row[1:]] == look.tolist()
+    assert f"a\nshift of {demo.SHIFT} leaves them the drifts from 0 to {1 - demo.SHIFT:.1f}" in page.read_text()
+    counts = "{labeled} labeled, {unlabeled} unlabeled, {test} for testing".format(**demo.COUNTS)
+    assert counts in (DOCS / "tutorials" / "first-run.md").read_text()
 
 
 def test_the_drift_of_a_phantom_is_the_one_it_is_drawn_with(monkeypatch: pytest.MonkeyPatch) -> None:

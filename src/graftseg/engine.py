@@ -275,7 +275,7 @@ def _named_cases(at: Position, batches: Batches) -> Iterator[None]:
     try:
         yield
     except NonFiniteLossError as error:
-        names = ", ".join(batches.names_at(at.stage, error.step - 1))
+        names = ", ".join(batches.names_at(at.stage, error.step - 1, unlabeled=at.method.uses_unlabeled))
         raise UserError(
             f"stage {at.stage + 1}, step {error.step}",
             f"the term {error.term} of the loss is {error.value} for a batch of the cases {names}",

@@ -24,6 +24,8 @@ CLASSES = {0: "background", 1: "crescent", 2: "ring", 3: "core"}
 SPLITS: tuple[Split, ...] = ("labeled", "unlabeled", "test")
 Floats = npt.NDArray[np.floating[Any]]
 
+# radius and scatter of the heart by number of axes: in a volume it must be larger to take as large a part of it
+HEART_SIZE = {2: (1.0, 0.22), 3: (1.4, 0.12)}
 # brightness of air, body, crescent, ring and core at both ends of the drift
 NEAR_LOOK = np.array([0.02, 0.42, 0.80, 0.25, 0.90])
 FAR_LOOK = np.array([0.02, 0.60, 0.75, 0.40, 0.62])
@@ -86,10 +88,11 @@ def _draw_anatomy(rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[npt
 
 def _draw_heart(rng: np.random.Generator, space: Floats) -> npt.NDArray[np.uint8]:
     axes = len(space)
-    centre = rng.uniform(-0.22, 0.22, axes)
+    size, scatter = HEART_SIZE[axes]
+    centre = rng.uniform(-scatter, scatter, axes)
     direction = rng.normal(0, 1, axes)
     direction /= np.linalg.norm(direction)
-    outer = rng.uniform(0.26, 0.38)
+    outer = size * rng.uniform(0.26, 0.38)
     inner = outer * rng.uniform(0.52, 0.70)
     squash = rng.uniform(0.88, 1.14, axes)
     wobble = _wobble(rng, space - centre.reshape(-1, *[1] * axes))

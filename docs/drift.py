@@ -1,0 +1,41 @@
+"""Print how Dice depends on the drift of the demo's test scans: ``python docs/drift.py demo``."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from graftseg.evaluation import read_csv
+from graftseg.runs import RunFolder
+from graftseg.types import SPLITS
+
+BINS = 5
+
+
+def drift_of(case: str, seed: int, dimensions: int) -> float:
+    """The drift of a test phantom, which is the first number that its generator draws."""
+    index = int(case.rpartition("_")[2])
+    return float(np.random.default_rng((seed, SPLITS.index("test"), index, dimensions)).random())
+
+
+def mean_dice(run: RunFolder, dimensions: int) -> list[tuple[int, float]]:
+    """Number of scans and their mean Dice, in percent, in each fifth of the drift."""
+    seed = run.manifest()["seed"]
+    scores: list[dict[str, list[float]]] = [{} for _ in range(BINS)]
+    for row in read_csv(run.predictions / "metrics.csv").rows:
+        place = int(BINS * drift_of(row.case, seed, dimensions))
+        scores[place].setdefault(row.case, []).append(100 * row.dice)
+    return [(len(cases), float(np.mean([*cases.values()]))) for cases in scores]
+
+
+def table(demo: Path, dimensions: int = 2) -> str:
+    """Both runs of a demo as a Markdown table."""
+    supervised, bcp = (mean_dice(RunFolder(demo / name), dimensions) for name in ("supervised", "bcp"))
+    lines = ["| drift | test scans | supervised | BCP |", "|---|---|---|---|"]
+    for place, ((count, before), (_, after)) in enumerate(zip(supervised, bcp, strict=True)):
+        lines.append(f"| {place / BINS:.1f} to {(place + 1) / BINS:.1f} | {count} | {before:.1f} | {after:.1f} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(table(Path(sys.argv[1])))
