@@ -49,7 +49,7 @@ def test_a_torn_file_is_found_and_the_one_before_is_used(
     newest.write_bytes(newest.read_bytes()[:length])
     latest = load_latest(tmp_path)
     assert latest is not None and latest["step"] == 1
-    assert "step-00000002.ckpt: the checkpoint is damaged; delete it" in caplog.text
+    assert "step-00000002.ckpt: the checkpoint is damaged; the one before it is used" in caplog.text
 
 
 def test_nothing_to_load(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The command line, as a person uses it: the whole way, and one sentence for every mistake."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ import yaml
 from graftseg import api
 from graftseg.cli import main
 from graftseg.data.store import Store
+from graftseg.evaluation import read_csv
 
 
 @pytest.fixture
@@ -229,7 +231,7 @@ def mistakes(scans: Path, store: Store, trained: Path, tmp: Path) -> dict[str, t
         "evaluate other cases": (["evaluate", trained / "predictions", "--reference", scans / "labelsTr"], "reference"),
         "report without a run": (["report", full], "run.json"),
         "info about nothing": (["info", tmp / "absent"], "neither a file nor a shipped recipe"),
-        "demo into something else": (["demo", "--out", full], "the folder is not empty"),
+        "demo into something else": (["demo", "--out", full], "exists and is not an empty folder"),
     }
 
 
@@ -261,3 +263,57 @@ def test_a_label_map_never_replaces_a_scan(cli: Cli, trained: Path, scans: Path,
     before = scan.read_bytes()
     assert "would overwrite a scan" in cli.fails("predict", trained, scan, "--out", tmp_path)
     assert scan.read_bytes() == before
+
+
+def test_hidden_labels_of_scans_are_never_opened(cli: Cli, scans: Path, recipe: Path, tmp_path: Path) -> None:
+    """Training from scans is the same, bit for bit, when label files that it must not see are garbage."""
+    spoiled = Path(shutil.copytree(scans, tmp_path / "spoiled"))
+    for path in (spoiled / "labelsTr" / "labeled_001.nii.gz", *(spoiled / "labelsTs").iterdir()):
+        path.write_bytes(b"not a label")
+    limits = [f"--set={limit}" for limit in ("batches.labeled_cases=1", "batches.validation_cases=2")]
+    limits += ["--set=batches.labeled=2", "--set=loop.validate_every=5"]
+    weights = []
+    for data, run in ((scans, tmp_path / "run"), (spoiled, tmp_path / "spoiled-run")):
+        assert cli("train", recipe, "--data", data, "--out", run, *limits)[0] == 0
+        weights.append((run / "model.safetensors").read_bytes())
+    assert weights[0] == weights[1]
+    facts = api.info(tmp_path / "spoiled-run")["store"]
+    assert facts["labeled"] == ["labeled_000"] and facts["unlabeled"][:2] == ["labeled_001", "unlabeled_000"]
+    assert not list((tmp_path / "run" / "store" / "cases").glob("test*"))
+    words = ("train", recipe, "--data", scans, "--out", tmp_path / "no", "--set", "batches.labeled_cases=9")
+    assert "asks for 9 labeled cases and 0 to validate on, and the folder has 4" in cli.fails(*words)
+    assert not (tmp_path / "no").exists()
+
+
+def test_predict_with_other_settings(cli: Cli, trained: Path, scans: Path, tmp_path: Path) -> None:
+    words = ("predict", trained, scans / "imagesTs", "--out", tmp_path / "out")
+    assert cli(*words, "--set", "inference.overlap=0.75")[0] == 0
+    assert json.loads((tmp_path / "out" / "manifest.json").read_text())["inference"]["overlap"] == 0.75
+    assert "not changed; set keys under inference" in cli.fails(*words, "--set", "seed=1")
+
+
+def test_evaluate_without_some_label_maps(cli: Cli, trained: Path, scans: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    api.predict(trained, scans / "imagesTs" / "test_001_0000.nii.gz", out)
+    words = ("evaluate", out, "--reference", scans / "labelsTs")
+    assert "add the prediction or allow missing files (--allow-missing)" in cli.fails(*words)
+    assert cli(*words, "--allow-missing")[0] == 0
+    assert {row.case for row in read_csv(out / "metrics.csv").rows} == {"test_001"}
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", '{"classes": "abc"}', '{"classes": [1, 2]}', '{"classes": []}'])
+def test_evaluate_beside_a_foreign_manifest(cli: Cli, scans: Path, tmp_path: Path, content: str) -> None:
+    folder = Path(shutil.copytree(scans / "labelsTs", tmp_path / "labels"))
+    (folder / "manifest.json").write_text(content)
+    code, out, _ = cli("evaluate", folder, "--reference", scans / "labelsTs")
+    assert code == 0 and "class 3" in out and "1.0000" in out
+
+
+def test_evaluate_writes_over_nothing(cli: Cli, trained: Path, scans: Path, tmp_path: Path) -> None:
+    words = ("evaluate", trained / "predictions", "--reference", scans / "labelsTs", "--out")
+    assert "name a file that ends in .csv" in cli.fails(*words, tmp_path / "x.json")
+    before = (trained / "predictions" / "manifest.json").read_bytes()
+    sentence = cli.fails(*words, trained / "predictions" / "manifest.csv")
+    assert "manifest.json beside it would be overwritten" in sentence
+    assert (trained / "predictions" / "manifest.json").read_bytes() == before
+    assert not list(tmp_path.iterdir())

@@ -1,6 +1,7 @@
 """The training loop: what it logs, saves and stops at, and that resuming changes no bit."""
 
 import json
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,15 +10,20 @@ import pytest
 import torch
 from tiny import tiny_recipe
 
-from graftseg.checkpoint import checkpoints_in
+from graftseg.checkpoint import checkpoints_in, load_checkpoint
 from graftseg.data.batches import Batches
 from graftseg.data.store import Store
 from graftseg.engine import Outcome, Stage, fit
 from graftseg.errors import UserError
-from graftseg.methods import Method
+from graftseg.methods import METHODS, Method
 from graftseg.models import build_method
+from graftseg.networks import Networks
+from graftseg.optimizers import Adam, Sgd
 from graftseg.recipe import Recipe
 from graftseg.runs import RunFolder, read_log
+from graftseg.schedules import Poly
+from graftseg.settings import Settings
+from graftseg.types import Batch, Objective, Progress
 
 CPU = torch.device("cpu")
 
@@ -132,14 +138,64 @@ def test_resuming_a_finished_run_does_nothing(store: Store, tmp_path: Path) -> N
 
 
 def test_an_exploding_loss_names_step_term_and_cases(store: Store, tmp_path: Path) -> None:
-    wild = with_stage(0, optimizer=tiny_recipe().stages[0].optimizer.model_copy(update={"learning_rate": 1e30}))
+    wild = with_stage(0, optimizer=Adam(learning_rate=1e30))
     with pytest.raises(UserError) as caught:
         run_fit(store, tmp_path, wild)
     sentence = str(caught.value)
     assert sentence.startswith("stage 1, step 2: the term L_pretrain of the loss is nan for a batch of the cases ")
-    assert "labeled_00" in sentence and "lower the learning rate" in sentence
+    assert "labeled_00" in sentence and "a lower learning rate" in sentence
     assert checkpoints_in(tmp_path / "checkpoints") == []
     assert [line["step"] for line in read_log(tmp_path / "log.jsonl")] == [1]
+
+
+def test_validation_does_not_hide_where_a_loss_exploded(store: Store, tmp_path: Path) -> None:
+    wild = with_loop(with_stage(0, optimizer=Adam(learning_rate=1e30)), validate_every=3, log_every=100)
+    with pytest.raises(UserError, match="stage 1, step 2: the term L_pretrain of the loss is nan"):
+        run_fit(store, tmp_path, wild)
+
+
+def test_weights_that_are_not_finite_are_never_saved(store: Store, tmp_path: Path) -> None:
+    """The loss of the first step is still finite, what it makes of the weights is not."""
+    wild = with_loop(with_stage(0, optimizer=Sgd(learning_rate=1e39)), checkpoint_every=1)
+    with pytest.raises(UserError, match="stage 1, step 1: the update has made weights that are not finite"):
+        run_fit(store, tmp_path, wild)
+    assert checkpoints_in(tmp_path / "checkpoints") == []
+
+
+class Duel(Method):
+    """A student and a critic, each with an objective of its own; notes what the second one sees."""
+
+    moves = ("student", "critic")
+    uses_unlabeled = False
+
+    def __init__(self, config: Settings, networks: Networks) -> None:
+        super().__init__(config, networks)
+        self.critic = torch.nn.Linear(1, 1)
+        self.seen: list[tuple[bool, bool]] = []
+
+    def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
+        before = [parameter.clone() for parameter in self.parameters()]
+        yield Objective("student", {"L_student": self.student(batch.labeled.images).square().mean()})
+        after = list(self.parameters())
+        count = len(list(self.student.parameters()))
+        same = [torch.equal(old, new) for old, new in zip(before, after, strict=True)]
+        self.seen.append((all(same[:count]), all(same[count:])))
+        yield Objective("critic", {"L_critic": self.critic(torch.ones(1, 1)).square().sum()})
+
+
+def test_a_second_objective_sees_the_updated_student(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(METHODS, "duel", Duel)
+    adam = {"name": "adam", "learning_rate": 0.25}
+    stages = [{"method": "duel", "steps": 4, "optimizers": {"critic": adam}}]
+    outcome = run_fit(store, tmp_path, tiny_recipe(stages=stages))
+    assert isinstance(outcome.method, Duel)
+    assert outcome.method.seen == [(False, True)] * 4
+    assert set(read_log(tmp_path / "log.jsonl")[0]["terms"]) == {"L_student", "L_critic"}
+    state = load_checkpoint(checkpoints_in(tmp_path / "checkpoints")[-1])
+    assert state["optimizers"]["critic"]["param_groups"][0]["lr"] == 0.25
+    assert state["optimizers"]["student"]["param_groups"][0]["lr"] == 0.01
 
 
 def test_validation_is_logged_and_disturbs_nothing(store: Store, tmp_path: Path, whole: tuple[Outcome, Path]) -> None:
@@ -158,7 +214,11 @@ def test_logging_and_saving_do_not_change_the_result(store: Store, tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("stage", "changes"),
-    [(1, {"carry_optimizer": True}), (1, {"clip_gradient": 1e-3}), (0, {"steps": 3})],
+    [
+        (1, {"carry_optimizer": True}),
+        (1, {"optimizer": Adam(learning_rate=0.01, schedule=Poly(), clip_gradient=1e-9)}),
+        (0, {"steps": 3}),
+    ],
 )
 def test_settings_of_a_stage_take_effect(
     store: Store, tmp_path: Path, whole: tuple[Outcome, Path], stage: int, changes: dict[str, Any]

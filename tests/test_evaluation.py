@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from graftseg.data.scans import write_label
 from graftseg.errors import UserError
-from graftseg.evaluation import Evaluation, Row, evaluate_folder, evaluate_pair, read_csv
+from graftseg.evaluation import Evaluation, Row, description_of, evaluate_folder, evaluate_pair, read_csv
 from graftseg.metrics import Protocol, score
 from graftseg.types import Geometry
 
@@ -95,6 +95,28 @@ def test_a_folder_is_paired_by_name_and_its_classes_are_found(folders: tuple[Pat
         ("b", 2, "class 2"),
     ]
     assert [row.dice for row in evaluation.rows] == pytest.approx([2 / 3, 1, 1, 1])
+
+
+def test_hidden_files_are_no_label_maps(folders: tuple[Path, Path]) -> None:
+    expected = evaluate_folder(*folders)
+    for folder in folders:
+        (folder / "._a.nii.gz").write_bytes(b"not a label map")
+        (folder / ".partial-x-b.nii.gz").write_bytes(b"")
+    assert evaluate_folder(*folders) == expected
+
+
+def test_nothing_but_an_earlier_description_is_replaced(tmp_path: Path) -> None:
+    table = tmp_path / "metrics.csv"
+    assert description_of(table) == tmp_path / "metrics.json"
+    (tmp_path / "metrics.json").write_text('{"references": "labelsTs", "protocol": "paper"}')
+    assert description_of(table) == tmp_path / "metrics.json"
+    for content in ('{"labels": {}}', "[]"):
+        (tmp_path / "metrics.json").write_text(content)
+        with pytest.raises(UserError, match=r"metrics\.json beside it would be overwritten; name another"):
+            description_of(table)
+    for name in ("x.json", "x", "x.csv.gz"):
+        with pytest.raises(UserError, match=r"the table of metrics is a \.csv file; name a file that ends in"):
+            description_of(tmp_path / name)
 
 
 def test_rows_do_not_depend_on_the_number_of_workers(folders: tuple[Path, Path]) -> None:

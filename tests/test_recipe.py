@@ -9,7 +9,7 @@ from tiny import recipe_tree, tiny_recipe
 
 from graftseg.errors import UserError
 from graftseg.models import build_method
-from graftseg.recipe import differences, load_recipe, shipped_recipes
+from graftseg.recipe import changed, differences, load_recipe, shipped_recipes
 
 
 @pytest.mark.parametrize("name", shipped_recipes())
@@ -42,7 +42,21 @@ def test_a_recipe_can_rest_on_another(tmp_path: Path) -> None:
     mine, base = load_recipe(tmp_path / "mine.yaml"), load_recipe("demo-2d/bcp")
     assert mine.batches.patch == (32, 32) and mine.batches.labeled == base.batches.labeled
     assert mine.stages == base.stages
-    assert differences(mine, base) == ["batches.patch.0", "batches.patch.1", "name"]
+    assert differences(mine, base) == ["batches.patch.0", "batches.patch.1"]
+
+
+def test_the_defaults_of_methods_are_written_out() -> None:
+    recipe = load_recipe("demo-2d/bcp")
+    assert recipe.stages[1].settings["alpha"] == 0.5 and recipe.stages[1].settings["ema_decay"] == 0.99
+    assert recipe.stages[0].settings["beta"] == pytest.approx(2 / 3)
+    assert changed(recipe, ["stages.1.settings.alpha=1.5"]).stages[1].settings["alpha"] == 1.5
+
+
+def test_a_circle_of_recipes(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("base: b\nname: a\n")
+    (tmp_path / "b.yaml").write_text("base: a\nname: b\n")
+    with pytest.raises(UserError, match="is based on itself; name another recipe as base"):
+        load_recipe(tmp_path / "a.yaml")
 
 
 def test_how_a_run_logs_is_no_difference() -> None:
@@ -67,6 +81,16 @@ def test_how_a_run_logs_is_no_difference() -> None:
         ("stages.1.optimizers={critic: {name: adam}}", "method bcp has no critic to optimise"),
         ("stages.1.settings.connectivity=3", "connectivity is 3 and there are only 2 axes"),
         ("stages.1.settings={legacy_background_mask: true}", "legacy_background_mask needs dice: over-batch"),
+        ("stages.1.settings={largest_component: false, connectivity: 1}", "connectivity is read only with"),
+        ("stages.0.carry_optimizer=true", "carry_optimizer needs a stage before it with an optimizer of the same name"),
+        ("stages.1={method: bcp, steps: 1, carry_optimizer: true}", "an optimizer of the same name"),
+        ("stages.1.optimizer.momentum=0.5", "stages.1.optimizer.adam.momentum: unknown setting"),
+        ("loop.validate_every=5", "loop.validate_every and batches.validation_cases need each other"),
+        ("batches.validation_cases=1", "loop.validate_every and batches.validation_cases need each other"),
+        ("batches.patch=[8, 8]", "is one voxel at the coarsest level; double it along an axis"),
+        ("inference.stride=[65, 1]", "inference.stride [65, 1] does not fit windows of batches.patch [64, 64]"),
+        ("inference.stride=[1, 1, 1]", "inference.stride [1, 1, 1] does not fit windows"),
+        ("seed=99999999999999999999", "seed: Input should be less than 9223372036854775808"),
         ("stages=[]", "stages: Tuple should have at least 1 item"),
         ("data.intensity.low=.nan", "data.intensity.low: Input should be a finite number"),
     ],

@@ -4,11 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from graftseg.data.phantom import write_phantoms
 from graftseg.methods import METHODS, Method
-from graftseg.networks import NetworkSettings, build_network
+from graftseg.networks import Networks, NetworkSettings
 from graftseg.recipe import Recipe, parse_recipe
 from graftseg.types import Batch, Labeled
 
@@ -24,7 +23,7 @@ def write_scans(folder: Path, dimensions: int = 2, *, labeled: int = 4, unlabele
 
 def recipe_tree(dimensions: int = 2) -> dict[str, Any]:
     """Settings of a training of nine steps in two stages."""
-    stage = {"optimizer": {"name": "adam", "learning_rate": 0.01}, "schedule": {"name": "poly"}}
+    stage = {"optimizer": {"name": "adam", "learning_rate": 0.01, "schedule": {"name": "poly"}}}
     return {
         "name": "tiny",
         "data": {"dimensions": dimensions},
@@ -40,17 +39,17 @@ def tiny_recipe(dimensions: int = 2, **changes: Any) -> Recipe:
     return parse_recipe(recipe_tree(dimensions) | changes, "tiny")
 
 
-def tiny_network(dimensions: int, classes: int = 3, channels: int = 1) -> nn.Module:
-    """A network of a few hundred parameters."""
+def tiny_networks(dimensions: int, classes: int = 3) -> Networks:
+    """Networks of a few hundred parameters."""
     name = "unet-2d" if dimensions == 2 else "vnet-bn"
-    return build_network(NetworkSettings(name=name, width=2, levels=2), channels, classes)
+    return Networks(NetworkSettings(name=name, width=2, levels=2), 1, classes)
 
 
 def tiny_method(name: str, dimensions: int, seed: int = 0, **settings: Any) -> Method:
     """A method on tiny networks."""
     torch.manual_seed(seed)
     method = METHODS[name]
-    return method(method.Config.model_validate(settings), lambda: tiny_network(dimensions)).train()
+    return method(method.Config.model_validate(settings), tiny_networks(dimensions)).train()
 
 
 def tiny_batch(dimensions: int, seed: int = 0, *, classes: int = 3, size: int = 4) -> Batch:

@@ -10,13 +10,13 @@ from graftseg.data.layouts import Dataset, read_layout
 from graftseg.data.store import Store, is_store, open_store
 from graftseg.engine import Outcome
 from graftseg.environment import choose_device, describe_machine
-from graftseg.errors import UserError
-from graftseg.evaluation import Evaluation, evaluate_folder
+from graftseg.errors import StoppedError, UserError
+from graftseg.evaluation import Evaluation, description_of, evaluate_folder
 from graftseg.files import read_json, write_json, write_text
 from graftseg.metrics import Protocol
-from graftseg.planning import choose_recipe, plan_text
+from graftseg.planning import choose_overrides, choose_recipe, plan_text
 from graftseg.prediction import Predicted, predict_scans
-from graftseg.recipe import Recipe, load_recipe, shipped_recipes
+from graftseg.recipe import Recipe, changed, load_recipe, shipped_recipes
 from graftseg.reporting import render_report
 from graftseg.runs import RunFolder
 from graftseg.training import train_run
@@ -43,7 +43,9 @@ def plan(data: Folder, out: Folder) -> Path:
 def prepare(data: Folder, out: Folder, *, recipe: str | Path | None = None, overrides: Iterable[str] = ()) -> Store:
     """Bring scans to a recipe's orientation, spacing and intensities, into a store that is fast to read."""
     dataset = read_layout(Path(data))
-    chosen = load_recipe(recipe or choose_recipe(dataset)[0], overrides)
+    if recipe is None:
+        recipe, overrides = choose_recipe(dataset)[0], [*choose_overrides(dataset), *overrides]
+    chosen = load_recipe(recipe, overrides)
     return preparing.prepare(dataset, Path(out), chosen.data)
 
 
@@ -56,26 +58,46 @@ def train(
     resume: bool = False,
     device: str = "auto",
 ) -> Outcome:
-    """Train on a prepared store, or on a folder of scans, which is first prepared into ``out/store``."""
-    loaded = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
-    return train_run(loaded, Path(data), RunFolder(Path(out)), choose_device(device), resume=resume)
+    """Train on a prepared store, or on a folder of scans, which is first prepared into ``out/store``.
+
+    Ctrl-C saves and raises a ``StoppedError``; ``resume=True`` goes on.
+    """
+    loaded = changed(recipe, overrides) if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
+    outcome = train_run(loaded, Path(data), RunFolder(Path(out)), choose_device(device), resume=resume)
+    if outcome.stopped_by is not None:
+        raise StoppedError(outcome.stopped_by, outcome.steps)
+    return outcome
 
 
-def predict(run: Folder, scans: Folder, out: Folder | None = None, *, device: str = "auto") -> Predicted:
-    """Write label maps of scans, a file or a folder, in the scans' own geometry."""
+def predict(
+    run: Folder, scans: Folder, out: Folder | None = None, *, overrides: Iterable[str] = (), device: str = "auto"
+) -> Predicted:
+    """Write label maps of scans, a file or a folder, in the scans' own geometry.
+
+    ``overrides`` change how the network is used, such as ``inference.overlap=0.75``.
+    """
     folder = RunFolder(Path(run))
-    return predict_scans(folder, Path(scans), Path(out or folder.predictions), choose_device(device))
+    target = Path(out or folder.predictions)
+    return predict_scans(folder, Path(scans), target, choose_device(device), overrides=overrides)
 
 
 def evaluate(
-    predictions: Folder, reference: Folder, out: Folder | None = None, *, protocol: Protocol = "standard"
+    predictions: Folder,
+    reference: Folder,
+    out: Folder | None = None,
+    *,
+    protocol: Protocol = "standard",
+    allow_missing: bool = False,
 ) -> Evaluation:
     """Compare label maps with references, case by case and class by class."""
     folder = Path(predictions)
-    evaluation = evaluate_folder(folder, Path(reference), classes=_classes_of(folder), protocol=protocol)
     target = Path(out or folder / "metrics.csv")
+    described = description_of(target)
+    evaluation = evaluate_folder(
+        folder, Path(reference), classes=_classes_of(folder), protocol=protocol, allow_missing=allow_missing
+    )
     evaluation.write_csv(target)
-    write_json(target.with_suffix(".json"), {"references": str(Path(reference).resolve()), "protocol": protocol})
+    write_json(described, {"references": str(Path(reference).resolve()), "protocol": protocol})
     return evaluation
 
 
@@ -124,8 +146,10 @@ def _describe(store: Store) -> dict[str, Any]:
 
 
 def _classes_of(predictions: Path) -> dict[int, str] | None:
-    """Names of the classes, where the folder was written by ``predict``."""
+    """Names of the classes, where the folder was written by ``predict``; a manifest of something else names none."""
     manifest = predictions / "manifest.json"
-    if not manifest.is_file():
+    content = read_json(manifest) if manifest.is_file() else None
+    classes = content.get("classes") if isinstance(content, dict) else None
+    if not isinstance(classes, list) or not classes or not all(isinstance(name, str) for name in classes):
         return None
-    return dict(enumerate(read_json(manifest)["classes"]))
+    return dict(enumerate(classes))

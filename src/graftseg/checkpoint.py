@@ -40,19 +40,20 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> State:
     content = path.read_bytes()
     body = memoryview(content)[HEADER:]
     if content[: len(MARK)] != MARK or hashlib.sha256(body).digest() != content[len(MARK) : HEADER]:
-        raise UserError(path, "the checkpoint is damaged", "delete it and resume from the one before")
+        raise UserError(path, "the checkpoint is damaged", "the one before it is used")
     state: State = torch.load(io.BytesIO(body), map_location=device, weights_only=True)
     return state
 
 
 def load_latest(folder: Path, device: torch.device | str = "cpu") -> State | None:
-    """The newest undamaged checkpoint of a folder, or None if it has none."""
+    """The newest undamaged checkpoint of a folder, or None if it has none; damaged ones are renamed."""
     paths = checkpoints_in(folder)
     for path in reversed(paths):
         try:
             return load_checkpoint(path, device)
         except UserError as error:
             logger.warning("%s", error)
+            path.rename(path.with_suffix(".damaged"))
     if paths:
         raise UserError(folder, f"all {len(paths)} checkpoints are damaged", "start the run anew")
     return None

@@ -9,7 +9,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from graftseg import __version__
-from graftseg.errors import UserError
+from graftseg.errors import StoppedError, UserError
 
 app = typer.Typer(
     name="graftseg",
@@ -20,6 +20,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+LARGEST_SEED = 2**63 - 1
 Data = Annotated[Path, typer.Argument(help="Folder with imagesTr, labelsTr and, if any, imagesUn, imagesTs, labelsTs.")]
 Run = Annotated[Path, typer.Argument(help="Folder of a training run.")]
 Overrides = Annotated[list[str] | None, typer.Option("--set", help="Override a setting: stages.0.steps=100.")]
@@ -29,9 +30,9 @@ Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for scans, runs and the report.")] = Path("demo"),
-    seed: Annotated[int, typer.Option(help="Seed of the phantoms and of the training.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of the phantoms and of the training.")] = 0,
     dimensions: Annotated[int, typer.Option(min=2, max=3, help="2 for slices, 3 for volumes.")] = 2,
-    seeds: Annotated[int, typer.Option(help="Repeat with so many other seeds and print a table.")] = 0,
+    seeds: Annotated[int, typer.Option(min=0, help="Repeat with so many other seeds and print a table.")] = 0,
     device: Device = "auto",
 ) -> None:
     """Make synthetic scans and take them through the whole pipeline, with and without the unlabeled ones."""
@@ -96,9 +97,6 @@ def train(
     from graftseg import api
 
     outcome = api.train(recipe, data, out, overrides=overrides or (), resume=resume, device=device)
-    if outcome.stopped_by is not None:
-        typer.echo(f"stopped after step {outcome.steps}; go on with --resume", err=True)
-        raise typer.Exit(128 + outcome.stopped_by)
     typer.echo(f"{out}: finished after {outcome.steps} steps")
 
 
@@ -107,12 +105,15 @@ def predict(
     run: Run,
     scans: Annotated[Path, typer.Argument(help="Scan or folder of scans.")],
     out: Annotated[Path | None, typer.Option(help="Folder for the label maps; by default RUN/predictions.")] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", help="Use the network otherwise: inference.overlap=0.75.")
+    ] = None,
     device: Device = "auto",
 ) -> None:
     """Write label maps in the geometry of the scans."""
     from graftseg import api
 
-    predicted = api.predict(run, scans, out, device=device)
+    predicted = api.predict(run, scans, out, overrides=overrides or (), device=device)
     typer.echo(f"{predicted.folder}: {len(predicted.cases)} label maps")
     for failure in predicted.failures:
         typer.echo(f"graftseg: {failure}", err=True)
@@ -130,6 +131,9 @@ def evaluate(
     protocol: Annotated[
         str, typer.Option(help="standard, or paper: an empty prediction scores 0 everywhere.")
     ] = "standard",
+    allow_missing: Annotated[
+        bool, typer.Option("--allow-missing", help="Leave out label maps and references without a partner.")
+    ] = False,
 ) -> None:
     """Compare label maps with references, case by case and class by class."""
     from graftseg import api
@@ -137,7 +141,7 @@ def evaluate(
 
     if protocol not in PROTOCOLS:
         raise UserError(f"--protocol {protocol}", "unknown", f"choose one of {', '.join(PROTOCOLS)}")
-    summary = api.evaluate(predictions, reference, out, protocol=protocol).summary()
+    summary = api.evaluate(predictions, reference, out, protocol=protocol, allow_missing=allow_missing).summary()
     shown = ("dice", "jaccard", "hd95", "asd")
     rows = [(c.name, *(f"{c.metrics[m].mean:.4f}" for m in shown)) for c in summary.classes]
     rows.append(("mean", *(f"{summary.overall[m]:.4f}" for m in shown)))
@@ -196,6 +200,9 @@ def main() -> NoReturn:
             f"graftseg: {error.filename or 'a file'}: {error.strerror or error}; check disk and permissions.", err=True
         )
         sys.exit(2)
+    except StoppedError as stopped:
+        typer.echo(f"graftseg: {stopped}", err=True)
+        sys.exit(128 + stopped.signal)
     except KeyboardInterrupt:
         sys.exit(130)
     sys.exit(0)

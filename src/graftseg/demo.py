@@ -30,8 +30,7 @@ class Result:
 
 def run_demo(out: Path, *, seed: int, dimensions: int = 2, device: str = "auto", overrides: Iterable[str] = ()) -> str:
     """Make scans, check, prepare, train both ways, predict, evaluate, report; return the two rows side by side."""
-    if out.exists() and any(out.iterdir()):
-        raise UserError(out, "the folder is not empty", "remove it or name another --out")
+    _refuse_used(out)
     began = monotonic()
     results = compare(out, seed=seed, dimensions=dimensions, device=device, overrides=overrides)
     page = api.report(out / "bcp", baseline=out / "supervised")
@@ -66,7 +65,8 @@ def compare(out: Path, *, seed: int, dimensions: int, device: str, overrides: It
 
 def run_seeds(out: Path, seeds: Iterable[int], *, dimensions: int, device: str) -> str:
     """The demo with several seeds: a table of both methods, also as ``seeds.csv``."""
-    rows = []
+    _refuse_used(out)
+    rows: list[tuple[int, float, float]] = []
     for seed in seeds:
         folder = out / f"seed-{seed}"
         supervised, bcp = compare(folder, seed=seed, dimensions=dimensions, device=device)
@@ -84,6 +84,11 @@ def seeds_table(rows: list[tuple[int, float, float]]) -> str:
     return "\n".join([*lines, f"| mean | {s:.1f} | {b:.1f} | {b - s:+.1f} |", "", f"BCP wins {wins} of {len(rows)}."])
 
 
+def _refuse_used(out: Path) -> None:
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(out, "exists and is not an empty folder", "remove it or name another --out")
+
+
 def _table(results: list[Result]) -> str:
     names = ["mean", *results[0].classes]
     lines = ["".join(f"{text:>12}" for text in ["", *names])]
@@ -97,4 +102,4 @@ def _write_rows(path: Path, rows: list[tuple[int, float, float]]) -> None:
     with atomic_path(path) as partial, partial.open("w", newline="") as stream:
         writer = csv.writer(stream)
         writer.writerow(("seed", "supervised_dice", "bcp_dice"))
-        writer.writerows((seed, f"{s:.2f}", f"{b:.2f}") for seed, s, b in rows)
+        writer.writerows((seed, f"{s:.4f}", f"{b:.4f}") for seed, s, b in rows)

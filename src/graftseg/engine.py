@@ -16,10 +16,9 @@ from graftseg.clock import StepClock
 from graftseg.data.batches import Batches
 from graftseg.errors import UserError
 from graftseg.methods import Method
-from graftseg.optimizers import OptimizerSettings, build_optimizer, set_learning_rate
+from graftseg.optimizers import Adam, OptimizerSettings, Sgd, build_optimizer, carry_over, learning_rate, update
 from graftseg.recorder import NonFiniteLossError, Recorder
 from graftseg.runs import RunFolder
-from graftseg.schedules import Constant, Schedule
 from graftseg.settings import Settings
 from graftseg.snapshots import snapshot, snapshot_steps
 from graftseg.types import Objective, Progress
@@ -30,18 +29,20 @@ Validate = Callable[[Method], dict[str, float]]
 class StageSettings(Settings):
     """One stage of a training: a method, for so many steps.
 
-    ``settings`` are the method's own. ``optimizers`` are for sub-modules other than the student. ``carry_optimizer``
-    goes on with the momenta of the stage before.
+    ``settings`` are the method's own. ``optimizers`` are for sub-modules that the method moves besides the student.
+    ``carry_optimizer`` goes on with the momenta of the stage before.
     """
 
     method: str
     steps: int = Field(ge=1)
     settings: dict[str, Any] = Field(default_factory=dict)
-    optimizer: OptimizerSettings = OptimizerSettings()
+    optimizer: OptimizerSettings = Sgd()
     optimizers: dict[str, OptimizerSettings] = Field(default_factory=dict)
-    schedule: Schedule = Constant()
     carry_optimizer: bool = False
-    clip_gradient: float | None = Field(None, gt=0)
+
+    def optimizer_of(self, name: str) -> Sgd | Adam:
+        """Settings of the optimiser of a sub-module."""
+        return self.optimizers.get(name, self.optimizer)
 
 
 class LoopSettings(Settings):
@@ -77,7 +78,15 @@ class Position:
     done: int
     method: Method
     optimizers: dict[str, torch.optim.Optimizer]
+    device: torch.device
+    seconds_before: float = 0.0
+    began_at: float = field(default_factory=monotonic)
     saved_at: float = field(default_factory=monotonic)
+
+    @property
+    def seconds(self) -> float:
+        """How long the run has trained, up to its last checkpoint and since."""
+        return self.seconds_before + monotonic() - self.began_at
 
     def state(self) -> State:
         """Everything that is needed to go on as if nothing had happened."""
@@ -88,7 +97,8 @@ class Position:
             "method": self.method.state_dict(),
             "optimizers": {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()},
             "random": torch.get_rng_state(),
-            "random_cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+            "random_cuda": torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
+            "seconds": self.seconds,
         }
 
 
@@ -99,6 +109,7 @@ class Outcome:
     method: Method
     steps: int
     stopped_by: signal.Signals | None
+    seconds: float
     seconds_per_step: dict[str, float]
 
 
@@ -113,7 +124,7 @@ def fit(
     validate: Validate | None = None,
 ) -> Outcome:
     """Train all stages, one after the other; a stopped run goes on where it was with ``resume``."""
-    at = _begin(stages, load_latest(run.checkpoints, device) if resume else None)
+    at = _begin(stages, device, load_latest(run.checkpoints, device) if resume else None)
     total = sum(stage.settings.steps for stage in stages)
     clock, watched = StepClock(device), batches.watched(3)
     recorder = Recorder(run, total, at.done, every=loop.log_every, tensorboard=loop.tensorboard)
@@ -129,13 +140,14 @@ def fit(
                 if at.step in pictured:
                     run.save_snapshot(at.done, snapshot(at.method, objectives, watched))
                 if validate is not None and loop.validate_every and at.done % loop.validate_every == 0:
+                    _flush(recorder, at, batches)
                     recorder.validation(_place(at, stage), _validated(at.method, validate))
                 if at.done % loop.checkpoint_every == 0 or monotonic() - at.saved_at > loop.checkpoint_seconds:
                     _save(run, at, recorder, batches)
             _save(run, at, recorder, batches)
             if stop:
                 break
-    return Outcome(at.method, at.done, stop[0] if stop else None, clock.split())
+    return Outcome(at.method, at.done, stop[0] if stop else None, at.seconds, clock.split())
 
 
 def _train_step(
@@ -157,7 +169,12 @@ def _train_step(
             objective = next(pending, None)
         if objective is None:
             break
-        _update(at.method, at.optimizers[objective.updates], objective, stage, at.step, clock)
+        optimizer = at.optimizers[objective.updates]
+        with clock.phase("backward"):
+            optimizer.zero_grad(set_to_none=True)
+            objective.total.backward()  # type: ignore[no-untyped-call]
+        with clock.phase("update"):
+            update(optimizer, stage.optimizer_of(objective.updates), at.step, stage.steps)
         objectives.append(objective)
     with clock.phase("update"):
         at.method.after_step(now)
@@ -166,39 +183,19 @@ def _train_step(
     return objectives
 
 
-def _update(
-    method: Method,
-    optimizer: torch.optim.Optimizer,
-    objective: Objective,
-    stage: StageSettings,
-    step: int,
-    clock: StepClock,
-) -> None:
-    with clock.phase("backward"):
-        optimizer.zero_grad(set_to_none=True)
-        objective.total.backward()  # type: ignore[no-untyped-call]
-    with clock.phase("update"):
-        moved = method.get_submodule(objective.updates)
-        if stage.clip_gradient is not None:
-            torch.nn.utils.clip_grad_norm_(moved.parameters(), stage.clip_gradient)
-        settings = _optimizer_settings(stage, objective.updates)
-        set_learning_rate(optimizer, settings.learning_rate * stage.schedule.factor(step, stage.steps))
-        optimizer.step()
-
-
-def _begin(stages: Sequence[Stage], saved: State | None) -> Position:
+def _begin(stages: Sequence[Stage], device: torch.device, saved: State | None) -> Position:
     """The start of a run, or the place where its checkpoint left it."""
     index = saved["stage"] if saved else 0
     method = stages[index].build().train()
-    at = Position(index, 0, 0, method, _build_optimizers(method, stages[index].settings))
+    at = Position(index, 0, 0, method, _build_optimizers(method, stages[index].settings), device)
     if saved:
-        at.step, at.done = saved["step"], saved["done"]
+        at.step, at.done, at.seconds_before = saved["step"], saved["done"], saved["seconds"]
         method.load_state_dict(saved["method"])
         for name, optimizer in at.optimizers.items():
             optimizer.load_state_dict(saved["optimizers"][name])
         torch.set_rng_state(saved["random"].cpu())
-        if torch.cuda.is_available() and saved["random_cuda"]:
-            torch.cuda.set_rng_state_all([state.cpu() for state in saved["random_cuda"]])
+        if device.type == "cuda" and saved["random_cuda"] is not None:
+            torch.cuda.set_rng_state(saved["random_cuda"].cpu(), device)
     return at
 
 
@@ -209,18 +206,12 @@ def _enter(at: Position, index: int, stage: Stage) -> None:
     optimizers = _build_optimizers(method, stage.settings)
     if stage.settings.carry_optimizer:
         for name in optimizers.keys() & at.optimizers.keys():
-            optimizers[name].load_state_dict(at.optimizers[name].state_dict())
+            carry_over(at.optimizers[name], optimizers[name])
     at.stage, at.step, at.method, at.optimizers = index, 0, method, optimizers
 
 
 def _build_optimizers(method: Method, stage: StageSettings) -> dict[str, torch.optim.Optimizer]:
-    return {
-        name: build_optimizer(method.get_submodule(name), _optimizer_settings(stage, name)) for name in method.moves
-    }
-
-
-def _optimizer_settings(stage: StageSettings, name: str) -> OptimizerSettings:
-    return stage.optimizers.get(name, stage.optimizer)
+    return {name: build_optimizer(method.get_submodule(name), stage.optimizer_of(name)) for name in method.moves}
 
 
 def _place(at: Position, stage: StageSettings) -> dict[str, Any]:
@@ -235,17 +226,28 @@ def _record(
     clock: StepClock,
     batches: Batches,
 ) -> None:
-    terms = {name: term.detach() for objective in objectives for name, term in objective.terms.items()}
+    named = [(name, term.detach()) for objective in objectives for name, term in objective.terms.items()]
+    terms = dict(named)
+    if len(terms) < len(named):
+        raise ValueError(f"method {stage.method} has two terms of the same name among {[name for name, _ in named]}")
     total = torch.stack([objective.total.detach() for objective in objectives]).sum()
-    rate = stage.optimizer.learning_rate * stage.schedule.factor(at.step - 1, stage.steps)
-    with _named_cases(at, batches):
-        recorder.step({**_place(at, stage), "lr": rate}, terms, total, clock.split())
+    rate = learning_rate(stage.optimizer, at.step - 1, stage.steps)
+    recorder.add({**_place(at, stage), "lr": rate}, terms, total)
+    if recorder.is_full:
+        _flush(recorder, at, batches)
+        recorder.show(clock.split())
 
 
 def _save(run: RunFolder, at: Position, recorder: Recorder, batches: Batches) -> None:
     """Write the log, then a checkpoint: in this order, a checkpoint never holds weights of a broken loss."""
-    with _named_cases(at, batches):
-        recorder.flush()
+    _flush(recorder, at, batches)
+    moved = [p for name in at.method.moves for p in at.method.get_submodule(name).parameters()]
+    if not all(bool(torch.isfinite(parameter).all()) for parameter in moved):
+        raise UserError(
+            f"stage {at.stage + 1}, step {at.step}",
+            "the update has made weights that are not finite",
+            "begin a new run with a lower learning rate or with optimizer.clip_gradient",
+        )
     save_checkpoint(run.checkpoints, at.done, at.state())
     at.saved_at = monotonic()
 
@@ -266,20 +268,20 @@ def has_bf16(device: torch.device) -> bool:
     """Whether the device computes in bfloat16 by itself, rather than by emulation."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    return device.type == "cpu" and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    native = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
+    return device.type == "cpu" and native is not None and bool(native())
 
 
-@contextmanager
-def _named_cases(at: Position, batches: Batches) -> Iterator[None]:
-    """Turn a loss that is not finite into a sentence that names step, term and cases."""
+def _flush(recorder: Recorder, at: Position, batches: Batches) -> None:
+    """Write what waits; a loss that is not finite becomes a sentence that names step, term and cases."""
     try:
-        yield
+        recorder.flush()
     except NonFiniteLossError as error:
         names = ", ".join(batches.names_at(at.stage, error.step - 1, unlabeled=at.method.uses_unlabeled))
         raise UserError(
             f"stage {at.stage + 1}, step {error.step}",
             f"the term {error.term} of the loss is {error.value} for a batch of the cases {names}",
-            "look at these scans or lower the learning rate, then go on with --resume from the last checkpoint",
+            "look at these scans, or begin a new run with a lower learning rate",
         ) from None
 
 

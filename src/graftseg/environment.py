@@ -2,6 +2,7 @@
 
 import platform
 import shutil
+import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,14 @@ import torch
 from graftseg import __version__
 from graftseg.errors import UserError
 
-PACKAGES = ("numpy", "scipy", "monai", "nibabel", "connected-components-3d", "pydantic", "safetensors")
+PACKAGES = ("scipy", "monai", "nibabel", "connected-components-3d", "pydantic", "safetensors")
 EXTRAS = {"tensorboard": "tensorboard"}
 
 
 def versions() -> dict[str, str]:
     """Versions that a result depends on."""
-    return {"graftseg": __version__, "python": platform.python_version(), "torch": str(torch.__version__)}
+    own = {"graftseg": __version__, "python": platform.python_version(), "torch": str(torch.__version__)}
+    return own | {"numpy": _version("numpy")}
 
 
 def devices() -> list[str]:
@@ -34,11 +36,24 @@ def choose_device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError:
         raise UserError(f"--device {name}", "no such kind of device", "use auto, cpu, cuda or cuda:N") from None
+    if device.type not in ("cpu", "cuda"):
+        raise UserError(f"--device {name}", f"{device.type} is not supported", "use auto, cpu, cuda or cuda:N")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise UserError(
             f"--device {name}", f"this machine has {torch.cuda.device_count()} CUDA devices", "use auto or cpu"
         )
     return device
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes of memory that a program can have on the device; more than any program needs where nothing tells."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return sys.maxsize
+    return sum(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")) or sys.maxsize
 
 
 def describe_machine(folder: Path) -> dict[str, Any]:

@@ -18,3 +18,11 @@ class UserError(Exception):
     def __reduce__(self) -> tuple[type["UserError"], tuple[str, str, str]]:
         """Travel between processes without losing the three parts."""
         return type(self), (self.where, self.finding, self.remedy)
+
+
+class StoppedError(Exception):
+    """A training was asked to stop, by Ctrl-C or SIGTERM, and has saved where it was."""
+
+    def __init__(self, signal: int, steps: int) -> None:
+        super().__init__(f"stopped after step {steps}; go on with --resume")
+        self.signal, self.steps = signal, steps

@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from graftseg.console import in_parallel
-from graftseg.data.scans import grid_difference, is_scan, read_label, scan_stem
+from graftseg.data.layouts import scans_in
+from graftseg.data.scans import grid_difference, read_label, scan_stem
 from graftseg.errors import UserError
-from graftseg.files import write_text
+from graftseg.files import read_json, write_text
 from graftseg.metrics import PROTOCOLS, Protocol, score
 from graftseg.types import Geometry
 
@@ -175,6 +176,19 @@ def evaluate_folder(
     return Evaluation(tuple(row for rows in evaluated for row in rows), protocol)
 
 
+def description_of(table: Path) -> Path:
+    """The file beside a table of metrics that says what it was made from; nothing else may be overwritten by it."""
+    if table.suffix != ".csv":
+        raise UserError(table, "the table of metrics is a .csv file", "name a file that ends in .csv as --out")
+    described = table.with_suffix(".json")
+    if described.exists():
+        content = read_json(described)
+        if not isinstance(content, dict) or "protocol" not in content:
+            finding = f"{described.name} beside it would be overwritten"
+            raise UserError(table, finding, "name another file as --out")
+    return described
+
+
 def read_csv(path: Path) -> Evaluation:
     """Read what ``Evaluation.write_csv`` wrote; further columns are passed over."""
     remedy = "make it anew with graftseg evaluate"
@@ -210,7 +224,7 @@ def _evaluate_files(pair: tuple[Path, Path], *, classes: Mapping[int, str], prot
 
 
 def _pair_files(predictions: Path, references: Path, *, allow_missing: bool) -> list[tuple[Path, Path]]:
-    predicted, expected = _scans_in(predictions), _scans_in(references)
+    predicted, expected = _label_maps(predictions), _label_maps(references)
     if not allow_missing:
         _refuse_single("reference", expected, "prediction", predicted)
         _refuse_single("prediction", predicted, "reference", expected)
@@ -224,14 +238,14 @@ def _pair_files(predictions: Path, references: Path, *, allow_missing: bool) -> 
 def _refuse_single(kind: str, files: Mapping[str, Path], partner: str, partners: Mapping[str, Path]) -> None:
     if single := sorted(files.keys() - partners.keys()):
         finding = f"a {kind} without a {partner} of the same name ({len(single)} of {len(files)} are)"
-        raise UserError(files[single[0]], finding, f"add the {partner} or allow missing files")
+        raise UserError(files[single[0]], finding, f"add the {partner} or allow missing files (--allow-missing)")
 
 
-def _scans_in(folder: Path) -> dict[str, Path]:
+def _label_maps(folder: Path) -> dict[str, Path]:
     if not folder.is_dir():
         raise UserError(folder, "not a folder", "give the folder that holds the label maps")
     found: dict[str, Path] = {}
-    for path in sorted(path for path in folder.iterdir() if is_scan(path)):
+    for path in scans_in(folder):
         if (other := found.setdefault(scan_stem(path), path)) != path:
             raise UserError(path, f"the same case as {other.name}", "keep one of the two files")
     if not found:

@@ -11,6 +11,7 @@ from typing import Any
 
 from graftseg.errors import UserError
 
+PARTIAL = ".partial-"
 # the mask can only be read by setting it, which is not safe once there are threads
 UMASK = os.umask(0o077)
 os.umask(UMASK)
@@ -23,7 +24,7 @@ def atomic_path(target: Path) -> Iterator[Path]:
     The temporary name keeps the suffixes of the target (``.nii.gz``), since some writers choose the format by it.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=".partial-", suffix=f"-{target.name}", dir=target.parent)
+    handle, name = tempfile.mkstemp(prefix=PARTIAL, suffix=f"-{target.name}", dir=target.parent)
     os.close(handle)
     partial = Path(name)
     try:

@@ -1,6 +1,5 @@
 """A recipe -> its networks and methods; their weights on disk."""
 
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -12,14 +11,14 @@ from graftseg.engine import StageSettings
 from graftseg.errors import UserError
 from graftseg.files import atomic_path
 from graftseg.methods import METHODS, Method
-from graftseg.networks import build_network
+from graftseg.networks import Networks
 from graftseg.recipe import Recipe
 
 
 def build_method(recipe: Recipe, stage: StageSettings, channels: int, classes: int, device: torch.device) -> Method:
     """The method of a stage with fresh networks, on its device, in the layout that convolutions are fast in."""
     method = METHODS[stage.method]
-    networks = partial(build_network, recipe.network, channels, classes)
+    networks = Networks(recipe.network, channels, classes)
     built = method(method.Config.model_validate(stage.settings), networks).to(device)
     return channels_last(built)
 

@@ -1,45 +1,65 @@
-"""Optimisers by name."""
+"""Optimisers by name, each with its schedule."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
 from torch import nn
 
+from graftseg.schedules import Constant, Schedule
 from graftseg.settings import Settings
 
 
-class OptimizerSettings(Settings):
-    """``sgd`` reads ``momentum``; ``adam`` reads ``betas``."""
+class Sgd(Settings):
+    """Stochastic gradient descent with momentum; ``clip_gradient`` limits the norm of all gradients together."""
 
-    name: Literal["sgd", "adam"] = "sgd"
+    name: Literal["sgd"] = "sgd"
     learning_rate: float = Field(0.01, gt=0)
     weight_decay: float = Field(1e-4, ge=0)
     momentum: float = Field(0.9, ge=0, lt=1)
+    schedule: Schedule = Constant()
+    clip_gradient: float | None = Field(None, gt=0)
+
+
+class Adam(Settings):
+    """Adam; ``clip_gradient`` limits the norm of all gradients together."""
+
+    name: Literal["adam"] = "adam"
+    learning_rate: float = Field(0.001, gt=0)
+    weight_decay: float = Field(0.0, ge=0)
     betas: tuple[float, float] = (0.9, 0.999)
+    schedule: Schedule = Constant()
+    clip_gradient: float | None = Field(None, gt=0)
 
 
-def build_optimizer(module: nn.Module, settings: OptimizerSettings) -> torch.optim.Optimizer:
+OptimizerSettings = Annotated[Sgd | Adam, Field(discriminator="name")]
+
+
+def build_optimizer(module: nn.Module, settings: Sgd | Adam) -> torch.optim.Optimizer:
     """The optimiser of all trainable parameters of a module; one fused kernel makes the update."""
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    if settings.name == "sgd":
-        return torch.optim.SGD(
-            parameters,
-            lr=settings.learning_rate,
-            momentum=settings.momentum,
-            weight_decay=settings.weight_decay,
-            fused=True,
-        )
-    return torch.optim.Adam(
-        parameters,
-        lr=settings.learning_rate,
-        betas=settings.betas,
-        weight_decay=settings.weight_decay,
-        fused=True,
-    )
+    rate, decay = settings.learning_rate, settings.weight_decay
+    if isinstance(settings, Sgd):
+        return torch.optim.SGD(parameters, lr=rate, momentum=settings.momentum, weight_decay=decay, fused=True)
+    return torch.optim.Adam(parameters, lr=rate, betas=settings.betas, weight_decay=decay, fused=True)
 
 
-def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
-    """Set the learning rate of all parameters."""
+def learning_rate(settings: Sgd | Adam, step: int, total: int) -> float:
+    """The learning rate after ``step`` of ``total`` steps."""
+    return settings.learning_rate * settings.schedule.factor(step, total)
+
+
+def update(optimizer: torch.optim.Optimizer, settings: Sgd | Adam, step: int, total: int) -> None:
+    """Make the update of a step with the gradients that are there."""
     for group in optimizer.param_groups:
-        group["lr"] = learning_rate
+        group["lr"] = learning_rate(settings, step, total)
+        if settings.clip_gradient is not None:
+            torch.nn.utils.clip_grad_norm_(group["params"], settings.clip_gradient)
+    optimizer.step()
+
+
+def carry_over(source: torch.optim.Optimizer, target: torch.optim.Optimizer) -> None:
+    """Go on with the momenta of an optimiser of the same kind and parameters, under the settings of the target."""
+    state = target.state_dict()
+    state["state"] = source.state_dict()["state"]
+    target.load_state_dict(state)

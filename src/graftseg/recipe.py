@@ -32,7 +32,7 @@ class Recipe(Settings):
     stages: tuple[StageSettings, ...] = Field(min_length=1)
     loop: LoopSettings = LoopSettings()
     inference: InferenceSettings = InferenceSettings()
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, lt=2**63)
 
     @model_validator(mode="after")
     def _dimensions_agree(self) -> Self:
@@ -44,9 +44,22 @@ class Recipe(Settings):
             )
         stride = stride_of(self.network)
         if any(n % stride for n in patch):
-            raise ValueError(
-                f"batches.patch {list(patch)} must be multiples of {stride} for {self.network.levels} levels"
-            )
+            levels = self.network.levels
+            raise ValueError(f"batches.patch {list(patch)} must be multiples of {stride} for {levels} levels")
+        if all(n == stride for n in patch):
+            raise ValueError(f"batches.patch {list(patch)} is one voxel at the coarsest level; double it along an axis")
+        strides = self.inference.stride
+        if strides is not None and (len(strides) != axes or any(s > n for s, n in zip(strides, patch, strict=True))):
+            raise ValueError(f"inference.stride {list(strides)} does not fit windows of batches.patch {list(patch)}")
+        return self
+
+    @model_validator(mode="after")
+    def _all_is_read(self) -> Self:
+        if (self.loop.validate_every is None) != (self.batches.validation_cases == 0):
+            raise ValueError("loop.validate_every and batches.validation_cases need each other")
+        for before, stage in zip((None, *self.stages), self.stages, strict=False):
+            if stage.carry_optimizer and (before is None or before.optimizer.name != stage.optimizer.name):
+                raise ValueError("carry_optimizer needs a stage before it with an optimizer of the same name")
         return self
 
     @model_validator(mode="after")
@@ -93,9 +106,17 @@ def load_recipe(recipe: str | Path, overrides: Iterable[str] = ()) -> Recipe:
 def parse_recipe(tree: Mapping[str, Any], where: str | Path) -> Recipe:
     """Settings from plain values, or one sentence on the first thing that is wrong with them."""
     try:
-        return Recipe.model_validate(tree)
+        return _resolved(Recipe.model_validate(tree))
     except ValidationError as error:
         raise UserError(where, _first_problem(error, Recipe), "correct the recipe") from None
+
+
+def changed(recipe: Recipe, overrides: Iterable[str]) -> Recipe:
+    """A recipe with overrides such as ``stages.0.steps=100`` applied."""
+    tree = recipe.model_dump(mode="json")
+    for override in overrides:
+        _override(tree, override)
+    return parse_recipe(tree, f"recipe {recipe.name}")
 
 
 def recipe_path(recipe: str | Path) -> Path:
@@ -114,16 +135,29 @@ def recipe_path(recipe: str | Path) -> Path:
 
 
 def differences(first: Recipe, second: Recipe) -> list[str]:
-    """Settings, by dotted name, that differ and change the result; how the loop logs and saves does not count."""
-    one, two = (dict(_leaves(recipe.model_dump(mode="json", exclude={"loop"}))) for recipe in (first, second))
+    """Settings, by dotted name, that differ and change what is trained; how it is logged and used does not count."""
+    one, two = (
+        dict(_leaves(recipe.model_dump(mode="json", exclude={"loop", "inference", "name", "about"})))
+        for recipe in (first, second)
+    )
     changed = [key for key in one.keys() | two.keys() if one.get(key) != two.get(key)]
     if first.loop.precision != second.loop.precision:
         changed.append("loop.precision")
     return sorted(changed)
 
 
-def _read(path: Path) -> Tree:
+def _resolved(recipe: Recipe) -> Recipe:
+    """The recipe with the defaults of its methods written out, so that it stays what it is if they change."""
+    configs = (METHODS[stage.method].Config.model_validate(stage.settings) for stage in recipe.stages)
+    dumped = (config.model_dump(mode="json") for config in configs)
+    stages = (s.model_copy(update={"settings": d}) for s, d in zip(recipe.stages, dumped, strict=True))
+    return recipe.model_copy(update={"stages": tuple(stages)})
+
+
+def _read(path: Path, above: tuple[Path, ...] = ()) -> Tree:
     """A recipe's values on top of those of the recipe it is based on."""
+    if path in above:
+        raise UserError(path, "is based on itself", "name another recipe as base")
     try:
         tree = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -135,7 +169,7 @@ def _read(path: Path) -> Tree:
     base = tree.pop("base", None)
     if base is None:
         return tree
-    return _merged(_read(_base_path(path, str(base))), tree)
+    return _merged(_read(_base_path(path, str(base)), (*above, path)), tree)
 
 
 def _base_path(path: Path, base: str) -> Path:

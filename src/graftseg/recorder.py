@@ -26,8 +26,9 @@ class Recorder:
         self._log = RunLog(run.log_file, resume_at=done)
         self._every = every
         self._waiting: list[tuple[dict[str, Any], dict[str, Tensor], Tensor]] = []
+        self._last: dict[str, Any] | None = None
         self._bar = _Bar(total_steps, done)
-        self._events = _events(run.tensorboard) if tensorboard else None
+        self._events = _events(run.tensorboard, done) if tensorboard else None
 
     def __enter__(self) -> Self:
         self._bar.progress.start()
@@ -41,16 +42,22 @@ class Recorder:
         if self._events is not None:
             self._events.close()
 
-    def step(self, place: dict[str, Any], terms: dict[str, Tensor], total: Tensor, split: dict[str, float]) -> None:
+    def add(self, place: dict[str, Any], terms: dict[str, Tensor], total: Tensor) -> None:
         """Take note of a step; ``place`` says stage, method, step and learning rate."""
         self._waiting.append((place, terms, total))
-        if len(self._waiting) >= self._every:
-            self.flush()
-            self._bar.show(place, float(total), split)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is time to write."""
+        return len(self._waiting) >= self._every
+
+    def show(self, split: dict[str, float]) -> None:
+        """Move the bar to the last step that was written."""
+        if self._last is not None:
+            self._bar.show(self._last, split)
 
     def validation(self, place: dict[str, Any], scores: dict[str, float]) -> None:
         """Write a line of validation scores."""
-        self.flush()
         self._write([{**place, "validation": scores}])
 
     def flush(self) -> None:
@@ -66,6 +73,7 @@ class Recorder:
             lines.append({**place, "terms": values, "total": float(total)})
         self._waiting = []
         self._write(lines)
+        self._last = lines[-1] if lines else self._last
 
     def _write(self, lines: list[dict[str, Any]]) -> None:
         self._log.write(lines)
@@ -85,13 +93,13 @@ class Events(Protocol):
         """Close the file."""
 
 
-def _events(folder: Path) -> Events | None:
-    """TensorBoard's writer where TensorBoard is installed, else None."""
+def _events(folder: Path, done: int) -> Events | None:
+    """TensorBoard's writer where TensorBoard is installed, else None; steps after ``done`` are forgotten."""
     if find_spec("tensorboard") is None:
         return None
     from torch.utils.tensorboard.writer import SummaryWriter
 
-    writer: Events = SummaryWriter(str(folder))
+    writer: Events = SummaryWriter(str(folder), purge_step=done + 1)
     return writer
 
 
@@ -114,8 +122,8 @@ class _Bar:
         )
         self._task = self.progress.add_task("training", total=total, completed=done, note="")
 
-    def show(self, place: dict[str, Any], total: float, split: dict[str, float]) -> None:
+    def show(self, line: dict[str, Any], split: dict[str, float]) -> None:
         whole = sum(split.values()) or 1.0
         shares = " ".join(f"{name} {seconds / whole:.0%}" for name, seconds in split.items())
-        note = f"loss {total:.3f} · {1000 * whole:.0f} ms: {shares}"
-        self.progress.update(self._task, completed=place["global_step"], description=place["method"], note=note)
+        note = f"loss {line['total']:.3f} · {1000 * whole:.0f} ms: {shares}"
+        self.progress.update(self._task, completed=line["global_step"], description=line["method"], note=note)

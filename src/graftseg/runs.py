@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graftseg.errors import UserError
-from graftseg.files import atomic_path, read_json, write_json, write_text
+from graftseg.files import PARTIAL, atomic_path, read_json, write_json, write_text
 
 FORMAT = 1
 LOCK = ".run-lock"
@@ -26,6 +26,7 @@ class RunFolder:
         self.recipe_file = path / "recipe.yaml"
         self.log_file = path / "log.jsonl"
         self.weights_file = path / "model.safetensors"
+        self.store = path / "store"
         self.checkpoints = path / "checkpoints"
         self.snapshots = path / "snapshots"
         self.predictions = path / "predictions"
@@ -36,7 +37,10 @@ class RunFolder:
         """Whether a run may begin here: nothing is there, or only what an attempt to begin one left."""
         if not self.path.exists():
             return True
-        return self.path.is_dir() and {entry.name for entry in self.path.iterdir()} <= {LOCK, "store"}
+        if not self.path.is_dir():
+            return False
+        names = {entry.name for entry in self.path.iterdir() if not entry.name.startswith(PARTIAL)}
+        return names <= {LOCK, self.store.name, self.recipe_file.name}
 
     @property
     def exists(self) -> bool:
@@ -54,7 +58,14 @@ class RunFolder:
                 raise UserError(
                     self.path, "another run writes into this folder", "wait for it or choose another --out"
                 ) from None
+            self._sweep()
             yield
+
+    def _sweep(self) -> None:
+        """Remove files that a killed process left half-written."""
+        for folder in (self.path, self.checkpoints, self.snapshots):
+            for left in folder.glob(f"{PARTIAL}*"):
+                left.unlink()
 
     def manifest(self) -> dict[str, Any]:
         """What is known about the run."""
@@ -73,7 +84,8 @@ class RunFolder:
     def save_snapshot(self, step: int, pictures: Mapping[str, npt.NDArray[Any]]) -> None:
         """Keep pictures of a step, by name."""
         with atomic_path(self.snapshots / f"{step:06d}.npz") as partial, partial.open("wb") as stream:
-            np.savez_compressed(stream, allow_pickle=False, **pictures)
+            arrays: dict[str, Any] = dict(pictures)
+            np.savez_compressed(stream, **arrays)
 
 
 class RunLog:
@@ -85,7 +97,7 @@ class RunLog:
         self._stream = path.open("a", encoding="utf-8")
 
     def write(self, lines: list[dict[str, Any]]) -> None:
-        """Add lines and hand them to the disk."""
+        """Add lines and hand them to the operating system, so that they outlive this process."""
         self._stream.writelines(json.dumps(line) + "\n" for line in lines)
         self._stream.flush()
 
@@ -95,13 +107,15 @@ class RunLog:
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """All whole lines of a log; a last line that was cut off is left out."""
+    """All lines of a log; a last line that was cut off is left out, any other that cannot be read is an error."""
     if not path.is_file():
         return []
+    *whole, _ = path.read_bytes().split(b"\n")
     lines = []
-    for text in path.read_text(encoding="utf-8").splitlines():
+    for number, text in enumerate(whole, start=1):
         try:
             lines.append(json.loads(text))
-        except json.JSONDecodeError:
-            break
+        except ValueError:
+            finding = f"line {number} of {len(whole)} is not valid JSON"
+            raise UserError(path, finding, "restore the file or delete it") from None
     return lines

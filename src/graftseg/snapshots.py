@@ -18,7 +18,7 @@ def snapshot_steps(steps: int, count: int) -> set[int]:
     """The first step of a stage and ``count`` more, evenly spaced, the last among them."""
     if count == 0:
         return set()
-    return {1} | {round(steps * part / count) for part in range(1, count + 1)}
+    return {1} | {max(1, round(steps * part / count)) for part in range(1, count + 1)}
 
 
 @torch.no_grad()

@@ -1,50 +1,71 @@
 """A recipe and a store -> a run."""
 
+import logging
 from datetime import UTC, datetime
 from functools import partial
+from math import prod
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import torch
 
-from graftseg.data.batches import Batches
+from graftseg.data.batches import Batches, training_cases
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.data.store import Store, is_store, open_store
 from graftseg.engine import Outcome, Stage, fit
-from graftseg.environment import versions
+from graftseg.environment import free_memory, versions
 from graftseg.errors import UserError
 from graftseg.files import write_text
+from graftseg.methods import METHODS
 from graftseg.models import build_method, save_weights
 from graftseg.networks import parameter_count
 from graftseg.recipe import Recipe, differences, load_recipe
 from graftseg.runs import RunFolder
 from graftseg.validation import validator
 
+logger = logging.getLogger(__name__)
+
 
 def train_run(recipe: Recipe, data: Path, run: RunFolder, device: torch.device, *, resume: bool) -> Outcome:
     """Train into a folder that this process holds alone; what can be refused is refused before it is touched."""
     _check_folder(run, recipe, resume)
-    store = open_store(data) if is_store(data) else prepare(read_layout(data), run.path / "store", recipe.data)
+    store = _store(recipe, data, run)
     _check_store(store, recipe, run)
-    batches = Batches(store, recipe.batches, seed=recipe.seed, device=device)
+    _check_classes(recipe, len(store.classes))
+    _check_memory(store, recipe, device)
+    batches = Batches(store, recipe.batches, seed=recipe.seed, device=device, unlabeled=_uses_unlabeled(recipe))
     build = partial(build_method, recipe, channels=store.channels, classes=len(store.classes), device=device)
     stages = [Stage(stage, partial(build, stage)) for stage in recipe.stages]
     validate = validator(recipe, store, device)
     with run.lock():
         _check_folder(run, recipe, resume)
-        write_text(run.recipe_file, recipe.to_yaml())
-        run.update_manifest(_facts(recipe, store, batches, device))
-        began = monotonic()
+        _begin(run, recipe, _facts(recipe, store, batches, device))
         try:
             torch.manual_seed(recipe.seed)
             outcome = fit(stages, batches, run, recipe.loop, device=device, resume=resume, validate=validate)
-        except BaseException:
+        except BaseException as error:
             run.update_manifest({"status": "failed"})
+            if isinstance(error, torch.OutOfMemoryError):
+                remedy = "lower batches.labeled, batches.unlabeled, batches.patch or network.width in a new run"
+                raise UserError(device.type, "the memory of the device is full", remedy) from None
             raise
-        _finish(run, outcome, monotonic() - began)
+        _finish(run, outcome)
     return outcome
+
+
+def _store(recipe: Recipe, data: Path, run: RunFolder) -> Store:
+    """The prepared store: given, or made from scans; a run that goes on keeps the store that it began with."""
+    if is_store(data):
+        return open_store(data)
+    if run.exists:
+        return open_store(run.store)
+    limits = recipe.batches.labeled_cases, recipe.batches.validation_cases
+    return prepare(read_layout(data).for_training(*limits), run.store, recipe.data)
+
+
+def _uses_unlabeled(recipe: Recipe) -> bool:
+    return any(METHODS[stage.method].uses_unlabeled for stage in recipe.stages)
 
 
 def _check_folder(run: RunFolder, recipe: Recipe, resume: bool) -> None:
@@ -75,6 +96,34 @@ def _check_store(store: Store, recipe: Recipe, run: RunFolder) -> None:
     before = run.manifest()["store"]["identity"] if run.exists else store.identity
     if store.identity != before:
         raise UserError(store.path, "the store is not the one that the run began with", "give the same --data")
+    if _uses_unlabeled(recipe) and not training_cases(store, recipe.batches).unlabeled:
+        raise UserError(
+            store.path,
+            f"method {recipe.method} learns from unlabeled scans and there are none",
+            "put scans without labels into imagesUn or use a supervised recipe",
+        )
+
+
+def _check_classes(recipe: Recipe, classes: int) -> None:
+    """A threshold decides between two classes."""
+    decisions = [recipe.inference.decision, *(stage.settings.get("decision") for stage in recipe.stages)]
+    if "threshold" in decisions and classes != 2:
+        raise UserError(
+            f"recipe {recipe.name}", f"decision is threshold and there are {classes} classes", "use decision: argmax"
+        )
+
+
+def _check_memory(store: Store, recipe: Recipe, device: torch.device) -> None:
+    """The training scans must fit into the memory of the device."""
+    cases = training_cases(store, recipe.batches)
+    used = cases.labeled + (cases.unlabeled if _uses_unlabeled(recipe) else ())
+    needed, free = sum(prod(case.shape) * (2 * case.channels + 1) for case in used), free_memory(device)
+    if needed > free:
+        raise UserError(
+            store.path,
+            f"the training scans need {needed / 2**30:.1f} GiB and {device} has {free / 2**30:.1f} GiB free",
+            "prepare them with a coarser data.spacing, leave some out or use a larger machine",
+        )
 
 
 def _facts(recipe: Recipe, store: Store, batches: Batches, device: torch.device) -> dict[str, Any]:
@@ -100,16 +149,24 @@ def _facts(recipe: Recipe, store: Store, batches: Batches, device: torch.device)
     }
 
 
-def _finish(run: RunFolder, outcome: Outcome, seconds: float) -> None:
-    finished = outcome.stopped_by is None
-    if finished:
+def _begin(run: RunFolder, recipe: Recipe, facts: dict[str, Any]) -> None:
+    """Write down what is run; a run that goes on elsewhere than it began says so."""
+    before = run.manifest() if run.exists else facts
+    for key in ("device", "versions"):
+        if before[key] != facts[key]:
+            logger.warning("%s: %s was %s and is now %s", run.path, key, before[key], facts[key])
+    write_text(run.recipe_file, recipe.to_yaml())
+    run.update_manifest({**facts, "started": before["started"]})
+
+
+def _finish(run: RunFolder, outcome: Outcome) -> None:
+    if outcome.stopped_by is None:
         save_weights(outcome.method, run.weights_file)
-    before = run.manifest().get("wall_seconds", 0.0)
     run.update_manifest(
         {
-            "status": "finished" if finished else "stopped",
+            "status": "finished" if outcome.stopped_by is None else "stopped",
             "steps": outcome.steps,
-            "wall_seconds": round(before + seconds, 1),
+            "wall_seconds": round(outcome.seconds, 1),
             "seconds_per_step": outcome.seconds_per_step,
         }
     )

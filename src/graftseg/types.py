@@ -88,7 +88,7 @@ class Objective:
     """What to minimise and which sub-module of the method it moves.
 
     ``terms`` are scalars by name; ``weights`` scales those it names (1 otherwise). ``shows`` holds pictures of the
-    step, by name, for whoever wants to look: references only, nothing is copied or computed for them.
+    step, by name, for whoever wants to look; they are references, nothing is copied for them.
     """
 
     updates: str

@@ -21,6 +21,7 @@ from graftseg.data.phantom import write_phantoms
 from graftseg.data.prepare import PrepareSettings, prepare
 from graftseg.data.store import CASES, Store, StoredCase
 from graftseg.errors import UserError
+from graftseg.files import sha256_of
 from graftseg.types import Batch, Geometry, Split
 
 Shape = tuple[int, ...]
@@ -61,7 +62,8 @@ def build(
         values = (0, 1, 2, 3) if split == "labeled" else ()
         grid = Grid(shape, tuple(range(axes)), (False,) * axes, shape, (1.0,) * axes)
         geometry = Geometry(shape, ((1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1)))
-        cases.append(StoredCase(name, split, *files, channels, shape, values, grid, geometry, {}, {}))
+        hashes = {file: sha256_of(folder / CASES / file) for file in files if file}
+        cases.append(StoredCase(name, split, *files, channels, shape, values, grid, geometry, {}, hashes))
     return Store(folder, "scans", {}, ("background", "a", "b", "c"), channels, axes, tuple(cases))
 
 

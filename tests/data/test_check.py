@@ -202,6 +202,25 @@ def test_an_odd_spacing(root: Path) -> None:
     assert finding.size == "2.50 mm against 1.00 mm, the median"
 
 
+@pytest.mark.parametrize(
+    ("spacing", "orientation"), [((4.0, 1.0, 1.0), "ASR"), ((1.0, 4.0, 1.0), "RSA"), ((1.0, 1.0, 4.0), None)]
+)
+def test_slices_across_the_last_axis(root: Path, spacing: tuple[float, ...], orientation: str | None) -> None:
+    rows = (*np.diag((*spacing, 1.0)).tolist(),)
+    where = Geometry(SHAPE, tuple(tuple(row) for row in rows))
+    for number in range(3):
+        put(root, f"imagesTr/l{number}", image(number), where)
+        put(root, f"labelsTr/l{number}", label(1, 1, 2), where)
+        put(root, f"imagesUn/u{number}", image(10 + number), where)
+    if orientation is None:
+        assert findings(root) == []
+        return
+    finding = only(root)
+    assert (finding.severity, finding.where) == ("note", "l0")
+    assert finding.size == "4.00 mm against 1.00 mm, 6 of 6 volumes"
+    assert finding.remedy == f"set data.orientation to {orientation} in a 2-D recipe"
+
+
 def test_intensities_that_differ(root: Path) -> None:
     for number in range(3):
         put(root, f"imagesUn/u{number}", 2 * image(10 + number) + 100)

@@ -88,6 +88,12 @@ def test_identity_is_that_of_the_content(store: Store) -> None:
     assert len(store.identity) == 64
 
 
+def test_identity_does_not_depend_on_test_cases(store: Store) -> None:
+    more = replace(store, cases=(*store.cases, stored(store.path, "third", "test")))
+    assert more.identity == store.identity
+    assert replace(store, cases=(*store.cases, stored(store.path, "third", "labeled"))).identity != store.identity
+
+
 def test_verify_names_the_damaged_file(store: Store) -> None:
     store.verify()
     path = store.path / CASES / "one.label.npy"

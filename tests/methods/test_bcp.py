@@ -8,12 +8,11 @@ import torch
 from tiny import tiny_batch, tiny_method
 from torch import Tensor, nn
 
-from graftseg.errors import UserError
 from graftseg.masks import mix
-from graftseg.methods import method_class
 from graftseg.methods.bcp import Bcp, BcpConfig
 from graftseg.methods.bcp_pretrain import BcpPretrain, BcpPretrainConfig
 from graftseg.methods.supervised import Supervised, SupervisedConfig
+from graftseg.networks import Networks, NetworkSettings
 from graftseg.types import Batch, Labeled, Progress
 
 NOW = Progress(torch.tensor(0), 10)
@@ -30,6 +29,16 @@ class Undecided(nn.Module):
         return self.bias.view(1, 2, 1, 1).expand(len(images), 2, *images.shape[2:])
 
 
+class UndecidedNetworks(Networks):
+    """Builds that network."""
+
+    def build(self) -> nn.Module:
+        return Undecided()
+
+
+NETWORKS = UndecidedNetworks(NetworkSettings(name="unet-2d"), 1, 2)
+
+
 def background_batch() -> Batch:
     images = torch.zeros(2, 1, 6, 6)
     return Batch(Labeled(images, torch.zeros(2, 6, 6, dtype=torch.long)), images)
@@ -41,7 +50,7 @@ L_SEG = (2 / 3 + math.log(2)) / 2
 
 
 def test_bcp_by_hand() -> None:
-    method = Bcp(BcpConfig(beta=0.5), Undecided)
+    method = Bcp(BcpConfig(beta=0.5), NETWORKS)
     (objective,) = method.objectives(background_batch(), NOW)
     assert objective.terms["L_in"].item() == pytest.approx((1 + 0.5) * L_SEG, abs=1e-5)
     assert objective.terms["L_out"].item() == pytest.approx((0.5 + 1) * L_SEG, abs=1e-5)
@@ -49,9 +58,9 @@ def test_bcp_by_hand() -> None:
 
 
 def test_pretraining_by_hand() -> None:
-    (whole,) = BcpPretrain(BcpPretrainConfig(), Undecided).objectives(background_batch(), NOW)
+    (whole,) = BcpPretrain(BcpPretrainConfig(), NETWORKS).objectives(background_batch(), NOW)
     assert whole.total.item() == pytest.approx(L_SEG, abs=1e-5)
-    (regions,) = BcpPretrain(BcpPretrainConfig(loss="regions"), Undecided).objectives(background_batch(), NOW)
+    (regions,) = BcpPretrain(BcpPretrainConfig(loss="regions"), NETWORKS).objectives(background_batch(), NOW)
     assert regions.total.item() == pytest.approx(2 * L_SEG, abs=1e-5)
 
 
@@ -61,7 +70,7 @@ def test_pretraining_by_hand() -> None:
     [("per-sample", 2 / 3), ("classes", 1 - 0.8 / 2), ("foreground", 1.0)],
 )
 def test_supervised_by_hand(dice: Any, expected: float) -> None:
-    (objective,) = Supervised(SupervisedConfig(dice=dice), Undecided).objectives(background_batch(), NOW)
+    (objective,) = Supervised(SupervisedConfig(dice=dice), NETWORKS).objectives(background_batch(), NOW)
     assert objective.terms["dice"].item() == pytest.approx(expected, abs=1e-5)
     assert objective.total.item() == pytest.approx((expected + math.log(2)) / 2, abs=1e-5)
 
@@ -101,8 +110,3 @@ def test_watching_disturbs_nothing() -> None:
     assert torch.equal(torch.get_rng_state(), random)
     assert all(torch.equal(value, state[key]) for key, value in method.state_dict().items())
     assert all(module.training for module in method.modules())
-
-
-def test_unknown_methods_list_the_choices() -> None:
-    with pytest.raises(UserError, match="choose one of supervised, bcp-pretrain, bcp"):
-        method_class("bpc")

@@ -6,16 +6,17 @@ from report_fakes import GEOMETRY, Page, write_facts, write_predictions
 from graftseg.evaluation import read_csv
 from graftseg.reporting.comparison import comparison_section
 from graftseg.reporting.results import Results, read_results
+from graftseg.runs import RunFolder
 
 FACTS = {"recipe": "mine"}
 
 
 @pytest.fixture
-def baseline(tmp_path: Path) -> Path:
+def baseline(tmp_path: Path) -> RunFolder:
     other = tmp_path / "other"
     write_facts(other, recipe="theirs")
     write_predictions(other, tmp_path / "labels", {"a": 6.0, "b": 6.0, "c": 6.0})
-    return other
+    return RunFolder(other)
 
 
 @pytest.fixture
@@ -25,9 +26,9 @@ def results(tmp_path: Path) -> Results:
     return found
 
 
-def test_shared_cases_side_by_side(results: Results, baseline: Path) -> None:
+def test_shared_cases_side_by_side(results: Results, baseline: RunFolder) -> None:
     page = Page(comparison_section(results, FACTS, baseline))
-    dice = {(row.case, row.label): row.dice for row in read_csv(baseline / "predictions" / "metrics.csv").rows}
+    dice = {(row.case, row.label): row.dice for row in read_csv(baseline.predictions / "metrics.csv").rows}
     before = 100 * (dice["a", 1] + dice["b", 1]) / 2
     after = 100 * (1.0 + dice["b", 1]) / 2
     cells = [text for element, text in page.texts if element in ("td", "b")]
@@ -40,30 +41,30 @@ def test_shared_cases_side_by_side(results: Results, baseline: Path) -> None:
     assert "protocols differ" not in page.text
 
 
-def test_losses_are_shown_as_losses(results: Results, baseline: Path) -> None:
-    theirs = read_results(baseline / "predictions")
+def test_losses_are_shown_as_losses(results: Results, baseline: RunFolder) -> None:
+    theirs = read_results(baseline.predictions)
     assert theirs is not None
     write_facts(results.folder.parent)
-    page = Page(comparison_section(theirs, FACTS, results.folder.parent))
+    page = Page(comparison_section(theirs, FACTS, RunFolder(results.folder.parent)))
     cells = [text for element, text in page.texts if element in ("td", "b")]
     assert cells[2].startswith("−")
     assert cells[3] == "0 / 1 / 1"
 
 
-def test_other_protocol_is_told(results: Results, baseline: Path) -> None:
-    metrics = baseline / "predictions" / "metrics.csv"
+def test_other_protocol_is_told(results: Results, baseline: RunFolder) -> None:
+    metrics = baseline.predictions / "metrics.csv"
     metrics.write_text(metrics.read_text().replace("standard", "paper"))
     text = Page(comparison_section(results, FACTS, baseline)).text
     assert "The protocols differ: standard here, paper for the baseline." in text
 
 
-def test_baseline_without_predictions(results: Results, baseline: Path) -> None:
-    (baseline / "predictions" / "metrics.csv").unlink()
+def test_baseline_without_predictions(results: Results, baseline: RunFolder) -> None:
+    (baseline.predictions / "metrics.csv").unlink()
     assert "No prediction of the baseline has been evaluated." in comparison_section(results, FACTS, baseline)
     assert "No prediction of this run has been evaluated." in comparison_section(None, FACTS, baseline)
 
 
-def test_no_shared_case(tmp_path: Path, baseline: Path) -> None:
+def test_no_shared_case(tmp_path: Path, baseline: RunFolder) -> None:
     assert len(GEOMETRY.shape) == 2
     alone = read_results(write_predictions(tmp_path / "alone", tmp_path / "z_labels", {"z": 8.0}))
     assert "The two runs share no evaluated case." in comparison_section(alone, FACTS, baseline)

@@ -3,34 +3,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from report_fakes import write_facts, write_log, write_snapshots
+from report_fakes import write_log, write_snapshots
 
 from graftseg.errors import UserError
 from graftseg.reporting.curves import Stage
-from graftseg.reporting.folder import (
-    Log,
-    read_facts,
-    read_log,
-    read_recipe,
-    read_snapshot,
-    snapshot_names,
-    snapshot_paths,
-)
+from graftseg.reporting.folder import Log, read_curves, read_recipe, read_snapshot, snapshot_names, snapshot_paths
+from graftseg.runs import RunFolder
 
 
 def log_of(run: Path) -> Log:
-    log = read_log(run)
+    log = read_curves(RunFolder(run))
     assert log is not None
     return log
-
-
-def test_facts_of_another_format_are_refused(tmp_path: Path) -> None:
-    write_facts(tmp_path, format=2)
-    with pytest.raises(UserError, match="format 2, where 1 is read here"):
-        read_facts(tmp_path)
-    (tmp_path / "run.json").write_text("[]")
-    with pytest.raises(UserError, match="format list"):
-        read_facts(tmp_path)
 
 
 def test_log_becomes_curves_and_stages(tmp_path: Path) -> None:
@@ -48,7 +32,7 @@ def test_log_becomes_curves_and_stages(tmp_path: Path) -> None:
 
 def test_values_that_are_not_finite_are_dropped_and_counted(tmp_path: Path) -> None:
     lines = [{"global_step": step, "total": value} for step, value in enumerate([1.0, float("nan"), None, 1e300])]
-    (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     log = log_of(tmp_path)
     assert log.total is not None
     assert log.total.values.tolist() == [1.0]
@@ -62,31 +46,31 @@ def test_last_line_may_be_cut_off_but_no_other(tmp_path: Path) -> None:
     assert log_of(tmp_path).total is not None
     path.write_text(f"{whole}\n{whole[:9]}\n{whole}\n")
     with pytest.raises(UserError, match="line 2 of 3"):
-        read_log(tmp_path)
+        read_curves(RunFolder(tmp_path))
 
 
 def test_no_log_is_none(tmp_path: Path) -> None:
-    assert read_log(tmp_path) is None
+    assert read_curves(RunFolder(tmp_path)) is None
     (tmp_path / "log.jsonl").write_text("")
-    assert read_log(tmp_path) is None
+    assert read_curves(RunFolder(tmp_path)) is None
 
 
 def test_recipe_must_be_yaml(tmp_path: Path) -> None:
-    assert read_recipe(tmp_path) is None
+    assert read_recipe(RunFolder(tmp_path)) is None
     path = tmp_path / "recipe.yaml"
     path.write_text("a: {b: 1}")
-    assert read_recipe(tmp_path) == {"a": {"b": 1}}
+    assert read_recipe(RunFolder(tmp_path)) == {"a": {"b": 1}}
     path.write_text("a: [")
     with pytest.raises(UserError, match="not valid YAML"):
-        read_recipe(tmp_path)
+        read_recipe(RunFolder(tmp_path))
     path.write_text("!!python/object/apply:os.getcwd []")
     with pytest.raises(UserError, match="not valid YAML"):
-        read_recipe(tmp_path)
+        read_recipe(RunFolder(tmp_path))
 
 
 def test_snapshots_come_in_order_of_steps(tmp_path: Path) -> None:
     write_snapshots(tmp_path, (1_000_000, 999_999, 15))
-    paths = snapshot_paths(tmp_path)
+    paths = snapshot_paths(RunFolder(tmp_path))
     assert list(paths) == [15, 999_999, 1_000_000]
     snapshot = read_snapshot(paths[15])
     assert snapshot.step == 15

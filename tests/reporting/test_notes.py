@@ -2,7 +2,7 @@ import pytest
 from report_fakes import Page
 
 from graftseg.evaluation import Evaluation
-from graftseg.reporting.notes import duration, flatten, notes_section, run_section
+from graftseg.reporting.notes import case_counts, duration, flatten, notes_section, run_section
 
 
 def test_flatten_settings() -> None:
@@ -40,6 +40,21 @@ def test_flatten_settings() -> None:
 )
 def test_durations(seconds: float, written: str) -> None:
     assert duration(seconds) == written
+
+
+@pytest.mark.parametrize(
+    ("labeled", "unlabeled", "written"),
+    [
+        (4, 1040, "4 labeled and 1,040 unlabeled cases"),
+        (2, 1, "2 labeled and 1 unlabeled case"),
+        (4, 0, "4 labeled cases"),
+        (1, 0, "1 labeled case"),
+    ],
+)
+def test_cases_are_counted_in_words(labeled: int, unlabeled: int, written: str) -> None:
+    facts = {"store": {"labeled": ["l"] * labeled, "unlabeled": ["u"] * unlabeled}}
+    assert case_counts(facts) == written
+    assert f"trained with {written}, seed unknown." in notes_section(facts, None)
 
 
 def test_settings_are_folded_away() -> None:

@@ -127,6 +127,15 @@ def test_baseline_stands_beside(run: Path, tmp_path: Path) -> None:
     assert "2 / 1 / 1" in text
 
 
+def test_supervised_run_does_not_speak_of_unlabeled_cases(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    write_facts(run, method="supervised", store={"labeled": ["l0", "l1", "l2", "l3"], "unlabeled": []})
+    page = rendered(run)
+    heads = [text for element, text in page.texts if element == "p" and text.endswith("seed 7")]
+    assert heads == ["4 labeled cases, 20 steps, 1 min 15 s on cpu, seed 7"]
+    assert ("td", "none used") in page.texts
+
+
 def test_not_a_run_folder(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="not a run folder"):
         render_report(tmp_path)

@@ -2,8 +2,9 @@ from pathlib import Path
 
 from report_fakes import Page, write_log
 
-from graftseg.reporting.folder import read_log
+from graftseg.reporting.folder import read_curves
 from graftseg.reporting.training import training_section
+from graftseg.runs import RunFolder
 
 
 def texts(html: str, element: str) -> list[str]:
@@ -12,7 +13,7 @@ def texts(html: str, element: str) -> list[str]:
 
 def test_a_chart_for_every_logged_value(tmp_path: Path) -> None:
     write_log(tmp_path)
-    html = training_section(read_log(tmp_path), {})
+    html = training_section(read_curves(RunFolder(tmp_path)), {})
     charts = ["Total loss", "Validation dice", "Learning rate", "L_pretrain", "L_in", "L_out"]
     assert [text for text in texts(html, "text") if text in charts] == charts
     assert "Stages: bcp-pretrain, steps 0 to 9; bcp, steps 10 to 19." in Page(html).text
@@ -20,14 +21,14 @@ def test_a_chart_for_every_logged_value(tmp_path: Path) -> None:
 
 def test_one_term_is_the_total_and_not_drawn_twice(tmp_path: Path) -> None:
     write_log(tmp_path, second=0)
-    assert "L_pretrain" not in texts(training_section(read_log(tmp_path), {}), "text")
+    assert "L_pretrain" not in texts(training_section(read_curves(RunFolder(tmp_path)), {}), "text")
 
 
 def test_lost_values_are_told(tmp_path: Path) -> None:
     write_log(tmp_path)
     path = tmp_path / "log.jsonl"
     path.write_text(path.read_text().replace('"total": 1.0', '"total": NaN'))
-    text = Page(training_section(read_log(tmp_path), {})).text
+    text = Page(training_section(read_curves(RunFolder(tmp_path)), {})).text
     assert "10 logged values were not finite and are left out." in text
 
 

@@ -74,6 +74,8 @@ class Stream:
     def __init__(
         self, store: Store, cases: Sequence[StoredCase], patch: Sequence[int], *, labels: bool, device: torch.device
     ) -> None:
+        for case in cases:
+            store.verify_file(case, case.image)
         images = [np.asarray(store.image(case)) for case in cases]
         self.patch, self.depth = patch, prod(patch[2:])
         self.names = [case.name for case in cases]
@@ -81,6 +83,8 @@ class Stream:
         self.images = _flat(images, self.depth).to(device)
         self.labels: Tensor | None = None
         if labels:
+            for case in cases:
+                store.verify_file(case, str(case.label))
             self.labels = _flat([np.asarray(store.label(case)) for case in cases], self.depth).to(device)
         units = [_units(index, image.shape[1:], len(patch)) for index, image in enumerate(images)]
         voxels = np.array([prod(image.shape[1:]) for image in images], dtype=np.int64)
@@ -113,13 +117,16 @@ class Stream:
 class Batches:
     """Two streams, labeled and unlabeled, and the batch of every step."""
 
-    def __init__(self, store: Store, settings: BatchSettings, *, seed: int, device: torch.device | str) -> None:
+    def __init__(
+        self, store: Store, settings: BatchSettings, *, seed: int, device: torch.device | str, unlabeled: bool = True
+    ) -> None:
+        """Read the cases into the device's memory; without ``unlabeled`` those alone that have labels."""
         self.settings, self.seed = settings, seed
         device = torch.device(device)
         cases = training_cases(store, settings)
         self.labeled = Stream(store, cases.labeled, settings.patch, labels=True, device=device)
         self.unlabeled: Stream | None = None
-        if cases.unlabeled:
+        if unlabeled and cases.unlabeled:
             self.unlabeled = Stream(store, cases.unlabeled, settings.patch, labels=False, device=device)
 
     def at(self, stage: int, step: int, *, unlabeled: bool = True) -> Batch:

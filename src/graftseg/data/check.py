@@ -21,6 +21,12 @@ from graftseg.errors import UserError
 from graftseg.types import Case
 
 SPACING_FACTOR = 2.0
+COARSE = 3.0
+"""Voxels longer than this many times their width are slices rather than parts of a volume."""
+
+SLICES_LAST = ("ASR", "RSA", "RAS")
+"""Orientations by where slices are stacked: right-left, anterior-posterior, superior-inferior; that axis is last."""
+
 Severity = Literal["error", "warning", "note"]
 
 
@@ -46,6 +52,7 @@ def check(dataset: Dataset, *, workers: int | None = None) -> list[Finding]:
     findings += _duplicates(summaries.cases)
     findings += _mixtures(summaries.cases)
     findings += _odd_spacings(summaries.cases)
+    findings += _slices_not_last(summaries.cases)
     findings += _shift(summaries)
     order = ("error", "warning", "note")
     return sorted(findings, key=lambda finding: (order.index(finding.severity), finding.where, finding.what))
@@ -185,6 +192,25 @@ def _odd_spacings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
                 size = f"{case.canonical_spacing[worst]:.2f} mm against {median[worst]:.2f} mm, the median"
                 what = "the spacing differs much from the other cases"
                 yield Finding("note", what, case.name, size, "resample to one spacing when preparing")
+
+
+def _slices_not_last(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
+    """Volumes of thick slices that RAS, the usual orientation, would cut across."""
+    volumes = [case for case in cases if len(case.shape) == 3]
+    for axis, orientation in enumerate(SLICES_LAST[:-1]):
+        across = [case for case in volumes if _slice_axis(case) == axis]
+        if across:
+            spacing = across[0].canonical_spacing
+            size = f"{max(spacing):.2f} mm against {min(spacing):.2f} mm, {len(across)} of {len(volumes)} volumes"
+            what = "slices are not stacked along the last axis of RAS, along which a 2-D network is applied"
+            remedy = f"set data.orientation to {orientation} in a 2-D recipe"
+            yield Finding("note", what, across[0].name, size, remedy)
+
+
+def _slice_axis(case: CaseFingerprint) -> int | None:
+    """The axis, in canonical order, along which thick slices are stacked, if there are any."""
+    spacing = case.canonical_spacing
+    return spacing.index(max(spacing)) if max(spacing) > COARSE * min(spacing) else None
 
 
 def _shift(summaries: Fingerprint) -> Iterator[Finding]:

@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -53,15 +53,6 @@ class Grid:
         axes = len(shape)
         return cls(shape, tuple(range(axes)), (False,) * axes, shape, (1.0,) * axes)
 
-    def to_json(self) -> dict[str, Any]:
-        """The fields as plain lists."""
-        return {name: list(values) for name, values in asdict(self).items()}
-
-    @classmethod
-    def from_json(cls, content: dict[str, Any]) -> "Grid":
-        """The grid that ``to_json`` wrote."""
-        return cls(**{name: tuple(values) for name, values in content.items()})
-
 
 def plan_grid(geometry: Geometry, *, orientation: str | None, spacing: Sequence[float | None] | None) -> Grid:
     """Plan how a scan is brought to an orientation and a spacing.
@@ -97,12 +88,6 @@ def to_grid(array: NDArray[Any], grid: Grid, *, labels: bool) -> NDArray[Any]:
     if grid.oriented_shape == grid.prepared_shape:
         return np.ascontiguousarray(oriented, dtype=np.float32)
     return _linear(oriented, grid.prepared_shape)
-
-
-def from_grid(labels: NDArray[Any], grid: Grid) -> NDArray[Any]:
-    """Bring labels ``(*prepared_shape)`` back to the source grid; each voxel takes the nearest."""
-    _leading_axes(labels, grid.prepared_shape)
-    return to_source_axes(_nearest(labels, grid.oriented_shape), grid)
 
 
 def to_source_axes(array: NDArray[Any], grid: Grid) -> NDArray[Any]:

@@ -4,7 +4,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,26 @@ class Dataset:
         """The cases of one split."""
         return tuple(case for case in self.cases if case.split == split)
 
+    def for_training(self, labeled_cases: int | None, validation_cases: int) -> "Dataset":
+        """What a training may open: hidden labels and test cases are not in it, so nothing can read them.
+
+        Of the labeled cases the last ``validation_cases`` keep their labels, and of the others the first
+        ``labeled_cases``, or all for None; the rest becomes unlabeled and stands before the unlabeled ones.
+        """
+        labeled = self.of("labeled")
+        first_held_out = len(labeled) - validation_cases
+        count = labeled_cases or max(first_held_out, 1)
+        if count > first_held_out:
+            raise UserError(
+                self.root,
+                f"the recipe asks for {count} labeled cases and {validation_cases} to validate on, "
+                f"and the folder has {len(labeled)}",
+                "label more scans or lower batches.labeled_cases or batches.validation_cases",
+            )
+        hidden = tuple(replace(case, label=None, split="unlabeled") for case in labeled[count:first_held_out])
+        cases = labeled[:count] + labeled[first_held_out:] + hidden + self.of("unlabeled")
+        return replace(self, cases=cases)
+
 
 def read_layout(folder: Path) -> Dataset:
     """Find the cases of a folder, whichever of the known layouts it has."""
@@ -58,24 +78,38 @@ def read_layout(folder: Path) -> Dataset:
     raise UserError(folder, f"no known layout, it holds {found}", f"arrange the scans as {LOOKED_FOR}")
 
 
-def scan_cases(path: Path, channels: int) -> list[Case]:
-    """The cases of a scan or of a folder of scans to predict.
+def scan_cases(path: Path, channels: int) -> tuple[list[Case], dict[str, UserError]]:
+    """The cases of a scan or of a folder of scans to predict, and by name those that lack or exceed channels.
 
-    ``CASE_0000`` to the last channel are one case if all names are like that; otherwise every file is a case.
+    ``CASE_0000`` to the last channel are one case. A file without such a number is a case, and so is every
+    ``CASE_0007`` where the network takes one channel and the numbers can only be those of cases.
     """
     if not path.exists():
         raise UserError(path, "there is no such file or folder", "check the spelling of the path")
-    scans = _scans(path) if path.is_dir() else [path]
+    scans = scans_in(path) if path.is_dir() else [path]
     if not scans:
         raise UserError(path, "the folder holds no scan", "name a folder with .nii or .nii.gz files")
     problems: list[UserError] = []
-    files = _by_channel(scans, problems)
-    if problems or any(set(found) != set(range(channels)) for found in files.values()):
-        problems = []
-        files = _by_name(scans, problems)
+    numbered = [scan for scan in scans if CHANNEL.fullmatch(scan_stem(scan))]
+    files = _by_channel(numbered, problems)
+    if channels == 1 and _numbers_cases(files):
+        numbered, files = [], {}
+    remedy = "give the case its files CASE_0000 and so on, no more and no fewer, and name their folder"
+    failures = dict(_incomplete(files, channels, remedy))
+    whole = _by_name([scan for scan in scans if scan not in numbered], problems)
+    for name in sorted(whole.keys() & files.keys()):
+        _add(whole, name, 0, min(files[name].items())[1], problems)
     if problems:
         raise problems[0]
-    return [Case(name, tuple(found[k] for k in sorted(found)), None, "test") for name, found in files.items()]
+    complete = {name: found for name, found in files.items() if name not in failures} | whole
+    cases = [Case(name, tuple(found[k] for k in sorted(found)), None, "test") for name, found in complete.items()]
+    return sorted(cases, key=lambda case: case.name), failures
+
+
+def _numbers_cases(files: Files) -> bool:
+    """Whether one-channel scans are numbered by case: ``p_0007``, or ``p_0000`` to ``p_0019`` with no other name."""
+    groups = [set(found) for found in files.values()]
+    return all(0 not in numbers for numbers in groups) or (len(groups) == 1 and groups[0] != {0})
 
 
 def _nnunet(folder: Path) -> Dataset | None:
@@ -103,10 +137,10 @@ def _has_images(folder: Path) -> bool:
 
 def _numbers_channels(folder: Path, description: dict[str, Any]) -> bool:
     """Whether names end in channel numbers; ``case_0007`` labeled by ``case_0007`` is a numbered case."""
-    stems = {scan_stem(path) for path in _scans(folder / "imagesTr")}
+    stems = {scan_stem(path) for path in scans_in(folder / "imagesTr")}
     if not stems or not all(CHANNEL.fullmatch(stem) for stem in stems):
         return "channel_names" in description
-    return "channel_names" in description or stems.isdisjoint(map(scan_stem, _scans(folder / "labelsTr")))
+    return "channel_names" in description or stems.isdisjoint(map(scan_stem, scans_in(folder / "labelsTr")))
 
 
 def _collect(
@@ -118,12 +152,13 @@ def _collect(
 ) -> Dataset:
     """Pair the images of every folder, grouped into cases, with their labels."""
     problems: list[UserError] = []
-    grouped = {images: group(_scans(folder / images), problems) for images, _, _ in FOLDERS}
+    grouped = {images: group(scans_in(folder / images), problems) for images, _, _ in FOLDERS}
     if channels is None:
         channels = max((max(files) + 1 for cases in grouped.values() for files in cases.values()), default=1)
     cases: list[Case] = []
+    remedy = "add the missing files, remove those in excess or correct dataset.json"
     for images, labels, split in FOLDERS:
-        problems += _incomplete(grouped[images], channels)
+        problems += [error for _, error in _incomplete(grouped[images], channels, remedy)]
         cases += _pair(folder, grouped[images], labels, split, problems)
     cases.sort(key=lambda case: (("labeled", "unlabeled", "test").index(case.split), case.name))
     problems += _repeated(cases)
@@ -160,20 +195,19 @@ def _add(files: Files, case: str, channel: int, path: Path, problems: list[UserE
         problems.append(UserError(path, f"the same scan as {taken.name}, by its name", "keep one of the two files"))
 
 
-def _incomplete(files: Files, channels: int) -> Iterator[UserError]:
-    for found in files.values():
+def _incomplete(files: Files, channels: int, remedy: str) -> Iterator[tuple[str, UserError]]:
+    """The cases whose channels are not exactly those expected."""
+    expected = f"0000 to {channels - 1:04d} are" if channels > 1 else "0000 alone is"
+    for name, found in files.items():
         if set(found) != set(range(channels)):
             numbers = ", ".join(f"{channel:04d}" for channel in sorted(found))
-            yield UserError(
-                min(found.items())[1],
-                f"the case has the channels {numbers} where 0000 to {channels - 1:04d} are expected",
-                "add the missing files, remove those in excess or correct dataset.json",
-            )
+            finding = f"the case has the channels {numbers} where {expected} expected"
+            yield name, UserError(min(found.items())[1], finding, remedy)
 
 
 def _pair(folder: Path, files: Files, labels: str | None, split: Split, problems: list[UserError]) -> Iterator[Case]:
     """Cases with their labels; a training image without a label is an unlabeled one."""
-    found = _by_name(_scans(folder / labels), problems) if labels else {}
+    found = _by_name(scans_in(folder / labels), problems) if labels else {}
     for name, channels in files.items():
         images = tuple(channels[channel] for channel in sorted(channels))
         label = found.pop(name, {}).get(0)
@@ -287,7 +321,8 @@ def _ignored(folder: Path) -> tuple[str, ...]:
     return tuple(f"{name}/{path.name}" for name in names for path in _visible(folder / name) if not is_scan(path))
 
 
-def _scans(folder: Path) -> list[Path]:
+def scans_in(folder: Path) -> list[Path]:
+    """The scans of a folder, by name; hidden files are none."""
     return [path for path in _visible(folder) if is_scan(path)]
 
 

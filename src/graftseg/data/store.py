@@ -112,22 +112,24 @@ class Store:
 
     @property
     def identity(self) -> str:
-        """A hash of all that training can see: settings, classes, splits and the content of every file."""
-        cases = [[case.name, case.split, sorted(case.sha256.items())] for case in self.cases]
+        """A hash of all that training can see: settings, classes, and the labeled and unlabeled cases, file by file."""
+        cases = [[case.name, case.split, sorted(case.sha256.items())] for case in self.cases if case.split != "test"]
         content = json.dumps([self.settings, self.classes, cases], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()
 
     def verify(self) -> None:
         """Read all files and compare their hashes with the manifest."""
         for case in self.cases:
-            for name, expected in case.sha256.items():
-                path = self.path / CASES / name
-                if not path.is_file():
-                    raise UserError(path, "the file is missing", AGAIN)
-                if sha256_of(path) != expected:
-                    raise UserError(
-                        path, "the file is damaged, its hash is not the manifest's", f"delete it and {AGAIN}"
-                    )
+            for name in case.sha256:
+                self.verify_file(case, name)
+
+    def verify_file(self, case: StoredCase, name: str) -> None:
+        """Read one file of a case and compare its hash with the manifest."""
+        path = self.path / CASES / name
+        if not path.is_file():
+            raise UserError(path, "the file is missing", AGAIN)
+        if sha256_of(path) != case.sha256[name]:
+            raise UserError(path, "the file is damaged, its hash is not the manifest's", f"delete it and {AGAIN}")
 
     def to_json(self) -> dict[str, Any]:
         """The content of the manifest."""

@@ -1,14 +1,13 @@
 """The contract that every method keeps."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from graftseg.networks import Networks
 from graftseg.settings import Settings
 from graftseg.types import Batch, Objective, Progress
-
-NetworkFactory = Callable[[], nn.Module]
 
 
 class Method(nn.Module):
@@ -24,10 +23,10 @@ class Method(nn.Module):
 
     student: nn.Module
 
-    def __init__(self, config: Any, networks: NetworkFactory) -> None:
+    def __init__(self, config: Any, networks: Networks) -> None:
         super().__init__()
         self.config = config
-        self.student = networks()
+        self.student = networks.build()
 
     @classmethod
     def check(cls, config: Any, *, labeled: int, unlabeled: int, dimensions: int) -> None:

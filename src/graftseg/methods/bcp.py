@@ -9,7 +9,8 @@ from torch import Tensor
 
 from graftseg.losses import DiceName, mixed_loss
 from graftseg.masks import copy_paste_mask, mix
-from graftseg.methods.base import Method, NetworkFactory
+from graftseg.methods.base import Method
+from graftseg.networks import Networks
 from graftseg.networks.ema import Scope, ema_update, teacher_of
 from graftseg.pseudo_labels import Decision, pseudo_label
 from graftseg.settings import Settings
@@ -30,9 +31,11 @@ class BcpConfig(Settings):
     legacy_background_mask: bool = False
 
     @model_validator(mode="after")
-    def _legacy_is_read(self) -> Self:
+    def _all_is_read(self) -> Self:
         if self.legacy_background_mask and self.dice != "over-batch":
             raise ValueError("legacy_background_mask needs dice: over-batch")
+        if self.connectivity is not None and not self.largest_component:
+            raise ValueError("connectivity is read only with largest_component: true")
         return self
 
 
@@ -46,7 +49,7 @@ class Bcp(Method):
     Config = BcpConfig
     config: BcpConfig
 
-    def __init__(self, config: BcpConfig, networks: NetworkFactory) -> None:
+    def __init__(self, config: BcpConfig, networks: Networks) -> None:
         super().__init__(config, networks)
         self.teacher = teacher_of(self.student)
 
@@ -58,7 +61,7 @@ class Bcp(Method):
                 f"batches.labeled is {labeled} and batches.unlabeled {unlabeled}; copy-paste pairs them up in two "
                 "halves and needs the same even number of both"
             )
-        if (config.connectivity or 1) > dimensions:
+        if config.connectivity is not None and config.connectivity > dimensions:
             raise ValueError(f"connectivity is {config.connectivity} and there are only {dimensions} axes")
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:

@@ -38,6 +38,24 @@ class NetworkEntry:
     builder: Callable[[NetworkSettings, int, int], nn.Module]
 
 
+@dataclass(frozen=True)
+class Networks:
+    """What a method builds its networks from: the recipe's choice and the facts of the data."""
+
+    settings: NetworkSettings
+    in_channels: int
+    classes: int
+
+    @property
+    def dimensions(self) -> int:
+        """Number of axes of space, 2 or 3."""
+        return dimensions_of(self.settings.name)
+
+    def build(self) -> nn.Module:
+        """A fresh network from images to logits."""
+        return build_network(self.settings, self.in_channels, self.classes)
+
+
 def build_network(settings: NetworkSettings, in_channels: int, classes: int) -> nn.Module:
     """A fresh network from images ``(B, in_channels, *space)`` to logits ``(B, classes, *space)``."""
     return _entry(settings.name).builder(settings, in_channels, classes)

@@ -5,36 +5,35 @@ from pathlib import Path
 from graftseg.files import write_text
 from graftseg.reporting.cases import cases_section
 from graftseg.reporting.comparison import comparison_section
-from graftseg.reporting.folder import class_names, read_facts, read_log, read_recipe, snapshot_paths
+from graftseg.reporting.folder import class_names, read_curves, read_recipe, snapshot_paths
 from graftseg.reporting.gallery import mixed_section, watched_section
 from graftseg.reporting.notes import notes_section, run_section
 from graftseg.reporting.page import page
 from graftseg.reporting.pictures import Album
 from graftseg.reporting.results import read_results, results_section
 from graftseg.reporting.training import training_section
+from graftseg.runs import RunFolder
 
 __all__ = ["render_report"]
 
 
-def render_report(
-    run: Path, out: Path | None = None, *, baseline: Path | None = None, predictions: Path | None = None
-) -> Path:
+def render_report(run: Path, out: Path | None = None, *, baseline: Path | None = None) -> Path:
     """Write the report of a run folder and return its path, ``run/report.html`` if ``out`` is None.
 
-    ``baseline`` is another run folder to stand beside this one; ``predictions`` is a folder of evaluated
-    label maps, ``run/predictions`` if None. A part that the run does not hold becomes a sentence that says
-    so. The same run folder gives the same bytes.
+    ``baseline`` is another run folder to stand beside this one. A part that the run does not hold becomes a
+    sentence that says so. The same run folder gives the same bytes.
     """
-    facts, log, snapshots, album = read_facts(run), read_log(run), snapshot_paths(run), Album()
-    results, classes = read_results(predictions or run / "predictions"), class_names(facts)
+    folder = RunFolder(run)
+    facts, log, snapshots, album = folder.manifest(), read_curves(folder), snapshot_paths(folder), Album()
+    results, classes = read_results(folder.predictions), class_names(facts)
     sections = [
         results_section(results, facts),
         cases_section(results, classes, album),
-        comparison_section(results, facts, baseline),
+        comparison_section(results, facts, None if baseline is None else RunFolder(baseline)),
         training_section(log, facts),
         mixed_section(snapshots, log, classes, album),
         watched_section(snapshots, classes, album),
-        run_section(facts, read_recipe(run)),
+        run_section(facts, read_recipe(folder)),
         notes_section(facts, results.evaluation if results is not None else None),
     ]
     target = out or run / "report.html"

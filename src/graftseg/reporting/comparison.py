@@ -1,23 +1,22 @@
 """This run beside another one, case by case."""
 
-from pathlib import Path
 from typing import Any
 
-from graftseg.reporting.folder import read_facts
 from graftseg.reporting.markup import Html, missing, section, table, tag
 from graftseg.reporting.palette import named
 from graftseg.reporting.results import COMMAND, Results, fixed, mean, percent, read_results
+from graftseg.runs import RunFolder
 
 TITLE = "Beside the baseline"
 Scores = dict[str, float]
 
 
-def comparison_section(results: Results | None, facts: dict[str, Any], baseline: Path | None) -> Html:
+def comparison_section(results: Results | None, facts: dict[str, Any], baseline: RunFolder | None) -> Html:
     """Mean Dice per class of both runs over the cases they share, the difference, and cases won and lost."""
     if baseline is None:
         sentence = "A semi-supervised run says little without a supervised one on the same labeled scans."
         return section("comparison", TITLE, missing(sentence, "graftseg report RUN --baseline OTHER_RUN"))
-    other_facts, other = read_facts(baseline), read_results(baseline / "predictions")
+    other_facts, other = baseline.manifest(), read_results(baseline.predictions)
     if results is None or other is None:
         which = "this run" if results is None else "the baseline"
         return section("comparison", TITLE, missing(f"No prediction of {which} has been evaluated.", COMMAND))

@@ -1,6 +1,5 @@
 """What a run folder holds, read once for the page."""
 
-import json
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -15,10 +14,9 @@ import yaml
 from numpy.lib.npyio import NpzFile
 
 from graftseg.errors import UserError
-from graftseg.files import read_json
 from graftseg.reporting.curves import Curve, Stage
+from graftseg.runs import RunFolder, read_log
 
-FORMAT = 1
 ABSURD = 1e30
 Pairs = list[tuple[float, float]]
 
@@ -48,26 +46,14 @@ class Snapshot:
     arrays: dict[str, npt.NDArray[Any]]
 
 
-def read_facts(run: Path) -> dict[str, Any]:
-    """The content of ``run.json``, which makes a folder a run folder."""
-    path = run / "run.json"
-    if not path.is_file():
-        raise UserError(run, "not a run folder (it has no run.json)", "name the folder given to `graftseg train --out`")
-    facts = read_json(path)
-    if not isinstance(facts, dict) or facts.get("format") != FORMAT:
-        found = facts.get("format") if isinstance(facts, dict) else type(facts).__name__
-        raise UserError(path, f"format {found}, where {FORMAT} is read here", "use the version that made the run")
-    return facts
-
-
 def class_names(facts: dict[str, Any]) -> list[str]:
     """Names of the classes by label, background first."""
     return [str(name) for name in facts.get("store", {}).get("classes", [])]
 
 
-def read_recipe(run: Path) -> dict[str, Any] | None:
+def read_recipe(run: RunFolder) -> dict[str, Any] | None:
     """The resolved recipe, or None where the run holds none."""
-    path = run / "recipe.yaml"
+    path = run.recipe_file
     if not path.is_file():
         return None
     try:
@@ -77,17 +63,13 @@ def read_recipe(run: Path) -> dict[str, Any] | None:
     return recipe if isinstance(recipe, dict) else None
 
 
-def read_log(run: Path) -> Log | None:
-    """The curves of ``log.jsonl``, or None where no step has been logged."""
-    path = run / "log.jsonl"
-    lines = list(_lines(path)) if path.is_file() else []
+def read_curves(run: RunFolder) -> Log | None:
+    """The curves of the training log, or None where no step has been logged."""
+    lines = read_log(run.log_file)
     if not lines:
         return None
     steps = [line for line in lines if "total" in line]
-    rated, checked = (
-        [line for line in steps if "lr" in line],
-        [line for line in lines if "validation" in line],
-    )
+    rated, checked = [line for line in steps if "lr" in line], [line for line in lines if "validation" in line]
     total = [(line["global_step"], line["total"]) for line in steps]
     rates = [(line["global_step"], line["lr"]) for line in rated]
     terms, validation = _by_name(steps, "terms"), _by_name(checked, "validation")
@@ -101,9 +83,9 @@ def read_log(run: Path) -> Log | None:
     )
 
 
-def snapshot_paths(run: Path) -> dict[int, Path]:
+def snapshot_paths(run: RunFolder) -> dict[int, Path]:
     """Snapshots by global step, in order."""
-    paths = [path for path in (run / "snapshots").glob("*.npz") if path.stem.isdigit()]
+    paths = [path for path in run.snapshots.glob("*.npz") if path.stem.isdigit()]
     return {int(path.stem): path for path in sorted(paths, key=lambda path: int(path.stem))}
 
 
@@ -127,21 +109,6 @@ def _opened(path: Path) -> Iterator[NpzFile]:
             yield content
     except (OSError, ValueError, zipfile.BadZipFile, zlib.error):
         raise UserError(path, "the snapshot is damaged", "delete it, the report then does without") from None
-
-
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The log's lines; a last line that was cut off when the run was killed is left out."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    for count, line in enumerate(lines, start=1):
-        try:
-            entry = json.loads(line)
-        except json.JSONDecodeError:
-            if count < len(lines):
-                finding = f"line {count} of {len(lines)} is not valid JSON"
-                raise UserError(path, finding, "delete that line") from None
-            return
-        if isinstance(entry, dict) and "global_step" in entry:
-            yield entry
 
 
 def _by_name(entries: list[dict[str, Any]], key: str) -> dict[str, Pairs]:

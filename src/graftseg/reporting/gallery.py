@@ -42,7 +42,10 @@ def watched_section(paths: dict[int, Path], classes: Sequence[str], album: Album
     head = tag("tr", *(tag("th", f"step {snapshot.step:,}", scope="col") for snapshot in snapshots))
     rows = [tag("tr", *(tag("td", _watched(snapshot, name, album)) for snapshot in snapshots)) for name in names]
     strip = tag("table", tag("thead", head), tag("tbody", *rows), class_="strip")
-    text = "The same unlabeled scans through training, with what the teacher took for their labels at each step."
+    text = (
+        "The same unlabeled scans through training, with what the teacher took for their labels at each step, asked "
+        "in evaluation mode; the pseudo-labels of training itself come from training mode and may differ."
+    )
     return section("pseudo-labels", title, tag("p", text), legend(classes), wide(strip, title))
 
 

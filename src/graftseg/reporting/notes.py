@@ -46,15 +46,13 @@ def run_section(facts: dict[str, Any], recipe: dict[str, Any] | None) -> Html:
 
 def notes_section(facts: dict[str, Any], evaluation: Evaluation | None) -> Html:
     """How each figure is defined, the rule for empty masks, the checkpoint and the data."""
-    store = facts.get("store", {})
-    labeled, unlabeled = len(store.get("labeled", [])), len(store.get("unlabeled", []))
     seed = facts.get("seed", "unknown")
     rule = EMPTY_RULES[evaluation.protocol if evaluation is not None else "standard"]
     entries = {
         **MEANINGS,
         "Empty masks": rule,
         "Checkpoint": _checkpoint(str(facts.get("checkpoint", "last"))),
-        "Data": f"trained with {labeled} labeled and {unlabeled} unlabeled cases, seed {seed}.",
+        "Data": f"trained with {case_counts(facts)}, seed {seed}.",
         "One run": "a single seed; differences between runs smaller than those between seeds mean nothing.",
     }
     items = [part for name, text in entries.items() for part in (tag("dt", name), tag("dd", text))]
@@ -71,6 +69,14 @@ def flatten(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, s
             yield from flatten({str(place): item for place, item in enumerate(value)}, f"{name}.")
         else:
             yield name, _written(value)
+
+
+def case_counts(facts: dict[str, Any]) -> str:
+    """How many cases the run learned from, in words; unlabeled ones only where it used any."""
+    store = facts.get("store", {})
+    labeled, unlabeled = len(store.get("labeled", [])), len(store.get("unlabeled", []))
+    used = f"{labeled:,} labeled" + (f" and {unlabeled:,} unlabeled" if unlabeled else "")
+    return f"{used} {'case' if (unlabeled or labeled) == 1 else 'cases'}"
 
 
 def duration(seconds: float) -> str:
@@ -90,7 +96,7 @@ def _facts(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "Status", str(facts.get("status", ""))
     yield "Classes", ", ".join(map(str, store.get("classes", [])[1:]))
     yield "Labeled cases", f"{len(store.get('labeled', [])):,}"
-    yield "Unlabeled cases", f"{len(store.get('unlabeled', [])):,}"
+    yield "Unlabeled cases", f"{len(store.get('unlabeled', [])):,}" if store.get("unlabeled") else "none used"
     yield "Data", short_path(str(store.get("path", "")))
     yield "Data identity", str(store.get("identity", ""))[:16]
     yield "Seed", str(facts.get("seed", ""))

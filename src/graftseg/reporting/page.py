@@ -5,7 +5,7 @@ from importlib.resources import files
 from typing import Any
 
 from graftseg.reporting.markup import Html, join, looks_like_path, short_path, tag
-from graftseg.reporting.notes import duration
+from graftseg.reporting.notes import case_counts, duration
 
 CONTENTS = {
     "results": "Results",
@@ -59,8 +59,7 @@ def run_title(facts: dict[str, Any]) -> str:
 
 
 def _subtitle(facts: dict[str, Any]) -> Html:
-    store = facts.get("store", {})
-    parts = [f"{len(store.get('labeled', [])):,} labeled and {len(store.get('unlabeled', [])):,} unlabeled cases"]
+    parts = [case_counts(facts)]
     if facts.get("steps") is not None:
         parts.append(f"{facts['steps']:,} steps")
     if facts.get("wall_seconds") is not None:

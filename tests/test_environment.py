@@ -1,0 +1,100 @@
+"""What the machine has, and a sentence where it has not what was asked for."""
+
+import platform
+import sys
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import graftseg
+from graftseg import environment
+from graftseg.environment import choose_device, describe_machine, devices, free_memory, versions
+from graftseg.errors import UserError
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> int:
+    """So many GPUs, whatever this machine has."""
+    count: int = request.param
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: f"GPU {index}")
+    return count
+
+
+@pytest.mark.parametrize(
+    ("gpus", "name", "chosen"),
+    [(0, "auto", "cpu"), (2, "auto", "cuda"), (2, "cpu", "cpu"), (1, "cuda", "cuda"), (2, "cuda:1", "cuda:1")],
+    indirect=["gpus"],
+)
+def test_the_chosen_device(gpus: int, name: str, chosen: str) -> None:
+    assert choose_device(name) == torch.device(chosen)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "name", "finding"),
+    [
+        (0, "cuda", "this machine has 0 CUDA devices"),
+        (2, "cuda:2", "this machine has 2 CUDA devices"),
+        (2, "mps", "mps is not supported"),
+        (2, "gpu", "no such kind of device"),
+        (2, "cuda:x", "no such kind of device"),
+        (2, "", "no such kind of device"),
+    ],
+    indirect=["gpus"],
+)
+def test_a_device_that_is_not_there(gpus: int, name: str, finding: str) -> None:
+    with pytest.raises(UserError) as caught:
+        choose_device(name)
+    assert (caught.value.where, caught.value.finding) == (f"--device {name}", finding)
+    assert caught.value.remedy.startswith("use auto")
+
+
+@pytest.mark.parametrize("gpus", [2], indirect=True)
+def test_gpus_come_before_the_cpu(gpus: int) -> None:
+    *first, last = devices()
+    assert first == ["cuda:0 GPU 0", "cuda:1 GPU 1"]
+    assert last == f"cpu with {torch.get_num_threads()} threads"
+
+
+def test_versions_that_a_result_depends_on() -> None:
+    assert versions() == {
+        "graftseg": graftseg.__version__,
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "numpy": np.__version__,
+    }
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("MemTotal: 99 kB\nMemAvailable:  12 kB\nSwapFree: 7 kB\n", 12 * 1024),
+        ("MemTotal: 99 kB\n", sys.maxsize),
+        (None, sys.maxsize),
+    ],
+)
+def test_free_memory_of_a_cpu(
+    content: str | None, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "meminfo"
+    if content is not None:
+        path.write_text(content)
+    monkeypatch.setattr(environment, "Path", lambda name: path)
+    assert free_memory(torch.device("cpu")) == expected
+
+
+def test_an_extra_that_is_absent_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(package: str) -> str:
+        if package == "tensorboard":
+            raise PackageNotFoundError(package)
+        return "1.2.3"
+
+    monkeypatch.setattr(environment, "version", version)
+    machine = describe_machine(tmp_path)
+    assert machine["extras"]["tensorboard"] == "not installed"
+    assert machine["versions"]["monai"] == "1.2.3" and machine["versions"].items() >= versions().items()
+    assert machine["disk_free_gib"] >= 0 and machine["devices"] == devices()

@@ -1,0 +1,89 @@
+"""Optimisers against their formulas, by hand."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from graftseg.optimizers import Adam, Sgd, build_optimizer, carry_over, learning_rate, update
+from graftseg.schedules import Poly
+
+
+class Weights(nn.Module):
+    """One weight that trains and one that does not."""
+
+    def __init__(self, *values: float) -> None:
+        super().__init__()
+        self.moved = nn.Parameter(torch.tensor(values))
+        self.frozen = nn.Parameter(torch.ones(2), requires_grad=False)
+
+
+def step(
+    module: Weights, optimizer: torch.optim.Optimizer, settings: Sgd | Adam, *gradient: float, at: int = 0
+) -> list[float]:
+    """The weights after one update with a given gradient."""
+    module.moved.grad = torch.tensor(gradient)
+    update(optimizer, settings, at, 4)
+    values: list[float] = module.moved.tolist()
+    return values
+
+
+def test_sgd_by_hand() -> None:
+    module, settings = Weights(1.0), Sgd(learning_rate=0.5, momentum=0.9, weight_decay=0.1)
+    optimizer = build_optimizer(module, settings)
+    assert isinstance(optimizer, torch.optim.SGD)
+    # decayed gradient 2 + 0.1 * 1 = 2.1
+    assert step(module, optimizer, settings, 2.0) == pytest.approx([1 - 0.5 * 2.1])
+    # decayed gradient 1 - 0.1 * 0.05 = 0.995, momentum 0.9 * 2.1 + 0.995 = 2.885
+    assert step(module, optimizer, settings, 1.0) == pytest.approx([-0.05 - 0.5 * 2.885])
+
+
+def test_adam_by_hand() -> None:
+    module, settings = Weights(1.0), Adam(learning_rate=0.1, betas=(0.5, 0.75), weight_decay=0.5)
+    optimizer = build_optimizer(module, settings)
+    assert isinstance(optimizer, torch.optim.Adam)
+    # decayed gradient 1.5 + 0.5 * 1 = 2, moments 1 and 1, without their bias 2 and 4
+    assert step(module, optimizer, settings, 1.5) == pytest.approx([1 - 0.1 * 2 / 2])
+    # decayed gradient 0.55 + 0.5 * 0.9 = 1, moments 1 and 1, without their bias 4/3 and 16/7
+    assert step(module, optimizer, settings, 0.55) == pytest.approx([0.9 - 0.1 * (4 / 3) / math.sqrt(16 / 7)])
+
+
+@pytest.mark.parametrize("settings", [Sgd(), Adam()])
+def test_only_trainable_parameters_are_moved(settings: Sgd | Adam) -> None:
+    module = Weights(1.0)
+    optimizer = build_optimizer(module, settings)
+    (group,) = optimizer.param_groups
+    (parameter,) = group["params"]
+    assert parameter is module.moved
+    assert step(module, optimizer, settings, 2.0) != [1.0]
+    assert module.frozen.tolist() == [1.0, 1.0]
+
+
+def test_the_schedule_scales_each_step() -> None:
+    settings = Sgd(learning_rate=0.5, momentum=0.0, weight_decay=0.0, schedule=Poly(power=1.0))
+    assert [learning_rate(settings, at, 4) for at in range(4)] == [0.5, 0.375, 0.25, 0.125]
+    module = Weights(1.0)
+    optimizer = build_optimizer(module, settings)
+    assert step(module, optimizer, settings, 1.0, at=0) == [0.5]
+    assert step(module, optimizer, settings, 1.0, at=2) == [0.25]
+
+
+def test_the_norm_of_all_gradients_is_limited_and_a_small_one_is_left_alone() -> None:
+    settings = Sgd(learning_rate=1.0, momentum=0.0, weight_decay=0.0, clip_gradient=1.0)
+    module = Weights(0.0, 0.0)
+    optimizer = build_optimizer(module, settings)
+    assert step(module, optimizer, settings, 3.0, 4.0) == pytest.approx([-0.6, -0.8])
+    assert step(module, optimizer, settings, 0.25, 0.5) == pytest.approx([-0.85, -1.3])
+
+
+def test_momenta_are_carried_over_and_settings_are_not() -> None:
+    first, second = (
+        Sgd(learning_rate=rate, momentum=momentum, weight_decay=0.0) for rate, momentum in ((1, 0.9), (0.1, 0.5))
+    )
+    before, after = Weights(0.0), Weights(0.0)
+    source, target = build_optimizer(before, first), build_optimizer(after, second)
+    step(before, source, first, 2.0)
+    carry_over(source, target)
+    # momentum 0.5 * 2 + 1 = 2, and the new rate of 0.1
+    assert step(after, target, second, 1.0) == pytest.approx([-0.2])

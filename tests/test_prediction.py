@@ -1,0 +1,234 @@
+"""Prediction: one bad scan stops nobody, a folder of label maps is of one network, and nothing else is touched."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+import torch
+
+from graftseg import api, prediction
+from graftseg.data.scans import write_scan
+from graftseg.data.store import Store
+from graftseg.errors import UserError
+from graftseg.prediction import PredictedCase
+from graftseg.types import Case, Geometry
+
+
+@pytest.fixture(scope="module")
+def run(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "run"
+    api.train(tiny.tiny_recipe(), store.path, path, device="cpu")
+    return path
+
+
+@pytest.fixture(scope="module")
+def other(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "other"
+    api.train(tiny.tiny_recipe(seed=1), store.path, path, device="cpu")
+    return path
+
+
+@pytest.fixture
+def images(scans: Path, tmp_path: Path) -> Path:
+    """Two scans, test_000 and test_001."""
+    return Path(shutil.copytree(scans / "imagesTs", tmp_path / "images"))
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+def manifest(out: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((out / "manifest.json").read_text())
+    return content
+
+
+def listed(out: Path) -> list[str]:
+    return [case["case"] for case in manifest(out)["cases"]]
+
+
+def content(out: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in out.iterdir()}
+
+
+def test_the_manifest_says_where_label_maps_come_from(run: Path, images: Path, out: Path) -> None:
+    predicted = api.predict(run, images, out, device="cpu")
+    assert [case.output for case in predicted.cases] == ["test_000.nii.gz", "test_001.nii.gz"]
+    said = manifest(out)
+    assert said["run"] == str(run.resolve())
+    assert said["classes"] == ["background", "crescent", "ring", "core"]
+    assert said["inference"]["overlap"] == 0.5
+    assert said["cases"][0]["images"] == [str((images / "test_000_0000.nii.gz").resolve())]
+    assert (said["failures"], said["unfinished"]) == ({}, [])
+
+
+def test_scans_with_other_channels_are_named_and_stop_nobody(run: Path, images: Path, out: Path) -> None:
+    affine = tuple(tuple(row) for row in np.eye(4).tolist())
+    write_scan(images / "two.nii.gz", np.zeros((2, 16, 16, 4), np.float32), Geometry((16, 16, 4), affine))
+    shutil.copy(images / "test_000_0000.nii.gz", images / "test_000_0001.nii.gz")
+    predicted = api.predict(run, images, out, device="cpu")
+    assert [case.case for case in predicted.cases] == ["test_001"]
+    surplus, two = map(str, predicted.failures)
+    assert "test_000_0000.nii.gz: the case has the channels 0000, 0001 where 0000 alone is expected" in surplus
+    assert "two.nii.gz: the number of channels is 2 where the run was trained on 1; give it the same" in two
+    assert manifest(out)["failures"] == {"test_000": surplus, "two": two}
+    assert sorted(content(out)) == ["manifest.json", "test_001.nii.gz"]
+
+
+def test_cases_are_added_and_replaced(run: Path, images: Path, out: Path) -> None:
+    api.predict(run, images / "test_001_0000.nii.gz", out, device="cpu")
+    first = content(out)["test_001.nii.gz"]
+    api.predict(run, images / "test_000_0000.nii.gz", out, device="cpu")
+    assert listed(out) == ["test_000", "test_001"]
+    assert content(out)["test_001.nii.gz"] == first
+    api.predict(run, images, out, device="cpu")
+    assert listed(out) == ["test_000", "test_001"]
+    (out / "test_001.nii.gz").unlink()
+    api.predict(run, images / "test_000_0000.nii.gz", out, device="cpu")
+    assert listed(out) == ["test_000"], "what is no longer there is not listed"
+
+
+def test_a_scan_that_fails_now_does_not_keep_its_old_label_map(run: Path, images: Path, out: Path) -> None:
+    api.predict(run, images, out, device="cpu")
+    (out / "notes.txt").write_text("mine")
+    (images / "test_000_0000.nii.gz").write_bytes(b"rubbish")
+    api.predict(run, images, out, device="cpu")
+    assert sorted(content(out)) == ["manifest.json", "notes.txt", "test_001.nii.gz"]
+    assert (listed(out), list(manifest(out)["failures"])) == (["test_001"], ["test_000"])
+    api.predict(run, images / "test_001_0000.nii.gz", out, device="cpu")
+    assert list(manifest(out)["failures"]) == ["test_000"]
+
+
+def test_scores_do_not_outlive_their_label_maps(run: Path, images: Path, scans: Path, out: Path) -> None:
+    api.predict(run, images, out, device="cpu")
+    api.evaluate(out, scans / "labelsTs")
+    assert {"metrics.csv", "metrics.json"} <= content(out).keys()
+    api.predict(run, images / "test_000_0000.nii.gz", out, device="cpu")
+    assert sorted(content(out)) == ["manifest.json", "test_000.nii.gz", "test_001.nii.gz"]
+
+
+def test_scores_of_somebody_else_stay(run: Path, images: Path, out: Path) -> None:
+    out.mkdir()
+    (out / "metrics.csv").write_text("mine")
+    api.predict(run, images, out, device="cpu")
+    assert (out / "metrics.csv").read_text() == "mine"
+
+
+def test_another_network_is_refused(run: Path, other: Path, images: Path, out: Path) -> None:
+    api.predict(run, images, out, device="cpu")
+    before = content(out)
+    with pytest.raises(UserError, match=f"holds label maps of another network, trained in {run}; name another folder"):
+        api.predict(other, images, out, device="cpu")
+    assert content(out) == before
+
+
+def test_the_same_network_elsewhere_is_not_another(run: Path, images: Path, tmp_path: Path) -> None:
+    moved = Path(shutil.copytree(run, tmp_path / "moved"))
+    api.predict(moved, images / "test_000_0000.nii.gz", device="cpu")
+    again = moved.rename(tmp_path / "again")
+    api.predict(again, images / "test_001_0000.nii.gz", device="cpu")
+    assert listed(again / "predictions") == ["test_000", "test_001"]
+
+
+def test_settings_of_inference_can_change(run: Path, images: Path, out: Path) -> None:
+    scan = images / "test_000_0000.nii.gz"
+    api.predict(run, scan, out, overrides=["inference.largest_component=true"], device="cpu")
+    assert manifest(out)["inference"]["largest_component"] is True
+    assert listed(out) == ["test_000"]
+    with pytest.raises(UserError, match="holds 1 label maps of other cases made with other inference settings"):
+        api.predict(run, images / "test_001_0000.nii.gz", out, device="cpu")
+    api.predict(run, images, out, device="cpu")
+    assert manifest(out)["inference"]["largest_component"] is False
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ("seed=1", "--set seed=1: a trained network can be used otherwise, not changed; set keys under inference"),
+        ("inference={}", "a trained network can be used otherwise"),
+        ("network.width=4", "a trained network can be used otherwise"),
+        ("inference.overlaps=0", "inference.overlaps: unknown setting"),
+        ("inference.overlap=2", "inference.overlap: "),
+        ("inference.decision=threshold", "a threshold decides between two classes and there are 4"),
+        ("inference.overlap", "not of the form key=value"),
+    ],
+)
+def test_settings_that_cannot_be_used(run: Path, images: Path, out: Path, override: str, sentence: str) -> None:
+    api.predict(run, images, out, device="cpu")
+    before = content(out)
+    with pytest.raises(UserError) as caught:
+        api.predict(run, images, out, overrides=[override], device="cpu")
+    assert sentence in str(caught.value)
+    assert content(out) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda said: [], "not a manifest of label maps"),
+        (lambda said: {"format": "graftseg store", "version": 1}, "not a manifest of label maps"),
+        (lambda said: said | {"version": 2}, "not a manifest of label maps"),
+        (lambda said: said | {"cases": "none"}, "damaged at cases"),
+        (lambda said: said | {"unfinished": ["../scan.nii.gz"]}, "../scan.nii.gz is not a file name"),
+    ],
+)
+def test_manifests_that_are_not_replaced(
+    run: Path, images: Path, out: Path, change: Callable[[Any], Any], sentence: str
+) -> None:
+    api.predict(run, images, out, device="cpu")
+    (out / "manifest.json").write_text(json.dumps(change(manifest(out))))
+    before = content(out)
+    with pytest.raises(UserError) as caught:
+        api.predict(run, images, out, device="cpu")
+    assert sentence in str(caught.value) and "name another folder as --out" in str(caught.value)
+    assert content(out) == before
+
+
+def test_files_of_somebody_else_are_not_replaced(run: Path, images: Path, scans: Path, tmp_path: Path) -> None:
+    references = Path(shutil.copytree(scans / "labelsTs", tmp_path / "labels"))
+    before = content(references)
+    with pytest.raises(UserError, match=r"test_000\.nii\.gz: the file exists and is not a label map of this run; name"):
+        api.predict(run, images, references, device="cpu")
+    assert content(references) == before
+
+
+def test_an_interrupted_call_is_taken_up(run: Path, images: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    api.predict(run, images, out, device="cpu")
+    whole = content(out)
+    predict_case = prediction._predict_case
+
+    def interrupted(network: Any, case: Case, folder: Path) -> PredictedCase:
+        if case.name == "test_001":
+            raise KeyboardInterrupt
+        return predict_case(network, case, folder)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(prediction, "_predict_case", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            api.predict(run, images, out, device="cpu")
+    assert sorted(content(out)) == ["manifest.json", "test_000.nii.gz"], (
+        "no label map of an earlier call passes for new"
+    )
+    assert (listed(out), manifest(out)["unfinished"]) == (["test_000"], ["test_001.nii.gz"])
+    api.predict(run, images, out, device="cpu")
+    assert (listed(out), manifest(out)["unfinished"]) == (["test_000", "test_001"], [])
+    for name in ("test_000.nii.gz", "test_001.nii.gz"):
+        assert content(out)[name] == whole[name]
+
+
+def test_a_full_memory_is_told_in_a_sentence(
+    run: Path, images: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: Any, **settings: Any) -> None:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(prediction, "predict_labels", full)
+    with pytest.raises(UserError, match=r"the memory of cpu is full; add --set inference\.windows_per_forward=1"):
+        api.predict(run, images, out, device="cpu")
+    assert not out.exists()

@@ -1,0 +1,52 @@
+"""The whole way on real scans: hippocampus MR of the Medical Segmentation Decathlon, where they are at hand."""
+
+import tarfile
+from pathlib import Path
+
+import nibabel
+import numpy as np
+import pytest
+
+from graftseg import api
+
+ARCHIVE = Path(__file__).parents[2] / "shared" / "benchmarks" / "hippocampus.tar"
+CASES = 6
+
+pytestmark = [
+    pytest.mark.real_data,
+    pytest.mark.skipif(not ARCHIVE.is_file(), reason="the hippocampus scans are not there"),
+]
+
+
+@pytest.fixture(scope="module")
+def scans(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four labeled scans, six unlabeled ones, and six to test."""
+    folder = tmp_path_factory.mktemp("hippocampus")
+    with tarfile.open(ARCHIVE) as archive:
+        members = sorted((m for m in archive if m.isfile()), key=lambda member: Path(member.name).name)
+        images, labels = ([m for m in members if Path(m.name).parent.name == kind] for kind in ("imagesTr", "labelsTr"))
+        places = ["imagesTr"] * 4 + ["imagesUn"] * 6 + ["imagesTs"] * CASES
+        for place, image, label in zip(places, images, labels, strict=False):
+            assert Path(image.name).name == Path(label.name).name
+            targets = [(image, place)] + [(label, place.replace("images", "labels"))] * (place != "imagesUn")
+            for member, target in targets:
+                stream = archive.extractfile(member)
+                assert stream is not None
+                path = folder / target / Path(member.name).name
+                path.parent.mkdir(exist_ok=True)
+                path.write_bytes(stream.read())
+    return folder
+
+
+def test_the_whole_way(scans: Path, tmp_path: Path) -> None:
+    assert [finding for finding in api.check(scans) if finding.severity == "error"] == []
+    overrides = ["batches.patch=[32, 48, 32]", "stages.0.steps=6", "stages.1.steps=4", "network.width=4"]
+    api.train("demo-3d/bcp", scans, tmp_path / "run", overrides=overrides)
+    predicted = api.predict(tmp_path / "run", scans / "imagesTs")
+    assert len(predicted.cases) == CASES and predicted.failures == ()
+    for case in predicted.cases:
+        scan, labels = (nibabel.load(path) for path in (case.images[0], predicted.folder / case.output))
+        assert np.allclose(scan.affine, labels.affine) and scan.shape == labels.shape
+    rows = api.evaluate(predicted.folder, scans / "labelsTs").rows
+    assert len(rows) == 2 * CASES and all(0 <= row.dice <= 1 for row in rows)
+    assert api.report(tmp_path / "run").stat().st_size > 10_000

@@ -1,0 +1,159 @@
+"""What a training leaves for people: lines in order, in time, and only of finite losses."""
+
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from graftseg import recorder as module
+from graftseg.recorder import NonFiniteLossError, Recorder
+from graftseg.runs import RunFolder, read_log
+
+
+def place(step: int) -> dict[str, Any]:
+    return {"stage": 0, "method": "bcp", "step": step, "global_step": 10 + step, "lr": 0.1}
+
+
+def add(recorder: Recorder, step: int, **terms: float) -> None:
+    tensors = {name: torch.tensor(value) for name, value in terms.items()}
+    recorder.add(place(step), tensors, torch.stack(list(tensors.values())).sum())
+
+
+def opened(folder: Path, *, every: int = 2, done: int = 0, tensorboard: bool = False) -> Recorder:
+    return Recorder(RunFolder(folder), 20, done, every=every, tensorboard=tensorboard)
+
+
+def test_lines_are_written_together_and_in_order(tmp_path: Path) -> None:
+    path = RunFolder(tmp_path).log_file
+    with opened(tmp_path, every=2) as recorder:
+        add(recorder, 1, L_in=0.5, L_out=0.25)
+        assert not recorder.is_full
+        add(recorder, 2, L_in=1.0, L_out=2.0)
+        assert recorder.is_full and read_log(path) == []
+        recorder.flush()
+        assert not recorder.is_full and len(read_log(path)) == 2
+        recorder.validation({"method": "bcp", "global_step": 12}, {"dice": 0.75})
+        add(recorder, 3, L_in=0.5, L_out=0.0)
+        recorder.flush()
+        recorder.flush()
+        assert read_log(path) == [
+            place(1) | {"terms": {"L_in": 0.5, "L_out": 0.25}, "total": 0.75},
+            place(2) | {"terms": {"L_in": 1.0, "L_out": 2.0}, "total": 3.0},
+            {"method": "bcp", "global_step": 12, "validation": {"dice": 0.75}},
+            place(3) | {"terms": {"L_in": 0.5, "L_out": 0.0}, "total": 0.5},
+        ]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_a_loss_that_is_not_finite_is_told_by_step_and_term(tmp_path: Path, value: float) -> None:
+    with opened(tmp_path) as recorder:
+        add(recorder, 1, L_in=0.5, L_out=0.5)
+        add(recorder, 2, L_in=0.5, L_out=value)
+        add(recorder, 3, L_in=value, L_out=0.5)
+        with pytest.raises(NonFiniteLossError, match=f"term L_out is {value} at step 2") as caught:
+            recorder.flush()
+        assert (caught.value.step, caught.value.term) == (2, "L_out")
+        recorder.flush()
+    assert [line["step"] for line in read_log(RunFolder(tmp_path).log_file)] == [1]
+
+
+def test_a_resumed_run_forgets_the_lines_after_its_checkpoint(tmp_path: Path) -> None:
+    with opened(tmp_path) as recorder:
+        for step in (1, 2, 3):
+            add(recorder, step, L=1.0)
+        recorder.flush()
+    with opened(tmp_path, done=11) as recorder:
+        add(recorder, 2, L=2.0)
+        recorder.flush()
+    assert [line["total"] for line in read_log(RunFolder(tmp_path).log_file)] == [1.0, 2.0]
+
+
+class Writer:
+    """Stands for TensorBoard's writer and notes what it is given."""
+
+    def __init__(self, folder: str, **settings: object) -> None:
+        self.folder, self.settings = folder, settings
+        self.scalars: list[tuple[str, float, int]] = []
+        self.closed = False
+        WRITERS.append(self)
+
+    def add_scalar(self, tag: str, value: float, step: int) -> None:
+        self.scalars.append((tag, value, step))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+WRITERS: list[Writer] = []
+
+
+@pytest.fixture
+def writers(monkeypatch: pytest.MonkeyPatch) -> list[Writer]:
+    """TensorBoard is there, and this is it."""
+    WRITERS.clear()
+    for name in ("torch.utils.tensorboard", "torch.utils.tensorboard.writer"):
+        fake = ModuleType(name)
+        vars(fake)["SummaryWriter"] = Writer
+        monkeypatch.setitem(sys.modules, name, fake)
+    monkeypatch.setattr(module, "find_spec", lambda name: object())
+    return WRITERS
+
+
+def test_tensorboard_gets_every_term_and_score(tmp_path: Path, writers: list[Writer]) -> None:
+    with opened(tmp_path, done=10, tensorboard=True) as recorder:
+        add(recorder, 1, L_in=0.5, L_out=0.25)
+        recorder.flush()
+        recorder.validation({"method": "bcp", "global_step": 11}, {"dice": 0.75})
+        (writer,) = writers
+        assert not writer.closed
+    assert writer.closed
+    assert writer.folder == str(tmp_path / "tensorboard")
+    assert writer.settings == {"purge_step": 11}
+    assert writer.scalars == [("bcp/L_in", 0.5, 11), ("bcp/L_out", 0.25, 11), ("bcp/dice", 0.75, 11)]
+
+
+def test_without_tensorboard_nothing_is_missing(
+    tmp_path: Path, writers: list[Writer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    with opened(tmp_path, tensorboard=True) as recorder:
+        add(recorder, 1, L=1.0)
+        recorder.flush()
+    assert writers == []
+    assert [path.name for path in tmp_path.iterdir()] == ["log.jsonl"]
+
+
+def test_the_setting_leaves_tensorboard_out(tmp_path: Path, writers: list[Writer]) -> None:
+    with opened(tmp_path, tensorboard=False) as recorder:
+        add(recorder, 1, L=1.0)
+        recorder.flush()
+    assert writers == []
+
+
+def test_the_bar_tells_loss_and_where_the_time_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "200")
+    with opened(tmp_path) as recorder:
+        recorder.show({"batch": 1.0})
+        add(recorder, 1, L=0.5)
+        recorder.flush()
+        recorder.show({"batch": 0.01, "forward": 0.03})
+    captured = capsys.readouterr()
+    assert "loss 0.500 · 40 ms: batch 25% forward 75%" in captured.err
+    assert captured.out == ""
+
+
+def test_without_a_terminal_there_is_no_bar(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    with opened(tmp_path) as recorder:
+        add(recorder, 1, L=0.5)
+        recorder.flush()
+        recorder.show({"batch": 0.01})
+    assert capsys.readouterr() == ("", "")

@@ -1,0 +1,122 @@
+"""A run's folder: one writer, a manifest of this version, pictures without pickles, a log that can go back."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from graftseg.errors import UserError
+from graftseg.files import PARTIAL
+from graftseg.runs import FORMAT, LOCK, RunFolder, RunLog, read_log
+
+
+def test_a_folder_is_held_once_even_within_a_process(tmp_path: Path) -> None:
+    path = tmp_path / "runs" / "run"
+    with RunFolder(path).lock(), pytest.raises(UserError, match="another run writes into this folder"):
+        RunFolder(path).lock().__enter__()
+    with RunFolder(path).lock():
+        assert [entry.name for entry in path.iterdir()] == [LOCK]
+
+
+def test_the_lock_goes_when_the_run_fails(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    with pytest.raises(RuntimeError), run.lock():
+        raise RuntimeError
+    with run.lock():
+        assert not run.exists
+
+
+def test_holding_a_folder_sweeps_what_a_killed_process_left(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    run.update_manifest({"status": "running"})
+    run.checkpoints.mkdir()
+    for folder in (run.path, run.checkpoints):
+        (folder / f"{PARTIAL}x-step").touch()
+    with run.lock():
+        assert sorted(path.name for path in tmp_path.rglob("*")) == [LOCK, "checkpoints", "run.json"]
+
+
+def test_where_a_run_may_begin(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run")
+    assert run.is_free
+    run.path.mkdir()
+    (run.path / LOCK).touch()
+    (run.path / f"{PARTIAL}x-recipe.yaml").touch()
+    (run.path / "store").mkdir()
+    assert run.is_free and not run.exists
+    (run.path / "thesis.txt").touch()
+    assert not run.is_free
+    assert not RunFolder(run.path / "thesis.txt").is_free
+
+
+def test_the_manifest_keeps_what_was_known(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run")
+    run.update_manifest({"status": "running", "store": {"labeled": ["ä"]}})
+    assert run.exists
+    run.update_manifest({"status": "finished", "steps": 9})
+    facts = {"format": FORMAT, "status": "finished", "store": {"labeled": ["ä"]}, "steps": 9}
+    assert run.manifest() == facts
+    assert RunFolder(tmp_path / "run").manifest() == facts
+
+
+@pytest.mark.parametrize("content", ['{"format": 99}', '{"status": "finished"}', "[]", "7"])
+def test_a_manifest_of_another_kind_is_refused_and_left_alone(tmp_path: Path, content: str) -> None:
+    run = RunFolder(tmp_path)
+    run.manifest_file.write_text(content)
+    with pytest.raises(UserError, match=r"run\.json: not a run of this version"):
+        run.manifest()
+    with pytest.raises(UserError, match=r"run\.json: not a run of this version"):
+        run.update_manifest({"status": "running"})
+    assert run.manifest_file.read_text() == content
+
+
+def test_a_damaged_or_missing_manifest_is_told(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    with pytest.raises(UserError, match=r"not a run folder \(it has no run\.json\)"):
+        run.manifest()
+    run.manifest_file.write_text('{"format": 1')
+    with pytest.raises(UserError, match="not valid JSON"):
+        run.manifest()
+
+
+def test_a_snapshot_is_read_without_pickle(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    pictures: dict[str, npt.NDArray[Any]] = {
+        "X_in": np.arange(6, dtype=np.float32).reshape(2, 3),
+        "M": np.eye(2, dtype=np.uint8),
+    }
+    run.save_snapshot(7, pictures)
+    with np.load(run.snapshots / "000007.npz", allow_pickle=False) as content:
+        assert set(content.files) == {"X_in", "M"}
+        for name, picture in pictures.items():
+            assert content[name].dtype == picture.dtype and np.array_equal(content[name], picture)
+
+
+def test_resuming_forgets_later_lines(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    lines = [{"global_step": step, "total": 0.5} for step in (1, 2, 3)]
+    lines.insert(2, {"global_step": 2, "validation": 0.25})
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"global_step": 4, "to')
+    log = RunLog(path, resume_at=2)
+    assert read_log(path) == lines[:3]
+    log.write([{"global_step": 3, "total": 0.125}])
+    assert read_log(path) == [*lines[:3], {"global_step": 3, "total": 0.125}]
+    log.close()
+
+
+def test_a_new_run_begins_an_empty_log(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    assert read_log(path) == []
+    path.write_text(json.dumps({"global_step": 1}) + "\n")
+    RunLog(path, resume_at=0).close()
+    assert path.read_bytes() == b""
+
+
+def test_lines_are_on_the_disk_before_the_log_is_closed(tmp_path: Path) -> None:
+    log = RunLog(tmp_path / "log.jsonl", resume_at=0)
+    log.write([{"global_step": 1}, {"global_step": 2}])
+    assert (tmp_path / "log.jsonl").read_text() == '{"global_step": 1}\n{"global_step": 2}\n'
+    log.close()
