@@ -14,6 +14,8 @@ from graftseg.data.store import Store
 # the tests run side by side, and threads that wait for each other make tiny networks slow
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"
+# many compare bits, which only a CPU promises to repeat
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
 @pytest.fixture(scope="session")
