@@ -31,7 +31,7 @@ def dataset_of(root: Path, *volumes: tuple[str, tuple[int, ...], tuple[float, ..
     ("codes", "shape", "spacing", "recipe", "reason", "orientation"),
     [
         ("RA", (20, 20), (1.0, 1.0), "default-2d/bcp", "the scans are 2-D", None),
-        ("RAS", (20, 18, 16), (1.0, 1.0, 3.0), "default-3d/bcp", "at least 16 slices", None),
+        ("RAS", (20, 18, 16), (1.0, 1.0, 3.0), "default-3d/bcp", "16 slices, 3.0 times as far apart", None),
         ("RAS", (20, 20, 16), (1.0, 1.0, 4.0), "default-2d/bcp", "4.0 times as far apart", "RAS"),
         ("PIL", (20, 20, 16), (1.0, 1.0, 4.0), "default-2d/bcp", "4.0 times as far apart", "ASR"),
         ("LIP", (20, 20, 4), (1.0, 1.0, 4.0), "default-2d/bcp", "4.0 times as far apart", "RSA"),

@@ -157,3 +157,14 @@ def test_without_a_terminal_there_is_no_bar(
         recorder.flush()
         recorder.show({"batch": 0.01})
     assert capsys.readouterr() == ("", "")
+
+
+def test_without_a_terminal_a_line_now_and_then_tells_how_far_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(module, "TELL_SECONDS", 0.0)
+    with Recorder(RunFolder(tmp_path), 8, 0, every=1, tensorboard=False) as recording:
+        recording.add({"method": "bcp", "step": 2, "global_step": 2}, {"L": torch.tensor(0.5)}, torch.tensor(0.5))
+        recording.flush()
+        recording.show({"forward": 0.1})
+    assert capsys.readouterr().err == "bcp: step 2 of 8, loss 0.500, 0 minutes left\n"

@@ -57,12 +57,13 @@ def test_two_dimensional_pictures_of_the_first_image() -> None:
     }
 
 
-def test_volumes_are_shown_by_their_middle_slice() -> None:
-    X, Y, M = torch.rand(2, 1, 4, 5, 7), torch.randint(3, (2, 4, 5, 7)), torch.rand(4, 5, 7) > 0.5
-    pictures = snapshot(Watching(), [objective(X_in=X), objective(Y_in=Y, M=M)], None)
-    assert np.array_equal(pictures["X_in"], X[0, 0, :, :, 3])
-    assert np.array_equal(pictures["Y_in"], Y[0, :, :, 3])
-    assert np.array_equal(pictures["M"], M[:, :, 3])
+def test_volumes_are_shown_by_the_slice_with_most_foreground() -> None:
+    X, Y, M = torch.rand(2, 1, 4, 5, 7), torch.zeros(2, 4, 5, 7, dtype=torch.long), torch.rand(4, 5, 7) > 0.5
+    Y[0, 1, 1, 5], Y[0, :2, 1, 2], Y[1, :, :, 6] = 2, 1, 1
+    pictures = snapshot(Watching(), [objective(X_in=X, Y_in=Y, M=M)], None)
+    assert np.array_equal(pictures["X_in"], X[0, 0, :, :, 2])
+    assert np.array_equal(pictures["Y_in"], Y[0, :, :, 2])
+    assert np.array_equal(pictures["M"], M[:, :, 2])
 
 
 def test_half_precision_is_widened() -> None:

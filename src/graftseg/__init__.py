@@ -7,6 +7,8 @@ The verbs of the command line are functions here, with the same names: ``graftse
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from graftseg.errors import StoppedError, UserError
+
 __version__ = "0.1.0"
 
 _VERBS = ("check", "plan", "prepare", "train", "predict", "evaluate", "report", "info", "doctor")
@@ -14,7 +16,19 @@ _VERBS = ("check", "plan", "prepare", "train", "predict", "evaluate", "report", 
 if TYPE_CHECKING:
     from graftseg.api import check, doctor, evaluate, info, plan, predict, prepare, report, train
 
-__all__ = ["check", "doctor", "evaluate", "info", "plan", "predict", "prepare", "report", "train"]
+__all__ = [
+    "StoppedError",
+    "UserError",
+    "check",
+    "doctor",
+    "evaluate",
+    "info",
+    "plan",
+    "predict",
+    "prepare",
+    "report",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -22,3 +36,8 @@ def __getattr__(name: str) -> Any:
     if name in _VERBS:
         return getattr(import_module("graftseg.api"), name)
     raise AttributeError(f"module 'graftseg' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The verbs and the errors, for people who press the tab key."""
+    return [*__all__, "__version__"]

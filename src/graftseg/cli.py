@@ -96,7 +96,11 @@ def train(
     """Train a recipe."""
     from graftseg import api
 
-    outcome = api.train(recipe, data, out, overrides=overrides or (), resume=resume, device=device)
+    try:
+        outcome = api.train(recipe, data, out, overrides=overrides or (), resume=resume, device=device)
+    except StoppedError as stopped:
+        typer.echo(f"graftseg: {stopped}; go on with --resume", err=True)
+        raise typer.Exit(128 + stopped.signal) from None
     typer.echo(f"{out}: finished after {outcome.steps} steps")
 
 
@@ -114,7 +118,8 @@ def predict(
     from graftseg import api
 
     predicted = api.predict(run, scans, out, overrides=overrides or (), device=device)
-    typer.echo(f"{predicted.folder}: {len(predicted.cases)} label maps")
+    empty = sum(case.is_empty for case in predicted.cases)
+    typer.echo(f"{predicted.folder}: {len(predicted.cases)} label maps" + (f", {empty} of them empty" if empty else ""))
     for failure in predicted.failures:
         typer.echo(f"graftseg: {failure}", err=True)
     if predicted.failures:
@@ -142,11 +147,12 @@ def evaluate(
     if protocol not in PROTOCOLS:
         raise UserError(f"--protocol {protocol}", "unknown", f"choose one of {', '.join(PROTOCOLS)}")
     summary = api.evaluate(predictions, reference, out, protocol=protocol, allow_missing=allow_missing).summary()
-    shown = ("dice", "jaccard", "hd95", "asd")
+    shown = ("dice", "jaccard", "hd95", "asd", "hd95_mm", "asd_mm")
     rows = [(c.name, *(f"{c.metrics[m].mean:.4f}" for m in shown)) for c in summary.classes]
     rows.append(("mean", *(f"{summary.overall[m]:.4f}" for m in shown)))
-    _print_table(("class", "Dice", "Jaccard", "95HD (voxels)", "ASD (voxels)"), rows)
-    typer.echo(f"protocol: {protocol}")
+    _print_table(("class", "Dice", "Jaccard", "hd95 voxel", "ASD voxel", "hd95 mm", "ASD mm"), rows)
+    rule = {"standard": "the image's diagonal as distance", "paper": "0 in every metric"}[protocol]
+    typer.echo(f"protocol: {protocol} (an empty label map of a class that is there scores {rule})")
 
 
 @app.command()
@@ -218,10 +224,18 @@ def _print_facts(facts: dict[str, Any], as_json: bool) -> None:
 
 
 def _print_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+    """A table that fits the terminal by folding its cells; without a terminal, cells divided by tabs."""
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(*head)
+    console = Console()
+    if not console.is_terminal:
+        for row in (head, *rows):
+            typer.echo("\t".join(row))
+        return
+    table = Table()
+    for name in head:
+        table.add_column(name, overflow="fold")
     for row in rows:
-        table.add_row(*row)
-    Console(soft_wrap=False).print(table)
+        table.add_row(*(cell.replace("[", "\\[") for cell in row))
+    console.print(table)

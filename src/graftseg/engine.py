@@ -106,7 +106,7 @@ class Position:
 class Outcome:
     """How a training ended; ``stopped_by`` is the signal that asked it to stop, if one did."""
 
-    method: Method
+    method: Method = field(repr=False)
     steps: int
     stopped_by: signal.Signals | None
     seconds: float

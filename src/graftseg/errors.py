@@ -24,5 +24,5 @@ class StoppedError(Exception):
     """A training was asked to stop, by Ctrl-C or SIGTERM, and has saved where it was."""
 
     def __init__(self, signal: int, steps: int) -> None:
-        super().__init__(f"stopped after step {steps}; go on with --resume")
+        super().__init__(f"stopped after step {steps}, which is saved")
         self.signal, self.steps = signal, steps

@@ -61,7 +61,7 @@ def _choose(geometries: Sequence[Geometry]) -> tuple[str, str]:
         return "default-2d/bcp", f"slices lie {coarseness:.1f} times as far apart as pixels"
     if thinnest < THIN:
         return "default-2d/bcp", f"the volumes have {thinnest:g} slices, too few for 3-D patches"
-    return "default-3d/bcp", f"the volumes have at least {thinnest:g} slices and nearly cubic voxels"
+    return "default-3d/bcp", f"the volumes have {thinnest:g} slices, {coarseness:.1f} times as far apart as pixels"
 
 
 def _thinnest(geometries: Sequence[Geometry]) -> float:

@@ -40,6 +40,7 @@ class PredictedCase:
     images: tuple[str, ...]
     output: str
     seconds: float
+    is_empty: bool = False
 
 
 @dataclass(frozen=True)
@@ -186,7 +187,8 @@ def _predict_case(network: _Network, case: Case, out: Path) -> PredictedCase:
     labels = network.labels(torch.from_numpy(image), grid, case.images[0])
     write_label(out / _output(case.name), labels, scan.geometry)
     images = tuple(str(path.resolve()) for path in case.images)
-    return PredictedCase(case.name, images, _output(case.name), round(perf_counter() - began, 3))
+    seconds = round(perf_counter() - began, 3)
+    return PredictedCase(case.name, images, _output(case.name), seconds, is_empty=not labels.any())
 
 
 def _output(name: str) -> str:

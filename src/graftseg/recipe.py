@@ -96,11 +96,11 @@ def shipped_recipes() -> list[str]:
 
 def load_recipe(recipe: str | Path, overrides: Iterable[str] = ()) -> Recipe:
     """Read a recipe, a file or the name of a shipped one, and apply overrides such as ``stages.0.steps=100``."""
-    path = recipe_path(recipe)
+    path, given = recipe_path(recipe), list(overrides)
     tree = _read(path)
-    for override in overrides:
+    for override in given:
         _override(tree, override)
-    return parse_recipe(tree, path)
+    return parse_recipe(tree, " ".join([str(path), *(f"--set {override}" for override in given)]))
 
 
 def parse_recipe(tree: Mapping[str, Any], where: str | Path) -> Recipe:

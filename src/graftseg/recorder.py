@@ -3,12 +3,16 @@
 import math
 from importlib.util import find_spec
 from pathlib import Path
+from time import monotonic
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 from torch import Tensor
 
 from graftseg.runs import RunFolder, RunLog
+
+ROOMY = 110
+TELL_SECONDS = 30.0
 
 
 class NonFiniteLossError(Exception):
@@ -104,26 +108,44 @@ def _events(folder: Path, done: int) -> Events | None:
 
 
 class _Bar:
-    """One bar over all stages, with the time that remains and the split of the step time."""
+    """One bar over all stages, with the time that remains and, where there is room, the split of the step time.
+
+    Without a terminal it is a line on the error stream twice a minute.
+    """
 
     def __init__(self, total: int, done: int) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-        console = Console(stderr=True)
+        self._console = Console(stderr=True)
         self.progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=20),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
             TextColumn("{task.fields[note]}"),
-            console=console,
-            disable=not console.is_terminal,
+            console=self._console,
+            disable=not self._console.is_terminal,
         )
+        self._total, self._done, self._began = total, done, monotonic()
+        self._told = self._began
         self._task = self.progress.add_task("training", total=total, completed=done, note="")
 
     def show(self, line: dict[str, Any], split: dict[str, float]) -> None:
-        whole = sum(split.values()) or 1.0
-        shares = " ".join(f"{name} {seconds / whole:.0%}" for name, seconds in split.items())
-        note = f"loss {line['total']:.3f} · {1000 * whole:.0f} ms: {shares}"
-        self.progress.update(self._task, completed=line["global_step"], description=line["method"], note=note)
+        step, note = line["global_step"], f"loss {line['total']:.3f}"
+        if not self._console.is_terminal:
+            self._tell(f"{line['method']}: step {step} of {self._total}, {note}", step)
+            return
+        if self._console.width >= ROOMY:
+            whole = sum(split.values()) or 1.0
+            shares = " ".join(f"{name} {seconds / whole:.0%}" for name, seconds in split.items())
+            note += f" · {1000 * whole:.0f} ms: {shares}"
+        self.progress.update(self._task, completed=step, description=line["method"], note=note)
+
+    def _tell(self, text: str, step: int) -> None:
+        now = monotonic()
+        if now - self._told < TELL_SECONDS:
+            return
+        self._told = now
+        minutes = (now - self._began) / max(step - self._done, 1) * (self._total - step) / 60
+        self._console.print(f"{text}, {minutes:.0f} minutes left", soft_wrap=True, highlight=False)

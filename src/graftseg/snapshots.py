@@ -23,23 +23,36 @@ def snapshot_steps(steps: int, count: int) -> set[int]:
 
 @torch.no_grad()
 def snapshot(method: Method, objectives: Sequence[Objective], watched: Tensor | None) -> Pictures:
-    """Two-dimensional pictures by name: ``X`` images, ``Y`` label maps, ``M`` masks; middle slices of volumes."""
+    """Two-dimensional pictures by name: ``X`` images, ``Y`` label maps, ``M`` masks.
+
+    Of volumes it is the slice across the last axis that has most foreground, the same for all pictures of a step.
+    """
     pictures: Pictures = {}
     for objective in objectives:
-        for name, tensor in objective.shows.items():
-            pictures[name] = _picture(name, tensor if name.startswith("M") else tensor[0])
+        first = {name: tensor if name.startswith("M") else tensor[0] for name, tensor in objective.shows.items()}
+        depth = _fullest([tensor for name, tensor in first.items() if name.startswith("Y")])
+        pictures |= {name: _picture(name, tensor, depth) for name, tensor in first.items()}
     labels = None if watched is None else method.watch(watched)
     if watched is not None and labels is not None:
         for index in range(len(watched)):
-            pictures[f"X_watch_{index}"] = _picture("X", watched[index])
-            pictures[f"Y_watch_{index}"] = _picture("Y", labels[index])
+            middle = watched.shape[-1] // 2
+            pictures[f"X_watch_{index}"] = _picture("X", watched[index], middle)
+            pictures[f"Y_watch_{index}"] = _picture("Y", labels[index], middle)
     return pictures
 
 
-def _picture(name: str, tensor: Tensor) -> npt.NDArray[Any]:
-    """The first channel of an image, the middle slice of a volume."""
+def _fullest(labels: Sequence[Tensor]) -> int:
+    """The place along the last axis with most foreground in all label maps together; the first if there is none."""
+    if not labels:
+        return 0
+    foreground = torch.stack([label > 0 for label in labels]).sum(0)
+    return int(foreground.reshape(-1, foreground.shape[-1]).sum(0).argmax())
+
+
+def _picture(name: str, tensor: Tensor, depth: int) -> npt.NDArray[Any]:
+    """The first channel of an image, one slice of a volume."""
     array = tensor[0] if name.startswith("X") else tensor
     if array.dim() == 3:
-        array = array[..., array.shape[-1] // 2]
+        array = array[..., depth]
     kind = np.float32 if name.startswith("X") else np.uint8
     return array.detach().float().cpu().numpy().astype(kind)

@@ -212,7 +212,7 @@ def _pair(folder: Path, files: Files, labels: str | None, split: Split, problems
         images = tuple(channels[channel] for channel in sorted(channels))
         label = found.pop(name, {}).get(0)
         yield Case(name, images, label, "unlabeled" if split == "labeled" and label is None else split)
-    remedy = "add the image or remove the label"
+    remedy = "add the image, remove the label or give it the name of its case"
     problems += [UserError(orphan[0], "no image belongs to this label", remedy) for orphan in found.values()]
 
 

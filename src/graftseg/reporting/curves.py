@@ -98,6 +98,11 @@ def split(curve: Curve, stages: Sequence[Stage]) -> list[Curve]:
     return [Curve(steps, values) for steps, values in parts if len(steps)]
 
 
+def _anchor(frame: "Frame", x: float) -> str:
+    """How a label stands at its tick: the last ones end there, so that they are not cut off."""
+    return "end" if x > frame.width - RIGHT - 20 else "middle"
+
+
 def panel(title: str, curve: Curve, frame: Frame, *, stages: Sequence[Stage] = (), style: Style = "noisy") -> Html:
     """One chart with the stages' borders.
 
@@ -156,7 +161,9 @@ def _grid(frame: Frame, ticks: Sequence[float]) -> list[Html]:
     for step in nice_ticks(frame.first, frame.last, max(2, round(frame.width / 120))):
         if frame.first <= step <= frame.last:
             x = f"{frame.x(step):.1f}"
-            lines.append(tag("text", f"{step:,.0f}", x=x, y=f"{frame.height - 6:g}", text_anchor="middle"))
+            lines.append(
+                tag("text", f"{step:,.0f}", x=x, y=f"{frame.height - 6:g}", text_anchor=_anchor(frame, float(x)))
+            )
     return lines
 
 

@@ -24,7 +24,7 @@ def mixed_section(paths: dict[int, Path], log: Log | None, classes: Sequence[str
     if not any(stages):
         return section("mixed", title, missing("This run holds no pictures of training images.", COMMAND))
     text = (
-        "Three views of each training image: as the network saw it; with the edge of the pasted region, "
+        "Each training image as the network saw it; where something was pasted, with the edge of the pasted region, "
         "whose inner side is white; and with the labels that the loss held the prediction against."
     )
     return section("mixed", title, tag("p", text), legend(classes), *stages)
