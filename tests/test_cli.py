@@ -317,3 +317,19 @@ def test_evaluate_writes_over_nothing(cli: Cli, trained: Path, scans: Path, tmp_
     assert "manifest.json beside it would be overwritten" in sentence
     assert (trained / "predictions" / "manifest.json").read_bytes() == before
     assert not list(tmp_path.iterdir())
+
+
+def test_check_tells_the_file_the_finding_and_the_remedy(cli: Cli, scans: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "scans"
+    for path in scans.rglob("*.*"):
+        target = folder / path.relative_to(scans)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(path.read_bytes())
+    (folder / "imagesUn" / "unlabeled_001_0000.nii.gz").write_bytes(b"rubbish")
+    twin = (folder / "imagesUn" / "unlabeled_000_0000.nii.gz").read_bytes()
+    (folder / "imagesTs" / "twin_0000.nii.gz").write_bytes(twin)
+    code, out, _ = cli("check", folder)
+    assert code == 2
+    assert "error\tnot a NIfTI file\timagesUn/unlabeled_001_0000.nii.gz\t1 file\tconvert the scan to NIfTI" in out
+    assert "the same voxels stand across test and unlabeled\tunlabeled_000, twin\t2 cases\tkeep one of them" in out
+    assert out.endswith("4 labeled, 5 unlabeled, 3 test scans; 2 findings, 2 of them errors\n")

@@ -57,7 +57,7 @@ def check(data: Data) -> None:
     scans = ", ".join(f"{count} {split}" for split, count in facts["cases"].items())
     typer.echo(f"{scans} scans; {len(findings)} findings, {errors} of them errors")
     if errors:
-        raise typer.Exit(1)
+        raise typer.Exit(2)
 
 
 @app.command()
