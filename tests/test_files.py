@@ -106,3 +106,10 @@ def test_sha256(tmp_path: Path) -> None:
     large = bytes(range(256)) * 4096
     (tmp_path / "large").write_bytes(large)
     assert sha256_of(tmp_path / "large") == hashlib.sha256(large).hexdigest()
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(UserError, match=r"cannot be written \(.+\); check free disk space and permissions\."):
+        write_text(tmp_path / "file" / "x.txt", "never")
+    assert (tmp_path / "file").read_text() == "in the way"

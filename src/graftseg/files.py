@@ -22,18 +22,28 @@ def atomic_path(target: Path) -> Iterator[Path]:
     """Yield a temporary path beside ``target`` that replaces it when the block ends well, and vanishes otherwise.
 
     The temporary name keeps the suffixes of the target (``.nii.gz``), since some writers choose the format by it.
+    A full disk or a folder that must not be written is a user's matter, told in one sentence.
     """
+    try:
+        with _partial_beside(target) as partial:
+            yield partial
+            _flush_to_disk(partial)
+            partial.chmod(0o666 & ~UMASK)
+            partial.replace(target)
+    except OSError as error:
+        reason = error.strerror or " ".join(str(error).split())
+        raise UserError(target, f"cannot be written ({reason})", "check free disk space and permissions") from None
+
+
+@contextmanager
+def _partial_beside(target: Path) -> Iterator[Path]:
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=PARTIAL, suffix=f"-{target.name}", dir=target.parent)
     os.close(handle)
-    partial = Path(name)
     try:
-        yield partial
-        _flush_to_disk(partial)
-        partial.chmod(0o666 & ~UMASK)
-        partial.replace(target)
+        yield Path(name)
     finally:
-        partial.unlink(missing_ok=True)
+        Path(name).unlink(missing_ok=True)
 
 
 def write_bytes(target: Path, content: bytes) -> None:
