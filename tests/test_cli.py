@@ -252,7 +252,7 @@ def test_damaged_weights(cli: Cli, trained: Path, scans: Path, tmp_path: Path) -
         (run / name).write_bytes((trained / name).read_bytes())
     assert "no trained network yet" in cli.fails("predict", run, scans / "imagesTs")
     (run / "model.safetensors").write_bytes((trained / "model.safetensors").read_bytes()[:-100])
-    assert "the weights cannot be read" in cli.fails("predict", run, scans / "imagesTs")
+    assert "the weights are not those that the run saved" in cli.fails("predict", run, scans / "imagesTs")
     (run / "run.json").write_text('{"format": 99}')
     assert "not a run of this version" in cli.fails("predict", run, scans / "imagesTs")
 

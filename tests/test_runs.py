@@ -55,6 +55,8 @@ def test_where_a_run_may_begin(tmp_path: Path) -> None:
 def test_the_manifest_keeps_what_was_known(tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "run")
     run.update_manifest({"status": "running", "store": {"labeled": ["ä"]}})
+    assert not run.exists, "a run without its recipe was not begun"
+    run.recipe_file.write_text("name: x")
     assert run.exists
     run.update_manifest({"status": "finished", "steps": 9})
     facts = {"format": FORMAT, "status": "finished", "store": {"labeled": ["ä"]}, "steps": 9}

@@ -103,6 +103,8 @@ def evaluate(
 
 def report(run: Folder, out: Folder | None = None, *, baseline: Folder | None = None) -> Path:
     """Write one self-contained page about a run, beside a baseline if one is named."""
+    if out and Path(out).suffix.lower() not in (".html", ".htm"):
+        raise UserError(out, "a report is a page", "name a file that ends in .html as --out")
     return render_report(Path(run), Path(out) if out else None, baseline=Path(baseline) if baseline else None)
 
 

@@ -7,6 +7,7 @@ found by its sum, and the checkpoint before it is taken instead.
 import hashlib
 import io
 import logging
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -41,19 +42,28 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> State:
     body = memoryview(content)[HEADER:]
     if content[: len(MARK)] != MARK or hashlib.sha256(body).digest() != content[len(MARK) : HEADER]:
         raise UserError(path, "the checkpoint is damaged", "the one before it is used")
-    state: State = torch.load(io.BytesIO(body), map_location=device, weights_only=True)
+    try:
+        state: State = torch.load(io.BytesIO(body), map_location=device, weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(path, f"not a checkpoint ({reason})", "the one before it is used") from None
     return state
 
 
 def load_latest(folder: Path, device: torch.device | str = "cpu") -> State | None:
     """The newest undamaged checkpoint of a folder, or None if it has none; damaged ones are renamed."""
     paths = checkpoints_in(folder)
+    damaged: list[Path] = []
     for path in reversed(paths):
         try:
-            return load_checkpoint(path, device)
+            state = load_checkpoint(path, device)
         except UserError as error:
             logger.warning("%s", error)
-            path.rename(path.with_suffix(".damaged"))
+            damaged.append(path)
+            continue
+        for other in damaged:
+            other.rename(other.with_suffix(".damaged"))
+        return state
     if paths:
         raise UserError(folder, f"all {len(paths)} checkpoints are damaged", "start the run anew")
     return None

@@ -209,6 +209,9 @@ def main() -> NoReturn:
     except StoppedError as stopped:
         typer.echo(f"graftseg: {stopped}", err=True)
         sys.exit(128 + stopped.signal)
+    except MemoryError:
+        typer.echo("graftseg: the memory of this machine is full; use a larger one or smaller scans.", err=True)
+        sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
     sys.exit(0)
@@ -227,6 +230,7 @@ def _print_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None
     """A table that fits the terminal by folding its cells; without a terminal, cells divided by tabs."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     console = Console()
     if not console.is_terminal:
@@ -237,5 +241,5 @@ def _print_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None
     for name in head:
         table.add_column(name, overflow="fold")
     for row in rows:
-        table.add_row(*(cell.replace("[", "\\[") for cell in row))
+        table.add_row(*(Text(cell) for cell in row))
     console.print(table)

@@ -8,6 +8,7 @@ from time import monotonic
 
 from graftseg import api
 from graftseg.data.phantom import write_phantoms
+from graftseg.environment import choose_device
 from graftseg.errors import UserError
 from graftseg.files import atomic_path
 from graftseg.recipe import load_recipe
@@ -30,7 +31,7 @@ class Result:
 
 def run_demo(out: Path, *, seed: int, dimensions: int = 2, device: str = "auto", overrides: Iterable[str] = ()) -> str:
     """Make scans, check, prepare, train both ways, predict, evaluate, report; return the two rows side by side."""
-    _refuse_used(out)
+    _refuse_used(out, device)
     began = monotonic()
     results = compare(out, seed=seed, dimensions=dimensions, device=device, overrides=overrides)
     page = api.report(out / "bcp", baseline=out / "supervised")
@@ -65,7 +66,7 @@ def compare(out: Path, *, seed: int, dimensions: int, device: str, overrides: It
 
 def run_seeds(out: Path, seeds: Iterable[int], *, dimensions: int, device: str) -> str:
     """The demo with several seeds: a table of both methods, also as ``seeds.csv``."""
-    _refuse_used(out)
+    _refuse_used(out, device)
     rows: list[tuple[int, float, float]] = []
     for seed in seeds:
         folder = out / f"seed-{seed}"
@@ -84,7 +85,8 @@ def seeds_table(rows: list[tuple[int, float, float]]) -> str:
     return "\n".join([*lines, f"| mean | {s:.1f} | {b:.1f} | {b - s:+.1f} |", "", f"BCP wins {wins} of {len(rows)}."])
 
 
-def _refuse_used(out: Path) -> None:
+def _refuse_used(out: Path, device: str) -> None:
+    choose_device(device)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(out, "exists and is not an empty folder", "remove it or name another --out")
 

@@ -132,6 +132,7 @@ def evaluate_pair(
     ``where`` names the prediction in errors; without it the case does.
     """
     _refuse_unnamed_values(where or case, prediction, classes)
+    _refuse_unnamed_values(f"reference of {case}", reference, classes)
     voxel_ml = math.prod(geometry.spacing) / 1000 if len(geometry.shape) == 3 else math.nan
     rows = []
     for label in sorted(set(classes) - {0}):

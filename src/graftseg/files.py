@@ -1,5 +1,6 @@
 """Files that are either wholly there or not there at all."""
 
+import fcntl
 import hashlib
 import json
 import os
@@ -70,7 +71,7 @@ def read_json(path: Path) -> Any:
         raise UserError(path, "the file is missing", "check the folder's name") from None
     except OSError as error:
         raise UserError(path, f"cannot be read ({error.strerror})", "check its permissions") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(path, f"not valid JSON ({error})", "restore the file or make it anew") from None
 
 
@@ -83,3 +84,29 @@ def sha256_of(path: Path) -> str:
 def _flush_to_disk(path: Path) -> None:
     with path.open("rb") as stream:
         os.fsync(stream.fileno())
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, with those above it, unless it is there."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(path, f"cannot be made a folder ({error.strerror})", "name another one") from None
+
+
+@contextmanager
+def locked(path: Path, finding: str) -> Iterator[None]:
+    """Hold a folder, or a lock file, for this process; the lock goes with the process, however it ends."""
+    folder = path if path.is_dir() else path.parent
+    make_folder(folder)
+    try:
+        handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        raise UserError(folder, f"cannot be written ({error.strerror})", "name another folder") from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise UserError(folder, finding, "wait for it or choose another --out") from None
+    finally:
+        os.close(handle)

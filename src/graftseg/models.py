@@ -9,7 +9,7 @@ from torch import nn
 
 from graftseg.engine import StageSettings
 from graftseg.errors import UserError
-from graftseg.files import atomic_path
+from graftseg.files import atomic_path, sha256_of
 from graftseg.methods import METHODS, Method
 from graftseg.networks import Networks
 from graftseg.recipe import Recipe
@@ -36,10 +36,12 @@ def save_weights(method: Method, path: Path) -> None:
         save_file(weights, partial_path)
 
 
-def load_weights(method: Method, path: Path) -> None:
-    """Read the student."""
+def load_weights(method: Method, path: Path, sha256: str | None = None) -> None:
+    """Read the student, from a file of that hash if one is given."""
     if not path.is_file():
         raise UserError(path, "the run has no trained network yet", "let the training end, with --resume if it stopped")
+    if sha256 is not None and sha256_of(path) != sha256:
+        raise UserError(path, "the weights are not those that the run saved", "copy the file anew or train again")
     try:
         method.student.load_state_dict(load_file(path))
     except (SafetensorError, RuntimeError, OSError) as error:

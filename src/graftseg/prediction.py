@@ -18,7 +18,7 @@ from graftseg.data.prepare import prepare_image
 from graftseg.data.scans import read_case, write_label
 from graftseg.environment import versions
 from graftseg.errors import UserError
-from graftseg.files import read_json, sha256_of, write_json
+from graftseg.files import PARTIAL, locked, make_folder, read_json, sha256_of, write_json
 from graftseg.inference import predict_labels
 from graftseg.methods import Method
 from graftseg.models import build_method, load_weights
@@ -101,16 +101,19 @@ def predict_scans(
     cases, failures = scan_cases(scans, network.channels)
     _check_inputs(out, cases)
     network.try_out()
-    manifest = _begin(out, network.manifest(run), {_output(name) for name in (*failures, *(c.name for c in cases))})
     done: list[PredictedCase] = []
-    try:
-        for case in track(cases, "Predicting", len(cases)):
-            try:
-                done.append(_predict_case(network, case, out))
-            except UserError as error:
-                failures[case.name] = error
-    finally:
-        _end(out, manifest, done, failures)
+    make_folder(out)
+    with locked(out, "another prediction writes into this folder"):
+        outputs = {_output(name) for name in (*failures, *(case.name for case in cases))}
+        manifest = _begin(out, network.manifest(run), outputs)
+        try:
+            for case in track(cases, "Predicting", len(cases)):
+                try:
+                    done.append(_predict_case(network, case, out))
+                except UserError as error:
+                    failures[case.name] = error
+        finally:
+            _end(out, manifest, done, failures)
     return Predicted(out, tuple(done), tuple(failures.values()))
 
 
@@ -130,7 +133,7 @@ class _Network:
         store, recipe = run.manifest()["store"], load_recipe(run.recipe_file, _inference_only(overrides))
         classes, channels = tuple(store["classes"]), store["channels"]
         method = build_method(recipe, recipe.stages[-1], channels, len(classes), device)
-        load_weights(method, run.weights_file)
+        load_weights(method, run.weights_file, run.manifest().get("weights"))
         method.eval()
         return cls(method, recipe, classes, channels, device)
 
@@ -146,7 +149,7 @@ class _Network:
                 classes=len(self.classes),
                 device=self.device,
             )
-        except torch.OutOfMemoryError:
+        except (torch.OutOfMemoryError, MemoryError):
             remedy = "add --set inference.windows_per_forward=1 or use --device cpu"
             raise UserError(where, f"the memory of {self.device} is full", remedy) from None
 
@@ -179,7 +182,10 @@ def _inference_only(overrides: Iterable[str]) -> list[str]:
 
 def _predict_case(network: _Network, case: Case, out: Path) -> PredictedCase:
     began = perf_counter()
-    scan = read_case(case.images)
+    try:
+        scan = read_case(case.images)
+    except MemoryError:
+        raise UserError(case.images[0], "does not fit into memory", "use a larger machine") from None
     if len(scan.array) != network.channels:
         finding = f"the number of channels is {len(scan.array)} where the run was trained on {network.channels}"
         raise UserError(case.images[0], finding, "give it the same channels, as CASE_0000, CASE_0001 or in one file")
@@ -205,10 +211,13 @@ def _check_inputs(out: Path, cases: Sequence[Case]) -> None:
 
 
 def _begin(out: Path, planned: Manifest, outputs: set[str]) -> Manifest:
-    """Make way for the label maps of a call: what they replace goes, and so do scores, which would be out of date.
+    """Write down what is about to be made; scores of what was there go, since they would be out of date.
 
-    Only files that an earlier manifest lists are removed, and scores beside them; another network's are refused.
+    Label maps of an earlier call stay until their successors are whole, unless other settings made them. Only files
+    that an earlier manifest lists are ever replaced or removed; another network's are refused.
     """
+    for left in out.glob(f"{PARTIAL}*"):
+        left.unlink()
     before = _earlier(out, planned)
     known = before.outputs if before else set()
     for name in sorted(outputs - known):
@@ -225,7 +234,8 @@ def _begin(out: Path, planned: Manifest, outputs: set[str]) -> Manifest:
     failures = {name: why for name, why in before.failures.items() if _output(name) not in outputs}
     manifest = replace(planned, cases=tuple(stays), failures=failures, unfinished=tuple(sorted(outputs)))
     manifest.save(out)
-    for name in (*(known - {case.output for case in stays}), *SCORES):
+    stale = outputs & known if before.inference != planned.inference else set()
+    for name in (*stale, *SCORES):
         (out / name).unlink(missing_ok=True)
     return manifest
 
@@ -249,6 +259,8 @@ def _earlier(out: Path, planned: Manifest) -> Manifest | None:
 
 
 def _end(out: Path, manifest: Manifest, done: Sequence[PredictedCase], failures: Mapping[str, UserError]) -> None:
+    for name in failures:
+        (out / _output(name)).unlink(missing_ok=True)
     ended = {case.output for case in done} | {_output(name) for name in failures}
     replace(
         manifest,

@@ -162,7 +162,7 @@ def _read(path: Path, above: tuple[Path, ...] = ()) -> Tree:
         tree = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(path, f"cannot be read ({error.strerror})", "check the path of the recipe") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UserError(path, f"not valid YAML ({' '.join(str(error).split())})", "correct the recipe") from None
     if not isinstance(tree, dict):
         raise UserError(path, "holds no settings", "write keys and values as in a shipped recipe")
@@ -197,7 +197,7 @@ def _override(tree: Tree, override: str) -> None:
         for part in parents:
             place = place[int(part)] if isinstance(place, list) else place.setdefault(part, {})
         place[int(last) if isinstance(place, list) else last] = yaml.safe_load(text)
-    except (IndexError, ValueError, AttributeError, TypeError, yaml.YAMLError):
+    except (IndexError, ValueError, AttributeError, TypeError, RecursionError, yaml.YAMLError):
         raise UserError(f"--set {override}", f"the recipe has no place for {key}", remedy) from None
 
 

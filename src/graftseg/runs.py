@@ -1,6 +1,5 @@
 """A run's folder: what lies where, its lock, its manifest and its log."""
 
-import fcntl
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graftseg.errors import UserError
-from graftseg.files import PARTIAL, atomic_path, read_json, write_json, write_text
+from graftseg.files import PARTIAL, atomic_path, locked, read_json, write_json, write_text
 
 FORMAT = 1
 LOCK = ".run-lock"
@@ -40,24 +39,17 @@ class RunFolder:
         if not self.path.is_dir():
             return False
         names = {entry.name for entry in self.path.iterdir() if not entry.name.startswith(PARTIAL)}
-        return names <= {LOCK, self.store.name, self.recipe_file.name}
+        return not names or LOCK in names <= {LOCK, self.store.name, self.manifest_file.name}
 
     @property
     def exists(self) -> bool:
-        """Whether a run was begun here."""
-        return self.manifest_file.is_file()
+        """Whether a run was begun here; its recipe is written last."""
+        return self.manifest_file.is_file() and self.recipe_file.is_file()
 
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Hold the folder for this process; the lock goes with the process, however it ends."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / LOCK).open("w") as handle:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise UserError(
-                    self.path, "another run writes into this folder", "wait for it or choose another --out"
-                ) from None
+        with locked(self.path / LOCK, "another run writes into this folder"):
             self._sweep()
             yield
 
@@ -69,7 +61,7 @@ class RunFolder:
 
     def manifest(self) -> dict[str, Any]:
         """What is known about the run."""
-        if not self.exists:
+        if not self.manifest_file.is_file():
             raise UserError(self.path, "not a run folder (it has no run.json)", "name the --out folder of a training")
         manifest: dict[str, Any] = read_json(self.manifest_file)
         if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
@@ -78,7 +70,7 @@ class RunFolder:
 
     def update_manifest(self, facts: Mapping[str, Any]) -> None:
         """Add facts to the manifest."""
-        known = self.manifest() if self.exists else {"format": FORMAT}
+        known = self.manifest() if self.manifest_file.is_file() else {"format": FORMAT}
         write_json(self.manifest_file, {**known, **facts})
 
     def save_snapshot(self, step: int, pictures: Mapping[str, npt.NDArray[Any]]) -> None:

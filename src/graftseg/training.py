@@ -16,7 +16,7 @@ from graftseg.data.store import Store, is_store, open_store
 from graftseg.engine import Outcome, Stage, fit
 from graftseg.environment import free_memory, versions
 from graftseg.errors import UserError
-from graftseg.files import write_text
+from graftseg.files import sha256_of, write_text
 from graftseg.methods import METHODS
 from graftseg.models import build_method, save_weights
 from graftseg.networks import parameter_count
@@ -46,7 +46,7 @@ def train_run(recipe: Recipe, data: Path, run: RunFolder, device: torch.device, 
             outcome = fit(stages, batches, run, recipe.loop, device=device, resume=resume, validate=validate)
         except BaseException as error:
             run.update_manifest({"status": "failed"})
-            if isinstance(error, torch.OutOfMemoryError):
+            if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error):
                 remedy = "lower batches.labeled, batches.unlabeled, batches.patch or network.width in a new run"
                 raise UserError(device.type, "the memory of the device is full", remedy) from None
             raise
@@ -61,7 +61,9 @@ def _store(recipe: Recipe, data: Path, run: RunFolder) -> Store:
     if run.exists:
         return open_store(run.store)
     limits = recipe.batches.labeled_cases, recipe.batches.validation_cases
-    return prepare(read_layout(data).for_training(*limits), run.store, recipe.data)
+    dataset = read_layout(data).for_training(*limits)
+    with run.lock():
+        return prepare(dataset, run.store, recipe.data)
 
 
 def _uses_unlabeled(recipe: Recipe) -> bool:
@@ -155,13 +157,14 @@ def _begin(run: RunFolder, recipe: Recipe, facts: dict[str, Any]) -> None:
     for key in ("device", "versions"):
         if before[key] != facts[key]:
             logger.warning("%s: %s was %s and is now %s", run.path, key, before[key], facts[key])
-    write_text(run.recipe_file, recipe.to_yaml())
     run.update_manifest({**facts, "started": before["started"]})
+    write_text(run.recipe_file, recipe.to_yaml())
 
 
 def _finish(run: RunFolder, outcome: Outcome) -> None:
     if outcome.stopped_by is None:
         save_weights(outcome.method, run.weights_file)
+        run.update_manifest({"weights": sha256_of(run.weights_file)})
     run.update_manifest(
         {
             "status": "finished" if outcome.stopped_by is None else "stopped",

@@ -224,7 +224,7 @@ def _linear(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
     from torch.nn.functional import interpolate
 
     lead = array.ndim - len(shape)
-    images = torch.from_numpy(np.require(array, np.float32, ["C", "W"])).reshape(1, -1, *array.shape[lead:])
+    images = torch.from_numpy(np.array(array, np.float32, order="C")).reshape(1, -1, *array.shape[lead:])
     mode = "trilinear" if len(shape) == 3 else "bilinear"
     resampled = interpolate(images, size=shape, mode=mode, align_corners=False)
     return np.asarray(resampled.reshape(*array.shape[:lead], *shape).numpy())

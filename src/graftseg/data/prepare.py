@@ -86,7 +86,7 @@ def prepare(dataset: Dataset, out: Path, settings: PrepareSettings, *, workers: 
         cases = tuple(case for case, _ in made)
         store = Store(
             path=out,
-            root=str(dataset.root),
+            root=str(dataset.root.resolve()),
             settings=settings.model_dump(mode="json"),
             classes=_class_names(dataset, cases),
             channels=_same([case.channels for case in cases], cases, "channels"),
@@ -155,7 +155,7 @@ class _Work:
             sources=sources,
             sha256=hashes,
         )
-        record = {"root": str(self.dataset.root), "key": self._key(), "case": stored.to_json()}
+        record = {"root": str(self.dataset.root.resolve()), "key": self._key(), "case": stored.to_json()}
         write_json(_record(self.out, case.name), record)
         return stored
 
@@ -193,6 +193,8 @@ def _record(out: Path, name: str) -> Path:
 
 
 def _source(path: Path) -> Source:
+    if path.exists() and not path.is_file():
+        raise UserError(path, "not a file", "put a scan in its place")
     try:
         stat = path.stat()
         return Source(stat.st_size, stat.st_mtime_ns, sha256_of(path))

@@ -21,7 +21,7 @@ from graftseg.errors import UserError
 from graftseg.files import read_json, sha256_of, write_json
 from graftseg.types import Geometry, Split
 
-MANIFEST, CASES, LOCK = "manifest.json", "cases", ".lock"
+MANIFEST, CASES, LOCK = "manifest.json", "cases", ".store-lock"
 FORMAT = {"format": "graftseg store", "version": 1}
 AGAIN = "run prepare again"
 Number = TypeVar("Number", np.float16, np.uint8)
