@@ -55,8 +55,9 @@ def test_a_torn_file_is_found_and_the_one_before_is_used(
 def test_nothing_to_load(tmp_path: Path) -> None:
     assert load_latest(tmp_path) is None
     save_checkpoint(tmp_path, 1, state(1)).write_bytes(b"")
-    with pytest.raises(UserError, match="all 1 checkpoints are damaged; start the run anew"):
-        load_latest(tmp_path)
+    for _ in range(2):
+        with pytest.raises(UserError, match="all 1 checkpoints are damaged; start the run anew"):
+            load_latest(tmp_path)
 
 
 def test_a_failed_write_leaves_the_old_one(tmp_path: Path) -> None:

@@ -333,3 +333,17 @@ def test_check_tells_the_file_the_finding_and_the_remedy(cli: Cli, scans: Path, 
     assert "error\tnot a NIfTI file\timagesUn/unlabeled_001_0000.nii.gz\t1 file\tconvert the scan to NIfTI" in out
     assert "the same voxels stand across test and unlabeled\tunlabeled_000, twin\t2 cases\tkeep one of them" in out
     assert out.endswith("4 labeled, 5 unlabeled, 3 test scans; 2 findings, 2 of them errors\n")
+
+
+def test_a_report_never_replaces_something_else(cli: Cli, trained: Path) -> None:
+    before = (trained / "model.safetensors").read_bytes()
+    assert "ends in .html" in cli.fails("report", trained, "--out", trained / "model.safetensors")
+    assert (trained / "model.safetensors").read_bytes() == before
+
+
+def test_a_recipe_beside_a_store_is_not_a_free_folder(cli: Cli, recipe: Path, scans: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "recipe.yaml").write_text("# mine\n")
+    assert "exists and is not a run" in cli.fails("train", recipe, "--data", scans, "--out", own)
+    assert (own / "recipe.yaml").read_text() == "# mine\n"

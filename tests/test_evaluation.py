@@ -172,6 +172,8 @@ def test_a_predicted_value_that_no_class_names_is_an_error(folders: tuple[Path, 
         evaluate_folder(*folders, classes={0: "background", 1: "left"})
     with pytest.raises(UserError, match=r"^case 7: value 1 in 40 voxels"):
         evaluate_pair("case 7", labels_of(one=2), labels_of(), geometry_of(), {})
+    with pytest.raises(UserError, match=r"^reference of case 7: value 1 in 40 voxels"):
+        evaluate_pair("case 7", labels_of(), labels_of(one=2), geometry_of(), {})
 
 
 def test_references_of_background_alone_are_an_error(tmp_path: Path) -> None:

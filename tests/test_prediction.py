@@ -15,6 +15,7 @@ from graftseg import api, prediction
 from graftseg.data.scans import write_scan
 from graftseg.data.store import Store
 from graftseg.errors import UserError
+from graftseg.files import locked
 from graftseg.prediction import PredictedCase
 from graftseg.types import Case, Geometry
 
@@ -230,3 +231,13 @@ def test_a_full_memory_is_told_in_a_sentence(
     with pytest.raises(UserError, match=r"the memory of cpu is full; add --set inference\.windows_per_forward=1"):
         api.predict(run, images, out, device="cpu")
     assert not out.exists()
+
+
+def test_two_predictions_cannot_write_into_one_folder(run: Path, images: Path, out: Path) -> None:
+    out.mkdir(parents=True)
+    with (
+        locked(out, "taken"),
+        pytest.raises(UserError, match="another prediction writes into this folder; wait for it"),
+    ):
+        api.predict(run, images, out, device="cpu")
+    assert content(out) == {}
