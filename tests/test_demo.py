@@ -143,3 +143,9 @@ def test_the_documented_seeds_are_the_recorded_ones() -> None:
 def test_every_recorded_run_is_in_the_table() -> None:
     folders = {path.name for path in SEEDS.iterdir() if path.is_dir()}
     assert folders == {f"seed-{row[0]}" for row in read_seeds(SEEDS / "seeds.csv")}
+
+
+@pytest.mark.parametrize("method", ["supervised", "bcp"])
+def test_the_recorded_demo_is_the_shipped_recipe(method: str) -> None:
+    recorded_recipe = load_recipe(ROOT / "results" / "demo-2d" / method / "recipe.yaml")
+    assert recorded_recipe == load_recipe(f"demo-2d/{method}", ["seed=0"])

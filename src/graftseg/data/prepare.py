@@ -4,8 +4,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +20,7 @@ from graftseg.data.layouts import Dataset
 from graftseg.data.scans import Scan, grid_difference, read_case, read_label
 from graftseg.data.store import CASES, FORMAT, LOCK, MANIFEST, Source, Store, StoredCase, is_store, open_store
 from graftseg.errors import UserError
-from graftseg.files import atomic_path, read_json, sha256_of, write_json
+from graftseg.files import atomic_path, locked, read_json, sha256_of, write_json
 from graftseg.settings import Settings
 from graftseg.types import Case
 
@@ -80,7 +79,7 @@ def prepare(dataset: Dataset, out: Path, settings: PrepareSettings, *, workers: 
             raise UserError(case.name, "the name of the case cannot be a file name", "rename the scan")
     _check_class_list(dataset)
     _check_target(out, dataset.root)
-    with _locked(out):
+    with locked(out / LOCK, "another prepare is writing this store"):
         work = _Work(dataset, out, settings)
         made = in_parallel(work, dataset.cases, "Preparing scans", workers)
         cases = tuple(case for case, _ in made)
@@ -277,24 +276,6 @@ def _check_target(out: Path, root: Path) -> None:
         if recorded != str(root) and Path(recorded).resolve() != root.resolve():
             raise UserError(out, f"the store was made from {recorded}, not from {root}", "name another folder")
         return
-
-
-@contextmanager
-def _locked(out: Path) -> Iterator[None]:
-    """Keep a second call away; the lock ends with the process, however that ends."""
-    import fcntl
-
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        stream = (out / LOCK).open("a")
-    except OSError as error:
-        raise UserError(out, f"the folder cannot be written ({error.strerror})", "name another folder") from None
-    with stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(out, "another prepare is writing this store", "wait for it to end") from None
-        yield
 
 
 def _drop_others(out: Path, cases: tuple[StoredCase, ...]) -> int:
