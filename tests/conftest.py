@@ -14,8 +14,11 @@ from graftseg.data.store import Store
 # the tests run side by side, and threads that wait for each other make tiny networks slow
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"
-# many compare bits, which only a CPU promises to repeat
-os.environ["CUDA_VISIBLE_DEVICES"] = ""
+if os.environ.get("GRAFTSEG_TEST_GPU") != "1":
+    # many compare bits, which only a CPU promises to repeat
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    # without a GPU, Triton's kernels run in its interpreter, which must be chosen before Triton is imported
+    os.environ["TRITON_INTERPRET"] = "1"
 
 
 @pytest.fixture(scope="session")

@@ -105,7 +105,7 @@ def test_volumes(dimensions: int, tmp_path: Path) -> None:
 def test_validation_on_held_out_cases(store: Store, tmp_path: Path) -> None:
     tree = tiny.recipe_tree()
     tree["batches"] |= {"validation_cases": 1}
-    tree["loop"] |= {"validate_every": 3}
+    tree["selection"] = {"every": 3}
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(tree))
     api.train(tmp_path / "tiny.yaml", store.path, tmp_path / "run")
     lines = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
@@ -139,7 +139,7 @@ def test_describe(cli: Cli, trained: Path, scans: Path, store: Store) -> None:
     facts = json.loads(cli("info", trained, "--json")[1])
     assert facts["kind"] == "run" and facts["status"] == "finished" and facts["steps"] == 9
     facts = json.loads(cli("info", store.path, "--json")[1])
-    assert facts["kind"] == "store" and facts["cases"] == {"labeled": 4, "unlabeled": 5, "test": 2}
+    assert facts["kind"] == "store" and facts["cases"] == {"labeled": 4, "unlabeled": 5, "validation": 0, "test": 2}
     facts = json.loads(cli("info", scans, "--json")[1])
     assert facts["kind"] == "scans" and facts["cases"]["unlabeled"] == 5
     facts = yaml.safe_load(cli("info", "demo-2d/bcp")[1])
@@ -271,7 +271,7 @@ def test_hidden_labels_of_scans_are_never_opened(cli: Cli, scans: Path, recipe: 
     for path in (spoiled / "labelsTr" / "labeled_001.nii.gz", *(spoiled / "labelsTs").iterdir()):
         path.write_bytes(b"not a label")
     limits = [f"--set={limit}" for limit in ("batches.labeled_cases=1", "batches.validation_cases=2")]
-    limits += ["--set=batches.labeled=2", "--set=loop.validate_every=5"]
+    limits += ["--set=batches.labeled=2", "--set=selection.every=5"]
     weights = []
     for data, run in ((scans, tmp_path / "run"), (spoiled, tmp_path / "spoiled-run")):
         assert cli("train", recipe, "--data", data, "--out", run, *limits)[0] == 0

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from itertools import product
 
 import numpy as np
@@ -10,6 +12,7 @@ from hypothesis.extra.numpy import arrays
 from scipy import ndimage
 
 from graftseg.components import largest_component_of, largest_components
+from graftseg.components.reference import largest_component_by_definition
 
 LabelMap = npt.NDArray[np.int64]
 CLASSES = 4
@@ -22,18 +25,6 @@ def label_maps(draw: st.DrawFn) -> tuple[LabelMap, int]:
     shape = tuple(draw(st.integers(1, 7 - axes)) for _ in range(axes))
     labels = draw(arrays(np.int64, shape, elements=st.integers(0, draw(st.integers(1, CLASSES - 1)))))
     return labels, draw(st.integers(1, axes))
-
-
-def by_scipy(labels: LabelMap, connectivity: int) -> LabelMap:
-    """Class by class, of the largest components the one whose first voxel comes first."""
-    structure = ndimage.generate_binary_structure(labels.ndim, connectivity)
-    kept = np.zeros_like(labels)
-    for value in range(1, CLASSES):
-        components, count = ndimage.label(labels == value, structure=structure)
-        masks = [components == index for index in range(1, count + 1)]
-        if masks:
-            kept[max(masks, key=lambda mask: (mask.sum(), -mask.ravel().argmax()))] = value
-    return kept
 
 
 def by_flood_fill(labels: LabelMap, connectivity: int) -> LabelMap:
@@ -70,7 +61,7 @@ def by_flood_fill(labels: LabelMap, connectivity: int) -> LabelMap:
 def test_components_are_those_of_scipy_and_of_a_flood_fill(example: tuple[LabelMap, int]) -> None:
     labels, connectivity = example
     kept = largest_component_of(labels, CLASSES, connectivity)
-    np.testing.assert_array_equal(kept, by_scipy(labels, connectivity))
+    np.testing.assert_array_equal(kept, largest_component_by_definition(labels, CLASSES, connectivity))
     np.testing.assert_array_equal(kept, by_flood_fill(labels, connectivity))
 
 
@@ -81,7 +72,7 @@ def test_larger_maps_at_every_connectivity(shape: tuple[int, ...], density: floa
     labels = rng.integers(1, CLASSES, shape) * (rng.random(shape) < density)
     for connectivity in range(1, len(shape) + 1):
         kept = largest_component_of(labels, CLASSES, connectivity)
-        np.testing.assert_array_equal(kept, by_scipy(labels, connectivity))
+        np.testing.assert_array_equal(kept, largest_component_by_definition(labels, CLASSES, connectivity))
 
 
 @given(label_maps())
@@ -173,13 +164,51 @@ def test_a_value_beyond_the_classes_becomes_background(labels: list[list[int]]) 
     assert kept.tolist() == [[[0, 0, labels[0][2]]]]
 
 
+@pytest.mark.parametrize("labels", [[[-1, -1, 0]], [[-3, 0, 1]]])
+def test_a_negative_value_becomes_background(labels: list[list[int]]) -> None:
+    kept = largest_components(torch.tensor([labels]), 3)
+    assert kept.tolist() == [[[0, 0, labels[0][2]]]]
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 3), (2, 0, 3), (2, 3, 4, 0)])
+def test_nothing_stays_nothing(shape: tuple[int, ...]) -> None:
+    assert largest_components(torch.empty(shape, dtype=torch.uint8), 2).shape == shape
+
+
 @pytest.mark.parametrize(("axes", "connectivity"), [(2, 0), (2, 3), (3, 0), (3, 4), (3, -1), (1, 1)])
 def test_a_connectivity_that_does_not_fit_is_refused(axes: int, connectivity: int) -> None:
     with pytest.raises(ValueError, match=f"connectivity of {connectivity} does not fit label maps of {axes} axes"):
         largest_component_of(np.ones((3,) * axes, dtype=np.uint8), 2, connectivity)
+    with pytest.raises(ValueError, match=f"connectivity of {connectivity} does not fit label maps of {axes} axes"):
+        largest_components(torch.ones((1,) + (3,) * axes, dtype=torch.uint8), 2, connectivity)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bool])
 def test_label_maps_are_integers(dtype: torch.dtype) -> None:
     with pytest.raises(TypeError, match="label maps are integers"):
         largest_components(torch.ones(1, 2, 2, dtype=dtype), 2)
+
+
+def test_the_operator_keeps_what_it_promises_to_compilers() -> None:
+    labels = torch.randint(0, 3, (2, 5, 6, 7), generator=torch.Generator().manual_seed(0))
+    for given_labels in (labels, labels.transpose(1, 3), labels.to(torch.uint8)):
+        results = torch.library.opcheck(torch.ops.graftseg.largest_components.default, (given_labels, 3, 2))
+        assert set(results.values()) == {"SUCCESS"}
+
+
+def test_components_stay_inside_a_compiled_graph() -> None:
+    def clean(images: torch.Tensor) -> torch.Tensor:
+        return largest_components(images.argmax(1), images.shape[1]) * 2
+
+    images = torch.randn(2, 3, 8, 9, generator=torch.Generator().manual_seed(0))
+    compiled = torch.compile(clean, backend="aot_eager", fullgraph=True)
+    assert torch.equal(compiled(images), clean(images))
+
+
+def test_the_kernels_are_not_imported_without_a_gpu() -> None:
+    script = (
+        "import sys, torch; from graftseg.components import largest_components;"
+        "largest_components(torch.ones(1, 2, 2, dtype=torch.uint8), 2);"
+        "assert 'graftseg.components.kernels' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -22,6 +22,7 @@ from graftseg.optimizers import Adam, Sgd
 from graftseg.recipe import Recipe
 from graftseg.runs import RunFolder, read_log
 from graftseg.schedules import Poly
+from graftseg.selection import SelectionSettings, Selector
 from graftseg.settings import Settings
 from graftseg.types import Batch, Objective, Progress
 
@@ -48,8 +49,8 @@ def run_fit(
             raise PowerCutError
         return {"dice": 0.5}
 
-    validate = cut if recipe.loop.validate_every else None
-    return fit(stages, batches, RunFolder(folder), recipe.loop, device=CPU, resume=resume, validate=validate)
+    selector = Selector(recipe.selection, {"validation": cut}) if recipe.selection.every else None
+    return fit(stages, batches, RunFolder(folder), recipe.loop, device=CPU, resume=resume, selector=selector)
 
 
 def with_loop(recipe: Recipe | None = None, **changes: Any) -> Recipe:
@@ -110,7 +111,7 @@ def test_two_runs_are_the_same_and_another_seed_is_not(
 def test_resuming_after_a_cut_at_any_step_changes_no_bit(
     store: Store, tmp_path: Path, whole: tuple[Outcome, Path], cut_at: int
 ) -> None:
-    recipe = with_loop(validate_every=1)
+    recipe = tiny_recipe(selection={"every": 1})
     with pytest.raises(PowerCutError):
         run_fit(store, tmp_path, recipe, cut_at=cut_at)
     resumed = run_fit(store, tmp_path, resume=True)
@@ -123,7 +124,7 @@ def test_a_damaged_checkpoint_costs_only_the_steps_since_the_one_before(
     store: Store, tmp_path: Path, whole: tuple[Outcome, Path]
 ) -> None:
     with pytest.raises(PowerCutError):
-        run_fit(store, tmp_path, with_loop(validate_every=1), cut_at=7)
+        run_fit(store, tmp_path, tiny_recipe(selection={"every": 1}), cut_at=7)
     newest = checkpoints_in(tmp_path / "checkpoints")[-1]
     content = bytearray(newest.read_bytes())
     content[len(content) // 2] ^= 4
@@ -149,7 +150,8 @@ def test_an_exploding_loss_names_step_term_and_cases(store: Store, tmp_path: Pat
 
 
 def test_validation_does_not_hide_where_a_loss_exploded(store: Store, tmp_path: Path) -> None:
-    wild = with_loop(with_stage(0, optimizer=Adam(learning_rate=1e30)), validate_every=3, log_every=100)
+    wild = with_loop(with_stage(0, optimizer=Adam(learning_rate=1e30)), log_every=100)
+    wild = wild.model_copy(update={"selection": SelectionSettings(every=3)})
     with pytest.raises(UserError, match="stage 1, step 2: the term L_pretrain of the loss is nan"):
         run_fit(store, tmp_path, wild)
 
@@ -199,7 +201,7 @@ def test_a_second_objective_sees_the_updated_student(
 
 
 def test_validation_is_logged_and_disturbs_nothing(store: Store, tmp_path: Path, whole: tuple[Outcome, Path]) -> None:
-    outcome = run_fit(store, tmp_path, with_loop(validate_every=4))
+    outcome = run_fit(store, tmp_path, tiny_recipe(selection={"every": 4}))
     lines = [line for line in read_log(tmp_path / "log.jsonl") if "validation" in line]
     assert [(line["global_step"], line["validation"]) for line in lines] == [(4, {"dice": 0.5}), (8, {"dice": 0.5})]
     assert same_bits(outcome, whole[0])

@@ -24,7 +24,7 @@ def step(
 ) -> list[float]:
     """The weights after one update with a given gradient."""
     module.moved.grad = torch.tensor(gradient)
-    update(optimizer, settings, at, 4)
+    update(optimizer, settings, learning_rate(settings, at, 4))
     values: list[float] = module.moved.tolist()
     return values
 

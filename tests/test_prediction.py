@@ -16,8 +16,9 @@ from graftseg.data.scans import write_scan
 from graftseg.data.store import Store
 from graftseg.errors import UserError
 from graftseg.files import locked
-from graftseg.prediction import PredictedCase
-from graftseg.types import Case, Geometry
+from graftseg.inputs import Source
+from graftseg.manifest import PredictedCase
+from graftseg.types import Geometry
 
 
 @pytest.fixture(scope="module")
@@ -204,7 +205,7 @@ def test_an_interrupted_call_is_taken_up(run: Path, images: Path, out: Path, mon
     whole = content(out)
     predict_case = prediction._predict_case
 
-    def interrupted(network: Any, case: Case, folder: Path) -> PredictedCase:
+    def interrupted(network: Any, case: Source, folder: Path) -> PredictedCase:
         if case.name == "test_001":
             raise KeyboardInterrupt
         return predict_case(network, case, folder)

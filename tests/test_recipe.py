@@ -21,9 +21,8 @@ def test_shipped_recipes_load_and_build(name: str) -> None:
         assert sum(parameter.numel() for parameter in method.student.parameters()) > 1000
 
 
-def test_each_shipped_setting_has_its_supervised_baseline_of_the_same_length() -> None:
-    settings = {name.split("/")[0] for name in shipped_recipes()}
-    for setting in settings:
+def test_each_setting_of_our_own_has_its_supervised_baseline_of_the_same_length() -> None:
+    for setting in ("default-2d", "default-3d", "demo-2d", "demo-3d"):
         baseline, bcp = load_recipe(f"{setting}/supervised"), load_recipe(f"{setting}/bcp")
         assert sum(stage.steps for stage in baseline.stages) == sum(stage.steps for stage in bcp.stages)
         assert baseline.data == bcp.data and baseline.network == bcp.network and baseline.batches == bcp.batches
@@ -50,6 +49,49 @@ def test_the_defaults_of_methods_are_written_out() -> None:
     assert recipe.stages[1].settings["alpha"] == 0.5 and recipe.stages[1].settings["ema_decay"] == 0.99
     assert recipe.stages[0].settings["beta"] == pytest.approx(2 / 3)
     assert changed(recipe, ["stages.1.settings.alpha=1.5"]).stages[1].settings["alpha"] == 1.5
+
+
+def test_fast_is_written_out() -> None:
+    fast, usual = tiny_recipe(fast=True, loop={"log_every": 7}), tiny_recipe()
+    assert fast.fast and fast.loop.precision == "bf16" and fast.loop.log_every == 7
+    assert "joint" not in fast.stages[0].settings and fast.stages[1].settings["joint"] is True
+    assert not usual.fast and usual.loop.precision == "float32" and usual.stages[1].settings["joint"] is False
+    assert differences(fast, usual) == ["fast", "loop.precision", "stages.1.settings.joint"]
+
+
+def test_a_fast_recipe_reads_back_and_changes(tmp_path: Path) -> None:
+    fast = load_recipe("default-3d/bcp", ["fast=true"])
+    path = tmp_path / "recipe.yaml"
+    path.write_text(fast.to_yaml())
+    assert load_recipe(path) == fast == changed(fast, ["fast=true"])
+    assert changed(fast, ["seed=3"]).stages == fast.stages
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (["loop.precision=float32"], "fast means loop.precision: bf16, and the recipe says float32"),
+        (
+            ["stages.1.settings.joint=false"],
+            "fast means joint: true, and the recipe says stages.1.settings.joint: false",
+        ),
+    ],
+)
+def test_what_contradicts_fast(overrides: list[str], sentence: str) -> None:
+    with pytest.raises(UserError) as caught:
+        load_recipe("demo-2d/bcp", ["fast=true", *overrides])
+    assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize("overrides", [["loop.precision=bf16"], ["stages.1.settings.joint=true"]])
+def test_what_agrees_with_fast(overrides: list[str]) -> None:
+    assert load_recipe("demo-2d/bcp", ["fast=true", *overrides]) == load_recipe("demo-2d/bcp", ["fast=true"])
+
+
+def test_shared_parts_of_the_package_are_for_shipped_recipes_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("base: la/_bcp\nname: mine\n")
+    with pytest.raises(UserError, match="'la/_bcp': neither a file nor a shipped recipe"):
+        load_recipe(tmp_path / "mine.yaml")
 
 
 def test_a_circle_of_recipes(tmp_path: Path) -> None:
@@ -85,8 +127,9 @@ def test_how_a_run_logs_is_no_difference() -> None:
         ("stages.0.carry_optimizer=true", "carry_optimizer needs a stage before it with an optimizer of the same name"),
         ("stages.1={method: bcp, steps: 1, carry_optimizer: true}", "an optimizer of the same name"),
         ("stages.1.optimizer.momentum=0.5", "stages.1.optimizer.adam.momentum: unknown setting"),
-        ("loop.validate_every=5", "loop.validate_every and batches.validation_cases need each other"),
-        ("batches.validation_cases=1", "loop.validate_every and batches.validation_cases need each other"),
+        ("batches.validation_cases=1", "holds cases out and nothing scores them; set selection.every"),
+        ("selection.protocol=best", "selection.protocol: Input should be 'last', 'val' or 'paper'"),
+        ("selection.stride=[65, 1]", "selection.stride [65, 1] does not fit windows of batches.patch [64, 64]"),
         ("batches.patch=[8, 8]", "is one voxel at the coarsest level; double it along an axis"),
         ("inference.stride=[65, 1]", "inference.stride [65, 1] does not fit windows of batches.patch [64, 64]"),
         ("inference.stride=[1, 1, 1]", "inference.stride [1, 1, 1] does not fit windows"),
@@ -128,10 +171,12 @@ def test_files_that_are_no_recipe(tmp_path: Path, content: str, sentence: str) -
 
 
 def test_unknown_names_list_the_choices(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"name a \.yaml file or one of default-2d/bcp"):
+    with pytest.raises(UserError, match=r"name a \.yaml file or one of acdc-3/bcp, .*, default-2d/bcp"):
         load_recipe("demo-2d/bpc")
     with pytest.raises(UserError, match="neither a file nor a shipped recipe"):
         load_recipe("demo-2d/_base")
+    with pytest.raises(UserError, match="neither a file nor a shipped recipe"):
+        load_recipe("la/_base")
     with pytest.raises(UserError, match="cannot be read"):
         load_recipe(tmp_path / "absent.yaml")
 

@@ -18,8 +18,8 @@ def place(step: int) -> dict[str, Any]:
 
 
 def add(recorder: Recorder, step: int, **terms: float) -> None:
-    tensors = {name: torch.tensor(value) for name, value in terms.items()}
-    recorder.add(place(step), tensors, torch.stack(list(tensors.values())).sum())
+    values = torch.tensor([*terms.values()])
+    recorder.add(place(step), tuple(terms), torch.cat([values, values.sum(0, keepdim=True)]))
 
 
 def opened(folder: Path, *, every: int = 2, done: int = 0, tensorboard: bool = False) -> Recorder:
@@ -164,7 +164,7 @@ def test_without_a_terminal_a_line_now_and_then_tells_how_far_it_is(
 ) -> None:
     monkeypatch.setattr(module, "TELL_SECONDS", 0.0)
     with Recorder(RunFolder(tmp_path), 8, 0, every=1, tensorboard=False) as recording:
-        recording.add({"method": "bcp", "step": 2, "global_step": 2}, {"L": torch.tensor(0.5)}, torch.tensor(0.5))
+        recording.add({"method": "bcp", "step": 2, "global_step": 2}, ("L",), torch.tensor([0.5, 0.5]))
         recording.flush()
         recording.show({"forward": 0.1})
     assert capsys.readouterr().err == "bcp: step 2 of 8, loss 0.500, 0 minutes left\n"

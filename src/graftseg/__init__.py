@@ -11,10 +11,10 @@ from graftseg.errors import StoppedError, UserError
 
 __version__ = "0.1.0"
 
-_VERBS = ("check", "plan", "prepare", "train", "predict", "evaluate", "report", "info", "doctor")
+_VERBS = ("check", "plan", "prepare", "train", "predict", "evaluate", "report", "record", "table", "info", "doctor")
 
 if TYPE_CHECKING:
-    from graftseg.api import check, doctor, evaluate, info, plan, predict, prepare, report, train
+    from graftseg.api import check, doctor, evaluate, info, plan, predict, prepare, record, report, table, train
 
 __all__ = [
     "StoppedError",
@@ -26,7 +26,9 @@ __all__ = [
     "plan",
     "predict",
     "prepare",
+    "record",
     "report",
+    "table",
     "train",
 ]
 

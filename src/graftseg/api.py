@@ -4,8 +4,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from graftseg.bench.measure import Measurement, Plan, measure
 from graftseg.data import check as checking
 from graftseg.data import prepare as preparing
+from graftseg.data.benchmarks import BENCHMARKS, read_benchmark
 from graftseg.data.layouts import Dataset, read_layout
 from graftseg.data.store import Store, is_store, open_store
 from graftseg.engine import Outcome
@@ -15,10 +17,13 @@ from graftseg.evaluation import Evaluation, description_of, evaluate_folder
 from graftseg.files import read_json, write_json, write_text
 from graftseg.metrics import Protocol
 from graftseg.planning import choose_overrides, choose_recipe, plan_text
-from graftseg.prediction import Predicted, predict_scans
+from graftseg.prediction import Checkpoint, Predicted, predict_scans
 from graftseg.recipe import Recipe, changed, load_recipe, shipped_recipes
+from graftseg.records import record_run
 from graftseg.reporting import render_report
 from graftseg.runs import RunFolder
+from graftseg.tables import ALL, tables_page
+from graftseg.tables import table as paper_table
 from graftseg.training import train_run
 from graftseg.types import SPLITS
 
@@ -40,9 +45,23 @@ def plan(data: Folder, out: Folder) -> Path:
     return target
 
 
-def prepare(data: Folder, out: Folder, *, recipe: str | Path | None = None, overrides: Iterable[str] = ()) -> Store:
-    """Bring scans to a recipe's orientation, spacing and intensities, into a store that is fast to read."""
-    dataset = read_layout(Path(data))
+def prepare(
+    data: Folder,
+    out: Folder,
+    *,
+    recipe: str | Path | None = None,
+    benchmark: str | None = None,
+    overrides: Iterable[str] = (),
+) -> Store:
+    """Bring scans to a recipe's orientation, spacing and intensities, into a store that is fast to read.
+
+    A published benchmark is recognised, or named, and without a recipe kept as its files are.
+    """
+    dataset = read_layout(Path(data)) if benchmark is None else read_benchmark(benchmark, Path(data))
+    if recipe is None and dataset.layout in BENCHMARKS:
+        if list(overrides):
+            raise UserError("--set", f"the benchmark {dataset.layout} is kept as it is", "name a --recipe to change")
+        return preparing.prepare(dataset, Path(out), preparing.as_read(BENCHMARKS[dataset.layout].dimensions))
     if recipe is None:
         recipe, overrides = choose_recipe(dataset)[0], [*choose_overrides(dataset), *overrides]
     chosen = load_recipe(recipe, overrides)
@@ -70,15 +89,23 @@ def train(
 
 
 def predict(
-    run: Folder, scans: Folder, out: Folder | None = None, *, overrides: Iterable[str] = (), device: str = "auto"
+    run: Folder,
+    scans: Folder,
+    out: Folder | None = None,
+    *,
+    checkpoint: Checkpoint = "shipped",
+    overrides: Iterable[str] = (),
+    device: str = "auto",
 ) -> Predicted:
-    """Write label maps of scans, a file or a folder, in the scans' own geometry.
+    """Write label maps of scans, a file, a folder or the test cases of a store, in the scans' own geometry.
 
-    ``overrides`` change how the network is used, such as ``inference.overlap=0.75``.
+    ``overrides`` change how the network is used, such as ``inference.overlap=0.75``. ``checkpoint="best"`` takes the
+    best network of those that the run scored on the way, in place of the one that it ships.
     """
     folder = RunFolder(Path(run))
-    target = Path(out or folder.predictions)
-    return predict_scans(folder, Path(scans), target, choose_device(device), overrides=overrides)
+    target = Path(out or (folder.predictions if checkpoint == "shipped" else folder.predictions_best))
+    chosen = choose_device(device)
+    return predict_scans(folder, Path(scans), target, chosen, overrides=overrides, checkpoint=checkpoint)
 
 
 def evaluate(
@@ -89,12 +116,16 @@ def evaluate(
     protocol: Protocol = "standard",
     allow_missing: bool = False,
 ) -> Evaluation:
-    """Compare label maps with references, case by case and class by class."""
+    """Compare label maps with references, a folder or the test labels of a store, case by case and class by class."""
     folder = Path(predictions)
     target = Path(out or folder / "metrics.csv")
     described = description_of(target)
     evaluation = evaluate_folder(
-        folder, Path(reference), classes=_classes_of(folder), protocol=protocol, allow_missing=allow_missing
+        folder,
+        Path(reference),
+        classes=_classes_of(folder) or _stored_classes(Path(reference)),
+        protocol=protocol,
+        allow_missing=allow_missing,
     )
     evaluation.write_csv(target)
     write_json(described, {"references": str(Path(reference).resolve()), "protocol": protocol})
@@ -106,6 +137,33 @@ def report(run: Folder, out: Folder | None = None, *, baseline: Folder | None = 
     if out and Path(out).suffix.lower() not in (".html", ".htm"):
         raise UserError(out, "a report is a page", "name a file that ends in .html as --out")
     return render_report(Path(run), Path(out) if out else None, baseline=Path(baseline) if baseline else None)
+
+
+def bench(
+    recipe: str | Path,
+    data: Folder | None = None,
+    *,
+    overrides: Iterable[str] = (),
+    device: str = "auto",
+    plan: Plan | None = None,
+) -> Measurement:
+    """Time a recipe's self-training step on this machine, beside the usual way of running it.
+
+    Without a prepared store as ``data``, phantoms of the recipe's kind are made and thrown away.
+    """
+    return measure(load_recipe(recipe, overrides), Path(data) if data else None, choose_device(device), plan or Plan())
+
+
+def record(run: Folder, out: Folder | None = None, *, variant: str = "", results: Folder = "results") -> Path:
+    """Keep what a tested run leaves for others, without data and weights: by default below ``results``."""
+    return record_run(RunFolder(Path(run)), Path(out) if out else None, variant=variant, results=Path(results))
+
+
+def table(name: str, results: Folder = "results") -> str:
+    """A table of the paper, or ``all`` of them, as Markdown: recorded runs beside the published figures."""
+    if not Path(results).is_dir():
+        raise UserError(results, "not a folder", "name the folder of the records as --results")
+    return tables_page(Path(results)) if name == ALL else paper_table(name, Path(results))
 
 
 def info(what: Folder) -> dict[str, Any]:
@@ -145,6 +203,10 @@ def _describe(store: Store) -> dict[str, Any]:
         "cases": {split: len(store.of(split)) for split in SPLITS},
         "voxels": sum(int(store.image(case).size) for case in store.cases),
     }
+
+
+def _stored_classes(reference: Path) -> dict[int, str] | None:
+    return dict(enumerate(open_store(reference).classes)) if is_store(reference) else None
 
 
 def _classes_of(predictions: Path) -> dict[int, str] | None:

@@ -54,7 +54,7 @@ def check(data: Data) -> None:
     if rows:
         _print_table(("", "finding", "where", "how large", "remedy"), rows)
     facts, errors = api.info(data), sum(finding.severity == "error" for finding in findings)
-    scans = ", ".join(f"{count} {split}" for split, count in facts["cases"].items())
+    scans = ", ".join(f"{count} {split}" for split, count in facts["cases"].items() if count or split != "validation")
     typer.echo(f"{scans} scans; {len(findings)} findings, {errors} of them errors")
     if errors:
         raise typer.Exit(2)
@@ -75,12 +75,15 @@ def prepare(
     recipe: Annotated[
         str | None, typer.Option(help="Recipe whose settings are used; by default the planned one.")
     ] = None,
+    benchmark: Annotated[
+        str | None, typer.Option(help="la, acdc, pancreas or pancreas-62: read DATA as this published data set.")
+    ] = None,
     overrides: Overrides = None,
 ) -> None:
     """Bring scans to one orientation, spacing and scale of intensities, ready for training."""
     from graftseg import api
 
-    store = api.prepare(data, out, recipe=recipe, overrides=overrides or ())
+    store = api.prepare(data, out, recipe=recipe, benchmark=benchmark, overrides=overrides or ())
     typer.echo(f"{store.path}: {len(store.cases)} cases, classes {', '.join(store.classes)}")
 
 
@@ -91,13 +94,25 @@ def train(
     out: Annotated[Path, typer.Option(help="Folder for the run.")],
     overrides: Overrides = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped.")] = False,
+    protocol: Annotated[
+        str | None, typer.Option(help="Checkpoint that is reported: last, val or paper (sets selection.protocol).")
+    ] = None,
+    seeds: Annotated[
+        int, typer.Option(min=0, help="Train with so many seeds, each into OUT/seed-N, and test each run.")
+    ] = 0,
     device: Device = "auto",
 ) -> None:
     """Train a recipe."""
     from graftseg import api
 
+    chosen = [*(overrides or ()), *([f"selection.protocol={protocol}"] if protocol else ())]
     try:
-        outcome = api.train(recipe, data, out, overrides=overrides or (), resume=resume, device=device)
+        if seeds:
+            from graftseg.seeds import train_seeds
+
+            train_seeds(recipe, data, out, seeds, overrides=chosen, device=device, tell=typer.echo)
+            return
+        outcome = api.train(recipe, data, out, overrides=chosen, resume=resume, device=device)
     except StoppedError as stopped:
         typer.echo(f"graftseg: {stopped}; go on with --resume", err=True)
         raise typer.Exit(128 + stopped.signal) from None
@@ -107,8 +122,11 @@ def train(
 @app.command()
 def predict(
     run: Run,
-    scans: Annotated[Path, typer.Argument(help="Scan or folder of scans.")],
+    scans: Annotated[Path, typer.Argument(help="Scan, folder of scans, or prepared store: its test cases.")],
     out: Annotated[Path | None, typer.Option(help="Folder for the label maps; by default RUN/predictions.")] = None,
+    checkpoint: Annotated[
+        str, typer.Option(help="shipped, or best: the best of those that the run scored (into RUN/predictions-best).")
+    ] = "shipped",
     overrides: Annotated[
         list[str] | None, typer.Option("--set", help="Use the network otherwise: inference.overlap=0.75.")
     ] = None,
@@ -116,8 +134,12 @@ def predict(
 ) -> None:
     """Write label maps in the geometry of the scans."""
     from graftseg import api
+    from graftseg.prediction import CHECKPOINTS
 
-    predicted = api.predict(run, scans, out, overrides=overrides or (), device=device)
+    kind = next((known for known in CHECKPOINTS if known == checkpoint), None)
+    if kind is None:
+        raise UserError(f"--checkpoint {checkpoint}", "unknown", f"choose one of {', '.join(CHECKPOINTS)}")
+    predicted = api.predict(run, scans, out, checkpoint=kind, overrides=overrides or (), device=device)
     empty = sum(case.is_empty for case in predicted.cases)
     typer.echo(f"{predicted.folder}: {len(predicted.cases)} label maps" + (f", {empty} of them empty" if empty else ""))
     for failure in predicted.failures:
@@ -129,7 +151,7 @@ def predict(
 @app.command()
 def evaluate(
     predictions: Annotated[Path, typer.Argument(help="Folder of label maps.")],
-    reference: Annotated[Path, typer.Option(help="Folder of reference label maps, of the same names.")],
+    reference: Annotated[Path, typer.Option(help="Folder of label maps of the same names, or a prepared store.")],
     out: Annotated[
         Path | None, typer.Option(help="Table to write; by default metrics.csv beside the label maps.")
     ] = None,
@@ -165,6 +187,66 @@ def report(
     from graftseg import api
 
     typer.echo(api.report(run, out, baseline=baseline))
+
+
+@app.command()
+def bench(
+    recipe: Annotated[str, typer.Argument(help="Recipe file, or the name of a shipped one.")],
+    data: Annotated[Path | None, typer.Option(help="Prepared store; by default phantoms of the recipe's kind.")] = None,
+    steps: Annotated[int, typer.Option(min=1, help="Steps to time, of each way, in all rounds together.")] = 30,
+    rounds: Annotated[int, typer.Option(min=1, help="How often the two ways take turns.")] = 3,
+    usual: Annotated[bool, typer.Option("--usual/--no-usual", help="Time the usual way too.")] = True,
+    persistent_workers: Annotated[
+        bool, typer.Option("--persistent-workers", help="Let the usual way keep its workers from epoch to epoch.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option("--json", help="File to write the figures to.")] = None,
+    overrides: Overrides = None,
+    device: Device = "auto",
+) -> None:
+    """Time a training step on this machine, phase by phase, beside the usual way of running it."""
+    from graftseg import api
+    from graftseg.bench.measure import Plan
+    from graftseg.bench.page import table
+    from graftseg.files import write_json
+
+    plan = Plan(steps, rounds, usual, persistent_workers=persistent_workers)
+    result = api.bench(recipe, data, overrides=overrides or (), device=device, plan=plan)
+    if out is not None:
+        write_json(out, result.to_json())
+    typer.echo(table(result))
+
+
+@app.command()
+def record(
+    run: Run,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of this record; by default RESULTS/RECIPE/seed-N[-VARIANT].")
+    ] = None,
+    variant: Annotated[str, typer.Option(help="Name of what differs from the shipped recipe.")] = "",
+    results: Annotated[Path, typer.Option(help="Folder of all records.")] = Path("results"),
+) -> None:
+    """Keep settings, log, scores and environment of a tested run; no data and no weights."""
+    from graftseg import api
+
+    typer.echo(api.record(run, out, variant=variant, results=results))
+
+
+@app.command()
+def table(
+    name: Annotated[str, typer.Argument(help="la, acdc, pancreas or all.")],
+    results: Annotated[Path, typer.Option(help="Folder of all records.")] = Path("results"),
+    markdown: Annotated[Path | None, typer.Option(help="File to write instead of printing.")] = None,
+) -> None:
+    """Print a table of the paper: recorded runs beside the published figures."""
+    from graftseg import api
+    from graftseg.files import write_text
+
+    text = api.table(name, results)
+    if markdown is None:
+        typer.echo(text, nl=False)
+    else:
+        write_text(markdown, text)
+        typer.echo(markdown)
 
 
 @app.command()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from pydantic import Field
@@ -16,47 +16,30 @@ from graftseg.clock import StepClock
 from graftseg.data.batches import Batches
 from graftseg.errors import UserError
 from graftseg.methods import Method
-from graftseg.optimizers import Adam, OptimizerSettings, Sgd, build_optimizer, carry_over, learning_rate, update
+from graftseg.optimizers import build_optimizer, carry_over, learning_rate
 from graftseg.recorder import NonFiniteLossError, Recorder
 from graftseg.runs import RunFolder
+from graftseg.selection import Selector
 from graftseg.settings import Settings
 from graftseg.snapshots import snapshot, snapshot_steps
-from graftseg.types import Objective, Progress
-
-Validate = Callable[[Method], dict[str, float]]
-
-
-class StageSettings(Settings):
-    """One stage of a training: a method, for so many steps.
-
-    ``settings`` are the method's own. ``optimizers`` are for sub-modules that the method moves besides the student.
-    ``carry_optimizer`` goes on with the momenta of the stage before.
-    """
-
-    method: str
-    steps: int = Field(ge=1)
-    settings: dict[str, Any] = Field(default_factory=dict)
-    optimizer: OptimizerSettings = Sgd()
-    optimizers: dict[str, OptimizerSettings] = Field(default_factory=dict)
-    carry_optimizer: bool = False
-
-    def optimizer_of(self, name: str) -> Sgd | Adam:
-        """Settings of the optimiser of a sub-module."""
-        return self.optimizers.get(name, self.optimizer)
+from graftseg.stepping import Precision, StageSettings, Stepped, Stepper, Way, autocast, uncompiled
 
 
 class LoopSettings(Settings):
     """How the loop runs and what it leaves behind; nothing here but ``precision`` changes the result.
 
-    ``bf16`` takes effect where the device has it. A checkpoint is written every ``checkpoint_every`` steps and
-    whenever ``checkpoint_seconds`` have passed.
+    ``bf16`` takes effect where the device has it; convolutions in ``float32`` use TF32 on a GPU that has it, as PyTorch
+    does by itself. ``compiled`` networks and ``captured`` steps (a CUDA graph) are chosen where they pay off unless
+    they are set. A checkpoint is written every ``checkpoint_every`` steps and whenever ``checkpoint_seconds`` have
+    passed.
     """
 
-    precision: Literal["float32", "bf16"] = "float32"
+    precision: Precision = "float32"
+    compiled: bool | None = None
+    captured: bool | None = None
     log_every: int = Field(10, ge=1)
     checkpoint_every: int = Field(1000, ge=1)
     checkpoint_seconds: float = Field(60, gt=0)
-    validate_every: int | None = Field(None, ge=1)
     snapshots: int = Field(3, ge=0)
     tensorboard: bool = True
 
@@ -121,66 +104,49 @@ def fit(
     *,
     device: torch.device,
     resume: bool = False,
-    validate: Validate | None = None,
+    selector: Selector | None = None,
 ) -> Outcome:
-    """Train all stages, one after the other; a stopped run goes on where it was with ``resume``."""
-    at = _begin(stages, device, load_latest(run.checkpoints, device) if resume else None)
+    """Train all stages, one after the other; a stopped run goes on where it was with ``resume``.
+
+    A ``selector`` scores the student now and then. Where its protocol asks for it, the next stage begins with the best
+    student of the stage before, and the method of the outcome holds the best one of the last stage.
+    """
+    saved = load_latest(run.checkpoints, device) if resume else None
+    at = _begin(stages, device, saved)
+    if selector is not None and saved is not None:
+        selector.load_state(saved.get("selection") or {})
     total = sum(stage.settings.steps for stage in stages)
     clock, watched = StepClock(device), batches.watched(3)
     recorder = Recorder(run, total, at.done, every=loop.log_every, tensorboard=loop.tensorboard)
     with recorder, _stop_signals() as stop:
         for index in range(at.stage, len(stages)):
             if index > at.stage:
-                _enter(at, index, stages[index])
+                _enter(at, index, stages[index], selector)
             stage = stages[index].settings
+            way = Way.chosen(loop.precision, device, stage.steps, compiled=loop.compiled, captured=loop.captured)
+            stepper = Stepper(at.method, at.optimizers, stage, batches, way, clock, index=index)
             pictured = snapshot_steps(stage.steps, loop.snapshots)
             while at.step < stage.steps and not stop:
-                objectives = _train_step(at, stage, batches, loop, device, clock)
-                _record(recorder, at, stage, objectives, clock, batches)
+                stepped = stepper(at.step)
+                at.step, at.done = at.step + 1, at.done + 1
+                _record(recorder, at, stage, stepped, clock, batches)
                 if at.step in pictured:
-                    run.save_snapshot(at.done, snapshot(at.method, objectives, watched))
-                if validate is not None and loop.validate_every and at.done % loop.validate_every == 0:
+                    with uncompiled():
+                        run.save_snapshot(at.done, snapshot(at.method, stepped.shows, watched))
+                if selector is not None and selector.is_due(at.done):
                     _flush(recorder, at, batches)
-                    recorder.validation(_place(at, stage), _validated(at.method, validate))
+                    with uncompiled(), autocast(loop.precision, device):
+                        scores = selector.look(at.method, at.optimizers, stage=at.stage, step=at.done)
+                    recorder.validation(_place(at, stage), scores)
                 if at.done % loop.checkpoint_every == 0 or monotonic() - at.saved_at > loop.checkpoint_seconds:
-                    _save(run, at, recorder, batches)
-            _save(run, at, recorder, batches)
+                    _save(run, at, recorder, batches, selector)
+            _save(run, at, recorder, batches, selector)
             if stop:
                 break
+        else:
+            if selector is not None:
+                selector.rewind(at.method, at.optimizers, at.stage)
     return Outcome(at.method, at.done, stop[0] if stop else None, at.seconds, clock.split())
-
-
-def _train_step(
-    at: Position,
-    stage: StageSettings,
-    batches: Batches,
-    loop: LoopSettings,
-    device: torch.device,
-    clock: StepClock,
-) -> list[Objective]:
-    """One step of every objective of the method; returns the objectives, for the record."""
-    with clock.phase("batch"):
-        batch = batches.at(at.stage, at.step, unlabeled=at.method.uses_unlabeled)
-    now = Progress(torch.tensor(at.step, device=device), stage.steps)
-    pending = at.method.objectives(batch, now)
-    objectives = []
-    while True:
-        with clock.phase("forward"), _autocast(loop, device):
-            objective = next(pending, None)
-        if objective is None:
-            break
-        optimizer = at.optimizers[objective.updates]
-        with clock.phase("backward"):
-            optimizer.zero_grad(set_to_none=True)
-            objective.total.backward()  # type: ignore[no-untyped-call]
-        with clock.phase("update"):
-            update(optimizer, stage.optimizer_of(objective.updates), at.step, stage.steps)
-        objectives.append(objective)
-    with clock.phase("update"):
-        at.method.after_step(now)
-    clock.tick()
-    at.step, at.done = at.step + 1, at.done + 1
-    return objectives
 
 
 def _begin(stages: Sequence[Stage], device: torch.device, saved: State | None) -> Position:
@@ -199,8 +165,11 @@ def _begin(stages: Sequence[Stage], device: torch.device, saved: State | None) -
     return at
 
 
-def _enter(at: Position, index: int, stage: Stage) -> None:
-    """Go on to the next stage, with the student of the one before."""
+def _enter(at: Position, index: int, stage: Stage, selector: Selector | None) -> None:
+    """Go on to the next stage, with the student of the one before: the last, or the best."""
+    if selector is not None:
+        selector.rewind(at.method, at.optimizers, at.stage)
+        selector.forget()
     method = stage.build().train()
     method.start_from(at.method)
     optimizers = _build_optimizers(method, stage.settings)
@@ -219,26 +188,16 @@ def _place(at: Position, stage: StageSettings) -> dict[str, Any]:
 
 
 def _record(
-    recorder: Recorder,
-    at: Position,
-    stage: StageSettings,
-    objectives: Sequence[Objective],
-    clock: StepClock,
-    batches: Batches,
+    recorder: Recorder, at: Position, stage: StageSettings, stepped: Stepped, clock: StepClock, batches: Batches
 ) -> None:
-    named = [(name, term.detach()) for objective in objectives for name, term in objective.terms.items()]
-    terms = dict(named)
-    if len(terms) < len(named):
-        raise ValueError(f"method {stage.method} has two terms of the same name among {[name for name, _ in named]}")
-    total = torch.stack([objective.total.detach() for objective in objectives]).sum()
     rate = learning_rate(stage.optimizer, at.step - 1, stage.steps)
-    recorder.add({**_place(at, stage), "lr": rate}, terms, total)
+    recorder.add({**_place(at, stage), "lr": rate}, stepped.names, stepped.values)
     if recorder.is_full:
         _flush(recorder, at, batches)
         recorder.show(clock.split())
 
 
-def _save(run: RunFolder, at: Position, recorder: Recorder, batches: Batches) -> None:
+def _save(run: RunFolder, at: Position, recorder: Recorder, batches: Batches, selector: Selector | None) -> None:
     """Write the log, then a checkpoint: in this order, a checkpoint never holds weights of a broken loss."""
     _flush(recorder, at, batches)
     moved = [p for name in at.method.moves for p in at.method.get_submodule(name).parameters()]
@@ -248,28 +207,9 @@ def _save(run: RunFolder, at: Position, recorder: Recorder, batches: Batches) ->
             "the update has made weights that are not finite",
             "begin a new run with a lower learning rate or with optimizer.clip_gradient",
         )
-    save_checkpoint(run.checkpoints, at.done, at.state())
+    selection = None if selector is None else selector.state()
+    save_checkpoint(run.checkpoints, at.done, at.state() | {"selection": selection})
     at.saved_at = monotonic()
-
-
-def _validated(method: Method, validate: Validate) -> dict[str, float]:
-    method.eval()
-    with torch.inference_mode():
-        scores = validate(method)
-    method.train()
-    return scores
-
-
-def _autocast(loop: LoopSettings, device: torch.device) -> torch.autocast:
-    return torch.autocast(device.type, torch.bfloat16, enabled=loop.precision == "bf16" and has_bf16(device))
-
-
-def has_bf16(device: torch.device) -> bool:
-    """Whether the device computes in bfloat16 by itself, rather than by emulation."""
-    if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    native = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
-    return device.type == "cpu" and native is not None and bool(native())
 
 
 def _flush(recorder: Recorder, at: Position, batches: Batches) -> None:

@@ -13,7 +13,7 @@ from graftseg import __version__
 from graftseg.errors import UserError
 
 PACKAGES = ("scipy", "monai", "nibabel", "connected-components-3d", "pydantic", "safetensors")
-EXTRAS = {"tensorboard": "tensorboard"}
+EXTRAS = {"tensorboard": "tensorboard", "h5": "h5py", "dicom": "pydicom"}
 
 
 def versions() -> dict[str, str]:
@@ -26,6 +26,13 @@ def devices() -> list[str]:
     """The devices that training can use, the preferred one first."""
     gpus = [f"cuda:{index} {torch.cuda.get_device_name(index)}" for index in range(torch.cuda.device_count())]
     return [*gpus, f"cpu with {torch.get_num_threads()} threads"]
+
+
+def hardware_of(device: torch.device) -> str:
+    """The model of a GPU, or the kind of processor and how many threads of it are used."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{platform.machine()} with {torch.get_num_threads()} threads"
 
 
 def choose_device(name: str) -> torch.device:

@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import partial
@@ -13,14 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from graftseg.console import in_parallel
-from graftseg.data.layouts import scans_in
-from graftseg.data.scans import grid_difference, read_label, scan_stem
+from graftseg.data.scans import grid_difference, read_label
 from graftseg.errors import UserError
 from graftseg.files import read_json, write_text
 from graftseg.metrics import PROTOCOLS, Protocol, score
+from graftseg.references import Reference, label_maps, references_in
 from graftseg.types import Geometry
 
 LabelMap = npt.NDArray[np.unsignedinteger[Any]]
+MOST_WORKERS = 16
 METRICS = (
     "dice",
     "jaccard",
@@ -137,12 +139,15 @@ def evaluate_pair(
     rows = []
     for label in sorted(set(classes) - {0}):
         P, G = prediction == label, reference == label
-        millimetres = asdict(score(P, G, spacing=geometry.spacing, protocol=protocol))
+        voxels = asdict(score(P, G, protocol=protocol))
+        # distances are most of the work, and many benchmarks have voxels of 1 mm
+        same = all(step == 1 for step in geometry.spacing)
+        millimetres = voxels if same else asdict(score(P, G, spacing=geometry.spacing, protocol=protocol))
         row = Row(
             case=case,
             label=label,
             name=classes[label],
-            **asdict(score(P, G, protocol=protocol)),
+            **voxels,
             **{f"{name}_mm": millimetres[name] for name in _VOXEL_FIELDS},
             volume_prediction_ml=np.count_nonzero(P) * voxel_ml,
             volume_reference_ml=np.count_nonzero(G) * voxel_ml,
@@ -160,20 +165,21 @@ def evaluate_folder(
     workers: int | None = None,
     allow_missing: bool = False,
 ) -> Evaluation:
-    """Score each label map in a folder against the reference of the same file name.
+    """Score each label map in a folder against the reference of the same name, in a folder or in a store.
 
     Without ``classes`` every value but 0 in the references is a class. A file without its partner is an error
     unless ``allow_missing``. Threads share the work: decompression and distances let each other run.
     """
     protocol = _as_protocol("protocol", protocol)
-    pairs = _pair_files(predictions, references, allow_missing=allow_missing)
+    pairs = _paired(predictions, references, allow_missing=allow_missing)
+    workers = workers or min(MOST_WORKERS, os.cpu_count() or 1)
     if classes is None:
-        found = in_parallel(_values_of, [pair[1] for pair in pairs], "Reading references", workers)
+        found = in_parallel(_values_of, [pair[2] for pair in pairs], "Reading references", workers)
         classes = {value: f"class {value}" for value in sorted(set().union(*found))}
     if not set(classes) - {0}:
         raise UserError(references, "no class but background to score", "give label maps that hold a class")
-    evaluate_files = partial(_evaluate_files, classes=classes, protocol=protocol)
-    evaluated = in_parallel(evaluate_files, pairs, "Evaluating", workers)
+    evaluate_case = partial(_evaluate_case, classes=classes, protocol=protocol)
+    evaluated = in_parallel(evaluate_case, pairs, "Evaluating", workers)
     return Evaluation(tuple(row for rows in evaluated for row in rows), protocol)
 
 
@@ -214,22 +220,22 @@ def read_csv(path: Path) -> Evaluation:
     return Evaluation(rows, _as_protocol(path, protocols[0]))
 
 
-def _evaluate_files(pair: tuple[Path, Path], *, classes: Mapping[int, str], protocol: Protocol) -> list[Row]:
-    prediction, reference = pair
-    predicted, expected = read_label(prediction), read_label(reference)
+def _evaluate_case(pair: tuple[str, Path, Reference], *, classes: Mapping[int, str], protocol: Protocol) -> list[Row]:
+    case, prediction, reference = pair
+    predicted, expected = read_label(prediction), reference.read()
     if difference := grid_difference(predicted.geometry, expected.geometry):
-        finding = f"not on the grid of its reference {reference.name}: {difference}"
+        finding = f"not on the grid of its reference {reference.path.name}: {difference}"
         raise UserError(prediction, finding, "bring both label maps to one grid")
-    case, geometry = scan_stem(reference), expected.geometry
-    return evaluate_pair(case, predicted.array, expected.array, geometry, classes, protocol, where=prediction)
+    return evaluate_pair(case, predicted.array, expected.array, expected.geometry, classes, protocol, where=prediction)
 
 
-def _pair_files(predictions: Path, references: Path, *, allow_missing: bool) -> list[tuple[Path, Path]]:
-    predicted, expected = _label_maps(predictions), _label_maps(references)
+def _paired(predictions: Path, references: Path, *, allow_missing: bool) -> list[tuple[str, Path, Reference]]:
+    predicted, expected = label_maps(predictions), references_in(references)
     if not allow_missing:
-        _refuse_single("reference", expected, "prediction", predicted)
-        _refuse_single("prediction", predicted, "reference", expected)
-    pairs = [(predicted[stem], expected[stem]) for stem in sorted(predicted.keys() & expected.keys())]
+        paths = {case: reference.path for case, reference in expected.items()}
+        _refuse_single("reference", paths, "prediction", predicted)
+        _refuse_single("prediction", predicted, "reference", paths)
+    pairs = [(case, predicted[case], expected[case]) for case in sorted(predicted.keys() & expected.keys())]
     if not pairs:
         finding = f"none of its {len(predicted)} label maps has a reference of the same name in {references}"
         raise UserError(predictions, finding, "give the two files of a case the same name")
@@ -242,20 +248,8 @@ def _refuse_single(kind: str, files: Mapping[str, Path], partner: str, partners:
         raise UserError(files[single[0]], finding, f"add the {partner} or allow missing files (--allow-missing)")
 
 
-def _label_maps(folder: Path) -> dict[str, Path]:
-    if not folder.is_dir():
-        raise UserError(folder, "not a folder", "give the folder that holds the label maps")
-    found: dict[str, Path] = {}
-    for path in scans_in(folder):
-        if (other := found.setdefault(scan_stem(path), path)) != path:
-            raise UserError(path, f"the same case as {other.name}", "keep one of the two files")
-    if not found:
-        raise UserError(folder, "no label map in it", "give the folder that holds the label maps")
-    return found
-
-
-def _values_of(path: Path) -> set[int]:
-    return set(np.unique(read_label(path).array).tolist()) - {0}
+def _values_of(reference: Reference) -> set[int]:
+    return set(np.unique(reference.read().array).tolist()) - {0}
 
 
 def _refuse_unnamed_values(where: str | Path, labels: LabelMap, classes: Mapping[int, str]) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -10,10 +11,14 @@ from torch import Tensor
 
 from graftseg.components import largest_components
 from graftseg.data.grid import Grid, to_source_axes
+from graftseg.environment import free_memory
 from graftseg.errors import UserError
+from graftseg.stretched import stretched, stretched_slabs
 from graftseg.windows import InferenceSettings, Segment, is_slicewise, probability_slabs, window_starts
 
-__all__ = ["InferenceSettings", "Segment", "predict_labels", "probability_slabs", "window_starts"]
+__all__ = ["InferenceSettings", "Segment", "predict_labels", "predict_prepared", "probability_slabs", "window_starts"]
+
+Fit = Literal["crop", "stretch"]
 
 THIN = 8
 """Planes of a slab that are brought to the scan's resolution together, which bounds the memory this takes."""
@@ -29,27 +34,99 @@ def predict_labels(
     settings: InferenceSettings,
     classes: int,
     device: torch.device | str,
+    fit: Fit = "crop",
 ) -> NDArray[np.uint8]:
     """Label map of ``grid.source_shape`` for an image ``(C, *grid.prepared_shape)``, on ``device`` or not.
 
     Probabilities, not labels, are interpolated (linearly, clamped at the edges) to the scan's resolution,
-    then decided. With equal resolutions nothing is interpolated. Full-size probabilities never exist.
+    then decided. With equal resolutions nothing is interpolated. Full-size probabilities never exist. The image
+    lies on ``device`` meanwhile, if there is room, and the labels leave it once, when they are whole.
+
+    With ``fit`` ``stretch`` there are no windows: slices are stretched to the patch, labels are decided there, and
+    labels are brought back, first to the size of the slice and then to the scan's resolution, nearest voxel each.
     """
+    labels = predict_prepared(
+        segment, image, grid, patch=patch, settings=settings, classes=classes, device=device, fit=fit
+    )
+    return to_source_axes(labels.cpu().numpy(), grid)
+
+
+@torch.inference_mode()
+def predict_prepared(
+    segment: Segment,
+    image: Tensor,
+    grid: Grid,
+    *,
+    patch: tuple[int, ...],
+    settings: InferenceSettings,
+    classes: int,
+    device: torch.device | str,
+    fit: Fit = "crop",
+) -> Tensor:
+    """The same label map, uint8, still on the device and along the axes of the prepared image."""
     if tuple(image.shape[1:]) != grid.prepared_shape:
         raise ValueError(f"an image of {tuple(image.shape[1:])} voxels for a grid of {grid.prepared_shape}")
     _check_decision(settings, classes)
+    device = torch.device(device)
+    predict = _by_stretching if fit == "stretch" else _by_windows
+    labels = predict(segment, _placed(image, device), grid, patch, settings, classes, device)
+    if settings.largest_component:
+        labels = largest_components(labels[None], classes)[0]
+    return labels
+
+
+def _by_windows(
+    segment: Segment,
+    image: Tensor,
+    grid: Grid,
+    patch: tuple[int, ...],
+    settings: InferenceSettings,
+    classes: int,
+    device: torch.device,
+) -> Tensor:
     slab_axis = image.ndim - 2 if is_slicewise(image, patch) else 0
     axes = [_axis(grid.coordinates(axis), size) for axis, size in enumerate(grid.prepared_shape)]
     axes.insert(0, axes.pop(slab_axis))
     slabs = probability_slabs(segment, image, patch, settings, device=device)
-    labels = np.empty([len(axis) for axis in axes], dtype=np.uint8)
-    for start, probabilities in _at_source_resolution(slabs, axes):
-        decided = _decide(probabilities, settings, classes)
-        labels[start : start + len(decided)] = decided.cpu().numpy()
-    labels = np.ascontiguousarray(np.moveaxis(labels, 0, slab_axis))
-    if settings.largest_component:
-        labels = largest_components(torch.from_numpy(labels)[None], classes)[0].numpy()
-    return to_source_axes(labels, grid)
+    decided = _decided(_at_source_resolution(slabs, axes), [len(axis) for axis in axes], settings, classes, device)
+    return decided.movedim(0, slab_axis).contiguous()
+
+
+def _by_stretching(
+    segment: Segment,
+    image: Tensor,
+    grid: Grid,
+    patch: tuple[int, ...],
+    settings: InferenceSettings,
+    classes: int,
+    device: torch.device,
+) -> Tensor:
+    volume = image if is_slicewise(image, patch) else image[..., None]
+    slabs = stretched_slabs(segment, volume, patch, settings, device=device)
+    decided = _decided(slabs, [volume.shape[-1], *patch], settings, classes, device)
+    labels = stretched(decided, volume.shape[1:3]).movedim(0, -1).reshape(image.shape[1:])
+    for axis, size in enumerate(grid.prepared_shape):
+        if size != grid.oriented_shape[axis]:
+            nearest = np.clip(np.floor(grid.coordinates(axis) + 0.5), 0, size - 1).astype(np.int64)
+            labels = labels.index_select(axis, torch.from_numpy(nearest).to(device))
+    return labels.contiguous()
+
+
+def _decided(
+    slabs: Iterable[tuple[int, Tensor]],
+    shape: Sequence[int],
+    settings: InferenceSettings,
+    classes: int,
+    device: torch.device,
+) -> Tensor:
+    """The labels of slabs ``(K, n, *rest)``, which cover ``shape`` once; none of them waits for the host."""
+    labels = torch.empty(tuple(shape), dtype=torch.uint8, device=device)
+    finite = torch.ones((), dtype=torch.bool, device=device)
+    for start, probabilities in slabs:
+        finite &= probabilities.isfinite().all()
+        labels[start : start + probabilities.shape[1]] = decide(probabilities, settings, classes)
+    _check_finite(finite)
+    return labels
 
 
 @dataclass(frozen=True)
@@ -125,16 +202,26 @@ def _check_decision(settings: InferenceSettings, classes: int) -> None:
         raise UserError("classes", f"{classes} classes, of which a label map holds 256", "merge some of them")
 
 
-def _decide(probabilities: Tensor, settings: InferenceSettings, classes: int) -> Tensor:
-    """Probabilities ``(K, *space)`` -> labels ``(*space)``; of equally probable classes the lowest."""
-    if len(probabilities) != classes:
-        raise ValueError(f"the network gives {len(probabilities)} classes instead of {classes}")
-    if not probabilities.isfinite().all():
+def _placed(image: Tensor, device: torch.device) -> Tensor:
+    """The image on the device, so that no window waits for it; where it is by far too large, as it is."""
+    if device.type == "cpu" or image.nbytes > free_memory(device) // 4:
+        return image
+    return image.to(device)
+
+
+def _check_finite(finite: Tensor) -> None:
+    if not finite:
         raise UserError(
             "prediction",
             "the network gives probabilities that are not finite",
             "check the scan's intensities and the run's losses, or predict in full precision",
         )
+
+
+def decide(probabilities: Tensor, settings: InferenceSettings, classes: int) -> Tensor:
+    """Probabilities ``(K, *space)`` -> labels ``(*space)``; of equally probable classes the lowest."""
+    if len(probabilities) != classes:
+        raise ValueError(f"the network gives {len(probabilities)} classes instead of {classes}")
     if settings.decision == "threshold":
         return (probabilities[1] > 0.5).to(torch.uint8)
     return probabilities.argmax(dim=0).to(torch.uint8)

@@ -1,18 +1,19 @@
 """A recipe -> its networks and methods; their weights on disk."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import nn
+from torch import Tensor, nn
 
-from graftseg.engine import StageSettings
 from graftseg.errors import UserError
 from graftseg.files import atomic_path, sha256_of
 from graftseg.methods import METHODS, Method
 from graftseg.networks import Networks
 from graftseg.recipe import Recipe
+from graftseg.stepping import StageSettings
 
 
 def build_method(recipe: Recipe, stage: StageSettings, channels: int, classes: int, device: torch.device) -> Method:
@@ -24,14 +25,25 @@ def build_method(recipe: Recipe, stage: StageSettings, channels: int, classes: i
 
 
 def channels_last(method: Method) -> Method:
-    """Keep the weights of 2-D convolutions with their channels last, which spares conversions in every step."""
+    """Keep the weights of convolutions with their channels last, which spares conversions in every step.
+
+    Those of 3-D convolutions only on a GPU: on a CPU it gains nothing.
+    """
     nn.utils.convert_conv2d_weight_memory_format(method, torch.channels_last)
+    for part in method.modules():
+        if isinstance(part, nn.Conv3d | nn.ConvTranspose3d) and part.weight.is_cuda:
+            part.weight.data = part.weight.data.contiguous(memory_format=torch.channels_last_3d)
     return method
 
 
 def save_weights(method: Method, path: Path) -> None:
     """Write the student, the network that ships."""
-    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in method.student.state_dict().items()}
+    save_student(method.student.state_dict(), path)
+
+
+def save_student(state: Mapping[str, Tensor], path: Path) -> None:
+    """Write a student that was kept apart from its method."""
+    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
     with atomic_path(path) as partial_path:
         save_file(weights, partial_path)
 

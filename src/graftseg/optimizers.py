@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
-from torch import nn
+from torch import Tensor, nn
 
 from graftseg.schedules import Constant, Schedule
 from graftseg.settings import Settings
@@ -49,10 +49,21 @@ def learning_rate(settings: Sgd | Adam, step: int, total: int) -> float:
     return settings.learning_rate * settings.schedule.factor(step, total)
 
 
-def update(optimizer: torch.optim.Optimizer, settings: Sgd | Adam, step: int, total: int) -> None:
-    """Make the update of a step with the gradients that are there."""
+def rate_on_device(optimizer: torch.optim.Optimizer) -> Tensor:
+    """Let an optimiser read its learning rate from a tensor on its device, as a captured step has to."""
+    rate = torch.zeros((), device=optimizer.param_groups[0]["params"][0].device)
     for group in optimizer.param_groups:
-        group["lr"] = learning_rate(settings, step, total)
+        group["lr"] = rate
+        if "capturable" in group:
+            group["capturable"] = True
+    return rate
+
+
+def update(optimizer: torch.optim.Optimizer, settings: Sgd | Adam, rate: float | None) -> None:
+    """Make the update of a step with the gradients that are there; without a rate, with the one on the device."""
+    for group in optimizer.param_groups:
+        if rate is not None:
+            group["lr"] = rate
         if settings.clip_gradient is not None:
             torch.nn.utils.clip_grad_norm_(group["params"], settings.clip_gradient)
     optimizer.step()

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from statistics import median
 
 from graftseg.data.check import COARSE, SLICES_LAST
+from graftseg.data.dataset import SCAN_FILES, Dataset
 from graftseg.data.grid import axis_codes
-from graftseg.data.layouts import Dataset
 from graftseg.data.scans import read_geometry
 from graftseg.recipe import recipe_path
 from graftseg.types import Geometry
@@ -50,6 +50,8 @@ def plan_text(dataset: Dataset) -> str:
 
 
 def _geometries(dataset: Dataset) -> list[Geometry]:
+    if dataset.reader != SCAN_FILES:
+        return [dataset.reader.image(case).geometry for case in dataset.of("labeled")]
     return [read_geometry(case.images[0]) for case in dataset.of("labeled")]
 
 

@@ -1,46 +1,33 @@
 """A run and scans -> label maps in the scans' own geometry, beside a manifest that says where they come from."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Literal, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import TypeAdapter, ValidationError
 
 from graftseg.console import track
 from graftseg.data.grid import Grid
-from graftseg.data.layouts import scan_cases
-from graftseg.data.prepare import prepare_image
-from graftseg.data.scans import read_case, write_label
+from graftseg.data.scans import write_label
 from graftseg.environment import versions
 from graftseg.errors import UserError
-from graftseg.files import PARTIAL, locked, make_folder, read_json, sha256_of, write_json
+from graftseg.files import PARTIAL, locked, make_folder, sha256_of
 from graftseg.inference import predict_labels
+from graftseg.inputs import Source, sources_in
+from graftseg.manifest import Manifest, PredictedCase, read_manifest
 from graftseg.methods import Method
 from graftseg.models import build_method, load_weights
 from graftseg.recipe import Recipe, load_recipe
 from graftseg.runs import RunFolder
-from graftseg.types import Case
 
-MANIFEST = "manifest.json"
-FORMAT = {"format": "graftseg predictions", "version": 1}
 SCORES = ("metrics.csv", "metrics.json")
 ELSEWHERE = "name another folder as --out"
-
-
-@dataclass(frozen=True)
-class PredictedCase:
-    """A label map that was written."""
-
-    case: str
-    images: tuple[str, ...]
-    output: str
-    seconds: float
-    is_empty: bool = False
+Checkpoint = Literal["shipped", "best"]
+CHECKPOINTS: tuple[Checkpoint, ...] = get_args(Checkpoint)
 
 
 @dataclass(frozen=True)
@@ -53,52 +40,47 @@ class Predicted:
 
 
 @dataclass(frozen=True)
-class Manifest:
-    """What a folder of label maps says of itself.
+class Weights:
+    """A network's file, its hash where the run tells it, and how it was chosen, in words."""
 
-    ``weights`` is the hash of the network and ``inference`` how it was used. ``failures`` gives the reason for each
-    case that has no label map. ``unfinished`` names the label maps that an interrupted call did not come to.
-    """
-
-    run: str
-    weights: str
-    inference: dict[str, Any]
-    classes: tuple[str, ...]
-    checkpoint: str
-    device: str
-    versions: dict[str, str]
-    cases: tuple[PredictedCase, ...] = ()
-    failures: dict[str, str] = field(default_factory=dict)
-    unfinished: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        for name in self.outputs:
-            if Path(name).name != name:
-                raise ValueError(f"{name} is not a file name")
-
-    @property
-    def outputs(self) -> set[str]:
-        """Names of the label maps that this program wrote, or was about to write."""
-        return {case.output for case in self.cases} | set(self.unfinished)
-
-    def save(self, folder: Path) -> None:
-        """Write the manifest."""
-        write_json(folder / MANIFEST, FORMAT | _MANIFEST.dump_python(self, mode="json"))
+    path: Path
+    sha256: str | None
+    chosen: str
 
 
-_MANIFEST = TypeAdapter(Manifest)
+def weights_of(run: RunFolder, checkpoint: Checkpoint) -> Weights:
+    """The network that a run ships, or the best of those that it scored on the way."""
+    facts = run.manifest()
+    shipped = Weights(run.weights_file, facts.get("weights"), str(facts.get("checkpoint", "last")))
+    if checkpoint == "shipped":
+        return shipped
+    best = facts.get("best")
+    if not best or not run.best_file.is_file():
+        remedy = "train with selection.every, on the test cases with selection.oracle=true"
+        raise UserError(run.path, "the run kept no best checkpoint", remedy)
+    if best["sha256"] == shipped.sha256:
+        return Weights(run.best_file, best["sha256"], shipped.chosen)
+    chosen = f"best on {best['on']}, step {best['step']}" + (" (oracle)" if best["on"] == "test" else "")
+    return Weights(run.best_file, best["sha256"], chosen)
 
 
 def predict_scans(
-    run: RunFolder, scans: Path, out: Path, device: torch.device, *, overrides: Iterable[str] = ()
+    run: RunFolder,
+    scans: Path,
+    out: Path,
+    device: torch.device,
+    *,
+    overrides: Iterable[str] = (),
+    checkpoint: Checkpoint = "shipped",
 ) -> Predicted:
     """Predict every scan; one that cannot be predicted is named at the end and does not stop the others.
 
-    ``overrides`` change settings under ``inference``. Label maps of other cases that the same network wrote into
-    ``out`` stay; everything else there is refused or left alone.
+    ``scans`` is a scan, a folder of scans or a prepared store, of which the test cases are taken. ``overrides``
+    change settings under ``inference``. Label maps of other cases that the same network wrote into ``out`` stay;
+    everything else there is refused or left alone.
     """
-    network = _Network.of(run, device, overrides)
-    cases, failures = scan_cases(scans, network.channels)
+    network = _Network.of(run, device, overrides, weights_of(run, checkpoint))
+    cases, failures = sources_in(scans, network.recipe.data, network.channels)
     _check_inputs(out, cases)
     network.try_out()
     done: list[PredictedCase] = []
@@ -126,16 +108,17 @@ class _Network:
     classes: tuple[str, ...]
     channels: int
     device: torch.device
+    weights: Weights
 
     @classmethod
-    def of(cls, run: RunFolder, device: torch.device, overrides: Iterable[str]) -> "_Network":
-        """The network that a run ships."""
+    def of(cls, run: RunFolder, device: torch.device, overrides: Iterable[str], weights: Weights) -> "_Network":
+        """A network of a run."""
         store, recipe = run.manifest()["store"], load_recipe(run.recipe_file, _inference_only(overrides))
         classes, channels = tuple(store["classes"]), store["channels"]
         method = build_method(recipe, recipe.stages[-1], channels, len(classes), device)
-        load_weights(method, run.weights_file, run.manifest().get("weights"))
+        load_weights(method, weights.path, weights.sha256)
         method.eval()
-        return cls(method, recipe, classes, channels, device)
+        return cls(method, recipe, classes, channels, device, weights)
 
     def labels(self, image: torch.Tensor, grid: Grid, where: str | Path) -> NDArray[np.uint8]:
         """The label map of an image ``(C, *space)`` on the scan's grid."""
@@ -148,6 +131,7 @@ class _Network:
                 settings=self.recipe.inference,
                 classes=len(self.classes),
                 device=self.device,
+                fit=self.recipe.batches.fit,
             )
         except (torch.OutOfMemoryError, MemoryError):
             remedy = "add --set inference.windows_per_forward=1 or use --device cpu"
@@ -162,10 +146,10 @@ class _Network:
         """The manifest of label maps by this network, without any case."""
         return Manifest(
             run=str(run.path.resolve()),
-            weights=sha256_of(run.weights_file),
+            weights=sha256_of(self.weights.path),
             inference=self.recipe.inference.model_dump(mode="json"),
             classes=self.classes,
-            checkpoint="last",
+            checkpoint=self.weights.chosen,
             device=str(self.device),
             versions=versions(),
         )
@@ -180,19 +164,15 @@ def _inference_only(overrides: Iterable[str]) -> list[str]:
     return chosen
 
 
-def _predict_case(network: _Network, case: Case, out: Path) -> PredictedCase:
+def _predict_case(network: _Network, case: Source, out: Path) -> PredictedCase:
     began = perf_counter()
-    try:
-        scan = read_case(case.images)
-    except MemoryError:
-        raise UserError(case.images[0], "does not fit into memory", "use a larger machine") from None
-    if len(scan.array) != network.channels:
-        finding = f"the number of channels is {len(scan.array)} where the run was trained on {network.channels}"
-        raise UserError(case.images[0], finding, "give it the same channels, as CASE_0000, CASE_0001 or in one file")
-    image, grid = prepare_image(scan, network.recipe.data, where=case.images[0])
-    labels = network.labels(torch.from_numpy(image), grid, case.images[0])
-    write_label(out / _output(case.name), labels, scan.geometry)
-    images = tuple(str(path.resolve()) for path in case.images)
+    given = case.read()
+    if len(given.image) != network.channels:
+        finding = f"the number of channels is {len(given.image)} where the run was trained on {network.channels}"
+        raise UserError(case.files[0], finding, "give it the same channels, as CASE_0000, CASE_0001 or in one file")
+    labels = network.labels(given.image, given.grid, case.files[0])
+    write_label(out / _output(case.name), labels, given.geometry)
+    images = tuple(str(path.resolve()) for path in case.files)
     seconds = round(perf_counter() - began, 3)
     return PredictedCase(case.name, images, _output(case.name), seconds, is_empty=not labels.any())
 
@@ -201,9 +181,9 @@ def _output(name: str) -> str:
     return f"{name}.nii.gz"
 
 
-def _check_inputs(out: Path, cases: Sequence[Case]) -> None:
+def _check_inputs(out: Path, cases: Sequence[Source]) -> None:
     """Never write a label map over a scan."""
-    inputs = {path.resolve() for case in cases for path in case.images}
+    inputs = {path.resolve() for case in cases for path in case.files}
     for case in cases:
         target = (out / _output(case.name)).resolve()
         if target in inputs:
@@ -242,18 +222,8 @@ def _begin(out: Path, planned: Manifest, outputs: set[str]) -> Manifest:
 
 def _earlier(out: Path, planned: Manifest) -> Manifest | None:
     """The manifest of an earlier call with the same network; any other manifest is refused."""
-    path = out / MANIFEST
-    if not path.exists():
-        return None
-    content = read_json(path)
-    if not isinstance(content, dict) or {key: content.get(key) for key in FORMAT} != FORMAT:
-        raise UserError(path, "not a manifest of label maps", ELSEWHERE)
-    try:
-        manifest = _MANIFEST.validate_python(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise UserError(path, f"damaged at {'.'.join(map(str, first['loc']))} ({first['msg']})", ELSEWHERE) from None
-    if manifest.weights != planned.weights:
+    manifest = read_manifest(out, ELSEWHERE)
+    if manifest is not None and manifest.weights != planned.weights:
         raise UserError(out, f"holds label maps of another network, trained in {manifest.run}", ELSEWHERE)
     return manifest
 

@@ -1,9 +1,10 @@
 """A teacher's decision, cleaned by components."""
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from graftseg.components import largest_components
 
@@ -21,7 +22,7 @@ def decide(probabilities: Tensor, decision: Decision) -> Tensor:
 
 @torch.no_grad()
 def pseudo_label(
-    teacher: nn.Module,
+    teacher: Callable[[Tensor], Tensor],
     images: Tensor,
     *,
     decision: Decision = "argmax",

@@ -10,29 +10,40 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from graftseg.data.batches import BatchSettings
 from graftseg.data.prepare import PrepareSettings
-from graftseg.engine import LoopSettings, StageSettings
+from graftseg.engine import LoopSettings
 from graftseg.errors import UserError
 from graftseg.inference import InferenceSettings
 from graftseg.methods import METHODS
 from graftseg.networks import NetworkSettings, dimensions_of, stride_of
+from graftseg.published import Published
+from graftseg.selection import SelectionSettings
 from graftseg.settings import Settings
+from graftseg.stepping import Precision, StageSettings
 
 SHIPPED = Path(str(files("graftseg") / "recipes"))
 Tree = dict[str, Any]
+FAST_PRECISION: Precision = "bf16"
 
 
 class Recipe(Settings):
-    """Settings of every part, defined beside the code that reads them; contradictions are refused."""
+    """Settings of every part, defined beside the code that reads them; contradictions are refused.
+
+    ``fast`` stands for all that gains time by other arithmetic: ``loop.precision: bf16``, and ``joint: true`` for every
+    stage whose method has it. A recipe that was parsed shows these values.
+    """
 
     name: str
     about: str = ""
+    fast: bool = False
     data: PrepareSettings
     batches: BatchSettings
     network: NetworkSettings
     stages: tuple[StageSettings, ...] = Field(min_length=1)
     loop: LoopSettings = LoopSettings()
     inference: InferenceSettings = InferenceSettings()
+    selection: SelectionSettings = SelectionSettings()
     seed: int = Field(0, ge=0, lt=2**63)
+    published: Published | None = None
 
     @model_validator(mode="after")
     def _dimensions_agree(self) -> Self:
@@ -48,15 +59,24 @@ class Recipe(Settings):
             raise ValueError(f"batches.patch {list(patch)} must be multiples of {stride} for {levels} levels")
         if all(n == stride for n in patch):
             raise ValueError(f"batches.patch {list(patch)} is one voxel at the coarsest level; double it along an axis")
-        strides = self.inference.stride
-        if strides is not None and (len(strides) != axes or any(s > n for s, n in zip(strides, patch, strict=True))):
-            raise ValueError(f"inference.stride {list(strides)} does not fit windows of batches.patch {list(patch)}")
+        return self
+
+    @model_validator(mode="after")
+    def _windows_fit(self) -> Self:
+        patch = self.batches.patch
+        for part, strides in (("inference", self.inference.stride), ("selection", self.selection.stride)):
+            if strides is None:
+                continue
+            if self.batches.fit == "stretch":
+                raise ValueError(f"{part}.stride moves windows, and batches.fit: stretch takes every slice whole")
+            if len(strides) != len(patch) or any(s > n for s, n in zip(strides, patch, strict=True)):
+                raise ValueError(f"{part}.stride {list(strides)} does not fit windows of batches.patch {list(patch)}")
         return self
 
     @model_validator(mode="after")
     def _all_is_read(self) -> Self:
-        if (self.loop.validate_every is None) != (self.batches.validation_cases == 0):
-            raise ValueError("loop.validate_every and batches.validation_cases need each other")
+        if self.batches.validation_cases and self.selection.every is None:
+            raise ValueError("batches.validation_cases holds cases out and nothing scores them; set selection.every")
         for before, stage in zip((None, *self.stages), self.stages, strict=False):
             if stage.carry_optimizer and (before is None or before.optimizer.name != stage.optimizer.name):
                 raise ValueError("carry_optimizer needs a stage before it with an optimizer of the same name")
@@ -76,6 +96,17 @@ class Recipe(Settings):
                 raise ValueError(f"method {stage.method} has no {', '.join(sorted(unknown))} to optimise")
             labeled, unlabeled = self.batches.labeled, self.batches.unlabeled
             method.check(config, labeled=labeled, unlabeled=unlabeled, dimensions=self.data.dimensions)
+        return self
+
+    @model_validator(mode="after")
+    def _fast_agrees(self) -> Self:
+        if not self.fast:
+            return self
+        if "precision" in self.loop.model_fields_set and self.loop.precision != FAST_PRECISION:
+            raise ValueError(f"fast means loop.precision: {FAST_PRECISION}, and the recipe says {self.loop.precision}")
+        for index, stage in enumerate(self.stages):
+            if stage.settings.get("joint") is False:
+                raise ValueError(f"fast means joint: true, and the recipe says stages.{index}.settings.joint: false")
         return self
 
     @property
@@ -137,7 +168,7 @@ def recipe_path(recipe: str | Path) -> Path:
 def differences(first: Recipe, second: Recipe) -> list[str]:
     """Settings, by dotted name, that differ and change what is trained; how it is logged and used does not count."""
     one, two = (
-        dict(_leaves(recipe.model_dump(mode="json", exclude={"loop", "inference", "name", "about"})))
+        dict(_leaves(recipe.model_dump(mode="json", exclude={"loop", "inference", "name", "about", "published"})))
         for recipe in (first, second)
     )
     changed = [key for key in one.keys() | two.keys() if one.get(key) != two.get(key)]
@@ -147,11 +178,17 @@ def differences(first: Recipe, second: Recipe) -> list[str]:
 
 
 def _resolved(recipe: Recipe) -> Recipe:
-    """The recipe with the defaults of its methods written out, so that it stays what it is if they change."""
-    configs = (METHODS[stage.method].Config.model_validate(stage.settings) for stage in recipe.stages)
-    dumped = (config.model_dump(mode="json") for config in configs)
-    stages = (s.model_copy(update={"settings": d}) for s, d in zip(recipe.stages, dumped, strict=True))
-    return recipe.model_copy(update={"stages": tuple(stages)})
+    """The recipe with what ``fast`` means and the defaults of its methods written out, so that it stays what it is."""
+    stages = tuple(_resolved_stage(stage, recipe.fast) for stage in recipe.stages)
+    loop = recipe.loop.model_copy(update={"precision": FAST_PRECISION}) if recipe.fast else recipe.loop
+    return recipe.model_copy(update={"stages": stages, "loop": loop})
+
+
+def _resolved_stage(stage: StageSettings, fast: bool) -> StageSettings:
+    config = METHODS[stage.method].Config
+    joint = {"joint": True} if fast and "joint" in config.model_fields else {}
+    settings = config.model_validate(stage.settings | joint).model_dump(mode="json")
+    return stage.model_copy(update={"settings": settings})
 
 
 def _read(path: Path, above: tuple[Path, ...] = ()) -> Tree:
@@ -173,8 +210,10 @@ def _read(path: Path, above: tuple[Path, ...] = ()) -> Tree:
 
 
 def _base_path(path: Path, base: str) -> Path:
-    beside = path.parent / f"{base}.yaml"
-    return beside if beside.is_file() and beside != path else recipe_path(base)
+    """A file beside the recipe, a shared part where the recipe is a shipped one, or a shipped recipe."""
+    folders = (path.parent, SHIPPED) if SHIPPED in path.parents else (path.parent,)
+    named = (folder / f"{base}.yaml" for folder in folders)
+    return next((file for file in named if file.is_file() and file != path), None) or recipe_path(base)
 
 
 def _merged(below: Tree, above: Tree) -> Tree:

@@ -7,6 +7,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+import torch
 from torch import Tensor
 
 from graftseg.runs import RunFolder, RunLog
@@ -29,7 +30,7 @@ class Recorder:
     def __init__(self, run: RunFolder, total_steps: int, done: int, *, every: int, tensorboard: bool) -> None:
         self._log = RunLog(run.log_file, resume_at=done)
         self._every = every
-        self._waiting: list[tuple[dict[str, Any], dict[str, Tensor], Tensor]] = []
+        self._waiting: list[tuple[dict[str, Any], tuple[str, ...], Tensor]] = []
         self._last: dict[str, Any] | None = None
         self._bar = _Bar(total_steps, done)
         self._events = _events(run.tensorboard, done) if tensorboard else None
@@ -46,9 +47,9 @@ class Recorder:
         if self._events is not None:
             self._events.close()
 
-    def add(self, place: dict[str, Any], terms: dict[str, Tensor], total: Tensor) -> None:
-        """Take note of a step; ``place`` says stage, method, step and learning rate."""
-        self._waiting.append((place, terms, total))
+    def add(self, place: dict[str, Any], names: tuple[str, ...], values: Tensor) -> None:
+        """Take note of a step: stage, method, step and learning rate; the terms by name and, last, their total."""
+        self._waiting.append((place, names, values))
 
     @property
     def is_full(self) -> bool:
@@ -67,14 +68,15 @@ class Recorder:
     def flush(self) -> None:
         """Write the waiting steps; the first term that is not finite ends the run."""
         lines: list[dict[str, Any]] = []
-        for place, terms, total in self._waiting:
-            values = {name: float(term) for name, term in terms.items()}
+        waiting, read = self._waiting, _read([values for _, _, values in self._waiting])
+        for (place, names, _), (*terms, total) in zip(waiting, read, strict=True):
+            values = dict(zip(names, terms, strict=True))
             for name, value in values.items():
                 if not math.isfinite(value):
                     self._waiting = []
                     self._write(lines)
                     raise NonFiniteLossError(place["step"], name, value)
-            lines.append({**place, "terms": values, "total": float(total)})
+            lines.append({**place, "terms": values, "total": total})
         self._waiting = []
         self._write(lines)
         self._last = lines[-1] if lines else self._last
@@ -85,6 +87,15 @@ class Recorder:
             for line in lines:
                 for name, value in {**line.get("terms", {}), **line.get("validation", {})}.items():
                     self._events.add_scalar(f"{line['method']}/{name}", value, line["global_step"])
+
+
+def _read(vectors: list[Tensor]) -> list[list[float]]:
+    """The numbers of all vectors, with a single wait for the device."""
+    if not vectors:
+        return []
+    numbers: list[float] = torch.cat(vectors).tolist()
+    ends = [sum(map(len, vectors[: index + 1])) for index in range(len(vectors))]
+    return [numbers[end - len(vector) : end] for end, vector in zip(ends, vectors, strict=True)]
 
 
 class Events(Protocol):

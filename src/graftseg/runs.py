@@ -25,10 +25,12 @@ class RunFolder:
         self.recipe_file = path / "recipe.yaml"
         self.log_file = path / "log.jsonl"
         self.weights_file = path / "model.safetensors"
+        self.best_file = path / "best.safetensors"
         self.store = path / "store"
         self.checkpoints = path / "checkpoints"
         self.snapshots = path / "snapshots"
         self.predictions = path / "predictions"
+        self.predictions_best = path / "predictions-best"
         self.tensorboard = path / "tensorboard"
 
     @property

@@ -1,6 +1,6 @@
 """Pictures of a step for people to look at: mixed images, supervisory signals, pseudo-labels of the same scans."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from graftseg.methods import Method
-from graftseg.types import Objective
 
 Pictures = dict[str, npt.NDArray[Any]]
 
@@ -22,16 +21,14 @@ def snapshot_steps(steps: int, count: int) -> set[int]:
 
 
 @torch.no_grad()
-def snapshot(method: Method, objectives: Sequence[Objective], watched: Tensor | None) -> Pictures:
+def snapshot(method: Method, shows: Mapping[str, Tensor], watched: Tensor | None) -> Pictures:
     """Two-dimensional pictures by name: ``X`` images, ``Y`` label maps, ``M`` masks.
 
     Of volumes it is the slice across the last axis that has most foreground, the same for all pictures of a step.
     """
-    pictures: Pictures = {}
-    for objective in objectives:
-        first = {name: tensor if name.startswith("M") else tensor[0] for name, tensor in objective.shows.items()}
-        depth = _fullest([tensor for name, tensor in first.items() if name.startswith("Y")])
-        pictures |= {name: _picture(name, tensor, depth) for name, tensor in first.items()}
+    first = {name: tensor if name.startswith("M") else tensor[0] for name, tensor in shows.items()}
+    depth = _fullest([tensor for name, tensor in first.items() if name.startswith("Y")])
+    pictures = {name: _picture(name, tensor, depth) for name, tensor in first.items()}
     labels = None if watched is None else method.watch(watched)
     if watched is not None and labels is not None:
         for index in range(len(watched)):

@@ -1,8 +1,10 @@
 """A recipe and a store -> a run."""
 
 import logging
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import chain
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -14,15 +16,16 @@ from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.data.store import Store, is_store, open_store
 from graftseg.engine import Outcome, Stage, fit
-from graftseg.environment import free_memory, versions
+from graftseg.environment import free_memory, hardware_of, versions
 from graftseg.errors import UserError
 from graftseg.files import sha256_of, write_text
 from graftseg.methods import METHODS
-from graftseg.models import build_method, save_weights
+from graftseg.models import build_method, save_student, save_weights
 from graftseg.networks import parameter_count
 from graftseg.recipe import Recipe, differences, load_recipe
 from graftseg.runs import RunFolder
-from graftseg.validation import validator
+from graftseg.selection import Selector
+from graftseg.validation import build_selector, scored_cases
 
 logger = logging.getLogger(__name__)
 
@@ -37,20 +40,20 @@ def train_run(recipe: Recipe, data: Path, run: RunFolder, device: torch.device, 
     batches = Batches(store, recipe.batches, seed=recipe.seed, device=device, unlabeled=_uses_unlabeled(recipe))
     build = partial(build_method, recipe, channels=store.channels, classes=len(store.classes), device=device)
     stages = [Stage(stage, partial(build, stage)) for stage in recipe.stages]
-    validate = validator(recipe, store, device)
+    selector = build_selector(recipe, store, device)
     with run.lock():
         _check_folder(run, recipe, resume)
         _begin(run, recipe, _facts(recipe, store, batches, device))
         try:
             torch.manual_seed(recipe.seed)
-            outcome = fit(stages, batches, run, recipe.loop, device=device, resume=resume, validate=validate)
+            outcome = fit(stages, batches, run, recipe.loop, device=device, resume=resume, selector=selector)
         except BaseException as error:
             run.update_manifest({"status": "failed"})
             if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error):
                 remedy = "lower batches.labeled, batches.unlabeled, batches.patch or network.width in a new run"
                 raise UserError(device.type, "the memory of the device is full", remedy) from None
             raise
-        _finish(run, outcome)
+        _finish(run, outcome, selector)
     return outcome
 
 
@@ -61,7 +64,10 @@ def _store(recipe: Recipe, data: Path, run: RunFolder) -> Store:
     if run.exists:
         return open_store(run.store)
     limits = recipe.batches.labeled_cases, recipe.batches.validation_cases
-    dataset = read_layout(data).for_training(*limits)
+    layout = read_layout(data)
+    dataset = layout.for_training(*limits)
+    if recipe.selection.opens_test:
+        dataset = replace(dataset, cases=dataset.cases + layout.of("test"))
     with run.lock():
         return prepare(dataset, run.store, recipe.data)
 
@@ -116,9 +122,9 @@ def _check_classes(recipe: Recipe, classes: int) -> None:
 
 
 def _check_memory(store: Store, recipe: Recipe, device: torch.device) -> None:
-    """The training scans must fit into the memory of the device."""
-    cases = training_cases(store, recipe.batches)
-    used = cases.labeled + (cases.unlabeled if _uses_unlabeled(recipe) else ())
+    """The scans that are trained on and scored must fit into the memory of the device."""
+    cases, scored = training_cases(store, recipe.batches), scored_cases(recipe, store).values()
+    used = [*cases.labeled, *(cases.unlabeled if _uses_unlabeled(recipe) else ()), *chain(*scored)]
     needed, free = sum(prod(case.shape) * (2 * case.channels + 1) for case in used), free_memory(device)
     if needed > free:
         raise UserError(
@@ -142,12 +148,14 @@ def _facts(recipe: Recipe, store: Store, batches: Batches, device: torch.device)
             "channels": store.channels,
             "labeled": batches.labeled.names,
             "unlabeled": batches.unlabeled.names if batches.unlabeled else [],
+            "scored": {on: [case.name for case in cases] for on, cases in scored_cases(recipe, store).items()},
         },
         "versions": versions(),
         "device": str(device),
+        "hardware": hardware_of(device),
         "parameters": parameter_count(network),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "checkpoint": "last",
+        "protocol": recipe.selection.protocol,
     }
 
 
@@ -161,15 +169,25 @@ def _begin(run: RunFolder, recipe: Recipe, facts: dict[str, Any]) -> None:
     write_text(run.recipe_file, recipe.to_yaml())
 
 
-def _finish(run: RunFolder, outcome: Outcome) -> None:
-    if outcome.stopped_by is None:
-        save_weights(outcome.method, run.weights_file)
-        run.update_manifest({"weights": sha256_of(run.weights_file)})
+def _finish(run: RunFolder, outcome: Outcome, selector: Selector | None) -> None:
+    kept = _keep_weights(run, outcome, selector) if outcome.stopped_by is None else {}
     run.update_manifest(
         {
+            **kept,
             "status": "finished" if outcome.stopped_by is None else "stopped",
             "steps": outcome.steps,
             "wall_seconds": round(outcome.seconds, 1),
             "seconds_per_step": outcome.seconds_per_step,
         }
     )
+
+
+def _keep_weights(run: RunFolder, outcome: Outcome, selector: Selector | None) -> dict[str, Any]:
+    """Write the reported student and, where students were scored, the best one; returns what the manifest says."""
+    save_weights(outcome.method, run.weights_file)
+    facts = {"weights": sha256_of(run.weights_file), "checkpoint": "last" if selector is None else selector.checkpoint}
+    best = None if selector is None else selector.record
+    if best is None:
+        return facts
+    save_student(best.student, run.best_file)
+    return {**facts, "best": {**best.facts(), "sha256": sha256_of(run.best_file)}}

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-Split = Literal["labeled", "unlabeled", "test"]
-SPLITS: tuple[Split, ...] = ("labeled", "unlabeled", "test")
+Split = Literal["labeled", "unlabeled", "validation", "test"]
+SPLITS: tuple[Split, ...] = ("labeled", "unlabeled", "validation", "test")
 Matrix = tuple[tuple[float, ...], ...]
 MILLIMETRES = {"mm": 1.0, "meter": 1000.0, "micron": 0.001, "unknown": 1.0}
 
@@ -42,7 +42,10 @@ class Geometry:
 
 @dataclass(frozen=True)
 class Case:
-    """A scan on disk, one file a channel, with its label map if it is labeled or a test case."""
+    """A scan on disk, with its label map unless it is unlabeled.
+
+    ``images`` are the files that the image is read from, one a channel where the data set has no reader of its own.
+    """
 
     name: str
     images: tuple[Path, ...]

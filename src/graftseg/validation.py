@@ -1,41 +1,115 @@
-"""Scores of held-out labeled cases during a training."""
+"""Scores of whole cases during a training: the mean foreground Dice, counted on the device."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from graftseg.data.batches import training_cases
 from graftseg.data.grid import Grid
 from graftseg.data.store import Store, StoredCase
-from graftseg.engine import Validate
-from graftseg.inference import predict_labels
+from graftseg.errors import UserError
+from graftseg.inference import InferenceSettings, predict_prepared
 from graftseg.methods import Method
-from graftseg.metrics import dice
 from graftseg.recipe import Recipe
+from graftseg.selection import Listed, Score, Selector
 
 
-def validator(recipe: Recipe, store: Store, device: torch.device) -> Validate | None:
-    """A function that scores a method on the held-out cases, or None if the recipe holds none out."""
-    held_out = training_cases(store, recipe.batches).validation
-    if not held_out:
-        return None
-
-    def validate(method: Method) -> dict[str, float]:
-        scores = np.mean([_dice_by_class(method, case) for case in held_out], axis=0)
-        named = {f"dice {name}": float(score) for name, score in zip(store.classes[1:], scores, strict=True)}
-        return {"dice": float(scores.mean()), **named}
-
-    def _dice_by_class(method: Method, case: StoredCase) -> list[float]:
-        image = torch.from_numpy(np.array(store.image(case)))
-        labels = predict_labels(
-            method.segment,
-            image,
-            Grid.identity(case.shape),
-            patch=recipe.batches.patch,
-            settings=recipe.inference,
-            classes=len(store.classes),
-            device=device,
+def scored_cases(recipe: Recipe, store: Store) -> dict[Listed, tuple[StoredCase, ...]]:
+    """The cases that are scored, by list: validation cases where there are any, test cases where they are asked for."""
+    selection = recipe.selection
+    if selection.every is None:
+        return {}
+    cases: dict[Listed, tuple[StoredCase, ...]] = {"validation": training_cases(store, recipe.batches).validation}
+    if selection.needs_validation and not cases["validation"]:
+        raise UserError(
+            store.path,
+            f"selection.protocol is {selection.protocol} and there are no validation cases to score",
+            "hold some out with batches.validation_cases or set selection.every to null and selection.protocol to last",
         )
-        reference = np.asarray(store.label(case))
-        return [dice(labels == value, reference == value) for value in range(1, len(store.classes))]
+    if selection.opens_test:
+        cases["test"] = tuple(case for case in store.of("test") if case.label is not None)
+        if not cases["test"]:
+            finding = "the recipe scores test cases and there are none with labels"
+            raise UserError(store.path, finding, "add them to the store or change selection.cases and selection.oracle")
+    return {on: listed for on, listed in cases.items() if listed}
 
-    return validate
+
+def build_selector(recipe: Recipe, store: Store, device: torch.device) -> Selector | None:
+    """What scores the students of a training, its cases in the memory of the device; None where nothing is scored."""
+    cases = scored_cases(recipe, store)
+    if not cases:
+        return None
+    scores: dict[Listed, Score] = {on: CaseScores(recipe, store, listed, device) for on, listed in cases.items()}
+    carried = {index - 1 for index, stage in enumerate(recipe.stages) if stage.carry_optimizer}
+    return Selector(recipe.selection, scores, carried)
+
+
+@dataclass(frozen=True)
+class _Held:
+    """An image ``(C, *space)`` float16 and its label map ``(*space)`` uint8, on the device."""
+
+    image: Tensor
+    label: Tensor
+
+
+class CaseScores:
+    """Scores a method on cases that stay in the memory of the device, as ``predict`` would but without clean-up.
+
+    Label maps are compared on the prepared grid and never reduced to their largest components.
+    """
+
+    def __init__(self, recipe: Recipe, store: Store, cases: Sequence[StoredCase], device: torch.device) -> None:
+        self._patch, self._classes, self._device = recipe.batches.patch, store.classes, device
+        self._settings, self._fit = scoring_settings(recipe), recipe.batches.fit
+        self._empty = 0.0 if recipe.selection.protocol == "paper" else 1.0
+        self._held = [_read(store, case, device) for case in cases]
+
+    def __call__(self, method: Method) -> dict[str, float]:
+        """The Dice of each class, a mean over cases, and ``dice``, the mean over classes."""
+        counts = torch.stack([self._overlap(method, held) for held in self._held])
+        by_class = mean_dice(counts.cpu().numpy(), empty=self._empty)
+        named = {f"dice {name}": float(score) for name, score in zip(self._classes[1:], by_class, strict=True)}
+        return {"dice": float(by_class.mean()), **named}
+
+    def _overlap(self, method: Method, held: _Held) -> Tensor:
+        """Voxels ``(2, classes - 1)`` of each foreground class: common to both label maps, and of both in sum."""
+        labels = predict_prepared(
+            method.segment,
+            held.image,
+            Grid.identity(tuple(held.label.shape)),
+            patch=self._patch,
+            settings=self._settings,
+            classes=len(self._classes),
+            device=self._device,
+            fit=self._fit,
+        )
+        counts = []
+        for value in range(1, len(self._classes)):
+            predicted, expected = labels == value, held.label == value
+            counts.append(torch.stack([(predicted & expected).sum(), predicted.sum() + expected.sum()]))
+        return torch.stack(counts, dim=1)
+
+
+def scoring_settings(recipe: Recipe) -> InferenceSettings:
+    """How label maps are made while a training is scored: those of ``inference``, without clean-up."""
+    stride = recipe.selection.stride or recipe.inference.stride
+    return recipe.inference.model_copy(update={"largest_component": False, "stride": stride})
+
+
+def mean_dice(counts: npt.NDArray[np.int64], *, empty: float) -> npt.NDArray[np.float64]:
+    """Mean over cases of each class's Dice, from counts ``(cases, 2, classes)``; ``empty`` where both are empty."""
+    common, total = counts[:, 0].astype(np.float64), counts[:, 1]
+    dice = np.where(total > 0, 2 * common / np.maximum(total, 1), empty)
+    mean: npt.NDArray[np.float64] = dice.mean(axis=0)
+    return mean
+
+
+def _read(store: Store, case: StoredCase, device: torch.device) -> _Held:
+    for file in (case.image, str(case.label)):
+        store.verify_file(case, file)
+    image, label = (torch.from_numpy(np.array(array)) for array in (store.image(case), store.label(case)))
+    return _Held(image.to(device), label.to(device))

@@ -1,5 +1,5 @@
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -11,71 +11,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from store_fakes import ACDC, Shape, batches_of, build, numbers, same
 from torch import Tensor
 
 from graftseg.data.augment import AugmentSettings, Draw
 from graftseg.data.batches import Batches, BatchSettings, Stream, training_cases
-from graftseg.data.grid import Grid
 from graftseg.data.layouts import read_layout
 from graftseg.data.phantom import write_phantoms
 from graftseg.data.prepare import PrepareSettings, prepare
-from graftseg.data.store import CASES, Store, StoredCase
+from graftseg.data.store import CASES
 from graftseg.errors import UserError
-from graftseg.files import sha256_of
-from graftseg.types import Batch, Geometry, Split
 
-Shape = tuple[int, ...]
 CPU = torch.device("cpu")
-NEVER = AugmentSettings(rotate_flip=0)
-ACDC = AugmentSettings(rotate_flip=0.5, rotate=0.5)
-
-
-def image_of(rng: np.random.Generator, shape: Shape, channels: int, value: int | None) -> npt.NDArray[np.float16]:
-    """Whole numbers above 0 that float16 holds exactly; the second channel is 2000 less the first."""
-    first = rng.integers(1, 2000, shape) if value is None else np.full(shape, value)
-    return np.stack([first, 2000 - first][:channels]).astype(np.float16)
-
-
-def build(
-    folder: Path,
-    labeled: Iterable[Shape],
-    unlabeled: Iterable[Shape] = (),
-    *,
-    channels: int = 1,
-    constant: bool = False,
-) -> Store:
-    """A store without scans behind it. The label is the first channel modulo 4.
-
-    With ``constant`` the first labeled case is 1 everywhere, the next 2, and so on; unlabeled cases begin at 101.
-    """
-    rng, cases = np.random.default_rng(0), []
-    (folder / CASES).mkdir(parents=True)
-    splits: list[tuple[Split, int, Shape]] = [("labeled", index, shape) for index, shape in enumerate(labeled, 1)]
-    splits += [("unlabeled", index, shape) for index, shape in enumerate(unlabeled, 101)]
-    for split, number, shape in splits:
-        image = image_of(rng, shape, channels, number if constant else None)
-        name, axes = f"case{number:03d}", len(shape)
-        files = f"{name}.image.npy", f"{name}.label.npy" if split == "labeled" else None
-        np.save(folder / CASES / files[0], image)
-        if files[1]:
-            np.save(folder / CASES / files[1], (image[0] % 4).astype(np.uint8))
-        values = (0, 1, 2, 3) if split == "labeled" else ()
-        grid = Grid(shape, tuple(range(axes)), (False,) * axes, shape, (1.0,) * axes)
-        geometry = Geometry(shape, ((1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1)))
-        hashes = {file: sha256_of(folder / CASES / file) for file in files if file}
-        cases.append(StoredCase(name, split, *files, channels, shape, values, grid, geometry, {}, hashes))
-    return Store(folder, "scans", {}, ("background", "a", "b", "c"), channels, axes, tuple(cases))
-
-
-def batches_of(store: Store, patch: Shape, seed: int = 0, **options: object) -> Batches:
-    chosen = BatchSettings.model_validate({"patch": patch, "augment": NEVER, **options})
-    return Batches(store, chosen, seed=seed, device="cpu")
-
-
-def numbers(images: Tensor) -> list[int]:
-    """Which cases of a constant store the samples come from."""
-    assert all(len(image.unique()) == 1 for image in images)
-    return [int(image.max()) for image in images]
 
 
 def epoch_of(batches: Batches, epoch: int, stage: int = 0) -> tuple[list[int], list[int]]:
@@ -83,11 +30,6 @@ def epoch_of(batches: Batches, epoch: int, stage: int = 0) -> tuple[list[int], l
     drawn = [batches.at(stage, step) for step in steps]
     labeled = [number for batch in drawn for number in numbers(batch.labeled.images)]
     return labeled, [number for batch in drawn for number in numbers(batch.unlabeled)]
-
-
-def same(one: Batch, two: Batch) -> bool:
-    images, labels = torch.equal(one.labeled.images, two.labeled.images), one.labeled.labels
-    return images and torch.equal(labels, two.labeled.labels) and torch.equal(one.unlabeled, two.unlabeled)
 
 
 def cut(scan: npt.NDArray[np.floating], start: Sequence[int], patch: Shape) -> npt.NDArray[np.floating]:
@@ -145,7 +87,8 @@ def test_gather_is_slicing(
     assert len(stream) == len(units)
     start = np.array([data.draw(st.tuples(*[st.integers(-10, 8)] * axes)) for _ in units])
     linear = np.repeat(np.eye(2, dtype=np.float32)[None], len(units), axis=0)
-    images, labels = stream.gather(np.arange(len(units)), Draw(linear, start))
+    table = torch.from_numpy(stream.table(np.arange(len(units)), Draw(linear, start)))
+    images, labels = stream.gather(table)
     assert labels is not None
     for unit, place, image, label in zip(units, start, images, labels, strict=True):
         np.testing.assert_array_equal(image.numpy(), cut(unit, place, patch))
@@ -246,9 +189,9 @@ def test_without_unlabeled_the_batch_is_the_same_and_that_part_empty(
     whole, gathered = batches.at(0, 2), []
     gather = Stream.gather
 
-    def counted(stream: Stream, units: npt.NDArray[np.int64], drawn: Draw) -> tuple[Tensor, Tensor | None]:
+    def counted(stream: Stream, table: Tensor) -> tuple[Tensor, Tensor | None]:
         gathered.append(stream)
-        return gather(stream, units, drawn)
+        return gather(stream, table)
 
     monkeypatch.setattr(Stream, "gather", counted)
     batch = batches.at(0, 2, unlabeled=False)

@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from graftseg.data import check as module
+from graftseg.data import dataset as module
 from graftseg.data.check import Finding, check
 from graftseg.data.layouts import read_layout
 from graftseg.data.scans import Scan, read_case, read_label, write_label, write_scan

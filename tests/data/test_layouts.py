@@ -196,7 +196,7 @@ def test_no_labeled_case(tmp_path: Path) -> None:
 
 
 def test_the_table_lists_every_layout() -> None:
-    assert list(LAYOUTS) == ["nnunet", "msd"]
+    assert list(LAYOUTS) == ["nnunet", "msd", "benchmark"]
 
 
 def cases_of(folder: Path, channels: int) -> tuple[dict[str, list[str]], list[str]]:

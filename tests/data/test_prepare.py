@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 from pydantic import ValidationError
 
-from graftseg.data import prepare as module
+from graftseg.data import dataset as module
 from graftseg.data.intensity import IntensitySettings
 from graftseg.data.layouts import Dataset, read_layout
 from graftseg.data.prepare import PrepareSettings, prepare, prepare_image

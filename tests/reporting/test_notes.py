@@ -74,6 +74,8 @@ def test_empty_mask_rule_follows_the_protocol(protocol: str, words: str) -> None
 
 
 def test_checkpoint_is_told() -> None:
-    assert "the last one of training; none was selected by its score." in notes_section({"checkpoint": "last"}, None)
-    assert "selected by its score" in notes_section({"checkpoint": "best"}, None)
-    assert "“best”" in notes_section({"checkpoint": "best"}, None)
+    assert "the last one of training; none was selected by its score." in notes_section({}, None)
+    on_validation = notes_section({}, None, "best on validation, step 40")
+    assert "“best on validation, step 40”, not the last one: selected by its score" in on_validation
+    on_test = notes_section({}, None, "best on test, step 40 (protocol paper)")
+    assert "“best on test, step 40 (protocol paper)”: selected on the test cases, an optimistic figure." in on_test

@@ -6,6 +6,7 @@ from report_fakes import CASES, CLASSES, Page, write_predictions
 
 from graftseg.evaluation import Evaluation, Row
 from graftseg.reporting.results import (
+    FLATTERED,
     Results,
     case_dice,
     fixed,
@@ -62,11 +63,12 @@ def test_tables_hold_the_figures() -> None:
 
 
 def test_headline() -> None:
-    page = Page(results_section(RESULTS, {"checkpoint": "best"}))
+    page = Page(results_section(RESULTS, {"checkpoint": "best on test, step 9"}))
     figures = [text for element, text in page.texts if element == "dd"]
     assert figures == ["60.00", "30.00", "2.00", "6.00 mm", "4.00", "8.00 mm"]
-    sentence = "Mean over 2 classes of the mean over 2 cases, paper protocol, best checkpoint."
-    assert sentence in page.text
+    sentence = "Mean over 2 classes of the mean over 2 cases, paper protocol, checkpoint: best on test, step 9."
+    assert sentence in page.text and FLATTERED in page.text
+    assert FLATTERED not in Page(results_section(RESULTS, {"checkpoint": "best on validation, step 9"})).text
 
 
 def test_a_single_class_has_no_mean_over_classes() -> None:

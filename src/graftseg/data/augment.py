@@ -3,7 +3,10 @@
 All of them are one map from the voxels of a patch back to the voxels of a scan, so that a batch is a single gather:
 with n the size of the scan in the plane of its first two axes and n' that size after the rotation,
 ``source = A (patch index + start - (n' - 1) / 2) + (n - 1) / 2``, rounded to the nearest voxel. The other axes are
-only shifted. A voxel that falls outside the scan reads as zero, in the image as in the label map.
+only shifted. A voxel that falls outside the scan reads as zero, in the image as in the label map. Where a slice is
+stretched to the patch instead of cropped, the patch index is first scaled by ``(n' - 1) / (patch - 1)`` and rounded.
+
+What is drawn for a batch travels to the device as one table, so that a step needs a single upload.
 """
 
 from collections.abc import Sequence
@@ -20,6 +23,7 @@ from graftseg.settings import Settings
 
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
+Table = npt.NDArray[np.float64]
 
 
 class AugmentSettings(Settings):
@@ -39,17 +43,30 @@ class AugmentSettings(Settings):
 
 @dataclass(frozen=True)
 class Draw:
-    """What was drawn for a batch: ``linear`` is A, ``(B, 2, 2)``; ``start`` the crop's corner, ``(B, axes)``."""
+    """What was drawn for a batch: ``linear`` is A, ``(B, 2, 2)``; ``start`` the crop's corner, ``(B, axes)``.
+
+    ``scale`` ``(B, 2)`` stretches the plane to the patch; None leaves its size alone.
+    """
 
     linear: Floats
     start: Integers
+    scale: Table | None = None
 
 
-def draw(rng: np.random.Generator, shapes: Integers, patch: Sequence[int], settings: AugmentSettings) -> Draw:
-    """Draw the augmentation of scans with these ``shapes``, ``(B, axes)``."""
+def draw(
+    rng: np.random.Generator,
+    shapes: Integers,
+    patch: Sequence[int],
+    settings: AugmentSettings,
+    *,
+    stretch: bool = False,
+) -> Draw:
+    """Draw the augmentation of scans with these ``shapes``, ``(B, axes)``; ``stretch`` takes slices whole."""
     linear = np.stack([_draw_linear(rng, settings) for _ in shapes])
     rotated = shapes.copy()
     rotated[:, :2] = turned_size(linear, shapes[:, :2])
+    if stretch:
+        return Draw(linear, np.zeros_like(rotated), stretching(rotated, patch))
     padding = crop_padding(rotated, patch, settings.margin)
     room = np.maximum(rotated + 2 * padding - np.asarray(patch), 1)
     # as published, the last possible position is never drawn
@@ -57,10 +74,17 @@ def draw(rng: np.random.Generator, shapes: Integers, patch: Sequence[int], setti
     return Draw(linear, start)
 
 
-def centred(shapes: Integers, patch: Sequence[int]) -> Draw:
-    """No augmentation: the patch around the centre of each scan."""
+def centred(shapes: Integers, patch: Sequence[int], *, stretch: bool = False) -> Draw:
+    """No augmentation: the patch around the centre of each scan, or the whole slice."""
     linear = np.repeat(np.eye(2, dtype=np.float32)[None], len(shapes), axis=0)
+    if stretch:
+        return Draw(linear, np.zeros_like(shapes), stretching(shapes, patch))
     return Draw(linear, (shapes - np.asarray(patch)) // 2)
+
+
+def stretching(shapes: Integers, patch: Sequence[int]) -> Table:
+    """Voxels of the slice from one voxel of the patch to the next, ``(B, 2)``, so that corners fall on corners."""
+    return np.asarray((shapes[:, :2] - 1) / np.maximum(np.asarray(patch[:2]) - 1, 1), dtype=np.float64)
 
 
 def turned_size(linear: Floats, plane: Integers) -> Integers:
@@ -76,27 +100,33 @@ def crop_padding(shapes: Integers, patch: Sequence[int], margin: int) -> Integer
     return np.where((lacking >= 0).any(axis=1, keepdims=True), padded, 0)
 
 
-def source_rows(
-    drawn: Draw, shapes: Integers, strides: Integers, patch: Sequence[int], device: torch.device
-) -> tuple[Tensor, Tensor]:
+def table_of(drawn: Draw, shapes: Integers, strides: Integers, patch: Sequence[int]) -> Table:
+    """All numbers that ``rows_of`` needs, one row a sample; float64 holds every index exactly."""
+    turned = turned_size(drawn.linear, shapes[:, :2])
+    scale = np.ones((len(shapes), 2)) if drawn.scale is None else drawn.scale
+    shift, centre = drawn.start[:, :2] - (turned - 1) / 2, (shapes[:, :2] - 1) / 2
+    depth = drawn.start[:, 2:] if len(patch) == 2 else np.clip(drawn.start[:, 2:], -patch[2], shapes[:, 2:])
+    columns = (drawn.linear.reshape(-1, 4), scale, shift, centre, strides, shapes - 1, depth)
+    return np.concatenate(columns, axis=1, dtype=np.float64)
+
+
+def rows_of(table: Tensor, patch: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Where every row of the patches begins in its flat scan, and which voxels of the patches lie inside the scan.
 
-    A row runs along the third axis, where neighbours in space are neighbours in memory; in 2-D it is one voxel.
-    ``strides`` ``(B, 2)`` counts elements between neighbours along the first two axes. The beginnings, int64
-    ``(B, *patch[:2])``, lie up to a row's length before the scan or right behind its end; the mask is ``(B, *patch)``.
+    A row runs along the third axis, where neighbours in space are neighbours in memory; in 2-D it is one voxel. The
+    beginnings, int64 ``(B, *patch[:2])``, lie up to a row's length before the scan or right behind its end; the mask
+    is ``(B, *patch)``. Nothing here waits for the host or depends on a drawn value in its shapes.
     """
-    turned = turned_size(drawn.linear, shapes[:, :2])
-    centre = to_device(((shapes[:, :2] - 1) / 2).astype(np.float32), device)
-    shift = to_device((drawn.start[:, :2] - (turned - 1) / 2).astype(np.float32), device)
-    A, last, step = (to_device(array, device) for array in (drawn.linear, shapes - 1, strides))
-    first = torch.arange(patch[0], device=device) + shift[:, 0, None]
-    second = torch.arange(patch[1], device=device) + shift[:, 1, None]
-    rows = torch.zeros((), device=device, dtype=torch.long)
-    inside = torch.ones((), device=device, dtype=torch.bool)
+    axes = len(patch)
+    linear, scale, shift, centre, step, last, depth = table.split([4, 2, 2, 2, 2, axes, axes - 2], dim=1)
+    A, centre, step, last = linear.float().view(-1, 2, 2), centre.float(), step.long(), last.long()
+    along = [_places(patch[axis], scale[:, axis], shift[:, axis]) for axis in range(2)]
+    rows = torch.zeros((), device=table.device, dtype=torch.long)
+    inside = torch.ones((), device=table.device, dtype=torch.bool)
     for axis in range(2):
         place = (
-            A[:, axis, 0, None, None] * first[:, :, None]
-            + A[:, axis, 1, None, None] * second[:, None, :]
+            A[:, axis, 0, None, None] * along[0][:, :, None]
+            + A[:, axis, 1, None, None] * along[1][:, None, :]
             + centre[:, axis, None, None]
         )
         # halves are rounded up rather than to even, so that a shift by one voxel shifts the result by one
@@ -104,12 +134,25 @@ def source_rows(
         held = nearest.clamp(min=0).minimum(last[:, axis, None, None])
         inside = inside & (held == nearest)
         rows = rows + held * step[:, axis, None, None]
-    if len(patch) == 2:
+    if axes == 2:
         return rows, inside
-    begin = to_device(np.clip(drawn.start[:, 2], -patch[2], shapes[:, 2]), device)[:, None]
-    depth = torch.arange(patch[2], device=device) + begin
-    within = (depth >= 0) & (depth <= last[:, 2, None])
+    begin = depth.long()
+    index = torch.arange(patch[2], device=table.device) + begin
+    within = (index >= 0) & (index <= last[:, 2, None])
     return rows + begin[..., None], inside[..., None] & within[:, None, None, :]
+
+
+def source_rows(
+    drawn: Draw, shapes: Integers, strides: Integers, patch: Sequence[int], device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """``rows_of`` what was drawn; ``strides`` ``(B, 2)`` counts elements between neighbours along two axes."""
+    return rows_of(to_device(table_of(drawn, shapes, strides, patch), device), patch)
+
+
+def _places(size: int, scale: Tensor, shift: Tensor) -> Tensor:
+    """Voxels of a patch along an axis, scaled to whole voxels and shifted, ``(B, size)``."""
+    index = torch.arange(size, device=scale.device, dtype=torch.float64)
+    return ((index * scale[:, None] + 0.5).floor() + shift[:, None]).float()
 
 
 def to_device(array: npt.NDArray[Any], device: torch.device) -> Tensor:

@@ -7,15 +7,15 @@ state. The store lies flat in the memory of the training device and a batch is g
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
-from graftseg.data.augment import AugmentSettings, Draw, centred, draw, source_rows, to_device
+from graftseg.data.augment import AugmentSettings, Draw, Table, centred, draw, rows_of, table_of, to_device
 from graftseg.data.store import Store, StoredCase
 from graftseg.errors import UserError
 from graftseg.settings import Settings
@@ -28,16 +28,31 @@ LABELED, UNLABELED = 0, 1
 class BatchSettings(Settings):
     """What a step sees: the size of patches, how many of each stream, and how they are augmented.
 
-    ``validation_cases`` are held out from the end of the list of labeled cases. ``labeled_cases`` limits the others to
-    the first so many; the rest is used without labels.
+    ``fit``: patches are cropped out of a scan, or slices are stretched to the patch (``stretch``, 2-D only).
+    ``unlabeled_crop``: where the unlabeled stream is cropped; ``centre`` also leaves its augmentation out.
+    ``order``: ``shuffled``, or ``mirrored``, where the first half of a batch goes through the list as it is and the
+    second half through its reverse, so that a case always meets the same partner.
+    ``validation_cases`` are held out from the end of the list of labeled cases, beside those that the data itself
+    holds out. ``labeled_cases`` limits the others to the first so many; the rest is used without labels.
     """
 
     patch: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=2, max_length=3)
     labeled: int = Field(4, ge=1)
     unlabeled: int = Field(4, ge=0)
     augment: AugmentSettings = AugmentSettings()
+    fit: Literal["crop", "stretch"] = "crop"
+    unlabeled_crop: Literal["random", "centre"] = "random"
+    order: Literal["shuffled", "mirrored"] = "shuffled"
     labeled_cases: int | None = Field(None, ge=1)
     validation_cases: int = Field(0, ge=0)
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        if self.fit == "stretch" and len(self.patch) != 2:
+            raise ValueError("fit: stretch is for slices, and the patch has three axes")
+        if self.order == "mirrored" and (self.labeled % 2 or self.unlabeled % 2):
+            raise ValueError("order: mirrored needs an even number of labeled and of unlabeled images")
+        return self
 
 
 @dataclass(frozen=True)
@@ -61,7 +76,8 @@ def training_cases(store: Store, settings: BatchSettings) -> Cases:
             f"and the store has {len(labeled)}",
             "label more scans or lower batches.labeled_cases or batches.validation_cases",
         )
-    return Cases(labeled[:count], labeled[count:first_held_out] + store.of("unlabeled"), labeled[first_held_out:])
+    held_out = labeled[first_held_out:] + store.of("validation")
+    return Cases(labeled[:count], labeled[count:first_held_out] + store.of("unlabeled"), held_out)
 
 
 class Stream:
@@ -97,16 +113,19 @@ class Stream:
     def __len__(self) -> int:
         return len(self.case_of)
 
-    def gather(self, units: Integers, drawn: Draw) -> tuple[Tensor, Tensor | None]:
-        """Images ``(B, C, *patch)`` float32 and labels ``(B, *patch)`` int64 of the units, augmented alike."""
-        device = self.images.device
-        rows, inside = source_rows(drawn, self.shapes[units], self.strides[units], self.patch, device)
-        offset = to_device(self.image_offset[units], device)[..., None, None]
-        images = self._read(self.images, rows[:, None] + offset, inside[:, None]).float()
+    def table(self, units: Integers, drawn: Draw) -> Table:
+        """What ``gather`` needs of the units and their augmentation, one row a sample."""
+        offsets = (self.image_offset[units], self.label_offset[units, None])
+        return np.concatenate([table_of(drawn, self.shapes[units], self.strides[units], self.patch), *offsets], axis=1)
+
+    def gather(self, table: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Images ``(B, C, *patch)`` float32 and labels ``(B, *patch)`` int64 of a table, augmented alike."""
+        places, image_offset, label_offset = table.split([table.shape[1] - self.channels - 1, self.channels, 1], dim=1)
+        rows, inside = rows_of(places, self.patch)
+        images = self._read(self.images, rows[:, None] + image_offset.long()[..., None, None], inside[:, None]).float()
         if self.labels is None:
             return images, None
-        offset = to_device(self.label_offset[units], device)[..., None, None]
-        return images, self._read(self.labels, rows + offset, inside).long()
+        return images, self._read(self.labels, rows + label_offset.long()[..., None], inside).long()
 
     def _read(self, flat: Tensor, rows: Tensor, inside: Tensor) -> Tensor:
         every_row = flat.unfold(0, self.depth, 1) if self.depth > 1 else flat
@@ -115,14 +134,19 @@ class Stream:
 
 
 class Batches:
-    """Two streams, labeled and unlabeled, and the batch of every step."""
+    """Two streams, labeled and unlabeled, and the batch of every step.
+
+    ``resident`` says that a batch comes out of the device's own memory, as a captured step needs it.
+    """
+
+    resident = True
 
     def __init__(
         self, store: Store, settings: BatchSettings, *, seed: int, device: torch.device | str, unlabeled: bool = True
     ) -> None:
         """Read the cases into the device's memory; without ``unlabeled`` those alone that have labels."""
-        self.settings, self.seed = settings, seed
-        device = torch.device(device)
+        self.settings, self.seed, self.device = settings, seed, torch.device(device)
+        device = self.device
         cases = training_cases(store, settings)
         self.labeled = Stream(store, cases.labeled, settings.patch, labels=True, device=device)
         self.unlabeled: Stream | None = None
@@ -131,14 +155,26 @@ class Batches:
 
     def at(self, stage: int, step: int, *, unlabeled: bool = True) -> Batch:
         """The batch of a step; ``unlabeled=False`` leaves the unlabeled part empty and saves its work."""
+        return self.gather(to_device(self.draw(stage, step, unlabeled=unlabeled), self.device))
+
+    def draw(self, stage: int, step: int, *, unlabeled: bool = True) -> Table:
+        """All that is drawn for a step, on the host: a row for each labeled, then for each unlabeled image."""
         key = (self.seed, stage, step)
-        images, labels = self._augmented(self.labeled, self._labeled_units(stage, step), (*key, LABELED))
+        tables = [self._drawn(self.labeled, self._labeled_units(stage, step), (*key, LABELED))]
+        if unlabeled:
+            units = self._unlabeled_units(stage, step)
+            tables.append(self._drawn(self._unlabeled_stream(), units, (*key, UNLABELED)))
+        return np.concatenate(tables)
+
+    def gather(self, table: Tensor) -> Batch:
+        """The batch of a table on the device, without waiting for the host: a captured step can hold it."""
+        count = self.settings.labeled
+        images, labels = self.labeled.gather(table[:count])
         if labels is None:
             raise RuntimeError("the labeled stream holds no labels")
-        if not unlabeled:
+        if len(table) == count:
             return Batch(Labeled(images, labels), images[:0])
-        units = self._unlabeled_units(stage, step)
-        others, _ = self._augmented(self._unlabeled_stream(), units, (*key, UNLABELED))
+        others, _ = self._unlabeled_stream().gather(table[count:])
         return Batch(Labeled(images, labels), others)
 
     def names_at(self, stage: int, step: int, *, unlabeled: bool = True) -> list[str]:
@@ -155,7 +191,8 @@ class Batches:
             return None
         middles = [np.flatnonzero(self.unlabeled.case_of == case) for case in range(len(self.unlabeled.names))]
         units = np.array([slices[len(slices) // 2] for slices in middles[:count]])
-        images, _ = self.unlabeled.gather(units, centred(self.unlabeled.shapes[units], self.settings.patch))
+        table = self.unlabeled.table(units, self._centred(self.unlabeled.shapes[units]))
+        images, _ = self.unlabeled.gather(to_device(table, self.device))
         return images
 
     @property
@@ -163,15 +200,26 @@ class Batches:
         """Steps until every labeled unit has been seen once; a remainder is dropped."""
         return max(1, len(self.labeled) // self.settings.labeled)
 
-    def _augmented(self, stream: Stream, units: Integers, key: tuple[int, ...]) -> tuple[Tensor, Tensor | None]:
-        drawn = draw(np.random.default_rng(key), stream.shapes[units], self.settings.patch, self.settings.augment)
-        return stream.gather(units, drawn)
+    def _drawn(self, stream: Stream, units: Integers, key: tuple[int, ...]) -> Table:
+        settings = self.settings
+        if stream is self.unlabeled and settings.unlabeled_crop == "centre":
+            return stream.table(units, self._centred(stream.shapes[units]))
+        rng, stretch = np.random.default_rng(key), settings.fit == "stretch"
+        return stream.table(units, draw(rng, stream.shapes[units], settings.patch, settings.augment, stretch=stretch))
+
+    def _centred(self, shapes: Integers) -> Draw:
+        """The middle of scans with these shapes, as they are."""
+        return centred(shapes, self.settings.patch, stretch=self.settings.fit == "stretch")
 
     def _labeled_units(self, stage: int, step: int) -> Integers:
+        if self.settings.order == "mirrored":
+            return _mirrored(step, len(self.labeled), self.settings.labeled)
         epoch, place = divmod(step, self.steps_per_epoch)
         return _chain((self.seed, stage, epoch, LABELED), len(self.labeled), place, self.settings.labeled)
 
     def _unlabeled_units(self, stage: int, step: int) -> Integers:
+        if self.settings.order == "mirrored":
+            return _mirrored(step, len(self._unlabeled_stream()), self.settings.unlabeled)
         epoch, place = divmod(step, self.steps_per_epoch)
         count = len(self._unlabeled_stream())
         return _chain((self.seed, stage, epoch, UNLABELED), count, place, self.settings.unlabeled)
@@ -205,6 +253,12 @@ def _chain(key: tuple[int, ...], count: int, place: int, size: int) -> Integers:
     links = range(first // count, (last - 1) // count + 1)
     chain = np.concatenate([np.random.default_rng((*key, link)).permutation(count) for link in links])
     return chain[first - links[0] * count :][:size]
+
+
+def _mirrored(step: int, count: int, size: int) -> Integers:
+    """Half of the units from the list as it is and half from its reverse, at the same place, round and round."""
+    forth = (step * (size // 2) + np.arange(size // 2)) % count
+    return np.concatenate([forth, count - 1 - forth])
 
 
 def _flat(arrays: Sequence[npt.NDArray[Any]], margin: int) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 
 from graftseg.console import in_parallel
+from graftseg.data.dataset import Dataset
 from graftseg.data.fingerprint import (
     CaseFingerprint,
     Fingerprint,
@@ -15,8 +16,7 @@ from graftseg.data.fingerprint import (
     intensity_shift,
     shift_verdict,
 )
-from graftseg.data.layouts import Dataset
-from graftseg.data.scans import grid_difference, read_case, read_label
+from graftseg.data.scans import grid_difference
 from graftseg.errors import UserError
 from graftseg.types import Case
 
@@ -66,13 +66,13 @@ class _Examination:
 
     def __call__(self, case: Case) -> tuple[CaseFingerprint | None, list[Finding]]:
         try:
-            scan = read_case(case.images)
+            scan = self.dataset.reader.image(case)
         except UserError as error:
             return None, [_from_error(self.dataset.root, error)]
         if case.label is None:
             return fingerprint_case(case, scan, None), []
         try:
-            label = read_label(case.label)
+            label = self.dataset.reader.label(case)
         except UserError as error:
             return fingerprint_case(case, scan, None), [_from_error(self.dataset.root, error)]
         summary = fingerprint_case(case, scan, label)

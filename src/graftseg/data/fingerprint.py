@@ -3,14 +3,15 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
 from graftseg.console import in_parallel
+from graftseg.data.dataset import Dataset, Reader
 from graftseg.data.grid import axis_codes
-from graftseg.data.layouts import Dataset
-from graftseg.data.scans import Scan, read_case, read_label
+from graftseg.data.scans import Scan
 from graftseg.types import Case, Split
 
 PERCENTILES = (0.5, 5.0, 25.0, 50.0, 75.0, 95.0, 99.5)
@@ -92,7 +93,7 @@ class Fingerprint:
 
 def fingerprint(dataset: Dataset, *, workers: int | None = None) -> Fingerprint:
     """Read every case of a data set once and keep a summary of each."""
-    return Fingerprint(tuple(in_parallel(_read, dataset.cases, "Reading scans", workers)))
+    return Fingerprint(tuple(in_parallel(partial(_read, dataset.reader), dataset.cases, "Reading scans", workers)))
 
 
 def fingerprint_case(case: Case, scan: Scan, label: Scan | None) -> CaseFingerprint:
@@ -155,8 +156,8 @@ def shift_verdict(labeled: Sequence[CaseFingerprint], unlabeled: Sequence[CaseFi
     return None
 
 
-def _read(case: Case) -> CaseFingerprint:
-    return fingerprint_case(case, read_case(case.images), read_label(case.label) if case.label else None)
+def _read(reader: Reader, case: Case) -> CaseFingerprint:
+    return fingerprint_case(case, reader.image(case), reader.label(case) if case.label else None)
 
 
 def _count(labels: npt.NDArray[np.generic]) -> dict[int, int]:

@@ -3,11 +3,13 @@
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from graftseg.data.benchmarks import recognise_benchmark
+from graftseg.data.dataset import Dataset as Dataset
+from graftseg.data.folders import visible
 from graftseg.data.scans import is_scan, scan_stem
 from graftseg.errors import UserError
 from graftseg.files import read_json
@@ -24,47 +26,6 @@ CHANNEL = re.compile(r"(?P<case>.+)_(?P<channel>\d{4})")
 Files = dict[str, dict[int, Path]]
 
 
-@dataclass(frozen=True)
-class Dataset:
-    """The cases of a folder, in the order of their names within each split.
-
-    ``classes`` names the label values and is empty when no ``dataset.json`` does. ``problems`` are defects
-    that a check reports and that preparing refuses; ``ignored`` are files among the scans that are not
-    scans.
-    """
-
-    root: Path
-    layout: str
-    cases: tuple[Case, ...]
-    classes: dict[int, str]
-    problems: tuple[UserError, ...] = ()
-    ignored: tuple[str, ...] = ()
-
-    def of(self, split: Split) -> tuple[Case, ...]:
-        """The cases of one split."""
-        return tuple(case for case in self.cases if case.split == split)
-
-    def for_training(self, labeled_cases: int | None, validation_cases: int) -> "Dataset":
-        """What a training may open: hidden labels and test cases are not in it, so nothing can read them.
-
-        Of the labeled cases the last ``validation_cases`` keep their labels, and of the others the first
-        ``labeled_cases``, or all for None; the rest becomes unlabeled and stands before the unlabeled ones.
-        """
-        labeled = self.of("labeled")
-        first_held_out = len(labeled) - validation_cases
-        count = labeled_cases or max(first_held_out, 1)
-        if count > first_held_out:
-            raise UserError(
-                self.root,
-                f"the recipe asks for {count} labeled cases and {validation_cases} to validate on, "
-                f"and the folder has {len(labeled)}",
-                "label more scans or lower batches.labeled_cases or batches.validation_cases",
-            )
-        hidden = tuple(replace(case, label=None, split="unlabeled") for case in labeled[count:first_held_out])
-        cases = labeled[:count] + labeled[first_held_out:] + hidden + self.of("unlabeled")
-        return replace(self, cases=cases)
-
-
 def read_layout(folder: Path) -> Dataset:
     """Find the cases of a folder, whichever of the known layouts it has."""
     if not folder.exists():
@@ -74,7 +35,7 @@ def read_layout(folder: Path) -> Dataset:
     for recognise in LAYOUTS.values():
         if (dataset := recognise(folder)) is not None:
             return _with_labels(dataset)
-    found = ", ".join(path.name for path in _visible(folder)[:5]) or "nothing"
+    found = ", ".join(path.name for path in visible(folder)[:5]) or "nothing"
     raise UserError(folder, f"no known layout, it holds {found}", f"arrange the scans as {LOOKED_FOR}")
 
 
@@ -128,7 +89,11 @@ def _msd(folder: Path) -> Dataset | None:
     return _collect(folder, "msd", _description(folder), _by_name, 1)
 
 
-LAYOUTS: dict[str, Callable[[Path], Dataset | None]] = {"nnunet": _nnunet, "msd": _msd}
+LAYOUTS: dict[str, Callable[[Path], Dataset | None]] = {
+    "nnunet": _nnunet,
+    "msd": _msd,
+    "benchmark": recognise_benchmark,
+}
 
 
 def _has_images(folder: Path) -> bool:
@@ -318,18 +283,9 @@ def _listed(description: dict[str, Any]) -> Iterator[str]:
 
 def _ignored(folder: Path) -> tuple[str, ...]:
     names = [name for images, labels, _ in FOLDERS for name in (images, labels) if name]
-    return tuple(f"{name}/{path.name}" for name in names for path in _visible(folder / name) if not is_scan(path))
+    return tuple(f"{name}/{path.name}" for name in names for path in visible(folder / name) if not is_scan(path))
 
 
 def scans_in(folder: Path) -> list[Path]:
     """The scans of a folder, by name; hidden files are none."""
-    return [path for path in _visible(folder) if is_scan(path)]
-
-
-def _visible(folder: Path) -> list[Path]:
-    """What a folder holds, by name, without hidden files (``._case.nii.gz``, ``.DS_Store``)."""
-    try:
-        entries: Iterable[Path] = folder.iterdir() if folder.is_dir() else ()
-        return sorted(path for path in entries if not path.name.startswith("."))
-    except OSError as error:
-        raise UserError(folder, f"the folder cannot be read ({error.strerror})", "check its permissions") from None
+    return [path for path in visible(folder) if is_scan(path)]

@@ -14,10 +14,10 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from graftseg.console import in_parallel
+from graftseg.data.dataset import SCAN_FILES, Dataset, label_path
 from graftseg.data.grid import Grid, plan_grid, to_grid
 from graftseg.data.intensity import IntensitySettings, normalise
-from graftseg.data.layouts import Dataset
-from graftseg.data.scans import Scan, grid_difference, read_case, read_label
+from graftseg.data.scans import Scan, grid_difference
 from graftseg.data.store import CASES, FORMAT, LOCK, MANIFEST, Source, Store, StoredCase, is_store, open_store
 from graftseg.errors import UserError
 from graftseg.files import atomic_path, locked, read_json, sha256_of, write_json
@@ -51,6 +51,12 @@ class PrepareSettings(Settings):
         if axes != [0, 1, 2]:
             raise ValueError(f"orientation {self.orientation!r} is not three axis codes such as RAS")
         return self
+
+
+def as_read(dimensions: Literal[2, 3]) -> PrepareSettings:
+    """Settings that change nothing, for data whose files hold what a network shall see."""
+    unchanged = IntensitySettings(rule="none")
+    return PrepareSettings(dimensions=dimensions, spacing=None, orientation=None, intensity=unchanged)
 
 
 def prepare_image(
@@ -132,13 +138,13 @@ class _Work:
 
     def _make(self, case: Case) -> StoredCase:
         sources = {name: _source(path) for name, path in self._sources(case).items()}
-        scan = read_case(case.images)
+        scan = self.dataset.reader.image(case)
         image, grid = prepare_image(scan, self.settings, where=case.images[0])
         image_file, label_file = f"{case.name}.image.npy", f"{case.name}.label.npy"
         arrays: dict[str, npt.NDArray[Any]] = {image_file: _half(image, case.images[0])}
         values: tuple[int, ...] = ()
         if case.label is not None:
-            label, values = self._label(case.label, case.name, scan)
+            label, values = self._label(case, scan)
             arrays[label_file] = to_grid(label, grid, labels=True)
         hashes = self._write(arrays)
         stored = StoredCase(
@@ -158,8 +164,8 @@ class _Work:
         write_json(_record(self.out, case.name), record)
         return stored
 
-    def _label(self, path: Path, name: str, scan: Scan) -> tuple[npt.NDArray[np.uint8], tuple[int, ...]]:
-        label = read_label(path)
+    def _label(self, case: Case, scan: Scan) -> tuple[npt.NDArray[np.uint8], tuple[int, ...]]:
+        path, label = label_path(case), self.dataset.reader.label(case)
         if difference := grid_difference(scan.geometry, label.geometry):
             remedy = "resample the label to the image's grid or correct its header"
             raise UserError(path, f"image and label lie on different grids: {difference}", remedy)
@@ -167,7 +173,7 @@ class _Work:
         if values[-1] > LARGEST_VALUE:
             finding = f"the label value {values[-1]} is above {LARGEST_VALUE}"
             raise UserError(path, finding, "number the classes 0, 1, 2, ... (a mask of 0 and 255 becomes 0 and 1)")
-        _check_values(self.dataset, name, values)
+        _check_values(self.dataset, case.name, values)
         return label.array.astype(np.uint8), values
 
     def _write(self, arrays: dict[str, npt.NDArray[Any]]) -> dict[str, str]:
@@ -183,8 +189,10 @@ class _Work:
         return {os.path.relpath(path, self.dataset.root): path for path in paths}
 
     def _key(self) -> str:
-        content = json.dumps([FORMAT, self.settings.model_dump(mode="json")], sort_keys=True)
-        return hashlib.sha256(content.encode()).hexdigest()
+        content: list[Any] = [FORMAT, self.settings.model_dump(mode="json")]
+        if self.dataset.reader != SCAN_FILES:
+            content.append(repr(self.dataset.reader))
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _record(out: Path, name: str) -> Path:

@@ -69,7 +69,7 @@ def read_scan(path: Path) -> Scan:
     A file of two axes is a 2-D scan, a file of three a volume, even if it is one slice thick.
     """
     scan = _format(path).scan(path)
-    _refuse_non_finite(path, scan.array)
+    refuse_non_finite(path, scan.array)
     return scan
 
 
@@ -94,7 +94,11 @@ def read_label(path: Path) -> Scan:
     scan = read_scan(path)
     if len(scan.array) != 1:
         raise UserError(path, f"a label map of {len(scan.array)} channels", "save one class number a voxel")
-    labels = scan.array[0]
+    return replace(scan, array=class_numbers(path, scan.array[0]))
+
+
+def class_numbers(path: Path, labels: NDArray[Any]) -> NDArray[Any]:
+    """The label map ``(*space)`` of a file as uint8, or uint16 if a value is above 255; all must be whole numbers."""
     if labels.dtype.kind == "f":
         _refuse_labels(path, labels, labels != np.rint(labels), "not a whole number", "save class numbers")
     if labels.min() < 0:
@@ -102,7 +106,7 @@ def read_label(path: Path) -> Scan:
     top = int(labels.max())
     if top > 65535:
         _refuse_labels(path, labels, labels > 65535, "above 65535", "number the classes from 0 upwards")
-    return replace(scan, array=_smallest(labels, top))
+    return _smallest(labels, top)
 
 
 def write_label(path: Path, labels: NDArray[Any], geometry: Geometry) -> None:
@@ -130,7 +134,8 @@ def _smallest(labels: NDArray[Any], top: int) -> NDArray[Any]:
     return labels.astype(np.uint8 if top <= 255 else np.uint16, copy=False)
 
 
-def _refuse_non_finite(path: Path, array: NDArray[Any]) -> None:
+def refuse_non_finite(path: Path, array: NDArray[Any]) -> None:
+    """Raise a UserError that names the first voxel of ``(C, *space)`` that is no number."""
     if array.dtype.kind != "f":
         return
     bad = ~np.isfinite(array)

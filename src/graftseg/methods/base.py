@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from graftseg.networks import Networks
@@ -14,12 +15,15 @@ class Method(nn.Module):
     """How a batch is mixed and what is minimised; nothing else.
 
     Every lasting thing is a sub-module or a buffer, so that ``state_dict()`` is the method's whole checkpoint. The
-    engine owns the optimisers: one for each sub-module named in ``moves``.
+    engine owns the optimisers: one for each sub-module named in ``moves``. ``capturable`` is false where a step waits
+    for the host or has shapes that depend on the data. ``hot`` names attributes that are functions worth compiling.
     """
 
     Config: ClassVar[type[Settings]] = Settings
     moves: ClassVar[tuple[str, ...]] = ("student",)
     uses_unlabeled: ClassVar[bool] = True
+    capturable: ClassVar[bool] = True
+    hot: ClassVar[tuple[str, ...]] = ()
 
     student: nn.Module
 
@@ -48,6 +52,13 @@ class Method(nn.Module):
     def start_from(self, previous: "Method") -> None:
         """Begin with the student of the stage before."""
         self.student.load_state_dict(previous.student.state_dict())
+
+    def accelerate(self) -> None:
+        """Compile the networks and the hot functions; what they compute stays the same up to rounding."""
+        for part in self.children():
+            part.compile(dynamic=False)
+        for name in self.hot:
+            setattr(self, name, torch.compile(getattr(self, name), dynamic=False))
 
     def watch(self, images: Tensor) -> Tensor | None:
         """Pseudo-labels ``(B, *space)`` for a person to look at, or None where a method makes none."""

@@ -1,6 +1,7 @@
 """Pre-training by copy-paste between labeled scans."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
@@ -8,6 +9,7 @@ from pydantic import Field, model_validator
 from graftseg.losses import DiceName, mixed_loss, segmentation_loss
 from graftseg.masks import copy_paste_mask, mix
 from graftseg.methods.base import Method
+from graftseg.networks import Networks
 from graftseg.settings import Settings
 from graftseg.types import Batch, Objective, Progress
 
@@ -36,7 +38,13 @@ class BcpPretrain(Method):
 
     Config = BcpPretrainConfig
     uses_unlabeled = False
+    hot = ("whole_loss", "mixed_loss")
     config: BcpPretrainConfig
+
+    def __init__(self, config: BcpPretrainConfig, networks: Networks) -> None:
+        super().__init__(config, networks)
+        self.whole_loss = partial(segmentation_loss, dice=config.dice)
+        self.mixed_loss = partial(mixed_loss, dice=config.dice, legacy_background_mask=config.legacy_background_mask)
 
     @classmethod
     def check(cls, config: BcpPretrainConfig, *, labeled: int, unlabeled: int, dimensions: int) -> None:
@@ -51,16 +59,5 @@ class BcpPretrain(Method):
         M = copy_paste_mask(a.labels.shape[1:], config.beta, a.images.device)
         X, Y = mix(a.images, b.images, M), mix(a.labels, b.labels, M)
         Q = self.student(X)
-        if config.loss == "whole":
-            L = segmentation_loss(Q, Y, dice=config.dice)
-        else:
-            L = mixed_loss(
-                Q,
-                a.labels,
-                b.labels,
-                M,
-                weights=(1, 1),
-                dice=config.dice,
-                legacy_background_mask=config.legacy_background_mask,
-            )
+        L = self.whole_loss(Q, Y) if config.loss == "whole" else self.mixed_loss(Q, a.labels, b.labels, M, (1.0, 1.0))
         yield Objective("student", {"L_pretrain": L}, shows={"X_mixed": X, "Y_mixed": Y, "M": M})

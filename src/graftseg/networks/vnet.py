@@ -5,6 +5,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from graftseg.networks import check_sizes
+from graftseg.networks.convolution import Convolution3d, Doubling3d, Halving3d
 from graftseg.networks.encoder_decoder import EncoderDecoder
 
 Norm = Literal["batch", "instance"]
@@ -94,16 +95,16 @@ class Decoder(nn.Module):
 
 def _stage(in_channels: int, channels: int, level: int, norm: Norm) -> nn.Sequential:
     entries = [in_channels, *[channels] * (min(level + 1, MOST_UNITS) - 1)]
-    units = (_unit(nn.Conv3d(entry, channels, 3, padding=1), channels, norm) for entry in entries)
+    units = (_unit(Convolution3d(entry, channels), channels, norm) for entry in entries)
     return nn.Sequential(*units)
 
 
 def _halve(fine: int, norm: Norm) -> nn.Sequential:
-    return _unit(nn.Conv3d(fine, 2 * fine, 2, stride=2), 2 * fine, norm)
+    return _unit(Halving3d(fine, 2 * fine), 2 * fine, norm)
 
 
 def _double(fine: int, norm: Norm) -> nn.Sequential:
-    return _unit(nn.ConvTranspose3d(2 * fine, fine, 2, stride=2), fine, norm)
+    return _unit(Doubling3d(2 * fine, fine), fine, norm)
 
 
 def _unit(convolution: nn.Module, channels: int, norm: Norm) -> nn.Sequential:

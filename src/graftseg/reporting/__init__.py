@@ -10,7 +10,7 @@ from graftseg.reporting.gallery import mixed_section, watched_section
 from graftseg.reporting.notes import notes_section, run_section
 from graftseg.reporting.page import page
 from graftseg.reporting.pictures import Album
-from graftseg.reporting.results import read_results, results_section
+from graftseg.reporting.results import read_results, results_section, used_checkpoint
 from graftseg.reporting.training import training_section
 from graftseg.runs import RunFolder
 
@@ -34,7 +34,7 @@ def render_report(run: Path, out: Path | None = None, *, baseline: Path | None =
         mixed_section(snapshots, log, classes, album),
         watched_section(snapshots, classes, album),
         run_section(facts, read_recipe(folder)),
-        notes_section(facts, results.evaluation if results is not None else None),
+        notes_section(facts, results.evaluation if results is not None else None, used_checkpoint(results, facts)),
     ]
     target = out or run / "report.html"
     write_text(target, page(facts, sections))

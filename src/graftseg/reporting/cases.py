@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from graftseg.data.grid import plan_grid, to_grid
+from graftseg.data.grid import plan_grid, to_grid, to_source_axes
 from graftseg.data.scans import is_scan, read_case, read_label, scan_stem
+from graftseg.data.store import is_store, open_store
 from graftseg.errors import UserError
 from graftseg.files import read_json
+from graftseg.references import stored_references
 from graftseg.reporting.markup import Html, missing, section, tag
 from graftseg.reporting.palette import legend
 from graftseg.reporting.pictures import Album, Labels, Plane, label_layer, upright
@@ -19,6 +21,7 @@ from graftseg.types import Geometry
 
 TITLE = "Worst, median and best cases"
 RADIOLOGICAL = "LPS"
+ELSEWHERE = "its reference is not where it was when the case was evaluated"
 
 
 @dataclass(frozen=True)
@@ -106,9 +109,11 @@ def _read(case: str, entry: dict[str, Any] | None, results: Results) -> View | s
     """The case's view, or why there is none, in words that tell no path."""
     if entry is None:
         return "the predictions' manifest does not name this case"
+    if results.references is not None and is_store(results.references):
+        return _read_stored(case, results.references, results.folder / entry["output"])
     reference = _reference(case, results.references)
     if reference is None:
-        return "its reference is not where it was when the case was evaluated"
+        return ELSEWHERE
     images = [results.folder / path for path in entry.get("images", [])]
     if not images:
         return "the predictions' manifest names no scan of this case"
@@ -122,6 +127,22 @@ def _read(case: str, entry: dict[str, Any] | None, results: Results) -> View | s
     if not scan.geometry.shape == expected.array.shape == predicted.array.shape:
         return "its scan, reference and prediction differ in shape"
     return view_of(scan.array[0], expected.array, predicted.array, scan.geometry)
+
+
+def _read_stored(case: str, path: Path, prediction: Path) -> View | str:
+    """The view of a test case of a store, its axes turned back to those of its scan."""
+    try:
+        store, predicted = open_store(path), read_label(prediction)
+        reference = stored_references(store).get(case)
+        if reference is None:
+            return ELSEWHERE
+        image, expected = np.asarray(store.image(reference.case)), reference.read()
+    except UserError as error:
+        return f"{Path(error.where).name} cannot be read"
+    if predicted.array.shape != expected.array.shape:
+        return "its scan, reference and prediction differ in shape"
+    turned = to_source_axes(image[:1].astype(np.float32), reference.case.grid)[0]
+    return view_of(turned, expected.array, predicted.array, expected.geometry)
 
 
 def _reference(case: str, folder: Path | None) -> Path | None:

@@ -4,7 +4,7 @@ from typing import Any
 
 from graftseg.reporting.markup import Html, missing, section, table, tag
 from graftseg.reporting.palette import named
-from graftseg.reporting.results import COMMAND, Results, fixed, mean, percent, read_results
+from graftseg.reporting.results import COMMAND, Results, fixed, mean, percent, read_results, used_checkpoint
 from graftseg.runs import RunFolder
 
 TITLE = "Beside the baseline"
@@ -37,7 +37,11 @@ def comparison_section(results: Results | None, facts: dict[str, Any], baseline:
     if not shared:
         return section("comparison", TITLE, missing("The two runs share no evaluated case."))
     caption = f"Mean over the {len(shared)} cases that both runs were evaluated on"
-    return section("comparison", TITLE, table(head, lines, caption=caption), *_warnings(results, other, len(shared)))
+    warnings = _warnings(results, other, len(shared))
+    ours, theirs = used_checkpoint(results, facts), used_checkpoint(other, other_facts)
+    if ours != theirs:
+        warnings.append(tag("p", f"Checkpoints: {ours} here, {theirs} for the baseline.", class_="caption"))
+    return section("comparison", TITLE, table(head, lines, caption=caption), *warnings)
 
 
 def _title(facts: dict[str, Any]) -> str:

@@ -44,14 +44,14 @@ def run_section(facts: dict[str, Any], recipe: dict[str, Any] | None) -> Html:
     )
 
 
-def notes_section(facts: dict[str, Any], evaluation: Evaluation | None) -> Html:
+def notes_section(facts: dict[str, Any], evaluation: Evaluation | None, checkpoint: str = "last") -> Html:
     """How each figure is defined, the rule for empty masks, the checkpoint and the data."""
     seed = facts.get("seed", "unknown")
     rule = EMPTY_RULES[evaluation.protocol if evaluation is not None else "standard"]
     entries = {
         **MEANINGS,
         "Empty masks": rule,
-        "Checkpoint": _checkpoint(str(facts.get("checkpoint", "last"))),
+        "Checkpoint": _checkpoint(checkpoint),
         "Data": f"trained with {case_counts(facts)}, seed {seed}.",
         "One run": "a single seed; differences between runs smaller than those between seeds mean nothing.",
     }
@@ -94,6 +94,8 @@ def _facts(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "Method", str(facts.get("method", ""))
     yield "Recipe", _written(facts.get("recipe", ""))
     yield "Status", str(facts.get("status", ""))
+    yield "Protocol", str(facts.get("protocol", ""))
+    yield "Checkpoint", str(facts.get("checkpoint", ""))
     yield "Classes", ", ".join(map(str, store.get("classes", [])[1:]))
     yield "Labeled cases", f"{len(store.get('labeled', [])):,}"
     yield "Unlabeled cases", f"{len(store.get('unlabeled', [])):,}" if store.get("unlabeled") else "none used"
@@ -115,6 +117,8 @@ def _count(number: int | None) -> str:
 def _checkpoint(name: str) -> str:
     if name == "last":
         return "the last one of training; none was selected by its score."
+    if name.startswith("best on test"):
+        return f"“{name}”: selected on the test cases, an optimistic figure."
     return f"“{name}”, not the last one: selected by its score, so the figures flatter if it was on these cases."
 
 

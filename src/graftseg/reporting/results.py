@@ -15,6 +15,7 @@ COMMAND = (
     "graftseg predict RUN SCANS --out RUN/predictions && "
     "graftseg evaluate RUN/predictions --reference LABELS --out RUN/predictions/metrics.csv"
 )
+FLATTERED = "Selected on the test cases: an optimistic figure."
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,18 @@ class Results:
         """Cases from the worst mean Dice to the best; equal ones by name."""
         scores = case_dice(self.evaluation)
         return sorted(scores, key=lambda case: (scores[case], case))
+
+
+def on_test(checkpoint: str) -> bool:
+    """Whether a checkpoint, in the words of the run, was selected on the test cases."""
+    return checkpoint.startswith("best on test")
+
+
+def used_checkpoint(results: Results | None, facts: dict[str, Any]) -> str:
+    """The checkpoint that the figures are of: the predictions know best, the run's own words stand in for them."""
+    manifest = None if results is None else results.folder / "manifest.json"
+    content = read_json(manifest) if manifest is not None and manifest.is_file() else {}
+    return str(content.get("checkpoint") or facts.get("checkpoint", "last"))
 
 
 def read_results(folder: Path) -> Results | None:
@@ -54,7 +67,7 @@ def results_section(results: Results | None, facts: dict[str, Any]) -> Html:
     return section(
         "results",
         "Results",
-        _headline(results.evaluation, str(facts.get("checkpoint", "last"))),
+        _headline(results.evaluation, used_checkpoint(results, facts)),
         _class_table(results.evaluation),
         _case_table(results),
     )
@@ -82,7 +95,8 @@ def protocol_sentence(evaluation: Evaluation, checkpoint: str) -> str:
     over = f"mean over {_count(cases, 'case')}"
     if classes > 1:
         over = f"mean over {classes} classes of the {over}"
-    return f"{over[0].upper()}{over[1:]}, {evaluation.protocol} protocol, {checkpoint} checkpoint."
+    named = "last checkpoint" if checkpoint == "last" else f"checkpoint: {checkpoint}"
+    return f"{over[0].upper()}{over[1:]}, {evaluation.protocol} protocol, {named}."
 
 
 def _count(number: int, noun: str) -> str:
@@ -101,6 +115,7 @@ def _headline(evaluation: Evaluation, checkpoint: str) -> Html:
         [
             tag("dl", *tiles, class_="tiles"),
             tag("p", protocol_sentence(evaluation, checkpoint), class_="caption"),
+            *([tag("p", FLATTERED, class_="state")] if on_test(checkpoint) else []),
         ]
     )
 

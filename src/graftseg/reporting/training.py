@@ -24,7 +24,7 @@ def _main_curves(log: Log, total: Curve) -> Html:
     unnamed = _unnamed(log.stages)
     panels = [panel("Total loss", total, Frame(WIDE, 260.0, first, last), stages=log.stages)]
     panels += [
-        panel(f"Validation {name}", curve, Frame(WIDE, 150.0, first, last), stages=unnamed, style="dots")
+        panel(_scored(name), curve, Frame(WIDE, 150.0, first, last), stages=unnamed, style="dots")
         for name, curve in log.validation.items()
     ]
     if log.rates is not None:
@@ -49,6 +49,11 @@ def _caption(log: Log) -> Html:
     if log.dropped:
         text += f" {log.dropped:,} logged values were not finite and are left out."
     return tag("p", text, class_="caption")
+
+
+def _scored(name: str) -> str:
+    """The title of a score's chart; scores of the test cases are named so in the log."""
+    return name.capitalize() if name.startswith("test ") else f"Validation {name}"
 
 
 def _span(log: Log) -> tuple[float, float]:

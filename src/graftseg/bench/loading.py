@@ -1,0 +1,181 @@
+"""The usual way to load: compressed h5 files, worker processes, two streams, augmentation in numpy.
+
+A worker reads a whole scan, turns and flips it, and cuts the patch out of it; a slice is brought to the size of the
+patch by ``scipy.ndimage.zoom``. Labeled and unlabeled scans are read alike, label map included.
+"""
+
+import warnings
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy import ndimage
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from graftseg.bench.subject import Subject
+from graftseg.data.augment import AugmentSettings, crop_padding
+from graftseg.data.batches import BatchSettings, training_cases
+from graftseg.data.store import Store, StoredCase
+from graftseg.errors import UserError
+from graftseg.types import Batch, Labeled
+
+WORKERS = 4
+# more unlabeled scans than the loader has in hand at once; further ones would cost time to write and change nothing
+UNLABELED_FILES = 24
+Array = npt.NDArray[Any]
+
+
+class Files:
+    """The training scans of a subject as h5 files, one for each volume, or each slice of a 2-D recipe."""
+
+    def __init__(self, subject: Subject, folder: Path) -> None:
+        cases = training_cases(subject.store, subject.recipe.batches)
+        axes = subject.recipe.data.dimensions
+        self.labeled = _write(subject.store, cases.labeled, folder / "labeled", axes, labels=True)
+        unlabeled = cases.unlabeled[:UNLABELED_FILES]
+        self.unlabeled = _write(subject.store, unlabeled, folder / "unlabeled", axes, labels=False)
+
+    def streams(self, settings: BatchSettings) -> "TwoStreams":
+        """Which files make a batch."""
+        return TwoStreams(len(self.labeled), len(self.unlabeled), (settings.labeled, settings.unlabeled))
+
+
+class H5Scans(Dataset[tuple[Tensor, Tensor]]):
+    """An augmented patch of every file: image ``(C, *patch)`` float32 and label map ``(*patch)`` int64."""
+
+    def __init__(self, files: Sequence[Path], patch: Sequence[int], augment: AugmentSettings) -> None:
+        self.files, self.patch, self.augment = files, patch, augment
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        with import_h5py().File(self.files[index], "r") as file:
+            image, label = file["image"][:], file["label"][:]
+        # torch seeds every worker by itself
+        rng = np.random.default_rng(int(torch.randint(2**62, ())))
+        image, label = augmented(rng, image, label[None], self.patch, self.augment)
+        return torch.from_numpy(image.astype(np.float32)), torch.from_numpy(label[0].astype(np.int64))
+
+
+class TwoStreams(Sampler[list[int]]):
+    """Indices of batches, labeled ones first, for one epoch: one permutation of the labeled scans.
+
+    Labeled scans have the indices below ``labeled``. The unlabeled come from an endless chain of permutations.
+    """
+
+    def __init__(self, labeled: int, unlabeled: int, sizes: tuple[int, int]) -> None:
+        self.labeled, self.unlabeled, self.sizes = labeled, unlabeled, sizes
+
+    def __len__(self) -> int:
+        return max(1, self.labeled // self.sizes[0])
+
+    def __iter__(self) -> Iterator[list[int]]:
+        first, second = self.sizes
+        copies = ceil(first / self.labeled)
+        known = np.random.permutation(np.tile(np.arange(self.labeled), copies))
+        rounds = ceil(len(self) * second / self.unlabeled)
+        others = np.concatenate([np.random.permutation(self.unlabeled) for _ in range(rounds)]) + self.labeled
+        for step in range(len(self)):
+            a, b = known[step * first :][:first], others[step * second :][:second]
+            yield [*a.tolist(), *b.tolist()]
+
+
+@contextmanager
+def usual_batches(
+    subject: Subject, files: Files, *, workers: int = WORKERS, persistent_workers: bool = False
+) -> Iterator[Iterator[Batch]]:
+    """Endless batches on the device; without ``persistent_workers`` every epoch starts its processes anew."""
+    settings = subject.recipe.batches
+    scans = H5Scans([*files.labeled, *files.unlabeled], settings.patch, settings.augment)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="This DataLoader will create", category=UserWarning)
+        loader = DataLoader(
+            scans,
+            batch_sampler=files.streams(settings),
+            num_workers=workers,
+            pin_memory=subject.device.type == "cuda",
+            persistent_workers=persistent_workers and workers > 0,
+        )
+        batches = _endless(loader, settings.labeled, subject.device)
+        try:
+            yield batches
+        finally:
+            batches.close()
+
+
+def import_h5py() -> Any:
+    """The library that reads the files, or one sentence on how to go on without it."""
+    try:
+        import h5py
+    except ImportError:
+        raise UserError(
+            "h5py", "is not installed, and the usual way reads h5 files", "pip install h5py or add --no-usual"
+        ) from None
+    return h5py
+
+
+def augmented(
+    rng: np.random.Generator, image: Array, label: Array, patch: Sequence[int], settings: AugmentSettings
+) -> tuple[Array, Array]:
+    """Turn and flip, or turn by a small angle; then crop a volume or zoom a slice. Arrays are ``(C, *space)``."""
+    if rng.random() < settings.rotate_flip:
+        turns, axis = int(rng.integers(4)), 1 + int(rng.integers(2))
+        image, label = (np.flip(np.rot90(array, turns, (1, 2)), axis) for array in (image, label))
+    elif rng.random() < settings.rotate:
+        angle = int(rng.integers(-settings.degrees, settings.degrees))
+        image, label = (ndimage.rotate(array, angle, (1, 2), reshape=False, order=0) for array in (image, label))
+    if len(patch) == 2:
+        return _zoomed(image, patch), _zoomed(label, patch)
+    return _cropped(rng, image, label, patch, settings.margin)
+
+
+def _zoomed(array: Array, patch: Sequence[int]) -> Array:
+    factors = [n / size for n, size in zip(patch, array.shape[1:], strict=True)]
+    return np.stack([ndimage.zoom(channel, factors, order=0) for channel in array])
+
+
+def _cropped(
+    rng: np.random.Generator, image: Array, label: Array, patch: Sequence[int], margin: int
+) -> tuple[Array, Array]:
+    (padding,) = crop_padding(np.array([label.shape[1:]]), patch, margin)
+    if padding.any():
+        around = [(0, 0), *((n, n) for n in padding.tolist())]
+        image, label = np.pad(image, around), np.pad(label, around)
+    room = [max(size - n, 1) for size, n in zip(label.shape[1:], patch, strict=True)]
+    start = rng.integers(room)
+    box = (slice(None), *(slice(s, s + n) for s, n in zip(start.tolist(), patch, strict=True)))
+    return image[box], label[box]
+
+
+def _endless(
+    loader: "DataLoader[tuple[Tensor, Tensor]]", labeled: int, device: torch.device
+) -> Generator[Batch, None, None]:
+    while True:
+        for images, labels in loader:
+            x, y = images.to(device), labels.to(device)
+            yield Batch(Labeled(x[:labeled], y[:labeled]), x[labeled:])
+
+
+def _write(store: Store, cases: Sequence[StoredCase], folder: Path, axes: int, *, labels: bool) -> list[Path]:
+    """The files of some cases, slice by slice where the recipe wants slices; unlabeled ones get an empty label map."""
+    h5py = import_h5py()
+    folder.mkdir(parents=True, exist_ok=True)
+    paths: list[Path] = []
+    for case in cases:
+        image = np.asarray(store.image(case), dtype=np.float32)
+        label = np.asarray(store.label(case)) if labels else np.zeros(image.shape[1:], np.uint8)
+        parts: list[Any] = [(..., index) for index in range(label.shape[-1])] if label.ndim > axes else [...]
+        for part in parts:
+            path = folder / f"{len(paths):05d}.h5"
+            with h5py.File(path, "w") as file:
+                file.create_dataset("image", data=image[part], compression="gzip")
+                file.create_dataset("label", data=label[part], compression="gzip")
+            paths.append(path)
+    return paths

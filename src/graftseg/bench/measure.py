@@ -1,0 +1,177 @@
+"""Both ways in turn, again and again, and the medians."""
+
+from dataclasses import dataclass, field
+from math import ceil
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+from graftseg.bench import own, usual
+from graftseg.bench.loading import WORKERS, Files, import_h5py, usual_batches
+from graftseg.bench.memory import peak_memory
+from graftseg.bench.stopwatch import Split, median_split
+from graftseg.bench.subject import Subject, self_training_stage, subject_of
+from graftseg.bench.synthetic import synthetic_store
+from graftseg.data.store import open_store
+from graftseg.environment import devices, versions
+from graftseg.errors import UserError
+from graftseg.recipe import Recipe
+from graftseg.stepping import has_bf16
+
+# losses are read every so many steps, by default as often as a training does; a CPU does not wait for them
+READ_EVERY = {"cpu": 1, "cuda": 10}
+WARM_UP = {"cpu": 2, "cuda": 20}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is run: ``rounds`` of each way in turn, each of ``steps`` timed steps after some that warm up."""
+
+    steps: int = 30
+    rounds: int = 3
+    usual: bool = True
+    workers: int = WORKERS
+    persistent_workers: bool = False
+
+    def steps_a_round(self, device: torch.device) -> int:
+        """Timed steps of a round, a multiple of how often losses are read."""
+        every = READ_EVERY[device.type]
+        return every * ceil(self.steps / self.rounds / every)
+
+
+@dataclass
+class Times:
+    """What was measured of one way: seconds of the whole step and of its phases, and bytes, by round."""
+
+    steps: list[float] = field(default_factory=list)
+    splits: list[Split] = field(default_factory=list)
+    peaks: list[int] = field(default_factory=list)
+
+    @property
+    def step_ms(self) -> float:
+        """Median over the rounds of a whole step's milliseconds."""
+        return 1000 * median(self.steps)
+
+    @property
+    def split_ms(self) -> Split:
+        """Median over the rounds of every phase's milliseconds."""
+        return {name: 1000 * seconds for name, seconds in median_split(self.splits).items()}
+
+    @property
+    def peak_mib(self) -> float:
+        """Median over the rounds of the peak of memory; the first round of a process also loads libraries."""
+        return median(self.peaks) / 2**20
+
+    def to_json(self) -> dict[str, Any]:
+        """All figures, rounded to what a clock can tell."""
+        return {
+            "step_ms": round(self.step_ms, 3),
+            "steps_per_second": round(1000 / self.step_ms, 3),
+            "phases_ms": {name: round(ms, 3) for name, ms in self.split_ms.items()},
+            "peak_mib": round(self.peak_mib, 1),
+            "step_ms_by_round": [round(1000 * seconds, 3) for seconds in self.steps],
+        }
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The result; ``facts`` say what was run and on what."""
+
+    facts: dict[str, Any]
+    own: Times
+    usual: Times | None
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times as long a step of the usual way takes."""
+        return None if self.usual is None else self.usual.step_ms / self.own.step_ms
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of ``--json``."""
+        return {
+            **self.facts,
+            "graftseg": self.own.to_json(),
+            "usual": None if self.usual is None else self.usual.to_json(),
+            "ratio": None if self.ratio is None else round(self.ratio, 3),
+        }
+
+
+def measure(recipe: Recipe, data: Path | None, device: torch.device, plan: Plan) -> Measurement:
+    """Time the recipe's self-training step on a prepared store, or on phantoms of its kind."""
+    self_training_stage(recipe)
+    if plan.usual:
+        import_h5py()
+    with TemporaryDirectory(prefix="graftseg-bench-") as name:
+        folder = Path(name)
+        store = synthetic_store(recipe, folder) if data is None else open_store(data)
+        subject = subject_of(recipe, store, device)
+        try:
+            return _measure(subject, plan, folder, "phantoms" if data is None else str(data))
+        except (torch.OutOfMemoryError, MemoryError):
+            remedy = "lower batches.labeled, batches.unlabeled, batches.patch or network.width with --set"
+            raise UserError(device.type, "the memory of the device is full", remedy) from None
+
+
+def _measure(subject: Subject, plan: Plan, folder: Path, data: str) -> Measurement:
+    files = Files(subject, folder / "h5") if plan.usual else None
+    mine, theirs = Times(), Times()
+    for index in range(plan.rounds):
+        _run_own(mine, subject, plan, folder / f"run-{index}")
+        if files is not None:
+            _run_usual(theirs, subject, plan, files)
+    return Measurement(_facts(subject, plan, data), mine, theirs if plan.usual else None)
+
+
+def _run_own(way: Times, subject: Subject, plan: Plan, folder: Path) -> None:
+    every, warm_up = READ_EVERY[subject.device.type], WARM_UP[subject.device.type]
+    steps = plan.steps_a_round(subject.device)
+    with peak_memory(subject.device) as peak:
+        batches = own.read_batches(subject)
+        seconds, method = own.time_whole(subject, batches, folder, warm_up, steps, every)
+    way.steps.append(seconds)
+    way.peaks.append(peak.value)
+    way.splits.append(own.time_phases(subject, batches, method, max(1, warm_up // 4), _split_steps(steps)))
+
+
+def _run_usual(way: Times, subject: Subject, plan: Plan, files: Files) -> None:
+    warm_up, steps = WARM_UP[subject.device.type], plan.steps_a_round(subject.device)
+    epoch = len(files.streams(subject.recipe.batches))
+    with usual_batches(subject, files, workers=plan.workers, persistent_workers=plan.persistent_workers) as batches:
+        with peak_memory(subject.device) as peak:
+            trainer = usual.UsualWay(subject)
+            way.steps.append(usual.time_whole(trainer, batches, warm_up, whole_epochs(steps, epoch)))
+        way.peaks.append(peak.value)
+        way.splits.append(usual.time_phases(trainer, batches, whole_epochs(_split_steps(steps), epoch)))
+
+
+def whole_epochs(steps: int, epoch: int) -> int:
+    """Steps rounded up to whole epochs, which begin with a long wait for workers, unless that is far more."""
+    return epoch * ceil(steps / epoch) if epoch <= 2 * steps else steps
+
+
+def _split_steps(steps: int) -> int:
+    return max(1, steps // 2)
+
+
+def _facts(subject: Subject, plan: Plan, data: str) -> dict[str, Any]:
+    recipe, device = subject.recipe, subject.device
+    named = [name for name in devices() if name.startswith(device.type)]
+    return {
+        "recipe": recipe.name,
+        "data": data,
+        "device": named[device.index or 0],
+        "versions": versions(),
+        "patch": list(recipe.batches.patch),
+        "batch": {"labeled": recipe.batches.labeled, "unlabeled": recipe.batches.unlabeled},
+        "precision": recipe.loop.precision if has_bf16(device) else "float32",
+        "compiled": subject.way.compiled,
+        "captured": subject.way.captured,
+        "rounds": plan.rounds,
+        "steps_a_round": plan.steps_a_round(device),
+        "warm_up": WARM_UP[device.type],
+        "workers": plan.workers,
+        "persistent_workers": plan.persistent_workers,
+    }

@@ -1,0 +1,109 @@
+"""This package's step: whole, as a training runs it, and its phases one by one."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from graftseg import components, engine, pseudo_labels
+from graftseg.bench.stopwatch import Split, Stopwatch, settled
+from graftseg.bench.subject import Subject
+from graftseg.clock import StepClock
+from graftseg.data.batches import Batches
+from graftseg.engine import LoopSettings, Stage
+from graftseg.methods import Method
+from graftseg.optimizers import build_optimizer
+from graftseg.recorder import Recorder
+from graftseg.runs import RunFolder
+from graftseg.stepping import Stepper
+
+NEVER = 10**9
+
+
+def read_batches(subject: Subject) -> Batches:
+    """The subject's scans, in the memory of the device."""
+    return Batches(subject.store, subject.recipe.batches, seed=subject.recipe.seed, device=subject.device)
+
+
+def time_whole(
+    subject: Subject, batches: Batches, folder: Path, warm_up: int, steps: int, every: int
+) -> tuple[float, Method]:
+    """Seconds a step of a training into a new folder, and its method; both counts are multiples of ``every``.
+
+    The training reads its losses every so many steps, which waits for the device, and that is when the clock is read.
+    """
+    stage = subject.stage.model_copy(update={"steps": warm_up + steps})
+    stamps: list[float] = []
+
+    class Noting(Recorder):
+        """Notes when losses have been written."""
+
+        def show(self, *args: Any) -> None:
+            """Take the time, then go on as always."""
+            stamps.append(settled(subject.device))
+            super().show(*args)
+
+    if subject.way.compiled:
+        # compiled code is kept by function, and only so many versions of it
+        torch.compiler.reset()
+    with _replaced(engine, "Recorder", Noting):
+        loop = _quiet(subject, every)
+        outcome = engine.fit([Stage(stage, subject.build)], batches, RunFolder(folder), loop, device=subject.device)
+    if outcome.stopped_by is not None:
+        raise KeyboardInterrupt
+    return (stamps[-1] - stamps[warm_up // every - 1]) / steps, outcome.method
+
+
+def time_phases(subject: Subject, batches: Batches, method: Method, warm_up: int, steps: int) -> Split:
+    """Seconds a step by phase, each ended before the next begins; the method is one that a training has left.
+
+    Its networks stay compiled if they are, and nothing is captured, since a graph has no phases.
+    """
+    watch, stage = Stopwatch(subject.device), subject.stage
+    optimizers = {name: build_optimizer(method.get_submodule(name), stage.optimizer_of(name)) for name in method.moves}
+    way = replace(subject.way, compiled=False, captured=False)
+    stepper = Stepper(method, optimizers, stage, batches, way, _PhaseClock(subject.device, watch), index=0)
+    labelling = watch.timed("teacher", vars(type(method))["_pseudo_label"])
+    cleaning = watch.timed("components", components.largest_components)
+    with (
+        _replaced(type(method), "_pseudo_label", labelling),
+        _replaced(pseudo_labels, "largest_components", cleaning),
+    ):
+        for step in range(warm_up + steps):
+            if step == warm_up:
+                watch.reset()
+            stepper(step)
+    return watch.per_step(steps)
+
+
+class _PhaseClock(StepClock):
+    """Times every step by a stopwatch."""
+
+    def __init__(self, device: torch.device, watch: Stopwatch) -> None:
+        super().__init__(device)
+        self._watch = watch
+
+    def phase(self, name: str) -> AbstractContextManager[None]:  # type: ignore[override]
+        """A phase of the step under its name here."""
+        return self._watch.phase("student forward" if name == "forward" else name)
+
+
+def _quiet(subject: Subject, every: int) -> LoopSettings:
+    """The recipe's loop, without pictures and checkpoints on the way, and run as a long training is."""
+    quiet = {"checkpoint_every": NEVER, "checkpoint_seconds": float(NEVER), "snapshots": 0, "tensorboard": False}
+    way = {"compiled": subject.way.compiled, "captured": subject.way.captured}
+    return subject.recipe.loop.model_copy(update={**quiet, **way, "log_every": every})
+
+
+@contextmanager
+def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Another value under a name of a module or class, for as long as the block lasts."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)

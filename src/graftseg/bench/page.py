@@ -1,0 +1,46 @@
+"""A measurement as a table for people."""
+
+from graftseg.bench.measure import Measurement, Times
+from graftseg.bench.stopwatch import PHASES
+
+
+def table(result: Measurement) -> str:
+    """The split of the step, the whole step, memory, and how the two ways compare."""
+    facts = result.facts
+    size, batch = "x".join(map(str, facts["patch"])), facts["batch"]
+    ways = [result.own] if result.usual is None else [result.own, result.usual]
+    heads = ["graftseg", "usual way"][: len(ways)]
+    lines = [
+        f"{facts['recipe']} on {facts['device']}: patches of {size}, {batch['labeled']} labeled and "
+        f"{batch['unlabeled']} unlabeled a step, {', '.join(_words(result))}",
+        "",
+        _row("ms a step", heads),
+        *(_row(name, [f"{way.split_ms[name]:.2f}" for way in ways]) for name in PHASES),
+        _row("phases, one by one", [f"{sum(way.split_ms.values()):.2f}" for way in ways]),
+        _row("whole step", [f"{way.step_ms:.2f}" for way in ways]),
+        _row("steps a second", [f"{1000 / way.step_ms:.2f}" for way in ways]),
+        _row("peak memory, MiB", [f"{way.peak_mib:.0f}" for way in ways]),
+        "",
+        f"Medians of {facts['rounds']} rounds in turn, {facts['steps_a_round']} steps each after "
+        f"{facts['warm_up']} to warm up.",
+    ]
+    if result.ratio is not None:
+        lines.append(f"The usual way takes {result.ratio:.2f} times as long ({_spread(result)} by round).")
+    return "\n".join(lines)
+
+
+def _words(result: Measurement) -> list[str]:
+    facts = result.facts
+    return [facts["precision"], *(name for name in ("compiled", "captured") if facts[name]), facts["data"]]
+
+
+def _spread(result: Measurement) -> str:
+    theirs: Times | None = result.usual
+    if theirs is None:
+        return ""
+    ratios = sorted(b / a for a, b in zip(result.own.steps, theirs.steps, strict=True))
+    return f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
+
+
+def _row(name: str, cells: list[str]) -> str:
+    return f"{name:<20}" + "".join(f"{cell:>12}" for cell in cells)

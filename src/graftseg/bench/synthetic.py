@@ -1,0 +1,71 @@
+"""A store of phantoms of a recipe's kind, for timing without data."""
+
+import shutil
+from math import ceil
+from pathlib import Path
+
+import numpy as np
+
+from graftseg.data.layouts import read_layout
+from graftseg.data.phantom import CLASSES, make_phantom
+from graftseg.data.prepare import prepare
+from graftseg.data.scans import write_label, write_scan
+from graftseg.data.store import Store
+from graftseg.files import write_json
+from graftseg.recipe import Recipe
+from graftseg.types import Geometry
+
+# in plane, the volumes of the left atrium are about half again as large as their patches, and a little deeper
+VOLUME = (1.5, 1.5, 1.1)
+# slices of ACDC are a little smaller than what they are brought to, about ten to a volume
+SLICE, SLICES = 0.85, 10
+DIFFERENT = 4
+NAMES = {2: CLASSES, 3: {0: "background", 1: "heart"}}
+
+
+def synthetic_shape(recipe: Recipe) -> tuple[int, ...]:
+    """Size of the volumes: patches scaled like those of the published benchmarks."""
+    patch = recipe.batches.patch
+    if recipe.data.dimensions == 2:
+        return (*(ceil(SLICE * n) for n in patch), SLICES)
+    return tuple(ceil(factor * n) for factor, n in zip(VOLUME, patch, strict=True))
+
+
+def synthetic_store(recipe: Recipe, folder: Path) -> Store:
+    """Write phantoms and prepare them: slices with four classes, or volumes with two, as in the benchmarks.
+
+    Only a few phantoms differ, since time depends on sizes and on how many cases there are.
+    """
+    scans, shape = folder / "scans", synthetic_shape(recipe)
+    settings = recipe.batches
+    labeled = (settings.labeled_cases or 2 * settings.labeled) + settings.validation_cases
+    spacing = recipe.data.spacing or ()
+    steps = [step or 1.0 for step in (*spacing, *(None,) * (3 - len(spacing)))]
+    geometry = Geometry(shape, tuple(tuple(row) for row in np.diag([*steps, 1.0]).tolist()))
+    different = min(DIFFERENT, labeled)
+    for index in range(different):
+        phantom = make_phantom(0, "unlabeled", index, shape, shift=0.0)
+        image = (phantom.image - phantom.image.mean()) / phantom.image.std()
+        label = phantom.label if recipe.data.dimensions == 2 else (phantom.label > 0).astype(np.uint8)
+        write_scan(_place(scans, "imagesTr", index), image.astype(np.float32), geometry)
+        write_label(_place(scans, "labelsTr", index), label, geometry)
+    for kind, count in (("imagesTr", labeled), ("labelsTr", labeled), ("imagesUn", 2 * settings.unlabeled)):
+        _repeat(scans, kind, different, count)
+    names = NAMES[recipe.data.dimensions]
+    write_json(scans / "dataset.json", {"name": "phantoms", "labels": {name: value for value, name in names.items()}})
+    return prepare(read_layout(scans), folder / "store", recipe.data)
+
+
+def _place(scans: Path, kind: str, index: int) -> Path:
+    stem = f"{'other' if kind == 'imagesUn' else 'case'}_{index:03d}"
+    return scans / kind / (f"{stem}.nii.gz" if kind == "labelsTr" else f"{stem}_0000.nii.gz")
+
+
+def _repeat(scans: Path, kind: str, different: int, count: int) -> None:
+    """``count`` files of a kind: the different ones again and again."""
+    source = "imagesTr" if kind == "imagesUn" else kind
+    for index in range(count):
+        target = _place(scans, kind, index)
+        target.parent.mkdir(exist_ok=True)
+        if not target.exists():
+            shutil.copy(_place(scans, source, index % different), target)

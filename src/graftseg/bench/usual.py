@@ -1,0 +1,154 @@
+"""The usual way to run a step of bidirectional copy-paste: the same arithmetic, run as the field's scripts do.
+
+Float32 without compilation, networks in torch's default layout, components found by scipy on the CPU for each sample
+and class, an unfused optimiser, a teacher that is averaged parameter by parameter, and a loss that is read at
+every step.
+"""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy import ndimage
+from torch import Tensor, nn
+
+from graftseg.bench.stopwatch import Split, Stopwatch, settled
+from graftseg.bench.subject import Subject
+from graftseg.losses import mixed_loss
+from graftseg.masks import copy_paste_mask, mix
+from graftseg.methods.bcp import BcpConfig
+from graftseg.networks.ema import Scope, teacher_of
+from graftseg.optimizers import Adam, Sgd, learning_rate
+from graftseg.pseudo_labels import decide
+from graftseg.types import Batch, halves
+
+
+class UsualWay:
+    """Student, teacher and optimiser, and the step that moves them."""
+
+    def __init__(self, subject: Subject) -> None:
+        torch.manual_seed(subject.recipe.seed)
+        self.config, self.settings, self.device = subject.config, subject.stage.optimizer, subject.device
+        self.student = subject.networks.build().to(subject.device).train()
+        self.teacher = teacher_of(self.student)
+        self.optimizer = _plain_optimizer(self.student, self.settings)
+        self.watch: Stopwatch | None = None
+
+    def step(self, batches: Iterator[Batch], step: int, total: int) -> float:
+        """Load, label, mix, learn; returns the loss."""
+        with self._phase("batch"):
+            batch = next(batches)
+        with self._phase("student forward"):
+            loss = self.loss(batch)
+        with self._phase("backward"):
+            self.optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+        with self._phase("update"):
+            for group in self.optimizer.param_groups:
+                group["lr"] = learning_rate(self.settings, step, total)
+                if self.settings.clip_gradient is not None:
+                    nn.utils.clip_grad_norm_(group["params"], self.settings.clip_gradient)
+            self.optimizer.step()
+            average(self.teacher, self.student, self.config.ema_decay, self.config.ema_scope)
+            return float(loss.detach())
+
+    def loss(self, batch: Batch) -> Tensor:
+        """``L_in + L_out``, one forward after the other."""
+        i, j = batch.labeled.halves()
+        u_p, u_q = halves(batch.unlabeled)
+        p_p, p_q = self._pseudo_label(u_p), self._pseudo_label(u_q)
+        M = copy_paste_mask(i.labels.shape[1:], self.config.beta, self.device)
+        alpha = self.config.alpha
+        L_in = self._mixed_loss(mix(j.images, u_p, M), j.labels, p_p, M, (1, alpha))
+        L_out = self._mixed_loss(mix(u_q, i.images, M), p_q, i.labels, M, (alpha, 1))
+        return L_in + L_out
+
+    @torch.no_grad()
+    def _pseudo_label(self, images: Tensor) -> Tensor:
+        with self._phase("teacher"):
+            probabilities = self.teacher(images).softmax(1)
+            labels = decide(probabilities, self.config.decision)
+        if not self.config.largest_component:
+            return labels
+        with self._phase("components"):
+            return components(labels, probabilities.shape[1], self.config.connectivity)
+
+    def _mixed_loss(
+        self, X: Tensor, background: Tensor, foreground: Tensor, M: Tensor, weights: tuple[float, float]
+    ) -> Tensor:
+        config: BcpConfig = self.config
+        legacy = config.legacy_background_mask
+        logits = self.student(X)
+        return mixed_loss(logits, background, foreground, M, weights, dice=config.dice, legacy_background_mask=legacy)
+
+    def _phase(self, name: str) -> AbstractContextManager[None]:
+        return nullcontext() if self.watch is None else self.watch.phase(name)
+
+
+def components(labels: Tensor, classes: int, connectivity: int | None) -> Tensor:
+    """The largest component of every sample and class: copied to the host, labeled by scipy, copied back."""
+    kept = torch.zeros_like(labels)
+    for sample in range(len(labels)):
+        host = labels[sample].cpu().numpy()
+        structure = ndimage.generate_binary_structure(host.ndim, connectivity or host.ndim)
+        result = np.zeros_like(host)
+        for value in range(1, classes):
+            result[_largest(host == value, structure)] = value
+        kept[sample] = torch.from_numpy(result).to(labels.device)
+    return kept
+
+
+@torch.no_grad()
+def average(teacher: nn.Module, student: nn.Module, decay: float, scope: Scope) -> None:
+    """Eq. (10), one tensor after the other."""
+    for parameter, source in zip(teacher.parameters(), student.parameters(), strict=True):
+        parameter.mul_(decay).add_(source, alpha=1 - decay)
+    if scope == "state":
+        for buffer, other in zip(teacher.buffers(), student.buffers(), strict=True):
+            buffer.copy_(decay * buffer + (1 - decay) * other)
+
+
+def time_whole(way: UsualWay, batches: Iterator[Batch], warm_up: int, steps: int) -> float:
+    """Seconds a step, loading included."""
+    total = warm_up + steps
+    with _as_scripts_set_it(way.device):
+        for step in range(warm_up):
+            way.step(batches, step, total)
+        begin = settled(way.device)
+        for step in range(warm_up, total):
+            way.step(batches, step, total)
+        return (settled(way.device) - begin) / steps
+
+
+def time_phases(way: UsualWay, batches: Iterator[Batch], steps: int) -> Split:
+    """Seconds a step by phase; ``batch`` is the wait for the loader and the copy to the device."""
+    way.watch = Stopwatch(way.device)
+    with _as_scripts_set_it(way.device):
+        for step in range(steps):
+            way.step(batches, step, steps)
+    split, way.watch = way.watch.per_step(steps), None
+    return split
+
+
+def _largest(mask: npt.NDArray[np.bool_], structure: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    numbered, count = ndimage.label(mask, structure)
+    if not count:
+        return mask
+    largest: npt.NDArray[np.bool_] = numbered == np.bincount(numbered.ravel())[1:].argmax() + 1
+    return largest
+
+
+def _plain_optimizer(module: nn.Module, settings: Sgd | Adam) -> torch.optim.Optimizer:
+    rate, decay = settings.learning_rate, settings.weight_decay
+    if isinstance(settings, Sgd):
+        return torch.optim.SGD(module.parameters(), lr=rate, momentum=settings.momentum, weight_decay=decay)
+    return torch.optim.Adam(module.parameters(), lr=rate, betas=settings.betas, weight_decay=decay)
+
+
+def _as_scripts_set_it(device: torch.device) -> AbstractContextManager[None]:
+    """The scripts choose deterministic convolutions and leave TF32 as torch has it."""
+    if device.type != "cuda":
+        return nullcontext()
+    return torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=True)

@@ -1,0 +1,59 @@
+"""The largest connected component of every sample and class, with one result whatever the backend.
+
+``device`` finds components on a GPU with the Triton ``kernels`` and never waits for it, ``host`` finds them on the CPU
+with cc3d, and ``reference`` is the plain definition with scipy, against which the other two are tested.
+"""
+
+from functools import cache
+from importlib.util import find_spec
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graftseg.components.host import largest_component_of
+from graftseg.components.neighbours import full_or_fitting
+
+__all__ = ["largest_component_of", "largest_components"]
+
+KINDS = 256
+
+
+def largest_components(labels: Tensor, classes: int, connectivity: int | None = None) -> Tensor:
+    """Keep the largest component of every sample and foreground class; all other voxels become background.
+
+    ``labels`` is ``(B, *space)`` of an integer type, with two or three axes of space. ``connectivity`` counts the axes
+    in which neighbours may differ, from 1 (faces) to the number of axes (corners too, the default). Of components of
+    the same size, the one that comes first in the array stays. A class without a voxel stays empty, and values that
+    are no class become background. No gradient passes.
+
+    On a GPU this is a fixed sequence of kernels on the current stream, and nothing is read back to the host. Before a
+    CUDA graph captures it, call it once: the kernels are compiled then.
+    """
+    if labels.dtype == torch.bool or labels.is_floating_point() or labels.is_complex():
+        raise TypeError(f"label maps are integers, not {labels.dtype}")
+    kept: Tensor = _largest_components(labels, classes, full_or_fitting(labels.ndim - 1, connectivity))
+    return kept
+
+
+@torch.library.custom_op("graftseg::largest_components", mutates_args=())
+def _largest_components(labels: Tensor, classes: int, connectivity: int) -> Tensor:
+    if labels.numel() == 0:
+        return torch.empty_like(labels, memory_format=torch.contiguous_format)
+    if labels.is_cuda and classes <= KINDS and _has_triton():
+        from graftseg.components.device import by_kernels
+
+        return by_kernels(labels, classes, connectivity)
+    host = labels.detach().cpu().numpy()
+    kept = np.stack([largest_component_of(sample, classes, connectivity) for sample in host])
+    return torch.from_numpy(kept).to(labels.device)
+
+
+@_largest_components.register_fake
+def _(labels: Tensor, classes: int, connectivity: int) -> Tensor:
+    return torch.empty_like(labels, memory_format=torch.contiguous_format)
+
+
+@cache
+def _has_triton() -> bool:
+    return find_spec("triton") is not None

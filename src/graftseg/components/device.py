@@ -1,0 +1,42 @@
+"""Largest components on a GPU: memory for the kernels and their launches, none of which depends on a label."""
+
+import torch
+from torch import Tensor
+
+# a voxel's number, which is also its parent's, is a signed integer of 32 bits
+MOST_VOXELS = 2**31 - 1
+BLOCK, WARPS = 512, 4
+# a warp on its own needs no barrier to learn that all its voxels are joined
+MERGE_BLOCK, MERGE_WARPS = 32, 1
+
+
+def by_kernels(labels: Tensor, classes: int, connectivity: int) -> Tensor:
+    """:func:`graftseg.components.largest_components` of checked arguments, as five kernels on the current stream."""
+    voxels = labels.numel()
+    if max(voxels, len(labels) * classes) > MOST_VOXELS:
+        raise ValueError(f"{voxels} voxels are too many: the most in one call are {MOST_VOXELS}")
+    from graftseg.components import kernels
+
+    volume = labels.ndim == 4
+    depth = labels.shape[1] if volume else 1
+    rows, columns = labels.shape[-2:]
+    space = depth * rows * columns
+    source = labels.detach().contiguous()
+    kept = torch.empty_like(source)
+    classes_of = torch.empty(voxels, dtype=torch.uint8, device=labels.device)
+    parents = torch.empty(voxels, dtype=torch.int32, device=labels.device)
+    sizes = torch.empty_like(parents)
+    best = torch.empty(len(labels) * classes, dtype=torch.int64, device=labels.device)
+    grid = (-(-max(voxels, len(best)) // BLOCK),)
+    merge_grid = (-(-voxels // MERGE_BLOCK),)
+    tile = {"BLOCK": BLOCK, "num_warps": WARPS}
+    with torch.cuda.device(labels.get_device()):
+        kernels.runs[grid](source, classes_of, parents, sizes, best, voxels, columns, classes, len(best), **tile)
+        kernels.merge[merge_grid](
+            classes_of, parents, voxels, depth, rows, columns,
+            CONNECTIVITY=connectivity, VOLUME=volume, BLOCK=MERGE_BLOCK, num_warps=MERGE_WARPS,
+        )  # fmt: skip
+        kernels.count[grid](parents, sizes, voxels, **tile)
+        kernels.choose[grid](classes_of, parents, sizes, best, voxels, space, classes, **tile)
+        kernels.keep[grid](kept, classes_of, parents, best, voxels, space, classes, **tile)
+    return kept

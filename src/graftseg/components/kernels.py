@@ -1,0 +1,186 @@
+# mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False, disallow-untyped-decorators=False
+"""Connected components by union-find, as Triton kernels.
+
+A voxel is its number in C order over the whole batch. ``parents`` holds a forest: -1 for background, else a voxel of
+the same component that does not come later. A voxel that is its own parent is a root. Five kernels follow each other:
+``runs`` joins the voxels of a row, ``merge`` joins rows, ``count`` points every voxel to its root and counts,
+``choose`` finds the largest component of each sample and class, and ``keep`` writes the result.
+
+Only ``merge`` has to be argued, since its programs change one forest at once. Look at the graph whose edges are the
+links of all voxels to their parents, and the pairs ``(high, low)`` that still have to be joined. A step changes it at
+one moment, and no component of the graph is ever split:
+
+- where a link ``high -> p`` with ``p <= low`` is read, the pair becomes ``(p, low)``; high, p and low stay connected.
+- else ``atomic_min`` replaces the link ``high -> old`` by ``high -> min(old, low)``, whatever ``old`` has become by
+  then, and the pair becomes ``(old, low)``: again all three stay connected. Where ``old`` is ``high`` or ``low``,
+  nothing is left to join.
+
+The larger of a pair decreases with every step, whatever other programs do: no program waits for another, and all end.
+Then no pair is left, the components of the graph are the trees, and the root of a tree, whose parents only decrease,
+is the first voxel of its component. A parent read too late is a link that was there once: the joins it stands for
+were kept, so it costs a step and never a result. It is read past the L1 cache nevertheless, to save the step.
+
+``count`` shortens paths while others walk them; each value that they may read is an ancestor.
+"""
+
+import triton
+import triton.language as tl
+
+LAST = tl.constexpr(0x7FFFFFFF)
+# components of a block that are counted together; the voxels of all further ones are added one by one
+COUNTED = tl.constexpr(4)
+
+
+@triton.jit
+def _larger(a, b):
+    return tl.maximum(a, b)
+
+
+@triton.jit
+def _any(lanes):
+    return tl.max(lanes.to(tl.int32), axis=0) > 0
+
+
+@triton.jit
+def _voxels(voxels, BLOCK: tl.constexpr):
+    """The voxels of this program and which of them exist; numbers of 64 bits, as the last block may end beyond 32."""
+    wide = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    return wide.to(tl.int32), wide < voxels
+
+
+@triton.jit
+def _class_of(labels, voxel, here, classes):
+    label = tl.load(labels + voxel, mask=here, other=0).to(tl.int64)
+    return tl.where((label > 0) & (label < classes), label, 0).to(tl.int32)
+
+
+@triton.jit(do_not_specialize=["columns", "classes", "slots"])
+def runs(labels, classes_of, parents, sizes, best, voxels, columns, classes, slots, BLOCK: tl.constexpr):
+    """The class of every voxel, and its parent: the start of its run, or the last voxel of the block before."""
+    voxel, here = _voxels(voxels, BLOCK)
+    kind = _class_of(labels, voxel, here, classes)
+    before = _class_of(labels, voxel - 1, here & (voxel % columns > 0), classes)
+    starts = kind != before
+    lane = tl.arange(0, BLOCK)
+    parent = tl.where(starts, voxel, tl.where(lane == 0, voxel - 1, -1))
+    parent = tl.associative_scan(parent, 0, _larger)
+    tl.store(classes_of + voxel, kind.to(tl.uint8), mask=here)
+    tl.store(parents + voxel, tl.where(kind > 0, parent, -1), mask=here)
+    tl.store(sizes + voxel, tl.zeros_like(voxel), mask=here & starts)
+    tl.store(best + voxel, tl.zeros_like(voxel).to(tl.int64), mask=(voxel >= 0) & (voxel < slots))
+
+
+@triton.jit
+def _join(parents, one, other, lanes):
+    """Join the trees of two voxels in the given lanes."""
+    one = tl.load(parents + one, mask=lanes, other=0, volatile=True)
+    other = tl.load(parents + other, mask=lanes, other=0, volatile=True)
+    high, low = tl.maximum(one, other), tl.minimum(one, other)
+    lanes = lanes & (high != low)
+    while _any(lanes):
+        parent = tl.load(parents + high, mask=lanes, other=0, volatile=True)
+        lowered = lanes & (parent > low)
+        old = tl.atomic_min(parents + high, low, mask=lowered, sem="relaxed")
+        parent = tl.where(lowered, old, parent)
+        lanes = lanes & (parent != high) & (parent != low)
+        high, low = tl.maximum(parent, low), tl.minimum(parent, low)
+
+
+@triton.jit
+def _join_row(classes_of, parents, voxel, kind, first, last, beside, lanes, OBLIQUE: tl.constexpr):
+    """Join with the row ``beside`` voxels away, once for each two runs that touch.
+
+    Straight across, the first of several such pairs of two runs joins them. Obliquely, a pair is needed only where
+    neither of the two pairs straight across, at its two ends, is there.
+    """
+    other = voxel + beside
+    left = tl.load(classes_of + voxel - 1, mask=lanes & ~first, other=0).to(tl.int32) == kind
+    across = tl.load(classes_of + other, mask=lanes, other=0).to(tl.int32) == kind
+    across_left = tl.load(classes_of + other - 1, mask=lanes & ~first, other=0).to(tl.int32) == kind
+    straight = lanes & across & ~(left & across_left)
+    if OBLIQUE:
+        right = tl.load(classes_of + voxel + 1, mask=lanes & ~last, other=0).to(tl.int32) == kind
+        across_right = tl.load(classes_of + other + 1, mask=lanes & ~last, other=0).to(tl.int32) == kind
+        to_left = lanes & across_left & ~across & ~left
+        _join(parents, voxel, tl.where(to_left, other - 1, other), straight | to_left)
+        _join(parents, voxel, other + 1, lanes & across_right & ~across & ~right)
+    else:
+        _join(parents, voxel, other, straight)
+
+
+@triton.jit(do_not_specialize=["depth", "rows", "columns"])
+def merge(
+    classes_of, parents, voxels, depth, rows, columns,
+    CONNECTIVITY: tl.constexpr, VOLUME: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Join every voxel with the neighbours in the rows before its own."""
+    voxel, here = _voxels(voxels, BLOCK)
+    kind = tl.load(classes_of + voxel, mask=here, other=0).to(tl.int32)
+    lanes = kind > 0
+    if _any(lanes):
+        column, line = voxel % columns, voxel // columns
+        row = line % rows
+        first, last = column == 0, column == columns - 1
+        above = lanes & (row > 0)
+        _join_row(classes_of, parents, voxel, kind, first, last, -columns, above, CONNECTIVITY > 1)
+        if VOLUME:
+            behind = lanes & ((line // rows) % depth > 0)
+            back = -rows * columns
+            _join_row(classes_of, parents, voxel, kind, first, last, back, behind, CONNECTIVITY > 1)
+            if CONNECTIVITY > 1:
+                up, down = behind & (row > 0), behind & (row < rows - 1)
+                _join_row(classes_of, parents, voxel, kind, first, last, back - columns, up, CONNECTIVITY > 2)
+                _join_row(classes_of, parents, voxel, kind, first, last, back + columns, down, CONNECTIVITY > 2)
+
+
+@triton.jit
+def count(parents, sizes, voxels, BLOCK: tl.constexpr):
+    """Point every voxel to its root, and count there; the few components that fill a block are added in one go."""
+    voxel, here = _voxels(voxels, BLOCK)
+    root = tl.load(parents + voxel, mask=here, other=-1)
+    lanes = root >= 0
+    walking = lanes
+    while _any(walking):
+        parent = tl.load(parents + root, mask=walking, other=0)
+        walking = walking & (parent != root)
+        root = tl.where(walking, parent, root)
+    tl.store(parents + voxel, root, mask=lanes)
+    counted = 0
+    while _any(lanes) & (counted < COUNTED):
+        earliest = tl.min(tl.where(lanes, root, LAST), axis=0)
+        members = lanes & (root == earliest)
+        tl.atomic_add(sizes + earliest, tl.sum(members.to(tl.int32), axis=0), sem="relaxed")
+        lanes = lanes & (root != earliest)
+        counted += 1
+    tl.atomic_add(sizes + root, tl.full((BLOCK,), 1, tl.int32), mask=lanes, sem="relaxed")
+
+
+@triton.jit(do_not_specialize=["space", "classes"])
+def choose(classes_of, parents, sizes, best, voxels, space, classes, BLOCK: tl.constexpr):
+    """The best root of each sample and class: the largest number of size, then of voxels that follow the root.
+
+    ``best`` only grows. One read too late is too small and leads to a needless ``atomic_max``, no more.
+    """
+    voxel, here = _voxels(voxels, BLOCK)
+    roots = here & (tl.load(parents + voxel, mask=here, other=-1) == voxel)
+    if _any(roots):
+        size = tl.load(sizes + voxel, mask=roots, other=0).to(tl.int64)
+        kind = tl.load(classes_of + voxel, mask=roots, other=0).to(tl.int32)
+        sample = voxel // space
+        key = (size << 32) | (sample * space - voxel + LAST).to(tl.int64)
+        slot = sample * classes + kind
+        standing = tl.load(best + slot, mask=roots, other=0, volatile=True)
+        tl.atomic_max(best + slot, key, mask=roots & (key > standing), sem="relaxed")
+
+
+@triton.jit(do_not_specialize=["space", "classes"])
+def keep(kept, classes_of, parents, best, voxels, space, classes, BLOCK: tl.constexpr):
+    """A voxel's class where its root is the best, else background."""
+    voxel, here = _voxels(voxels, BLOCK)
+    kind = tl.load(classes_of + voxel, mask=here, other=0).to(tl.int32)
+    lanes = kind > 0
+    root = tl.load(parents + voxel, mask=lanes, other=0)
+    sample = voxel // space
+    key = tl.load(best + sample * classes + kind, mask=lanes, other=0)
+    kept_here = lanes & (sample * space - root + LAST == (key & LAST))
+    tl.store(kept + voxel, tl.where(kept_here, kind, 0).to(kept.dtype.element_ty), mask=here)

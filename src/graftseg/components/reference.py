@@ -1,0 +1,24 @@
+"""Largest components as they are defined, class by class with scipy: slow, and what the other backends must equal."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import ndimage
+
+from graftseg.components.neighbours import full_or_fitting
+
+Labels = npt.NDArray[Any]
+
+
+def largest_component_by_definition(labels: Labels, classes: int, connectivity: int | None = None) -> Labels:
+    """Of every foreground class of one label map ``(*space)`` the largest component, or the first of the largest."""
+    structure = ndimage.generate_binary_structure(labels.ndim, full_or_fitting(labels.ndim, connectivity))
+    kept = np.zeros_like(labels)
+    for value in range(1, classes):
+        components, count = ndimage.label(labels == value, structure=structure)
+        if count:
+            _, first, sizes = np.unique(components[components > 0], return_index=True, return_counts=True)
+            largest = np.flatnonzero(sizes == sizes.max())
+            kept[components == 1 + largest[first[largest].argmin()]] = value
+    return kept

@@ -1,0 +1,87 @@
+"""The cases of a data set, and the reader that turns their files into scans."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from graftseg.data.scans import Scan, read_case, read_label
+from graftseg.errors import UserError
+from graftseg.types import Case, Split
+
+
+class Reader(Protocol):
+    """How the files of a case become voxels and geometry. Two readers are equal if they give the same scans."""
+
+    def image(self, case: Case) -> Scan:
+        """The image ``(C, *space)``."""
+        ...
+
+    def label(self, case: Case) -> Scan:
+        """The label map ``(*space)``, of whole numbers from 0, on the grid of the image."""
+        ...
+
+
+@dataclass(frozen=True)
+class ScanFiles:
+    """Scan files, one a channel, and a scan file with the label map."""
+
+    def image(self, case: Case) -> Scan:
+        """The channels of a case in one array."""
+        return read_case(case.images)
+
+    def label(self, case: Case) -> Scan:
+        """The label map of a case that has one."""
+        return read_label(label_path(case))
+
+
+SCAN_FILES = ScanFiles()
+
+
+def label_path(case: Case) -> Path:
+    """The file with the label map of a case that has one."""
+    if case.label is None:
+        raise ValueError(f"case {case.name} has no label")
+    return case.label
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """The cases of a folder; within each split they stand in the order of their names, or of a published list.
+
+    ``classes`` names the label values and is empty when no ``dataset.json`` does. ``problems`` are defects
+    that a check reports and that preparing refuses; ``ignored`` are files among the scans that are not
+    scans. ``reader`` is how files become scans and label maps.
+    """
+
+    root: Path
+    layout: str
+    cases: tuple[Case, ...]
+    classes: dict[int, str]
+    problems: tuple[UserError, ...] = ()
+    ignored: tuple[str, ...] = ()
+    reader: Reader = SCAN_FILES
+
+    def of(self, split: Split) -> tuple[Case, ...]:
+        """The cases of one split."""
+        return tuple(case for case in self.cases if case.split == split)
+
+    def for_training(self, labeled_cases: int | None, validation_cases: int) -> "Dataset":
+        """What a training may open: hidden labels and test cases are not in it, so nothing can read them.
+
+        Of the labeled cases the last ``validation_cases`` keep their labels, and of the others the first
+        ``labeled_cases``, or all for None; the rest becomes unlabeled and stands before the unlabeled ones.
+        The folder's own validation cases stay as they are.
+        """
+        labeled = self.of("labeled")
+        first_held_out = len(labeled) - validation_cases
+        count = labeled_cases or max(first_held_out, 1)
+        if count > first_held_out:
+            raise UserError(
+                self.root,
+                f"the recipe asks for {count} labeled cases and {validation_cases} to validate on, "
+                f"and the folder has {len(labeled)}",
+                "label more scans or lower batches.labeled_cases or batches.validation_cases",
+            )
+        hidden = tuple(replace(case, label=None, split="unlabeled") for case in labeled[count:first_held_out])
+        cases = labeled[:count] + labeled[first_held_out:] + hidden + self.of("unlabeled") + self.of("validation")
+        return replace(self, cases=cases)

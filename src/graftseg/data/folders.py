@@ -1,0 +1,20 @@
+"""What a folder holds."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from graftseg.errors import UserError
+
+
+def visible(folder: Path) -> list[Path]:
+    """What a folder holds, by name, without hidden files (``._case.nii.gz``, ``.DS_Store``)."""
+    try:
+        entries: Iterable[Path] = folder.iterdir() if folder.is_dir() else ()
+        return sorted(path for path in entries if not path.name.startswith("."))
+    except OSError as error:
+        raise UserError(folder, f"the folder cannot be read ({error.strerror})", "check its permissions") from None
+
+
+def with_children(folder: Path) -> list[Path]:
+    """A folder and the folders in it."""
+    return [folder, *(path for path in visible(folder) if path.is_dir())]

@@ -1,0 +1,47 @@
+"""The four figures of this field's tables, Dice, Jaccard, 95HD and ASD, of one run and over several."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from graftseg.evaluation import Evaluation
+
+FIGURES = {"dice": "Dice", "jaccard": "Jaccard", "hd95": "95HD", "asd": "ASD"}
+SHARES = ("dice", "jaccard")
+NOTHING = "-"
+Figures = dict[str, float]
+"""By the keys of ``FIGURES``: overlaps in percent, distances in voxels; NaN where there is none."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and standard deviation (divided by one less than the count, NaN of a single value)."""
+
+    mean: float
+    std: float
+
+
+def figures_of(evaluation: Evaluation) -> Figures:
+    """The figures of a run: means over the classes of the means over the cases."""
+    overall = evaluation.summary().overall
+    return {name: overall[name] * (100 if name in SHARES else 1) for name in FIGURES}
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Mean and deviation over runs; one run without a value leaves none over all."""
+    if not values or any(math.isnan(value) for value in values):
+        return Spread(math.nan, math.nan)
+    return Spread(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else math.nan)
+
+
+def spreads(runs: Sequence[Figures]) -> dict[str, Spread]:
+    """The spread of each figure over several runs."""
+    return {name: spread([run[name] for run in runs]) for name in FIGURES}
+
+
+def written(value: float, deviation: float = math.nan) -> str:
+    """Two decimals, with the deviation where there is one; a dash where there is no value."""
+    if math.isnan(value):
+        return NOTHING
+    return f"{value:.2f}" if math.isnan(deviation) else f"{value:.2f} ± {deviation:.2f}"

@@ -1,0 +1,82 @@
+"""What a folder of label maps says of itself: which network made them, from what, and what is missing."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from graftseg.errors import UserError
+from graftseg.files import read_json, write_json
+
+MANIFEST = "manifest.json"
+FORMAT = {"format": "graftseg predictions", "version": 1}
+
+
+@dataclass(frozen=True)
+class PredictedCase:
+    """A label map that was written."""
+
+    case: str
+    images: tuple[str, ...]
+    output: str
+    seconds: float
+    is_empty: bool = False
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a folder of label maps says of itself.
+
+    ``weights`` is the hash of the network, ``checkpoint`` how that network was chosen among those of its training and
+    ``inference`` how it was used. ``failures`` gives the reason for each case that has no label map. ``unfinished``
+    names the label maps that an interrupted call did not come to.
+    """
+
+    run: str
+    weights: str
+    inference: dict[str, Any]
+    classes: tuple[str, ...]
+    checkpoint: str
+    device: str
+    versions: dict[str, str]
+    cases: tuple[PredictedCase, ...] = ()
+    failures: dict[str, str] = field(default_factory=dict)
+    unfinished: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in self.outputs:
+            if Path(name).name != name:
+                raise ValueError(f"{name} is not a file name")
+
+    @property
+    def outputs(self) -> set[str]:
+        """Names of the label maps that this program wrote, or was about to write."""
+        return {case.output for case in self.cases} | set(self.unfinished)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every case has its label map."""
+        return not (self.failures or self.unfinished)
+
+    def save(self, folder: Path) -> None:
+        """Write the manifest."""
+        write_json(folder / MANIFEST, FORMAT | _MANIFEST.dump_python(self, mode="json"))
+
+
+_MANIFEST = TypeAdapter(Manifest)
+
+
+def read_manifest(folder: Path, remedy: str) -> Manifest | None:
+    """The manifest of a folder, None where it has none; what is no manifest of label maps is refused."""
+    path = folder / MANIFEST
+    if not path.exists():
+        return None
+    content = read_json(path)
+    if not isinstance(content, dict) or {key: content.get(key) for key in FORMAT} != FORMAT:
+        raise UserError(path, "not a manifest of label maps", remedy)
+    try:
+        return _MANIFEST.validate_python(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise UserError(path, f"damaged at {'.'.join(map(str, first['loc']))} ({first['msg']})", remedy) from None

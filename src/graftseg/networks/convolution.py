@@ -1,0 +1,201 @@
+"""The convolutions of the 3-D networks: PyTorch's own, and on a GPU the faster of cuDNN and our kernels.
+
+What is computed is the same up to rounding. Volumes and weights stay channels-last throughout, which a compiler that
+sees PyTorch's own 3-D convolutions does not keep. A bias that a norm follows gets no gradient here: the norm takes the
+mean away again, so that the gradient is zero but for rounding.
+"""
+
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+# Sizes of blocks where our kernels were faster than cuDNN on an H200, by channels; elsewhere cuDNN is used.
+FORWARD: dict[tuple[torch.dtype, int], dict[str, int]] = {
+    (torch.bfloat16, 1): {"BM": 256, "num_warps": 4, "num_stages": 2},
+    (torch.bfloat16, 16): {"BM": 128, "num_warps": 4, "num_stages": 2},
+    (torch.float32, 1): {"BM": 256, "num_warps": 4, "num_stages": 4},
+}
+INPUT: dict[tuple[torch.dtype, int], dict[str, int]] = {
+    (torch.bfloat16, 16): {"BM": 128, "num_warps": 4, "num_stages": 2},
+    (torch.float32, 16): {"BM": 128, "num_warps": 8, "num_stages": 3},
+}
+WEIGHT: dict[tuple[torch.dtype, int], dict[str, int]] = {
+    (torch.bfloat16, 1): {"BM": 256, "num_warps": 4, "num_stages": 2},
+    (torch.float32, 1): {"BM": 256, "num_warps": 4, "num_stages": 2},
+    (torch.float32, 16): {"BM": 64, "num_warps": 4, "num_stages": 2},
+    (torch.float32, 32): {"BM": 64, "num_warps": 4, "num_stages": 2},
+}
+MOST_PAIRED = 32
+# no output has more than 16 times as many elements, and all of them are counted in 32 bits
+LARGEST = 2**31 // 16
+
+
+class Convolution3d(nn.Conv3d):
+    """3x3x3, zeros around the volume, before a norm."""
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__(in_channels, out_channels, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``(B, in, *space)`` to ``(B, out, *space)``."""
+        if not _accelerated(x):
+            return super().forward(x)
+        return convolve(*_cast(x, self.weight, self.bias))
+
+
+class Halving3d(nn.Conv3d):
+    """2x2x2 voxels into one, before a norm."""
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__(in_channels, out_channels, 2, stride=2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``(B, in, *space)`` to ``(B, out, *space / 2)``."""
+        if not _accelerated(x):
+            return super().forward(x)
+        return halve(*_cast(x, self.weight, self.bias))
+
+
+class Doubling3d(nn.ConvTranspose3d):
+    """One voxel into 2x2x2, before a norm."""
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__(in_channels, out_channels, 2, stride=2)
+
+    def forward(self, x: Tensor, output_size: list[int] | None = None) -> Tensor:
+        """``(B, in, *space)`` to ``(B, out, *space * 2)``."""
+        if not _accelerated(x):
+            return super().forward(x, output_size)
+        return double(*_cast(x, self.weight, self.bias))
+
+
+def _accelerated(x: Tensor) -> bool:
+    return x.is_cuda and has_triton() and x.numel() < LARGEST
+
+
+@cache
+def has_triton() -> bool:
+    """Whether kernels can be compiled here."""
+    return find_spec("triton") is not None
+
+
+def _cast(x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Everything in the precision of the moment, as PyTorch's own convolutions do by themselves."""
+    dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else weight.dtype
+    if bias is None:
+        raise ValueError("a convolution before a norm has a bias")
+    return x.to(dtype), weight.to(dtype), bias.detach().to(dtype)
+
+
+@torch.library.custom_op("graftseg::convolve", mutates_args=())
+def convolve(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """3x3x3 convolution; no gradient reaches the bias."""
+    if launch := FORWARD.get((x.dtype, x.shape[1])):
+        return _kernels().convolve(x, weight, bias, **launch)
+    return _last(F.conv3d(_last(x), _last(weight), bias, padding=1))
+
+
+@torch.library.custom_op("graftseg::convolve_input", mutates_args=())
+def convolve_input(dy: Tensor, weight: Tensor) -> Tensor:
+    """The gradient of ``convolve``'s input: a convolution with the taps turned round."""
+    if launch := INPUT.get((dy.dtype, dy.shape[1])):
+        return _kernels().convolve(dy, weight.flip(2, 3, 4).transpose(0, 1), None, **launch)
+    return _gradient(dy, weight.new_empty((len(dy), weight.shape[1], *dy.shape[2:])), weight, "input", (1, 1, False))
+
+
+@torch.library.custom_op("graftseg::convolve_weight", mutates_args=())
+def convolve_weight(x: Tensor, dy: Tensor) -> Tensor:
+    """The gradient of ``convolve``'s weight, in its own precision."""
+    if launch := WEIGHT.get((x.dtype, x.shape[1])):
+        return _kernels().convolve_weight(x, dy, **launch).to(x.dtype)
+    weight = x.new_empty((dy.shape[1], x.shape[1], 3, 3, 3))
+    return _gradient(dy, x, weight, "weight", (1, 1, False))
+
+
+@torch.library.custom_op("graftseg::halve", mutates_args=())
+def halve(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """2x2x2 convolution of stride 2; no gradient reaches the bias. ``weight`` is ``(many, few, 2, 2, 2)``."""
+    if weight.shape[1] <= MOST_PAIRED:
+        return _kernels().halve(x, weight, bias)
+    return _last(F.conv3d(_last(x), _last(weight), bias, stride=2))
+
+
+@torch.library.custom_op("graftseg::double", mutates_args=())
+def double(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """2x2x2 transposed convolution of stride 2, likewise; the input has ``many`` channels, the output ``few``."""
+    if weight.shape[1] <= MOST_PAIRED:
+        return _kernels().double(x, weight, bias)
+    return _last(F.conv_transpose3d(_last(x), _last(weight), bias, stride=2))
+
+
+@torch.library.custom_op("graftseg::pair_weight", mutates_args=())
+def pair_weight(fine: Tensor, coarse: Tensor) -> Tensor:
+    """The gradient of the weight of both ``halve`` and ``double``, in its own precision."""
+    few, many = fine.shape[1], coarse.shape[1]
+    if few <= MOST_PAIRED // 2:
+        return _kernels().pair_weight(fine, coarse).to(fine.dtype)
+    return _gradient(coarse, fine, fine.new_empty((many, few, 2, 2, 2)), "weight", (2, 0, False))
+
+
+def _gradient(dy: Tensor, x: Tensor, weight: Tensor, of: str, shape: tuple[int, int, bool]) -> Tensor:
+    """cuDNN's gradient of a convolution."""
+    stride, padding, transposed = shape
+    found = torch.ops.aten.convolution_backward(
+        _last(dy), _last(x), _last(weight), None, [stride] * 3, [padding] * 3, [1] * 3, transposed, [0] * 3, 1,
+        [of == "input", of == "weight", False],
+    )  # fmt: skip
+    return _last(found[0] if of == "input" else found[1])
+
+
+def _kernels() -> Any:
+    from graftseg.networks import convolution_triton
+
+    return convolution_triton
+
+
+def _last(x: Tensor) -> Tensor:
+    return x.contiguous(memory_format=torch.channels_last_3d)
+
+
+def _like(x: Tensor, channels: int, space: list[int]) -> Tensor:
+    shape = (x.shape[0], channels, *space)
+    return torch.empty(shape, device=x.device, dtype=x.dtype, memory_format=torch.channels_last_3d)
+
+
+convolve.register_fake(lambda x, weight, bias: _like(x, weight.shape[0], x.shape[2:]))
+convolve_input.register_fake(lambda dy, weight: _like(dy, weight.shape[1], dy.shape[2:]))
+convolve_weight.register_fake(lambda x, dy: _last(x.new_empty((dy.shape[1], x.shape[1], 3, 3, 3))))
+halve.register_fake(lambda x, weight, bias: _like(x, weight.shape[0], [n // 2 for n in x.shape[2:]]))
+double.register_fake(lambda x, weight, bias: _like(x, weight.shape[1], [n * 2 for n in x.shape[2:]]))
+pair_weight.register_fake(lambda fine, coarse: _last(fine.new_empty((coarse.shape[1], fine.shape[1], 2, 2, 2))))
+
+
+def _keep(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    ctx.save_for_backward(inputs[0], inputs[1])
+
+
+def _convolve_backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+    x, weight = ctx.saved_tensors
+    dx = convolve_input(dy, weight) if ctx.needs_input_grad[0] else None
+    return dx, convolve_weight(x, dy), None
+
+
+def _halve_backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+    x, weight = ctx.saved_tensors
+    dx = double(dy, weight, dy.new_zeros(weight.shape[1])) if ctx.needs_input_grad[0] else None
+    return dx, pair_weight(x, dy), None
+
+
+def _double_backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+    x, weight = ctx.saved_tensors
+    dx = halve(dy, weight, dy.new_zeros(weight.shape[0])) if ctx.needs_input_grad[0] else None
+    return dx, pair_weight(dy, x), None
+
+
+convolve.register_autograd(_convolve_backward, setup_context=_keep)
+halve.register_autograd(_halve_backward, setup_context=_keep)
+double.register_autograd(_double_backward, setup_context=_keep)

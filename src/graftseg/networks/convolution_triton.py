@@ -1,0 +1,241 @@
+# mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False, disallow-untyped-decorators=False
+"""Convolutions of volumes as Triton kernels, for the layers with few channels, where cuDNN is slow.
+
+Each is a matrix product: a row is a voxel, a column a pair of tap and channel. The left matrix is never stored; its
+entries are read from the volume where they lie. Volumes are channels-last, so that the channels of a voxel are one run
+of memory. Sizes of blocks were measured on an H200.
+"""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+COLUMNS = 128
+PROGRAMS = 1056
+PAIRS = {"BM": 128, "num_warps": 4, "num_stages": 2}
+
+
+@triton.jit
+def _gather(x, m, kk, M, X, Y, Z, C: tl.constexpr):
+    """Entries of the left matrix: voxel ``m`` displaced by the tap of column ``kk``; zero outside of the volume."""
+    zz, t = m % Z, m // Z
+    yy, xx = t % Y, (t // Y) % X
+    tap, c = kk // C, kk % C
+    dx, dy, dz = tap // 9 - 1, (tap // 3) % 3 - 1, tap % 3 - 1
+    px, py, pz = xx[:, None] + dx[None, :], yy[:, None] + dy[None, :], zz[:, None] + dz[None, :]
+    inside = (px >= 0) & (px < X) & (py >= 0) & (py < Y) & (pz >= 0) & (pz < Z)
+    inside = inside & (tap < 27)[None, :] & (m < M)[:, None]
+    place = (m[:, None] + ((dx * Y + dy) * Z + dz)[None, :]) * C + c[None, :]
+    return tl.load(x + place, mask=inside, other=0.0)
+
+
+@triton.jit
+def _convolve_kernel(
+    x, w, bias, y, M, X, Y, Z,
+    C: tl.constexpr, COUT: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr, COLUMNS: tl.constexpr,
+    HAS_BIAS: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    co = tl.arange(0, COUT)
+    acc = tl.zeros((BM, COUT), dtype=tl.float32)
+    for k0 in range(0, COLUMNS, BK):
+        kk = k0 + tl.arange(0, BK)
+        a = _gather(x, m, kk, M, X, Y, Z, C)
+        b = tl.load(w + kk[:, None] * COUT + co[None, :], mask=(kk < 27 * C)[:, None], other=0.0)
+        acc = tl.dot(a, b, acc, input_precision=PRECISION)
+    if HAS_BIAS:
+        acc += tl.load(bias + co).to(tl.float32)[None, :]
+    tl.store(y + m[:, None] * COUT + co[None, :], acc.to(y.dtype.element_ty), mask=(m < M)[:, None])
+
+
+@triton.jit
+def _weight_kernel(
+    x, dy, out, M, X, Y, Z, tiles,
+    C: tl.constexpr, COUT: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr, COLUMNS: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Each program sums its share of the voxels, for one block of columns."""
+    kk = tl.program_id(1) * BK + tl.arange(0, BK)
+    co = tl.arange(0, COUT)
+    acc = tl.zeros((BK, COUT), dtype=tl.float32)
+    begin = tl.program_id(0) * tiles
+    for tile in range(begin, begin + tiles):
+        m = tile * BM + tl.arange(0, BM)
+        a = _gather(x, m, kk, M, X, Y, Z, C)
+        g = tl.load(dy + m[:, None] * COUT + co[None, :], mask=(m < M)[:, None], other=0.0)
+        acc = tl.dot(tl.trans(a), g, acc, input_precision=PRECISION)
+    tl.store(out + (tl.program_id(0) * COLUMNS + kk[:, None]) * COUT + co[None, :], acc)
+
+
+@triton.jit
+def _halve_kernel(
+    x, w, bias, y, M, X, Y, Z,
+    C: tl.constexpr, COUT: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    HAS_BIAS: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """2x2x2 voxels into one: ``X, Y, Z`` count the coarse voxels; pairs along the last axis are one run."""
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    zz, t = m % Z, m // Z
+    yy, t = t % Y, t // Y
+    xx, n = t % X, t // X
+    j, co = tl.arange(0, 2 * C), tl.program_id(1) * BN + tl.arange(0, BN)
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    for group in range(4):
+        fine = ((n * 2 * X + 2 * xx + group // 2) * 2 * Y + 2 * yy + group % 2) * Z + zz
+        a = tl.load(x + fine[:, None] * (2 * C) + j[None, :], mask=(m < M)[:, None], other=0.0)
+        b = tl.load(w + (group * 2 * C + j)[:, None] * COUT + co[None, :])
+        acc = tl.dot(a, b, acc, input_precision=PRECISION)
+    if HAS_BIAS:
+        acc += tl.load(bias + co).to(tl.float32)[None, :]
+    tl.store(y + m[:, None] * COUT + co[None, :], acc.to(y.dtype.element_ty), mask=(m < M)[:, None])
+
+
+@triton.jit
+def _double_kernel(
+    x, w, bias, y, M, X, Y, Z,
+    C: tl.constexpr, COUT: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
+    HAS_BIAS: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """One voxel into 2x2x2: ``X, Y, Z`` count the coarse voxels; a program writes one pair of rows."""
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    group = tl.program_id(1)
+    zz, t = m % Z, m // Z
+    yy, t = t % Y, t // Y
+    xx, n = t % X, t // X
+    j = tl.arange(0, 2 * COUT)
+    acc = tl.zeros((BM, 2 * COUT), dtype=tl.float32)
+    for k0 in range(0, C, BK):
+        c = k0 + tl.arange(0, BK)
+        a = tl.load(x + m[:, None] * C + c[None, :], mask=(m < M)[:, None], other=0.0)
+        b = tl.load(w + (c[:, None] * 4 + group) * (2 * COUT) + j[None, :])
+        acc = tl.dot(a, b, acc, input_precision=PRECISION)
+    if HAS_BIAS:
+        acc += tl.load(bias + j % COUT).to(tl.float32)[None, :]
+    fine = ((n * 2 * X + 2 * xx + group // 2) * 2 * Y + 2 * yy + group % 2) * Z + zz
+    tl.store(y + fine[:, None] * (2 * COUT) + j[None, :], acc.to(y.dtype.element_ty), mask=(m < M)[:, None])
+
+
+@triton.jit
+def _pair_weight_kernel(
+    fine_values, coarse_values, out, M, X, Y, Z, tiles,
+    CF: tl.constexpr, CC: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Sums of fine times coarse channels, for each of the 2x2x2 places: the weights' gradient of both directions."""
+    group = tl.program_id(1)
+    j, co = tl.arange(0, 2 * CF), tl.program_id(2) * BN + tl.arange(0, BN)
+    acc = tl.zeros((2 * CF, BN), dtype=tl.float32)
+    begin = tl.program_id(0) * tiles
+    for tile in range(begin, begin + tiles):
+        m = tile * BM + tl.arange(0, BM)
+        zz, t = m % Z, m // Z
+        yy, t = t % Y, t // Y
+        xx, n = t % X, t // X
+        fine = ((n * 2 * X + 2 * xx + group // 2) * 2 * Y + 2 * yy + group % 2) * Z + zz
+        a = tl.load(fine_values + fine[:, None] * (2 * CF) + j[None, :], mask=(m < M)[:, None], other=0.0)
+        g = tl.load(coarse_values + m[:, None] * CC + co[None, :], mask=(m < M)[:, None], other=0.0)
+        acc = tl.dot(tl.trans(a), g, acc, input_precision=PRECISION)
+    place = ((tl.program_id(0) * 4 + group) * 2 * CF + j[:, None]) * CC + co[None, :]
+    tl.store(out + place, acc)
+
+
+def convolve(x: Tensor, weight: Tensor, bias: Tensor | None, **launch: Any) -> Tensor:
+    """3x3x3 convolution with zeros around the volume; ``weight`` is ``(out, in, 3, 3, 3)``."""
+    x = _last(x)
+    batch, channels, *space = x.shape
+    width, count = weight.shape[0], x.numel() // channels
+    w = weight.permute(2, 3, 4, 1, 0).reshape(27 * channels, width).to(x.dtype).contiguous()
+    y = _like(x, (batch, width, *space))
+    block, columns = _columns(channels)
+    _convolve_kernel[(triton.cdiv(count, launch["BM"]),)](
+        x, w, w if bias is None else bias, y, count, *space,
+        C=channels, COUT=width, BK=block, COLUMNS=columns, HAS_BIAS=bias is not None, PRECISION=_precision(), **launch,
+    )  # fmt: skip
+    return y
+
+
+def convolve_weight(x: Tensor, dy: Tensor, **launch: Any) -> Tensor:
+    """The gradient of ``convolve``'s weight, in float32."""
+    x, dy = _last(x), _last(dy)
+    (_, channels, *space), width = x.shape, dy.shape[1]
+    count = x.numel() // channels
+    block, columns = _columns(channels)
+    splits, tiles = _split(count, launch["BM"], PROGRAMS * block // columns)
+    out = torch.empty((splits, columns, width), device=x.device)
+    _weight_kernel[(splits, columns // block)](
+        x, dy, out, count, *space, tiles,
+        C=channels, COUT=width, BK=block, COLUMNS=columns, PRECISION=_precision(), **launch,
+    )  # fmt: skip
+    return _last(out.sum(0)[: 27 * channels].view(3, 3, 3, channels, width).permute(4, 3, 0, 1, 2))
+
+
+def halve(x: Tensor, weight: Tensor, bias: Tensor | None, **launch: Any) -> Tensor:
+    """2x2x2 convolution of stride 2; ``weight`` is ``(out, in, 2, 2, 2)``."""
+    x = _last(x)
+    batch, channels, *fine = x.shape
+    space, width = [n // 2 for n in fine], weight.shape[0]
+    count = batch * space[0] * space[1] * space[2]
+    w = weight.permute(2, 3, 4, 1, 0).reshape(8 * channels, width).to(x.dtype).contiguous()
+    y = _like(x, (batch, width, *space))
+    chosen = PAIRS | {"BN": min(width, 64)} | launch
+    _halve_kernel[(triton.cdiv(count, chosen["BM"]), width // chosen["BN"])](
+        x, w, w if bias is None else bias, y, count, *space,
+        C=channels, COUT=width, HAS_BIAS=bias is not None, PRECISION=_precision(), **chosen,
+    )  # fmt: skip
+    return y
+
+
+def double(x: Tensor, weight: Tensor, bias: Tensor | None, **launch: Any) -> Tensor:
+    """2x2x2 transposed convolution of stride 2; ``weight`` is ``(in, out, 2, 2, 2)``."""
+    x = _last(x)
+    batch, channels, *space = x.shape
+    width, count = weight.shape[1], x.numel() // channels
+    w = weight.permute(0, 2, 3, 4, 1).reshape(channels, 8 * width).to(x.dtype).contiguous()
+    y = _like(x, (batch, width, *(2 * n for n in space)))
+    chosen = PAIRS | {"BK": min(channels, 64)} | launch
+    _double_kernel[(triton.cdiv(count, chosen["BM"]), 4)](
+        x, w, w if bias is None else bias, y, count, *space,
+        C=channels, COUT=width, HAS_BIAS=bias is not None, PRECISION=_precision(), **chosen,
+    )  # fmt: skip
+    return y
+
+
+def pair_weight(fine: Tensor, coarse: Tensor, **launch: Any) -> Tensor:
+    """``(coarse channels, fine channels, 2, 2, 2)``, float32: what both directions' weights get as gradient."""
+    fine, coarse = _last(fine), _last(coarse)
+    (_, few, *_), (_, many, *space) = fine.shape, coarse.shape
+    count = coarse.numel() // many
+    chosen = PAIRS | {"BN": min(many, 64)} | launch
+    splits, tiles = _split(count, chosen["BM"], PROGRAMS // 4)
+    out = torch.empty((splits, 8 * few, many), device=fine.device)
+    _pair_weight_kernel[(splits, 4, many // chosen["BN"])](
+        fine, coarse, out, count, *space, tiles, CF=few, CC=many, PRECISION=_precision(), **chosen
+    )  # fmt: skip
+    return _last(out.sum(0).view(2, 2, 2, few, many).permute(4, 3, 0, 1, 2))
+
+
+def _columns(channels: int) -> tuple[int, int]:
+    """Columns of a block, a power of two, and of the whole matrix, a multiple of it."""
+    block = min(COLUMNS, triton.next_power_of_2(27 * channels))
+    return block, triton.cdiv(27 * channels, block) * block
+
+
+def _split(count: int, voxels: int, programs: int) -> tuple[int, int]:
+    """Programs that share the voxels, and blocks of voxels for each."""
+    blocks = triton.cdiv(count, voxels)
+    tiles = triton.cdiv(blocks, max(1, min(programs, blocks)))
+    return triton.cdiv(blocks, tiles), tiles
+
+
+def _last(x: Tensor) -> Tensor:
+    return x.contiguous(memory_format=torch.channels_last_3d)
+
+
+def _like(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    return torch.empty(shape, device=x.device, dtype=x.dtype, memory_format=torch.channels_last_3d)
+
+
+def _precision() -> str:
+    return "tf32" if torch.backends.cudnn.allow_tf32 else "ieee"

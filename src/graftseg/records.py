@@ -1,0 +1,192 @@
+"""What a reported run leaves under ``results/``: settings, log, scores, environment; no data, no weights, no paths."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from graftseg.errors import UserError
+from graftseg.evaluation import Evaluation, description_of, read_csv
+from graftseg.files import read_json, write_bytes, write_json, write_text
+from graftseg.manifest import Manifest, read_manifest
+from graftseg.recipe import Recipe, differences, load_recipe, shipped_recipes
+from graftseg.runs import RunFolder, read_log
+
+THINNED = 50
+SCORES, BEST = "metrics", "metrics-best"
+NAME = re.compile(r"seed-(\d+)(?:-(.+))?")
+VARIANT = re.compile(r"[A-Za-z0-9][\w.+-]*")
+TEST = "graftseg predict RUN STORE, then graftseg evaluate RUN/predictions --reference STORE"
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Scores of label maps, and how the checkpoint that made them was chosen."""
+
+    evaluation: Evaluation
+    checkpoint: str
+
+
+@dataclass(frozen=True)
+class Record:
+    """A run as it was recorded; ``best`` is the best checkpoint that it kept beside the one that it reports."""
+
+    recipe: str
+    seed: int
+    variant: str
+    reported: Scored
+    best: Scored | None
+
+
+def record_run(run: RunFolder, out: Path | None = None, *, variant: str = "", results: Path = Path("results")) -> Path:
+    """Write the record of a run that has ended and was tested, by default into ``results/RECIPE/seed-N[-VARIANT]``.
+
+    The log is thinned to every 50th step and all lines that are no steps. A run that differs from the shipped recipe
+    of its name needs a variant, so that no table mixes the two.
+    """
+    facts = run.manifest()
+    if facts.get("status") != "finished":
+        raise UserError(run.path, "the run has not ended", "let the training end, with --resume if it stopped")
+    recipe = load_recipe(run.recipe_file)
+    folder = out or results / place(recipe, variant)
+    variant = _checked_place(folder, recipe, variant)
+    scores = {SCORES: _tested(run.predictions, facts.get("weights"))}
+    changes = _changes(recipe, scores[SCORES].about["inference"])
+    if changes and not variant:
+        finding = f"the run differs from the shipped recipe {recipe.name} ({', '.join(changes)})"
+        raise UserError(run.recipe_file, finding, "name the difference with --variant")
+    if (run.predictions_best / "metrics.csv").is_file():
+        scores[BEST] = _tested(run.predictions_best, (facts.get("best") or {}).get("sha256"))
+    _check_target(folder, facts)
+    for name, tested in scores.items():
+        write_bytes(folder / f"{name}.csv", tested.table.read_bytes())
+        write_json(folder / f"{name}.json", tested.about)
+    write_bytes(folder / "recipe.yaml", run.recipe_file.read_bytes())
+    write_text(folder / "log.jsonl", "".join(json.dumps(line) + "\n" for line in thinned(read_log(run.log_file))))
+    write_json(folder / "run.json", {**without_paths(facts), "variant": variant, "changes": changes})
+    return folder
+
+
+def read_records(results: Path, recipe: str) -> list[Record]:
+    """All records of a recipe, by variant and seed."""
+    folders = [path for path in sorted((results / recipe).glob("seed-*")) if (path / "run.json").is_file()]
+    records = [_read(folder, recipe) for folder in folders if NAME.fullmatch(folder.name)]
+    return sorted(records, key=lambda record: (record.variant, record.seed))
+
+
+def place(recipe: Recipe, variant: str = "") -> PurePosixPath:
+    """Where a record lies within ``results``."""
+    name = PurePosixPath(recipe.name)
+    if name.is_absolute() or not name.parts or ".." in name.parts:
+        raise UserError(f"recipe {recipe.name!r}", "its name is no place for a record", "name it like la-8/bcp")
+    if variant and not VARIANT.fullmatch(variant):
+        raise UserError(f"--variant {variant}", "not one plain word", "use letters, digits and hyphens")
+    return name / (f"seed-{recipe.seed}-{variant}" if variant else f"seed-{recipe.seed}")
+
+
+def thinned(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Every 50th step of a log, its last step, and every line that is no step, such as a score."""
+    steps = [line for line in lines if "total" in line]
+    last = steps[-1] if steps else None
+    return [line for line in lines if "total" not in line or line["global_step"] % THINNED == 0 or line is last]
+
+
+def without_paths(content: Any) -> Any:
+    """Plain values without any that names a place on this machine."""
+    if isinstance(content, dict):
+        return {key: without_paths(value) for key, value in content.items() if not _is_path(value)}
+    if isinstance(content, list):
+        return [without_paths(value) for value in content if not _is_path(value)]
+    return content
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, str) and (Path(value).is_absolute() or value.startswith(("~", "../", "./")))
+
+
+@dataclass(frozen=True)
+class _Tested:
+    """A table of scores and what the record says of it."""
+
+    table: Path
+    about: dict[str, Any]
+
+
+def _tested(folder: Path, weights: str | None) -> _Tested:
+    """The scores in a folder of label maps; they must be those of the network in question."""
+    table = folder / "metrics.csv"
+    manifest = read_manifest(folder, "remove the folder and predict again")
+    if manifest is None or not table.is_file():
+        raise UserError(folder, "the run has not been tested", TEST)
+    if manifest.weights != weights:
+        raise UserError(folder, "the label maps are not those of the run's network", TEST)
+    if not manifest.is_whole:
+        raise UserError(folder, "some cases have no label map", TEST)
+    return _Tested(table, _about(table, manifest))
+
+
+def _about(table: Path, manifest: Manifest) -> dict[str, Any]:
+    evaluation = read_csv(table)
+    described = description_of(table)
+    known: Mapping[str, Any] = read_json(described) if described.is_file() else {}
+    return {
+        **without_paths({key: value for key, value in known.items() if key != "references"}),
+        "protocol": evaluation.protocol,
+        "checkpoint": manifest.checkpoint,
+        "cases": len({row.case for row in evaluation.rows}),
+        "inference": manifest.inference,
+        "weights": manifest.weights,
+        "device": manifest.device,
+    }
+
+
+def _changes(recipe: Recipe, inference: Mapping[str, Any]) -> list[str]:
+    """Settings that differ from the shipped recipe of the same name and change the figures, but for the seed.
+
+    Where the last checkpoint is reported, what else was scored changes nothing.
+    """
+    if recipe.name not in shipped_recipes():
+        return []
+    shipped = load_recipe(recipe.name)
+    names = [name for name in differences(shipped, recipe) if name != "seed"]
+    if recipe.selection.protocol == shipped.selection.protocol == "last":
+        names = [name for name in names if not name.startswith("selection.")]
+    usual = shipped.inference.model_dump(mode="json")
+    used = [key for key, value in inference.items() if key != "windows_per_forward" and usual.get(key) != value]
+    return [*names, *(f"inference.{key}" for key in used)]
+
+
+def _checked_place(folder: Path, recipe: Recipe, variant: str) -> str:
+    """The variant that a folder is for; a folder where no table would look for this run is refused."""
+    found = NAME.fullmatch(folder.name)
+    implied = (found.group(2) or "") if found else ""
+    expected = place(recipe, variant or implied)
+    if PurePosixPath(folder.as_posix()).parts[-len(expected.parts) :] != expected.parts:
+        raise UserError(folder, f"not the place of this run, which is {expected}", f"name RESULTS/{expected}")
+    return variant or implied
+
+
+def _check_target(folder: Path, facts: Mapping[str, Any]) -> None:
+    """A record is only replaced by that of the same run."""
+    if folder.exists() and not folder.is_dir():
+        raise UserError(folder, "not a folder", "name another --out")
+    before = folder / "run.json"
+    if before.is_file() and read_json(before).get("weights") != facts.get("weights"):
+        raise UserError(folder, "holds the record of another run", "remove it or name a --variant")
+
+
+def _read(folder: Path, recipe: str) -> Record:
+    found = NAME.fullmatch(folder.name)
+    seed, variant = (int(found.group(1)), found.group(2) or "") if found else (0, "")
+    best = _scored(folder, BEST) if (folder / f"{BEST}.csv").is_file() else None
+    return Record(recipe, seed, variant, _scored(folder, SCORES), best)
+
+
+def _scored(folder: Path, name: str) -> Scored:
+    described = folder / f"{name}.json"
+    about = read_json(described)
+    if not isinstance(about, dict) or "checkpoint" not in about:
+        raise UserError(described, "does not say which checkpoint was scored", "record the run again")
+    return Scored(read_csv(folder / f"{name}.csv"), str(about["checkpoint"]))

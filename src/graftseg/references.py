@@ -1,0 +1,86 @@
+"""Reference label maps: files in a folder, or the labels of a store's test cases in the geometry of their scans."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from graftseg.data.grid import to_source_axes
+from graftseg.data.layouts import scans_in
+from graftseg.data.scans import Scan, read_label, scan_stem
+from graftseg.data.store import CASES, Store, StoredCase, is_store, open_store
+from graftseg.errors import UserError
+
+
+class Reference(Protocol):
+    """A label map that can be read."""
+
+    @property
+    def path(self) -> Path:
+        """The file it lies in."""
+
+    def read(self) -> Scan:
+        """The label map ``(*space)`` with its geometry."""
+
+
+@dataclass(frozen=True)
+class LabelFile:
+    """A label map on disk."""
+
+    path: Path
+
+    def read(self) -> Scan:
+        """Read the file."""
+        return read_label(self.path)
+
+
+@dataclass(frozen=True)
+class StoredLabel:
+    """The label of a stored case whose voxels are those of its scan."""
+
+    store: Store
+    case: StoredCase
+
+    @property
+    def path(self) -> Path:
+        """The stored file."""
+        return self.store.path / CASES / str(self.case.label)
+
+    def read(self) -> Scan:
+        """Read the label and turn its axes back to those of the scan."""
+        label = np.asarray(self.store.label(self.case))
+        return Scan(to_source_axes(label, self.case.grid), self.case.geometry)
+
+
+def references_in(path: Path) -> Mapping[str, Reference]:
+    """The references of a folder of label maps or of a store, by case."""
+    if is_store(path):
+        return stored_references(open_store(path))
+    return {case: LabelFile(file) for case, file in label_maps(path).items()}
+
+
+def stored_references(store: Store) -> dict[str, StoredLabel]:
+    """The labels of the test cases; a resampled label is refused, for it is not what an expert drew."""
+    labeled = [case for case in store.of("test") if case.label is not None]
+    if not labeled:
+        raise UserError(store.path, "the store has no labeled test case", "give a folder of reference label maps")
+    for case in labeled:
+        if case.grid.prepared_shape != case.grid.oriented_shape:
+            finding = f"its labels were resampled (case {case.name}) and are not those of the scans"
+            raise UserError(store.path, finding, "give the folder of the original label maps as --reference")
+    return {case.name: StoredLabel(store, case) for case in labeled}
+
+
+def label_maps(folder: Path) -> dict[str, Path]:
+    """The label maps of a folder by case."""
+    if not folder.is_dir():
+        raise UserError(folder, "not a folder", "give the folder that holds the label maps")
+    found: dict[str, Path] = {}
+    for path in scans_in(folder):
+        if (other := found.setdefault(scan_stem(path), path)) != path:
+            raise UserError(path, f"the same case as {other.name}", "keep one of the two files")
+    if not found:
+        raise UserError(folder, "no label map in it", "give the folder that holds the label maps")
+    return found

@@ -1,0 +1,165 @@
+"""One recipe trained with several seeds, each run tested, and their mean and spread."""
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from graftseg import api
+from graftseg.data.layouts import read_layout
+from graftseg.data.prepare import prepare
+from graftseg.data.store import Store, is_store, open_store
+from graftseg.environment import choose_device
+from graftseg.errors import UserError
+from graftseg.evaluation import Evaluation, description_of, read_csv
+from graftseg.figures import FIGURES, Figures, Spread, figures_of, spreads, written
+from graftseg.files import read_json, write_json
+from graftseg.manifest import read_manifest
+from graftseg.metrics import Protocol
+from graftseg.prediction import Checkpoint, weights_of
+from graftseg.recipe import Recipe, changed, differences, load_recipe
+from graftseg.references import stored_references
+from graftseg.runs import RunFolder
+
+SUMMARY = "summary.json"
+PROTOCOL: Protocol = "standard"
+logger = logging.getLogger(__name__)
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class SeedResult:
+    """One seed: how its checkpoint was chosen and what it reached, None where nothing could be tested."""
+
+    seed: int
+    checkpoint: str
+    figures: Figures | None
+
+    def line(self) -> str:
+        """The row of this seed."""
+        cells = (written(self.figures[name]) for name in FIGURES) if self.figures else ("-" for _ in FIGURES)
+        return "\t".join([f"seed {self.seed}", *cells, self.checkpoint])
+
+
+def train_seeds(
+    recipe: str | Path | Recipe,
+    data: Path,
+    out: Path,
+    count: int,
+    *,
+    overrides: Iterable[str] = (),
+    device: str = "auto",
+    tell: Tell = logger.info,
+) -> list[SeedResult]:
+    """Train with the recipe's seed and the ``count`` - 1 after it, each into ``out/seed-N``, and test each run.
+
+    Runs that have ended are kept and one that was stopped goes on. ``out/summary.json`` is written anew after every
+    seed, and ``tell`` gets a row for it. A store without labels for its test cases is trained on only.
+    """
+    choose_device(device)
+    if RunFolder(out).exists:
+        raise UserError(out, "holds a single run", "name another --out for several seeds")
+    base = changed(recipe, overrides) if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
+    store = open_store(data) if is_store(data) else prepare(read_layout(data), out / "store", base.data)
+    untested = _why_untested(store)
+    if untested:
+        tell(f"trained only: {untested}")
+    tell("\t".join(["", *FIGURES.values(), "checkpoint"]))
+    results: list[SeedResult] = []
+    for seed in range(base.seed, base.seed + count):
+        run = RunFolder(out / f"seed-{seed}")
+        _train(changed(base, [f"seed={seed}"]), store, run, device)
+        results.append(_result(run, seed, store, device, tested=not untested))
+        _write_summary(out / SUMMARY, base.name, results, untested)
+        tell(results[-1].line())
+    if not untested:
+        tell(mean_line(results))
+    return results
+
+
+def mean_line(results: Sequence[SeedResult]) -> str:
+    """Mean and standard deviation of each figure over the seeds that were tested."""
+    over = _spreads(results)
+    return "\t".join(["mean", *(written(over[name].mean, over[name].std) for name in FIGURES)])
+
+
+def _train(recipe: Recipe, store: Store, run: RunFolder, device: str) -> None:
+    if run.exists and run.manifest().get("status") == "finished":
+        _check_finished(recipe, store, run)
+        return
+    api.train(recipe, store.path, run.path, resume=run.exists, device=device)
+
+
+def _check_finished(recipe: Recipe, store: Store, run: RunFolder) -> None:
+    """A run that has ended counts only if it is what would be trained now."""
+    if other := differences(recipe, load_recipe(run.recipe_file)):
+        finding = f"the run was trained with other settings ({', '.join(other)})"
+        raise UserError(run.recipe_file, finding, "use the same recipe or name another --out")
+    if run.manifest()["store"]["identity"] != store.identity:
+        raise UserError(run.path, f"the run was not trained on {store.path}", "give the same --data or another --out")
+
+
+def _why_untested(store: Store) -> str:
+    """Why the test cases of a store cannot be scored; nothing where they can."""
+    try:
+        stored_references(store)
+    except UserError as error:
+        return f"{error.where}: {error.finding}"
+    return ""
+
+
+def _result(run: RunFolder, seed: int, store: Store, device: str, *, tested: bool) -> SeedResult:
+    chosen = weights_of(run, "shipped").chosen
+    if not tested:
+        return SeedResult(seed, chosen, None)
+    figures = figures_of(_tested(run, store, device, "shipped"))
+    facts = run.manifest()
+    if facts.get("best") and facts["best"]["sha256"] != facts.get("weights"):
+        _tested(run, store, device, "best")
+    return SeedResult(seed, chosen, figures)
+
+
+def _tested(run: RunFolder, store: Store, device: str, checkpoint: Checkpoint) -> Evaluation:
+    """The scores of a network on the test cases, made where they are not there yet."""
+    folder = run.predictions if checkpoint == "shipped" else run.predictions_best
+    if not _is_tested(folder, weights_of(run, checkpoint).sha256, store):
+        predicted = api.predict(run.path, store.path, folder, checkpoint=checkpoint, device=device)
+        if predicted.failures:
+            raise predicted.failures[0]
+        return api.evaluate(folder, store.path, protocol=PROTOCOL)
+    return read_csv(folder / "metrics.csv")
+
+
+def _is_tested(folder: Path, weights: str | None, store: Store) -> bool:
+    table = folder / "metrics.csv"
+    if not table.is_file() or not description_of(table).is_file():
+        return False
+    manifest, about = read_manifest(folder, "remove the folder"), read_json(description_of(table))
+    made_from = manifest is not None and manifest.is_whole and manifest.weights == weights
+    same = (about.get("references"), about.get("protocol")) == (str(store.path.resolve()), PROTOCOL)
+    return made_from and same
+
+
+def _spreads(results: Sequence[SeedResult]) -> dict[str, Spread]:
+    return spreads([result.figures for result in results if result.figures is not None])
+
+
+def _write_summary(path: Path, recipe: str, results: Sequence[SeedResult], untested: str) -> None:
+    over = {} if untested else _spreads(results)
+    content = {
+        "recipe": recipe,
+        "protocol": PROTOCOL,
+        "untested": untested or None,
+        "seeds": [
+            {"seed": result.seed, "checkpoint": result.checkpoint, **_plain(result.figures or {})} for result in results
+        ],
+        "mean": _plain({name: one.mean for name, one in over.items()}),
+        "std": _plain({name: one.std for name, one in over.items()}),
+    }
+    write_json(path, content)
+
+
+def _plain(values: Figures) -> dict[str, Any]:
+    return {name: None if math.isnan(value) else value for name, value in values.items()}

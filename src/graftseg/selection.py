@@ -1,0 +1,199 @@
+"""Which checkpoint is reported: the last one, or the best one by a score; and how the best is kept."""
+
+import copy
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from pydantic import Field, PositiveInt, model_validator
+from torch import Tensor, nn
+
+from graftseg.methods import Method
+from graftseg.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+USUAL = 200
+"""Steps between two scorings in public code."""
+
+Listed = Literal["validation", "test"]
+Score = Callable[[Method], dict[str, float]]
+"""From a method in evaluation mode to scores by name; ``dice`` is the one that selects."""
+
+
+class SelectionSettings(Settings):
+    """Which checkpoint is reported, and on which cases that is decided.
+
+    ``last`` selects nothing. ``val`` takes the best on the validation cases. ``paper`` takes the best on the cases
+    named by ``cases``, as the public code does, and counts an empty prediction as 0. Students are scored every
+    ``every`` steps of the whole training, from step ``first`` on, in windows ``stride`` apart. ``oracle`` scores the
+    test cases too and keeps the best on them for the record; nothing of it flows back into training.
+
+    Without ``every`` it is 200 where the protocol or the oracle need scores, and otherwise nothing is scored. With it,
+    ``last`` scores the validation cases as well, for the curve alone.
+    """
+
+    protocol: Literal["last", "val", "paper"] = "last"
+    cases: Listed = "validation"
+    every: int | None = Field(None, ge=1)
+    first: int = Field(0, ge=0)
+    stride: tuple[PositiveInt, ...] | None = None
+    oracle: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _interval(cls, given: Any) -> Any:
+        """Scores that are needed are made as often as in public code, unless the recipe says how often."""
+        if not isinstance(given, dict) or given.get("every") is not None:
+            return given
+        needed = given.get("protocol", "last") != "last" or given.get("oracle", False)
+        return {**given, "every": USUAL} if needed else given
+
+    @property
+    def decides(self) -> Listed | None:
+        """The cases whose score chooses the checkpoint, or None where none is chosen."""
+        return {"last": None, "val": "validation", "paper": self.cases}[self.protocol]
+
+    @property
+    def opens_test(self) -> bool:
+        """Whether labels of test cases are opened during training."""
+        return self.every is not None and (self.oracle or self.decides == "test")
+
+    @property
+    def needs_validation(self) -> bool:
+        """Whether it makes no sense without validation cases.
+
+        Where ``cases`` is ``test`` a protocol that does not ask for them scores nothing, as the recipe may be used
+        under another one.
+        """
+        idle = not self.opens_test and self.cases == "validation"
+        return self.every is not None and (self.decides == "validation" or idle)
+
+
+@dataclass(frozen=True)
+class Best:
+    """The student with the best score of its stage; ``step`` counts from the beginning of the training.
+
+    ``optimizers`` are the states of that moment, where the next stage goes on with them.
+    """
+
+    on: Listed
+    stage: int
+    step: int
+    dice: float
+    student: dict[str, Tensor] = field(repr=False)
+    optimizers: dict[str, Any] = field(repr=False, default_factory=dict)
+
+    def facts(self) -> dict[str, Any]:
+        """All but the weights."""
+        return {"on": self.on, "step": self.step, "stage": self.stage, "dice": self.dice}
+
+
+class Selector:
+    """Scores students as the training goes on and keeps the best of the stage, for each list of cases.
+
+    Its state belongs into every checkpoint: what was scored after a checkpoint is scored again by a run that resumes
+    from it. ``carried`` are the stages whose optimisers the next stage goes on with.
+    """
+
+    def __init__(
+        self, settings: SelectionSettings, scores: Mapping[Listed, Score], carried: Collection[int] = ()
+    ) -> None:
+        self.settings, self._scores, self._carried = settings, scores, carried
+        self.best: dict[Listed, Best] = {}
+
+    def is_due(self, step: int) -> bool:
+        """Whether the student is scored after so many steps of the training."""
+        every = self.settings.every
+        return every is not None and step >= self.settings.first and step % every == 0
+
+    def look(
+        self, method: Method, optimizers: Mapping[str, torch.optim.Optimizer], *, stage: int, step: int
+    ) -> dict[str, float]:
+        """Score the student, keep it where it is the best so far, and return all scores by name."""
+        found: dict[str, float] = {}
+        for on, score in self._scores.items():
+            with _evaluating(method), torch.inference_mode():
+                scores = score(method)
+            found |= scores if on == "validation" else {f"{on} {name}": value for name, value in scores.items()}
+            if on not in self.best or scores["dice"] > self.best[on].dice:
+                self.best[on] = self._kept(on, method, optimizers, stage, step, scores["dice"])
+        return found
+
+    def rewind(self, method: Method, optimizers: Mapping[str, torch.optim.Optimizer], stage: int) -> None:
+        """At the end of a stage: go back to its best student, where the protocol asks for it."""
+        if self.settings.decides is None:
+            return
+        if self.chosen is None:
+            logger.warning(
+                "stage %d ended without a score (selection.every is %d, selection.first %d): its last state is used",
+                stage + 1,
+                self.settings.every,
+                self.settings.first,
+            )
+            return
+        method.student.load_state_dict(self.chosen.student)
+        for name, state in self.chosen.optimizers.items():
+            optimizers[name].load_state_dict(state)
+
+    def forget(self) -> None:
+        """Begin a stage: the students of the one before no longer compete."""
+        self.best = {}
+
+    def state(self) -> dict[Listed, dict[str, Any]]:
+        """What a checkpoint keeps."""
+        return {on: dict(vars(best)) for on, best in self.best.items()}
+
+    def load_state(self, state: Mapping[Listed, Mapping[str, Any]]) -> None:
+        """Go on from a checkpoint."""
+        self.best = {on: Best(**best) for on, best in state.items()}
+
+    @property
+    def chosen(self) -> Best | None:
+        """The best student by the protocol, or None where none was chosen."""
+        decides = self.settings.decides
+        return None if decides is None else self.best.get(decides)
+
+    @property
+    def record(self) -> Best | None:
+        """The best student that is kept beside the reported one: the oracle's, or else the best one of all."""
+        on = "test" if self.settings.oracle else self.settings.decides or "validation"
+        return self.best.get(on)
+
+    @property
+    def checkpoint(self) -> str:
+        """The reported checkpoint in words."""
+        if self.chosen is None:
+            return "last"
+        protocol = " (protocol paper)" if self.settings.protocol == "paper" else ""
+        return f"best on {self.chosen.on}, step {self.chosen.step}{protocol}"
+
+    def _kept(
+        self,
+        on: Listed,
+        method: Method,
+        optimizers: Mapping[str, torch.optim.Optimizer],
+        stage: int,
+        step: int,
+        dice: float,
+    ) -> Best:
+        student = {name: tensor.detach().clone() for name, tensor in method.student.state_dict().items()}
+        momenta: dict[str, Any] = {}
+        if stage in self._carried and on == self.settings.decides:
+            momenta = {name: copy.deepcopy(optimizer.state_dict()) for name, optimizer in optimizers.items()}
+        return Best(on, stage, step, dice, student, momenta)
+
+
+@contextmanager
+def _evaluating(module: nn.Module) -> Iterator[None]:
+    """Evaluation mode for a while; afterwards every part is in the mode that it was in."""
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, training in modes:
+            part.training = training

@@ -1,0 +1,272 @@
+"""LA: made volumes in the published layout."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from typer.testing import CliRunner
+
+from graftseg import api
+from graftseg.cli import app
+from graftseg.data.benchmarks import BENCHMARKS, read_benchmark
+from graftseg.data.benchmarks.lists import PUBLISHED, read_list
+from graftseg.data.layouts import read_layout
+from graftseg.data.prepare import prepare
+from graftseg.errors import UserError
+from graftseg.recipe import load_recipe
+
+TRAIN, TEST = ["ZED", "ALF", "MID"], ["TWO", "ONE"]
+
+
+def volume(number: int) -> NDArray[np.float32]:
+    return np.random.default_rng(number).normal(size=(4, 5, 3)).astype(np.float32)
+
+
+def write(path: Path, **arrays: NDArray[Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with h5py.File(path, "w") as file:
+        for name, array in arrays.items():
+            file.create_dataset(name, data=array, compression="gzip")
+
+
+def scan(root: Path, name: str) -> Path:
+    return root / "2018LA_Seg_Training Set" / name / "mri_norm2.h5"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "data" / "LA"
+    for number, name in enumerate(TRAIN + TEST):
+        image = volume(number)
+        write(scan(folder, name), image=image, label=(image > 0).astype(np.uint8))
+    (folder / "train.list").write_text("\n".join(TRAIN) + "\n")
+    (folder / "test.list").write_text("".join(f"{name}/mri_norm2.h5\r\n" for name in TEST) + "\n")
+    return folder
+
+
+def test_lists_give_splits_and_order(root: Path) -> None:
+    dataset = read_layout(root)
+    assert (dataset.layout, dataset.classes) == ("la", {0: "background", 1: "left atrium"})
+    assert [(case.name, case.split) for case in dataset.cases] == [
+        ("ZED", "labeled"),
+        ("ALF", "labeled"),
+        ("MID", "labeled"),
+        ("TWO", "test"),
+        ("ONE", "test"),
+    ]
+    assert dataset.problems == ()
+
+
+def test_the_store_holds_the_voxels_as_they_are_stored(root: Path, tmp_path: Path) -> None:
+    store = api.prepare(root, tmp_path / "store", benchmark="la")
+    assert store.classes == ("background", "left atrium")
+    assert [case.name for case in store.of("labeled")] == TRAIN
+    for number, case in enumerate(store.cases):
+        np.testing.assert_array_equal(store.image(case), volume(number)[None].astype(np.float16))
+        np.testing.assert_array_equal(store.label(case), volume(number) > 0)
+        assert case.geometry.spacing == (1.0, 1.0, 1.0)
+    assert api.info(tmp_path / "store")["cases"] == {"labeled": 3, "unlabeled": 0, "validation": 0, "test": 2}
+
+
+def test_a_hidden_label_is_not_opened(root: Path, tmp_path: Path) -> None:
+    with h5py.File(scan(root, "MID"), "a") as file:
+        del file["label"]
+    dataset = read_layout(root).for_training(2, 0)
+    store = prepare(dataset, tmp_path / "store", load_recipe("default-3d/bcp").data)
+    assert [(case.name, case.split, case.label) for case in store.cases][2] == ("MID", "unlabeled", None)
+
+
+@pytest.mark.parametrize("place", [".", "..", "2018LA_Seg_Training Set"])
+def test_the_folder_or_the_one_above_or_the_one_with_the_cases(root: Path, place: str) -> None:
+    dataset = read_benchmark("la", root / place)
+    assert [case.name for case in dataset.cases] == TRAIN + TEST
+
+
+def test_lists_in_a_subfolder(root: Path) -> None:
+    (root / "data_lists").mkdir()
+    for name in ("train.list", "test.list"):
+        (root / name).rename(root / "data_lists" / name)
+    assert [case.name for case in read_layout(root).cases] == TRAIN + TEST
+    (root / "more_lists").mkdir()
+    (root / "more_lists" / "train.list").write_text("ZED\n")
+    with pytest.raises(UserError, match=r"two lists train\.list, in data_lists and more_lists; keep one"):
+        read_layout(root)
+
+
+def test_the_published_lists_stand_in_for_missing_ones(root: Path) -> None:
+    first, second = read_list(PUBLISHED / "la-train.list")[:2]
+    for old, new in zip(TRAIN, (first, second), strict=False):
+        scan(root, old).parent.rename(scan(root, new).parent)
+    (root / "train.list").unlink()
+    dataset = read_layout(root)
+    assert [case.name for case in dataset.of("labeled")] == [first, second]
+    assert len(dataset.problems) == 78
+    assert "1D7CUD1955YZPGK8XHJX is in the published list and" in str(dataset.problems[0])
+
+
+def test_published_lists_are_whole() -> None:
+    train, test = (read_list(PUBLISHED / f"la-{name}.list") for name in ("train", "test"))
+    assert (len(train), len(test), len(set(train + test))) == (80, 20, 100)
+    assert train[:4] == ["06SR5RBREL16DQ6M8LWS", "0RZDK210BSMWAA6467LU", "1D7CUD1955YZPGK8XHJX", "1GU15S0GJ6PFNARO469W"]
+    assert test[-1] == "ZQPMJ4XEC5A4BISD45P1"
+
+
+def test_a_listed_case_that_is_absent_is_a_problem(root: Path, tmp_path: Path) -> None:
+    scan(root, "ALF").unlink()
+    sentence = r"train\.list: case ALF is listed and ALF/mri_norm2\.h5 is not there; add it, or put a list"
+    with pytest.raises(UserError, match=sentence):
+        api.prepare(root, tmp_path / "store")
+    assert [finding.what for finding in api.check(root) if finding.severity == "error"] == [
+        "case ALF is listed and ALF/mri_norm2.h5 is not there"
+    ]
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_case_in_both_lists_is_a_problem(root: Path) -> None:
+    (root / "test.list").write_text("ONE\nZED\nONE\n")
+    assert [str(problem) for problem in read_layout(root).problems] == [
+        "ZED: the lists name the case labeled and test; keep one of the entries.",
+        "ONE: the lists name the case twice among the test; keep one of the entries.",
+    ]
+
+
+def test_an_empty_list_and_a_list_of_absent_cases(root: Path) -> None:
+    (root / "train.list").write_text("\n\n")
+    with pytest.raises(UserError, match=r"train\.list: the list is empty; restore"):
+        read_layout(root)
+    (root / "train.list").write_text("NOBODY\n")
+    with pytest.raises(UserError, match=r"case NOBODY is listed and NOBODY/mri_norm2\.h5 is not there"):
+        read_layout(root)
+    (root / "train.list").write_bytes(b"\xff\xfe")
+    with pytest.raises(UserError, match="the list cannot be read"):
+        read_layout(root)
+
+
+def damaged(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:900])
+
+
+def without_label(path: Path) -> None:
+    write(path, image=volume(0))
+
+
+def flat(path: Path) -> None:
+    write(path, image=volume(0)[0], label=volume(0)[0])
+
+
+def with_text(path: Path) -> None:
+    write(path, image=np.full((2, 2, 2), b"a"), label=np.zeros((2, 2, 2)))
+
+
+def with_nan(path: Path) -> None:
+    write(path, image=np.full((2, 2, 2), np.nan), label=np.zeros((2, 2, 2)))
+
+
+def with_halves(path: Path) -> None:
+    write(path, image=volume(0), label=np.full((4, 5, 3), 0.5))
+
+
+def with_another_class(path: Path) -> None:
+    write(path, image=volume(0), label=np.full((4, 5, 3), 2))
+
+
+def of_two_sizes(path: Path) -> None:
+    write(path, image=volume(0), label=np.zeros((5, 5, 3), np.uint8))
+
+
+def huge(path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        file.create_dataset("image", (2**20, 2**20, 2**10), "f4", chunks=(16, 16, 16))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        (damaged, "not an h5 file that can be read"),
+        (without_label, "the file has no array called label"),
+        (flat, r"image is of type float32 and shape \(5, 3\) where 3 axes of numbers are expected"),
+        (with_text, r"image is of type \|S1"),
+        (with_nan, "8 of 8 voxels are NaN or infinite"),
+        (with_halves, r"the label 0\.5 at voxel \(0, 0, 0\) is not a whole number"),
+        (with_another_class, "the label value 2 is not among the classes 0 to 1"),
+        (of_two_sizes, "image and label lie on different grids: shape 4x5x3 against 5x5x3"),
+        (huge, "image asks for 4503599627370496 bytes, above the limit"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_one_sentence(root: Path, tmp_path: Path, spoil: Any, sentence: str) -> None:
+    spoil(scan(root, "ALF"))
+    with pytest.raises(UserError, match=sentence) as caught:
+        api.prepare(root, tmp_path / "store", benchmark="la")
+    assert "ALF" in caught.value.where
+    assert not (tmp_path / "store" / "manifest.json").exists()
+
+
+def test_a_file_that_vanishes_between_listing_and_reading(root: Path) -> None:
+    dataset = read_layout(root)
+    scan(root, "ZED").unlink()
+    with pytest.raises(UserError, match="the file is missing; check that the data set is complete"):
+        dataset.reader.image(dataset.cases[0])
+
+
+def test_h5py_missing_names_the_install_command(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = read_layout(root)
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    with pytest.raises(UserError, match=r"h5py is not installed; pip install 'graftseg\[h5\]'"):
+        dataset.reader.image(dataset.cases[0])
+
+
+def test_h5py_is_not_imported_at_the_start() -> None:
+    code = "import sys, graftseg.data.benchmarks; sys.exit('h5py' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_wrong_folders_and_names(root: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="--benchmark brats: unknown; choose one of la, acdc, pancreas, pancreas-62"):
+        read_benchmark("brats", root)
+    with pytest.raises(UserError, match=r"not the folder of the benchmark acdc; name the folder that holds data/PAT"):
+        read_benchmark("acdc", root)
+    with pytest.raises(UserError, match="there is no such folder"):
+        read_benchmark("la", tmp_path / "absent")
+    with pytest.raises(UserError, match="this is a file, not a folder"):
+        read_benchmark("la", root / "train.list")
+
+
+def test_the_command_line(root: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    result = CliRunner().invoke(app, ["prepare", str(root.parent), "--benchmark", "la", "--out", str(store)])
+    assert result.exit_code == 0
+    assert result.stdout == f"{store}: 5 cases, classes background, left atrium\n"
+    counts = CliRunner().invoke(app, ["check", str(root)]).stdout.splitlines()[-1]
+    assert counts.startswith("3 labeled, 0 unlabeled, 2 test scans;")
+
+
+def test_two_data_sets_in_one_folder(root: Path) -> None:
+    write(root.parent / "LA2" / "2018LA_Seg_Training Set" / "A" / "mri_norm2.h5", image=volume(0))
+    for read in (read_layout, lambda folder: read_benchmark("la", folder)):
+        with pytest.raises(UserError, match="it holds several data sets, LA and LA2; name the folder of one"):
+            read(root.parent)
+
+
+def test_overrides_need_a_recipe(root: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="--set: the benchmark la is kept as it is; name a --recipe to change"):
+        api.prepare(root, tmp_path / "store", overrides=["data.spacing=[1, 1, 1]"])
+
+
+def test_a_recipe_can_be_planned_and_prepared_for_it(root: Path, tmp_path: Path) -> None:
+    assert "default-2d/bcp" in api.plan(root, tmp_path / "plan.yaml").read_text()
+    store = api.prepare(root, tmp_path / "store", recipe="default-3d/bcp", benchmark="la")
+    assert store.settings == load_recipe("default-3d/bcp").data.model_dump(mode="json")
+
+
+def test_every_benchmark_says_what_it_looks_for() -> None:
+    assert {name: benchmark.dimensions for name, benchmark in BENCHMARKS.items()} == {
+        "la": 3,
+        "acdc": 2,
+        "pancreas": 3,
+        "pancreas-62": 3,
+    }

@@ -1,0 +1,230 @@
+"""Pancreas-CT: made scans in the layout of the release."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dicom_fakes import write_series
+from numpy.typing import NDArray
+
+from graftseg import api
+from graftseg.data.benchmarks import pancreas_files, read_benchmark
+from graftseg.data.benchmarks.lists import PUBLISHED, read_list
+from graftseg.data.layouts import read_layout
+from graftseg.data.prepare import as_read, prepare
+from graftseg.data.scans import write_label, write_scan
+from graftseg.errors import UserError
+from graftseg.types import Geometry, Matrix
+
+SHAPE = (20, 16, 12)
+LPS = (-1.0, -1.0, 1.0)
+
+
+def affine(directions: tuple[float, ...], spacing: tuple[float, ...]) -> Matrix:
+    matrix = np.diag([*(np.array(directions) * np.array(spacing)), 1.0])
+    return tuple(tuple(float(value) for value in row) for row in matrix)
+
+
+def volume(number: int) -> NDArray[np.int16]:
+    """Hounsfield units to the left, the back and the head."""
+    return np.random.default_rng(number).integers(-300, 400, SHAPE).astype(np.int16)
+
+
+def label(number: int) -> NDArray[np.uint8]:
+    labels = np.zeros(SHAPE, np.uint8)
+    labels[8:11, 3:6, 4 : 6 + number] = 1
+    return labels
+
+
+def write_dicom(root: Path, number: int, spacing: tuple[float, ...]) -> None:
+    folder = root / "Pancreas-CT" / f"PANCREAS_{number:04d}" / "study" / "series"
+    write_series(folder, volume(number) + np.int16(1024), spacing, RescaleSlope=1, RescaleIntercept=-1024)
+
+
+def write_nifti(root: Path, number: int, spacing: tuple[float, ...]) -> None:
+    """The same scan as NIfTI writers store it: to the right, the front and the head."""
+    path = root / "images" / f"PANCREAS_{number:04d}.nii.gz"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_scan(path, volume(number)[::-1, ::-1], Geometry(SHAPE, affine((1.0, 1.0, 1.0), spacing)))
+
+
+def write_labels(root: Path, number: int, spacing: tuple[float, ...]) -> None:
+    """A label map flipped from the back to the front, as in the release, its origin elsewhere than the scan's."""
+    path = root / "TCIA_pancreas_labels-02-05-2017" / f"label{number:04d}.nii.gz"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_label(path, label(number)[:, ::-1], Geometry(SHAPE, affine((-1.0, 1.0, 1.0), spacing)))
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Margins and sizes to the scale of these scans."""
+    monkeypatch.setattr(pancreas_files, "MARGIN", 2)
+    monkeypatch.setattr(pancreas_files, "LEAST", 6)
+
+
+@pytest.fixture(params=["dicom", "nifti"])
+def root(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    folder = tmp_path / "data" / "Pancreas"
+    for number in (1, 2, 3):
+        (write_dicom if request.param == "dicom" else write_nifti)(folder, number, (1.0, 1.0, 2.5))
+        write_labels(folder, number, (1.0, 1.0, 1.0))
+    (folder / "train.list").write_text("0002\n0001\n")
+    (folder / "test.list").write_text("0003\n")
+    return folder
+
+
+def scaled(hu: NDArray[np.int16]) -> NDArray[np.float32]:
+    return ((hu.clip(-125, 275).astype(np.float32) + 125) / 400).astype(np.float32)
+
+
+def test_slices_count_as_cubes_and_the_crop_follows_the_label(root: Path, tmp_path: Path) -> None:
+    store = api.prepare(root, tmp_path / "store", benchmark="pancreas")
+    assert store.classes == ("background", "pancreas")
+    assert [(case.name, case.split) for case in store.cases] == [
+        ("0002", "labeled"),
+        ("0001", "labeled"),
+        ("0003", "test"),
+    ]
+    for case in store.cases:
+        number = int(case.name)
+        # x 8:11 and y 3:6 with 2 around; z 4 to 6 + number likewise, at least 6
+        box = np.s_[6:13, 1:8, 2 : 8 + number]
+        np.testing.assert_array_equal(store.image(case)[0], scaled(volume(number))[box].astype(np.float16))
+        np.testing.assert_array_equal(store.label(case), label(number)[box])
+
+
+def test_the_folder_is_recognised_where_its_names_are_those_of_the_release(root: Path, tmp_path: Path) -> None:
+    for place in (root, root.parent):
+        dataset = read_layout(place)
+        assert (dataset.layout, dataset.root, len(dataset.cases)) == ("pancreas", root, 3)
+    assert read_benchmark("pancreas-62", root.parent).layout == "pancreas-62"
+
+
+def test_scans_are_resampled_to_a_millimetre(tmp_path: Path) -> None:
+    write_dicom(tmp_path, 1, (2.0, 2.0, 0.8))
+    write_labels(tmp_path, 1, (2.0, 2.0, 0.8))
+    (tmp_path / "train.list").write_text("0001\n")
+    (tmp_path / "test.list").write_text("0001\n")
+    dataset = read_benchmark("pancreas", tmp_path)
+    labels = dataset.reader.label(dataset.cases[0]).array
+    # every voxel becomes 2 x 2 x 2: the label is 6 x 6 x 6 wide, with 2 around
+    assert labels.shape == (10, 10, 10) and labels.sum() == 6 * 6 * 6 and labels[2:8, 2:8, 2:8].all()
+    image = dataset.reader.image(dataset.cases[0]).array
+    assert image.shape == (1, 10, 10, 10) and 0 <= image.min() < image.max() <= 1
+
+
+def test_the_other_protocol_keeps_all_slices_and_standardises_the_crop(root: Path, tmp_path: Path) -> None:
+    store = api.prepare(root, tmp_path / "store", benchmark="pancreas-62")
+    case = store.cases[0]
+    # x from 8 to 10, 2 long: 2 more on either side make 6, and 2 around; counted to the last voxel, not past it
+    box = np.s_[4:14, 0:9, :]
+    crop = scaled(volume(2))[box].astype(np.float64)
+    np.testing.assert_allclose(store.image(case)[0], (crop - crop.mean()) / crop.std(), atol=2e-3)
+    np.testing.assert_array_equal(store.label(case), label(2)[box])
+
+
+def test_the_other_protocol_takes_the_spacing_of_the_label_map(tmp_path: Path) -> None:
+    write_dicom(tmp_path, 1, (1.0, 1.0, 5.0))
+    write_labels(tmp_path, 1, (1.0, 1.0, 2.0))
+    (tmp_path / "train.list").write_text("0001\n")
+    (tmp_path / "test.list").write_text("0001\n")
+    dataset = read_benchmark("pancreas-62", tmp_path)
+    assert dataset.reader.image(dataset.cases[0]).geometry.shape == (10, 9, 24)
+    assert dataset.reader.label(dataset.cases[0]).geometry.shape == (10, 9, 24)
+
+
+def test_one_protocol_after_the_other_makes_the_store_anew(root: Path, tmp_path: Path) -> None:
+    first = api.prepare(root, tmp_path / "store", benchmark="pancreas")
+    second = api.prepare(root, tmp_path / "store", benchmark="pancreas-62")
+    assert first.settings == second.settings and first.identity != second.identity
+
+
+def test_a_case_without_its_label_is_cropped_all_the_same_and_keeps_no_label(root: Path, tmp_path: Path) -> None:
+    whole = prepare(read_layout(root), tmp_path / "whole", as_read(3))
+    hidden = prepare(read_layout(root).for_training(1, 0), tmp_path / "hidden", as_read(3))
+    assert [(case.name, case.split, case.label) for case in hidden.cases][1] == ("0001", "unlabeled", None)
+    np.testing.assert_array_equal(hidden.image(hidden.cases[1]), whole.image(whole.cases[1]))
+
+
+def test_published_lists_are_whole() -> None:
+    def numbers(name: str) -> list[int]:
+        return [int(entry) for entry in read_list(PUBLISHED / f"{name}.list")]
+
+    assert numbers("pancreas-train") == [*range(1, 25), *range(26, 64)]
+    assert numbers("pancreas-test") == [*range(64, 70), *range(71, 83)]
+    train, test = numbers("pancreas-62-train"), numbers("pancreas-62-test")
+    assert (len(train), len(test)) == (62, 20) and sorted(train + test) == list(range(1, 83))
+    assert train[:12] == [57, 18, 62, 31, 20, 17, 32, 79, 61, 64, 70, 19]
+
+
+def test_published_lists_stand_in_for_missing_ones(root: Path) -> None:
+    for path in root.glob("*.list"):
+        path.unlink()
+    dataset = read_layout(root)
+    assert [(case.name, case.split) for case in dataset.cases] == [
+        ("0001", "labeled"),
+        ("0002", "labeled"),
+        ("0003", "labeled"),
+    ]
+    assert len(dataset.problems) == 77
+    assert "case 0004 is in the published list and its scan is not there" in str(dataset.problems[0])
+
+
+def test_numbered_files_of_other_names_need_to_be_named(tmp_path: Path) -> None:
+    write_nifti(tmp_path, 1, (1.0, 1.0, 1.0))
+    (tmp_path / "images" / "PANCREAS_0001.nii.gz").rename(tmp_path / "images" / "ct_0001.nii.gz")
+    write_labels(tmp_path, 1, (1.0, 1.0, 1.0))
+    (tmp_path / "train.list").write_text("image0001\n")
+    (tmp_path / "test.list").write_text("image0001\n")
+    with pytest.raises(UserError, match="no known layout"):
+        read_layout(tmp_path)
+    assert read_benchmark("pancreas", tmp_path).cases[0].name == "0001"
+
+
+def test_what_is_wrong_with_a_folder(root: Path) -> None:
+    labels = root / "TCIA_pancreas_labels-02-05-2017"
+    (labels / "label0001.nii.gz").rename(labels / "label0003.nii")
+    findings = [problem.finding for problem in read_layout(root).problems]
+    assert findings == [
+        "two label maps have the number 0003, label0003.nii and label0003.nii.gz",
+        "case 0001 is listed and label0001.nii.gz is not there",
+    ]
+    (root / "train.list").write_text("first\n")
+    with pytest.raises(UserError, match="'first' has no number of four digits; write lines such as 0001"):
+        read_layout(root)
+
+
+def test_an_empty_label_map_and_one_of_another_scan(root: Path) -> None:
+    dataset = read_layout(root)
+    case, path = dataset.cases[0], root / "TCIA_pancreas_labels-02-05-2017" / "label0002.nii.gz"
+    write_label(path, np.zeros(SHAPE, np.uint8), Geometry(SHAPE, affine(LPS, (1, 1, 1))))
+    with pytest.raises(UserError, match="the label map is empty and the scan is cropped around it"):
+        dataset.reader.image(case)
+    write_label(path, np.ones((4, 4, 4), np.uint8), Geometry((4, 4, 4), affine(LPS, (1, 1, 1))))
+    with pytest.raises(UserError, match=r"the label map has \(4, 4, 4\) voxels where .* make \(20, 16, 12\)"):
+        dataset.reader.label(case)
+
+
+def test_series_folders_that_are_empty_or_hold_two(tmp_path: Path) -> None:
+    write_dicom(tmp_path, 1, (1.0, 1.0, 1.0))
+    write_labels(tmp_path, 1, (1.0, 1.0, 1.0))
+    (tmp_path / "train.list").write_text("0001\n")
+    (tmp_path / "test.list").write_text("0001\n")
+    folder = tmp_path / "Pancreas-CT" / "PANCREAS_0001"
+    write_series(folder / "study" / "other", volume(1)[:, :, :1], (1.0, 1.0, 1.0))
+    with pytest.raises(UserError, match="it holds two series, in other and series; keep the one"):
+        read_layout(tmp_path)
+    for path in folder.rglob("*.dcm"):
+        path.unlink()
+    with pytest.raises(UserError, match=r"the folder holds no \.dcm file"):
+        read_layout(tmp_path)
+
+
+def test_a_volume_of_several_channels(root: Path) -> None:
+    dataset = read_layout(root)
+    case = dataset.cases[0]
+    path = root / "four.nii.gz"
+    write_scan(path, np.zeros((2, *SHAPE), np.int16), Geometry(SHAPE, affine(LPS, (1, 1, 1))))
+    broken = type(case)(case.name, (path, case.images[-1]), case.label, case.split)
+    with pytest.raises(UserError, match="not a volume of one channel; convert the series again"):
+        dataset.reader.image(broken)

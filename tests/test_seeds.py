@@ -1,0 +1,159 @@
+"""Several seeds: each trained and tested once, the mean over all of them, and nothing done twice."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+
+from graftseg import api
+from graftseg.data.layouts import read_layout
+from graftseg.data.prepare import PrepareSettings, prepare
+from graftseg.data.store import Store
+from graftseg.errors import StoppedError, UserError
+from graftseg.evaluation import read_csv
+from graftseg.figures import figures_of
+from graftseg.files import sha256_of
+from graftseg.prediction import Predicted
+from graftseg.recipe import Recipe
+from graftseg.seeds import train_seeds
+
+RECIPE = tiny.tiny_recipe(stages=[{"method": "supervised", "steps": 2}], seed=5)
+
+
+@pytest.fixture(scope="module")
+def trained(store: Store, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """Two seeds, and what was told about them."""
+    out, told = tmp_path_factory.mktemp("seeds") / "out", list[str]()
+    train_seeds(RECIPE, store.path, out, 2, device="cpu", tell=told.append)
+    return out, told
+
+
+def summary(out: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((out / "summary.json").read_text())
+    return content
+
+
+def refuse(*arguments: Any, **settings: Any) -> None:
+    raise AssertionError("nothing may be trained or predicted again")
+
+
+def test_seeds_begin_with_the_one_of_the_recipe(trained: tuple[Path, list[str]]) -> None:
+    out, _ = trained
+    assert sorted(path.name for path in out.iterdir()) == ["seed-5", "seed-6", "summary.json"]
+    assert [api.info(out / f"seed-{seed}")["seed"] for seed in (5, 6)] == [5, 6]
+
+
+def test_the_summary_has_every_seed_their_mean_and_deviation(trained: tuple[Path, list[str]]) -> None:
+    out, told = trained
+    said = summary(out)
+    found = [figures_of(read_csv(out / f"seed-{seed}" / "predictions" / "metrics.csv")) for seed in (5, 6)]
+    assert [(one["seed"], one["checkpoint"]) for one in said["seeds"]] == [(5, "last"), (6, "last")]
+    for name in ("dice", "jaccard", "hd95", "asd"):
+        values = [one[name] for one in found]
+        assert [one[name] for one in said["seeds"]] == values
+        assert said["mean"][name] == pytest.approx(np.mean(values))
+        assert said["std"][name] == pytest.approx(np.std(values, ddof=1))
+    assert (said["recipe"], said["protocol"], said["untested"]) == ("tiny", "standard", None)
+    assert [line.split("\t")[0] for line in told] == ["", "seed 5", "seed 6", "mean"]
+    assert told[-1].split("\t")[1] == f"{said['mean']['dice']:.2f} ± {said['std']['dice']:.2f}"
+
+
+def test_what_is_done_stays(trained: tuple[Path, list[str]], store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, told = trained
+    for verb in ("train", "predict", "evaluate"):
+        monkeypatch.setattr(api, verb, refuse)
+    before, again = summary(out), list[str]()
+    train_seeds(RECIPE, store.path, out, 2, device="cpu", tell=again.append)
+    assert (summary(out), again) == (before, told)
+
+
+def test_a_stopped_seed_goes_on_and_an_untested_one_is_tested(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, train, resumed = tmp_path / "out", api.train, list[bool]()
+
+    def stops(recipe: Recipe, *arguments: Any, resume: bool, **settings: Any) -> object:
+        resumed.append(resume)
+        outcome = train(recipe, *arguments, resume=resume, **settings)
+        if recipe.seed == 6 and not resume:
+            run = out / "seed-6" / "run.json"
+            run.write_text(json.dumps(json.loads(run.read_text()) | {"status": "stopped"}))
+            raise StoppedError(2, 1)
+        return outcome
+
+    monkeypatch.setattr(api, "train", stops)
+    with pytest.raises(StoppedError):
+        train_seeds(RECIPE, store.path, out, 2, device="cpu")
+    assert [one["seed"] for one in summary(out)["seeds"]] == [5]
+    (out / "seed-5" / "predictions" / "metrics.csv").unlink()
+    results = train_seeds(RECIPE, store.path, out, 2, device="cpu")
+    assert resumed == [False, False, True]
+    assert [result.seed for result in results] == [5, 6] and all(result.figures for result in results)
+    assert (out / "seed-5" / "predictions" / "metrics.csv").is_file()
+
+
+def test_the_best_checkpoint_is_tested_beside_the_reported_one(store: Store, tmp_path: Path) -> None:
+    run = tmp_path / "seed-5"
+    (before,) = train_seeds(RECIPE, store.path, tmp_path, 1, device="cpu")
+    weights = (run / "model.safetensors").read_bytes()
+    (run / "best.safetensors").write_bytes(weights[:-4] + b"\0\0\0\0")
+    best = {"on": "test", "step": 1, "dice": 0.5, "sha256": sha256_of(run / "best.safetensors")}
+    (run / "run.json").write_text(json.dumps(json.loads((run / "run.json").read_text()) | {"best": best}))
+    (after,) = train_seeds(RECIPE, store.path, tmp_path, 1, device="cpu")
+    assert after == before
+    said = json.loads((run / "predictions-best" / "manifest.json").read_text())
+    assert said["checkpoint"] == "best on test, step 1 (oracle)"
+    assert (run / "predictions-best" / "metrics.csv").is_file()
+
+
+@pytest.mark.parametrize(
+    ("settings", "limited", "why"),
+    [
+        ({"dimensions": 2}, True, "no labeled test case"),
+        ({"dimensions": 2, "spacing": (0.7, 0.7)}, False, "were resampled"),
+    ],
+)
+def test_without_test_labels_it_only_trains(
+    scans: Path, tmp_path: Path, settings: dict[str, Any], limited: bool, why: str
+) -> None:
+    dataset = read_layout(scans)
+    chosen = PrepareSettings.model_validate(settings)
+    store = prepare(dataset.for_training(None, 0) if limited else dataset, tmp_path / "store", chosen)
+    recipe, told = RECIPE.model_copy(update={"data": chosen}), list[str]()
+    (result,) = train_seeds(recipe, store.path, tmp_path / "out", 1, device="cpu", tell=told.append)
+    assert result.figures is None and told[0].startswith("trained only: ") and why in told[0]
+    assert told[-1] == "seed 5\t-\t-\t-\t-\tlast"
+    assert why in summary(tmp_path / "out")["untested"] and summary(tmp_path / "out")["mean"] == {}
+    assert not (tmp_path / "out" / "seed-5" / "predictions").exists()
+
+
+def test_a_folder_of_scans_is_prepared_once(scans: Path, tmp_path: Path) -> None:
+    results = train_seeds(RECIPE, scans, tmp_path, 2, device="cpu")
+    assert (tmp_path / "store" / "manifest.json").is_file()
+    assert not (tmp_path / "seed-5" / "store").exists()
+    assert all(result.figures for result in results)
+
+
+def test_runs_that_are_others_are_refused(
+    trained: tuple[Path, list[str]], store: Store, scans: Path, tmp_path: Path
+) -> None:
+    out, _ = trained
+    with pytest.raises(UserError, match=r"trained with other settings \(network\.width\); use the same recipe"):
+        train_seeds(RECIPE, store.path, out, 2, overrides=["network.width=4"], device="cpu")
+    other = prepare(read_layout(scans).for_training(2, 0), tmp_path / "other", RECIPE.data)
+    with pytest.raises(UserError, match="the run was not trained on"):
+        train_seeds(RECIPE, other.path, out, 2, device="cpu")
+    with pytest.raises(UserError, match="holds a single run; name another --out for several seeds"):
+        train_seeds(RECIPE, store.path, out / "seed-5", 2, device="cpu")
+
+
+def test_a_case_that_fails_stops_the_test(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*arguments: Any, **settings: Any) -> Predicted:
+        return Predicted(tmp_path, (), (UserError("test_000", "cannot be read", "mend it"),))
+
+    monkeypatch.setattr(api, "predict", fails)
+    with pytest.raises(UserError, match="test_000: cannot be read"):
+        train_seeds(RECIPE, store.path, tmp_path / "out", 1, device="cpu")
