@@ -4,11 +4,14 @@ from typing import Any
 
 import pytest
 import torch
+from tiny import recipe_tree, tiny_recipe
 
 from graftseg.data.prepare import as_read
+from graftseg.data.store import Store
 from graftseg.models import build_method
 from graftseg.networks import parameter_count
 from graftseg.recipe import SHIPPED, Recipe, load_recipe, shipped_recipes
+from graftseg.validation import scored_cases
 
 SGD = {"name": "sgd", "learning_rate": 0.01, "weight_decay": 1e-4, "momentum": 0.9, "clip_gradient": None}
 ADAM = {"name": "adam", "learning_rate": 0.001, "weight_decay": 0.0, "betas": [0.9, 0.999], "clip_gradient": None}
@@ -235,6 +238,18 @@ def test_the_papers_protocol_works_as_it_is(name: str) -> None:
         "pancreas": ("test", 500, (18, 18, 4)),
     }[set_of(name)]
     assert (chosen.decides, chosen.every, chosen.first, chosen.stride) == (on, every, 0, stride)
+
+
+@pytest.mark.parametrize(
+    ("held_out", "protocol", "scored"),
+    [(0, "last", []), (1, "last", ["validation"]), (0, "paper", ["test"]), (1, "val", ["validation"])],
+)
+def test_what_a_recipe_for_selection_on_test_scores(
+    store: Store, held_out: int, protocol: str, scored: list[str]
+) -> None:
+    batches = recipe_tree()["batches"] | {"validation_cases": held_out}
+    recipe = tiny_recipe(batches=batches, selection={"cases": "test", "every": 2, "protocol": protocol})
+    assert list(scored_cases(recipe, store)) == scored
 
 
 @each

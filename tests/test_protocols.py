@@ -274,12 +274,6 @@ def test_scoring_needs_cases(store: Store, tmp_path: Path, protocol: str) -> Non
     assert "batches.validation_cases" in sentence and not (tmp_path / "run").exists()
 
 
-def test_a_recipe_for_selection_on_test_scores_nothing_under_last(store: Store) -> None:
-    assert scored_cases(recipe_with(held_out=0, cases="test"), store) == {}
-    assert list(scored_cases(recipe_with(held_out=1, cases="test"), store)) == ["validation"]
-    assert list(scored_cases(recipe_with(held_out=0, cases="test", protocol="paper"), store)) == ["test"]
-
-
 def test_scoring_on_test_needs_labels_there(scans: Path, tmp_path: Path) -> None:
     bare = Path(shutil.copytree(scans, tmp_path / "scans"))
     shutil.rmtree(bare / "labelsTs")

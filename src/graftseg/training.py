@@ -13,6 +13,7 @@ import torch
 
 from graftseg.data.batches import Batches, training_cases
 from graftseg.data.layouts import read_layout
+from graftseg.data.mapped import MappedBatches
 from graftseg.data.prepare import prepare
 from graftseg.data.store import Store, is_store, open_store
 from graftseg.engine import Outcome, Stage, fit
@@ -27,6 +28,8 @@ from graftseg.runs import RunFolder
 from graftseg.selection import Selector
 from graftseg.validation import build_selector, scored_cases
 
+SHARE = {"cpu": 1.0, "cuda": 0.6}
+"""Part of the free memory of a device that scans may take; on a GPU the rest is for networks and activations."""
 logger = logging.getLogger(__name__)
 
 
@@ -36,8 +39,7 @@ def train_run(recipe: Recipe, data: Path, run: RunFolder, device: torch.device, 
     store = _store(recipe, data, run)
     _check_store(store, recipe, run)
     _check_classes(recipe, len(store.classes))
-    _check_memory(store, recipe, device)
-    batches = Batches(store, recipe.batches, seed=recipe.seed, device=device, unlabeled=_uses_unlabeled(recipe))
+    batches = _batches(store, recipe, device)
     build = partial(build_method, recipe, channels=store.channels, classes=len(store.classes), device=device)
     stages = [Stage(stage, partial(build, stage)) for stage in recipe.stages]
     selector = build_selector(recipe, store, device)
@@ -121,17 +123,17 @@ def _check_classes(recipe: Recipe, classes: int) -> None:
         )
 
 
-def _check_memory(store: Store, recipe: Recipe, device: torch.device) -> None:
-    """The scans that are trained on and scored must fit into the memory of the device."""
+def _batches(store: Store, recipe: Recipe, device: torch.device) -> Batches:
+    """Batches out of the memory of the device, or off the disk where the scans would leave too little of it."""
     cases, scored = training_cases(store, recipe.batches), scored_cases(recipe, store).values()
     used = [*cases.labeled, *(cases.unlabeled if _uses_unlabeled(recipe) else ()), *chain(*scored)]
     needed, free = sum(prod(case.shape) * (2 * case.channels + 1) for case in used), free_memory(device)
-    if needed > free:
-        raise UserError(
-            store.path,
-            f"the training scans need {needed / 2**30:.1f} GiB and {device} has {free / 2**30:.1f} GiB free",
-            "prepare them with a coarser data.spacing, leave some out or use a larger machine",
-        )
+    kind = Batches
+    if needed > SHARE[device.type] * free:
+        finding = "the scans need %.1f GiB and %s has %.1f GiB free; batches are read from disk as they are needed"
+        logger.warning(f"%s: {finding}", store.path, needed / 2**30, device, free / 2**30)
+        kind = MappedBatches
+    return kind(store, recipe.batches, seed=recipe.seed, device=device, unlabeled=_uses_unlabeled(recipe))
 
 
 def _facts(recipe: Recipe, store: Store, batches: Batches, device: torch.device) -> dict[str, Any]:

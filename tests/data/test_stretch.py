@@ -15,7 +15,8 @@ from scipy import ndimage
 from store_fakes import ACDC, Shape, batches_of, build
 
 from graftseg.data.augment import AugmentSettings, Draw, stretching, turned_size
-from graftseg.data.batches import BatchSettings, Stream
+from graftseg.data.batches import BatchSettings
+from graftseg.data.stream import Stream
 from zoom_oracle import Plane, zoomed
 
 Array = npt.NDArray[Any]

@@ -21,7 +21,7 @@ def table(result: Measurement) -> str:
         _row("steps a second", [f"{1000 / way.step_ms:.2f}" for way in ways]),
         _row("peak memory, MiB", [f"{way.peak_mib:.0f}" for way in ways]),
         "",
-        f"Medians of {facts['rounds']} rounds in turn, {facts['steps_a_round']} steps each after "
+        f"Medians over rounds in turn: {facts['rounds']}, of {facts['steps_a_round']} timed steps after "
         f"{facts['warm_up']} to warm up.",
     ]
     if result.ratio is not None:

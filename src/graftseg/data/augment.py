@@ -24,6 +24,8 @@ from graftseg.settings import Settings
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
 Table = npt.NDArray[np.float64]
+STRIDES = slice(10, 12)
+"""The columns of a table that say how a scan lies in memory."""
 
 
 class AugmentSettings(Settings):
@@ -117,29 +119,79 @@ def rows_of(table: Tensor, patch: Sequence[int]) -> tuple[Tensor, Tensor]:
     beginnings, int64 ``(B, *patch[:2])``, lie up to a row's length before the scan or right behind its end; the mask
     is ``(B, *patch)``. Nothing here waits for the host or depends on a drawn value in its shapes.
     """
-    axes = len(patch)
-    linear, scale, shift, centre, step, last, depth = table.split([4, 2, 2, 2, 2, axes, axes - 2], dim=1)
-    A, centre, step, last = linear.float().view(-1, 2, 2), centre.float(), step.long(), last.long()
-    along = [_places(patch[axis], scale[:, axis], shift[:, axis]) for axis in range(2)]
+    at = _Columns.of(table, len(patch))
+    along = at.along([torch.arange(n, device=table.device, dtype=torch.float64) for n in patch[:2]])
     rows = torch.zeros((), device=table.device, dtype=torch.long)
     inside = torch.ones((), device=table.device, dtype=torch.bool)
     for axis in range(2):
+        nearest, held = at.voxels(axis, along)
+        inside = inside & (held == nearest)
+        rows = rows + held * at.step[:, axis, None, None]
+    if len(patch) == 2:
+        return rows, inside
+    index = torch.arange(patch[2], device=table.device) + at.depth
+    within = (index >= 0) & (index <= at.last[:, 2, None])
+    return rows + at.depth[..., None], inside[..., None] & within[:, None, None, :]
+
+
+def boxes_of(table: Table, patch: Sequence[int]) -> tuple[Integers, Integers]:
+    """For each row of a table the smallest box of its scan that ``rows_of`` reads: its first voxel, and its shape.
+
+    In the plane it is wider by one voxel, where the scan has one: a device may round otherwise than the host.
+    """
+    at = _Columns.of(torch.from_numpy(table), len(patch))
+    corners = at.along([torch.tensor([0, n - 1], dtype=torch.float64) for n in patch[:2]])
+    # each place along an axis of the scan grows or falls along each axis of the patch, so its extremes are at corners
+    held = torch.stack([at.voxels(axis, corners)[1].flatten(1) for axis in range(2)], dim=1)
+    first, end = (held.amin(dim=2) - 1).clamp(min=0), (held.amax(dim=2) + 2).minimum(at.last[:, :2] + 1)
+    if len(patch) == 3:
+        rows = [(at.depth + shift).clamp(min=0).minimum(at.last[:, 2:] + 1) for shift in (0, patch[2])]
+        first, end = torch.cat([first, rows[0]], dim=1), torch.cat([end, rows[1]], dim=1)
+    return first.numpy(), (end - first).numpy()
+
+
+def with_strides(table: Table, strides: Integers) -> Table:
+    """A table for scans that lie in memory otherwise."""
+    changed = table.copy()
+    changed[:, STRIDES] = strides
+    return changed
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """The columns of a table, as ``table_of`` puts them."""
+
+    linear: Tensor
+    scale: Tensor
+    shift: Tensor
+    centre: Tensor
+    step: Tensor
+    last: Tensor
+    depth: Tensor
+
+    @classmethod
+    def of(cls, table: Tensor, axes: int) -> "_Columns":
+        """Take a table apart, and give the numbers the types that they are calculated with."""
+        columns = table.split_with_sizes([4, 2, 2, 2, 2, axes, axes - 2], dim=1)
+        linear, scale, shift, centre, step, last, depth = columns
+        A = linear.float().view(-1, 2, 2)
+        return cls(A, scale, shift, centre.float(), step.long(), last.long(), depth.long())
+
+    def along(self, index: Sequence[Tensor]) -> list[Tensor]:
+        """Voxels of a patch along its first two axes, in float64 -> the same, stretched to whole voxels and shifted."""
+        pairs = zip(index, self.scale.unbind(dim=1), self.shift.unbind(dim=1), strict=True)
+        return [((i * scale[:, None] + 0.5).floor() + shift[:, None]).float() for i, scale, shift in pairs]
+
+    def voxels(self, axis: int, along: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """The voxels along an axis of the scan that are nearest, and the same kept within the scan."""
         place = (
-            A[:, axis, 0, None, None] * along[0][:, :, None]
-            + A[:, axis, 1, None, None] * along[1][:, None, :]
-            + centre[:, axis, None, None]
+            self.linear[:, axis, 0, None, None] * along[0][:, :, None]
+            + self.linear[:, axis, 1, None, None] * along[1][:, None, :]
+            + self.centre[:, axis, None, None]
         )
         # halves are rounded up rather than to even, so that a shift by one voxel shifts the result by one
         nearest = (place + 0.5).floor().long()
-        held = nearest.clamp(min=0).minimum(last[:, axis, None, None])
-        inside = inside & (held == nearest)
-        rows = rows + held * step[:, axis, None, None]
-    if axes == 2:
-        return rows, inside
-    begin = depth.long()
-    index = torch.arange(patch[2], device=table.device) + begin
-    within = (index >= 0) & (index <= last[:, 2, None])
-    return rows + begin[..., None], inside[..., None] & within[:, None, None, :]
+        return nearest, nearest.clamp(min=0).minimum(self.last[:, axis, None, None])
 
 
 def source_rows(
@@ -147,12 +199,6 @@ def source_rows(
 ) -> tuple[Tensor, Tensor]:
     """``rows_of`` what was drawn; ``strides`` ``(B, 2)`` counts elements between neighbours along two axes."""
     return rows_of(to_device(table_of(drawn, shapes, strides, patch), device), patch)
-
-
-def _places(size: int, scale: Tensor, shift: Tensor) -> Tensor:
-    """Voxels of a patch along an axis, scaled to whole voxels and shifted, ``(B, size)``."""
-    index = torch.arange(size, device=scale.device, dtype=torch.float64)
-    return ((index * scale[:, None] + 0.5).floor() + shift[:, None]).float()
 
 
 def to_device(array: npt.NDArray[Any], device: torch.device) -> Tensor:

@@ -4,24 +4,23 @@ The batch of a step is a function of seed, stage and step alone, so that a run r
 state. The store lies flat in the memory of the training device and a batch is gathered from it: no worker processes.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
-from typing import Annotated, Any, Literal, Self
+from functools import partial
+from typing import Annotated, Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from graftseg.data.augment import AugmentSettings, Draw, Table, centred, draw, rows_of, table_of, to_device
+from graftseg.data.augment import AugmentSettings, Draw, Integers, Table, centred, draw, to_device
 from graftseg.data.store import Store, StoredCase
+from graftseg.data.stream import Stream
 from graftseg.errors import UserError
 from graftseg.settings import Settings
 from graftseg.types import Batch, Labeled
 
-Integers = npt.NDArray[np.int64]
+Gathered = tuple[Tensor, Tensor | None]
 LABELED, UNLABELED = 0, 1
 
 
@@ -80,59 +79,6 @@ def training_cases(store: Store, settings: BatchSettings) -> Cases:
     return Cases(labeled[:count], labeled[count:first_held_out] + store.of("unlabeled"), held_out)
 
 
-class Stream:
-    """The cases of one stream, flat in memory; a unit is what a sample is drawn from: a volume or a slice.
-
-    A batch is gathered in whole rows (see ``source_rows``), as long as the patch is deep. Zeros of that length on
-    both ends of the memory let a row reach beyond the first scan and the last.
-    """
-
-    def __init__(
-        self, store: Store, cases: Sequence[StoredCase], patch: Sequence[int], *, labels: bool, device: torch.device
-    ) -> None:
-        for case in cases:
-            store.verify_file(case, case.image)
-        images = [np.asarray(store.image(case)) for case in cases]
-        self.patch, self.depth = patch, prod(patch[2:])
-        self.names = [case.name for case in cases]
-        self.channels = images[0].shape[0]
-        self.images = _flat(images, self.depth).to(device)
-        self.labels: Tensor | None = None
-        if labels:
-            for case in cases:
-                store.verify_file(case, str(case.label))
-            self.labels = _flat([np.asarray(store.label(case)) for case in cases], self.depth).to(device)
-        units = [_units(index, image.shape[1:], len(patch)) for index, image in enumerate(images)]
-        voxels = np.array([prod(image.shape[1:]) for image in images], dtype=np.int64)
-        begin = np.concatenate([[0], np.cumsum(voxels)[:-1]])
-        self.case_of, self.shapes, self.strides, first = (np.concatenate(part) for part in zip(*units, strict=True))
-        self.label_offset = begin[self.case_of] + first + self.depth
-        channel = np.arange(self.channels) * voxels[self.case_of, None]
-        self.image_offset = (begin[self.case_of] * self.channels + first + self.depth)[:, None] + channel
-
-    def __len__(self) -> int:
-        return len(self.case_of)
-
-    def table(self, units: Integers, drawn: Draw) -> Table:
-        """What ``gather`` needs of the units and their augmentation, one row a sample."""
-        offsets = (self.image_offset[units], self.label_offset[units, None])
-        return np.concatenate([table_of(drawn, self.shapes[units], self.strides[units], self.patch), *offsets], axis=1)
-
-    def gather(self, table: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Images ``(B, C, *patch)`` float32 and labels ``(B, *patch)`` int64 of a table, augmented alike."""
-        places, image_offset, label_offset = table.split([table.shape[1] - self.channels - 1, self.channels, 1], dim=1)
-        rows, inside = rows_of(places, self.patch)
-        images = self._read(self.images, rows[:, None] + image_offset.long()[..., None, None], inside[:, None]).float()
-        if self.labels is None:
-            return images, None
-        return images, self._read(self.labels, rows + label_offset.long()[..., None], inside).long()
-
-    def _read(self, flat: Tensor, rows: Tensor, inside: Tensor) -> Tensor:
-        every_row = flat.unfold(0, self.depth, 1) if self.depth > 1 else flat
-        values = every_row.index_select(0, rows.flatten()).view(*rows.shape, *self.patch[2:])
-        return torch.where(inside, values, 0)
-
-
 class Batches:
     """Two streams, labeled and unlabeled, and the batch of every step.
 
@@ -140,18 +86,17 @@ class Batches:
     """
 
     resident = True
+    kind: type[Stream] = Stream
 
     def __init__(
         self, store: Store, settings: BatchSettings, *, seed: int, device: torch.device | str, unlabeled: bool = True
     ) -> None:
         """Read the cases into the device's memory; without ``unlabeled`` those alone that have labels."""
         self.settings, self.seed, self.device = settings, seed, torch.device(device)
-        device = self.device
         cases = training_cases(store, settings)
-        self.labeled = Stream(store, cases.labeled, settings.patch, labels=True, device=device)
-        self.unlabeled: Stream | None = None
-        if unlabeled and cases.unlabeled:
-            self.unlabeled = Stream(store, cases.unlabeled, settings.patch, labels=False, device=device)
+        stream = partial(self.kind, store, patch=settings.patch, device=self.device)
+        self.labeled = stream(cases.labeled, labels=True)
+        self.unlabeled = stream(cases.unlabeled, labels=False) if unlabeled and cases.unlabeled else None
 
     def at(self, stage: int, step: int, *, unlabeled: bool = True) -> Batch:
         """The batch of a step; ``unlabeled=False`` leaves the unlabeled part empty and saves its work."""
@@ -169,13 +114,8 @@ class Batches:
     def gather(self, table: Tensor) -> Batch:
         """The batch of a table on the device, without waiting for the host: a captured step can hold it."""
         count = self.settings.labeled
-        images, labels = self.labeled.gather(table[:count])
-        if labels is None:
-            raise RuntimeError("the labeled stream holds no labels")
-        if len(table) == count:
-            return Batch(Labeled(images, labels), images[:0])
-        others, _ = self._unlabeled_stream().gather(table[count:])
-        return Batch(Labeled(images, labels), others)
+        others = None if len(table) == count else self._unlabeled_stream().gather(table[count:])
+        return batch_of(self.labeled.gather(table[:count]), others)
 
     def names_at(self, stage: int, step: int, *, unlabeled: bool = True) -> list[str]:
         """Names of the cases in a step's batch, for messages; ``unlabeled`` as in ``at``."""
@@ -234,17 +174,12 @@ class Batches:
         return self.unlabeled
 
 
-def _units(case: int, shape: tuple[int, ...], axes: int) -> tuple[Integers, Integers, Integers, Integers]:
-    """Case, shape, strides in the plane and first element of the units of a case: itself, or its last axis's slices."""
-    strides = [prod(shape[1:]), prod(shape[2:])]
-    count = shape[-1] if len(shape) > axes else 1
-    ones = np.ones((count, 1), dtype=np.int64)
-    return (
-        np.full(count, case, dtype=np.int64),
-        ones * np.array(shape[:axes], dtype=np.int64),
-        ones * np.array(strides, dtype=np.int64),
-        np.arange(count, dtype=np.int64),
-    )
+def batch_of(labeled: Gathered, unlabeled: Gathered | None = None) -> Batch:
+    """A batch of what was gathered; without ``unlabeled`` that part is empty."""
+    images, labels = labeled
+    if labels is None:
+        raise RuntimeError("the labeled stream holds no labels")
+    return Batch(Labeled(images, labels), images[:0] if unlabeled is None else unlabeled[0])
 
 
 def _chain(key: tuple[int, ...], count: int, place: int, size: int) -> Integers:
@@ -259,9 +194,3 @@ def _mirrored(step: int, count: int, size: int) -> Integers:
     """Half of the units from the list as it is and half from its reverse, at the same place, round and round."""
     forth = (step * (size // 2) + np.arange(size // 2)) % count
     return np.concatenate([forth, count - 1 - forth])
-
-
-def _flat(arrays: Sequence[npt.NDArray[Any]], margin: int) -> Tensor:
-    """All arrays one after the other, with zeros at both ends."""
-    zeros = np.zeros(margin, arrays[0].dtype)
-    return torch.from_numpy(np.concatenate([zeros, *(array.ravel() for array in arrays), zeros]))

@@ -5,7 +5,6 @@ sees PyTorch's own 3-D convolutions does not keep. A bias that a norm follows ge
 mean away again, so that the gradient is zero but for rounding.
 """
 
-from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -30,6 +29,7 @@ WEIGHT: dict[tuple[torch.dtype, int], dict[str, int]] = {
     (torch.float32, 32): {"BM": 64, "num_warps": 4, "num_stages": 2},
 }
 MOST_PAIRED = 32
+HAS_TRITON = find_spec("triton") is not None
 # no output has more than 16 times as many elements, and all of them are counted in 32 bits
 LARGEST = 2**31 // 16
 
@@ -74,13 +74,7 @@ class Doubling3d(nn.ConvTranspose3d):
 
 
 def _accelerated(x: Tensor) -> bool:
-    return x.is_cuda and has_triton() and x.numel() < LARGEST
-
-
-@cache
-def has_triton() -> bool:
-    """Whether kernels can be compiled here."""
-    return find_spec("triton") is not None
+    return x.is_cuda and HAS_TRITON and x.numel() < LARGEST
 
 
 def _cast(x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:

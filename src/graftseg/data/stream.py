@@ -1,0 +1,109 @@
+"""The cases of one stream flat in memory, and patches gathered from them."""
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from graftseg.data.augment import Draw, Integers, Table, rows_of, table_of
+from graftseg.data.store import Store, StoredCase
+
+
+class Stream:
+    """The cases of one stream, flat in memory; a unit is what a sample is drawn from: a volume or a slice.
+
+    A batch is gathered in whole rows (see ``rows_of``), as long as the patch is deep. Zeros of that length on both ends
+    of the memory let a row reach beyond the first scan and the last.
+    """
+
+    def __init__(
+        self, store: Store, cases: Sequence[StoredCase], patch: Sequence[int], *, labels: bool, device: torch.device
+    ) -> None:
+        self.patch, self.depth, self.device = patch, prod(patch[2:]), device
+        self.names, self.channels = [case.name for case in cases], cases[0].channels
+        units = [_units(index, case.shape, len(patch)) for index, case in enumerate(cases)]
+        self.case_of, self.shapes, self.strides, self.first = (
+            np.concatenate(part) for part in zip(*units, strict=True)
+        )
+        voxels = np.array([prod(case.shape) for case in cases], dtype=np.int64)
+        images, maps = offsets(voxels, self.channels, self.depth)
+        self.image_offset = images[self.case_of] + self.first[:, None]
+        self.label_offset = maps[self.case_of] + self.first
+        self._open(store, cases, labels)
+
+    def _open(self, store: Store, cases: Sequence[StoredCase], labels: bool) -> None:
+        """Read all files, after a comparison of their hashes with the manifest."""
+        for case in cases:
+            store.verify_file(case, case.image)
+        self.images = flat([store.image(case) for case in cases], self.depth).to(self.device)
+        self.labels: Tensor | None = None
+        if labels:
+            for case in cases:
+                store.verify_file(case, str(case.label))
+            self.labels = flat([store.label(case) for case in cases], self.depth).to(self.device)
+
+    def __len__(self) -> int:
+        return len(self.case_of)
+
+    def table(self, units: Integers, drawn: Draw) -> Table:
+        """What ``gather`` needs of the units and their augmentation, one row a sample."""
+        places = table_of(drawn, self.shapes[units], self.strides[units], self.patch)
+        return with_offsets(places, self.image_offset[units], self.label_offset[units])
+
+    def gather(self, table: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Images ``(B, C, *patch)`` float32 and labels ``(B, *patch)`` int64 of a table, augmented alike."""
+        return gather(table, self.images, self.labels, self.patch, self.channels)
+
+
+def gather(
+    table: Tensor, images: Tensor, labels: Tensor | None, patch: Sequence[int], channels: int
+) -> tuple[Tensor, Tensor | None]:
+    """Images and labels of a table from flat memory."""
+    sizes = [table.shape[1] - channels - 1, channels, 1]
+    places, image_offset, label_offset = table.split_with_sizes(sizes, dim=1)
+    rows, inside = rows_of(places, patch)
+    values = _read(images, rows[:, None] + image_offset.long()[..., None, None], inside[:, None], patch).float()
+    if labels is None:
+        return values, None
+    return values, _read(labels, rows + label_offset.long()[..., None], inside, patch).long()
+
+
+def _read(memory: Tensor, rows: Tensor, inside: Tensor, patch: Sequence[int]) -> Tensor:
+    depth = prod(patch[2:])
+    every_row = memory.unfold(0, depth, 1) if depth > 1 else memory
+    values = every_row.index_select(0, rows.flatten()).view(*rows.shape, *patch[2:])
+    return torch.where(inside, values, 0)
+
+
+def offsets(voxels: Integers, channels: int, margin: int) -> tuple[Integers, Integers]:
+    """Where arrays of so many voxels begin in flat memory: each channel of the images, and each label map."""
+    begin = np.cumsum(voxels) - voxels
+    return begin[:, None] * channels + np.arange(channels) * voxels[:, None] + margin, begin + margin
+
+
+def with_offsets(places: Table, images: Integers, maps: Integers) -> Table:
+    """A table of ``table_of`` with the columns that ``gather`` takes off its end."""
+    return np.concatenate([places, images, maps[:, None]], axis=1, dtype=np.float64)
+
+
+def flat(arrays: Sequence[npt.NDArray[Any]], margin: int) -> Tensor:
+    """All arrays one after the other, with zeros at both ends."""
+    zeros = np.zeros(margin, arrays[0].dtype)
+    return torch.from_numpy(np.concatenate([zeros, *(np.asarray(array).ravel() for array in arrays), zeros]))
+
+
+def _units(case: int, shape: tuple[int, ...], axes: int) -> tuple[Integers, Integers, Integers, Integers]:
+    """Case, shape, strides in the plane and first element of the units of a case: itself, or its last axis's slices."""
+    strides = [prod(shape[1:]), prod(shape[2:])]
+    count = shape[-1] if len(shape) > axes else 1
+    ones = np.ones((count, 1), dtype=np.int64)
+    return (
+        np.full(count, case, dtype=np.int64),
+        ones * np.array(shape[:axes], dtype=np.int64),
+        ones * np.array(strides, dtype=np.int64),
+        np.arange(count, dtype=np.int64),
+    )

@@ -1,0 +1,229 @@
+"""Batches read from disk: the same as from memory, value for value."""
+
+import gc
+import logging
+import threading
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import pytest
+import tiny
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+from store_fakes import ACDC, NEVER, Shape, batches_of, build, same
+
+from graftseg import api
+from graftseg.data.augment import AugmentSettings, boxes_of
+from graftseg.data.batches import Batches, BatchSettings
+from graftseg.data.mapped import MappedBatches, MappedStream
+from graftseg.data.store import CASES, Store
+from graftseg.errors import UserError
+
+KINDS: list[tuple[list[Shape], Shape]] = [
+    ([(9, 7), (5, 12), (16, 4)], (6, 6)),
+    ([(9, 7, 3), (5, 12, 2), (16, 4, 1)], (6, 6)),
+    ([(9, 7, 6), (5, 12, 9), (16, 4, 2)], (6, 6, 4)),
+]
+
+
+def pair(store: Store, patch: Shape, **options: Any) -> tuple[Batches, MappedBatches]:
+    """The same batches from memory and from disk."""
+    chosen = {"labeled": 2, "unlabeled": 2, "augment": AugmentSettings(), **options}
+    return batches_of(store, patch, 5, **chosen), mapped_of(store, patch, **chosen)
+
+
+def mapped_of(store: Store, patch: Shape, **options: Any) -> MappedBatches:
+    chosen = BatchSettings.model_validate({"patch": patch, "labeled": 2, "unlabeled": 2, **options})
+    return MappedBatches(store, chosen, seed=5, device="cpu")
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+@pytest.mark.parametrize(
+    "augment", [NEVER, ACDC, AugmentSettings(), AugmentSettings(rotate_flip=0, rotate=1, degrees=90)]
+)
+@pytest.mark.parametrize(("shapes", "patch"), KINDS)
+def test_batches_are_those_from_memory(
+    tmp_path: Path, shapes: list[Shape], patch: Shape, augment: AugmentSettings, channels: int
+) -> None:
+    resident, mapped = pair(build(tmp_path / "s", shapes, shapes[::-1], channels=channels), patch, augment=augment)
+    for stage, unlabeled in ((0, False), (1, True)):
+        for step in range(8):
+            one, two = (batches.at(stage, step, unlabeled=unlabeled) for batches in (resident, mapped))
+            assert same(one, two)
+            assert two.labeled.images.dtype == torch.float32 and two.labeled.labels.dtype == torch.int64
+            assert one.unlabeled.shape == two.unlabeled.shape
+
+
+@pytest.mark.parametrize(
+    "options", [{"fit": "stretch"}, {"unlabeled_crop": "centre"}, {"order": "mirrored"}, {"labeled_cases": 1}]
+)
+def test_every_setting_of_batches_is_kept(tmp_path: Path, options: dict[str, Any]) -> None:
+    shapes: list[Shape] = [(9, 7, 3), (5, 12, 2), (16, 4, 1)]
+    resident, mapped = pair(build(tmp_path / "s", shapes, shapes), (6, 8), augment=ACDC, **options)
+    assert all(same(resident.at(1, step), mapped.at(1, step)) for step in range(12))
+
+
+@given(data=st.data(), axes=st.integers(2, 3), slices=st.booleans(), seed=st.integers(0, 99))
+@settings(deadline=None, max_examples=40)
+def test_any_scan_and_any_patch(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, axes: int, slices: bool, seed: int
+) -> None:
+    """Scans that are smaller and larger than the patch, so that patches lie in part outside of them."""
+    sizes = st.tuples(*[st.integers(1, 9)] * (3 if slices else axes))
+    shapes = data.draw(st.lists(sizes, min_size=1, max_size=3))
+    patch = data.draw(st.tuples(*[st.integers(1, 9)] * (2 if slices else axes)))
+    store = build(tmp_path_factory.mktemp("stores") / "s", shapes, shapes, channels=2)
+    resident, mapped = pair(store, patch, augment=AugmentSettings(rotate_flip=0.4, rotate=1, degrees=180, margin=9))
+    assert same(resident.at(0, seed), mapped.at(0, seed))
+
+
+@pytest.mark.parametrize(("shapes", "patch"), KINDS)
+def test_all_else_is_that_of_batches(tmp_path: Path, shapes: list[Shape], patch: Shape) -> None:
+    resident, mapped = pair(build(tmp_path / "s", shapes, shapes), patch)
+    assert (resident.resident, mapped.resident) == (True, False)
+    assert (mapped.device, mapped.steps_per_epoch) == (resident.device, resident.steps_per_epoch)
+    assert [mapped.names_at(1, step) for step in range(5)] == [resident.names_at(1, step) for step in range(5)]
+    one, two = resident.watched(2), mapped.watched(2)
+    assert one is not None and two is not None and torch.equal(one, two)
+    assert mapped.labeled.names == resident.labeled.names
+    table = torch.from_numpy(mapped.draw(0, 3))
+    assert same(mapped.gather(table), resident.at(0, 3))
+
+
+def test_steps_in_any_order(tmp_path: Path) -> None:
+    """A training that is resumed, goes on to the next stage, or looks back."""
+    resident, mapped = pair(build(tmp_path / "s", [(9, 7, 6)] * 3, [(8, 8, 8)] * 3), (6, 6, 4), augment=ACDC)
+    asked = [(0, 0), (0, 1), (1, 0), (1, 1), (1, 700), (1, 701), (0, 1), (0, 1), (0, 2)]
+    for number, (stage, step) in enumerate(asked):
+        unlabeled = number % 4 != 1
+        one, two = (batches.at(stage, step, unlabeled=unlabeled) for batches in (resident, mapped))
+        assert same(one, two)
+
+
+def test_no_more_than_the_box_around_the_patch_is_read(tmp_path: Path) -> None:
+    """And one voxel around it in the plane."""
+    mapped = mapped_of(build(tmp_path / "s", [(40, 40, 40)] * 2, channels=2), (6, 5, 4), augment=AugmentSettings())
+    table = mapped.draw(0, 0, unlabeled=False)
+    boxes = mapped.labeled.read(table)
+    assert boxes.labels is not None
+    ends, most = 2 * 4, 2 * 8 * 8 * 4
+    assert boxes.images.dtype == torch.float16 and len(boxes.images) <= 2 * most + ends
+    assert boxes.labels.dtype == torch.uint8 and len(boxes.labels) <= most + ends
+    first, shape = boxes_of(table[:, :-3], (6, 5, 4))
+    assert (first >= 0).all() and (first + shape <= 40).all() and (shape[:, 2] == 4).all()
+
+
+def test_slices_are_read_one_by_one(tmp_path: Path) -> None:
+    mapped = mapped_of(build(tmp_path / "s", [(9, 9, 50)]), (9, 9), fit="stretch")
+    boxes = mapped.labeled.read(mapped.draw(0, 0, unlabeled=False))
+    assert len(boxes.images) == 2 * 81 + 2
+
+
+def spoil(store: Store, name: str) -> None:
+    path = store.path / CASES / name
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", ["case003.image.npy", "case003.label.npy", "case102.image.npy"])
+def test_a_damaged_file_stops_the_batch_that_needs_it(tmp_path: Path, name: str) -> None:
+    store = build(tmp_path / "s", [(6, 6)] * 4, [(6, 6)] * 4)
+    spoil(store, name)
+    mapped = mapped_of(store, (4, 4), order="mirrored")
+    needs = [name[:7] in mapped.names_at(0, step) for step in range(2)]
+    assert sorted(needs) == [False, True]
+    for step in range(2):
+        if not needs[step]:
+            assert len(mapped.at(0, step).labeled.images) == 2
+            continue
+        with pytest.raises(UserError, match=rf"{name}: the file is damaged, its hash is not the manifest's") as caught:
+            mapped.at(0, step)
+        assert str(store.path) in caught.value.where
+
+
+def test_a_file_is_verified_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    verified: list[str] = []
+    monkeypatch.setattr(Store, "verify_file", lambda store, case, name: verified.append(name))
+    mapped = mapped_of(build(tmp_path / "s", [(6, 6)] * 2, [(6, 6)]), (4, 4))
+    assert not verified
+    for step in range(6):
+        mapped.at(0, step)
+    assert sorted(verified) == [f"case{n}.{k}.npy" for n, k in (("001", "image"), ("001", "label"))] + [
+        f"case{n}.{k}.npy" for n, k in (("002", "image"), ("002", "label"), ("101", "image"))
+    ]
+
+
+def test_labels_of_unlabeled_cases_are_never_opened(tmp_path: Path) -> None:
+    store = build(tmp_path / "s", [(6, 6)] * 4)
+    for case in store.cases[2:]:
+        (store.path / CASES / str(case.label)).unlink()
+    mapped = mapped_of(store, (4, 4), labeled_cases=2)
+    assert all(mapped.at(0, step).unlabeled.all() for step in range(4))
+
+
+def test_no_unlabeled_scans(tmp_path: Path) -> None:
+    mapped = mapped_of(build(tmp_path / "s", [(6, 6)] * 2), (4, 4))
+    with pytest.raises(UserError, match="there are none; put scans without labels into imagesUn"):
+        mapped.at(0, 0)
+    assert mapped.watched(2) is None
+
+
+def test_the_thread_ends_with_the_batches(tmp_path: Path) -> None:
+    mapped = mapped_of(build(tmp_path / "s", [(6, 6)] * 2, [(6, 6)]), (4, 4))
+    mapped.at(0, 0)
+    assert "graftseg batches" in {thread.name for thread in threading.enumerate()}
+    del mapped
+    gc.collect()
+    end = monotonic() + 5
+    while any(thread.name == "graftseg batches" for thread in threading.enumerate()) and monotonic() < end:
+        sleep(0.001)
+    assert "graftseg batches" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_a_training_that_does_not_fit_reads_from_disk(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One line says so, and the weights are the same to the last bit."""
+    recipe = tiny.tiny_recipe()
+    api.train(recipe, store.path, tmp_path / "resident", device="cpu")
+    assert "read from disk" not in caplog.text
+    read: list[int] = []
+    original = MappedStream.read
+
+    def counted(stream: MappedStream, table: Any) -> Any:
+        read.append(len(table))
+        return original(stream, table)
+
+    monkeypatch.setattr(MappedStream, "read", counted)
+    monkeypatch.setattr("graftseg.training.free_memory", lambda device: 100)
+    with caplog.at_level(logging.WARNING):
+        api.train(recipe, store.path, tmp_path / "mapped", device="cpu")
+    assert len(read) >= 4 + 2 * 5
+    assert caplog.text.count("the scans need 0.0 GiB and cpu has 0.0 GiB free; batches are read from disk") == 1
+    one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("resident", "mapped"))
+    assert one.keys() == two.keys() and all(torch.equal(one[key], two[key]) for key in one)
+
+
+def test_a_batch_of_the_same_case_twice(tmp_path: Path) -> None:
+    """More images in a batch than there are cases: a case is read once for each."""
+    resident, mapped = pair(build(tmp_path / "s", [(9, 9, 5)], [(9, 9, 5)]), (4, 4, 4), labeled=5, unlabeled=3)
+    assert same(resident.at(0, 1), mapped.at(0, 1))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device is visible")
+@pytest.mark.parametrize(("shapes", "patch"), [([(90, 70, 9)] * 3, (64, 64)), ([(90, 70, 60)] * 3, (64, 64, 48))])
+def test_batches_on_a_gpu(tmp_path: Path, shapes: list[Shape], patch: Shape) -> None:
+    """Pinned memory that is freed while its copy is under way must not be filled anew before."""
+    store = build(tmp_path / "s", shapes, shapes, channels=2)
+    chosen = BatchSettings.model_validate({"patch": patch, "augment": ACDC})
+    resident = Batches(store, chosen, seed=5, device="cuda")
+    mapped = MappedBatches(store, chosen, seed=5, device="cuda")
+    assert mapped.labeled.read(mapped.draw(0, 0, unlabeled=False)).images.is_pinned()
+    drawn = [mapped.at(0, step) for step in range(20)]
+    assert all(batch.labeled.images.is_cuda for batch in drawn)
+    assert all(same(resident.at(0, step), batch) for step, batch in enumerate(drawn))
