@@ -31,3 +31,10 @@ def scans(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def store(scans: Path, tmp_path_factory: pytest.TempPathFactory) -> Store:
     """The same, prepared; tests do not change it."""
     return prepare(read_layout(scans), tmp_path_factory.mktemp("stores") / "store", tiny.tiny_recipe().data)
+
+
+@pytest.fixture(scope="session")
+def volumes(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """A store of small 3-D phantoms; tests do not change it."""
+    scans = tiny.write_scans(tmp_path_factory.mktemp("volumes"), 3)
+    return prepare(read_layout(scans), tmp_path_factory.mktemp("volume-stores") / "store", tiny.tiny_recipe(3).data)

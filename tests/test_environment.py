@@ -22,6 +22,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> int
     monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: f"GPU {index}")
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
     return count
 
 
@@ -32,6 +33,16 @@ def gpus(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> int
 )
 def test_the_chosen_device(gpus: int, name: str, chosen: str) -> None:
     assert choose_device(name) == torch.device(chosen)
+
+
+@pytest.mark.parametrize("gpus", [2], indirect=True)
+def test_the_gpu_that_is_named_becomes_the_current_one(gpus: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Graphs are captured and kernels launched there, wherever their tensors lie."""
+    current: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "set_device", current.append)
+    for name in ("cuda:1", "cpu", "cpu:0", "cuda", "auto", "cuda:0"):
+        choose_device(name)
+    assert current == [torch.device("cuda:1"), torch.device("cuda:0")]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from graftseg.optimizers import Adam, Sgd, build_optimizer, carry_over, learning_rate, update
+from graftseg.optimizers import Adam, Sgd, build_optimizer, carry_over, learning_rate, rate_on_device, update
 from graftseg.schedules import Poly
 
 
@@ -87,3 +87,19 @@ def test_momenta_are_carried_over_and_settings_are_not() -> None:
     carry_over(source, target)
     # momentum 0.5 * 2 + 1 = 2, and the new rate of 0.1
     assert step(after, target, second, 1.0) == pytest.approx([-0.2])
+
+
+@pytest.mark.parametrize("settings", [Sgd(learning_rate=0.5, clip_gradient=2.0), Adam(learning_rate=0.5)])
+def test_a_rate_on_the_device_is_read_at_every_update(settings: Sgd | Adam) -> None:
+    by_number, by_tensor = Weights(1.0, -2.0), Weights(1.0, -2.0)
+    first, second = build_optimizer(by_number, settings), build_optimizer(by_tensor, settings)
+    rate = rate_on_device(second)
+    assert rate.shape == () and rate.device == by_tensor.moved.device and rate.dtype == torch.float32
+    for at, gradient in enumerate([(3.0, 1.0), (-1.0, 2.0), (0.5, 0.25)]):
+        step(by_number, first, settings, *gradient, at=at)
+        by_tensor.moved.grad = torch.tensor(gradient)
+        rate.fill_(learning_rate(settings, at, 4))
+        update(second, settings, None)
+        assert by_tensor.moved.tolist() == pytest.approx(by_number.moved.tolist(), rel=1e-6)
+    assert all(group["lr"] is rate for group in second.param_groups)
+    assert isinstance(settings, Sgd) or second.param_groups[0]["capturable"] is True

@@ -47,6 +47,13 @@ def test_lines_are_written_together_and_in_order(tmp_path: Path) -> None:
         ]
 
 
+def test_steps_with_different_numbers_of_terms_are_read_together() -> None:
+    """As where the steps between two flushes belong to two stages."""
+    assert module._read([]) == []
+    vectors = [torch.tensor([1.0, 2.0]), torch.tensor([3.0]), torch.tensor([4.0, 5.0, 6.0])]
+    assert module._read(vectors) == [[1.0, 2.0], [3.0], [4.0, 5.0, 6.0]]
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_a_loss_that_is_not_finite_is_told_by_step_and_term(tmp_path: Path, value: float) -> None:
     with opened(tmp_path) as recorder:

@@ -11,7 +11,6 @@ from torch import Tensor
 from graftseg.methods import Method
 from graftseg.settings import Settings
 from graftseg.snapshots import snapshot, snapshot_steps
-from graftseg.types import Objective
 
 
 class Watching(Method):
@@ -22,10 +21,6 @@ class Watching(Method):
 
     def watch(self, images: Tensor) -> Tensor:
         return 2 * (images[:, 0] > 0).long()
-
-
-def objective(**shows: Tensor) -> Objective:
-    return Objective("student", {"L": torch.tensor(1.0)}, shows=shows)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +41,7 @@ def test_first_and_last_are_always_shown(steps: int, count: int) -> None:
 
 def test_two_dimensional_pictures_of_the_first_image() -> None:
     X, Y, M = torch.rand(4, 2, 5, 6), torch.randint(3, (4, 5, 6)), torch.rand(5, 6) > 0.5
-    pictures = snapshot(Watching(), dict(X_in=X, Y_in=Y, M=M), None)
+    pictures = snapshot(Watching(), {"X_in": X, "Y_in": Y, "M": M}, None)
     assert np.array_equal(pictures["X_in"], X[0, 0])
     assert np.array_equal(pictures["Y_in"], Y[0])
     assert np.array_equal(pictures["M"], M)
@@ -60,7 +55,7 @@ def test_two_dimensional_pictures_of_the_first_image() -> None:
 def test_volumes_are_shown_by_the_slice_with_most_foreground() -> None:
     X, Y, M = torch.rand(2, 1, 4, 5, 7), torch.zeros(2, 4, 5, 7, dtype=torch.long), torch.rand(4, 5, 7) > 0.5
     Y[0, 1, 1, 5], Y[0, :2, 1, 2], Y[1, :, :, 6] = 2, 1, 1
-    pictures = snapshot(Watching(), dict(X_in=X, Y_in=Y, M=M), None)
+    pictures = snapshot(Watching(), {"X_in": X, "Y_in": Y, "M": M}, None)
     assert np.array_equal(pictures["X_in"], X[0, 0, :, :, 2])
     assert np.array_equal(pictures["Y_in"], Y[0, :, :, 2])
     assert np.array_equal(pictures["M"], M[:, :, 2])
@@ -68,7 +63,7 @@ def test_volumes_are_shown_by_the_slice_with_most_foreground() -> None:
 
 def test_half_precision_is_widened() -> None:
     X = torch.tensor([[[[0.5, -2.0]]]], dtype=torch.bfloat16, requires_grad=True)
-    picture = snapshot(Watching(), dict(X_in=X), None)["X_in"]
+    picture = snapshot(Watching(), {"X_in": X}, None)["X_in"]
     assert picture.dtype == np.float32 and picture.tolist() == [[0.5, -2.0]]
 
 

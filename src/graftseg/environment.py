@@ -36,7 +36,7 @@ def hardware_of(device: torch.device) -> str:
 
 
 def choose_device(name: str) -> torch.device:
-    """``auto`` is the GPU if there is one, else the CPU."""
+    """``auto`` is the GPU if there is one, else the CPU; of several GPUs, the one named becomes the current one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -49,6 +49,9 @@ def choose_device(name: str) -> torch.device:
         raise UserError(
             f"--device {name}", f"this machine has {torch.cuda.device_count()} CUDA devices", "use auto or cpu"
         )
+    if device.index is not None and device.type == "cuda":
+        # graphs are captured and kernels launched on the current device, wherever their tensors lie
+        torch.cuda.set_device(device)
     return device
 
 

@@ -163,7 +163,8 @@ class _Graph:
     """A sequence of kernels that is captured once and replayed with other numbers in its table."""
 
     def __init__(self, device: torch.device) -> None:
-        self._device, self._side = device, torch.cuda.Stream(device)
+        self._device = device
+        self._side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._graph: torch.cuda.CUDAGraph | None = None
         self._kept: Any = None
         self._runs = 0
@@ -175,7 +176,7 @@ class _Graph:
         if self._table is None:
             self._table = torch.zeros(table.shape, dtype=torch.float64, device=self._device)
             slots = (torch.empty(table.shape, dtype=torch.float64, pin_memory=True) for _ in range(AHEAD))
-            self._staging = [(slot, torch.cuda.Event()) for slot in slots]
+            self._staging = [(slot, torch.cuda.Event()) for slot in slots]  # type: ignore[no-untyped-call]
         slot, sent = self._staging[self._runs % AHEAD]
         sent.synchronize()
         slot.numpy()[:] = table

@@ -3,6 +3,8 @@ from typing import get_args
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pydantic import ValidationError
 from torch import Tensor, nn
 
@@ -16,7 +18,7 @@ from graftseg.networks import (
     parameter_count,
     stride_of,
 )
-from graftseg.networks.unet import UNet2d
+from graftseg.networks.unet import Convolution2d, Interpolation, UNet2d, interpolate_by_products
 from graftseg.networks.vnet import VNet
 
 
@@ -93,6 +95,40 @@ def aligned_corners(size: int) -> Tensor:
     """The matrix that doubles a line of ``size`` samples linearly and keeps both ends where they are."""
     positions = torch.linspace(0, size - 1, 2 * size)[:, None]
     return (1 - (positions - torch.arange(size)).abs()).clamp(min=0)
+
+
+@given(st.tuples(*[st.integers(1, 7)] * 4), st.booleans())
+@settings(deadline=None)
+def test_interpolation_by_products_is_pytorchs(shape: tuple[int, int, int, int], channels_last: bool) -> None:
+    """Values and gradients; what is written to the matrices has the precision of float32."""
+    layout = torch.channels_last if channels_last else torch.contiguous_format
+    generator = torch.Generator().manual_seed(sum(shape))
+    x = torch.randn(shape, generator=generator).double().contiguous(memory_format=layout).requires_grad_()
+    upstream = torch.randn(*shape[:2], 2 * shape[2], 2 * shape[3], generator=generator).double()
+    pairs = []
+    for function in (interpolate_by_products, Interpolation()):
+        result = function(x)
+        pairs.append((result, *torch.autograd.grad(result, x, upstream)))
+    for one, two in zip(*pairs, strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-5, atol=2e-6)
+
+
+def test_interpolation_by_products_keeps_channels_last() -> None:
+    x = torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
+    assert interpolate_by_products(x).is_contiguous(memory_format=torch.channels_last)
+    assert interpolate_by_products(x.bfloat16()).dtype == torch.bfloat16
+
+
+def test_on_a_cpu_a_convolution_is_pytorchs_layer() -> None:
+    results = []
+    for build in (Convolution2d, lambda entry, out: nn.Conv2d(entry, out, 3, padding=1)):
+        torch.manual_seed(0)
+        layer = build(3, 5)
+        result = layer(torch.randn(2, 3, 5, 7))
+        result.square().sum().backward()
+        assert layer.bias is not None and layer.bias.grad is not None
+        results.append((result, layer.weight.grad, layer.bias.grad))
+    assert all(torch.equal(one, two) for one, two in zip(*results, strict=True))
 
 
 def test_forward_and_backward_reach_every_parameter() -> None:

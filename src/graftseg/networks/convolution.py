@@ -29,6 +29,8 @@ WEIGHT: dict[tuple[torch.dtype, int], dict[str, int]] = {
     (torch.float32, 32): {"BM": 64, "num_warps": 4, "num_stages": 2},
 }
 MOST_PAIRED = 32
+LEAST = 16
+DTYPES = (torch.bfloat16, torch.float32)
 HAS_TRITON = find_spec("triton") is not None
 # no output has more than 16 times as many elements, and all of them are counted in 32 bits
 LARGEST = 2**31 // 16
@@ -44,7 +46,8 @@ class Convolution3d(nn.Conv3d):
         """``(B, in, *space)`` to ``(B, out, *space)``."""
         if not _accelerated(x):
             return super().forward(x)
-        return convolve(*_cast(x, self.weight, self.bias))
+        y: Tensor = convolve(*_cast(x, self.weight, self.bias))
+        return y
 
 
 class Halving3d(nn.Conv3d):
@@ -55,9 +58,10 @@ class Halving3d(nn.Conv3d):
 
     def forward(self, x: Tensor) -> Tensor:
         """``(B, in, *space)`` to ``(B, out, *space / 2)``."""
-        if not _accelerated(x):
+        if not _accelerated(x) or any(size % 2 for size in x.shape[2:]):
             return super().forward(x)
-        return halve(*_cast(x, self.weight, self.bias))
+        y: Tensor = halve(*_cast(x, self.weight, self.bias))
+        return y
 
 
 class Doubling3d(nn.ConvTranspose3d):
@@ -70,7 +74,8 @@ class Doubling3d(nn.ConvTranspose3d):
         """``(B, in, *space)`` to ``(B, out, *space * 2)``."""
         if not _accelerated(x):
             return super().forward(x, output_size)
-        return double(*_cast(x, self.weight, self.bias))
+        y: Tensor = double(*_cast(x, self.weight, self.bias))
+        return y
 
 
 def _accelerated(x: Tensor) -> bool:
@@ -88,24 +93,30 @@ def _cast(x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tenso
 @torch.library.custom_op("graftseg::convolve", mutates_args=())
 def convolve(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """3x3x3 convolution; no gradient reaches the bias."""
-    if launch := FORWARD.get((x.dtype, x.shape[1])):
-        return _kernels().convolve(x, weight, bias, **launch)
+    launch = FORWARD.get((x.dtype, x.shape[1]))
+    if launch and _suit(x.dtype, weight.shape[0]):
+        y: Tensor = _kernels().convolve(x, weight, bias, **launch)
+        return y
     return _last(F.conv3d(_last(x), _last(weight), bias, padding=1))
 
 
 @torch.library.custom_op("graftseg::convolve_input", mutates_args=())
 def convolve_input(dy: Tensor, weight: Tensor) -> Tensor:
     """The gradient of ``convolve``'s input: a convolution with the taps turned round."""
-    if launch := INPUT.get((dy.dtype, dy.shape[1])):
-        return _kernels().convolve(dy, weight.flip(2, 3, 4).transpose(0, 1), None, **launch)
+    launch = INPUT.get((dy.dtype, dy.shape[1]))
+    if launch and _suit(dy.dtype, weight.shape[1]):
+        dx: Tensor = _kernels().convolve(dy, weight.flip(2, 3, 4).transpose(0, 1), None, **launch)
+        return dx
     return _gradient(dy, weight.new_empty((len(dy), weight.shape[1], *dy.shape[2:])), weight, "input", (1, 1, False))
 
 
 @torch.library.custom_op("graftseg::convolve_weight", mutates_args=())
 def convolve_weight(x: Tensor, dy: Tensor) -> Tensor:
     """The gradient of ``convolve``'s weight, in its own precision."""
-    if launch := WEIGHT.get((x.dtype, x.shape[1])):
-        return _kernels().convolve_weight(x, dy, **launch).to(x.dtype)
+    launch = WEIGHT.get((x.dtype, x.shape[1]))
+    if launch and _suit(x.dtype, dy.shape[1]):
+        dw: Tensor = _kernels().convolve_weight(x, dy, **launch)
+        return dw.to(x.dtype)
     weight = x.new_empty((dy.shape[1], x.shape[1], 3, 3, 3))
     return _gradient(dy, x, weight, "weight", (1, 1, False))
 
@@ -113,16 +124,18 @@ def convolve_weight(x: Tensor, dy: Tensor) -> Tensor:
 @torch.library.custom_op("graftseg::halve", mutates_args=())
 def halve(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """2x2x2 convolution of stride 2; no gradient reaches the bias. ``weight`` is ``(many, few, 2, 2, 2)``."""
-    if weight.shape[1] <= MOST_PAIRED:
-        return _kernels().halve(x, weight, bias)
+    if weight.shape[1] <= MOST_PAIRED and _suit(x.dtype, *weight.shape[:2]):
+        y: Tensor = _kernels().halve(x, weight, bias)
+        return y
     return _last(F.conv3d(_last(x), _last(weight), bias, stride=2))
 
 
 @torch.library.custom_op("graftseg::double", mutates_args=())
 def double(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """2x2x2 transposed convolution of stride 2, likewise; the input has ``many`` channels, the output ``few``."""
-    if weight.shape[1] <= MOST_PAIRED:
-        return _kernels().double(x, weight, bias)
+    if weight.shape[1] <= MOST_PAIRED and _suit(x.dtype, *weight.shape[:2]):
+        y: Tensor = _kernels().double(x, weight, bias)
+        return y
     return _last(F.conv_transpose3d(_last(x), _last(weight), bias, stride=2))
 
 
@@ -130,8 +143,9 @@ def double(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 def pair_weight(fine: Tensor, coarse: Tensor) -> Tensor:
     """The gradient of the weight of both ``halve`` and ``double``, in its own precision."""
     few, many = fine.shape[1], coarse.shape[1]
-    if few <= MOST_PAIRED // 2:
-        return _kernels().pair_weight(fine, coarse).to(fine.dtype)
+    if few <= MOST_PAIRED // 2 and _suit(fine.dtype, few, many):
+        dw: Tensor = _kernels().pair_weight(fine, coarse)
+        return dw.to(fine.dtype)
     return _gradient(coarse, fine, fine.new_empty((many, few, 2, 2, 2)), "weight", (2, 0, False))
 
 
@@ -143,6 +157,11 @@ def _gradient(dy: Tensor, x: Tensor, weight: Tensor, of: str, shape: tuple[int, 
         [of == "input", of == "weight", False],
     )  # fmt: skip
     return _last(found[0] if of == "input" else found[1])
+
+
+def _suit(dtype: torch.dtype, *channels: int) -> bool:
+    """Whether our kernels can have so many channels: the sides of Triton's products are powers of two, none small."""
+    return dtype in DTYPES and all(count >= LEAST and count & (count - 1) == 0 for count in channels)
 
 
 def _kernels() -> Any:

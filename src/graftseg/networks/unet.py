@@ -116,7 +116,7 @@ class Convolution2d(nn.Conv2d):
         """``(B, in, H, W)`` to ``(B, out, H, W)``."""
         if self.bias is None or not x.is_cuda:
             return super().forward(x)
-        return self._conv_forward(x, self.weight, self.bias.detach())
+        return F.conv2d(x, self.weight, self.bias.detach(), padding=1)
 
 
 class Interpolation(nn.Module):

@@ -1,0 +1,254 @@
+"""The convolutions of the 3-D networks against PyTorch's own in float64, our kernels in Triton's interpreter."""
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from graftseg.networks import convolution
+from graftseg.networks.convolution import Convolution3d, Doubling3d, Halving3d
+from graftseg.networks.vnet import Norm, VNet
+
+# Triton's interpreter takes the bits of bfloat16 for whole numbers when it multiplies matrices
+needs_gpu = (pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device is visible"))
+needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2, torch.float64: 1e-12}
+OPERATIONS: dict[str, tuple[Any, Callable[[Tensor, Tensor, Tensor], Tensor]]] = {
+    "convolve": (convolution.convolve, lambda x, w, b: F.conv3d(x, w, b, padding=1)),
+    "halve": (convolution.halve, lambda x, w, b: F.conv3d(x, w, b, stride=2)),
+    "double": (convolution.double, lambda x, w, b: F.conv_transpose3d(x, w, b, stride=2)),
+}
+Shape = tuple[int, int, int]
+
+
+@pytest.fixture(autouse=True)
+def _exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+
+
+def inputs(name: str, dtype: torch.dtype, channels: tuple[int, int], space: Shape, batch: int = 2) -> list[Tensor]:
+    """Image, weight and bias of an operation that has ``space`` voxels at its coarse side."""
+    generator = torch.Generator().manual_seed(sum(space) + channels[0])
+    entry, out = channels
+    size = 3 if name == "convolve" else 2
+    shape = (entry, out) if name == "double" else (out, entry)
+    fine = [2 * n for n in space] if name == "halve" else space
+    shapes = [(batch, entry, *fine), (*shape, *[size] * 3), (out,)]
+    # as large as those of a network, so that a result is about one
+    scales = [1.0, (entry * (size**3 if name != "double" else 1)) ** -0.5, 1.0]
+    drawn = [s * torch.randn(shape, generator=generator) for s, shape in zip(scales, shapes, strict=True)]
+    return [tensor.to(DEVICE, dtype) for tensor in drawn]
+
+
+def assert_same(found: Tensor, expected: Tensor, dtype: torch.dtype) -> None:
+    """Relative to the largest number: sums of many products differ by that much."""
+    assert found.dtype == dtype and found.shape == expected.shape
+    error = (found.double() - expected).abs().max() / expected.abs().max()
+    assert error < TOLERANCE[dtype]
+
+
+def assert_agrees(name: str, dtype: torch.dtype, channels: tuple[int, int], space: Shape, batch: int = 2) -> None:
+    """Result and gradients, those of the bias excepted, are those of float64."""
+    operation, oracle = OPERATIONS[name]
+    given = [tensor.requires_grad_() for tensor in inputs(name, dtype, channels, space, batch)]
+    wide = [tensor.detach().double().requires_grad_() for tensor in given]
+    found, expected = operation(*given), oracle(*wide)
+    assert_same(found, expected, dtype)
+    assert found.is_contiguous(memory_format=torch.channels_last_3d)
+    upstream = torch.randn(expected.shape, generator=torch.Generator().manual_seed(1)).to(DEVICE, dtype)
+    *gradients, of_bias = torch.autograd.grad(found, given, upstream, allow_unused=True)
+    for one, two in zip(gradients, torch.autograd.grad(expected, wide[:2], upstream.double()), strict=True):
+        assert_same(one, two, dtype)
+    assert of_bias is None, "no gradient reaches a bias that a norm follows"
+
+
+def kernels_used(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of our kernels, as they are called for."""
+    used: list[str] = []
+    original = convolution._kernels
+
+    class Noting:
+        def __getattr__(self, name: str) -> Any:
+            used.append(name)
+            return getattr(original(), name)
+
+    monkeypatch.setattr(convolution, "_kernels", Noting)
+    return used
+
+
+KERNELS = [
+    ("convolve", torch.float32, (1, 16), ["convolve", "convolve_weight"]),
+    ("convolve", torch.float32, (16, 16), ["convolve", "convolve_weight"]),
+    ("convolve", torch.float32, (32, 16), ["convolve", "convolve_weight"]),
+    ("convolve", torch.float32, (32, 32), ["convolve_weight"]),
+    pytest.param("convolve", torch.bfloat16, (1, 16), ["convolve", "convolve_weight"], marks=needs_gpu),
+    pytest.param("convolve", torch.bfloat16, (16, 16), ["convolve", "convolve"], marks=needs_gpu),
+    ("halve", torch.float32, (16, 32), ["halve", "double", "pair_weight"]),
+    ("halve", torch.float32, (32, 64), ["halve", "double"]),
+    pytest.param("halve", torch.bfloat16, (16, 32), ["halve", "double", "pair_weight"], marks=needs_gpu),
+    ("double", torch.float32, (32, 16), ["double", "halve", "pair_weight"]),
+    ("double", torch.float32, (128, 32), ["double", "halve"]),
+    pytest.param("double", torch.bfloat16, (32, 16), ["double", "halve", "pair_weight"], marks=needs_gpu),
+]
+
+
+@needs_triton
+@pytest.mark.parametrize(("name", "dtype", "channels", "used"), KERNELS)
+def test_kernels(
+    name: str, dtype: torch.dtype, channels: tuple[int, int], used: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted = kernels_used(monkeypatch)
+    assert_agrees(name, dtype, channels, (3, 2, 5))
+    assert noted == used
+
+
+@needs_triton
+@given(
+    st.sampled_from([("convolve", (1, 16)), ("convolve", (16, 16)), ("halve", (16, 32)), ("double", (32, 16))]),
+    st.tuples(*[st.integers(1, 5)] * 3),
+    st.integers(1, 3),
+)
+@settings(deadline=None, max_examples=12)
+def test_kernels_of_any_size(kind: tuple[str, tuple[int, int]], space: Shape, batch: int) -> None:
+    name, channels = kind
+    assert_agrees(name, torch.float32, channels, space, batch)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("channels", [(3, 5), (4, 2), (8, 16), (1, 24), (16, 24), (24, 48), (48, 24)])
+def test_channels_that_our_kernels_do_not_take_go_to_pytorch(
+    name: str, dtype: torch.dtype, channels: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sides of Triton's products are powers of two; a network may have any width."""
+    used = kernels_used(monkeypatch)
+    assert_agrees(name, dtype, channels, (3, 2, 5))
+    assert not used
+
+
+def test_float64_is_left_to_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    used = kernels_used(monkeypatch)
+    for name, channels in (("convolve", (1, 16)), ("halve", (16, 32)), ("double", (32, 16))):
+        assert_agrees(name, torch.float64, channels, (2, 2, 3))
+    assert not used
+
+
+def test_the_tables_name_only_what_the_kernels_take() -> None:
+    for table in (convolution.FORWARD, convolution.INPUT, convolution.WEIGHT):
+        assert table
+        for (dtype, channels), launch in table.items():
+            assert dtype in convolution.DTYPES
+            assert channels & (channels - 1) == 0
+            assert launch.keys() == {"BM", "num_warps", "num_stages"}
+            assert all(value & (value - 1) == 0 for key, value in launch.items() if key != "num_stages")
+    assert convolution.LEAST <= convolution.MOST_PAIRED // 2
+
+
+@pytest.mark.parametrize(("name", "channels"), [("convolve", (2, 3)), ("halve", (2, 4)), ("double", (4, 2))])
+def test_operations_are_registered_as_pytorch_wants_them(name: str, channels: tuple[int, int]) -> None:
+    arguments = [tensor.requires_grad_() for tensor in inputs(name, torch.float32, channels, (2, 3, 2))]
+    arguments[2].requires_grad_(False)
+    assert set(torch.library.opcheck(OPERATIONS[name][0], tuple(arguments)).values()) == {"SUCCESS"}
+
+
+@needs_triton
+@pytest.mark.parametrize(("name", "channels"), [("convolve", (16, 16)), ("halve", (16, 32)), ("double", (32, 16))])
+def test_operations_with_kernels_are_registered_as_well(name: str, channels: tuple[int, int]) -> None:
+    arguments = [tensor.requires_grad_() for tensor in inputs(name, torch.float32, channels, (2, 3, 2))]
+    arguments[2].requires_grad_(False)
+    assert set(torch.library.opcheck(OPERATIONS[name][0], tuple(arguments)).values()) == {"SUCCESS"}
+
+
+@pytest.mark.parametrize("name", ["convolve_input", "convolve_weight", "pair_weight"])
+def test_gradients_are_registered_as_pytorch_wants_them(name: str) -> None:
+    x, dy, weight = torch.randn(2, 3, 4, 4, 2), torch.randn(2, 5, 4, 4, 2), torch.randn(5, 3, 3, 3, 3)
+    arguments = {
+        "convolve_input": (dy, weight),
+        "convolve_weight": (x, dy),
+        "pair_weight": (x, dy[:, :, :2, :2, :1].contiguous()),
+    }
+    # they are only ever called inside of a backward pass
+    utilities = ("test_schema", "test_faketensor", "test_aot_dispatch_static")
+    outcome = torch.library.opcheck(getattr(convolution, name), arguments[name], test_utils=utilities)
+    assert set(outcome.values()) == {"SUCCESS"}
+
+
+LAYERS: list[tuple[Callable[[int, int], nn.Module], Callable[..., nn.Module], dict[str, int]]] = [
+    (Convolution3d, nn.Conv3d, {"kernel_size": 3, "padding": 1}),
+    (Halving3d, nn.Conv3d, {"kernel_size": 2, "stride": 2}),
+    (Doubling3d, nn.ConvTranspose3d, {"kernel_size": 2, "stride": 2}),
+]
+
+
+@pytest.mark.parametrize(("own", "torch_s", "options"), LAYERS)
+def test_on_a_cpu_they_are_pytorchs_layers(
+    own: Callable[[int, int], nn.Module], torch_s: Callable[..., nn.Module], options: dict[str, int]
+) -> None:
+    """The same parameters from the same seed, the same bits out of them, and all gradients."""
+    results = []
+    for build in (own, lambda entry, out: torch_s(entry, out, **options)):
+        torch.manual_seed(0)
+        layer = build(3, 5)
+        assert layer.state_dict().keys() == {"weight", "bias"}
+        parameters, result = list(layer.parameters()), layer(torch.randn(2, 3, 5, 4, 7))
+        results.append([result, *parameters, *torch.autograd.grad(result.square().sum(), parameters)])
+    assert all(torch.equal(one, two) for one, two in zip(*results, strict=True))
+
+
+def test_odd_sizes_are_halved_by_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(convolution, "_accelerated", lambda x: True)
+    monkeypatch.setattr(convolution, "halve", None)
+    assert Halving3d(16, 32)(torch.randn(1, 16, 4, 5, 4)).shape == (1, 32, 2, 2, 2)
+
+
+def test_volumes_whose_elements_32_bits_cannot_count_are_left_to_pytorch() -> None:
+    assert not convolution._accelerated(torch.zeros(2)), "on a CPU"
+    assert 16 * (convolution.LARGEST - 1) < 2**31 <= 16 * convolution.LARGEST
+
+
+def test_a_convolution_before_a_norm_keeps_its_bias() -> None:
+    with pytest.raises(ValueError, match="has a bias"):
+        convolution._cast(torch.zeros(1), torch.zeros(1), None)
+
+
+def trained_once(network: nn.Module, images: Tensor) -> tuple[Tensor, dict[str, Tensor | None]]:
+    logits = network(images)
+    names, parameters = zip(*network.named_parameters(), strict=True)
+    gradients = torch.autograd.grad(logits.square().mean(), parameters, allow_unused=True)
+    return logits.detach(), dict(zip(names, gradients, strict=True))
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
+@pytest.mark.parametrize("norm", ["batch", "instance"])
+@pytest.mark.parametrize("width", [3, pytest.param(16, marks=needs_triton)])
+def test_a_compiled_network_on_the_fast_path_is_the_plain_one(
+    width: int, norm: Norm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    network = VNet(1, 2, width=width, levels=2, norm=norm, dropout=0.0).to(DEVICE)
+    images = torch.randn(2, 1, 4, 6, 4).to(DEVICE)
+    monkeypatch.setattr(convolution, "_accelerated", lambda x: False)
+    plain, gradients = trained_once(network, images)
+    monkeypatch.setattr(convolution, "_accelerated", lambda x: True)
+    used = kernels_used(monkeypatch)
+    torch.compiler.reset()
+    network.compile(backend="aot_eager", fullgraph=True, dynamic=False)
+    fast, others = trained_once(network, images)
+    torch.testing.assert_close(fast, plain, rtol=1e-4, atol=1e-5)
+    assert bool(used) is (width == 16)
+    for key, gradient in gradients.items():
+        other = others[key]
+        assert gradient is not None
+        if other is None:
+            assert key.endswith(".0.bias"), "only biases of convolutions before a norm get no gradient"
+            assert gradient.abs().max() < 1e-5, "and it would be zero but for rounding"
+        else:
+            torch.testing.assert_close(other, gradient, rtol=1e-3, atol=1e-5)
+    assert sum(other is None for other in others.values()) == 6

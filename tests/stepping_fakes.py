@@ -1,0 +1,82 @@
+"""The steps of one stage without the loop around them, and a graph that only stands in for one."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from tiny import tiny_recipe
+from torch import Tensor
+
+from graftseg.clock import StepClock
+from graftseg.data.batches import Batches
+from graftseg.data.store import Store
+from graftseg.methods import Method
+from graftseg.models import build_method
+from graftseg.optimizers import build_optimizer
+from graftseg.recipe import Recipe
+from graftseg.stepping import StageSettings, Stepped, Stepper, Way
+
+CPU = torch.device("cpu")
+STEPS = 20
+SGD = {"name": "sgd", "learning_rate": 0.05, "schedule": {"name": "poly"}}
+ADAM = {"name": "adam", "learning_rate": 0.01, "schedule": {"name": "poly"}}
+
+
+def stage_recipe(
+    network: str, method: str = "bcp", optimizer: dict[str, Any] = SGD, *, dropout: bool = False, **settings: Any
+) -> Recipe:
+    """One stage of twenty steps on patches of eight voxels."""
+    dimensions = 2 if network == "unet-2d" else 3
+    return tiny_recipe(
+        dimensions,
+        batches={"patch": [8] * dimensions, "labeled": 2, "unlabeled": 2},
+        network={"name": network, "width": 2, "levels": 2, "dropout": dropout},
+        stages=[{"method": method, "steps": STEPS, "optimizer": optimizer, "settings": settings}],
+    )
+
+
+def batches_for(recipe: Recipe, store: Store, device: torch.device = CPU) -> Batches:
+    return Batches(store, recipe.batches, seed=recipe.seed, device=device)
+
+
+def stepper_of(
+    recipe: Recipe, store: Store, way: Way | None = None, device: torch.device = CPU, *, batches: Batches | None = None
+) -> Stepper:
+    """The stage from its very beginning, always with the same random numbers."""
+    torch.manual_seed(recipe.seed)
+    stage = recipe.stages[0]
+    method = build_method(recipe, stage, store.channels, len(store.classes), device).train()
+    return stepper_for(method, stage, batches or batches_for(recipe, store, device), way or Way())
+
+
+def stepper_for(method: Method, stage: StageSettings, batches: Batches, way: Way) -> Stepper:
+    moved = {name: method.get_submodule(name) for name in method.moves}
+    optimizers = {name: build_optimizer(module, stage.optimizer_of(name)) for name, module in moved.items()}
+    return Stepper(method, optimizers, stage, batches, way, StepClock(batches.device), index=0)
+
+
+def losses(stepper: Stepper, steps: Iterable[int] = range(STEPS)) -> Tensor:
+    """Terms and total of each step ``(steps, terms + 1)``, read when all of them are over."""
+    return torch.stack([stepper(step).values for step in steps]).cpu()
+
+
+class StandIn:
+    """Keeps what the first step left and writes every later one there, as a replayed graph does."""
+
+    made = 0
+
+    def __init__(self, device: torch.device) -> None:
+        type(self).made += 1
+        self._kept: Stepped | None = None
+        self._table = torch.empty(0)
+
+    def load(self, table: np.ndarray[Any, np.dtype[np.float64]]) -> None:
+        self._table = torch.from_numpy(table)
+
+    def run(self, function: Callable[[Tensor], Stepped]) -> Stepped:
+        stepped = function(self._table)
+        if self._kept is None:
+            self._kept = stepped
+        self._kept.values.copy_(stepped.values)
+        return self._kept

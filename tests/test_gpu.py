@@ -1,0 +1,133 @@
+"""The fast path on a GPU: captured and compiled steps against plain ones, and what they leave to resume from."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from graftseg.data.batches import Batches
+from graftseg.data.store import Store
+from graftseg.engine import LoopSettings, Outcome, Stage, fit
+from graftseg.models import build_method
+from graftseg.networks.unet import Convolution2d, Interpolation
+from graftseg.recipe import Recipe
+from graftseg.runs import RunFolder, read_log
+from graftseg.stepping import Precision, Way
+from stepping_fakes import ADAM, SGD, STEPS, losses, stage_recipe, stepper_of
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device is visible"),
+    # the compiler asks every tensor for its gradient, and has advice about precision and speed
+    pytest.mark.filterwarnings("ignore::UserWarning:torch"),
+]
+GPU = torch.device("cuda")
+
+
+@pytest.fixture(autouse=True)
+def _exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+
+
+def assert_same_losses(one: Tensor, two: Tensor, tolerance: float = 1e-3) -> None:
+    assert one.std() > 0.01, "a training in which nothing happens proves nothing"
+    torch.testing.assert_close(one, two, rtol=tolerance, atol=tolerance)
+
+
+def wide(network: str, optimizer: dict[str, Any] = SGD, width: int = 16, **options: Any) -> Recipe:
+    """As many channels as our kernels take."""
+    recipe = stage_recipe(network, "bcp", optimizer, **options)
+    return recipe.model_copy(update={"network": recipe.network.model_copy(update={"width": width})})
+
+
+def store_of(recipe: Recipe, store: Store, volumes: Store) -> Store:
+    return store if recipe.data.dimensions == 2 else volumes
+
+
+@pytest.mark.parametrize("optimizer", [SGD, ADAM, SGD | {"clip_gradient": 0.1}], ids=["sgd", "adam", "clipped"])
+@pytest.mark.parametrize("network", ["unet-2d", "vnet-bn", "vnet-in"])
+def test_captured_steps_are_the_plain_ones(
+    network: str, optimizer: dict[str, Any], store: Store, volumes: Store
+) -> None:
+    """With dropout, whose random numbers a graph draws as they would be without it."""
+    recipe = wide(network, optimizer, dropout=True)
+    data = store_of(recipe, store, volumes)
+    plain, fast = (losses(stepper_of(recipe, data, Way(captured=captured), GPU)) for captured in (False, True))
+    assert len(plain) == STEPS
+    assert_same_losses(plain, fast)
+
+
+@pytest.mark.parametrize("width", [3, 4, 16])
+@pytest.mark.parametrize("network", ["unet-2d", "vnet-bn"])
+def test_compiled_and_captured_steps_are_those_of_a_cpu(network: str, width: int, store: Store, volumes: Store) -> None:
+    """Also for widths that our kernels leave to cuDNN."""
+    recipe = wide(network, width=width)
+    data = store_of(recipe, store, volumes)
+    torch.compiler.reset()
+    fast = losses(stepper_of(recipe, data, Way(compiled=True, captured=True), GPU), range(8))
+    assert_same_losses(losses(stepper_of(recipe, data), range(8)), fast)
+
+
+@pytest.mark.parametrize("network", ["unet-2d", "vnet-bn"])
+def test_bfloat16_trains_as_float32_does_up_to_its_rounding(network: str, store: Store, volumes: Store) -> None:
+    recipe = wide(network)
+    data = store_of(recipe, store, volumes)
+    ways: list[Precision] = ["float32", "bf16"]
+    one, two = (losses(stepper_of(recipe, data, Way(way, captured=True), GPU)) for way in ways)
+    assert_same_losses(one, two, 0.2)
+    assert not torch.equal(one, two)
+
+
+def run(recipe: Recipe, store: Store, folder: Path, loop: LoopSettings, *, resume: bool = False) -> Outcome:
+    torch.manual_seed(recipe.seed)
+    batches = Batches(store, recipe.batches, seed=recipe.seed, device=GPU)
+    build = partial(build_method, recipe, channels=store.channels, classes=len(store.classes), device=GPU)
+    stages = [Stage(stage, partial(build, stage)) for stage in recipe.stages]
+    return fit(stages, batches, RunFolder(folder), loop, device=GPU, resume=resume)
+
+
+@pytest.mark.parametrize("optimizer", [SGD, ADAM], ids=["sgd", "adam"])
+def test_a_compiled_and_captured_training_resumes(
+    optimizer: dict[str, Any], store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = wide("unet-2d", optimizer)
+    loop = LoopSettings(
+        compiled=True, captured=True, log_every=3, checkpoint_every=4, checkpoint_seconds=1e6, snapshots=2,
+        tensorboard=False,
+    )  # fmt: skip
+    torch.compiler.reset()
+    run(recipe, store, tmp_path / "whole", loop)
+    original = Batches.draw
+
+    def cut(batches: Batches, stage: int, step: int, **options: Any) -> Any:
+        if step == 10:
+            raise InterruptedError
+        return original(batches, stage, step, **options)
+
+    with monkeypatch.context() as patched, pytest.raises(InterruptedError):
+        patched.setattr(Batches, "draw", cut)
+        run(recipe, store, tmp_path / "cut", loop)
+    outcome = run(recipe, store, tmp_path / "cut", loop, resume=True)
+    assert outcome.steps == STEPS
+    one, two = ([line["total"] for line in read_log(tmp_path / name / "log.jsonl")] for name in ("whole", "cut"))
+    assert len(one) == len(two) == STEPS
+    assert one == pytest.approx(two, rel=1e-3)
+
+
+def test_two_dimensional_layers_are_those_of_a_cpu() -> None:
+    """But the bias before a norm gets no gradient."""
+    torch.manual_seed(0)
+    layer, x, results = Convolution2d(3, 16), torch.randn(2, 3, 6, 10), []
+    for device in (torch.device("cpu"), GPU):
+        layer.to(device)
+        result = Interpolation()(layer(x.to(device)))
+        results.append(
+            (result, *torch.autograd.grad(result.square().sum(), list(layer.parameters()), allow_unused=True))
+        )
+    (expected, gradient, _), (found, other, of_bias) = results
+    torch.testing.assert_close(found.cpu(), expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(other.cpu(), gradient, rtol=1e-4, atol=1e-3)
+    assert of_bias is None
