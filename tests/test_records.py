@@ -143,6 +143,14 @@ def test_the_best_checkpoint_is_recorded_where_it_was_tested(run: Path, tmp_path
     assert figures_of(record.reported.evaluation) == figures_of(read_csv(run / "predictions" / "metrics.csv"))
 
 
+def test_a_reported_checkpoint_that_is_the_best_needs_no_second_test(run: Path, tmp_path: Path) -> None:
+    change(run, best={"on": "test", "step": 6, "dice": 0.5, "sha256": sha256_of(run / "model.safetensors")})
+    api.record(run, results=tmp_path / "results")
+    (record,) = read_records(tmp_path / "results", "tiny/bcp")
+    assert record.best is not None and record.best.checkpoint == "best on test, step 6"
+    assert record.best.evaluation == record.reported.evaluation
+
+
 def test_a_changed_shipped_recipe_needs_a_variant(run: Path, tmp_path: Path) -> None:
     name = "demo-2d/bcp"
     (run / "recipe.yaml").write_text(load_recipe(name, ["seed=3", "network.width=4"]).to_yaml())

@@ -180,8 +180,20 @@ def _check_target(folder: Path, facts: Mapping[str, Any]) -> None:
 def _read(folder: Path, recipe: str) -> Record:
     found = NAME.fullmatch(folder.name)
     seed, variant = (int(found.group(1)), found.group(2) or "") if found else (0, "")
+    reported = _scored(folder, SCORES)
     best = _scored(folder, BEST) if (folder / f"{BEST}.csv").is_file() else None
-    return Record(recipe, seed, variant, _scored(folder, SCORES), best)
+    if best is None or best.checkpoint == reported.checkpoint:
+        best = _reported_is_best(folder, reported)
+    return Record(recipe, seed, variant, reported, best)
+
+
+def _reported_is_best(folder: Path, reported: Scored) -> Scored | None:
+    """The scores of the best checkpoint where that is the reported one, which is then tested only once."""
+    facts = read_json(folder / "run.json")
+    best = facts.get("best") if isinstance(facts, dict) else None
+    if not isinstance(best, dict) or best.get("sha256") != facts.get("weights"):
+        return None
+    return Scored(reported.evaluation, f"best on {best.get('on')}, step {best.get('step')}")
 
 
 def _scored(folder: Path, name: str) -> Scored:

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graftseg.networks import NetworkSettings, build_network, parameter_count
-from graftseg.networks.vnet import Norm, VNet
+from graftseg.networks.vnet import Norm, VNet, logits_by_products
 
 ENCODER_UNITS = {
     "batch": ([0, 4192, 16576, 65920, 262912], [480, 55488, 332352, 1328256, 5310720]),
@@ -152,3 +152,10 @@ def test_the_table_builds_both_networks() -> None:
         assert network(torch.randn(1, 2, 4, 4, 4)).shape == (1, 3, 4, 4, 4)
         assert sum(isinstance(module, norm) for module in network.modules()) == 6
         assert sum(isinstance(module, nn.Dropout3d) for module in network.modules()) == dropouts
+
+
+def test_the_head_as_sums_of_products() -> None:
+    torch.manual_seed(0)
+    x, weight, bias = (torch.randn(shape, dtype=torch.float64) for shape in ((2, 4, 3, 2, 5), (3, 4, 1, 1, 1), (3,)))
+    expected = F.conv3d(x, weight, bias)
+    torch.testing.assert_close(logits_by_products(x, weight, bias).double(), expected, rtol=1e-5, atol=1e-5)

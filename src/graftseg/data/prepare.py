@@ -118,7 +118,7 @@ class _Work:
         """The stored case, and whether it was made anew."""
         kept = self._kept(case)
         if kept is not None:
-            _check_values(self.dataset, case.name, kept.values)
+            _check_values(self.dataset, case, kept.values)
             return kept, False
         return self._make(case), True
 
@@ -173,7 +173,7 @@ class _Work:
         if values[-1] > LARGEST_VALUE:
             finding = f"the label value {values[-1]} is above {LARGEST_VALUE}"
             raise UserError(path, finding, "number the classes 0, 1, 2, ... (a mask of 0 and 255 becomes 0 and 1)")
-        _check_values(self.dataset, case.name, values)
+        _check_values(self.dataset, case, values)
         return label.array.astype(np.uint8), values
 
     def _write(self, arrays: dict[str, npt.NDArray[Any]]) -> dict[str, str]:
@@ -239,11 +239,12 @@ def _check_class_list(dataset: Dataset) -> None:
         raise UserError(dataset.root / "dataset.json", finding, "merge classes")
 
 
-def _check_values(dataset: Dataset, name: str, values: Iterable[int]) -> None:
+def _check_values(dataset: Dataset, case: Case, values: Iterable[int]) -> None:
     unknown = sorted(set(values) - dataset.classes.keys())
     if dataset.classes and unknown:
         finding = f"the label value {unknown[0]} is not among the classes 0 to {max(dataset.classes)}"
-        raise UserError(name, finding, "name the value in dataset.json or correct the label map")
+        named = "" if dataset.layout in BENCHMARKS else "name the value in dataset.json or "
+        raise UserError(case.label or case.name, finding, f"{named}correct the label map")
 
 
 def _class_names(dataset: Dataset, cases: tuple[StoredCase, ...]) -> tuple[str, ...]:

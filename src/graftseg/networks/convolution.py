@@ -5,6 +5,7 @@ sees PyTorch's own 3-D convolutions does not keep. A bias that a norm follows ge
 mean away again, so that the gradient is zero but for rounding.
 """
 
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -46,8 +47,8 @@ class Convolution3d(nn.Conv3d):
         """``(B, in, *space)`` to ``(B, out, *space)``."""
         if not _accelerated(x):
             return super().forward(x)
-        y: Tensor = convolve(*_cast(x, self.weight, self.bias))
-        return y
+        y: Tensor = convolve(*_cast(x, self.weight))
+        return _shifted(y, self.bias)
 
 
 class Halving3d(nn.Conv3d):
@@ -60,8 +61,8 @@ class Halving3d(nn.Conv3d):
         """``(B, in, *space)`` to ``(B, out, *space / 2)``."""
         if not _accelerated(x) or any(size % 2 for size in x.shape[2:]):
             return super().forward(x)
-        y: Tensor = halve(*_cast(x, self.weight, self.bias))
-        return y
+        y: Tensor = halve(*_cast(x, self.weight))
+        return _shifted(y, self.bias)
 
 
 class Doubling3d(nn.ConvTranspose3d):
@@ -74,30 +75,35 @@ class Doubling3d(nn.ConvTranspose3d):
         """``(B, in, *space)`` to ``(B, out, *space * 2)``."""
         if not _accelerated(x):
             return super().forward(x, output_size)
-        y: Tensor = double(*_cast(x, self.weight, self.bias))
-        return y
+        y: Tensor = double(*_cast(x, self.weight))
+        return _shifted(y, self.bias)
 
 
 def _accelerated(x: Tensor) -> bool:
     return x.is_cuda and HAS_TRITON and x.numel() < LARGEST
 
 
-def _cast(x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Everything in the precision of the moment, as PyTorch's own convolutions do by themselves."""
+def _cast(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Both in the precision of the moment, as PyTorch's own convolutions do by themselves."""
     dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else weight.dtype
+    return x.to(dtype), weight.to(dtype)
+
+
+def _shifted(y: Tensor, bias: Tensor | None) -> Tensor:
+    """With the bias, which a compiler adds as the norm reads the result; no gradient reaches it."""
     if bias is None:
         raise ValueError("a convolution before a norm has a bias")
-    return x.to(dtype), weight.to(dtype), bias.detach().to(dtype)
+    return y + bias.detach().to(y.dtype).view(1, -1, 1, 1, 1)
 
 
 @torch.library.custom_op("graftseg::convolve", mutates_args=())
-def convolve(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """3x3x3 convolution; no gradient reaches the bias."""
+def convolve(x: Tensor, weight: Tensor) -> Tensor:
+    """3x3x3 convolution with zeros around the volume."""
     launch = FORWARD.get((x.dtype, x.shape[1]))
     if launch and _suit(x.dtype, weight.shape[0]):
-        y: Tensor = _kernels().convolve(x, weight, bias, **launch)
+        y: Tensor = _kernels().convolve(x, weight, **launch)
         return y
-    return _last(F.conv3d(_last(x), _last(weight), bias, padding=1))
+    return _last(F.conv3d(_last(x), _last(weight), padding=1))
 
 
 @torch.library.custom_op("graftseg::convolve_input", mutates_args=())
@@ -105,9 +111,9 @@ def convolve_input(dy: Tensor, weight: Tensor) -> Tensor:
     """The gradient of ``convolve``'s input: a convolution with the taps turned round."""
     launch = INPUT.get((dy.dtype, dy.shape[1]))
     if launch and _suit(dy.dtype, weight.shape[1]):
-        dx: Tensor = _kernels().convolve(dy, weight.flip(2, 3, 4).transpose(0, 1), None, **launch)
+        dx: Tensor = _kernels().convolve(dy, weight.flip(2, 3, 4).transpose(0, 1), **launch)
         return dx
-    return _gradient(dy, weight.new_empty((len(dy), weight.shape[1], *dy.shape[2:])), weight, "input", (1, 1, False))
+    return _gradient(dy, _like(dy, weight.shape[1], dy.shape[2:]), weight, "input", stride=1)
 
 
 @torch.library.custom_op("graftseg::convolve_weight", mutates_args=())
@@ -117,26 +123,25 @@ def convolve_weight(x: Tensor, dy: Tensor) -> Tensor:
     if launch and _suit(x.dtype, dy.shape[1]):
         dw: Tensor = _kernels().convolve_weight(x, dy, **launch)
         return dw.to(x.dtype)
-    weight = x.new_empty((dy.shape[1], x.shape[1], 3, 3, 3))
-    return _gradient(dy, x, weight, "weight", (1, 1, False))
+    return _gradient(dy, x, _weight(x, dy.shape[1], x.shape[1], 3), "weight", stride=1)
 
 
 @torch.library.custom_op("graftseg::halve", mutates_args=())
-def halve(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """2x2x2 convolution of stride 2; no gradient reaches the bias. ``weight`` is ``(many, few, 2, 2, 2)``."""
+def halve(x: Tensor, weight: Tensor) -> Tensor:
+    """2x2x2 convolution of stride 2; ``weight`` is ``(many, few, 2, 2, 2)``."""
     if weight.shape[1] <= MOST_PAIRED and _suit(x.dtype, *weight.shape[:2]):
-        y: Tensor = _kernels().halve(x, weight, bias)
+        y: Tensor = _kernels().halve(x, weight)
         return y
-    return _last(F.conv3d(_last(x), _last(weight), bias, stride=2))
+    return _last(F.conv3d(_last(x), _last(weight), stride=2))
 
 
 @torch.library.custom_op("graftseg::double", mutates_args=())
-def double(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """2x2x2 transposed convolution of stride 2, likewise; the input has ``many`` channels, the output ``few``."""
+def double(x: Tensor, weight: Tensor) -> Tensor:
+    """2x2x2 transposed convolution of stride 2; the input has ``many`` channels, the output ``few``."""
     if weight.shape[1] <= MOST_PAIRED and _suit(x.dtype, *weight.shape[:2]):
-        y: Tensor = _kernels().double(x, weight, bias)
+        y: Tensor = _kernels().double(x, weight)
         return y
-    return _last(F.conv_transpose3d(_last(x), _last(weight), bias, stride=2))
+    return _last(F.conv_transpose3d(_last(x), _last(weight), stride=2))
 
 
 @torch.library.custom_op("graftseg::pair_weight", mutates_args=())
@@ -146,14 +151,13 @@ def pair_weight(fine: Tensor, coarse: Tensor) -> Tensor:
     if few <= MOST_PAIRED // 2 and _suit(fine.dtype, few, many):
         dw: Tensor = _kernels().pair_weight(fine, coarse)
         return dw.to(fine.dtype)
-    return _gradient(coarse, fine, fine.new_empty((many, few, 2, 2, 2)), "weight", (2, 0, False))
+    return _gradient(coarse, fine, _weight(fine, many, few, 2), "weight", stride=2)
 
 
-def _gradient(dy: Tensor, x: Tensor, weight: Tensor, of: str, shape: tuple[int, int, bool]) -> Tensor:
-    """cuDNN's gradient of a convolution."""
-    stride, padding, transposed = shape
+def _gradient(dy: Tensor, x: Tensor, weight: Tensor, of: str, *, stride: int) -> Tensor:
+    """cuDNN's gradient of a convolution; of what it is the gradient of, only the shape is read."""
     found = torch.ops.aten.convolution_backward(
-        _last(dy), _last(x), _last(weight), None, [stride] * 3, [padding] * 3, [1] * 3, transposed, [0] * 3, 1,
+        _last(dy), _last(x), _last(weight), None, [stride] * 3, [2 - stride] * 3, [1] * 3, False, [0] * 3, 1,
         [of == "input", of == "weight", False],
     )  # fmt: skip
     return _last(found[0] if of == "input" else found[1])
@@ -174,17 +178,22 @@ def _last(x: Tensor) -> Tensor:
     return x.contiguous(memory_format=torch.channels_last_3d)
 
 
-def _like(x: Tensor, channels: int, space: list[int]) -> Tensor:
+def _like(x: Tensor, channels: int, space: Sequence[int]) -> Tensor:
     shape = (x.shape[0], channels, *space)
     return torch.empty(shape, device=x.device, dtype=x.dtype, memory_format=torch.channels_last_3d)
 
 
-convolve.register_fake(lambda x, weight, bias: _like(x, weight.shape[0], x.shape[2:]))
+def _weight(x: Tensor, out: int, entry: int, size: int) -> Tensor:
+    shape = (out, entry, size, size, size)
+    return torch.empty(shape, device=x.device, dtype=x.dtype, memory_format=torch.channels_last_3d)
+
+
+convolve.register_fake(lambda x, weight: _like(x, weight.shape[0], x.shape[2:]))
 convolve_input.register_fake(lambda dy, weight: _like(dy, weight.shape[1], dy.shape[2:]))
-convolve_weight.register_fake(lambda x, dy: _last(x.new_empty((dy.shape[1], x.shape[1], 3, 3, 3))))
-halve.register_fake(lambda x, weight, bias: _like(x, weight.shape[0], [n // 2 for n in x.shape[2:]]))
-double.register_fake(lambda x, weight, bias: _like(x, weight.shape[1], [n * 2 for n in x.shape[2:]]))
-pair_weight.register_fake(lambda fine, coarse: _last(fine.new_empty((coarse.shape[1], fine.shape[1], 2, 2, 2))))
+convolve_weight.register_fake(lambda x, dy: _weight(x, dy.shape[1], x.shape[1], 3))
+halve.register_fake(lambda x, weight: _like(x, weight.shape[0], [n // 2 for n in x.shape[2:]]))
+double.register_fake(lambda x, weight: _like(x, weight.shape[1], [n * 2 for n in x.shape[2:]]))
+pair_weight.register_fake(lambda fine, coarse: _weight(fine, coarse.shape[1], fine.shape[1], 2))
 
 
 def _keep(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
@@ -194,19 +203,19 @@ def _keep(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
 def _convolve_backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     x, weight = ctx.saved_tensors
     dx = convolve_input(dy, weight) if ctx.needs_input_grad[0] else None
-    return dx, convolve_weight(x, dy), None
+    return dx, convolve_weight(x, dy)
 
 
 def _halve_backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     x, weight = ctx.saved_tensors
-    dx = double(dy, weight, dy.new_zeros(weight.shape[1])) if ctx.needs_input_grad[0] else None
-    return dx, pair_weight(x, dy), None
+    dx = double(dy, weight) if ctx.needs_input_grad[0] else None
+    return dx, pair_weight(x, dy)
 
 
 def _double_backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     x, weight = ctx.saved_tensors
-    dx = halve(dy, weight, dy.new_zeros(weight.shape[0])) if ctx.needs_input_grad[0] else None
-    return dx, pair_weight(dy, x), None
+    dx = halve(dy, weight) if ctx.needs_input_grad[0] else None
+    return dx, pair_weight(dy, x)
 
 
 convolve.register_autograd(_convolve_backward, setup_context=_keep)

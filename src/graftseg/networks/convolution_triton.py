@@ -34,9 +34,9 @@ def _gather(x, m, kk, M, X, Y, Z, C: tl.constexpr):
 
 @triton.jit
 def _convolve_kernel(
-    x, w, bias, y, M, X, Y, Z,
+    x, w, y, M, X, Y, Z,
     C: tl.constexpr, COUT: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr, COLUMNS: tl.constexpr,
-    HAS_BIAS: tl.constexpr, PRECISION: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     m = tl.program_id(0) * BM + tl.arange(0, BM)
     co = tl.arange(0, COUT)
@@ -46,8 +46,6 @@ def _convolve_kernel(
         a = _gather(x, m, kk, M, X, Y, Z, C)
         b = tl.load(w + kk[:, None] * COUT + co[None, :], mask=(kk < 27 * C)[:, None], other=0.0)
         acc = tl.dot(a, b, acc, input_precision=PRECISION)
-    if HAS_BIAS:
-        acc += tl.load(bias + co).to(tl.float32)[None, :]
     tl.store(y + m[:, None] * COUT + co[None, :], acc.to(y.dtype.element_ty), mask=(m < M)[:, None])
 
 
@@ -74,9 +72,9 @@ def _weight_kernel(
 
 @triton.jit
 def _halve_kernel(
-    x, w, bias, y, M, X, Y, Z,
+    x, w, y, M, X, Y, Z,
     C: tl.constexpr, COUT: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    HAS_BIAS: tl.constexpr, PRECISION: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """2x2x2 voxels into one: ``X, Y, Z`` count the coarse voxels; pairs along the last axis are one run."""
     m = tl.program_id(0) * BM + tl.arange(0, BM)
@@ -90,16 +88,14 @@ def _halve_kernel(
         a = tl.load(x + fine[:, None] * (2 * C) + j[None, :], mask=(m < M)[:, None], other=0.0)
         b = tl.load(w + (group * 2 * C + j)[:, None] * COUT + co[None, :])
         acc = tl.dot(a, b, acc, input_precision=PRECISION)
-    if HAS_BIAS:
-        acc += tl.load(bias + co).to(tl.float32)[None, :]
     tl.store(y + m[:, None] * COUT + co[None, :], acc.to(y.dtype.element_ty), mask=(m < M)[:, None])
 
 
 @triton.jit
 def _double_kernel(
-    x, w, bias, y, M, X, Y, Z,
+    x, w, y, M, X, Y, Z,
     C: tl.constexpr, COUT: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
-    HAS_BIAS: tl.constexpr, PRECISION: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """One voxel into 2x2x2: ``X, Y, Z`` count the coarse voxels; a program writes one pair of rows."""
     m = tl.program_id(0) * BM + tl.arange(0, BM)
@@ -114,8 +110,6 @@ def _double_kernel(
         a = tl.load(x + m[:, None] * C + c[None, :], mask=(m < M)[:, None], other=0.0)
         b = tl.load(w + (c[:, None] * 4 + group) * (2 * COUT) + j[None, :])
         acc = tl.dot(a, b, acc, input_precision=PRECISION)
-    if HAS_BIAS:
-        acc += tl.load(bias + j % COUT).to(tl.float32)[None, :]
     fine = ((n * 2 * X + 2 * xx + group // 2) * 2 * Y + 2 * yy + group % 2) * Z + zz
     tl.store(y + fine[:, None] * (2 * COUT) + j[None, :], acc.to(y.dtype.element_ty), mask=(m < M)[:, None])
 
@@ -143,7 +137,7 @@ def _pair_weight_kernel(
     tl.store(out + place, acc)
 
 
-def convolve(x: Tensor, weight: Tensor, bias: Tensor | None, **launch: Any) -> Tensor:
+def convolve(x: Tensor, weight: Tensor, **launch: Any) -> Tensor:
     """3x3x3 convolution with zeros around the volume; ``weight`` is ``(out, in, 3, 3, 3)``."""
     x = _last(x)
     batch, channels, *space = x.shape
@@ -152,8 +146,8 @@ def convolve(x: Tensor, weight: Tensor, bias: Tensor | None, **launch: Any) -> T
     y = _like(x, (batch, width, *space))
     block, columns = _columns(channels)
     _convolve_kernel[(triton.cdiv(count, launch["BM"]),)](
-        x, w, w if bias is None else bias, y, count, *space,
-        C=channels, COUT=width, BK=block, COLUMNS=columns, HAS_BIAS=bias is not None, PRECISION=_precision(), **launch,
+        x, w, y, count, *space,
+        C=channels, COUT=width, BK=block, COLUMNS=columns, PRECISION=_precision(), **launch,
     )  # fmt: skip
     return y
 
@@ -173,7 +167,7 @@ def convolve_weight(x: Tensor, dy: Tensor, **launch: Any) -> Tensor:
     return _last(out.sum(0)[: 27 * channels].view(3, 3, 3, channels, width).permute(4, 3, 0, 1, 2))
 
 
-def halve(x: Tensor, weight: Tensor, bias: Tensor | None, **launch: Any) -> Tensor:
+def halve(x: Tensor, weight: Tensor, **launch: Any) -> Tensor:
     """2x2x2 convolution of stride 2; ``weight`` is ``(out, in, 2, 2, 2)``."""
     x = _last(x)
     batch, channels, *fine = x.shape
@@ -183,13 +177,13 @@ def halve(x: Tensor, weight: Tensor, bias: Tensor | None, **launch: Any) -> Tens
     y = _like(x, (batch, width, *space))
     chosen = PAIRS | {"BN": min(width, 64)} | launch
     _halve_kernel[(triton.cdiv(count, chosen["BM"]), width // chosen["BN"])](
-        x, w, w if bias is None else bias, y, count, *space,
-        C=channels, COUT=width, HAS_BIAS=bias is not None, PRECISION=_precision(), **chosen,
+        x, w, y, count, *space,
+        C=channels, COUT=width, PRECISION=_precision(), **chosen,
     )  # fmt: skip
     return y
 
 
-def double(x: Tensor, weight: Tensor, bias: Tensor | None, **launch: Any) -> Tensor:
+def double(x: Tensor, weight: Tensor, **launch: Any) -> Tensor:
     """2x2x2 transposed convolution of stride 2; ``weight`` is ``(in, out, 2, 2, 2)``."""
     x = _last(x)
     batch, channels, *space = x.shape
@@ -198,8 +192,8 @@ def double(x: Tensor, weight: Tensor, bias: Tensor | None, **launch: Any) -> Ten
     y = _like(x, (batch, width, *(2 * n for n in space)))
     chosen = PAIRS | {"BK": min(channels, 64)} | launch
     _double_kernel[(triton.cdiv(count, chosen["BM"]), 4)](
-        x, w, w if bias is None else bias, y, count, *space,
-        C=channels, COUT=width, HAS_BIAS=bias is not None, PRECISION=_precision(), **chosen,
+        x, w, y, count, *space,
+        C=channels, COUT=width, PRECISION=_precision(), **chosen,
     )  # fmt: skip
     return y
 

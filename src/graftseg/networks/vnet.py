@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 
 from graftseg.networks import check_sizes
@@ -26,7 +27,7 @@ class VNet(EncoderDecoder):
 
     encoder: "Encoder"
     decoder: "Decoder"
-    head: nn.Conv3d
+    head: "Head3d"
 
     def __init__(
         self,
@@ -43,7 +44,7 @@ class VNet(EncoderDecoder):
         super().__init__(
             encoder,
             Decoder(width=width, levels=levels, norm=norm, dropout=dropout),
-            nn.Conv3d(width, classes, 1),
+            Head3d(width, classes),
             encoder.stride,
         )
 
@@ -91,6 +92,29 @@ class Decoder(nn.Module):
             x = stage(up(x) + skip)
         h: Tensor = self.dropout(x)
         return h
+
+
+class Head3d(nn.Conv3d):
+    """1x1x1, features to logits.
+
+    A compiler on a GPU gets it as sums of products, which it joins with what comes before; cuDNN would pad the few
+    classes to eight channels, at full resolution.
+    """
+
+    def __init__(self, in_channels: int, classes: int) -> None:
+        super().__init__(in_channels, classes, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``(B, in, *space)`` to ``(B, classes, *space)``."""
+        if self.bias is None or not (x.is_cuda and torch.compiler.is_compiling()):
+            return super().forward(x)
+        return logits_by_products(x, self.weight, self.bias)
+
+
+def logits_by_products(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """A 1x1x1 convolution as sums of products, in float32."""
+    channels = [(x.float() * row.view(1, -1, 1, 1, 1)).sum(1) for row in weight]
+    return torch.stack([channel + one for channel, one in zip(channels, bias, strict=True)], dim=1)
 
 
 def _stage(in_channels: int, channels: int, level: int, norm: Norm) -> nn.Sequential:

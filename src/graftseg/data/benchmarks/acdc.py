@@ -9,6 +9,7 @@ frames each.
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ def read_acdc(root: Path) -> Dataset:
                 cases.append(Case(volume, files[volume], files[volume][0], split))
             else:
                 problems.append(absent(root, source, volume, f"data/{volume}.h5"))
-    problems += repeated(cases)
+    problems += repeated(root, cases)
     return Dataset(root, "acdc", tuple(cases), CLASSES, tuple(problems), reader=AcdcFiles())
 
 
@@ -117,8 +118,11 @@ def _volumes(source: Path, entries: Iterable[str]) -> list[str]:
 
 
 def _gaps(paths: tuple[Path, ...]) -> list[UserError]:
-    """Slices that are missing between others."""
+    """Slices that are missing between others, or there twice."""
     numbers = [_number(path) for path in paths]
+    for (one, path), (other, _) in pairwise(zip(numbers, paths, strict=True)):
+        if one == other:
+            return [UserError(path, f"slice {one} of the volume is there twice", "keep one of its files")]
     missing = sorted(set(range(numbers[0], numbers[-1])) - set(numbers))
     if numbers[0] > 1:
         missing.insert(0, 1)

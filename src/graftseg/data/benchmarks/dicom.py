@@ -59,7 +59,7 @@ def _read(path: Path, tags: Sequence[str]) -> Any:
 
 def _arranged(paths: Sequence[Path], slices: Sequence[Any]) -> tuple[list[int], Geometry]:
     """The slices along their normal, and their grid; by file name where a header does not tell the position."""
-    sizes = [(int(one.get("Columns") or 0), int(one.get("Rows") or 0)) for one in slices]
+    sizes = [_size(path, one) for path, one in zip(paths, slices, strict=True)]
     for path, size in zip(paths, sizes, strict=True):
         if size != sizes[0] or 0 in size:
             finding = (
@@ -69,12 +69,12 @@ def _arranged(paths: Sequence[Path], slices: Sequence[Any]) -> tuple[list[int], 
     shape = (*sizes[0], len(slices))
     if 4 * prod(shape) > MAX_BYTES:
         raise UserError(paths[0].parent, f"the series asks for {4 * prod(shape)} bytes, above the limit", AGAIN)
-    rows, columns = _numbers(paths[0], slices[0], "PixelSpacing", 2)
+    rows, columns = _spacing(paths[0], slices[0])
     positions = [_optional(path, one, "ImagePositionPatient", 3) for path, one in zip(paths, slices, strict=True)]
     directions = _optional(paths[0], slices[0], "ImageOrientationPatient", 6)
     known = [position for position in positions if position is not None]
     if directions is None or len(known) < len(slices):
-        thickness = float(slices[0].get("SliceThickness") or 1)
+        thickness = _number(paths[0], slices[0], "SliceThickness") or 1.0
         return list(range(len(slices))), Geometry(shape, _affine(np.eye(3), (columns, rows, thickness), np.zeros(3)))
     along, down = directions[:3], directions[3:]
     normal = np.cross(along, down)
@@ -116,19 +116,43 @@ def _voxels(path: Path, one: Any, size: tuple[int, ...]) -> NDArray[np.float32]:
         pixels = np.asarray(one.pixel_array, np.float32).T
     except Exception as error:
         reason = " ".join(str(error).split())[:120]
-        raise UserError(path, f"its pixels cannot be decoded ({reason})", "export the series uncompressed") from None
+        finding = f"its pixels cannot be decoded ({reason})"
+        raise UserError(path, finding, "copy the series again or export it uncompressed") from None
     if pixels.shape != size:
         raise UserError(path, f"its pixels have the shape {pixels.shape}", "export one grey slice a file")
-    slope, intercept = float(one.get("RescaleSlope", 1)), float(one.get("RescaleIntercept", 0))
-    scaled: NDArray[np.float32] = pixels * np.float32(slope) + np.float32(intercept)
+    slope, intercept = _number(path, one, "RescaleSlope", 1.0), _number(path, one, "RescaleIntercept")
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaled: NDArray[np.float32] = pixels * np.float32(slope) + np.float32(intercept)
+    if not np.isfinite(scaled).all():
+        raise UserError(path, f"RescaleSlope {slope:g} makes its values infinite", AGAIN)
     return scaled
 
 
-def _numbers(path: Path, one: Any, tag: str, count: int) -> Floats:
-    values = _optional(path, one, tag, count)
+def _size(path: Path, one: Any) -> tuple[int, int]:
+    return int(_number(path, one, "Columns")), int(_number(path, one, "Rows"))
+
+
+def _spacing(path: Path, one: Any) -> Floats:
+    values = _optional(path, one, "PixelSpacing", 2)
     if values is None:
-        raise UserError(path, f"its header has no {tag}", AGAIN)
+        raise UserError(path, "its header has no PixelSpacing", AGAIN)
+    if (values <= 0).any():
+        raise UserError(path, f"PixelSpacing in its header is {values.tolist()}, not above 0 mm", AGAIN)
     return values
+
+
+def _number(path: Path, one: Any, tag: str, default: float = 0.0) -> float:
+    """A single number of a header; the default where the tag is not there or empty."""
+    found = one.get(tag)
+    if found is None:
+        return default
+    try:
+        value = float(found)
+    except (TypeError, ValueError):
+        value = np.nan
+    if not np.isfinite(value):
+        raise UserError(path, f"{tag} in its header is not a number", AGAIN)
+    return value
 
 
 def _optional(path: Path, one: Any, tag: str, count: int) -> Floats | None:

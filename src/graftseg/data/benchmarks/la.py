@@ -51,13 +51,21 @@ def read_la(root: Path) -> Dataset:
     for name, split in LISTS:
         source, entries = entries_of(lists, f"la-{name}.list", f"{name}.list")
         for entry in entries:
-            path = scans / entry.removesuffix(f"/{FILE}") / FILE
+            path = scans / _folder(source, entry) / FILE
             if path.is_file():
                 cases.append(Case(path.parent.name, (path,), path, split))
             else:
                 problems.append(absent(root, source, path.parent.name, f"{path.parent.name}/{FILE}"))
-    problems += repeated(cases)
+    problems += repeated(root, cases)
     return Dataset(root, "la", tuple(cases), CLASSES, tuple(problems), reader=LaFiles())
+
+
+def _folder(source: Path, entry: str) -> str:
+    """The name of the folder that an entry stands for."""
+    name = entry.removesuffix(f"/{FILE}")
+    if Path(name).name != name or name == "..":
+        raise UserError(source, f"{entry!r} is not the name of a case", "write the name of its folder alone")
+    return name
 
 
 def _scans(root: Path) -> Path | None:

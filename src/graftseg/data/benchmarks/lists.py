@@ -14,7 +14,7 @@ def find_list(root: Path, *names: str) -> Path | None:
     """The list in a folder or in one of its subfolders; of several names the first that is there."""
     places = [root, *(path for path in visible(root) if path.is_dir())]
     for name in names:
-        found = [place / name for place in places if (place / name).is_file()]
+        found = [place / name for place in places if _is_there(place / name)]
         if found and found[0].parent != root and len(found) > 1:
             finding = f"there are two lists {name}, in {found[0].parent.name} and {found[1].parent.name}"
             raise UserError(root, finding, f"keep one, or put the right one into {root.name}")
@@ -23,10 +23,15 @@ def find_list(root: Path, *names: str) -> Path | None:
     return None
 
 
+def _is_there(path: Path) -> bool:
+    """Also a broken link is: the published list must not stand in for one that cannot be read."""
+    return path.is_file() or path.is_symlink()
+
+
 def read_list(path: Path) -> list[str]:
-    """The entries of a list, one a line; empty lines are none."""
+    """The entries of a list, one a line; empty lines are none, and a mark at its begin is no part of an entry."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(path, f"the list cannot be read ({error})", "restore the file or remove it") from None
     entries = [line.strip() for line in lines if line.strip()]
@@ -41,7 +46,7 @@ def entries_of(root: Path, published: str, *names: str) -> tuple[Path, list[str]
     return path, read_list(path)
 
 
-def repeated(cases: Iterable[Case]) -> list[UserError]:
+def repeated(root: Path, cases: Iterable[Case]) -> list[UserError]:
     """A case that stands twice in the lists, or in two of them, where it would leak."""
     seen: dict[str, Case] = {}
     problems = []
@@ -49,8 +54,8 @@ def repeated(cases: Iterable[Case]) -> list[UserError]:
         first = seen.setdefault(case.name, case)
         if first is not case:
             places = f"twice among the {case.split}" if first.split == case.split else f"{first.split} and {case.split}"
-            finding = f"the lists name the case {places}"
-            problems.append(UserError(case.name, finding, "keep one of the entries"))
+            finding = f"the lists name the case {case.name} {places}"
+            problems.append(UserError(root, finding, "keep one of the entries"))
     return problems
 
 

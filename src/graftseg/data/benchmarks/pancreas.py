@@ -68,14 +68,14 @@ def read_pancreas(root: Path, protocol: Protocol) -> Dataset:
     problems = list(found.problems)
     for name, split in LISTS:
         source = root / f"{name}.list"
-        source = source if source.is_file() else PUBLISHED / f"{protocol}-{name}.list"
+        source = source if source.is_file() or source.is_symlink() else PUBLISHED / f"{protocol}-{name}.list"
         for number in _numbers(source):
             if number in found.images and number in found.labels:
                 cases.append(_case(number, found, split))
             else:
                 lacks = "its scan" if number not in found.images else f"label{number}.nii.gz"
                 problems.append(absent(root, source, number, lacks))
-    problems += repeated(cases)
+    problems += repeated(root, cases)
     return Dataset(root, protocol, tuple(cases), CLASSES, tuple(problems), reader=PancreasFiles(protocol))
 
 
