@@ -25,13 +25,10 @@ def build_method(recipe: Recipe, stage: StageSettings, channels: int, classes: i
 
 
 def channels_last(method: Method) -> Method:
-    """Keep the weights of convolutions with their channels last, which spares conversions in every step.
-
-    Those of 3-D convolutions only on a GPU: on a CPU it gains nothing.
-    """
+    """Keep the weights of convolutions with their channels last, which spares conversions in every step."""
     nn.utils.convert_conv2d_weight_memory_format(method, torch.channels_last)
     for part in method.modules():
-        if isinstance(part, nn.Conv3d | nn.ConvTranspose3d) and part.weight.is_cuda:
+        if isinstance(part, nn.Conv3d | nn.ConvTranspose3d):
             part.weight.data = part.weight.data.contiguous(memory_format=torch.channels_last_3d)
     return method
 

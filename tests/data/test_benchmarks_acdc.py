@@ -155,6 +155,14 @@ def test_slices_of_two_sizes(root: Path, tmp_path: Path) -> None:
         api.prepare(root, tmp_path / "store")
 
 
+def test_a_slice_that_is_there_twice(root: Path) -> None:
+    only_slices(root)
+    slices = root / "data" / "slices"
+    (slices / f"{TRAIN[2]}_slice_02.h5").write_bytes((slices / f"{TRAIN[2]}_slice_2.h5").read_bytes())
+    (problem,) = read_layout(root).problems
+    assert str(problem).endswith("slice 2 of the volume is there twice; keep one of its files.")
+
+
 def test_an_entry_that_names_nothing_and_a_case_that_is_absent(root: Path) -> None:
     (root / "val.list").write_text("patient028_frame01\npatient400_frame01\n")
     assert [str(problem) for problem in read_layout(root).problems] == [
@@ -168,7 +176,7 @@ def test_an_entry_that_names_nothing_and_a_case_that_is_absent(root: Path) -> No
 
 def test_a_volume_named_twice_leaks(root: Path) -> None:
     (root / "test.list").write_text("\n".join([*TEST, TRAIN[0]]) + "\n")
-    assert "the lists name the case labeled and test" in str(read_layout(root).problems[0])
+    assert "the lists name the case patient099_frame01 labeled and test" in str(read_layout(root).problems[0])
 
 
 def test_check_counts_validation_cases(root: Path) -> None:

@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -91,6 +92,34 @@ def test_a_header_without_pixel_spacing(volume: NDArray[np.int16], tmp_path: Pat
     write_slice(path, volume[:, :, 0].T, (0, 0, 0), PixelSpacing=[1.0, 1.0, 1.0])
     with pytest.raises(UserError, match="PixelSpacing in its header is not 2 numbers"):
         read_series([path])
+
+
+@pytest.mark.parametrize(
+    ("tags", "sentence"),
+    [
+        ({"PixelSpacing": [0.0, 0.5]}, r"PixelSpacing in its header is \[0\.0, 0\.5\], not above 0 mm"),
+        ({"PixelSpacing": [-1.0, -1.0]}, r"PixelSpacing in its header is \[-1\.0, -1\.0\], not above 0 mm"),
+        ({"RescaleSlope": [1, 2]}, "RescaleSlope in its header is not a number"),
+        ({"RescaleIntercept": float("nan")}, "RescaleIntercept in its header is not a number"),
+        ({"RescaleSlope": "1e99"}, "RescaleSlope 1e.99 makes its values infinite"),
+        ({"Rows": [3, 3]}, "Rows in its header is not a number"),
+    ],
+)
+def test_numbers_of_a_header_that_make_no_sense(
+    volume: NDArray[np.int16], tmp_path: Path, tags: dict[str, Any], sentence: str
+) -> None:
+    path = tmp_path / "a.dcm"
+    write_slice(path, volume[:, :, 0].T, (0, 0, 0), **tags)
+    with pytest.raises(UserError, match=rf"a\.dcm: {sentence}; copy or download the series again"):
+        read_series([path])
+
+
+def test_empty_numbers_of_a_header_are_as_if_they_were_not_there(volume: NDArray[np.int16], tmp_path: Path) -> None:
+    path = tmp_path / "a.dcm"
+    write_slice(path, volume[:, :, 0].T, None, RescaleSlope=None, RescaleIntercept=None, SliceThickness=None)
+    scan = read_series([path])
+    np.testing.assert_array_equal(scan.array[0, :, :, 0], volume[:, :, 0])
+    assert scan.geometry.spacing == (0.5, 0.5, 1.0)
 
 
 def test_nothing_about_a_person_is_read(

@@ -130,8 +130,8 @@ def test_a_listed_case_that_is_absent_is_a_problem(root: Path, tmp_path: Path) -
 def test_a_case_in_both_lists_is_a_problem(root: Path) -> None:
     (root / "test.list").write_text("ONE\nZED\nONE\n")
     assert [str(problem) for problem in read_layout(root).problems] == [
-        "ZED: the lists name the case labeled and test; keep one of the entries.",
-        "ONE: the lists name the case twice among the test; keep one of the entries.",
+        f"{root}: the lists name the case ZED labeled and test; keep one of the entries.",
+        f"{root}: the lists name the case ONE twice among the test; keep one of the entries.",
     ]
 
 
@@ -144,6 +144,26 @@ def test_an_empty_list_and_a_list_of_absent_cases(root: Path) -> None:
         read_layout(root)
     (root / "train.list").write_bytes(b"\xff\xfe")
     with pytest.raises(UserError, match="the list cannot be read"):
+        read_layout(root)
+
+
+def test_a_list_as_windows_writes_it(root: Path) -> None:
+    names = [case.name for case in read_layout(root).of("labeled")]
+    (root / "train.list").write_bytes(b"\xef\xbb\xbf" + "\r\n\r\n".join(names).encode() + b"\r\n")
+    assert [case.name for case in read_layout(root).of("labeled")] == names
+
+
+@pytest.mark.parametrize("entry", ["../ONE", "/ONE", "..", "ONE/TWO"])
+def test_an_entry_that_leads_elsewhere(root: Path, entry: str) -> None:
+    (root / "train.list").write_text(f"{entry}\n")
+    with pytest.raises(UserError, match=r"train\.list: '.*' is not the name of a case; write the name of its folder"):
+        read_layout(root)
+
+
+def test_a_list_that_is_a_broken_link_is_not_replaced_by_the_published_one(root: Path) -> None:
+    (root / "train.list").unlink()
+    (root / "train.list").symlink_to("train.list")
+    with pytest.raises(UserError, match=r"train\.list: the list cannot be read .*; restore the file or remove it"):
         read_layout(root)
 
 

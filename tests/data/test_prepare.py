@@ -331,7 +331,7 @@ def test_class_lists_that_do_not_fit(root: Path, out: Path, labels: dict[str, An
 def test_a_shorter_class_list_is_noticed_in_reused_cases(root: Path, out: Path) -> None:
     make(root, out)
     (root / "dataset.json").write_text('{"labels": {"background": 0, "liver": 1}}')
-    with pytest.raises(UserError, match="a: the label value 2 is not among the classes 0 to 1"):
+    with pytest.raises(UserError, match=r"a\.nii: the label value 2 is not among the classes 0 to 1"):
         make(root, out)
 
 

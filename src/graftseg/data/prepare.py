@@ -243,8 +243,8 @@ def _check_values(dataset: Dataset, case: Case, values: Iterable[int]) -> None:
     unknown = sorted(set(values) - dataset.classes.keys())
     if dataset.classes and unknown:
         finding = f"the label value {unknown[0]} is not among the classes 0 to {max(dataset.classes)}"
-        named = "" if dataset.layout in BENCHMARKS else "name the value in dataset.json or "
-        raise UserError(case.label or case.name, finding, f"{named}correct the label map")
+        listed = "name the value in dataset.json or " if dataset.reader == SCAN_FILES else ""
+        raise UserError(case.label or case.name, finding, f"{listed}correct the label map")
 
 
 def _class_names(dataset: Dataset, cases: tuple[StoredCase, ...]) -> tuple[str, ...]:
