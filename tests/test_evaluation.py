@@ -112,7 +112,7 @@ def test_nothing_but_an_earlier_description_is_replaced(tmp_path: Path) -> None:
     assert description_of(table) == tmp_path / "metrics.json"
     for content in ('{"labels": {}}', "[]"):
         (tmp_path / "metrics.json").write_text(content)
-        with pytest.raises(UserError, match=r"metrics\.json beside it would be overwritten; name another"):
+        with pytest.raises(UserError, match=r"metrics\.json beside it would be overwritten; remove that one or"):
             description_of(table)
     for name in ("x.json", "x", "x.csv.gz"):
         with pytest.raises(UserError, match=r"the table of metrics is a \.csv file; name a file that ends in"):

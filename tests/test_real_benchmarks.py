@@ -13,6 +13,7 @@ from graftseg import api
 from graftseg.cli import app
 from graftseg.data.benchmarks.lists import PUBLISHED, read_list
 from graftseg.data.layouts import read_layout
+from graftseg.runs import read_log
 
 PARTS = Path(__file__).parents[2] / "shared" / "benchmarks"
 ACDC_SLICES = {1: 32, 3: 68, 7: 136, 70: 1312}
@@ -32,6 +33,24 @@ def unpack() -> ModuleType:
     return module
 
 
+def run(*arguments: str | Path) -> str:
+    """The output of a command that ends well."""
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def trained(recipe: str, store: Path, folder: Path, labeled: int, *overrides: str) -> list[float]:
+    """Train the recipe for a handful of steps with narrow networks and test it; returns the losses."""
+    few = [f"batches.labeled_cases={labeled}", "stages.0.steps=2", "stages.1.steps=3", "network.width=4"]
+    sets = [word for override in (*few, *overrides) for word in ("--set", override)]
+    run("train", recipe, "--data", store, "--out", folder, "--device", "cpu", *sets)
+    coarse = () if recipe.startswith("acdc") else ("--set", "inference.stride=[112,112,80]")
+    run("predict", folder, store, "--device", "cpu", *coarse)
+    assert "protocol: paper" in run("evaluate", folder / "predictions", "--reference", store, "--protocol", "paper")
+    return [line["total"] for line in read_log(folder / "log.jsonl") if "total" in line]
+
+
 def test_la(unpack: ModuleType, tmp_path: Path) -> None:
     images = {}
     for path, image, label in islice(unpack.cases(PARTS / "la-0.xz"), 3):
@@ -40,10 +59,8 @@ def test_la(unpack: ModuleType, tmp_path: Path) -> None:
     train, test = list(images)[:0:-1], list(images)[:1]
     (tmp_path / "LA" / "train.list").write_text("\n".join(train))
     (tmp_path / "LA" / "test.list").write_text("\n".join(test))
-    result = CliRunner().invoke(
-        app, ["prepare", str(tmp_path), "--benchmark", "la", "--out", str(tmp_path / "store")], catch_exceptions=False
-    )
-    assert result.exit_code == 0 and "3 cases, classes background, left atrium" in result.stdout
+    told = run("prepare", tmp_path, "--benchmark", "la", "--out", tmp_path / "store")
+    assert "3 cases, classes background, left atrium" in told
     store = api.info(tmp_path / "store")
     assert store["cases"] == {"labeled": 2, "unlabeled": 0, "validation": 0, "test": 1}
     assert store["voxels"] == sum(image.size for image in images.values())
@@ -52,6 +69,9 @@ def test_la(unpack: ModuleType, tmp_path: Path) -> None:
     for case in dataset.cases:
         assert np.array_equal(dataset.reader.image(case).array[0], images[case.name])
         assert set(np.unique(dataset.reader.label(case).array)) == {0, 1}
+    two = ("batches.labeled=2", "batches.unlabeled=2")
+    losses = trained("la-8/bcp", tmp_path / "store", tmp_path / "run", 1, *two)
+    assert len(losses) == 5 and np.isfinite(losses).all()
 
 
 def test_acdc(unpack: ModuleType, tmp_path: Path) -> None:
@@ -68,6 +88,8 @@ def test_acdc(unpack: ModuleType, tmp_path: Path) -> None:
     assert {case.name: case.shape for case in store.cases} == shapes
     assert [len(store.of(split)) for split in ("labeled", "validation", "test")] == [2, 1, 1]
     assert all(case.values == (0, 1, 2, 3) for case in store.cases)
+    losses = trained("acdc-3/bcp", store.path, tmp_path / "run", 1)
+    assert len(losses) == 5 and np.isfinite(losses).all()
 
 
 def test_acdc_prefixes_have_the_slices_of_the_papers() -> None:

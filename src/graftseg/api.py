@@ -123,7 +123,7 @@ def evaluate(
     evaluation = evaluate_folder(
         folder,
         Path(reference),
-        classes=_classes_of(folder) or _stored_classes(Path(reference)),
+        classes=_classes_of_both(folder, Path(reference)),
         protocol=protocol,
         allow_missing=allow_missing,
     )
@@ -203,6 +203,15 @@ def _describe(store: Store) -> dict[str, Any]:
         "cases": {split: len(store.of(split)) for split in SPLITS},
         "voxels": sum(int(store.image(case).size) for case in store.cases),
     }
+
+
+def _classes_of_both(predictions: Path, reference: Path) -> dict[int, str] | None:
+    """The classes that label maps or their references name; a store of other classes is refused."""
+    named, stored = _classes_of(predictions), _stored_classes(reference)
+    if named and stored and named != stored:
+        finding = f"its classes are {', '.join(stored.values())} where the label maps have {', '.join(named.values())}"
+        raise UserError(reference, finding, "give the store that the run was trained for")
+    return named or stored
 
 
 def _stored_classes(reference: Path) -> dict[int, str] | None:

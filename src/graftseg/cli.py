@@ -1,5 +1,6 @@
 """The command line: a table from verb to the function that Python users call."""
 
+import io
 import json
 import sys
 from collections.abc import Sequence
@@ -105,7 +106,7 @@ def train(
     """Train a recipe."""
     from graftseg import api
 
-    chosen = [*(overrides or ()), *([f"selection.protocol={protocol}"] if protocol else ())]
+    chosen = [*(overrides or ()), *([f"selection.protocol={protocol}"] if protocol is not None else ())]
     try:
         if seeds:
             from graftseg.seeds import train_seeds
@@ -278,6 +279,9 @@ def version(show: Annotated[bool, typer.Option("--version", help="Print the vers
 
 def main() -> NoReturn:
     """Run the command line; a user's mistake is one sentence on standard error and exit code 2."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # a path that is not UTF-8 must not stop what was done well
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app()
     except UserError as error:

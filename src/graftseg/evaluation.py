@@ -192,7 +192,7 @@ def description_of(table: Path) -> Path:
         content = read_json(described)
         if not isinstance(content, dict) or "protocol" not in content:
             finding = f"{described.name} beside it would be overwritten"
-            raise UserError(table, finding, "name another file as --out")
+            raise UserError(table, finding, "remove that one or name another file as --out")
     return described
 
 

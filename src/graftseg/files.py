@@ -23,9 +23,12 @@ def atomic_path(target: Path) -> Iterator[Path]:
     """Yield a temporary path beside ``target`` that replaces it when the block ends well, and vanishes otherwise.
 
     The temporary name keeps the suffixes of the target (``.nii.gz``), since some writers choose the format by it.
-    A full disk or a folder that must not be written is a user's matter, told in one sentence.
+    A full disk or a folder that must not be written is a user's matter, told in one sentence. So is a device or a
+    pipe in the place of the target, which would be replaced.
     """
     try:
+        if target.exists() and not target.is_file():
+            raise UserError(target, "exists and is not a plain file", "name another file")
         with _partial_beside(target) as partial:
             yield partial
             _flush_to_disk(partial)
@@ -54,8 +57,8 @@ def write_bytes(target: Path, content: bytes) -> None:
 
 
 def write_text(target: Path, content: str) -> None:
-    """Write ``content`` as UTF-8, atomically."""
-    write_bytes(target, content.encode())
+    """Write ``content`` as UTF-8, atomically; file names that are not UTF-8 are spelt out."""
+    write_bytes(target, content.encode(errors="backslashreplace"))
 
 
 def write_json(target: Path, content: Any) -> None:

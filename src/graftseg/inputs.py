@@ -85,7 +85,8 @@ class StoredSource:
         return (self.store.path / CASES / self.case.image,)
 
     def read(self) -> Input:
-        """Read the prepared image."""
+        """Read the prepared image, if it is what was prepared."""
+        self.store.verify_file(self.case, self.case.image)
         return Input(torch.from_numpy(np.array(self.store.image(self.case))), self.case.grid, self.case.geometry)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load, save_file
 from torch import Tensor, nn
 
 from graftseg.errors import UserError
@@ -52,7 +52,7 @@ def load_weights(method: Method, path: Path, sha256: str | None = None) -> None:
     if sha256 is not None and sha256_of(path) != sha256:
         raise UserError(path, "the weights are not those that the run saved", "copy the file anew or train again")
     try:
-        method.student.load_state_dict(load_file(path))
+        method.student.load_state_dict(load(path.read_bytes()))
     except (SafetensorError, RuntimeError, OSError) as error:
         reason = " ".join(str(error).split())[:200]
         raise UserError(path, f"the weights cannot be read ({reason})", "copy the file anew or train again") from None

@@ -113,7 +113,7 @@ class _Network:
     @classmethod
     def of(cls, run: RunFolder, device: torch.device, overrides: Iterable[str], weights: Weights) -> "_Network":
         """A network of a run."""
-        store, recipe = run.manifest()["store"], load_recipe(run.recipe_file, _inference_only(overrides))
+        store, recipe = run.begun()["store"], load_recipe(run.recipe_file, _inference_only(overrides))
         classes, channels = tuple(store["classes"]), store["channels"]
         method = build_method(recipe, recipe.stages[-1], channels, len(classes), device)
         load_weights(method, weights.path, weights.sha256)

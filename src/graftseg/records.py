@@ -60,11 +60,12 @@ def record_run(run: RunFolder, out: Path | None = None, *, variant: str = "", re
     if (run.predictions_best / "metrics.csv").is_file():
         scores[BEST] = _tested(run.predictions_best, (facts.get("best") or {}).get("sha256"))
     _check_target(folder, facts)
+    log = "".join(json.dumps(line) + "\n" for line in thinned(read_log(run.log_file)))
     for name, tested in scores.items():
         write_bytes(folder / f"{name}.csv", tested.table.read_bytes())
         write_json(folder / f"{name}.json", tested.about)
     write_bytes(folder / "recipe.yaml", run.recipe_file.read_bytes())
-    write_text(folder / "log.jsonl", "".join(json.dumps(line) + "\n" for line in thinned(read_log(run.log_file))))
+    write_text(folder / "log.jsonl", log)
     write_json(folder / "run.json", {**without_paths(facts), "variant": variant, "changes": changes})
     return folder
 
@@ -79,7 +80,7 @@ def read_records(results: Path, recipe: str) -> list[Record]:
 def place(recipe: Recipe, variant: str = "") -> PurePosixPath:
     """Where a record lies within ``results``."""
     name = PurePosixPath(recipe.name)
-    if name.is_absolute() or not name.parts or ".." in name.parts:
+    if name.is_absolute() or not name.parts or ".." in name.parts or not recipe.name.isprintable():
         raise UserError(f"recipe {recipe.name!r}", "its name is no place for a record", "name it like la-8/bcp")
     if variant and not VARIANT.fullmatch(variant):
         raise UserError(f"--variant {variant}", "not one plain word", "use letters, digits and hyphens")
@@ -173,7 +174,8 @@ def _check_target(folder: Path, facts: Mapping[str, Any]) -> None:
     if folder.exists() and not folder.is_dir():
         raise UserError(folder, "not a folder", "name another --out")
     before = folder / "run.json"
-    if before.is_file() and read_json(before).get("weights") != facts.get("weights"):
+    known = read_json(before) if before.is_file() else facts
+    if not isinstance(known, dict) or known.get("weights") != facts.get("weights"):
         raise UserError(folder, "holds the record of another run", "remove it or name a --variant")
 
 

@@ -49,7 +49,8 @@ class StoredLabel:
         return self.store.path / CASES / str(self.case.label)
 
     def read(self) -> Scan:
-        """Read the label and turn its axes back to those of the scan."""
+        """Read the label, if it is what was prepared, and turn its axes back to those of the scan."""
+        self.store.verify_file(self.case, str(self.case.label))
         label = np.asarray(self.store.label(self.case))
         return Scan(to_source_axes(label, self.case.grid), self.case.geometry)
 

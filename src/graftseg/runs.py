@@ -8,12 +8,47 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel, Field, PositiveInt, ValidationError
 
 from graftseg.errors import UserError
 from graftseg.files import PARTIAL, atomic_path, locked, read_json, write_json, write_text
 
 FORMAT = 1
 LOCK = ".run-lock"
+
+
+class _BestFacts(BaseModel):
+    on: str
+    step: int
+    sha256: str
+
+
+class _Facts(BaseModel):
+    """What parts of the manifest must look like, where they are there."""
+
+    status: str = ""
+    steps: int | None = None
+    wall_seconds: float | None = None
+    store: dict[str, Any] = Field(default_factory=dict)
+    versions: dict[str, str] = Field(default_factory=dict)
+    weights: str | None = None
+    checkpoint: str = "last"
+    best: _BestFacts | None = None
+
+
+class _StoreFacts(BaseModel):
+    identity: str
+    classes: list[str] = Field(min_length=1)
+    channels: PositiveInt
+
+
+class _BegunFacts(BaseModel):
+    """What the manifest of a run that was begun cannot do without."""
+
+    store: _StoreFacts
+    device: str
+    versions: dict[str, str]
+    started: str
 
 
 class RunFolder:
@@ -68,7 +103,22 @@ class RunFolder:
         manifest: dict[str, Any] = read_json(self.manifest_file)
         if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
             raise UserError(self.manifest_file, "not a run of this version", "train anew with this version")
+        self._check(manifest, _Facts)
         return manifest
+
+    def begun(self) -> dict[str, Any]:
+        """What is known about a run that was begun: at least its store, device, versions and when that was."""
+        manifest = self.manifest()
+        self._check(manifest, _BegunFacts)
+        return manifest
+
+    def _check(self, manifest: dict[str, Any], kind: type[BaseModel]) -> None:
+        try:
+            kind.model_validate(manifest)
+        except ValidationError as error:
+            first = error.errors()[0]
+            finding = f"damaged at {'.'.join(map(str, first['loc']))} ({first['msg']})"
+            raise UserError(self.manifest_file, finding, "restore the file or train anew") from None
 
     def update_manifest(self, facts: Mapping[str, Any]) -> None:
         """Add facts to the manifest."""
@@ -107,9 +157,12 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     *whole, _ = path.read_bytes().split(b"\n")
     lines = []
     for number, text in enumerate(whole, start=1):
+        finding, remedy = f"line {number} of {len(whole)} is not", "restore the file or delete it"
         try:
-            lines.append(json.loads(text))
-        except ValueError:
-            finding = f"line {number} of {len(whole)} is not valid JSON"
-            raise UserError(path, finding, "restore the file or delete it") from None
+            line = json.loads(text)
+        except (ValueError, RecursionError):
+            raise UserError(path, f"{finding} valid JSON", remedy) from None
+        if not isinstance(line, dict) or not isinstance(line.get("global_step"), int):
+            raise UserError(path, f"{finding} about a step", remedy)
+        lines.append(line)
     return lines

@@ -22,6 +22,7 @@ from graftseg.prediction import Checkpoint, weights_of
 from graftseg.recipe import Recipe, changed, differences, load_recipe
 from graftseg.references import stored_references
 from graftseg.runs import RunFolder
+from graftseg.validation import check_scored
 
 SUMMARY = "summary.json"
 PROTOCOL: Protocol = "standard"
@@ -59,10 +60,10 @@ def train_seeds(
     seed, and ``tell`` gets a row for it. A store without labels for its test cases is trained on only.
     """
     choose_device(device)
-    if RunFolder(out).exists:
-        raise UserError(out, "holds a single run", "name another --out for several seeds")
+    _check_target(out, data)
     base = changed(recipe, overrides) if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
-    store = open_store(data) if is_store(data) else prepare(read_layout(data), out / "store", base.data)
+    changed(base, [f"seed={base.seed + count - 1}"])
+    store = open_store(data) if is_store(data) else _prepared(base, data, out / "store")
     untested = _why_untested(store)
     if untested:
         tell(f"trained only: {untested}")
@@ -85,6 +86,24 @@ def mean_line(results: Sequence[SeedResult]) -> str:
     return "\t".join(["mean", *(written(over[name].mean, over[name].std) for name in FIGURES)])
 
 
+def _check_target(out: Path, data: Path) -> None:
+    """Several runs go neither into a single one nor among the data, nor is another's summary written over."""
+    if RunFolder(out).exists:
+        raise UserError(out, "holds a single run", "name another --out for several seeds")
+    if out.resolve() == data.resolve():
+        raise UserError(out, "is the data itself", "name another --out")
+    before = out / SUMMARY
+    content = read_json(before) if before.is_file() else {"seeds": []}
+    if not isinstance(content, dict) or "seeds" not in content:
+        raise UserError(before, "not a summary of seeds", "remove it or name another --out")
+
+
+def _prepared(recipe: Recipe, data: Path, out: Path) -> Store:
+    dataset = read_layout(data)
+    check_scored(recipe, dataset)
+    return prepare(dataset, out, recipe.data)
+
+
 def _train(recipe: Recipe, store: Store, run: RunFolder, device: str) -> None:
     if run.exists and run.manifest().get("status") == "finished":
         _check_finished(recipe, store, run)
@@ -97,7 +116,7 @@ def _check_finished(recipe: Recipe, store: Store, run: RunFolder) -> None:
     if other := differences(recipe, load_recipe(run.recipe_file)):
         finding = f"the run was trained with other settings ({', '.join(other)})"
         raise UserError(run.recipe_file, finding, "use the same recipe or name another --out")
-    if run.manifest()["store"]["identity"] != store.identity:
+    if run.begun()["store"]["identity"] != store.identity:
         raise UserError(run.path, f"the run was not trained on {store.path}", "give the same --data or another --out")
 
 

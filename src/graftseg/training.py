@@ -26,7 +26,7 @@ from graftseg.networks import parameter_count
 from graftseg.recipe import Recipe, differences, load_recipe
 from graftseg.runs import RunFolder
 from graftseg.selection import Selector
-from graftseg.validation import build_selector, scored_cases
+from graftseg.validation import build_selector, check_scored, scored_cases
 
 SHARE = {"cpu": 1.0, "cuda": 0.6}
 """Part of the free memory of a device that scans may take; on a GPU the rest is for networks and activations."""
@@ -67,6 +67,7 @@ def _store(recipe: Recipe, data: Path, run: RunFolder) -> Store:
         return open_store(run.store)
     limits = recipe.batches.labeled_cases, recipe.batches.validation_cases
     layout = read_layout(data)
+    check_scored(recipe, layout)
     dataset = layout.for_training(*limits)
     if recipe.selection.opens_test:
         dataset = replace(dataset, cases=dataset.cases + layout.of("test"))
@@ -103,7 +104,7 @@ def _check_store(store: Store, recipe: Recipe, run: RunFolder) -> None:
             f"the store was prepared otherwise than recipe {recipe.name} asks for",
             "prepare the scans into another folder with this recipe",
         )
-    before = run.manifest()["store"]["identity"] if run.exists else store.identity
+    before = run.begun()["store"]["identity"] if run.exists else store.identity
     if store.identity != before:
         raise UserError(store.path, "the store is not the one that the run began with", "give the same --data")
     if _uses_unlabeled(recipe) and not training_cases(store, recipe.batches).unlabeled:
@@ -163,7 +164,7 @@ def _facts(recipe: Recipe, store: Store, batches: Batches, device: torch.device)
 
 def _begin(run: RunFolder, recipe: Recipe, facts: dict[str, Any]) -> None:
     """Write down what is run; a run that goes on elsewhere than it began says so."""
-    before = run.manifest() if run.exists else facts
+    before = run.begun() if run.exists else facts
     for key in ("device", "versions"):
         if before[key] != facts[key]:
             logger.warning("%s: %s was %s and is now %s", run.path, key, before[key], facts[key])

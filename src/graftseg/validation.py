@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -9,13 +10,14 @@ import torch
 from torch import Tensor
 
 from graftseg.data.batches import training_cases
+from graftseg.data.dataset import Dataset
 from graftseg.data.grid import Grid
 from graftseg.data.store import Store, StoredCase
 from graftseg.errors import UserError
 from graftseg.inference import InferenceSettings, predict_prepared
 from graftseg.methods import Method
 from graftseg.recipe import Recipe
-from graftseg.selection import Listed, Score, Selector
+from graftseg.selection import Listed, Score, SelectionSettings, Selector
 
 
 def scored_cases(recipe: Recipe, store: Store) -> dict[Listed, tuple[StoredCase, ...]]:
@@ -24,18 +26,28 @@ def scored_cases(recipe: Recipe, store: Store) -> dict[Listed, tuple[StoredCase,
     if selection.every is None:
         return {}
     cases: dict[Listed, tuple[StoredCase, ...]] = {"validation": training_cases(store, recipe.batches).validation}
-    if selection.needs_validation and not cases["validation"]:
+    cases["test"] = tuple(case for case in store.of("test") if case.label is not None and selection.opens_test)
+    _refuse_none(selection, store.path, validation=bool(cases["validation"]), test=bool(cases["test"]))
+    return {on: listed for on, listed in cases.items() if listed}
+
+
+def check_scored(recipe: Recipe, data: Dataset) -> None:
+    """Refuse scans that lack the cases to be scored, before they are prepared."""
+    validation = recipe.batches.validation_cases > 0 or bool(data.of("validation"))
+    test = any(case.label is not None for case in data.of("test"))
+    _refuse_none(recipe.selection, data.root, validation=validation, test=test)
+
+
+def _refuse_none(selection: SelectionSettings, where: Path, *, validation: bool, test: bool) -> None:
+    if selection.needs_validation and not validation:
         raise UserError(
-            store.path,
+            where,
             f"selection.protocol is {selection.protocol} and there are no validation cases to score",
             "hold some out with batches.validation_cases or set selection.every to null and selection.protocol to last",
         )
-    if selection.opens_test:
-        cases["test"] = tuple(case for case in store.of("test") if case.label is not None)
-        if not cases["test"]:
-            finding = "the recipe scores test cases and there are none with labels"
-            raise UserError(store.path, finding, "add them to the store or change selection.cases and selection.oracle")
-    return {on: listed for on, listed in cases.items() if listed}
+    if selection.opens_test and not test:
+        finding = "the recipe scores test cases and there are none with labels"
+        raise UserError(where, finding, "add them or change selection.cases and selection.oracle")
 
 
 def build_selector(recipe: Recipe, store: Store, device: torch.device) -> Selector | None:

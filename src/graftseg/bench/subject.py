@@ -37,8 +37,8 @@ class Subject:
     @property
     def way(self) -> Way:
         """How a whole training of the recipe runs its steps on the device, however few of them are timed."""
-        loop, steps = self.recipe.loop, sum(stage.steps for stage in self.recipe.stages)
-        return Way.chosen(loop.precision, self.device, steps, compiled=loop.compiled, captured=loop.captured)
+        loop = self.recipe.loop
+        return Way.chosen(loop.precision, self.device, self.stage.steps, compiled=loop.compiled, captured=loop.captured)
 
     def build(self) -> Method:
         """The method as a training builds it, with the weights that the recipe's seed draws."""

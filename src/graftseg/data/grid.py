@@ -34,6 +34,12 @@ class Grid:
     prepared_shape: tuple[int, ...]
     prepared_spacing: tuple[float, ...]
 
+    def __post_init__(self) -> None:
+        axes = len(self.source_shape)
+        parts = (self.order, self.flips, self.prepared_shape, self.prepared_spacing)
+        if sorted(self.order) != list(range(axes)) or any(len(part) != axes for part in parts):
+            raise ValueError("its parts do not have the same axes")
+
     @property
     def oriented_shape(self) -> tuple[int, ...]:
         """Shape of the source once its axes are in the prepared order, before resampling."""

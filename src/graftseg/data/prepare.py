@@ -81,7 +81,7 @@ def prepare(dataset: Dataset, out: Path, settings: PrepareSettings, *, workers: 
     if dataset.problems:
         raise dataset.problems[0]
     for case in dataset.cases:
-        if case.name.startswith(".") or any(letter in case.name for letter in "/\\\0"):
+        if not _is_file_name(case.name):
             raise UserError(case.name, "the name of the case cannot be a file name", "rename the scan")
     _check_class_list(dataset)
     _check_target(out, dataset.root)
@@ -193,6 +193,12 @@ class _Work:
         if self.dataset.reader != SCAN_FILES:
             content.append(repr(self.dataset.reader))
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _is_file_name(name: str) -> bool:
+    """Whether a name can be that of files and stand in a manifest, which is UTF-8."""
+    forbidden = name.startswith(".") or any(letter in name for letter in "/\\\0")
+    return not forbidden and name.encode(errors="replace").decode() == name
 
 
 def _record(out: Path, name: str) -> Path:

@@ -19,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from graftseg.data.grid import Grid
 from graftseg.errors import UserError
 from graftseg.files import read_json, sha256_of, write_json
-from graftseg.types import Geometry, Split
+from graftseg.types import MILLIMETRES, Geometry, Split
 
 MANIFEST, CASES, LOCK = "manifest.json", "cases", ".store-lock"
 FORMAT = {"format": "graftseg store", "version": 1}
@@ -59,9 +59,16 @@ class StoredCase:
     sha256: dict[str, str]
 
     def __post_init__(self) -> None:
-        for file in (self.image, self.label or self.image, *self.sha256):
+        for file in (self.name, self.image, self.label or self.image, *self.sha256):
             if Path(file).name != file:
                 raise ValueError(f"{file} is not a file name")
+        if not {self.image, self.label or self.image} <= self.sha256.keys():
+            raise ValueError(f"the hash of a file of {self.name} is missing")
+        if (self.geometry.shape, self.shape) != (self.grid.source_shape, self.grid.prepared_shape):
+            raise ValueError(f"the grid of {self.name} is not that of its image")
+        matrix = self.geometry.matrix
+        if matrix.shape != (4, 4) or not abs(np.linalg.det(matrix)) > 0 or self.geometry.units not in MILLIMETRES:
+            raise ValueError(f"the geometry of {self.name} places no voxels")
 
     def check_files(self, folder: Path) -> None:
         """Raise a UserError unless the files in ``folder`` are there with the right size, type and shape."""
