@@ -1,12 +1,17 @@
 """The command line from a store to a line of a table."""
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import tiny
 import yaml
 
+from graftseg import api
 from graftseg.data.store import Store
 from test_cli import Cli
 
@@ -55,3 +60,26 @@ def test_a_store_is_predicted_and_is_the_reference(cli: Cli, store: Store, recip
     assert error == "graftseg: --checkpoint first: unknown; choose one of shipped, best.\n"
     assert "not the place of this run" in cli.fails("record", run, "--out", tmp_path / "elsewhere")
     assert "choose one of la, acdc, pancreas, all" in cli.fails("table", "liver", "--results", tmp_path)
+
+
+def test_paths_that_are_not_utf8(scans: Path, recipe: Path, tmp_path: Path) -> None:
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/scans\xff"))
+    data, run = Path(shutil.copytree(scans, folder / "data")), folder / "run"
+    program = [sys.executable, "-m", "graftseg"]
+
+    def said(*words: object) -> bytes:
+        done = subprocess.run([*program, *map(str, words)], capture_output=True, check=True)
+        return done.stdout
+
+    assert said("prepare", data, "--out", folder / "store", "--recipe", recipe).startswith(
+        os.fsencode(tmp_path) + rb"/scans\udcff/store: 11 cases"
+    )
+    api.train(recipe, folder / "store", run, device="cpu")
+    assert len(api.predict(run, folder / "store", device="cpu").cases) == 2
+    api.evaluate(run / "predictions", folder / "store")
+    assert rb"scans\udcff" in api.report(run).read_bytes()
+
+
+def test_an_empty_protocol_is_refused(cli: Cli, store: Store, recipe: Path, tmp_path: Path) -> None:
+    error = cli.fails("train", recipe, "--data", store.path, "--out", tmp_path / "run", "--protocol", "")
+    assert "selection.protocol: Input should be 'last', 'val' or 'paper'" in error

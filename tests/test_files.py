@@ -1,5 +1,6 @@
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from graftseg.errors import UserError
-from graftseg.files import atomic_path, read_json, sha256_of, write_bytes, write_json, write_text
+from graftseg.files import atomic_path, read_json, read_object, sha256_of, write_bytes, write_json, write_text
 
 
 def test_the_target_appears_when_the_block_has_ended(tmp_path: Path) -> None:
@@ -113,3 +114,24 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None
     with pytest.raises(UserError, match=r"cannot be written \(.+\); check free disk space and permissions\."):
         write_text(tmp_path / "file" / "x.txt", "never")
     assert (tmp_path / "file").read_text() == "in the way"
+
+
+def test_a_pipe_is_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match=r"pipe: exists and is not a plain file; name another file\."):
+        write_text(tmp_path / "pipe", "never")
+    assert (tmp_path / "pipe").is_fifo() and len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_name_that_is_not_utf8_is_spelt_out(tmp_path: Path) -> None:
+    write_text(tmp_path / "page.html", os.fsdecode(b"scan\xff.nii"))
+    assert (tmp_path / "page.html").read_bytes() == rb"scan\udcff.nii"
+
+
+@pytest.mark.parametrize("content", ["[]", "null", "7"])
+def test_an_object_is_asked_for(tmp_path: Path, content: str) -> None:
+    (tmp_path / "a.json").write_text(content)
+    with pytest.raises(UserError, match=r"a\.json: not a JSON object; restore the file or make it anew"):
+        read_object(tmp_path / "a.json")
+    (tmp_path / "a.json").write_text('{"a": 1}')
+    assert read_object(tmp_path / "a.json") == {"a": 1}

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from pydantic import ValidationError
 from torch import nn
 
 from graftseg.optimizers import Adam, Sgd, build_optimizer, carry_over, learning_rate, rate_on_device, update
@@ -103,3 +104,9 @@ def test_a_rate_on_the_device_is_read_at_every_update(settings: Sgd | Adam) -> N
         assert by_tensor.moved.tolist() == pytest.approx(by_number.moved.tolist(), rel=1e-6)
     assert all(group["lr"] is rate for group in second.param_groups)
     assert isinstance(settings, Sgd) or second.param_groups[0]["capturable"] is True
+
+
+@pytest.mark.parametrize("betas", [(1.0, 0.9), (0.9, 1.5), (-0.1, 0.9)])
+def test_betas_are_shares(betas: tuple[float, float]) -> None:
+    with pytest.raises(ValidationError, match="betas"):
+        Adam(betas=betas)

@@ -94,7 +94,7 @@ def test_places_where_no_table_would_look(tested: Path, tmp_path: Path, out: str
 
 
 def test_names_that_lead_elsewhere_are_refused() -> None:
-    for name in ("../x", "/x"):
+    for name in ("../x", "/x", "a\0b", "a\ud800"):
         with pytest.raises(UserError, match="its name is no place for a record"):
             place(tiny.tiny_recipe(name=name))
 
@@ -105,6 +105,16 @@ def test_another_run_does_not_replace_a_record(run: Path, tmp_path: Path) -> Non
     (folder / "run.json").write_text(json.dumps(said))
     with pytest.raises(UserError, match="holds the record of another run; remove it or name a --variant"):
         api.record(run, results=tmp_path)
+    (folder / "run.json").write_text("[]")
+    with pytest.raises(UserError, match="holds the record of another run"):
+        api.record(run, results=tmp_path)
+
+
+def test_a_damaged_log_leaves_no_half_of_a_record(run: Path, tmp_path: Path) -> None:
+    (run / "log.jsonl").write_text("[]\n")
+    with pytest.raises(UserError, match=r"log\.jsonl: line 1 of 1 is not about a step"):
+        api.record(run, results=tmp_path / "results")
+    assert not (tmp_path / "results").exists()
 
 
 def test_runs_that_are_not_ready(run: Path, tmp_path: Path) -> None:

@@ -122,3 +122,55 @@ def test_lines_are_on_the_disk_before_the_log_is_closed(tmp_path: Path) -> None:
     log.write([{"global_step": 1}, {"global_step": 2}])
     assert (tmp_path / "log.jsonl").read_text() == '{"global_step": 1}\n{"global_step": 2}\n'
     log.close()
+
+
+@pytest.mark.parametrize(
+    ("facts", "place"),
+    [
+        ({"status": 5}, "status"),
+        ({"best": [1]}, "best"),
+        ({"best": {"on": "test", "step": 3}}, r"best\.sha256"),
+        ({"store": {"classes": 4}}, r"store\.classes"),
+        ({"weights": []}, "weights"),
+    ],
+)
+def test_parts_of_another_shape_are_named(tmp_path: Path, facts: dict[str, Any], place: str) -> None:
+    run = RunFolder(tmp_path)
+    run.manifest_file.write_text(json.dumps({"format": FORMAT, **facts}))
+    with pytest.raises(UserError, match=rf"run\.json: damaged at {place} \(.+\); restore the file or train anew"):
+        run.manifest()
+
+
+BEGUN: dict[str, Any] = {
+    "format": FORMAT,
+    "store": {"identity": "ab", "classes": ["background", "x"], "channels": 1},
+    "device": "cpu",
+    "versions": {"torch": "2"},
+    "started": "2025-01-01",
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ({"store": None}, "store"),
+        ({"store": {"labeled": ["a"]}}, r"store\.identity"),
+        ({"store": BEGUN["store"] | {"channels": True}}, r"store\.channels"),
+        ({"device": 3}, "device"),
+        ({"started": None}, "started"),
+    ],
+)
+def test_what_a_begun_run_cannot_do_without(tmp_path: Path, change: dict[str, Any], place: str) -> None:
+    run = RunFolder(tmp_path)
+    run.manifest_file.write_text(json.dumps(BEGUN))
+    assert run.begun() == BEGUN
+    run.manifest_file.write_text(json.dumps(BEGUN | change))
+    with pytest.raises(UserError, match=rf"run\.json: damaged at {place} \("):
+        run.begun()
+
+
+@pytest.mark.parametrize("line", ["[]", "5", '{"total": 1}', '{"global_step": "x"}'])
+def test_a_line_that_is_about_no_step(tmp_path: Path, line: str) -> None:
+    (tmp_path / "log.jsonl").write_text(f'{{"global_step": 1}}\n{line}\n')
+    with pytest.raises(UserError, match=r"log\.jsonl: line 2 of 2 is not about a step; restore the file or delete it"):
+        read_log(tmp_path / "log.jsonl")

@@ -157,3 +157,19 @@ def test_a_case_that_fails_stops_the_test(store: Store, tmp_path: Path, monkeypa
     monkeypatch.setattr(api, "predict", fails)
     with pytest.raises(UserError, match="test_000: cannot be read"):
         train_seeds(RECIPE, store.path, tmp_path / "out", 1, device="cpu")
+
+
+def test_folders_and_numbers_that_are_refused_before_anything_is_trained(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "train", refuse)
+    with pytest.raises(UserError, match="is the data itself; name another --out"):
+        train_seeds(RECIPE, store.path, store.path, 1, device="cpu")
+    with pytest.raises(UserError, match="seed: Input should be less than 9223372036854775808"):
+        train_seeds(RECIPE, store.path, tmp_path / "out", 2**63, device="cpu")
+    assert not (tmp_path / "out").exists()
+    for content in ("[]", '{"mine": 1}'):
+        (tmp_path / "summary.json").write_text(content)
+        with pytest.raises(UserError, match=r"summary\.json: not a summary of seeds; remove it or name another --out"):
+            train_seeds(RECIPE, store.path, tmp_path, 1, device="cpu")
+        assert (tmp_path / "summary.json").read_text() == content

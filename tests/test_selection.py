@@ -2,8 +2,10 @@
 
 import logging
 import math
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,9 +16,12 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from tiny import recipe_tree, tiny_method, tiny_recipe
 
+from graftseg import api
 from graftseg.data.store import Store
+from graftseg.errors import UserError
 from graftseg.methods import Method
 from graftseg.metrics import dice
+from graftseg.seeds import train_seeds
 from graftseg.selection import Listed, SelectionSettings, Selector
 from graftseg.validation import mean_dice, scored_cases
 
@@ -274,3 +279,25 @@ def test_a_validation_list_of_the_data_joins_the_held_out_cases(store: Store) ->
     assert names == {"validation": ["labeled_003", "labeled_000"]}
     recipe = tiny_recipe(selection={"every": 1, "protocol": "paper"})
     assert [case.name for case in scored_cases(recipe, listed)["validation"]] == ["labeled_000"]
+
+
+@pytest.mark.parametrize(
+    ("selection", "unlabeled_test", "sentence"),
+    [
+        ({"protocol": "val"}, False, "selection.protocol is val and there are no validation cases to score; hold some"),
+        ({"protocol": "paper", "cases": "test"}, True, "the recipe scores test cases and there are none with labels"),
+        ({"oracle": True}, True, "the recipe scores test cases and there are none with labels; add them or change"),
+    ],
+)
+def test_scans_that_cannot_be_scored_are_refused_before_they_are_prepared(
+    scans: Path, tmp_path: Path, selection: dict[str, Any], unlabeled_test: bool, sentence: str
+) -> None:
+    data = Path(shutil.copytree(scans, tmp_path / "data"))
+    if unlabeled_test:
+        shutil.rmtree(data / "labelsTs")
+    recipe = tiny_recipe(selection=selection)
+    with pytest.raises(UserError, match=f"{data}: {sentence}"):
+        api.train(recipe, data, tmp_path / "run", device="cpu")
+    with pytest.raises(UserError, match=f"{data}: {sentence}"):
+        train_seeds(recipe, data, tmp_path / "run", 1, device="cpu")
+    assert not (tmp_path / "run").exists()

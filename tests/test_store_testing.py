@@ -123,6 +123,28 @@ def test_a_missing_label_map_names_the_stored_label(run: Path, store: Store, tmp
     assert {row.case for row in api.evaluate(tmp_path, store.path, allow_missing=True).rows} == {"test_000"}
 
 
+def test_files_of_a_store_that_are_not_what_was_prepared(run: Path, store: Store, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(store.path, tmp_path / "store"))
+    api.predict(run, copy, tmp_path / "out", device="cpu")
+    for kind in ("image", "label"):
+        path = copy / "cases" / f"test_000.{kind}.npy"
+        np.save(path, np.load(path)[..., ::-1].copy())
+    with pytest.raises(UserError, match=r"test_000\.label\.npy: the file is damaged, its hash is not the manifest's"):
+        api.evaluate(tmp_path / "out", copy)
+    (failure,) = api.predict(run, copy, tmp_path / "again", device="cpu").failures
+    assert "test_000.image.npy: the file is damaged" in str(failure)
+
+
+def test_a_store_of_other_classes_is_no_reference(run: Path, store: Store, tmp_path: Path) -> None:
+    api.predict(run, store.path, tmp_path / "out", device="cpu")
+    copy = Path(shutil.copytree(store.path, tmp_path / "store"))
+    said = json.loads((copy / "manifest.json").read_text())
+    (copy / "manifest.json").write_text(json.dumps(said | {"classes": ["background", "a", "b", "c"]}))
+    sentence = "its classes are background, a, b, c where the label maps have background, crescent, ring, core; give"
+    with pytest.raises(UserError, match=sentence):
+        api.evaluate(tmp_path / "out", copy)
+
+
 def test_a_resampled_store_is_no_reference(turned: Path, tmp_path: Path) -> None:
     settings = PrepareSettings(dimensions=3, spacing=(3.0, 3.0, 3.0))
     store = prepare(read_layout(turned), tmp_path / "store", settings)

@@ -69,13 +69,25 @@ def write_json(target: Path, content: Any) -> None:
 def read_json(path: Path) -> Any:
     """Read a JSON file, or say in one sentence why that cannot be done."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
     except FileNotFoundError:
         raise UserError(path, "the file is missing", "check the folder's name") from None
     except OSError as error:
         raise UserError(path, f"cannot be read ({error.strerror})", "check its permissions") from None
     except (ValueError, RecursionError) as error:
         raise UserError(path, f"not valid JSON ({error})", "restore the file or make it anew") from None
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Read a JSON file that holds an object."""
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise UserError(path, "not a JSON object", "restore the file or make it anew")
+    return content
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON number")
 
 
 def sha256_of(path: Path) -> str:

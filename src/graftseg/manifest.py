@@ -79,4 +79,6 @@ def read_manifest(folder: Path, remedy: str) -> Manifest | None:
         return _MANIFEST.validate_python(content)
     except ValidationError as error:
         first = error.errors()[0]
-        raise UserError(path, f"damaged at {'.'.join(map(str, first['loc']))} ({first['msg']})", remedy) from None
+        entry = ".".join(map(str, first["loc"])) or "its cases"
+        finding = f"damaged at {entry} ({first['msg'].removeprefix('Value error, ')})"
+        raise UserError(path, finding, remedy) from None

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from graftseg.schedules import Constant, Schedule
 from graftseg.settings import Settings
 
+Share = Annotated[float, Field(ge=0, lt=1)]
+
 
 class Sgd(Settings):
     """Stochastic gradient descent with momentum; ``clip_gradient`` limits the norm of all gradients together."""
@@ -27,7 +29,7 @@ class Adam(Settings):
     name: Literal["adam"] = "adam"
     learning_rate: float = Field(0.001, gt=0)
     weight_decay: float = Field(0.0, ge=0)
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: tuple[Share, Share] = (0.9, 0.999)
     schedule: Schedule = Constant()
     clip_gradient: float | None = Field(None, gt=0)
 

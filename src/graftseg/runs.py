@@ -8,13 +8,19 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, Field, PositiveInt, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from graftseg.errors import UserError
 from graftseg.files import PARTIAL, atomic_path, locked, read_json, write_json, write_text
 
 FORMAT = 1
 LOCK = ".run-lock"
+
+
+class _StoreFacts(BaseModel):
+    classes: list[str] = Field(default_factory=list)
+    labeled: list[str] = Field(default_factory=list)
+    unlabeled: list[str] = Field(default_factory=list)
 
 
 class _BestFacts(BaseModel):
@@ -29,23 +35,25 @@ class _Facts(BaseModel):
     status: str = ""
     steps: int | None = None
     wall_seconds: float | None = None
-    store: dict[str, Any] = Field(default_factory=dict)
+    seconds_per_step: dict[str, float] = Field(default_factory=dict)
+    parameters: int | None = None
+    store: _StoreFacts = _StoreFacts()
     versions: dict[str, str] = Field(default_factory=dict)
     weights: str | None = None
     checkpoint: str = "last"
     best: _BestFacts | None = None
 
 
-class _StoreFacts(BaseModel):
+class _BegunStoreFacts(BaseModel):
     identity: str
     classes: list[str] = Field(min_length=1)
-    channels: PositiveInt
+    channels: int = Field(ge=1, strict=True)
 
 
 class _BegunFacts(BaseModel):
     """What the manifest of a run that was begun cannot do without."""
 
-    store: _StoreFacts
+    store: _BegunStoreFacts
     device: str
     versions: dict[str, str]
     started: str

@@ -376,7 +376,7 @@ def test_a_second_writer_is_refused(root: Path, out: Path) -> None:
     make(root, out)
 
 
-@pytest.mark.parametrize("name", ["../a", "a/b", "a\\b", ".a"])
+@pytest.mark.parametrize("name", ["../a", "a/b", "a\\b", ".a", "a\udcff"])
 def test_names_that_are_no_file_names(root: Path, out: Path, name: str) -> None:
     case = Case(name, (root / "imagesTr/a.nii",), root / "labelsTr/a.nii", "labeled")
     with pytest.raises(UserError, match="the name of the case cannot be a file name; rename the scan"):

@@ -160,6 +160,15 @@ def edit(store: Store, change: Callable[[dict[str, Any]], object]) -> None:
         (lambda content: content["cases"][0].update(split="train"), r"damaged at cases\.0\.split"),
         (lambda content: content["cases"][1].update(shape="x"), r"damaged at cases\.1\.shape"),
         (lambda content: content["cases"][1].update(image="../cases/x.npy"), "x.npy is not a file name"),
+        (lambda content: content["cases"][1].update(name="../x"), r"\.\./x is not a file name"),
+        (lambda content: content["cases"][1].update(sha256={}), "the hash of a file of other is missing"),
+        (lambda content: content["cases"][1].update(channels=3), r"damaged at its cases \(other has other channels or"),
+        (lambda content: content.update(classes=["background"]), "one has other channels or classes than the store"),
+        (lambda content: content["cases"][0]["grid"].update(order=[0, 0, 1]), r"cases\.0\.grid .* the same axes"),
+        (lambda content: content["cases"][0]["grid"].update(flips=[True]), r"cases\.0\.grid .* the same axes"),
+        (lambda content: content["cases"][0]["geometry"].update(shape=[5, 4]), "the grid of one is not that of its"),
+        (lambda content: content["cases"][0]["geometry"].update(affine=[[0] * 4] * 4), "places no voxels"),
+        (lambda content: content["cases"][0]["geometry"].update(units="mile"), "places no voxels"),
     ],
 )
 def test_manifests_that_do_not_fit(store: Store, change: Callable[[dict[str, Any]], object], sentence: str) -> None:

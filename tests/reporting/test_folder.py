@@ -49,6 +49,13 @@ def test_last_line_may_be_cut_off_but_no_other(tmp_path: Path) -> None:
         read_curves(RunFolder(tmp_path))
 
 
+@pytest.mark.parametrize("part", ['"terms": "x"', '"terms": {"L_in": "x"}', '"stage": []', '"total": "x"'])
+def test_a_line_of_another_shape(tmp_path: Path, part: str) -> None:
+    (tmp_path / "log.jsonl").write_text(f'{{"global_step": 1, "total": 1.0, {part}}}\n')
+    with pytest.raises(UserError, match=r"log\.jsonl: a line is damaged \(.+\); restore the file or delete it"):
+        log_of(tmp_path)
+
+
 def test_no_log_is_none(tmp_path: Path) -> None:
     assert read_curves(RunFolder(tmp_path)) is None
     (tmp_path / "log.jsonl").write_text("")

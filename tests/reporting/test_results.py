@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 from report_fakes import CASES, CLASSES, Page, write_predictions
 
+from graftseg.errors import UserError
 from graftseg.evaluation import Evaluation, Row
 from graftseg.reporting.results import (
     FLATTERED,
@@ -15,6 +16,7 @@ from graftseg.reporting.results import (
     protocol_sentence,
     read_results,
     results_section,
+    used_checkpoint,
 )
 
 
@@ -98,3 +100,11 @@ def test_numbers() -> None:
     assert mean([1.0, math.nan, 3.0]) == 2.0
     assert math.isnan(mean([math.nan]))
     assert (percent(0.12345), fixed(-1.0), fixed(math.nan)) == ("12.35", "−1.00", "–")
+
+
+@pytest.mark.parametrize("name", ["metrics.json", "manifest.json"])
+def test_files_of_another_shape_are_named(tmp_path: Path, name: str) -> None:
+    folder = write_predictions(tmp_path / "run", tmp_path / "labels", {"a": 5.0})
+    (folder / name).write_text("[]")
+    with pytest.raises(UserError, match=rf"{name}: not a JSON object; restore the file or make it anew"):
+        used_checkpoint(read_results(folder), {})

@@ -103,6 +103,11 @@ class Store:
     dimensions: int
     cases: tuple[StoredCase, ...]
 
+    def __post_init__(self) -> None:
+        for case in self.cases:
+            if case.channels != self.channels or max(case.values, default=0) >= len(self.classes):
+                raise ValueError(f"{case.name} has other channels or classes than the store")
+
     def of(self, split: Split) -> tuple[StoredCase, ...]:
         """The cases of one split."""
         return tuple(case for case in self.cases if case.split == split)
@@ -179,8 +184,9 @@ def open_store(path: Path) -> Store:
         store = _STORE.validate_python(content | {"path": path})
     except ValidationError as error:
         first = error.errors()[0]
-        entry = ".".join(map(str, first["loc"]))
-        raise UserError(manifest, f"the manifest is damaged at {entry} ({first['msg']})", AGAIN) from None
+        entry = ".".join(map(str, first["loc"])) or "its cases"
+        finding = f"the manifest is damaged at {entry} ({first['msg'].removeprefix('Value error, ')})"
+        raise UserError(manifest, finding, AGAIN) from None
     for case in store.cases:
         store.image(case)
     return store

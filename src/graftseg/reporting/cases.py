@@ -11,7 +11,7 @@ from graftseg.data.grid import plan_grid, to_grid, to_source_axes
 from graftseg.data.scans import is_scan, read_case, read_label, scan_stem
 from graftseg.data.store import is_store, open_store
 from graftseg.errors import UserError
-from graftseg.files import read_json
+from graftseg.files import read_object
 from graftseg.references import stored_references
 from graftseg.reporting.markup import Html, missing, section, tag
 from graftseg.reporting.palette import legend
@@ -154,5 +154,6 @@ def _reference(case: str, folder: Path | None) -> Path | None:
 def _manifest(folder: Path) -> dict[str, dict[str, Any]]:
     """The manifest's entries by the stem of the label map, which also names the case in the scores."""
     path = folder / "manifest.json"
-    cases = read_json(path).get("cases", []) if path.is_file() else []
-    return {scan_stem(Path(entry["output"])): entry for entry in cases if "output" in entry}
+    cases = read_object(path).get("cases") if path.is_file() else None
+    entries = [entry for entry in cases if isinstance(entry, dict)] if isinstance(cases, list) else []
+    return {scan_stem(Path(entry["output"])): entry for entry in entries if isinstance(entry.get("output"), str)}

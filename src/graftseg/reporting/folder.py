@@ -66,8 +66,13 @@ def read_recipe(run: RunFolder) -> dict[str, Any] | None:
 def read_curves(run: RunFolder) -> Log | None:
     """The curves of the training log, or None where no step has been logged."""
     lines = read_log(run.log_file)
-    if not lines:
-        return None
+    try:
+        return _log_of(lines) if lines else None
+    except (TypeError, ValueError, AttributeError) as error:
+        raise UserError(run.log_file, f"a line is damaged ({error})", "restore the file or delete it") from None
+
+
+def _log_of(lines: list[dict[str, Any]]) -> Log:
     steps = [line for line in lines if "total" in line]
     rated, checked = [line for line in steps if "lr" in line], [line for line in lines if "validation" in line]
     total = [(line["global_step"], line["total"]) for line in steps]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from graftseg.evaluation import Evaluation, Row, read_csv
-from graftseg.files import read_json
+from graftseg.files import read_object
 from graftseg.reporting.markup import Html, join, missing, section, table, tag
 from graftseg.reporting.palette import named
 
@@ -41,7 +41,7 @@ def on_test(checkpoint: str) -> bool:
 def used_checkpoint(results: Results | None, facts: dict[str, Any]) -> str:
     """The checkpoint that the figures are of: the predictions know best, the run's own words stand in for them."""
     manifest = None if results is None else results.folder / "manifest.json"
-    content = read_json(manifest) if manifest is not None and manifest.is_file() else {}
+    content = read_object(manifest) if manifest is not None and manifest.is_file() else {}
     return str(content.get("checkpoint") or facts.get("checkpoint", "last"))
 
 
@@ -50,9 +50,9 @@ def read_results(folder: Path) -> Results | None:
     if not (folder / "metrics.csv").is_file():
         return None
     described = folder / "metrics.json"
-    about: dict[str, Any] = read_json(described) if described.is_file() else {}
+    about = read_object(described) if described.is_file() else {}
     references = about.get("references")
-    return Results(folder, read_csv(folder / "metrics.csv"), None if references is None else folder / references)
+    return Results(folder, read_csv(folder / "metrics.csv"), None if references is None else folder / str(references))
 
 
 def case_dice(evaluation: Evaluation) -> dict[str, float]:
