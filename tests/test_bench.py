@@ -119,7 +119,7 @@ def test_nothing_stays_replaced(result: Measurement) -> None:
 def test_the_whole_step_is_timed_after_the_warm_up(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    subject, times = subject_of(tiny.tiny_recipe(), store, CPU), iter([100.0, 200.0, 201.0, 210.0])
+    subject, times = subject_of(tiny.tiny_recipe(), store, CPU), iter([100.0, 200.0, 201.0, 210.0, 999.0])
     batches = own.read_batches(subject)
     monkeypatch.setattr(own, "settled", lambda device: next(times))
     seconds, method = own.time_whole(subject, batches, tmp_path / "run", warm_up=4, steps=4, every=2)

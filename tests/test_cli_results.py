@@ -82,4 +82,4 @@ def test_paths_that_are_not_utf8(scans: Path, recipe: Path, tmp_path: Path) -> N
 
 def test_an_empty_protocol_is_refused(cli: Cli, store: Store, recipe: Path, tmp_path: Path) -> None:
     error = cli.fails("train", recipe, "--data", store.path, "--out", tmp_path / "run", "--protocol", "")
-    assert "selection.protocol: Input should be 'last', 'val' or 'paper'" in error
+    assert "--protocol : unknown; choose one of last, val and paper" in error

@@ -61,6 +61,14 @@ def test_without_a_terminal_nothing_is_drawn(capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr() == ("", "")
 
 
+def test_without_a_terminal_a_line_tells_now_and_then_how_far_it_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(console, "monotonic", iter([0.0, 10.0, 31.0, 31.0, 50.0, 62.0, 62.0]).__next__)
+    assert list(track(iter("abcd"), "letters", total=4)) == ["a", "b", "c", "d"]
+    assert capsys.readouterr() == ("", "letters: 1 of 4\nletters: 3 of 4\n")
+
+
 def test_on_a_terminal_the_bar_keeps_to_the_error_stream(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -171,7 +171,7 @@ def test_agreement_with_monai(data: st.DataObject, pair: Pair) -> None:
         scores = score(*pair, spacing=spacing)
         options = {"include_background": True, "spacing": spacing}
         hausdorff = compute_hausdorff_distance(P, G, percentile=95, **options)
-        assert scores.hd95_max == pytest.approx(float(hausdorff), rel=1e-5)
+        assert scores.hd95_max == pytest.approx(float(hausdorff), rel=1e-4, abs=1e-5)  # in float32
         assert scores.asd == pytest.approx(float(compute_average_surface_distance(P, G, **options)), rel=1e-5)
         symmetric = compute_average_surface_distance(P, G, symmetric=True, **options)
         assert scores.assd == pytest.approx(float(symmetric), rel=1e-5)

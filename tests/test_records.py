@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import tiny
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -205,3 +206,23 @@ def test_no_path_of_this_machine_is_left(content: Any) -> None:
     assert not any(path in text for path in ("/home/me/x", "~/x", "../x"))
     for word in ("last", "cuda:0", "la-8/bcp"):
         assert text.count(word) == json.dumps(content).count(word)
+
+
+def test_seeds_of_one_variant_are_trained_alike(run: Path, tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    folder = api.record(run, results=results)
+    other = shutil.copytree(folder, folder.with_name("seed-4"))
+    text = (other / "recipe.yaml").read_text()
+    tree = yaml.safe_load(text)
+    tree["seed"], tree["stages"][0]["steps"] = 4, tree["stages"][0]["steps"] + 1
+    (other / "recipe.yaml").write_text(yaml.safe_dump(tree))
+    shutil.rmtree(folder)
+    with pytest.raises(UserError, match=r"seed-4 has the same variant and other settings \(stages.0.steps\); name ano"):
+        api.record(run, results=results)
+    assert not folder.exists()
+
+
+def test_a_record_names_no_place(run: Path, tmp_path: Path) -> None:
+    known = facts(run)
+    change(run, store=known["store"] | {"path": "stores/mine"})
+    assert "path" not in facts(api.record(run, results=tmp_path / "results"))["store"]

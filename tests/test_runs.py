@@ -174,3 +174,10 @@ def test_a_line_that_is_about_no_step(tmp_path: Path, line: str) -> None:
     (tmp_path / "log.jsonl").write_text(f'{{"global_step": 1}}\n{line}\n')
     with pytest.raises(UserError, match=r"log\.jsonl: line 2 of 2 is not about a step; restore the file or delete it"):
         read_log(tmp_path / "log.jsonl")
+
+
+def test_a_folder_of_several_seeds_is_told_from_a_run(tmp_path: Path) -> None:
+    (tmp_path / "seed-3").mkdir()
+    (tmp_path / "seed-3" / "run.json").write_text("{}")
+    with pytest.raises(UserError, match=r"name one of its runs, such as .*seed-3"):
+        RunFolder(tmp_path).manifest()

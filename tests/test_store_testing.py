@@ -161,7 +161,7 @@ def test_spacing_that_changes_nothing_is_no_resampling(turned: Path, tmp_path: P
 
 def test_stores_that_cannot_be_used(run: Path, turned_store: Store, scans: Path, tmp_path: Path) -> None:
     other = prepare(read_layout(scans), tmp_path / "other", PrepareSettings(dimensions=2, orientation=None))
-    with pytest.raises(UserError, match="the store was prepared otherwise than the run asks for; prepare the scans"):
+    with pytest.raises(UserError, match=r"asks for \(data.orientation is None, not RAS\); prepare the scans"):
         api.predict(run, other.path, tmp_path / "out", device="cpu")
     dataset = read_layout(scans).for_training(None, 0)
     untested = prepare(dataset, tmp_path / "untested", tiny.tiny_recipe().data)

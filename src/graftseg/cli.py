@@ -106,7 +106,10 @@ def train(
     """Train a recipe."""
     from graftseg import api
 
+    if protocol is not None and protocol not in ("last", "val", "paper"):
+        raise UserError(f"--protocol {protocol}", "unknown", "choose one of last, val and paper")
     chosen = [*(overrides or ()), *([f"selection.protocol={protocol}"] if protocol is not None else ())]
+    again = "run the same command again" if seeds else "go on with --resume"
     try:
         if seeds:
             from graftseg.seeds import train_seeds
@@ -115,7 +118,7 @@ def train(
             return
         outcome = api.train(recipe, data, out, overrides=chosen, resume=resume, device=device)
     except StoppedError as stopped:
-        typer.echo(f"graftseg: {stopped}; go on with --resume", err=True)
+        typer.echo(f"graftseg: {stopped}; {again}", err=True)
         raise typer.Exit(128 + stopped.signal) from None
     typer.echo(f"{out}: finished after {outcome.steps} steps")
 
@@ -299,6 +302,7 @@ def main() -> NoReturn:
         typer.echo("graftseg: the memory of this machine is full; use a larger one or smaller scans.", err=True)
         sys.exit(2)
     except KeyboardInterrupt:
+        typer.echo("graftseg: interrupted", err=True)
         sys.exit(130)
     sys.exit(0)
 

@@ -3,21 +3,36 @@
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
 from typing import TypeVar
 
+TELL_SECONDS = 30.0
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 def track(items: Iterable[Item], description: str, total: int | None = None) -> Iterator[Item]:
-    """Yield the items while a bar on stderr counts them; without a terminal, nothing is drawn."""
+    """Yield the items while a bar on stderr counts them; without a terminal, a line now and then does."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
+    if not console.is_terminal:
+        yield from _told(items, description, total, console.print)
+        return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+    with Progress(*columns, console=console) as progress:
         yield from progress.track(items, total=total, description=description)
+
+
+def _told(items: Iterable[Item], description: str, total: int | None, tell: Callable[..., None]) -> Iterator[Item]:
+    """Yield the items and tell twice a minute how many were done."""
+    told = monotonic()
+    for done, item in enumerate(items):
+        if monotonic() - told > TELL_SECONDS:
+            told = monotonic()
+            tell(f"{description}: {done}" + (f" of {total}" if total else ""), soft_wrap=True, highlight=False)
+        yield item
 
 
 def in_parallel(

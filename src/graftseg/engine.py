@@ -135,12 +135,14 @@ def fit(
                         run.save_snapshot(at.done, snapshot(at.method, stepped.shows, watched))
                 if selector is not None and selector.is_due(at.done):
                     _flush(recorder, at, batches)
+                    recorder.busy("scoring")
                     with uncompiled(), autocast(loop.precision, device):
                         scores = selector.look(at.method, at.optimizers, stage=at.stage, step=at.done)
                     recorder.validation(_place(at, stage), scores)
                 if at.done % loop.checkpoint_every == 0 or monotonic() - at.saved_at > loop.checkpoint_seconds:
                     _save(run, at, recorder, batches, selector)
             _save(run, at, recorder, batches, selector)
+            recorder.show(clock.split())
             if stop:
                 break
         else:

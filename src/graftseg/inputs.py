@@ -99,8 +99,8 @@ def sources_in(path: Path, settings: PrepareSettings, channels: int) -> tuple[li
 
 
 def _stored(store: Store, settings: PrepareSettings) -> list[Source]:
-    if store.settings != settings.model_dump(mode="json"):
-        finding = "the store was prepared otherwise than the run asks for"
+    if other := store.other_settings(settings.model_dump(mode="json")):
+        finding = f"the store was prepared otherwise than the run asks for ({other})"
         raise UserError(store.path, finding, "prepare the scans with RUN/recipe.yaml or give the scans themselves")
     sources: list[Source] = [StoredSource(store, case) for case in store.of("test")]
     if not sources:

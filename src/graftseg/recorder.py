@@ -10,10 +10,10 @@ from typing import Any, Protocol, Self
 import torch
 from torch import Tensor
 
+from graftseg.console import TELL_SECONDS
 from graftseg.runs import RunFolder, RunLog
 
 ROOMY = 110
-TELL_SECONDS = 30.0
 
 
 class NonFiniteLossError(Exception):
@@ -55,6 +55,10 @@ class Recorder:
     def is_full(self) -> bool:
         """Whether it is time to write."""
         return len(self._waiting) >= self._every
+
+    def busy(self, note: str) -> None:
+        """Say in the bar what is going on between two steps."""
+        self._bar.note(note)
 
     def show(self, split: dict[str, float]) -> None:
         """Move the bar to the last step that was written."""
@@ -152,6 +156,9 @@ class _Bar:
             shares = " ".join(f"{name} {seconds / whole:.0%}" for name, seconds in split.items())
             note += f" · {1000 * whole:.0f} ms: {shares}"
         self.progress.update(self._task, completed=step, description=line["method"], note=note)
+
+    def note(self, note: str) -> None:
+        self.progress.update(self._task, note=note)
 
     def _tell(self, text: str, step: int) -> None:
         now = monotonic()

@@ -60,13 +60,16 @@ def record_run(run: RunFolder, out: Path | None = None, *, variant: str = "", re
     if (run.predictions_best / "metrics.csv").is_file():
         scores[BEST] = _tested(run.predictions_best, (facts.get("best") or {}).get("sha256"))
     _check_target(folder, facts)
+    _check_siblings(folder, recipe, variant)
     log = "".join(json.dumps(line) + "\n" for line in thinned(read_log(run.log_file)))
     for name, tested in scores.items():
         write_bytes(folder / f"{name}.csv", tested.table.read_bytes())
         write_json(folder / f"{name}.json", tested.about)
     write_bytes(folder / "recipe.yaml", run.recipe_file.read_bytes())
     write_text(folder / "log.jsonl", log)
-    write_json(folder / "run.json", {**without_paths(facts), "variant": variant, "changes": changes})
+    store = {key: value for key, value in facts["store"].items() if key != "path"}
+    known = without_paths({**facts, "store": store})
+    write_json(folder / "run.json", {**known, "variant": variant, "changes": changes})
     return folder
 
 
@@ -144,19 +147,36 @@ def _about(table: Path, manifest: Manifest) -> dict[str, Any]:
 
 
 def _changes(recipe: Recipe, inference: Mapping[str, Any]) -> list[str]:
-    """Settings that differ from the shipped recipe of the same name and change the figures, but for the seed.
-
-    Where the last checkpoint is reported, what else was scored changes nothing.
-    """
+    """Settings that differ from the shipped recipe of the same name and change the figures, but for the seed."""
     if recipe.name not in shipped_recipes():
         return []
     shipped = load_recipe(recipe.name)
-    names = [name for name in differences(shipped, recipe) if name != "seed"]
-    if recipe.selection.protocol == shipped.selection.protocol == "last":
-        names = [name for name in names if not name.startswith("selection.")]
+    names = _differences(shipped, recipe)
     usual = shipped.inference.model_dump(mode="json")
     used = [key for key, value in inference.items() if key != "windows_per_forward" and usual.get(key) != value]
     return [*names, *(f"inference.{key}" for key in used)]
+
+
+def _differences(one: Recipe, two: Recipe) -> list[str]:
+    """Settings that differ and change the figures, but for the seed.
+
+    Where the last checkpoint is reported, what else was scored changes nothing.
+    """
+    names = [name for name in differences(one, two) if name != "seed"]
+    if one.selection.protocol == two.selection.protocol == "last":
+        names = [name for name in names if not name.startswith("selection.")]
+    return names
+
+
+def _check_siblings(folder: Path, recipe: Recipe, variant: str) -> None:
+    """The seeds of a variant are averaged, so they must have been trained alike."""
+    for other in sorted(folder.parent.glob("seed-*")):
+        found = NAME.fullmatch(other.name)
+        if other == folder or not found or (found.group(2) or "") != variant or not (other / "recipe.yaml").is_file():
+            continue
+        if names := _differences(load_recipe(other / "recipe.yaml"), recipe):
+            finding = f"{other} has the same variant and other settings ({', '.join(names)})"
+            raise UserError(folder, finding, "name another --variant")
 
 
 def _checked_place(folder: Path, recipe: Recipe, variant: str) -> str:

@@ -107,7 +107,11 @@ class RunFolder:
     def manifest(self) -> dict[str, Any]:
         """What is known about the run."""
         if not self.manifest_file.is_file():
-            raise UserError(self.path, "not a run folder (it has no run.json)", "name the --out folder of a training")
+            several = next(self.path.glob("seed-*/run.json"), None)
+            remedy = (
+                f"name one of its runs, such as {several.parent}" if several else "name the --out folder of a training"
+            )
+            raise UserError(self.path, "not a run folder (it has no run.json)", remedy)
         manifest: dict[str, Any] = read_json(self.manifest_file)
         if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
             raise UserError(self.manifest_file, "not a run of this version", "train anew with this version")

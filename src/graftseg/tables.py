@@ -31,9 +31,10 @@ Made by `graftseg table all --markdown docs/reference/tables.md` from the folder
 figures in the recipes; nothing here is written by hand.
 
 Dice and Jaccard are in percent, 95HD and ASD in voxels: means over the test cases (and over the classes), then mean ±
-standard deviation over the seeds. "checkpoint" is how ours was chosen: `last` looks at no score. Published figures and
-those of the oracle are Dice / Jaccard / 95HD / ASD. The oracle is the checkpoint that happened to be best on the test
-cases, an optimistic figure that only compares with published ones chosen in the same way. A dash: not recorded.
+standard deviation over the seeds. "checkpoint" is how ours was chosen: `last` looks at no score; where empty
+predictions were scored by the paper's rule, it says so. Published figures and those of the oracle are Dice / Jaccard /
+95HD / ASD. The oracle is the checkpoint that happened to be best on the test cases, an optimistic figure that only
+compares with published ones chosen in the same way. A dash: not recorded.
 """
 
 

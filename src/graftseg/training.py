@@ -98,10 +98,10 @@ def _check_folder(run: RunFolder, recipe: Recipe, resume: bool) -> None:
 
 
 def _check_store(store: Store, recipe: Recipe, run: RunFolder) -> None:
-    if store.settings != recipe.data.model_dump(mode="json"):
+    if other := store.other_settings(recipe.data.model_dump(mode="json")):
         raise UserError(
             store.path,
-            f"the store was prepared otherwise than recipe {recipe.name} asks for",
+            f"the store was prepared otherwise than recipe {recipe.name} asks for ({other})",
             "prepare the scans into another folder with this recipe",
         )
     before = run.begun()["store"]["identity"] if run.exists else store.identity

@@ -54,7 +54,7 @@ def time_whole(
         outcome = engine.fit([Stage(stage, subject.build)], batches, RunFolder(folder), loop, device=subject.device)
     if outcome.stopped_by is not None:
         raise KeyboardInterrupt
-    return (stamps[-1] - stamps[warm_up // every - 1]) / steps, outcome.method
+    return (stamps[(warm_up + steps) // every - 1] - stamps[warm_up // every - 1]) / steps, outcome.method
 
 
 def time_phases(subject: Subject, batches: Batches, method: Method, warm_up: int, steps: int) -> Split:

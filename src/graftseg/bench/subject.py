@@ -57,10 +57,10 @@ def self_training_stage(recipe: Recipe) -> StageSettings:
 def subject_of(recipe: Recipe, store: Store, device: torch.device) -> Subject:
     """The recipe's self-training on a store that was prepared for it."""
     stage = self_training_stage(recipe)
-    if store.settings != recipe.data.model_dump(mode="json"):
+    if other := store.other_settings(recipe.data.model_dump(mode="json")):
         raise UserError(
             store.path,
-            f"the store was prepared otherwise than recipe {recipe.name} asks for",
+            f"the store was prepared otherwise than recipe {recipe.name} asks for ({other})",
             "prepare the scans with this recipe or leave out --data",
         )
     if not training_cases(store, recipe.batches).unlabeled:

@@ -8,6 +8,7 @@ for 2-D networks keeps volumes whole, with their slices along the last axis.
 import hashlib
 import json
 import tokenize
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -128,6 +129,11 @@ class Store:
         cases = [[case.name, case.split, sorted(case.sha256.items())] for case in self.cases if case.split != "test"]
         content = json.dumps([self.settings, self.classes, cases], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()
+
+    def other_settings(self, asked: Mapping[str, Any]) -> str:
+        """The settings in which it was prepared otherwise than asked for, in words; nothing where it was not."""
+        names = [name for name in sorted({*self.settings, *asked}) if self.settings.get(name) != asked.get(name)]
+        return ", ".join(f"data.{name} is {self.settings.get(name)}, not {asked.get(name)}" for name in names)
 
     def verify(self) -> None:
         """Read all files and compare their hashes with the manifest."""

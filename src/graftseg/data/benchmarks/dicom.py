@@ -172,5 +172,5 @@ def _pydicom() -> Any:
     try:
         import pydicom
     except ImportError:
-        raise UserError("DICOM files", "pydicom is not installed", "pip install 'graftseg[dicom]'") from None
+        raise UserError("DICOM files", "pydicom is not installed", "pip install pydicom") from None
     return pydicom

@@ -56,5 +56,5 @@ def _h5py() -> Any:
     try:
         import h5py
     except ImportError:
-        raise UserError("h5 files", "h5py is not installed", "pip install 'graftseg[h5]'") from None
+        raise UserError("h5 files", "h5py is not installed", "pip install h5py") from None
     return h5py
