@@ -384,7 +384,7 @@ def test_the_command_line_names_a_protocol(store: Store, recipe_file: Path, tmp_
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--protocol", "best"], "selection.protocol: Input should be 'last', 'val' or 'paper'"),
+        (["--protocol", "best"], "--protocol best: unknown; choose one of last, val and paper"),
         (
             ["--protocol", "val", "--set", "selection.every=null", "--set", "batches.validation_cases=0"],
             "selection.protocol is val and there are no validation cases to score",
