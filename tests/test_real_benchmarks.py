@@ -76,17 +76,17 @@ def test_la(unpack: ModuleType, tmp_path: Path) -> None:
 
 def test_acdc(unpack: ModuleType, tmp_path: Path) -> None:
     root, shapes = tmp_path / "ACDC", {}
-    for path, image, label in islice(unpack.cases(PARTS / "acdc-0.xz"), 4):
+    for path, image, label in islice(unpack.cases(PARTS / "acdc-0.xz"), 6):
         target = root / path
         unpack.write(target, image, label)
         shapes[target.stem] = (*image.shape[1:], image.shape[0])
         assert (image.min(), image.max()) == pytest.approx((0, 1), abs=1e-6)
     names = list(shapes)
-    for file, chosen in {"train": names[:2], "val": names[2:3], "test": names[3:]}.items():
+    for file, chosen in {"train": names[:2], "val": names[2:4], "test": names[4:]}.items():
         (root / f"{file}.list").write_text("\n".join(chosen))
     store = api.prepare(root, tmp_path / "store")
     assert {case.name: case.shape for case in store.cases} == shapes
-    assert [len(store.of(split)) for split in ("labeled", "validation", "test")] == [2, 1, 1]
+    assert [len(store.of(split)) for split in ("labeled", "validation", "test")] == [2, 2, 2]
     assert all(case.values == (0, 1, 2, 3) for case in store.cases)
     losses = trained("acdc-3/bcp", store.path, tmp_path / "run", 1)
     assert len(losses) == 5 and np.isfinite(losses).all()

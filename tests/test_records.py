@@ -222,6 +222,14 @@ def test_seeds_of_one_variant_are_trained_alike(run: Path, tmp_path: Path) -> No
     assert not folder.exists()
 
 
+def test_a_record_without_a_best_checkpoint_keeps_no_scores_of_one(run: Path, tmp_path: Path) -> None:
+    folder = api.record(run, results=tmp_path / "results")
+    for name in ("metrics-best.csv", "metrics-best.json"):
+        shutil.copy(folder / name.replace("-best", ""), folder / name)
+    api.record(run, results=tmp_path / "results")
+    assert not list(folder.glob("metrics-best*"))
+
+
 def test_a_record_names_no_place(run: Path, tmp_path: Path) -> None:
     known = facts(run)
     change(run, store=known["store"] | {"path": "stores/mine"})

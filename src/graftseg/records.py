@@ -62,6 +62,8 @@ def record_run(run: RunFolder, out: Path | None = None, *, variant: str = "", re
     _check_target(folder, facts)
     _check_siblings(folder, recipe, variant)
     log = "".join(json.dumps(line) + "\n" for line in thinned(read_log(run.log_file)))
+    for left in () if BEST in scores else (folder / f"{BEST}.csv", folder / f"{BEST}.json"):
+        left.unlink(missing_ok=True)
     for name, tested in scores.items():
         write_bytes(folder / f"{name}.csv", tested.table.read_bytes())
         write_json(folder / f"{name}.json", tested.about)

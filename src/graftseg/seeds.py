@@ -32,16 +32,22 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class SeedResult:
-    """One seed: how its checkpoint was chosen and what it reached, None where nothing could be tested."""
+    """One seed: how its checkpoint was chosen and what it reached, None where nothing could be tested.
+
+    ``best`` is what the best checkpoint reached that was kept besides, and ``best_words`` how that one was chosen.
+    """
 
     seed: int
     checkpoint: str
     figures: Figures | None
+    best: Figures | None = None
+    best_words: str = ""
 
     def line(self) -> str:
         """The row of this seed."""
         cells = (written(self.figures[name]) for name in FIGURES) if self.figures else ("-" for _ in FIGURES)
-        return "\t".join([f"seed {self.seed}", *cells, self.checkpoint])
+        besides = f"; Dice {written(self.best['dice'])} with the {self.best_words}" if self.best else ""
+        return "\t".join([f"seed {self.seed}", *cells, self.checkpoint + besides])
 
 
 def train_seeds(
@@ -135,9 +141,10 @@ def _result(run: RunFolder, seed: int, store: Store, device: str, *, tested: boo
         return SeedResult(seed, chosen, None)
     figures = figures_of(_tested(run, store, device, "shipped"))
     facts = run.manifest()
-    if facts.get("best") and facts["best"]["sha256"] != facts.get("weights"):
-        _tested(run, store, device, "best")
-    return SeedResult(seed, chosen, figures)
+    if not facts.get("best") or facts["best"]["sha256"] == facts.get("weights"):
+        return SeedResult(seed, chosen, figures)
+    best = figures_of(_tested(run, store, device, "best"))
+    return SeedResult(seed, chosen, figures, best, weights_of(run, "best").chosen)
 
 
 def _tested(run: RunFolder, store: Store, device: str, checkpoint: Checkpoint) -> Evaluation:
@@ -172,7 +179,13 @@ def _write_summary(path: Path, recipe: str, results: Sequence[SeedResult], untes
         "protocol": PROTOCOL,
         "untested": untested or None,
         "seeds": [
-            {"seed": result.seed, "checkpoint": result.checkpoint, **_plain(result.figures or {})} for result in results
+            {
+                "seed": result.seed,
+                "checkpoint": result.checkpoint,
+                **_plain(result.figures or {}),
+                **({"best": {"checkpoint": result.best_words, **_plain(result.best)}} if result.best else {}),
+            }
+            for result in results
         ],
         "mean": _plain({name: one.mean for name, one in over.items()}),
         "std": _plain({name: one.std for name, one in over.items()}),

@@ -182,3 +182,10 @@ def test_a_volume_named_twice_leaks(root: Path) -> None:
 def test_check_counts_validation_cases(root: Path) -> None:
     assert api.info(root)["cases"] == {"labeled": 4, "unlabeled": 0, "validation": 2, "test": 2}
     assert [finding for finding in api.check(root) if finding.severity == "error"] == []
+
+
+def test_a_patient_in_two_lists_leaks(root: Path) -> None:
+    (root / "test.list").write_text("\n".join([*TEST, "patient038_frame02"]))
+    (root / "train.list").write_text("\n".join(TRAIN[:3]))
+    (problem,) = read_benchmark("acdc", root).problems
+    assert problem.finding == "patient038_frame01 and patient038_frame02 are of one patient and in different lists"

@@ -73,6 +73,7 @@ def read_acdc(root: Path) -> Dataset:
             else:
                 problems.append(absent(root, source, volume, f"data/{volume}.h5"))
     problems += repeated(root, cases)
+    problems += _split_patients(root, cases)
     return Dataset(root, "acdc", tuple(cases), CLASSES, tuple(problems), reader=AcdcFiles())
 
 
@@ -115,6 +116,17 @@ def _volumes(source: Path, entries: Iterable[str]) -> list[str]:
             raise UserError(source, finding, "write lines such as patient001_frame01")
         patients.setdefault(match["patient"], []).append(stem)
     return [volume for volumes in patients.values() for volume in sorted(volumes)]
+
+
+def _split_patients(root: Path, cases: list[Case]) -> list[UserError]:
+    """Patients whose two frames are in different lists, so that one would be tested on what was trained on."""
+    seen: dict[str, Case] = {}
+    for case in cases:
+        first = seen.setdefault(case.name.partition("_")[0], case)
+        if first.split != case.split and first.name != case.name:
+            finding = f"{first.name} and {case.name} are of one patient and in different lists"
+            return [UserError(root, finding, "keep both frames of a patient in one list")]
+    return []
 
 
 def _gaps(paths: tuple[Path, ...]) -> list[UserError]:
