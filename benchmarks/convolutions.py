@@ -54,6 +54,7 @@ def measure(layer: str, dtype: torch.dtype, turn: Path) -> None:
     """Compile everything, wait until all others have too, then measure alone."""
     torch.backends.cudnn.benchmark = True
     directions = list(directions_of(layer, dtype))
+    compiled = turn / f"{list(LAYERS).index(layer)}.compiled"
     for _, reference, candidates in directions:
         reference()
         for name, run in list(candidates.items()):
@@ -63,7 +64,7 @@ def measure(layer: str, dtype: torch.dtype, turn: Path) -> None:
                 candidates.pop(name)
                 print(f"{layer}: {name} left out ({str(error)[:60]})", flush=True)
     torch.cuda.synchronize()
-    (turn / f"{list(LAYERS).index(layer)}.compiled").touch()
+    compiled.touch()
     while len(list(turn.glob("*.compiled"))) < len(LAYERS):
         time.sleep(0.1)
     while len(list(turn.glob("*.measured"))) < list(LAYERS).index(layer):

@@ -74,3 +74,19 @@ def test_on_a_gpu_only_every_nth_step_is_timed_and_waits(time: Time) -> None:
         waits.append(len(time.waits) - before)
     assert waits == [0, 0, 2, 0, 0, 2, 0]
     assert steps.split() == {"forward": (3 + 6) / 2}
+
+
+def test_a_phase_inside_of_another_is_part_of_it(time: Time) -> None:
+    """A step that is captured lies inside of a phase, and nothing may wait for the device there."""
+    steps = StepClock(torch.device("cuda"), every=1)
+    with steps.phase("step"):
+        time.now += 1.0
+        with steps.phase("forward"):
+            time.now += 2.0
+    steps.tick()
+    assert steps.split() == {"step": 3.0}
+    assert time.waits == [0.0, 3.0]
+    with pytest.raises(ValueError, match="broken"), steps.phase("step"):
+        raise ValueError("broken")
+    step(steps, time, batch=1.0)
+    assert steps.split()["batch"] == 0.5

@@ -7,7 +7,16 @@ import torch
 from pydantic import ValidationError
 from torch import nn
 
-from graftseg.optimizers import Adam, Sgd, build_optimizer, carry_over, learning_rate, rate_on_device, update
+from graftseg.optimizers import (
+    Adam,
+    Sgd,
+    build_optimizer,
+    carry_over,
+    learning_rate,
+    load_state,
+    rate_on_device,
+    update,
+)
 from graftseg.schedules import Poly
 
 
@@ -110,3 +119,26 @@ def test_a_rate_on_the_device_is_read_at_every_update(settings: Sgd | Adam) -> N
 def test_betas_are_shares(betas: tuple[float, float]) -> None:
     with pytest.raises(ValidationError, match="betas"):
         Adam(betas=betas)
+
+
+def test_a_state_without_some_momenta_serves_where_all_parameters_have_gradients() -> None:
+    """On a GPU biases before a norm have no gradient, on a CPU they do."""
+    settings, states = Sgd(learning_rate=0.5, momentum=0.5, weight_decay=0.0), []
+    for had in (False, True):
+        module = nn.Linear(1, 1)
+        optimizer = build_optimizer(module, settings)
+        module.weight.grad = torch.ones(1, 1)
+        module.bias.grad = torch.zeros(1) if had else None
+        update(optimizer, settings, 0.5)
+        states.append(optimizer.state_dict())
+    results = []
+    for state in states:
+        module = nn.Linear(1, 1)
+        nn.init.zeros_(module.weight)
+        nn.init.zeros_(module.bias)
+        optimizer = build_optimizer(module, settings)
+        load_state(optimizer, state)
+        module.weight.grad, module.bias.grad = torch.ones(1, 1), torch.ones(1)
+        update(optimizer, settings, 0.5)
+        results.append((module.weight.item(), module.bias.item()))
+    assert results == [(-0.75, -0.5)] * 2

@@ -48,10 +48,22 @@ CUDA = torch.device("cuda:0")
     ],
 )
 def test_the_way_that_is_chosen(
-    device: torch.device, steps: int, compiled: bool | None, captured: bool | None, way: tuple[bool, bool]
+    device: torch.device,
+    steps: int,
+    compiled: bool | None,
+    captured: bool | None,
+    way: tuple[bool, bool],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(stepping, "has_triton", lambda: True)
     chosen = Way.chosen("bf16", device, steps, compiled=compiled, captured=captured)
     assert (chosen.precision, chosen.compiled, chosen.captured) == ("bf16", *way)
+
+
+def test_without_a_compiler_of_kernels_nothing_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Components would be copied to the host in the middle of a captured step."""
+    monkeypatch.setattr(stepping, "has_triton", lambda: False)
+    assert Way.chosen("bf16", CUDA, PAYS_OFF, compiled=None, captured=None) == Way("bf16")
 
 
 def test_the_loop_passes_on_what_was_set(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

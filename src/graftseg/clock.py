@@ -20,16 +20,23 @@ class StepClock:
         self._every = every if device.type == "cuda" else 1
         self._step = 0
         self._timed = 0
+        self._inside = False
         self._seconds: defaultdict[str, float] = defaultdict(float)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Time the block as part of the phase."""
-        if not self._times_this_step:
+        """Time the block as part of the phase; a phase inside of another is part of that one.
+
+        Nothing may wait for the device while a step is captured, which happens inside of a phase.
+        """
+        if not self._times_this_step or self._inside:
             yield
             return
-        begin = self._now()
-        yield
+        self._inside, begin = True, self._now()
+        try:
+            yield
+        finally:
+            self._inside = False
         self._seconds[name] += self._now() - begin
 
     def tick(self) -> None:

@@ -16,7 +16,7 @@ from graftseg.clock import StepClock
 from graftseg.data.batches import Batches
 from graftseg.errors import UserError
 from graftseg.methods import Method
-from graftseg.optimizers import build_optimizer, carry_over, learning_rate
+from graftseg.optimizers import build_optimizer, carry_over, learning_rate, load_state
 from graftseg.recorder import NonFiniteLossError, Recorder
 from graftseg.runs import RunFolder
 from graftseg.selection import Selector
@@ -115,6 +115,7 @@ def fit(
     at = _begin(stages, device, saved)
     if selector is not None and saved is not None:
         selector.load_state(saved.get("selection") or {})
+    del saved
     total = sum(stage.settings.steps for stage in stages)
     clock, watched = StepClock(device), batches.watched(3)
     recorder = Recorder(run, total, at.done, every=loop.log_every, tensorboard=loop.tensorboard)
@@ -160,7 +161,7 @@ def _begin(stages: Sequence[Stage], device: torch.device, saved: State | None) -
         at.step, at.done, at.seconds_before = saved["step"], saved["done"], saved["seconds"]
         method.load_state_dict(saved["method"])
         for name, optimizer in at.optimizers.items():
-            optimizer.load_state_dict(saved["optimizers"][name])
+            load_state(optimizer, saved["optimizers"][name])
         torch.set_rng_state(saved["random"].cpu())
         if device.type == "cuda" and saved["random_cuda"] is not None:
             torch.cuda.set_rng_state(saved["random_cuda"].cpu(), device)

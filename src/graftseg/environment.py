@@ -4,6 +4,7 @@ import platform
 import shutil
 import sys
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -55,10 +56,16 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
+def has_triton() -> bool:
+    """Whether there is a compiler for GPU kernels."""
+    return find_spec("triton") is not None
+
+
 def free_memory(device: torch.device) -> int:
     """Bytes of memory that a program can have on the device; more than any program needs where nothing tells."""
     if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + unused
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:

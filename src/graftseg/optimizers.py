@@ -1,6 +1,6 @@
 """Optimisers by name, each with its schedule."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field
@@ -58,6 +58,8 @@ def rate_on_device(optimizer: torch.optim.Optimizer) -> Tensor:
         group["lr"] = rate
         if "capturable" in group:
             group["capturable"] = True
+            # the first steps of a captured training are not captured, which is meant
+            vars(optimizer)["_warned_capturable_if_run_uncaptured"] = True
     return rate
 
 
@@ -71,8 +73,22 @@ def update(optimizer: torch.optim.Optimizer, settings: Sgd | Adam, rate: float |
     optimizer.step()
 
 
+def load_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Go on with a saved state, on whatever device it was saved.
+
+    Where parameters had no gradient, as biases before a norm on a GPU, they have no momentum; zero is what it was.
+    """
+    optimizer.load_state_dict(state)
+    for group in optimizer.param_groups:
+        kept = [optimizer.state[parameter] for parameter in group["params"]]
+        if group.get("momentum") and any(one.get("momentum_buffer") is not None for one in kept):
+            for parameter, one in zip(group["params"], kept, strict=True):
+                if one.get("momentum_buffer") is None:
+                    one["momentum_buffer"] = torch.zeros_like(parameter)
+
+
 def carry_over(source: torch.optim.Optimizer, target: torch.optim.Optimizer) -> None:
     """Go on with the momenta of an optimiser of the same kind and parameters, under the settings of the target."""
     state = target.state_dict()
     state["state"] = source.state_dict()["state"]
-    target.load_state_dict(state)
+    load_state(target, state)

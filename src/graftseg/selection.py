@@ -12,6 +12,7 @@ from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor, nn
 
 from graftseg.methods import Method
+from graftseg.optimizers import load_state
 from graftseg.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -137,7 +138,7 @@ class Selector:
             return
         method.student.load_state_dict(self.chosen.student)
         for name, state in self.chosen.optimizers.items():
-            optimizers[name].load_state_dict(state)
+            load_state(optimizers[name], state)
 
     def forget(self) -> None:
         """Begin a stage: the students of the one before no longer compete."""

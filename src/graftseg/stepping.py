@@ -17,6 +17,7 @@ from torch import Tensor
 
 from graftseg.clock import StepClock
 from graftseg.data.batches import Batches
+from graftseg.environment import has_triton
 from graftseg.methods import Method
 from graftseg.optimizers import Adam, OptimizerSettings, Sgd, learning_rate, rate_on_device, update
 from graftseg.settings import Settings
@@ -60,8 +61,11 @@ class Way:
     def chosen(
         cls, precision: Precision, device: torch.device, steps: int, *, compiled: bool | None, captured: bool | None
     ) -> "Way":
-        """What was asked for, and where nothing was, what pays off: both on a GPU, compiling in a long stage."""
-        gpu = device.type == "cuda"
+        """What was asked for, and where nothing was, what pays off: both on a GPU, compiling in a long stage.
+
+        Without a compiler for kernels neither works: components are then found on the host, in the middle of a step.
+        """
+        gpu = device.type == "cuda" and has_triton()
         long = gpu and steps >= PAYS_OFF
         return cls(precision, long if compiled is None else compiled, gpu and captured is not False)
 
@@ -110,7 +114,7 @@ class Stepper:
     def _eager(self, step: int) -> Stepped:
         with self._clock.phase("batch"):
             batch = self._batches.at(self.index, step, unlabeled=self.method.uses_unlabeled)
-        now = Progress(torch.tensor(step, device=self._batches.device), self.stage.steps)
+        now = Progress(torch.full((), step, device=self._batches.device), self.stage.steps)
         return self._step(batch, now, step)
 
     def _captured(self, graph: "_Graph", step: int) -> Stepped:

@@ -1,5 +1,6 @@
 """The convolutions of the 3-D networks against PyTorch's own in float64, our kernels in Triton's interpreter."""
 
+import math
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
@@ -205,9 +206,22 @@ def test_odd_sizes_are_halved_by_pytorch(monkeypatch: pytest.MonkeyPatch) -> Non
     assert Halving3d(16, 32)(torch.randn(1, 16, 4, 5, 4)).shape == (1, 32, 2, 2, 2)
 
 
-def test_volumes_whose_elements_32_bits_cannot_count_are_left_to_pytorch() -> None:
-    assert not convolution._accelerated(torch.zeros(2)), "on a CPU"
-    assert 16 * (convolution.LARGEST - 1) < 2**31 <= 16 * convolution.LARGEST
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (Convolution3d(1, 64), (1, 1, 2**9, 2**8, 2**8)),
+        (Halving3d(16, 32), (1, 16, 2**10, 2**9, 2**8)),
+        (Doubling3d(32, 16), (1, 32, 2**9, 2**8, 2**7)),
+    ],
+)
+def test_volumes_whose_elements_32_bits_cannot_count_are_left_to_pytorch(
+    layer: nn.Module, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(convolution, "_accelerated", lambda x: True)
+    for name in ("convolve", "halve", "double"):
+        monkeypatch.setattr(convolution, name, None)
+    result = layer.to("meta")(torch.empty(shape, device="meta"))
+    assert max(result.numel(), math.prod(shape)) >= 2**31
 
 
 def test_a_convolution_before_a_norm_keeps_its_bias() -> None:

@@ -5,7 +5,6 @@ with cc3d, and ``reference`` is the plain definition with scipy, against which t
 """
 
 from functools import cache
-from importlib.util import find_spec
 
 import numpy as np
 import torch
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from graftseg.components.host import largest_component_of
 from graftseg.components.neighbours import full_or_fitting
+from graftseg.environment import has_triton
 
 __all__ = ["largest_component_of", "largest_components"]
 
@@ -54,6 +54,4 @@ def _(labels: Tensor, classes: int, connectivity: int) -> Tensor:
     return torch.empty_like(labels, memory_format=torch.contiguous_format)
 
 
-@cache
-def _has_triton() -> bool:
-    return find_spec("triton") is not None
+_has_triton = cache(has_triton)

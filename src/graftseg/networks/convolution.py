@@ -6,12 +6,14 @@ mean away again, so that the gradient is zero but for rounding.
 """
 
 from collections.abc import Sequence
-from importlib.util import find_spec
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from graftseg.environment import has_triton
 
 # Sizes of blocks where our kernels were faster than cuDNN on an H200, by channels; elsewhere cuDNN is used.
 FORWARD: dict[tuple[torch.dtype, int], dict[str, int]] = {
@@ -32,9 +34,11 @@ WEIGHT: dict[tuple[torch.dtype, int], dict[str, int]] = {
 MOST_PAIRED = 32
 LEAST = 16
 DTYPES = (torch.bfloat16, torch.float32)
-HAS_TRITON = find_spec("triton") is not None
-# no output has more than 16 times as many elements, and all of them are counted in 32 bits
-LARGEST = 2**31 // 16
+HAS_TRITON = has_triton()
+# elements are counted in 32 bits
+LARGEST = 2**31
+# the sizes of blocks want the shared memory of a Hopper GPU
+CAPABILITY = (9, 0)
 
 
 class Convolution3d(nn.Conv3d):
@@ -45,7 +49,7 @@ class Convolution3d(nn.Conv3d):
 
     def forward(self, x: Tensor) -> Tensor:
         """``(B, in, *space)`` to ``(B, out, *space)``."""
-        if not _accelerated(x):
+        if not _accelerated(x) or x.numel() // self.in_channels * max(self.in_channels, self.out_channels) >= LARGEST:
             return super().forward(x)
         y: Tensor = convolve(*_cast(x, self.weight))
         return _shifted(y, self.bias)
@@ -59,7 +63,7 @@ class Halving3d(nn.Conv3d):
 
     def forward(self, x: Tensor) -> Tensor:
         """``(B, in, *space)`` to ``(B, out, *space / 2)``."""
-        if not _accelerated(x) or any(size % 2 for size in x.shape[2:]):
+        if not _accelerated(x) or x.numel() >= LARGEST or any(size % 2 for size in x.shape[2:]):
             return super().forward(x)
         y: Tensor = halve(*_cast(x, self.weight))
         return _shifted(y, self.bias)
@@ -73,14 +77,14 @@ class Doubling3d(nn.ConvTranspose3d):
 
     def forward(self, x: Tensor, output_size: list[int] | None = None) -> Tensor:
         """``(B, in, *space)`` to ``(B, out, *space * 2)``."""
-        if not _accelerated(x):
+        if not _accelerated(x) or x.numel() // self.in_channels * 8 * self.out_channels >= LARGEST:
             return super().forward(x, output_size)
         y: Tensor = double(*_cast(x, self.weight))
         return _shifted(y, self.bias)
 
 
 def _accelerated(x: Tensor) -> bool:
-    return x.is_cuda and HAS_TRITON and x.numel() < LARGEST
+    return x.is_cuda and HAS_TRITON
 
 
 def _cast(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -100,7 +104,7 @@ def _shifted(y: Tensor, bias: Tensor | None) -> Tensor:
 def convolve(x: Tensor, weight: Tensor) -> Tensor:
     """3x3x3 convolution with zeros around the volume."""
     launch = FORWARD.get((x.dtype, x.shape[1]))
-    if launch and _suit(x.dtype, weight.shape[0]):
+    if launch and _suit(x, weight.shape[0]):
         y: Tensor = _kernels().convolve(x, weight, **launch)
         return y
     return _last(F.conv3d(_last(x), _last(weight), padding=1))
@@ -110,7 +114,7 @@ def convolve(x: Tensor, weight: Tensor) -> Tensor:
 def convolve_input(dy: Tensor, weight: Tensor) -> Tensor:
     """The gradient of ``convolve``'s input: a convolution with the taps turned round."""
     launch = INPUT.get((dy.dtype, dy.shape[1]))
-    if launch and _suit(dy.dtype, weight.shape[1]):
+    if launch and _suit(dy, weight.shape[1]):
         dx: Tensor = _kernels().convolve(dy, weight.flip(2, 3, 4).transpose(0, 1), **launch)
         return dx
     return _gradient(dy, _like(dy, weight.shape[1], dy.shape[2:]), weight, "input", stride=1)
@@ -120,7 +124,7 @@ def convolve_input(dy: Tensor, weight: Tensor) -> Tensor:
 def convolve_weight(x: Tensor, dy: Tensor) -> Tensor:
     """The gradient of ``convolve``'s weight, in its own precision."""
     launch = WEIGHT.get((x.dtype, x.shape[1]))
-    if launch and _suit(x.dtype, dy.shape[1]):
+    if launch and _suit(x, dy.shape[1]):
         dw: Tensor = _kernels().convolve_weight(x, dy, **launch)
         return dw.to(x.dtype)
     return _gradient(dy, x, _weight(x, dy.shape[1], x.shape[1], 3), "weight", stride=1)
@@ -129,7 +133,7 @@ def convolve_weight(x: Tensor, dy: Tensor) -> Tensor:
 @torch.library.custom_op("graftseg::halve", mutates_args=())
 def halve(x: Tensor, weight: Tensor) -> Tensor:
     """2x2x2 convolution of stride 2; ``weight`` is ``(many, few, 2, 2, 2)``."""
-    if weight.shape[1] <= MOST_PAIRED and _suit(x.dtype, *weight.shape[:2]):
+    if weight.shape[1] <= MOST_PAIRED and _suit(x, *weight.shape[:2]):
         y: Tensor = _kernels().halve(x, weight)
         return y
     return _last(F.conv3d(_last(x), _last(weight), stride=2))
@@ -138,7 +142,7 @@ def halve(x: Tensor, weight: Tensor) -> Tensor:
 @torch.library.custom_op("graftseg::double", mutates_args=())
 def double(x: Tensor, weight: Tensor) -> Tensor:
     """2x2x2 transposed convolution of stride 2; the input has ``many`` channels, the output ``few``."""
-    if weight.shape[1] <= MOST_PAIRED and _suit(x.dtype, *weight.shape[:2]):
+    if weight.shape[1] <= MOST_PAIRED and _suit(x, *weight.shape[:2]):
         y: Tensor = _kernels().double(x, weight)
         return y
     return _last(F.conv_transpose3d(_last(x), _last(weight), stride=2))
@@ -148,7 +152,7 @@ def double(x: Tensor, weight: Tensor) -> Tensor:
 def pair_weight(fine: Tensor, coarse: Tensor) -> Tensor:
     """The gradient of the weight of both ``halve`` and ``double``, in its own precision."""
     few, many = fine.shape[1], coarse.shape[1]
-    if few <= MOST_PAIRED // 2 and _suit(fine.dtype, few, many):
+    if few <= MOST_PAIRED // 2 and _suit(fine, few, many):
         dw: Tensor = _kernels().pair_weight(fine, coarse)
         return dw.to(fine.dtype)
     return _gradient(coarse, fine, _weight(fine, many, few, 2), "weight", stride=2)
@@ -163,9 +167,15 @@ def _gradient(dy: Tensor, x: Tensor, weight: Tensor, of: str, *, stride: int) ->
     return _last(found[0] if of == "input" else found[1])
 
 
-def _suit(dtype: torch.dtype, *channels: int) -> bool:
-    """Whether our kernels can have so many channels: the sides of Triton's products are powers of two, none small."""
-    return dtype in DTYPES and all(count >= LEAST and count & (count - 1) == 0 for count in channels)
+def _suit(x: Tensor, *channels: int) -> bool:
+    """Whether our kernels fit the GPU and the channels: sides of Triton's products are powers of two, none small."""
+    fits = x.dtype in DTYPES and all(count >= LEAST and count & (count - 1) == 0 for count in channels)
+    return fits and (not x.is_cuda or _capability(x.get_device()) >= CAPABILITY)
+
+
+@cache
+def _capability(device: int) -> tuple[int, int]:
+    return torch.cuda.get_device_capability(device)
 
 
 def _kernels() -> Any:
