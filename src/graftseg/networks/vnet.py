@@ -94,6 +94,24 @@ class Decoder(nn.Module):
         return h
 
 
+class InstanceNorm(nn.InstanceNorm3d):
+    """Each channel of each volume to mean 0 and deviation 1, without parameters.
+
+    On a GPU written out: PyTorch's own gives up channels-last, which every convolution would have to restore.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The same shape."""
+        return normalised(x, self.eps) if x.is_cuda else super().forward(x)
+
+
+def normalised(x: Tensor, epsilon: float) -> Tensor:
+    """``(x - mean) / sqrt(var + ε)`` over space, in float32, in the precision and memory format that came in."""
+    wide = x.float()
+    var, mean = torch.var_mean(wide, (2, 3, 4), correction=0, keepdim=True)
+    return ((wide - mean) * torch.rsqrt(var + epsilon)).to(x.dtype)
+
+
 class Head3d(nn.Conv3d):
     """1x1x1, features to logits.
 
@@ -132,7 +150,7 @@ def _double(fine: int, norm: Norm) -> nn.Sequential:
 
 
 def _unit(convolution: nn.Module, channels: int, norm: Norm) -> nn.Sequential:
-    layer = nn.BatchNorm3d(channels) if norm == "batch" else nn.InstanceNorm3d(channels)
+    layer = nn.BatchNorm3d(channels) if norm == "batch" else InstanceNorm(channels)
     return nn.Sequential(convolution, layer, nn.ReLU(inplace=True))
 
 
