@@ -1,4 +1,4 @@
-"""Times of the 3x3x3 and 3x3 convolutions of the published networks on this GPU: cuDNN, our kernels, and a candidate.
+"""Times of the 3x3x3 convolutions with few channels on this GPU: cuDNN, and both kinds of our kernels.
 
     python benchmarks/convolutions.py [bfloat16|float32]
 
@@ -12,23 +12,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-sys.path.insert(0, str(Path(__file__).parent))
-
 LAYERS = {
     "LA 1-16": (4, 1, 16, (112, 112, 80)),
     "LA 16-16": (4, 16, 16, (112, 112, 80)),
     "LA 32-32": (4, 32, 32, (56, 56, 40)),
-    "ACDC 16-16": (12, 16, 16, (256, 256)),
-    "ACDC 32-16": (12, 32, 16, (256, 256)),
-    "ACDC 32-32": (12, 32, 32, (128, 128)),
 }
 REPEATS = 15
 
@@ -85,78 +80,38 @@ Run = Callable[[], Tensor]
 
 def directions_of(layer: str, dtype: torch.dtype) -> Iterator[tuple[str, Run, dict[str, Run]]]:
     """Forward, gradient of the input, gradient of the weight: cuDNN's, and ours by settings."""
-    import planes_triton as planes
-
+    from graftseg.networks import convolution_pairs as pairs
     from graftseg.networks import convolution_triton as gathers
 
     batch, entry, out, space = LAYERS[layer]
-    axes = len(space)
-    memory = torch.channels_last_3d if axes == 3 else torch.channels_last
-    convolution: Any = F.conv3d if axes == 3 else F.conv2d
 
     def drawn(*shape: int) -> Tensor:
-        return torch.randn(*shape, device="cuda", dtype=dtype).contiguous(memory_format=memory)
+        return torch.randn(*shape, device="cuda", dtype=dtype).contiguous(memory_format=torch.channels_last_3d)
 
     x, dy = drawn(batch, entry, *space), drawn(batch, out, *space)
-    w = drawn(out, entry, *[3] * axes) / (entry * 3**axes) ** 0.5
-    turned = w.flip(*range(2, 2 + axes)).transpose(0, 1)
+    w = drawn(out, entry, 3, 3, 3) / (entry * 27) ** 0.5
+    turned = w.flip(2, 3, 4).transpose(0, 1)
 
     def gradient(*mask: bool) -> tuple[Tensor, ...]:
-        one, none = [1] * axes, [0] * axes
+        one, none = [1] * 3, [0] * 3
         found: tuple[Tensor, ...] = torch.ops.aten.convolution_backward(
             dy, x, w, None, one, one, one, False, none, 1, [*mask, False]
         )
         return found
 
-    settings = [
-        {"BM": m, "num_warps": n, "num_stages": s} for m, n, s in itertools.product((64, 128, 256), (4, 8), (1, 2, 3))
-    ]
-    yield (
-        "forward",
-        lambda: convolution(x, w, padding=1),
-        {
-            **({f"gather {label(s)}": lambda s=s: gathers.convolve(x, w, **s) for s in settings} if axes == 3 else {}),
-            **{f"planes {label(s)}": lambda s=s: planes.convolve(x, w, **s) for s in with_planes(settings, entry)},
-        },
-    )
+    def candidates(name: str, channels: int, *tensors: Tensor) -> dict[str, Run]:
+        settings = itertools.product((64, 128, 256), (4, 8), (1, 2, 3))
+        gathered = [{"BM": m, "num_warps": n, "num_stages": s} for m, n, s in settings]
+        # a single channel has no run of memory to read
+        paired = [s | {"planes": planes} for s in gathered for planes in (14, 28, 56)] if channels > 1 else []
+        return {f"gather {label(s)}": partial(getattr(gathers, name), *tensors, **s) for s in gathered} | {
+            f"pairs {label(s)}": partial(getattr(pairs, name), *tensors, **s) for s in paired
+        }
+
+    yield "forward", lambda: F.conv3d(x, w, padding=1), candidates("convolve", entry, x, w)
     if entry > 1:
-        yield (
-            "input",
-            lambda: gradient(True, False)[0],
-            {
-                **(
-                    {f"gather {label(s)}": lambda s=s: gathers.convolve(dy, turned, **s) for s in settings}
-                    if axes == 3
-                    else {}
-                ),
-                **{
-                    f"planes {label(s)}": lambda s=s: planes.convolve(dy, turned, **s)
-                    for s in with_planes(settings, out)
-                },
-            },
-        )
-    yield (
-        "weight",
-        lambda: gradient(False, True)[1],
-        {
-            **(
-                {f"gather {label(s)}": lambda s=s: gathers.convolve_weight(x, dy, **s) for s in settings}
-                if axes == 3
-                else {}
-            ),
-            **{
-                f"planes {label(s)}": lambda s=s: planes.convolve_weight(x, dy, **s)
-                for s in with_planes(settings, entry)
-            },
-        },
-    )
-
-
-def with_planes(settings: list[dict[str, int]], channels: int) -> list[dict[str, int]]:
-    """The same with numbers of planes that a program walks; none for a single channel, which has no run to read."""
-    if channels == 1:
-        return []
-    return [s | {"planes": planes} for s in settings for planes in (14, 28) if s["num_stages"] < 3 and s["BM"] < 256]
+        yield "input", lambda: gradient(True, False)[0], candidates("convolve", out, dy, turned)
+    yield "weight", lambda: gradient(False, True)[1], candidates("convolve_weight", entry, x, dy)
 
 
 def label(settings: dict[str, int]) -> str:
@@ -168,7 +123,7 @@ def median(run: Run) -> float:
     """Milliseconds on the device."""
     times = []
     for _ in range(REPEATS):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
         run()
         end.record()

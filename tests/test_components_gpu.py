@@ -3,7 +3,9 @@
 The interpreter runs one program after the other, so what programs do to each other is tested on a model of them.
 """
 
-from collections.abc import Callable, Generator
+import warnings
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from itertools import product
 
@@ -217,6 +219,19 @@ def blob_and_specks(shape: tuple[int, ...], classes: int, seed: int) -> torch.Te
     return torch.from_numpy(np.where(specks, rng.integers(1, classes, shape), labels))
 
 
+@contextmanager
+def no_wait() -> Iterator[None]:
+    """Waiting for the device is an error."""
+    with warnings.catch_warnings():
+        # torch warns that it does not find every wait
+        warnings.simplefilter("ignore")
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
 @pytest.mark.gpu
 @needs_gpu
 @needs_triton
@@ -226,11 +241,8 @@ def test_a_gpu_gives_what_the_cpu_gives_without_waiting(shape: tuple[int, ...], 
         labels = blob_and_specks(shape, classes, seed)
         on_device = labels.cuda()
         torch.cuda.synchronize()
-        torch.cuda.set_sync_debug_mode("error")
-        try:
+        with no_wait():
             kept = largest_components(on_device, classes, connectivity)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
         assert torch.equal(kept.cpu(), largest_components(labels, classes, connectivity))
 
 

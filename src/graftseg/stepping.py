@@ -102,7 +102,9 @@ class Stepper:
         can_capture = way.captured and method.capturable and batches.resident
         self._graph = _Graph(batches.device) if can_capture else None
         self._rates: dict[str, Tensor] = {}
+        self._gather = batches.gather
         if self._graph is not None:
+            self._gather = torch.compile(batches.gather, dynamic=False) if way.compiled else batches.gather
             self._rates = {name: rate_on_device(optimizer) for name, optimizer in optimizers.items()}
 
     def __call__(self, step: int) -> Stepped:
@@ -138,7 +140,7 @@ class Stepper:
         now = Progress(table[-1, 0].long(), self.stage.steps)
         for place, rate in enumerate(self._rates.values(), start=1):
             rate.copy_(table[-1, place])
-        return self._step(self._batches.gather(table[:-1]), now, None)
+        return self._step(self._gather(table[:-1]), now, None)
 
     def _step(self, batch: Batch, now: Progress, step: int | None) -> Stepped:
         """Every objective of the method in turn, then what follows; without ``step`` the rates are on the device."""

@@ -75,9 +75,12 @@ def kernels_used(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     original = convolution._kernels
 
     class Noting:
+        def __init__(self, *launch: Any) -> None:
+            self.kernels = original(*launch)
+
         def __getattr__(self, name: str) -> Any:
             used.append(name)
-            return getattr(original(), name)
+            return getattr(self.kernels, name)
 
     monkeypatch.setattr(convolution, "_kernels", Noting)
     return used
@@ -89,7 +92,8 @@ KERNELS = [
     ("convolve", torch.float32, (32, 16), ["convolve", "convolve_weight"]),
     ("convolve", torch.float32, (32, 32), ["convolve_weight"]),
     pytest.param("convolve", torch.bfloat16, (1, 16), ["convolve", "convolve_weight"], marks=needs_gpu),
-    pytest.param("convolve", torch.bfloat16, (16, 16), ["convolve", "convolve"], marks=needs_gpu),
+    pytest.param("convolve", torch.bfloat16, (16, 16), ["convolve", "convolve", "convolve_weight"], marks=needs_gpu),
+    pytest.param("convolve", torch.bfloat16, (32, 32), ["convolve_weight"], marks=needs_gpu),
     ("halve", torch.float32, (16, 32), ["halve", "double", "pair_weight"]),
     ("halve", torch.float32, (32, 64), ["halve", "double"]),
     pytest.param("halve", torch.bfloat16, (16, 32), ["halve", "double", "pair_weight"], marks=needs_gpu),
@@ -105,8 +109,23 @@ def test_kernels(
     name: str, dtype: torch.dtype, channels: tuple[int, int], used: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noted = kernels_used(monkeypatch)
-    assert_agrees(name, dtype, channels, (3, 2, 5))
+    assert_agrees(name, dtype, channels, (3, 2, 4))
     assert noted == used
+
+
+@needs_triton
+def test_pairs_of_voxels_want_an_even_last_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    noted = kernels_used(monkeypatch)
+    assert_agrees("convolve", torch.float32, (16, 16), (4, 4, 3))
+    assert not noted
+
+
+@needs_triton
+def test_pairs_are_made_across_the_borders_of_tiles_and_of_planes(monkeypatch: pytest.MonkeyPatch) -> None:
+    for table in (convolution.FORWARD, convolution.INPUT, convolution.WEIGHT):
+        launch = {"BM": 16, "num_warps": 4, "num_stages": 1, "planes": 2}
+        monkeypatch.setitem(table, (torch.float32, 16), launch)
+    assert_agrees("convolve", torch.float32, (16, 16), (5, 7, 6))
 
 
 @needs_triton
@@ -146,8 +165,9 @@ def test_the_tables_name_only_what_the_kernels_take() -> None:
         for (dtype, channels), launch in table.items():
             assert dtype in convolution.DTYPES
             assert channels & (channels - 1) == 0
-            assert launch.keys() == {"BM", "num_warps", "num_stages"}
-            assert all(value & (value - 1) == 0 for key, value in launch.items() if key != "num_stages")
+            assert launch.keys() - {"planes"} == {"BM", "num_warps", "num_stages"}
+            assert "planes" not in launch or channels >= convolution.LEAST
+            assert all(launch[key] & (launch[key] - 1) == 0 for key in ("BM", "num_warps"))
     assert convolution.LEAST <= convolution.MOST_PAIRED // 2
 
 

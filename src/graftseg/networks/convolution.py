@@ -5,8 +5,9 @@ sees PyTorch's own 3-D convolutions does not keep. A bias that a norm follows ge
 mean away again, so that the gradient is zero but for rounding.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -15,20 +16,23 @@ from torch.nn import functional as F
 
 from graftseg.environment import has_triton
 
-# Sizes of blocks where our kernels were faster than cuDNN on an H200, by channels; elsewhere cuDNN is used.
+# Sizes of blocks where our kernels were faster than cuDNN on an H200, by channels; elsewhere cuDNN is used. Those that
+# name a number of planes are for the kernels that walk through them and make pairs of voxels.
 FORWARD: dict[tuple[torch.dtype, int], dict[str, int]] = {
     (torch.bfloat16, 1): {"BM": 256, "num_warps": 4, "num_stages": 2},
-    (torch.bfloat16, 16): {"BM": 128, "num_warps": 4, "num_stages": 2},
+    (torch.bfloat16, 16): {"BM": 256, "num_warps": 8, "num_stages": 1, "planes": 28},
     (torch.float32, 1): {"BM": 256, "num_warps": 4, "num_stages": 4},
 }
 INPUT: dict[tuple[torch.dtype, int], dict[str, int]] = {
-    (torch.bfloat16, 16): {"BM": 128, "num_warps": 4, "num_stages": 2},
-    (torch.float32, 16): {"BM": 128, "num_warps": 8, "num_stages": 3},
+    (torch.bfloat16, 16): {"BM": 64, "num_warps": 4, "num_stages": 1, "planes": 28},
+    (torch.float32, 16): {"BM": 256, "num_warps": 8, "num_stages": 1, "planes": 14},
 }
 WEIGHT: dict[tuple[torch.dtype, int], dict[str, int]] = {
     (torch.bfloat16, 1): {"BM": 256, "num_warps": 4, "num_stages": 2},
+    (torch.bfloat16, 16): {"BM": 64, "num_warps": 4, "num_stages": 3, "planes": 28},
+    (torch.bfloat16, 32): {"BM": 64, "num_warps": 8, "num_stages": 3, "planes": 28},
     (torch.float32, 1): {"BM": 256, "num_warps": 4, "num_stages": 2},
-    (torch.float32, 16): {"BM": 64, "num_warps": 4, "num_stages": 2},
+    (torch.float32, 16): {"BM": 64, "num_warps": 4, "num_stages": 1, "planes": 28},
     (torch.float32, 32): {"BM": 64, "num_warps": 4, "num_stages": 2},
 }
 MOST_PAIRED = 32
@@ -103,9 +107,9 @@ def _shifted(y: Tensor, bias: Tensor | None) -> Tensor:
 @torch.library.custom_op("graftseg::convolve", mutates_args=())
 def convolve(x: Tensor, weight: Tensor) -> Tensor:
     """3x3x3 convolution with zeros around the volume."""
-    launch = FORWARD.get((x.dtype, x.shape[1]))
-    if launch and _suit(x, weight.shape[0]):
-        y: Tensor = _kernels().convolve(x, weight, **launch)
+    launch = _launch(FORWARD, x, weight.shape[0])
+    if launch:
+        y: Tensor = _kernels(launch).convolve(x, weight, **launch)
         return y
     return _last(F.conv3d(_last(x), _last(weight), padding=1))
 
@@ -113,9 +117,9 @@ def convolve(x: Tensor, weight: Tensor) -> Tensor:
 @torch.library.custom_op("graftseg::convolve_input", mutates_args=())
 def convolve_input(dy: Tensor, weight: Tensor) -> Tensor:
     """The gradient of ``convolve``'s input: a convolution with the taps turned round."""
-    launch = INPUT.get((dy.dtype, dy.shape[1]))
-    if launch and _suit(dy, weight.shape[1]):
-        dx: Tensor = _kernels().convolve(dy, weight.flip(2, 3, 4).transpose(0, 1), **launch)
+    launch = _launch(INPUT, dy, weight.shape[1])
+    if launch:
+        dx: Tensor = _kernels(launch).convolve(dy, weight.flip(2, 3, 4).transpose(0, 1), **launch)
         return dx
     return _gradient(dy, _like(dy, weight.shape[1], dy.shape[2:]), weight, "input", stride=1)
 
@@ -123,9 +127,9 @@ def convolve_input(dy: Tensor, weight: Tensor) -> Tensor:
 @torch.library.custom_op("graftseg::convolve_weight", mutates_args=())
 def convolve_weight(x: Tensor, dy: Tensor) -> Tensor:
     """The gradient of ``convolve``'s weight, in its own precision."""
-    launch = WEIGHT.get((x.dtype, x.shape[1]))
-    if launch and _suit(x, dy.shape[1]):
-        dw: Tensor = _kernels().convolve_weight(x, dy, **launch)
+    launch = _launch(WEIGHT, x, dy.shape[1])
+    if launch:
+        dw: Tensor = _kernels(launch).convolve_weight(x, dy, **launch)
         return dw.to(x.dtype)
     return _gradient(dy, x, _weight(x, dy.shape[1], x.shape[1], 3), "weight", stride=1)
 
@@ -167,6 +171,14 @@ def _gradient(dy: Tensor, x: Tensor, weight: Tensor, of: str, *, stride: int) ->
     return _last(found[0] if of == "input" else found[1])
 
 
+def _launch(table: dict[tuple[torch.dtype, int], dict[str, int]], x: Tensor, out: int) -> dict[str, int] | None:
+    """How our kernels would convolve this volume, or None where cuDNN does; pairs want an even last size."""
+    launch = table.get((x.dtype, x.shape[1]))
+    if launch is None or not _suit(x, out) or ("planes" in launch and x.shape[-1] % 2):
+        return None
+    return launch
+
+
 def _suit(x: Tensor, *channels: int) -> bool:
     """Whether our kernels fit the GPU and the channels: sides of Triton's products are powers of two, none small."""
     fits = x.dtype in DTYPES and all(count >= LEAST and count & (count - 1) == 0 for count in channels)
@@ -178,7 +190,11 @@ def _capability(device: int) -> tuple[int, int]:
     return torch.cuda.get_device_capability(device)
 
 
-def _kernels() -> Any:
+def _kernels(launch: Mapping[str, int] = MappingProxyType({})) -> Any:
+    if "planes" in launch:
+        from graftseg.networks import convolution_pairs
+
+        return convolution_pairs
     from graftseg.networks import convolution_triton
 
     return convolution_triton

@@ -1,0 +1,126 @@
+# mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False, disallow-untyped-decorators=False
+"""3x3x3 convolutions with few channels as Triton kernels that make two neighbours at a time, plane by plane.
+
+A row of the matrix product is a pair of neighbours along the last axis. Both are made from the same four voxels, which
+with all their channels are one run of channels-last memory: no column of the left matrix is padding. A program holds a
+tile of pairs and walks along the first axis; each plane that it reads adds to the three results before, at and behind
+it, so that a voxel is read six times instead of twenty-seven. Numbers of channels are powers of two, sixteen or more.
+"""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+
+@triton.jit
+def _run(x, sample, at, dy, p, yy, zz, X, Y, Z, Q, C: tl.constexpr):
+    """Four voxels around each pair in the row ``dy`` away, all channels: ``(BM, 4 * C)``, zero outside."""
+    j = tl.arange(0, 4 * C)
+    rows = (p < tl.where((at >= 0) & (at < X), Q, 0)) & (yy + dy >= 0) & (yy + dy < Y)
+    low, high = (zz > 0)[:, None] | (j >= C)[None, :], (zz < Z - 2)[:, None] | (j < 3 * C)[None, :]
+    start = (((sample * X + at) * Y + yy + dy) * Z + zz - 1) * C
+    return tl.load(x + start[:, None] + j[None, :], mask=rows[:, None] & low & high, other=0.0)
+
+
+@triton.jit
+def _convolve_kernel(
+    x, w, y, X, Y, Z, Q, planes,
+    C: tl.constexpr, COUT: tl.constexpr, BM: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """``w`` is ``(3, 3, 4 * C, 2 * COUT)``; ``Q`` counts the pairs of a plane."""
+    p = tl.program_id(0) * BM + tl.arange(0, BM)
+    yy, zz = p // (Z // 2), p % (Z // 2) * 2
+    first, sample = tl.program_id(1) * planes, tl.program_id(2)
+    j, n = tl.arange(0, 4 * C), tl.arange(0, 2 * COUT)
+    tile = w + j[:, None] * (2 * COUT) + n[None, :]
+    before = tl.zeros((BM, 2 * COUT), dtype=tl.float32)
+    here = tl.zeros((BM, 2 * COUT), dtype=tl.float32)
+    for step in range(planes + 2):
+        at = first - 1 + step
+        behind = tl.zeros((BM, 2 * COUT), dtype=tl.float32)
+        for row in tl.static_range(3):
+            a = _run(x, sample, at, row - 1, p, yy, zz, X, Y, Z, Q, C)
+            b2 = tl.load(tile + (6 + row) * 8 * C * COUT)
+            b1 = tl.load(tile + (3 + row) * 8 * C * COUT)
+            b0 = tl.load(tile + row * 8 * C * COUT)
+            before = tl.dot(a, b2, before, input_precision=PRECISION)
+            here = tl.dot(a, b1, here, input_precision=PRECISION)
+            behind = tl.dot(a, b0, behind, input_precision=PRECISION)
+        done = at - 1
+        keep = p < tl.where((done >= first) & (done < X), Q, 0)
+        place = ((sample * X + done) * Q + p)[:, None] * (2 * COUT) + n[None, :]
+        tl.store(y + place, before.to(y.dtype.element_ty), mask=keep[:, None])
+        before, here = here, behind
+
+
+@triton.jit
+def _weight_kernel(
+    x, dy, out, X, Y, Z, Q, planes,
+    C: tl.constexpr, COUT: tl.constexpr, BM: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Each program sums over its tile and planes for one row of taps; ``out`` is ``(programs, 3, 3, 4C, 2COUT)``."""
+    p = tl.program_id(0) * BM + tl.arange(0, BM)
+    yy, zz = p // (Z // 2), p % (Z // 2) * 2
+    chunks = tl.cdiv(X, planes)
+    first, sample = tl.program_id(1) % chunks * planes, tl.program_id(1) // chunks
+    row = tl.program_id(2)
+    j, n = tl.arange(0, 4 * C), tl.arange(0, 2 * COUT)
+    acc0 = tl.zeros((4 * C, 2 * COUT), dtype=tl.float32)
+    acc1 = tl.zeros((4 * C, 2 * COUT), dtype=tl.float32)
+    acc2 = tl.zeros((4 * C, 2 * COUT), dtype=tl.float32)
+    for step in range(planes):
+        at = first + step
+        a = tl.trans(_run(x, sample, at, row - 1, p, yy, zz, X, Y, Z, Q, C))
+        place = ((sample * X + at) * Q + p)[:, None] * (2 * COUT) + n[None, :]
+        g0 = tl.load(dy + place + Q * 2 * COUT, mask=(p < tl.where(at + 1 < X, Q, 0))[:, None], other=0.0)
+        g1 = tl.load(dy + place, mask=(p < tl.where(at < X, Q, 0))[:, None], other=0.0)
+        g2 = tl.load(dy + place - Q * 2 * COUT, mask=(p < tl.where((at > 0) & (at < X), Q, 0))[:, None], other=0.0)
+        acc0 = tl.dot(a, g0, acc0, input_precision=PRECISION)
+        acc1 = tl.dot(a, g1, acc1, input_precision=PRECISION)
+        acc2 = tl.dot(a, g2, acc2, input_precision=PRECISION)
+    program = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
+    tile = out + j[:, None] * (2 * COUT) + n[None, :]
+    tl.store(tile + ((program * 3 + 0) * 3 + row) * 8 * C * COUT, acc0)
+    tl.store(tile + ((program * 3 + 1) * 3 + row) * 8 * C * COUT, acc1)
+    tl.store(tile + ((program * 3 + 2) * 3 + row) * 8 * C * COUT, acc2)
+
+
+def convolve(x: Tensor, weight: Tensor, *, planes: int, **launch: Any) -> Tensor:
+    """3x3x3 convolution with zeros around the volume, whose last size is even; ``weight`` is ``(out, in, 3, 3, 3)``."""
+    x = _last(x)
+    (batch, channels, *space), width = x.shape, weight.shape[0]
+    w = weight.to(x.dtype).permute(2, 3, 4, 1, 0)
+    wide = w.new_zeros(3, 3, 4, channels, 2, width)
+    wide[:, :, 0:3, :, 0] = w
+    wide[:, :, 1:4, :, 1] = w
+    y = torch.empty((batch, width, *space), device=x.device, dtype=x.dtype, memory_format=torch.channels_last_3d)
+    pairs = space[1] * space[2] // 2
+    _convolve_kernel[(triton.cdiv(pairs, launch["BM"]), triton.cdiv(space[0], planes), batch)](
+        x, wide, y, *space, pairs, planes, C=channels, COUT=width, PRECISION=_precision(), **launch
+    )
+    return y
+
+
+def convolve_weight(x: Tensor, dy: Tensor, *, planes: int, **launch: Any) -> Tensor:
+    """The gradient of ``convolve``'s weight, in float32."""
+    x, dy = _last(x), _last(dy)
+    (batch, channels, *space), width = x.shape, dy.shape[1]
+    pairs = space[1] * space[2] // 2
+    tiles, chunks = triton.cdiv(pairs, launch["BM"]), batch * triton.cdiv(space[0], planes)
+    out = torch.empty((tiles * chunks, 3, 3, 4, channels, 2, width), device=x.device)
+    _weight_kernel[(tiles, chunks, 3)](
+        x, dy, out, *space, pairs, planes, C=channels, COUT=width, PRECISION=_precision(), **launch
+    )
+    summed = out.sum(0)
+    return _last((summed[:, :, 0:3, :, 0] + summed[:, :, 1:4, :, 1]).permute(4, 3, 0, 1, 2))
+
+
+def _last(x: Tensor) -> Tensor:
+    return x.contiguous(memory_format=torch.channels_last_3d)
+
+
+def _precision() -> str:
+    return "tf32" if torch.backends.cudnn.allow_tf32 else "ieee"
