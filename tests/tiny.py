@@ -52,10 +52,10 @@ def tiny_method(name: str, dimensions: int, seed: int = 0, **settings: Any) -> M
     return method(method.Config.model_validate(settings), tiny_networks(dimensions)).train()
 
 
-def tiny_batch(dimensions: int, seed: int = 0, *, classes: int = 3, size: int = 4) -> Batch:
+def tiny_batch(dimensions: int, seed: int = 0, *, classes: int = 3, size: int = 4, side: int = 8) -> Batch:
     """Random images and labels."""
     generator = torch.Generator().manual_seed(seed)
-    space = (8,) * dimensions
+    space = (side,) * dimensions
     images, others = (torch.randn(size, 1, *space, generator=generator) for _ in range(2))
     labels = torch.randint(classes, (size, *space), generator=generator)
     return Batch(Labeled(images, labels), others)

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from graftseg.masks import mix
 
 DiceName = Literal["per-sample", "over-batch"]
+SupervisedDice = Literal["foreground", "classes", "per-sample"]
 
 
 def one_hot(labels: Tensor, classes: int) -> Tensor:
@@ -88,6 +89,31 @@ def segmentation_loss(
             probabilities, labels, mask, legacy_background_mask=legacy_background_mask and mask is not None
         )
     return (overlap + masked_cross_entropy(logits, labels, mask)) / 2
+
+
+def supervised_terms(logits: Tensor, labels: Tensor, dice: SupervisedDice) -> dict[str, Tensor]:
+    """Cross-entropy and Dice loss of labeled images, as most methods have them; both count half.
+
+    ``foreground``: squared sums over the batch, without the background (LA). ``classes``: the same with it (ACDC).
+    ``per-sample``: every sample and class by itself.
+    """
+    probabilities = logits.float().softmax(1)
+    if dice == "per-sample":
+        overlap = dice_per_sample(probabilities, labels)
+    else:
+        overlap = dice_over_batch(probabilities, labels, epsilon=1e-5, background=dice == "classes")
+    return {"cross_entropy": masked_cross_entropy(logits, labels), "dice": overlap}
+
+
+def dice_of_sums(probabilities: Tensor, labels: Tensor, *, epsilon: float = 1e-8, background: bool = False) -> Tensor:
+    """One minus the Dice of every class over the whole batch, with plain sums, averaged over classes.
+
+    ``mean_c 1 - (2 Σ p Y + ε) / (Σ p + Σ Y + ε)``, the sums over batch and space.
+    """
+    p, Y, _ = _aligned(probabilities, labels, None)
+    others = (0, *range(2, p.dim()))
+    loss = 1 - (2 * (p * Y).sum(others) + epsilon) / (p.sum(others) + Y.sum(others) + epsilon)
+    return (loss if background else loss[1:]).mean()
 
 
 def mixed_loss(

@@ -15,6 +15,11 @@ def ramp_up(elapsed: Tensor, length: float) -> Tensor:
     return torch.exp(-5 * rest.square())
 
 
+def consistency_ramp(step: Tensor, length: float, every: int = 150) -> Tensor:
+    """``ρ(t // every, R)``: how far the weight of a consistency term has come; it grows every so many steps."""
+    return ramp_up(step // every, length)
+
+
 class Constant(Settings):
     """The learning rate never changes."""
 

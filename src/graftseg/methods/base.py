@@ -30,7 +30,11 @@ class Method(nn.Module):
     def __init__(self, config: Any, networks: Networks) -> None:
         super().__init__()
         self.config = config
-        self.student = networks.build()
+        self.student = self.build_student(networks)
+
+    def build_student(self, networks: Networks) -> nn.Module:
+        """The network that ships, from images to logits: the recipe's, unless the method needs more of it."""
+        return networks.build()
 
     @classmethod
     def check(cls, config: Any, *, labeled: int, unlabeled: int, dimensions: int) -> None:
@@ -50,8 +54,12 @@ class Method(nn.Module):
         """What follows the update: a teacher's average, a memory bank. By default nothing."""
 
     def start_from(self, previous: "Method") -> None:
-        """Begin with the student of the stage before."""
-        self.student.load_state_dict(previous.student.state_dict())
+        """Begin with the student of the stage before; parts that it does not have stay as they are."""
+        own, before = self.student.state_dict(), previous.student.state_dict()
+        shared = {name: value for name, value in before.items() if name in own and own[name].shape == value.shape}
+        if not shared:
+            raise ValueError("the students of two stages have nothing in common")
+        self.student.load_state_dict(own | shared)
 
     def accelerate(self) -> None:
         """Compile the networks and the hot functions; what they compute stays the same up to rounding."""
