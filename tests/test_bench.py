@@ -221,6 +221,12 @@ def test_a_recipe_without_copy_paste_is_refused() -> None:
         self_training_stage(load_recipe("demo-2d/supervised"))
 
 
+@pytest.mark.parametrize("name", ["acdc-3/bcp-in", "la-4/bcp-contact"])
+def test_a_recipe_that_pastes_otherwise_is_refused(name: str) -> None:
+    with pytest.raises(UserError, match="pastes otherwise than the step that is timed beside it"):
+        self_training_stage(load_recipe(name))
+
+
 def test_a_store_of_another_recipe_is_refused(store: Store) -> None:
     other = tiny.tiny_recipe(2, data={"dimensions": 2, "intensity": {"rule": "minmax"}})
     with pytest.raises(UserError, match="prepared otherwise than recipe tiny"):

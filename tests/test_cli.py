@@ -306,7 +306,7 @@ def test_evaluate_beside_a_foreign_manifest(cli: Cli, scans: Path, tmp_path: Pat
     folder = Path(shutil.copytree(scans / "labelsTs", tmp_path / "labels"))
     (folder / "manifest.json").write_text(content)
     code, out, _ = cli("evaluate", folder, "--reference", scans / "labelsTs")
-    assert code == 0 and "class 3" in out and "1.0000" in out
+    assert code == 0 and "class 3" in out and "100.00" in out
 
 
 def test_evaluate_writes_over_nothing(cli: Cli, trained: Path, scans: Path, tmp_path: Path) -> None:

@@ -11,8 +11,11 @@ import pytest
 import tiny
 import yaml
 
+import graftseg.recipe
 from graftseg import api
 from graftseg.data.store import Store
+from graftseg.evaluation import Evaluation, Row, read_csv
+from graftseg.figures import figures_of, scores_table
 from test_cli import Cli
 
 
@@ -41,7 +44,7 @@ def test_from_seeds_to_records(cli: Cli, store: Store, recipe: Path, tmp_path: P
         code, out, _ = cli("record", runs / f"seed-{seed}", "--results", results)
         assert (code, out) == (0, f"{results}/tiny/supervised/seed-{seed}\n")
     code, out, _ = cli("table", "la", "--results", results)
-    assert code == 0 and ("la-8/bcp" in out or "No recipe" in out)
+    assert code == 0 and "| BCP | la-8/bcp |" in out
     page = tmp_path / "tables.md"
     assert cli("table", "all", "--results", results, "--markdown", page)[1] == f"{page}\n"
     assert page.read_text().startswith("# Tables")
@@ -53,13 +56,24 @@ def test_a_store_is_predicted_and_is_the_reference(cli: Cli, store: Store, recip
     code, out, _ = cli("predict", run, store.path, "--device", "cpu")
     assert (code, out.split(":")[0]) == (0, str(run / "predictions"))
     code, out, _ = cli("evaluate", run / "predictions", "--reference", store.path)
-    assert code == 0 and "crescent" in out
+    lines = [line.split("\t") for line in out.splitlines()]
+    assert code == 0 and lines[0] == [
+        "class",
+        "Dice %",
+        "Jaccard %",
+        "95HD voxel",
+        "ASD voxel",
+        "95HD mm",
+        "ASD mm",
+    ]
+    figures = figures_of(read_csv(run / "predictions" / "metrics.csv"))
+    assert lines[4][:5] == ["mean", *(f"{figures[name]:.2f}" for name in ("dice", "jaccard", "hd95", "asd"))]
     assert json.loads((run / "predictions" / "manifest.json").read_text())["checkpoint"] == "last"
     assert "the run kept no best checkpoint" in cli.fails("predict", run, store.path, "--checkpoint", "best")
     error = cli.fails("predict", run, store.path, "--checkpoint", "first")
     assert error == "graftseg: --checkpoint first: unknown; choose one of shipped, best.\n"
     assert "not the place of this run" in cli.fails("record", run, "--out", tmp_path / "elsewhere")
-    assert "choose one of la, acdc, pancreas, all" in cli.fails("table", "liver", "--results", tmp_path)
+    assert "choose one of la, acdc, pancreas, directions" in cli.fails("table", "liver", "--results", tmp_path)
 
 
 def test_paths_that_are_not_utf8(scans: Path, recipe: Path, tmp_path: Path) -> None:
@@ -83,3 +97,57 @@ def test_paths_that_are_not_utf8(scans: Path, recipe: Path, tmp_path: Path) -> N
 def test_an_empty_protocol_is_refused(cli: Cli, store: Store, recipe: Path, tmp_path: Path) -> None:
     error = cli.fails("train", recipe, "--data", store.path, "--out", tmp_path / "run", "--protocol", "")
     assert "--protocol : unknown; choose one of last, val and paper" in error
+
+
+def test_millimetres_are_printed_where_they_say_something() -> None:
+    rows = (Row("a", 1, "ring", 0.5, 0.25, 1, 1, 2, 2, 3, 3, 6, 6, 1, 1),)
+    head, (ring, mean) = scores_table(Evaluation(rows, "standard"))
+    assert head == ("class", "Dice %", "Jaccard %", "95HD voxel", "ASD voxel", "95HD mm", "ASD mm")
+    assert ring == ("ring", "50.00", "25.00", "1.00", "2.00", "3.00", "6.00") and mean[1:] == ring[1:]
+    same = Evaluation((Row("a", 1, "ring", *[0.5, 0.25, *[1, 1, 2, float("nan")] * 2, 1, 1]),), "standard")
+    assert scores_table(same) == (head[:5], [ring[:5], mean[:5]])
+
+
+def test_files_without_geometry_have_no_millimetres(cli: Cli, scans: Path, tmp_path: Path) -> None:
+    labels = scans / "labelsTs"
+    code, out, _ = cli("evaluate", labels, "--reference", labels, "--out", tmp_path / "metrics.csv")
+    assert code == 0 and out.splitlines()[0] == "class\tDice %\tJaccard %\t95HD voxel\tASD voxel"
+    assert "distances in millimetres would be the same as in voxels" in out
+
+
+@pytest.fixture
+def shipped(recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package that ships one row of each of two data sets."""
+    monkeypatch.setattr(graftseg.recipe, "SHIPPED", tmp_path / "recipes")
+    for name in ("la-4/bcp", "acdc-3/bcp"):
+        path = tmp_path / "recipes" / f"{name}.yaml"
+        path.parent.mkdir(parents=True)
+        path.write_text(yaml.safe_dump(yaml.safe_load(recipe.read_text()) | {"name": name}))
+
+
+@pytest.mark.usefixtures("shipped")
+def test_from_a_sweep_to_a_comparison(cli: Cli, store: Store, tmp_path: Path) -> None:
+    results, runs = tmp_path / "results", tmp_path / "runs"
+    words = ("sweep", "alpha", "--out", runs, "--results", results, "--device", "cpu", "--seeds", 2)
+    code, out, _ = cli(*words, "--only", "la-4/bcp", "--data", store.path)
+    assert code == 0 and out.endswith("0 recorded before, 2 recorded now, 0 to do, 0 failed\n")
+    stores = ("--data", f"la={store.path}", "--data", f"acdc={store.path}")
+    code, out, _ = cli(*words, *stores, "--only", "la-4/bcp", "--only", "acdc-3/bcp", "--dry-run")
+    assert code == 0 and "acdc-3/bcp, seed 1: to be trained\n" in out
+    code, out, _ = cli(*words, *stores, "--only", "la-4/*")
+    assert code == 1 and "la-4/bcp-alpha-1.5: failed: neither a file nor a shipped recipe" in out
+    pair = [results / "la-4" / "bcp" / f"seed-{seed}" for seed in (0, 1)]
+    code, out, _ = cli("compare", *pair, "--out", tmp_path / "compared")
+    assert code == 0 and out.startswith(f"first: {pair[0]} (checkpoint: last)\nsecond: {pair[1]} (checkpoint: last)\n")
+    assert "figure\tclass\tcases\tfirst" in out and "Dice %\tmean\t2\t" in out
+    assert (tmp_path / "compared" / "comparison.svg").is_file()
+    runs_compared = cli("compare", *(runs / "la-4" / "bcp" / f"seed-{seed}" for seed in (0, 1)))[1]
+    assert runs_compared.splitlines()[2:] == out.splitlines()[2:]
+
+
+def test_stores_of_a_sweep_that_cannot_be_told_apart(cli: Cli, tmp_path: Path) -> None:
+    for data in (("stores/a", "stores/b"), ("la=a", "b"), ("la=a", "la=b")):
+        words = [word for one in data for word in ("--data", one)]
+        assert "2 stores that cannot be told apart; name each once" in cli.fails("sweep", "la", *words)
+    error = cli.fails("sweep", "masks", "--only", "la-9/*", "--out", tmp_path)
+    assert error.startswith("graftseg: --only la-9/*: no row of table masks; choose among la-4/bcp-random")

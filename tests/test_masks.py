@@ -1,5 +1,5 @@
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 
 import numpy as np
@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.autograd.profiler import profile
 
-from graftseg.masks import box_mask, box_size, copy_paste_mask, mix
+from graftseg.masks import (
+    Box,
+    ContactSlab,
+    RandomCubes,
+    box_mask,
+    box_size,
+    contact_mask,
+    copy_paste_mask,
+    mix,
+    random_cubes_mask,
+)
 
 LA, ACDC, PANCREAS = (112, 112, 80), (256, 256), (96, 96, 96)
 
@@ -111,12 +121,102 @@ def test_the_same_seed_draws_the_same_mask() -> None:
     assert not torch.equal(masks[0], masks[2])
 
 
-def test_nothing_is_copied_from_the_host_or_read_back_by_it() -> None:
+@pytest.mark.parametrize("draw", [copy_paste_mask, random_cubes_mask, contact_mask])
+def test_nothing_is_copied_from_the_host_or_read_back_by_it(draw: Callable[[Sequence[int], float], Tensor]) -> None:
     with profile() as record:
-        copy_paste_mask((6, 6, 4), 2 / 3)
+        draw((6, 6, 4), 2 / 3)
     operations = {event.name for event in record.function_events}
     assert "aten::rand" in operations
     assert not {"aten::lift_fresh", "aten::_local_scalar_dense"} & operations  # torch.tensor(...), .item()
+
+
+LA_CUBES = RandomCubes(sizes=(25, 25, 17), starts=(11, 11, 8))
+LA_SLAB = ContactSlab(axis=2, thickness=23, starts=56)
+
+
+@pytest.mark.parametrize(
+    ("mask", "space", "zeros"),
+    [
+        (Box(), LA, 74 * 74 * 53),
+        (LA_CUBES, LA, 286_875),
+        (LA_SLAB, LA, 288_512),
+        (Box(), ACDC, 170 * 170),
+        (RandomCubes(), ACDC, 9 * 56 * 56),
+        (ContactSlab(), ACDC, 113 * 256),
+    ],
+    ids=lambda value: value.name if isinstance(value, Box | RandomCubes | ContactSlab) else None,
+)
+def test_zero_voxels_of_the_published_masks(
+    mask: Box | RandomCubes | ContactSlab, space: tuple[int, ...], zeros: int
+) -> None:
+    torch.manual_seed(0)
+    mask.check(len(space))
+    M = mask.draw(space, 2 / 3, "cpu")
+    assert (M.dtype, M.shape) == (torch.bool, space)
+    assert int((~M).sum()) == zeros
+
+
+def test_the_usual_cubes_and_slab_hold_about_as_much_as_the_box() -> None:
+    assert int((~random_cubes_mask(LA, 2 / 3)).sum()) == 27 * 24 * 24 * 17
+    assert int((~contact_mask(LA, 2 / 3, axis=2)).sum()) == 112 * 112 * 23
+
+
+@pytest.mark.parametrize(
+    ("space", "mask", "last"),
+    [(LA, LA_CUBES, (10, 10, 7)), (ACDC, RandomCubes(), (28, 28))],
+    ids=["LA", "ACDC"],
+)
+@pytest.mark.parametrize("highest", [False, True])
+def test_the_first_and_last_places_of_cubes(
+    monkeypatch: pytest.MonkeyPatch,
+    space: tuple[int, ...],
+    mask: RandomCubes,
+    last: tuple[int, ...],
+    highest: bool,
+) -> None:
+    extreme = 1 - 2**-24 if highest else 0.0
+    monkeypatch.setattr(torch, "rand", lambda *sizes, device: torch.full(sizes, extreme))
+    M = mask.draw(space, 2 / 3, "cpu")
+    cells = [n // 3 for n in space]
+    for corner in product(range(3), repeat=len(space)):
+        cell = M[tuple(slice(k * n, (k + 1) * n) for k, n in zip(corner, cells, strict=True))]
+        assert corner_of(cell) == (last if highest else (0,) * len(space))
+
+
+@given(st.lists(st.integers(1, 13), min_size=1, max_size=3), st.floats(0.1, 0.9), st.integers(0, 2**32 - 1))
+@settings(deadline=None)
+def test_every_cell_has_one_cube(space: list[int], beta: float, seed: int) -> None:
+    torch.manual_seed(seed)
+    M = random_cubes_mask(space, beta)
+    cells = [max(1, n // 3) for n in space]
+    size, expected = box_size(cells, beta), torch.ones(tuple(space), dtype=torch.bool)
+    for corner in product(*[range(min(3, n)) for n in space]):
+        place = tuple(slice(k * n, (k + 1) * n) for k, n in zip(corner, cells, strict=True))
+        expected[place] = box_mask(cells, torch.tensor(corner_of(M[place])), size)
+    assert torch.equal(M, expected)
+
+
+def test_cubes_are_drawn_for_every_cell_by_itself() -> None:
+    torch.manual_seed(0)
+    M = random_cubes_mask((90,), 1 / 3)
+    assert len({corner_of(M[30 * cell : 30 * (cell + 1)]) for cell in range(3)}) == 3
+
+
+@pytest.mark.parametrize(
+    ("space", "mask", "last"), [(LA, LA_SLAB, (0, 0, 55)), (ACDC, ContactSlab(), (142, 0))], ids=["LA", "ACDC"]
+)
+def test_the_last_place_of_a_slab(
+    monkeypatch: pytest.MonkeyPatch, space: tuple[int, ...], mask: ContactSlab, last: tuple[int, ...]
+) -> None:
+    monkeypatch.setattr(torch, "rand", lambda n, device: torch.full((n,), 1 - 2**-24))
+    assert corner_of(mask.draw(space, 2 / 3, "cpu")) == last
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"a cube of \[4, 4\] with \[1, 1\] starts does not fit into \[3, 3\] voxels"):
+        random_cubes_mask((9, 9), 0.5, sizes=(4, 4))
+    with pytest.raises(ValueError, match=r"a slab of \[5\] with \[6\] starts does not fit into \[9\] voxels"):
+        contact_mask((9, 9), 0.5, thickness=5, starts=6)
 
 
 def test_the_background_shows_where_the_mask_is_one() -> None:

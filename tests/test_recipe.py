@@ -44,6 +44,27 @@ def test_a_recipe_can_rest_on_another(tmp_path: Path) -> None:
     assert differences(mine, base) == ["batches.patch.0", "batches.patch.1"]
 
 
+def test_items_of_a_list_of_the_base_are_changed_by_their_number(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(
+        "base: demo-2d/bcp\nname: mine\nstages:\n  1: {steps: 7, settings: {alpha: 1.5}}\nbatches: {patch: {0: 32}}\n"
+    )
+    mine, base = load_recipe(tmp_path / "mine.yaml"), load_recipe("demo-2d/bcp")
+    assert differences(mine, base) == ["batches.patch.0", "stages.1.settings.alpha", "stages.1.steps"]
+    assert (mine.stages[1].steps, mine.stages[1].settings["alpha"], mine.batches.patch) == (7, 1.5, (32, 64))
+
+
+def test_an_item_of_a_list_of_the_base_is_left_out_by_null(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("base: demo-2d/bcp\nname: mine\nstages: {0: null}\n")
+    assert load_recipe(tmp_path / "mine.yaml").stages == load_recipe("demo-2d/bcp").stages[1:]
+
+
+@pytest.mark.parametrize("items", ["{2: {steps: 1}}", "{first: {steps: 1}}", "{-1: null}"])
+def test_items_that_the_base_does_not_have(tmp_path: Path, items: str) -> None:
+    (tmp_path / "mine.yaml").write_text(f"base: demo-2d/bcp\nname: mine\nstages: {items}\n")
+    with pytest.raises(UserError, match=r"mine.yaml: stages: the base has no item .*; count the items .* from 0 to 1"):
+        load_recipe(tmp_path / "mine.yaml")
+
+
 def test_the_defaults_of_methods_are_written_out() -> None:
     recipe = load_recipe("demo-2d/bcp")
     assert recipe.stages[1].settings["alpha"] == 0.5 and recipe.stages[1].settings["ema_decay"] == 0.99
@@ -118,12 +139,23 @@ def test_how_a_run_logs_is_no_difference() -> None:
         ("batches.unlabeled=2", "batches.labeled is 4 and batches.unlabeled 2; copy-paste pairs them up"),
         ("batches.patch=[60, 64]", "batches.patch [60, 64] must be multiples of 8 for 4 levels"),
         ("batches.patch=[64, 64, 64]", "data.dimensions is 2, batches.patch has 3 axes and network unet-2d has 2"),
-        ("stages.1.settings.alphaa=2", "settings of bcp: alphaa: unknown setting (there are alpha, beta, ema_decay"),
-        ("stages.1.method=bpc", "unknown method 'bpc', choose one of supervised, bcp-pretrain, bcp"),
+        (
+            "stages.1.settings.alphaa=2",
+            "settings of bcp: alphaa: unknown setting (there are alpha, ema_decay, ema_scope",
+        ),
+        ("stages.1.method=bpc", "unknown method 'bpc', choose one of supervised, "),
         ("stages.1.optimizers={critic: {name: adam}}", "method bcp has no critic to optimise"),
         ("stages.1.settings.connectivity=3", "connectivity is 3 and there are only 2 axes"),
         ("stages.1.settings={legacy_background_mask: true}", "legacy_background_mask needs dice: over-batch"),
         ("stages.1.settings={largest_component: false, connectivity: 1}", "connectivity is read only with"),
+        ("stages.1.settings.direction=inward", "settings of bcp: direction: Input should be 'both', 'in', 'out'"),
+        ("stages.1.settings={direction: none, mask: {name: random}}", "mask is not read with direction: none"),
+        ("stages.1.settings.mask={name: random, sizes: [3]}", "mask.sizes has 1 numbers and there are 2 axes"),
+        (
+            "stages.0.settings.mask={name: contact, axis: 2}",
+            "mask.axis is 2, counted from 0, and there are only 2 axes",
+        ),
+        ("stages.0.settings.mixing=false", "mixing: false needs loss: whole and reads no mask"),
         ("stages.0.carry_optimizer=true", "carry_optimizer needs a stage before it with an optimizer of the same name"),
         ("stages.1={method: bcp, steps: 1, carry_optimizer: true}", "an optimizer of the same name"),
         ("stages.1.optimizer.momentum=0.5", "stages.1.optimizer.adam.momentum: unknown setting"),
@@ -171,7 +203,7 @@ def test_files_that_are_no_recipe(tmp_path: Path, content: str, sentence: str) -
 
 
 def test_unknown_names_list_the_choices(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"name a \.yaml file or one of acdc-3/bcp, .*, default-2d/bcp"):
+    with pytest.raises(UserError, match=r"name a \.yaml file or one of acdc-3/.*, acdc-3/bcp, .*, default-2d/bcp"):
         load_recipe("demo-2d/bpc")
     with pytest.raises(UserError, match="neither a file nor a shipped recipe"):
         load_recipe("demo-2d/_base")

@@ -95,6 +95,21 @@ def test_a_stopped_seed_goes_on_and_an_untested_one_is_tested(
     assert (out / "seed-5" / "predictions" / "metrics.csv").is_file()
 
 
+@pytest.mark.parametrize("told", [True, False])
+def test_scores_that_were_cut_are_made_anew(store: Store, tmp_path: Path, told: bool) -> None:
+    (before,) = train_seeds(RECIPE, store.path, tmp_path, 1, device="cpu")
+    table = tmp_path / "seed-5" / "predictions" / "metrics.csv"
+    described = table.with_suffix(".json")
+    whole, about = table.read_text(), json.loads(described.read_text())
+    assert about["rows"] == whole.count("\n") - 1 == 6
+    if not told:
+        del about["rows"]
+        described.write_text(json.dumps(about))
+    table.write_text("".join(whole.splitlines(keepends=True)[:-1]))
+    assert train_seeds(RECIPE, store.path, tmp_path, 1, device="cpu") == [before]
+    assert table.read_text() == whole
+
+
 def test_the_best_checkpoint_is_tested_beside_the_reported_one(store: Store, tmp_path: Path) -> None:
     run = tmp_path / "seed-5"
     (before,) = train_seeds(RECIPE, store.path, tmp_path, 1, device="cpu")

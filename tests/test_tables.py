@@ -14,7 +14,10 @@ from graftseg.errors import UserError
 from graftseg.evaluation import Evaluation, Row
 from graftseg.files import write_json
 from graftseg.metrics import Protocol
-from graftseg.tables import HEAD, recipes_of, table, tables_page
+from graftseg.paper import TABLES
+from graftseg.recipe import shipped_recipes
+from graftseg.supervision import HEAD as BESIDE
+from graftseg.tables import HEAD, rows_of, table, tables_page
 
 ROOT = Path(__file__).parents[1]
 PUBLISHED = {
@@ -60,10 +63,11 @@ def record(
     checkpoint: str = "last",
     best: float | None = None,
     protocol: Protocol = "standard",
+    steps: int = 100,
 ) -> None:
     folder = results / name / (f"seed-{seed}-{variant}" if variant else f"seed-{seed}")
     folder.mkdir(parents=True)
-    (folder / "run.json").write_text(json.dumps({"seed": seed}))
+    (folder / "run.json").write_text(json.dumps({"seed": seed, "steps": steps}))
     write_scores(folder, "metrics", value, checkpoint, protocol)
     if best is not None:
         write_scores(folder, "metrics-best", best, "best on test, step 4 (oracle)", protocol)
@@ -73,16 +77,56 @@ def rows(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
 
 
-def test_recipes_come_in_the_order_of_the_paper(shipped: Path) -> None:
-    assert recipes_of("la") == ["la-4/bcp", "la-8/supervised", "la-8/dtc", "la-8/bcp", "la-80/supervised"]
-    assert recipes_of("acdc") == ["acdc-3/bcp"]
+def test_every_row_of_every_table_has_its_recipe() -> None:
+    named = {row.recipe for one in TABLES.values() for row in one.rows}
+    assert sorted(named - set(shipped_recipes())) == []
 
 
-def test_without_records_there_are_dashes_and_published_figures(shipped: Path, tmp_path: Path) -> None:
+def test_rows_come_in_the_order_of_the_paper() -> None:
+    recipes = [row.recipe for row in TABLES["la"].rows]
+    assert recipes[:5] == ["la-4/supervised", "la-8/supervised", "la-80/supervised", "la-4/ua-mt", "la-4/sassnet"]
+    assert (recipes[9], recipes[-1], len(recipes)) == ("la-4/bcp", "la-8/bcp", 17)
+    assert [row.recipe for row in TABLES["acdc"].rows] == [
+        name.replace("la-80", "acdc-70").replace("la-4", "acdc-3").replace("la-8", "acdc-7") for name in recipes
+    ]
+    counts = {name: len(one.rows) for name, one in TABLES.items()}
+    assert counts == {
+        "la": 17,
+        "acdc": 17,
+        "pancreas": 8,
+        "directions": 16,
+        "interpolation": 6,
+        "masks": 6,
+        "beta": 8,
+        "alpha": 12,
+        "init": 6,
+        "components": 4,
+    }
+    assert [row.name for row in TABLES["components"].rows] == ["none", "BCP", "BCP, nms", "BCP, nms, Pre-Train"]
+    assert [(row.setting, row.benchmark) for row in TABLES["pancreas"].rows[:1]] == [("pancreas-12", "pancreas")]
+    for one in TABLES.values():
+        assert len({row.recipe for row in one.rows}) == len(one.rows)
+
+
+def test_recipes_that_no_table_names_follow(shipped: Path) -> None:
+    for name in ("la-8/zeal", "la-4/mean-teacher", "la-80/dan", "la-4/bcp-in"):
+        ship(shipped, name, None)
+    extra = rows_of("la")[len(TABLES["la"].rows) :]
+    assert [(row.name, row.recipe) for row in extra] == [
+        ("mean-teacher", "la-4/mean-teacher"),
+        ("zeal", "la-8/zeal"),
+        ("dan", "la-80/dan"),
+    ]
+    assert rows_of("masks") == list(TABLES["masks"].rows)
+
+
+def test_without_records_or_recipes_there_are_dashes(shipped: Path, tmp_path: Path) -> None:
     head, line, *lines = rows(table("la", tmp_path / "results"))
     assert head == list(HEAD) and set(line) == {"---"}
-    assert lines[0] == ["la-4/bcp", *["-"] * 10]
-    assert lines[3] == ["la-8/bcp", *["-"] * 7, "89.62 / 81.31 / 6.81 / 1.76", "test list", "-"]
+    assert [line[1] for line in lines] == [row.recipe for row in TABLES["la"].rows]
+    assert lines[4] == ["SASSNet", "la-4/sassnet", *["-"] * 10]
+    assert lines[-1] == ["BCP", "la-8/bcp", *["-"] * 7, "89.62 / 81.31 / 6.81 / 1.76", "test list", "-"]
+    assert rows(table("beta", tmp_path / "results"))[4][:2] == ["β = 2/3", "la-4/bcp"]
 
 
 def test_seeds_of_one_kind_share_a_line(shipped: Path, tmp_path: Path) -> None:
@@ -92,7 +136,7 @@ def test_seeds_of_one_kind_share_a_line(shipped: Path, tmp_path: Path) -> None:
     record(tmp_path, "la-8/bcp", 0, 0.6, variant="exact", checkpoint="best on test, step 400 (protocol paper)")
     record(tmp_path, "la-8/bcp", 1, 0.6, variant="exact", checkpoint="best on test, step 600 (protocol paper)")
     record(tmp_path, "la-8/bcp", 2, 0.6, variant="exact", protocol="paper")
-    found = [line[1:8] + line[-1:] for line in rows(table("la", tmp_path)) if line[0] == "la-8/bcp"]
+    found = [line[2:9] + line[-1:] for line in rows(table("la", tmp_path)) if line[1:2] == ["la-8/bcp"]]
     spread = ["50.00 ± 30.00", "50.00 ± 30.00", "0.50 ± 0.30", "0.50 ± 0.30"]
     same = ["60.00 ± 0.00", "60.00 ± 0.00", "0.60 ± 0.00", "0.60 ± 0.00"]
     alone = ["60.00", "60.00", "0.60", "0.60"]
@@ -106,18 +150,48 @@ def test_seeds_of_one_kind_share_a_line(shipped: Path, tmp_path: Path) -> None:
 def test_the_oracle_is_shown_only_where_every_seed_has_one(shipped: Path, tmp_path: Path) -> None:
     record(tmp_path, "la-4/bcp", 0, 0.5, best=0.7)
     record(tmp_path, "la-4/bcp", 1, 0.5)
-    assert rows(table("la", tmp_path))[2][-1] == "-"
+    (line,) = [line for line in rows(table("la", tmp_path)) if line[1:2] == ["la-4/bcp"]]
+    assert line[-1] == "-"
 
 
-def test_a_table_without_recipes_says_so(shipped: Path, tmp_path: Path) -> None:
-    assert table("pancreas", tmp_path) == "No recipe of this table is shipped.\n"
+def test_a_shorter_training_is_a_variant_and_stands_beside_its_baseline(shipped: Path, tmp_path: Path) -> None:
+    record(tmp_path, "la-8/supervised", 0, 0.5, variant="short", steps=10)
+    record(tmp_path, "la-8/supervised", 1, 0.6, variant="short", steps=10)
+    record(tmp_path, "la-8/supervised", 0, 0.8)
+    record(tmp_path, "la-8/bcp", 0, 0.7, variant="short", steps=12)
+    record(tmp_path, "la-8/bcp", 1, 0.9, variant="short", steps=12)
+    record(tmp_path, "la-8/bcp", 2, 0.1, variant="short", steps=12)
+    record(tmp_path, "la-8/dtc", 0, 0.4, variant="short", steps=10, protocol="paper")
+    text = table("la", tmp_path)
+    first, _, second = text.partition("\nBeside the supervised baseline of the same setting and variant:\n\n")
+    variants = [line[2:4] for line in rows(first) if line[1] == "la-8/supervised"]
+    assert variants == [["-", "0"], ["short", "0, 1"]]
+    head, _, *lines = rows(second)
+    assert head == list(BESIDE)
+    assert lines == [["la-8/bcp", "short", "0, 1", "12", "10", "55.00", "80.00", "+25.00", "-"]]
+    assert "Beside" not in table("masks", tmp_path)
+
+
+def test_intervals_beside_the_baseline_are_over_cases(shipped: Path, tmp_path: Path) -> None:
+    for name, values in (("la-8/supervised", (0.5, 0.6)), ("la-8/bcp", (0.5, 0.8))):
+        record(tmp_path, name, 0, 0.5)
+        cases = tuple(Row(case, 1, "atrium", *[value] * 12) for case, value in zip("ab", values, strict=True))
+        Evaluation(cases, "standard").write_csv(tmp_path / name / "seed-0" / "metrics.csv")
+    line = rows(table("la", tmp_path))[-1]
+    assert line == ["la-8/bcp", "-", "0", "100", "100", "55.00", "65.00", "+10.00", "+0.00 to +20.00"]
+
+
+def test_the_page_has_all_tables(shipped: Path, tmp_path: Path) -> None:
     page = tables_page(tmp_path)
-    assert page.startswith("# Tables\n") and page.count("\n## ") == 3
+    assert page.startswith("# Tables\n")
+    assert [line[3:] for line in page.splitlines() if line.startswith("## ")] == [one.title for one in TABLES.values()]
     assert api.table("all", tmp_path) == page
 
 
 def test_unknown_tables_and_folders(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="table liver: unknown; choose one of la, acdc, pancreas, all"):
+    with pytest.raises(
+        UserError, match=r"table liver: unknown; choose one of la, acdc, pancreas, directions, .*, components, all"
+    ):
         api.table("liver", tmp_path)
     with pytest.raises(UserError, match="not a folder; name the folder of the records as --results"):
         api.table("la", tmp_path / "absent")
@@ -127,6 +201,23 @@ def test_a_record_that_is_damaged_is_named(shipped: Path, tmp_path: Path) -> Non
     record(tmp_path, "la-4/bcp", 0, 0.5)
     (tmp_path / "la-4/bcp/seed-0/metrics.json").write_text("{}")
     with pytest.raises(UserError, match=r"metrics\.json: .*; record the run again"):
+        table("la", tmp_path)
+
+
+@pytest.mark.parametrize("best", [None, 0.7])
+def test_facts_that_are_damaged_are_named(shipped: Path, tmp_path: Path, best: float | None) -> None:
+    record(tmp_path, "la-4/bcp", 0, 0.5, best=best)
+    for content, finding in (("{", "not valid JSON"), ("[]", "not a JSON object")):
+        (tmp_path / "la-4/bcp/seed-0/run.json").write_text(content)
+        with pytest.raises(UserError, match=rf"run\.json: {finding}"):
+            table("la", tmp_path)
+
+
+def test_scores_that_were_cut_are_named(shipped: Path, tmp_path: Path) -> None:
+    record(tmp_path, "la-4/bcp", 0, 0.5)
+    described = tmp_path / "la-4/bcp/seed-0/metrics.json"
+    write_json(described, {"checkpoint": "last", "protocol": "standard", "rows": 2})
+    with pytest.raises(UserError, match=r"metrics\.csv: 1 rows where 2 were written; make it anew with graftseg eval"):
         table("la", tmp_path)
 
 

@@ -11,15 +11,35 @@ from graftseg.errors import StoppedError, UserError
 
 __version__ = "0.1.0"
 
-_VERBS = ("check", "plan", "prepare", "train", "predict", "evaluate", "report", "record", "table", "info", "doctor")
+_API = "graftseg.api"
+_VERBS = {
+    **dict.fromkeys(("check", "plan", "prepare", "train", "predict", "evaluate", "report", "compare"), _API),
+    **dict.fromkeys(("record", "table", "info", "doctor"), _API),
+    "sweep": "graftseg.sweeps",
+}
 
 if TYPE_CHECKING:
-    from graftseg.api import check, doctor, evaluate, info, plan, predict, prepare, record, report, table, train
+    from graftseg.api import (
+        check,
+        compare,
+        doctor,
+        evaluate,
+        info,
+        plan,
+        predict,
+        prepare,
+        record,
+        report,
+        table,
+        train,
+    )
+    from graftseg.sweeps import sweep
 
 __all__ = [
     "StoppedError",
     "UserError",
     "check",
+    "compare",
     "doctor",
     "evaluate",
     "info",
@@ -28,15 +48,16 @@ __all__ = [
     "prepare",
     "record",
     "report",
+    "sweep",
     "table",
     "train",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """Import a verb from :mod:`graftseg.api` when it is first asked for."""
+    """Import a verb from its module, mostly :mod:`graftseg.api`, when it is first asked for."""
     if name in _VERBS:
-        return getattr(import_module("graftseg.api"), name)
+        return getattr(import_module(_VERBS[name]), name)
     raise AttributeError(f"module 'graftseg' has no attribute {name!r}")
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from graftseg.bench.measure import Measurement, Plan, measure
+from graftseg.comparison import Beside, compare_runs, write_comparison
 from graftseg.data import check as checking
 from graftseg.data import prepare as preparing
 from graftseg.data.benchmarks import BENCHMARKS, read_benchmark
@@ -16,14 +17,16 @@ from graftseg.errors import StoppedError, UserError
 from graftseg.evaluation import Evaluation, description_of, evaluate_folder
 from graftseg.files import read_json, write_json, write_text
 from graftseg.metrics import Protocol
+from graftseg.paper import ALL
 from graftseg.planning import choose_overrides, choose_recipe, plan_text
 from graftseg.prediction import Checkpoint, Predicted, predict_scans
 from graftseg.recipe import Recipe, changed, load_recipe, shipped_recipes
 from graftseg.records import record_run
 from graftseg.reporting import render_report
+from graftseg.reporting.differences import picture
 from graftseg.runs import RunFolder
-from graftseg.tables import ALL, tables_page
 from graftseg.tables import table as paper_table
+from graftseg.tables import tables_page
 from graftseg.training import train_run
 from graftseg.types import SPLITS
 
@@ -128,7 +131,8 @@ def evaluate(
         allow_missing=allow_missing,
     )
     evaluation.write_csv(target)
-    write_json(described, {"references": str(Path(reference).resolve()), "protocol": protocol})
+    rows = len(evaluation.rows)
+    write_json(described, {"references": str(Path(reference).resolve()), "protocol": protocol, "rows": rows})
     return evaluation
 
 
@@ -137,6 +141,18 @@ def report(run: Folder, out: Folder | None = None, *, baseline: Folder | None = 
     if out and Path(out).suffix.lower() not in (".html", ".htm"):
         raise UserError(out, "a report is a page", "name a file that ends in .html as --out")
     return render_report(Path(run), Path(out) if out else None, baseline=Path(baseline) if baseline else None)
+
+
+def compare(*runs: Folder, out: Folder | None = None) -> list[Beside]:
+    """Set tested runs, or records of them, beside the first: paired differences, how sure they are, cases won and lost.
+
+    ``out`` names a folder for ``comparison.csv``, ``comparison.json`` and ``comparison.svg``.
+    """
+    comparison = compare_runs([Path(run) for run in runs])
+    if out is not None:
+        write_comparison(comparison, Path(out))
+        write_text(Path(out) / "comparison.svg", picture(comparison))
+    return comparison
 
 
 def bench(

@@ -1,15 +1,14 @@
 """The command line: a table from verb to the function that Python users call."""
 
 import io
-import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
-from graftseg import __version__
+from graftseg import __version__, cli_results
+from graftseg.cli_parts import Data, Device, Overrides, Run, print_facts, print_table
 from graftseg.errors import StoppedError, UserError
 
 app = typer.Typer(
@@ -22,10 +21,6 @@ app = typer.Typer(
 )
 
 LARGEST_SEED = 2**63 - 1
-Data = Annotated[Path, typer.Argument(help="Folder with imagesTr, labelsTr and, if any, imagesUn, imagesTs, labelsTs.")]
-Run = Annotated[Path, typer.Argument(help="Folder of a training run.")]
-Overrides = Annotated[list[str] | None, typer.Option("--set", help="Override a setting: stages.0.steps=100.")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 
 
 @app.command()
@@ -53,7 +48,7 @@ def check(data: Data) -> None:
     findings = api.check(data)
     rows = [(f.severity, f.what, f.where, f.size, f.remedy) for f in findings]
     if rows:
-        _print_table(("", "finding", "where", "how large", "remedy"), rows)
+        print_table(("", "finding", "where", "how large", "remedy"), rows)
     facts, errors = api.info(data), sum(finding.severity == "error" for finding in findings)
     scans = ", ".join(f"{count} {split}" for split, count in facts["cases"].items() if count or split != "validation")
     typer.echo(f"{scans} scans; {len(findings)} findings, {errors} of them errors")
@@ -168,15 +163,15 @@ def evaluate(
 ) -> None:
     """Compare label maps with references, case by case and class by class."""
     from graftseg import api
+    from graftseg.figures import scores_table
     from graftseg.metrics import PROTOCOLS
 
     if protocol not in PROTOCOLS:
         raise UserError(f"--protocol {protocol}", "unknown", f"choose one of {', '.join(PROTOCOLS)}")
-    summary = api.evaluate(predictions, reference, out, protocol=protocol, allow_missing=allow_missing).summary()
-    shown = ("dice", "jaccard", "hd95", "asd", "hd95_mm", "asd_mm")
-    rows = [(c.name, *(f"{c.metrics[m].mean:.4f}" for m in shown)) for c in summary.classes]
-    rows.append(("mean", *(f"{summary.overall[m]:.4f}" for m in shown)))
-    _print_table(("class", "Dice", "Jaccard", "hd95 voxel", "ASD voxel", "hd95 mm", "ASD mm"), rows)
+    evaluation = api.evaluate(predictions, reference, out, protocol=protocol, allow_missing=allow_missing)
+    print_table(*scores_table(evaluation))
+    if not evaluation.has_spacing:
+        typer.echo("distances in millimetres would be the same as in voxels")
     rule = {"standard": "the image's diagonal as distance", "paper": "0 in every metric"}[protocol]
     typer.echo(f"protocol: {protocol} (an empty label map of a class that is there scores {rule})")
 
@@ -220,37 +215,8 @@ def bench(
     typer.echo(table(result))
 
 
-@app.command()
-def record(
-    run: Run,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of this record; by default RESULTS/RECIPE/seed-N[-VARIANT].")
-    ] = None,
-    variant: Annotated[str, typer.Option(help="Name of what differs from the shipped recipe.")] = "",
-    results: Annotated[Path, typer.Option(help="Folder of all records.")] = Path("results"),
-) -> None:
-    """Keep settings, log, scores and environment of a tested run; no data and no weights."""
-    from graftseg import api
-
-    typer.echo(api.record(run, out, variant=variant, results=results))
-
-
-@app.command()
-def table(
-    name: Annotated[str, typer.Argument(help="la, acdc, pancreas or all.")],
-    results: Annotated[Path, typer.Option(help="Folder of all records.")] = Path("results"),
-    markdown: Annotated[Path | None, typer.Option(help="File to write instead of printing.")] = None,
-) -> None:
-    """Print a table of the paper: recorded runs beside the published figures."""
-    from graftseg import api
-    from graftseg.files import write_text
-
-    text = api.table(name, results)
-    if markdown is None:
-        typer.echo(text, nl=False)
-    else:
-        write_text(markdown, text)
-        typer.echo(markdown)
+for command in cli_results.COMMANDS:
+    app.command()(command)
 
 
 @app.command()
@@ -261,7 +227,7 @@ def info(
     """Describe a run, a store, a folder of scans or a recipe."""
     from graftseg import api
 
-    _print_facts(api.info(what), as_json)
+    print_facts(api.info(what), as_json)
 
 
 @app.command()
@@ -269,7 +235,7 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] 
     """Print versions, devices and free disk."""
     from graftseg import api
 
-    _print_facts(api.doctor(), as_json)
+    print_facts(api.doctor(), as_json)
 
 
 @app.callback(invoke_without_command=True)
@@ -305,31 +271,3 @@ def main() -> NoReturn:
         typer.echo("graftseg: interrupted", err=True)
         sys.exit(130)
     sys.exit(0)
-
-
-def _print_facts(facts: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(facts, indent=2))
-        return
-    import yaml
-
-    typer.echo(yaml.safe_dump(facts, sort_keys=False, allow_unicode=True, width=120), nl=False)
-
-
-def _print_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
-    """A table that fits the terminal by folding its cells; without a terminal, cells divided by tabs."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    console = Console()
-    if not console.is_terminal:
-        for row in (head, *rows):
-            typer.echo("\t".join(row))
-        return
-    table = Table()
-    for name in head:
-        table.add_column(name, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    console.print(table)

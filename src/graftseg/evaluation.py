@@ -95,6 +95,12 @@ class Evaluation:
     rows: tuple[Row, ...]
     protocol: Protocol
 
+    @property
+    def has_spacing(self) -> bool:
+        """Whether millimetres say other than voxels; not so where files tell nothing of the size of a voxel."""
+        pairs = ((getattr(row, name), getattr(row, f"{name}_mm")) for row in self.rows for name in _VOXEL_FIELDS)
+        return any(voxels != millimetres for voxels, millimetres in pairs if not math.isnan(voxels + millimetres))
+
     def summary(self) -> Summary:
         """Statistics of each class over the cases, then their means over the classes."""
         names = {row.label: row.name for row in self.rows}
@@ -197,7 +203,10 @@ def description_of(table: Path) -> Path:
 
 
 def read_csv(path: Path) -> Evaluation:
-    """Read what ``Evaluation.write_csv`` wrote; further columns are passed over."""
+    """Read what ``Evaluation.write_csv`` wrote; further columns are passed over.
+
+    Where the file beside it tells how many rows there were, all of them have to be there.
+    """
     remedy = "make it anew with graftseg evaluate"
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:
@@ -208,6 +217,8 @@ def read_csv(path: Path) -> Evaluation:
         raise UserError(path, f"not a csv file ({error})", remedy) from None
     if not lines:
         raise UserError(path, "no line of metrics in it", remedy)
+    if (count := _rows_told(path)) not in (None, len(lines)):
+        raise UserError(path, f"{len(lines)} rows where {count} were written", remedy)
     if missing := [column for column in ("protocol", *_COLUMNS.values()) if column not in lines[0]]:
         raise UserError(path, f"column {missing[0]} is missing ({len(missing)} in all)", remedy)
     try:
@@ -218,6 +229,14 @@ def read_csv(path: Path) -> Evaluation:
     if len(protocols) > 1:
         raise UserError(path, f"rows of different protocols ({', '.join(protocols)})", "keep one protocol a file")
     return Evaluation(rows, _as_protocol(path, protocols[0]))
+
+
+def _rows_told(table: Path) -> int | None:
+    """The number of rows by the description beside a table."""
+    described = table.with_suffix(".json")
+    content = read_json(described) if described.is_file() else {}
+    rows = content.get("rows") if isinstance(content, dict) and "protocol" in content else None
+    return rows if isinstance(rows, int) else None
 
 
 def _evaluate_case(pair: tuple[str, Path, Reference], *, classes: Mapping[int, str], protocol: Protocol) -> list[Row]:

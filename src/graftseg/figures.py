@@ -45,3 +45,19 @@ def written(value: float, deviation: float = math.nan) -> str:
     if math.isnan(value):
         return NOTHING
     return f"{value:.2f}" if math.isnan(deviation) else f"{value:.2f} ± {deviation:.2f}"
+
+
+def scores_table(evaluation: Evaluation) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Head and rows of a run's scores, class by class; in millimetres too where those say other than voxels."""
+    units = {"voxel": "", "mm": "_mm"} if evaluation.has_spacing else {"voxel": ""}
+    distances = {f"{FIGURES[name]} {unit}": name + end for unit, end in units.items() for name in ("hd95", "asd")}
+    columns = {f"{FIGURES[name]} %": name for name in SHARES} | distances
+    summary = evaluation.summary()
+    means = {one.name: {metric: one.metrics[metric].mean for metric in columns.values()} for one in summary.classes}
+    rows = [(name, *(_cell(values, metric) for metric in columns.values())) for name, values in means.items()]
+    rows.append(("mean", *(_cell(summary.overall, metric) for metric in columns.values())))
+    return ("class", *columns), rows
+
+
+def _cell(values: Figures, metric: str) -> str:
+    return written(values[metric] * (100 if metric in SHARES else 1))

@@ -92,17 +92,26 @@ def segmentation_loss(
 
 
 def supervised_terms(logits: Tensor, labels: Tensor, dice: SupervisedDice) -> dict[str, Tensor]:
-    """Cross-entropy and Dice loss of labeled images, as most methods have them; both count half.
+    """Cross-entropy and Dice loss of labeled images, as most methods have them; both count half."""
+    return {"cross_entropy": masked_cross_entropy(logits, labels), "dice": supervised_dice(logits, labels, dice)}
+
+
+def supervised_dice(logits: Tensor, labels: Tensor, dice: SupervisedDice) -> Tensor:
+    """Dice loss of labeled images, as most methods have it.
 
     ``foreground``: squared sums over the batch, without the background (LA). ``classes``: the same with it (ACDC).
     ``per-sample``: every sample and class by itself.
     """
     probabilities = logits.float().softmax(1)
     if dice == "per-sample":
-        overlap = dice_per_sample(probabilities, labels)
-    else:
-        overlap = dice_over_batch(probabilities, labels, epsilon=1e-5, background=dice == "classes")
-    return {"cross_entropy": masked_cross_entropy(logits, labels), "dice": overlap}
+        return dice_per_sample(probabilities, labels)
+    return dice_over_batch(probabilities, labels, epsilon=1e-5, background=dice == "classes")
+
+
+def entropy(probabilities: Tensor, *, epsilon: float = 1e-6) -> Tensor:
+    """``-Σ_c p ln(p + ε)`` of every voxel, ``(B, *space)``: from 0 where one class is certain to ln K."""
+    p = probabilities.float()
+    return -(p * (p + epsilon).log()).sum(1)
 
 
 def dice_of_sums(probabilities: Tensor, labels: Tensor, *, epsilon: float = 1e-8, background: bool = False) -> Tensor:
@@ -114,6 +123,16 @@ def dice_of_sums(probabilities: Tensor, labels: Tensor, *, epsilon: float = 1e-8
     others = (0, *range(2, p.dim()))
     loss = 1 - (2 * (p * Y).sum(others) + epsilon) / (p.sum(others) + Y.sum(others) + epsilon)
     return (loss if background else loss[1:]).mean()
+
+
+def sharpened(probabilities: Tensor, temperature: float) -> Tensor:
+    """``p^(1/T) / (p^(1/T) + (1 - p)^(1/T))`` of every class by itself: 0, ½ and 1 stay, the rest moves away from ½.
+
+    Those of more than two classes no longer sum to one.
+    """
+    p = probabilities.float().clamp(0, 1)
+    high, low = p.pow(1 / temperature), (1 - p).pow(1 / temperature)
+    return high / (high + low)
 
 
 def mixed_loss(

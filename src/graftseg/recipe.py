@@ -21,7 +21,7 @@ from graftseg.settings import Settings
 from graftseg.stepping import Precision, StageSettings
 
 SHIPPED = Path(str(files("graftseg") / "recipes"))
-Tree = dict[str, Any]
+Tree = dict[Any, Any]
 FAST_PRECISION: Precision = "bf16"
 
 
@@ -206,7 +206,7 @@ def _read(path: Path, above: tuple[Path, ...] = ()) -> Tree:
     base = tree.pop("base", None)
     if base is None:
         return tree
-    return _merged(_read(_base_path(path, str(base)), (*above, path)), tree)
+    return _merged(_read(_base_path(path, str(base)), (*above, path)), tree, path)
 
 
 def _base_path(path: Path, base: str) -> Path:
@@ -216,13 +216,28 @@ def _base_path(path: Path, base: str) -> Path:
     return next((file for file in named if file.is_file() and file != path), None) or recipe_path(base)
 
 
-def _merged(below: Tree, above: Tree) -> Tree:
-    """Nested keys of ``above`` replace those of ``below``; lists are replaced whole."""
+def _merged(below: Tree, above: Tree, path: Path) -> Tree:
+    """Nested keys of ``above`` replace those of ``below``; lists are replaced whole, or by a mapping item by item."""
     merged = dict(below)
     for key, value in above.items():
         known = below.get(key)
-        merged[key] = _merged(known, value) if isinstance(known, dict) and isinstance(value, dict) else value
+        if isinstance(known, list) and isinstance(value, dict):
+            merged[key] = _merged_items(known, value, f"{path}: {key}", path)
+        elif isinstance(known, dict) and isinstance(value, dict):
+            merged[key] = _merged(known, value, path)
+        else:
+            merged[key] = value
     return merged
+
+
+def _merged_items(below: list[Any], above: dict[Any, Any], where: str, path: Path) -> list[Any]:
+    """A list with items replaced or merged by their number, counted from 0; null leaves one out."""
+    items = dict(enumerate(below))
+    if unknown := [str(key) for key in above if key not in items]:
+        remedy = f"count the items of the base from 0 to {len(below) - 1}, or write a whole list"
+        raise UserError(where, f"the base has no item {', '.join(unknown)}", remedy)
+    merged = _merged(items, above, path)
+    return [value for number, value in merged.items() if above.get(number, ...) is not None]
 
 
 def _override(tree: Tree, override: str) -> None:

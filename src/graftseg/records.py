@@ -9,7 +9,7 @@ from typing import Any
 
 from graftseg.errors import UserError
 from graftseg.evaluation import Evaluation, description_of, read_csv
-from graftseg.files import read_json, write_bytes, write_json, write_text
+from graftseg.files import read_json, read_object, write_bytes, write_json, write_text
 from graftseg.manifest import Manifest, read_manifest
 from graftseg.recipe import Recipe, differences, load_recipe, shipped_recipes
 from graftseg.runs import RunFolder, read_log
@@ -31,13 +31,17 @@ class Scored:
 
 @dataclass(frozen=True)
 class Record:
-    """A run as it was recorded; ``best`` is the best checkpoint that it kept beside the one that it reports."""
+    """A run as it was recorded, with the steps that it was trained for where it says so.
+
+    ``best`` is the best checkpoint that it kept beside the one that it reports.
+    """
 
     recipe: str
     seed: int
     variant: str
     reported: Scored
     best: Scored | None
+    steps: int | None = None
 
 
 def record_run(run: RunFolder, out: Path | None = None, *, variant: str = "", results: Path = Path("results")) -> Path:
@@ -53,10 +57,8 @@ def record_run(run: RunFolder, out: Path | None = None, *, variant: str = "", re
     folder = out or results / place(recipe, variant)
     variant = _checked_place(folder, recipe, variant)
     scores = {SCORES: _tested(run.predictions, facts.get("weights"))}
-    changes = _changes(recipe, scores[SCORES].about["inference"])
-    if changes and not variant:
-        finding = f"the run differs from the shipped recipe {recipe.name} ({', '.join(changes)})"
-        raise UserError(run.recipe_file, finding, "name the difference with --variant")
+    changes = changes_of(recipe, scores[SCORES].about["inference"])
+    check_variant(run.recipe_file, recipe, changes, variant)
     if (run.predictions_best / "metrics.csv").is_file():
         scores[BEST] = _tested(run.predictions_best, (facts.get("best") or {}).get("sha256"))
     _check_target(folder, facts)
@@ -148,18 +150,29 @@ def _about(table: Path, manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def _changes(recipe: Recipe, inference: Mapping[str, Any]) -> list[str]:
-    """Settings that differ from the shipped recipe of the same name and change the figures, but for the seed."""
+def check_variant(where: str | Path, recipe: Recipe, changes: list[str], variant: str) -> None:
+    """Refuse what differs from the shipped recipe and has no variant that says so."""
+    if changes and not variant:
+        finding = f"the run differs from the shipped recipe {recipe.name} ({', '.join(changes)})"
+        raise UserError(where, finding, "name the difference with --variant")
+
+
+def changes_of(recipe: Recipe, inference: Mapping[str, Any] | None = None) -> list[str]:
+    """Settings that differ from the shipped recipe of the same name and change the figures, but for the seed.
+
+    ``inference`` is how the network was used, by default as the recipe says.
+    """
+    inference = recipe.inference.model_dump(mode="json") if inference is None else inference
     if recipe.name not in shipped_recipes():
         return []
     shipped = load_recipe(recipe.name)
-    names = _differences(shipped, recipe)
+    names = differing(shipped, recipe)
     usual = shipped.inference.model_dump(mode="json")
     used = [key for key, value in inference.items() if key != "windows_per_forward" and usual.get(key) != value]
     return [*names, *(f"inference.{key}" for key in used)]
 
 
-def _differences(one: Recipe, two: Recipe) -> list[str]:
+def differing(one: Recipe, two: Recipe) -> list[str]:
     """Settings that differ and change the figures, but for the seed.
 
     Where the last checkpoint is reported, what else was scored changes nothing.
@@ -176,7 +189,7 @@ def _check_siblings(folder: Path, recipe: Recipe, variant: str) -> None:
         found = NAME.fullmatch(other.name)
         if other == folder or not found or (found.group(2) or "") != variant or not (other / "recipe.yaml").is_file():
             continue
-        if names := _differences(load_recipe(other / "recipe.yaml"), recipe):
+        if names := differing(load_recipe(other / "recipe.yaml"), recipe):
             finding = f"{other} has the same variant and other settings ({', '.join(names)})"
             raise UserError(folder, finding, "name another --variant")
 
@@ -204,17 +217,18 @@ def _check_target(folder: Path, facts: Mapping[str, Any]) -> None:
 def _read(folder: Path, recipe: str) -> Record:
     found = NAME.fullmatch(folder.name)
     seed, variant = (int(found.group(1)), found.group(2) or "") if found else (0, "")
+    facts = read_object(folder / "run.json")
     reported = _scored(folder, SCORES)
     best = _scored(folder, BEST) if (folder / f"{BEST}.csv").is_file() else None
     if best is None or best.checkpoint == reported.checkpoint:
-        best = _reported_is_best(folder, reported)
-    return Record(recipe, seed, variant, reported, best)
+        best = _reported_is_best(facts, reported)
+    steps = facts.get("steps")
+    return Record(recipe, seed, variant, reported, best, steps if isinstance(steps, int) else None)
 
 
-def _reported_is_best(folder: Path, reported: Scored) -> Scored | None:
+def _reported_is_best(facts: Mapping[str, Any], reported: Scored) -> Scored | None:
     """The scores of the best checkpoint where that is the reported one, which is then tested only once."""
-    facts = read_json(folder / "run.json")
-    best = facts.get("best") if isinstance(facts, dict) else None
+    best = facts.get("best")
     if not isinstance(best, dict) or best.get("sha256") != facts.get("weights"):
         return None
     return Scored(reported.evaluation, f"best on {best.get('on')}, step {best.get('step')}")

@@ -7,25 +7,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from graftseg import api
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.data.store import Store, is_store, open_store
 from graftseg.environment import choose_device
 from graftseg.errors import UserError
-from graftseg.evaluation import Evaluation, description_of, read_csv
 from graftseg.figures import FIGURES, Figures, Spread, figures_of, spreads, written
 from graftseg.files import read_json, write_json
-from graftseg.manifest import read_manifest
-from graftseg.metrics import Protocol
-from graftseg.prediction import Checkpoint, weights_of
-from graftseg.recipe import Recipe, changed, differences, load_recipe
+from graftseg.prediction import weights_of
+from graftseg.recipe import Recipe, changed, load_recipe
 from graftseg.references import stored_references
 from graftseg.runs import RunFolder
+from graftseg.trials import PROTOCOL, tested_run, trained_run
 from graftseg.validation import check_scored
 
 SUMMARY = "summary.json"
-PROTOCOL: Protocol = "standard"
 logger = logging.getLogger(__name__)
 Tell = Callable[[str], None]
 
@@ -77,7 +73,7 @@ def train_seeds(
     results: list[SeedResult] = []
     for seed in range(base.seed, base.seed + count):
         run = RunFolder(out / f"seed-{seed}")
-        _train(changed(base, [f"seed={seed}"]), store, run, device)
+        trained_run(changed(base, [f"seed={seed}"]), store, run, device)
         results.append(_result(run, seed, store, device, tested=not untested))
         _write_summary(out / SUMMARY, base.name, results, untested)
         tell(results[-1].line())
@@ -110,22 +106,6 @@ def _prepared(recipe: Recipe, data: Path, out: Path) -> Store:
     return prepare(dataset, out, recipe.data)
 
 
-def _train(recipe: Recipe, store: Store, run: RunFolder, device: str) -> None:
-    if run.exists and run.manifest().get("status") == "finished":
-        _check_finished(recipe, store, run)
-        return
-    api.train(recipe, store.path, run.path, resume=run.exists, device=device)
-
-
-def _check_finished(recipe: Recipe, store: Store, run: RunFolder) -> None:
-    """A run that has ended counts only if it is what would be trained now."""
-    if other := differences(recipe, load_recipe(run.recipe_file)):
-        finding = f"the run was trained with other settings ({', '.join(other)})"
-        raise UserError(run.recipe_file, finding, "use the same recipe or name another --out")
-    if run.begun()["store"]["identity"] != store.identity:
-        raise UserError(run.path, f"the run was not trained on {store.path}", "give the same --data or another --out")
-
-
 def _why_untested(store: Store) -> str:
     """Why the test cases of a store cannot be scored; nothing where they can."""
     try:
@@ -139,33 +119,11 @@ def _result(run: RunFolder, seed: int, store: Store, device: str, *, tested: boo
     chosen = weights_of(run, "shipped").chosen
     if not tested:
         return SeedResult(seed, chosen, None)
-    figures = figures_of(_tested(run, store, device, "shipped"))
-    facts = run.manifest()
-    if not facts.get("best") or facts["best"]["sha256"] == facts.get("weights"):
+    scores = tested_run(run, store, device)
+    figures = figures_of(scores.reported)
+    if scores.best is None:
         return SeedResult(seed, chosen, figures)
-    best = figures_of(_tested(run, store, device, "best"))
-    return SeedResult(seed, chosen, figures, best, weights_of(run, "best").chosen)
-
-
-def _tested(run: RunFolder, store: Store, device: str, checkpoint: Checkpoint) -> Evaluation:
-    """The scores of a network on the test cases, made where they are not there yet."""
-    folder = run.predictions if checkpoint == "shipped" else run.predictions_best
-    if not _is_tested(folder, weights_of(run, checkpoint).sha256, store):
-        predicted = api.predict(run.path, store.path, folder, checkpoint=checkpoint, device=device)
-        if predicted.failures:
-            raise predicted.failures[0]
-        return api.evaluate(folder, store.path, protocol=PROTOCOL)
-    return read_csv(folder / "metrics.csv")
-
-
-def _is_tested(folder: Path, weights: str | None, store: Store) -> bool:
-    table = folder / "metrics.csv"
-    if not table.is_file() or not description_of(table).is_file():
-        return False
-    manifest, about = read_manifest(folder, "remove the folder"), read_json(description_of(table))
-    made_from = manifest is not None and manifest.is_whole and manifest.weights == weights
-    same = (about.get("references"), about.get("protocol")) == (str(store.path.resolve()), PROTOCOL)
-    return made_from and same
+    return SeedResult(seed, chosen, figures, figures_of(scores.best), weights_of(run, "best").chosen)
 
 
 def _spreads(results: Sequence[SeedResult]) -> dict[str, Spread]:

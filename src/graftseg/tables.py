@@ -1,20 +1,20 @@
-"""The paper's tables: for each recipe what we recorded, beside what was published."""
+"""The paper's tables: for each of its rows what we recorded, beside what was published."""
 
 import re
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 
 from graftseg.errors import UserError
 from graftseg.figures import FIGURES, NOTHING, figures_of, spreads, written
+from graftseg.paper import ALL, TABLES, Row, benchmark_of
 from graftseg.published import Published
 from graftseg.recipe import load_recipe, shipped_recipes
 from graftseg.records import Record, Scored, read_records
+from graftseg.supervision import gains
 
-TABLES = {"la": "Left atrium (LA)", "acdc": "Heart (ACDC)", "pancreas": "Pancreas (NIH)"}
-ALL = "all"
-METHODS = ("supervised", "ua-mt", "sassnet", "dtc", "urpc", "mc-net", "ss-net", "dan", "advnet", "coranet", "bcp")
-"""In the order of the paper's tables."""
 HEAD = (
+    "row",
     "recipe",
     "variant",
     "seeds",
@@ -28,55 +28,75 @@ ABOUT = """\
 # Tables
 
 Made by `graftseg table all --markdown docs/reference/tables.md` from the folders under `results/` and the published
-figures in the recipes; nothing here is written by hand.
+figures in the recipes; nothing here is written by hand. Rows are those of the paper, in its order; recipes that it has
+no row for follow after them. [Run a table](../how-to/run-a-table.md) says how to fill one.
 
 Dice and Jaccard are in percent, 95HD and ASD in voxels: means over the test cases (and over the classes), then mean ±
-standard deviation over the seeds. "checkpoint" is how ours was chosen: `last` looks at no score; where empty
-predictions were scored by the paper's rule, it says so. Published figures and those of the oracle are Dice / Jaccard /
-95HD / ASD. The oracle is the checkpoint that happened to be best on the test cases, an optimistic figure that only
-compares with published ones chosen in the same way. A dash: not recorded.
+standard deviation over the seeds. "variant" names what differs from the recipe, such as a shorter training.
+"checkpoint" is how ours was chosen: `last` looks at no score; where empty predictions were scored by the paper's rule,
+it says so. Published figures and those of the oracle are Dice / Jaccard / 95HD / ASD. The oracle is the checkpoint that
+happened to be best on the test cases, an optimistic figure that only compares with published ones chosen in the same
+way. A dash: not recorded, or no recipe yet.
+
+Where a supervised run and another one of the same setting and variant were recorded with the same seed, a second table
+sets the two side by side: the difference in Dice, averaged over the shared seeds, with a 95 % interval over the test
+cases.
 """
+BESIDE = "Beside the supervised baseline of the same setting and variant:"
+Lines = Sequence[Sequence[str]]
 
 
 def tables_page(results: Path) -> str:
     """All tables with an explanation, as Markdown."""
-    parts = [f"## {title}\n\n{table(name, results)}" for name, title in TABLES.items()]
+    parts = [f"## {one.title}\n\n{table(name, results)}" for name, one in TABLES.items()]
     return "\n".join([ABOUT, *parts])
 
 
 def table(name: str, results: Path) -> str:
-    """One table as Markdown: a line for each shipped recipe, and for each variant that was recorded."""
+    """One table as Markdown: a line for each row, and for each variant of it that was recorded.
+
+    A table of methods is followed by one that sets them beside the supervised runs, where such were recorded.
+    """
+    rows = rows_of(name)
+    records = {row.recipe: read_records(results, row.recipe) for row in rows}
+    lines = [line for row in rows for line in _lines(row, records[row.recipe])]
+    text = _markdown([HEAD, *lines])
+    beside = gains(records) if TABLES[name].compares else []
+    return f"{text}\n{BESIDE}\n\n{_markdown(beside)}" if beside else text
+
+
+def rows_of(name: str) -> list[Row]:
+    """The rows of a table of the paper; one of methods ends with the recipes that are shipped and in no table."""
     if name not in TABLES:
         raise UserError(f"table {name}", "unknown", f"choose one of {', '.join([*TABLES, ALL])}")
-    recipes = recipes_of(name)
-    if not recipes:
-        return "No recipe of this table is shipped.\n"
-    rows = [row for recipe in recipes for row in _rows(recipe, results)]
-    lines = [HEAD, ["---"] * len(HEAD), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    rows = list(TABLES[name].rows)
+    if not TABLES[name].compares:
+        return rows
+    named = {row.recipe for one in TABLES.values() for row in one.rows}
+    extra = [recipe for recipe in shipped_recipes() if benchmark_of(recipe) == name and recipe not in named]
+    return [*rows, *(Row(recipe.partition("/")[2], recipe) for recipe in sorted(extra, key=_labels))]
 
 
-def recipes_of(name: str) -> list[str]:
-    """The shipped recipes of a table: by number of labels, then in the paper's order."""
-    chosen = [recipe for recipe in shipped_recipes() if re.fullmatch(rf"{name}(-\d+)?/.*", recipe)]
-    return sorted(chosen, key=_order)
+def _labels(recipe: str) -> tuple[int, str]:
+    """By the number of labels, then by name."""
+    setting, _, method = recipe.partition("/")
+    count = setting.rpartition("-")[2]
+    return int(count) if count.isdigit() else 0, method
 
 
-def _order(recipe: str) -> tuple[int, int, str]:
-    setting, method = recipe.split("/")
-    labels = int(setting.rpartition("-")[2]) if "-" in setting else 0
-    return labels, METHODS.index(method) if method in METHODS else len(METHODS), method
+def _markdown(lines: Lines) -> str:
+    head, *rest = lines
+    return "".join(f"| {' | '.join(line)} |\n" for line in (head, ["---"] * len(head), *rest))
 
 
-def _rows(recipe: str, results: Path) -> list[list[str]]:
-    theirs = _published(load_recipe(recipe).published)
-    records = read_records(results, recipe)
+def _lines(row: Row, records: Sequence[Record]) -> list[list[str]]:
+    shipped = row.recipe in shipped_recipes()
+    theirs = _published(load_recipe(row.recipe).published if shipped else None)
     if not records:
-        return [[recipe, *[NOTHING] * 7, *theirs, NOTHING]]
-    lines: dict[tuple[str, str], list[Record]] = {}
-    for record in records:
-        lines.setdefault(_group(record), []).append(record)
-    return [[recipe, *_ours(members), *theirs, _oracle(members)] for _, members in sorted(lines.items())]
+        return [[row.name, row.recipe, *[NOTHING] * 7, *theirs, NOTHING]]
+    alike = groupby(sorted(records, key=lambda record: (*_group(record), record.seed)), key=_group)
+    groups = [list(members) for _, members in alike]
+    return [[row.name, row.recipe, *_ours(members), *theirs, _oracle(members)] for members in groups]
 
 
 def _group(record: Record) -> tuple[str, str]:

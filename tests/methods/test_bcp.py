@@ -8,6 +8,7 @@ import torch
 from tiny import tiny_batch, tiny_method
 from torch import Tensor, nn
 
+from graftseg.losses import segmentation_loss
 from graftseg.masks import mix
 from graftseg.methods.bcp import Bcp, BcpConfig
 from graftseg.methods.bcp_pretrain import BcpPretrain, BcpPretrainConfig
@@ -55,6 +56,69 @@ def test_bcp_by_hand() -> None:
     assert objective.terms["L_in"].item() == pytest.approx((1 + 0.5) * L_SEG, abs=1e-5)
     assert objective.terms["L_out"].item() == pytest.approx((0.5 + 1) * L_SEG, abs=1e-5)
     assert objective.total.item() == pytest.approx(3 * L_SEG, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("direction", "terms"),
+    [
+        ("in", {"L_in": 1.5}),
+        ("out", {"L_out": 1.5}),
+        ("within", {"L_labeled": 2.0, "L_unlabeled": 1.0}),
+        ("none", {"L_labeled": 1.0, "L_unlabeled": 0.5}),
+    ],
+)
+def test_other_directions_by_hand(direction: Any, terms: dict[str, float]) -> None:
+    (objective,) = Bcp(BcpConfig(direction=direction), NETWORKS).objectives(background_batch(), NOW)
+    assert {name: term.item() for name, term in objective.terms.items()} == {
+        name: pytest.approx(weight * L_SEG, abs=1e-5) for name, weight in terms.items()
+    }
+
+
+@pytest.mark.parametrize("direction", ["in", "out"])
+def test_one_direction_is_a_term_of_both(direction: Any) -> None:
+    totals = []
+    for chosen in ("both", direction):
+        method = tiny_method("bcp", 2, direction=chosen).eval()
+        torch.manual_seed(1)
+        (objective,) = method.objectives(tiny_batch(2), NOW)
+        totals.append(objective.terms[f"L_{direction}"])
+    assert torch.equal(*totals)
+
+
+def test_without_mixing_every_image_is_learnt_as_it_is() -> None:
+    method, batch = tiny_method("bcp", 2, direction="none", largest_component=False), tiny_batch(2)
+    assert isinstance(method, Bcp)
+    method.eval()
+    (objective,) = method.objectives(batch, NOW)
+    pseudo = method.teacher(batch.unlabeled).argmax(1)
+    assert torch.equal(objective.shows["X_labeled"], batch.labeled.images)
+    assert torch.equal(objective.shows["X_unlabeled"], batch.unlabeled)
+    assert torch.equal(objective.shows["Y_unlabeled"], pseudo)
+    alone = segmentation_loss(method.student(batch.labeled.images), batch.labeled.labels)
+    beside = segmentation_loss(method.student(batch.unlabeled), pseudo)
+    assert torch.allclose(objective.total, alone + 0.5 * beside)
+
+
+@pytest.mark.parametrize("mask", ["random", "contact"])
+@pytest.mark.parametrize("name", ["bcp", "bcp-pretrain"])
+@pytest.mark.parametrize("dimensions", [2, 3])
+def test_the_mask_is_the_chosen_one(name: str, mask: str, dimensions: int) -> None:
+    method = tiny_method(name, dimensions, mask={"name": mask})
+    batch = tiny_batch(dimensions, side=12)
+    torch.manual_seed(1)
+    (objective,) = method.objectives(batch, NOW)
+    pasted = ~objective.shows["M"]
+    # three cubes of 2 voxels along each axis; 4/9 or 8/27 of 12 voxels across the plane or the volume
+    voxels = {"random": 6**dimensions, "contact": {2: 5 * 12, 3: 3 * 12 * 12}[dimensions]}
+    assert int(pasted.sum()) == voxels[mask]
+
+
+def test_pretraining_without_mixing_by_hand() -> None:
+    method = BcpPretrain(BcpPretrainConfig(mixing=False), NETWORKS)
+    batch = background_batch()
+    (objective,) = method.objectives(batch, NOW)
+    assert objective.total.item() == pytest.approx(L_SEG, abs=1e-5)
+    assert objective.shows["X_labeled"] is batch.labeled.images
 
 
 def test_pretraining_by_hand() -> None:

@@ -15,6 +15,7 @@ from graftseg.clock import StepClock
 from graftseg.data.batches import Batches
 from graftseg.engine import LoopSettings, Stage
 from graftseg.methods import Method
+from graftseg.methods.self_training import SelfTraining
 from graftseg.optimizers import build_optimizer
 from graftseg.recorder import Recorder
 from graftseg.runs import RunFolder
@@ -66,10 +67,10 @@ def time_phases(subject: Subject, batches: Batches, method: Method, warm_up: int
     optimizers = {name: build_optimizer(method.get_submodule(name), stage.optimizer_of(name)) for name in method.moves}
     way = replace(subject.way, compiled=False, captured=False)
     stepper = Stepper(method, optimizers, stage, batches, way, _PhaseClock(subject.device, watch), index=0)
-    labelling = watch.timed("teacher", vars(type(method))["_pseudo_label"])
+    labelling = watch.timed("teacher", vars(SelfTraining)["_pseudo_label"])
     cleaning = watch.timed("components", components.largest_components)
     with (
-        _replaced(type(method), "_pseudo_label", labelling),
+        _replaced(SelfTraining, "_pseudo_label", labelling),
         _replaced(pseudo_labels, "largest_components", cleaning),
     ):
         for step in range(warm_up + steps):

@@ -7,6 +7,7 @@ import torch
 from graftseg.data.batches import training_cases
 from graftseg.data.store import Store
 from graftseg.errors import UserError
+from graftseg.masks import Box
 from graftseg.methods import METHODS, Method
 from graftseg.methods.bcp import Bcp, BcpConfig
 from graftseg.models import build_method
@@ -51,6 +52,10 @@ def self_training_stage(recipe: Recipe) -> StageSettings:
     stages = [stage for stage in recipe.stages if METHODS[stage.method] is Bcp]
     if not stages:
         raise UserError(f"recipe {recipe.name}", "has no stage of bcp, whose step is timed", "name one that has")
+    config = BcpConfig.model_validate(stages[-1].settings)
+    if (config.direction, config.mask) != ("both", Box()):
+        finding = "pastes otherwise than the step that is timed beside it"
+        raise UserError(f"recipe {recipe.name}", finding, "name one that pastes boxes both ways")
     return stages[-1].model_copy(update={"carry_optimizer": False})
 
 

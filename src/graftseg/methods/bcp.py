@@ -1,6 +1,6 @@
 """Bidirectional copy-paste between labeled and unlabeled scans (CVPR 2023)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Self
 
@@ -8,31 +8,26 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from graftseg.losses import DiceName, mixed_loss
-from graftseg.masks import copy_paste_mask, mix
-from graftseg.methods.base import Method
+from graftseg.losses import mixed_loss
+from graftseg.masks import Box, MaskSettings, mix
+from graftseg.methods.self_training import SelfTraining, SelfTrainingConfig
+from graftseg.mixtures import Direction, mixtures
 from graftseg.networks import Networks
-from graftseg.networks.ema import Scope, ema_update, teacher_of
-from graftseg.pseudo_labels import Decision, pseudo_label
-from graftseg.settings import Settings
-from graftseg.types import Batch, Objective, Progress, halves
+from graftseg.types import Batch, Labeled, Objective, Progress, halves
 
 
-class BcpConfig(Settings):
-    """Settings of self-training, with the paper's values as defaults.
+class BcpConfig(SelfTrainingConfig):
+    """Settings of self-training by copy-paste, with the paper's values as defaults.
 
-    ``joint`` sends both mixtures through the student together, and both unlabeled halves through the teacher: faster,
-    with batch statistics over all of them instead of each half's own.
+    ``direction``: which crops are pasted where. ``both``: labeled ones onto unlabeled images and the reverse; ``in``
+    and ``out``: one of these alone; ``within``: labeled onto labeled, unlabeled onto unlabeled ones; ``none``: nothing
+    is pasted. ``mask``: the shape of a crop. ``joint`` sends both mixtures through the student together, and both
+    unlabeled halves through the teacher: faster, with batch statistics over all of them instead of each half's own.
     """
 
-    alpha: float = Field(0.5, ge=0)
     beta: float = Field(2 / 3, gt=0, lt=1)
-    ema_decay: float = Field(0.99, ge=0, le=1)
-    ema_scope: Scope = "parameters"
-    decision: Decision = "argmax"
-    largest_component: bool = True
-    connectivity: int | None = Field(None, ge=1, le=3)
-    dice: DiceName = "per-sample"
+    direction: Direction = "both"
+    mask: MaskSettings = Box()
     legacy_background_mask: bool = False
     joint: bool = False
 
@@ -40,12 +35,12 @@ class BcpConfig(Settings):
     def _all_is_read(self) -> Self:
         if self.legacy_background_mask and self.dice != "over-batch":
             raise ValueError("legacy_background_mask needs dice: over-batch")
-        if self.connectivity is not None and not self.largest_component:
-            raise ValueError("connectivity is read only with largest_component: true")
+        if self.direction == "none" and self.mask != Box():
+            raise ValueError("mask is not read with direction: none")
         return self
 
 
-class Bcp(Method):
+class Bcp(SelfTraining):
     """A student learns inward and outward mixtures, supervised by true labels and a mean teacher's pseudo-labels.
 
     The two mixtures, like the two unlabeled halves, go through their network one after the other, so that each has
@@ -58,7 +53,6 @@ class Bcp(Method):
 
     def __init__(self, config: BcpConfig, networks: Networks) -> None:
         super().__init__(config, networks)
-        self.teacher = teacher_of(self.student)
         self.mixed_loss = partial(mixed_loss, dice=config.dice, legacy_background_mask=config.legacy_background_mask)
 
     @classmethod
@@ -69,58 +63,34 @@ class Bcp(Method):
                 f"batches.labeled is {labeled} and batches.unlabeled {unlabeled}; copy-paste pairs them up in two "
                 "halves and needs the same even number of both"
             )
-        if config.connectivity is not None and config.connectivity > dimensions:
-            raise ValueError(f"connectivity is {config.connectivity} and there are only {dimensions} axes")
+        config.mask.check(dimensions)
+        super().check(config, labeled=labeled, unlabeled=unlabeled, dimensions=dimensions)
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
-        """Yield ``L_all = L_in + L_out``, Eqs. (1) to (9)."""
-        i, j = batch.labeled.halves()
-        u_p, u_q = halves(batch.unlabeled)
-        p_p, p_q = halves(self._pseudo_label(partial(self._logits, self.teacher), batch.unlabeled))
-        M = copy_paste_mask(i.labels.shape[1:], self.config.beta, i.images.device)
-        X_in, X_out = mix(j.images, u_p, M), mix(u_q, i.images, M)
-        Q_in, Q_out = halves(self._logits(self.student, torch.cat([X_in, X_out])))
-        alpha = self.config.alpha
-        L_in = self.mixed_loss(Q_in, j.labels, p_p, M, (1.0, alpha))
-        L_out = self.mixed_loss(Q_out, p_q, i.labels, M, (alpha, 1.0))
-        shows = {
-            "X_in": X_in,
-            "Y_in": mix(j.labels, p_p, M),
-            "X_out": X_out,
-            "Y_out": mix(p_q, i.labels, M),
-            "M": M,
-        }
-        yield Objective("student", {"L_in": L_in, "L_out": L_out}, shows=shows)
+        """Yield the loss of every mixture; by default ``L_all = L_in + L_out``, Eqs. (1) to (9)."""
+        P = self._pseudo_label(self._teacher_logits, batch.unlabeled)
+        M = self._draw_mask(batch.labeled.labels)
+        mixed = mixtures(self.config.direction, batch.labeled, Labeled(batch.unlabeled, P), self.config.alpha)
+        X = [mix(background.images, foreground.images, M) for background, foreground, _ in mixed.values()]
+        Q = self._logits(self.student, X)
+        terms: dict[str, Tensor] = {}
+        shows: dict[str, Tensor] = {}
+        for (name, (background, foreground, weights)), X_mixed, Q_mixed in zip(mixed.items(), X, Q, strict=True):
+            terms[f"L_{name}"] = self.mixed_loss(Q_mixed, background.labels, foreground.labels, M, weights)
+            shows |= {f"X_{name}": X_mixed, f"Y_{name}": mix(background.labels, foreground.labels, M)}
+        yield Objective("student", terms, shows={**shows, "M": M})
 
-    def after_step(self, now: Progress) -> None:
-        """Eq. (10): the teacher follows the student."""
-        ema_update(self.teacher, self.student, self.config.ema_decay, self.config.ema_scope)
+    def _draw_mask(self, labels: Tensor) -> Tensor:
+        space = labels.shape[1:]
+        if self.config.direction == "none":
+            return torch.ones(space, dtype=torch.bool, device=labels.device)
+        return self.config.mask.draw(space, self.config.beta, labels.device)
 
-    def start_from(self, previous: Method) -> None:
-        """Student and teacher both begin with the pre-trained network."""
-        super().start_from(previous)
-        self.teacher.load_state_dict(self.student.state_dict())
+    def _teacher_logits(self, images: Tensor) -> Tensor:
+        return torch.cat(self._logits(self.teacher, halves(images)))
 
-    @torch.no_grad()
-    def watch(self, images: Tensor) -> Tensor:
-        """The teacher's pseudo-labels in evaluation mode, which leaves its statistics and the dice alone."""
-        training = self.teacher.training
-        self.teacher.eval()
-        labels = self._pseudo_label(self.teacher, images)
-        self.teacher.train(training)
-        return labels
-
-    def _pseudo_label(self, teacher: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
-        config = self.config
-        return pseudo_label(
-            teacher,
-            images,
-            decision=config.decision,
-            clean=config.largest_component,
-            connectivity=config.connectivity,
-        )
-
-    def _logits(self, network: nn.Module, images: Tensor) -> Tensor:
-        """Logits of both halves, each with batch statistics of its own unless ``joint``."""
-        parts = [images] if self.config.joint else halves(images)
-        return torch.cat([network(part) for part in parts])
+    def _logits(self, network: nn.Module, parts: Sequence[Tensor]) -> list[Tensor]:
+        """Logits of parts of one size, each with batch statistics of its own unless ``joint``."""
+        if not self.config.joint:
+            return [network(part) for part in parts]
+        return list(network(torch.cat([*parts])).chunk(len(parts)))

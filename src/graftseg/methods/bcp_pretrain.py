@@ -1,4 +1,4 @@
-"""Pre-training by copy-paste between labeled scans."""
+"""Pre-training by copy-paste between labeled scans, or without it."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -7,7 +7,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from graftseg.losses import DiceName, mixed_loss, segmentation_loss
-from graftseg.masks import copy_paste_mask, mix
+from graftseg.masks import Box, MaskSettings, mix
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
 from graftseg.settings import Settings
@@ -18,18 +18,23 @@ class BcpPretrainConfig(Settings):
     """Settings of pre-training.
 
     ``loss``: over the ``whole`` mixed patch (LA, Pancreas), or the sum of the two ``regions``, each normalised by its
-    own size (ACDC).
+    own size (ACDC). ``mask``: the shape of a crop. Without ``mixing`` the images are learnt as they are, all in one
+    batch.
     """
 
     beta: float = Field(2 / 3, gt=0, lt=1)
+    mixing: bool = True
+    mask: MaskSettings = Box()
     loss: Literal["whole", "regions"] = "whole"
     dice: DiceName = "per-sample"
     legacy_background_mask: bool = False
 
     @model_validator(mode="after")
-    def _legacy_is_read(self) -> Self:
+    def _all_is_read(self) -> Self:
         if self.legacy_background_mask and (self.loss, self.dice) != ("regions", "over-batch"):
             raise ValueError("legacy_background_mask needs loss: regions and dice: over-batch")
+        if not self.mixing and (self.loss, self.mask) != ("whole", Box()):
+            raise ValueError("mixing: false needs loss: whole and reads no mask")
         return self
 
 
@@ -49,14 +54,20 @@ class BcpPretrain(Method):
     @classmethod
     def check(cls, config: BcpPretrainConfig, *, labeled: int, unlabeled: int, dimensions: int) -> None:
         """Copy-paste pairs up the labeled images."""
-        if labeled % 2:
+        config.mask.check(dimensions)
+        if config.mixing and labeled % 2:
             raise ValueError(f"batches.labeled is {labeled}; copy-paste pairs images up and needs an even number")
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
         """Yield the loss of the mixed labeled images."""
         config = self.config
+        if not config.mixing:
+            x, y = batch.labeled.images, batch.labeled.labels
+            L = self.whole_loss(self.student(x), y)
+            yield Objective("student", {"L_pretrain": L}, shows={"X_labeled": x, "Y_labeled": y})
+            return
         a, b = batch.labeled.halves()
-        M = copy_paste_mask(a.labels.shape[1:], config.beta, a.images.device)
+        M = config.mask.draw(a.labels.shape[1:], config.beta, a.images.device)
         X, Y = mix(a.images, b.images, M), mix(a.labels, b.labels, M)
         Q = self.student(X)
         L = self.whole_loss(Q, Y) if config.loss == "whole" else self.mixed_loss(Q, a.labels, b.labels, M, (1.0, 1.0))

@@ -18,13 +18,13 @@ from graftseg.settings import Settings
 if TYPE_CHECKING:
     from torch import nn
 
-NetworkName = Literal["vnet-bn", "vnet-in", "unet-2d"]
+NetworkName = Literal["vnet-bn", "vnet-in", "unet-3d", "unet-2d"]
 
 
 class NetworkSettings(Settings):
     """Which network, and how large. The defaults are the published sizes."""
 
-    name: NetworkName = Field(description="vnet-bn and vnet-in are 3-D, unet-2d is 2-D")
+    name: NetworkName = Field(description="vnet-bn, vnet-in and unet-3d are 3-D, unet-2d is 2-D")
     width: int = Field(default=16, ge=1, description="channels at full resolution; each level below doubles them")
     levels: int = Field(default=5, ge=2, le=6, description="number of resolutions, each half the one above")
     dropout: bool = Field(default=True, description="the published dropout, or none (vnet-in never has any)")
@@ -96,6 +96,12 @@ def _vnet_in(settings: NetworkSettings, in_channels: int, classes: int) -> nn.Mo
     return VNet(in_channels, classes, width=settings.width, levels=settings.levels, norm="instance", dropout=0.0)
 
 
+def _unet_3d(settings: NetworkSettings, in_channels: int, classes: int) -> nn.Module:
+    from graftseg.networks.unet3d import UNet3d
+
+    return UNet3d(in_channels, classes, width=settings.width, levels=settings.levels, dropout=settings.dropout)
+
+
 def _unet_2d(settings: NetworkSettings, in_channels: int, classes: int) -> nn.Module:
     from graftseg.networks.unet import PUBLISHED_DROPOUT, UNet2d
 
@@ -106,6 +112,7 @@ def _unet_2d(settings: NetworkSettings, in_channels: int, classes: int) -> nn.Mo
 NETWORKS: dict[str, NetworkEntry] = {
     "vnet-bn": NetworkEntry(3, _vnet_bn),
     "vnet-in": NetworkEntry(3, _vnet_in),
+    "unet-3d": NetworkEntry(3, _unet_3d),
     "unet-2d": NetworkEntry(2, _unet_2d),
 }
 

@@ -20,7 +20,7 @@ from graftseg.environment import has_triton
 # name a number of planes are for the kernels that walk through them and make pairs of voxels.
 FORWARD: dict[tuple[torch.dtype, int], dict[str, int]] = {
     (torch.bfloat16, 1): {"BM": 256, "num_warps": 4, "num_stages": 2},
-    (torch.bfloat16, 16): {"BM": 256, "num_warps": 8, "num_stages": 1, "planes": 28},
+    (torch.bfloat16, 16): {"BM": 64, "num_warps": 4, "num_stages": 1, "planes": 28},
     (torch.float32, 1): {"BM": 256, "num_warps": 4, "num_stages": 4},
 }
 INPUT: dict[tuple[torch.dtype, int], dict[str, int]] = {
@@ -28,9 +28,9 @@ INPUT: dict[tuple[torch.dtype, int], dict[str, int]] = {
     (torch.float32, 16): {"BM": 256, "num_warps": 8, "num_stages": 1, "planes": 14},
 }
 WEIGHT: dict[tuple[torch.dtype, int], dict[str, int]] = {
-    (torch.bfloat16, 1): {"BM": 256, "num_warps": 4, "num_stages": 2},
-    (torch.bfloat16, 16): {"BM": 64, "num_warps": 4, "num_stages": 3, "planes": 28},
-    (torch.bfloat16, 32): {"BM": 64, "num_warps": 8, "num_stages": 3, "planes": 28},
+    (torch.bfloat16, 1): {"BM": 128, "num_warps": 4, "num_stages": 3},
+    (torch.bfloat16, 16): {"BM": 64, "num_warps": 4, "num_stages": 3, "planes": 56},
+    (torch.bfloat16, 32): {"BM": 64, "num_warps": 8, "num_stages": 3, "planes": 56},
     (torch.float32, 1): {"BM": 256, "num_warps": 4, "num_stages": 2},
     (torch.float32, 16): {"BM": 64, "num_warps": 4, "num_stages": 1, "planes": 28},
     (torch.float32, 32): {"BM": 64, "num_warps": 4, "num_stages": 2},

@@ -1,6 +1,10 @@
 """The seam that the networks share: encode, decode, head."""
 
+from typing import ClassVar
+
 from torch import Tensor, nn
+
+from graftseg.networks.interpolation import Upsampling
 
 
 class EncoderDecoder(nn.Module):
@@ -29,3 +33,39 @@ class EncoderDecoder(nn.Module):
         """Images ``(B, C, *space)`` to logits ``(B, K, *space)``."""
         logits: Tensor = self.head(self.decode(self.encode(images)))
         return logits
+
+
+class LevelDecoder(nn.Module):
+    """A way up whose features can be had at every level."""
+
+    def pyramid(self, skips: list[Tensor]) -> list[Tensor]:
+        """Features of every level but the coarsest, finest first, from the encoder's."""
+        raise NotImplementedError
+
+    def forward(self, skips: list[Tensor]) -> Tensor:
+        """Features of every level, finest first, to features ``(B, width, *space)``."""
+        return self.pyramid(skips)[0]
+
+
+class Extensible(EncoderDecoder):
+    """A network that can give more parts of its own kind, for students with several decoders or heads.
+
+    ``ways`` are the ways up that its decoders can have, its own first. Level ``l`` has ``width * 2**l`` channels.
+    """
+
+    dimensions: ClassVar[int]
+    ways: ClassVar[tuple[Upsampling, ...]]
+    decoder: LevelDecoder
+
+    @property
+    def width(self) -> int:
+        """Channels at full resolution."""
+        raise NotImplementedError
+
+    def another_decoder(self, way: Upsampling) -> LevelDecoder:
+        """A fresh decoder of the same size, with another way up."""
+        raise NotImplementedError
+
+    def another_head(self, channels: int) -> nn.Module:
+        """A fresh head for features of so many channels."""
+        raise NotImplementedError

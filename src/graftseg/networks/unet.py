@@ -1,18 +1,20 @@
 """The 2-D U-Net of the cardiac (ACDC) benchmark."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graftseg.networks import check_sizes
-from graftseg.networks.encoder_decoder import EncoderDecoder
+from graftseg.networks.encoder_decoder import Extensible, LevelDecoder
+from graftseg.networks.interpolation import Upsampling
 
 PUBLISHED_DROPOUT = (0.05, 0.1, 0.2, 0.3, 0.5)
 
 
-class UNet2d(EncoderDecoder):
+class UNet2d(Extensible):
     """An encoder, a decoder joined to it by concatenation, and a 3x3 head.
 
     A block is twice convolution, batch norm, leaky ReLU, with a dropout between the two in the encoder. Level
@@ -23,6 +25,8 @@ class UNet2d(EncoderDecoder):
     ``encode``, ``decode`` and ``head`` are the three parts of ``forward``, so that others can build on them.
     """
 
+    dimensions = 2
+    ways = ("linear", "transposed", "nearest")
     encoder: "Encoder"
     decoder: "Decoder"
     head: nn.Conv2d
@@ -38,12 +42,22 @@ class UNet2d(EncoderDecoder):
     ) -> None:
         """Build the three parts with PyTorch's default initialisation."""
         encoder = Encoder(in_channels, width=width, levels=levels, dropout=dropout)
-        super().__init__(
-            encoder,
-            Decoder(width=width, levels=levels),
-            nn.Conv2d(width, classes, 3, padding=1),
-            encoder.stride,
-        )
+        decoder = partial(Decoder, width=width, levels=levels)
+        super().__init__(encoder, decoder(), nn.Conv2d(width, classes, 3, padding=1), encoder.stride)
+        self._decoder = decoder
+
+    @property
+    def width(self) -> int:
+        """Channels at full resolution."""
+        return self.head.in_channels
+
+    def another_decoder(self, way: Upsampling) -> "Decoder":
+        """A fresh decoder of the same size, with another way up."""
+        return self._decoder(way=way)
+
+    def another_head(self, channels: int) -> nn.Conv2d:
+        """A fresh head for features of so many channels."""
+        return nn.Conv2d(channels, self.head.out_channels, 3, padding=1)
 
 
 class Encoder(nn.Module):
@@ -69,22 +83,28 @@ class Encoder(nn.Module):
         return skips
 
 
-class Decoder(nn.Module):
-    """The way up: at each level half the channels, twice the size, the encoder's features in front."""
+class Decoder(LevelDecoder):
+    """The way up: at each level half the channels, twice the size, the encoder's features in front.
 
-    def __init__(self, *, width: int, levels: int) -> None:
+    Both by a transposed convolution of kernel 2, or by a 1x1 convolution and an interpolation, ``linear`` with corners
+    aligned or ``nearest``.
+    """
+
+    def __init__(self, *, width: int, levels: int, way: Upsampling = "linear") -> None:
         """Build one step up and one block for each level but the coarsest."""
         super().__init__()
         channels = [width << level for level in range(levels - 2, -1, -1)]
-        self.ups = nn.ModuleList(_double(fine) for fine in channels)
+        self.ups = nn.ModuleList(_double(fine, way) for fine in channels)
         self.stages = nn.ModuleList(_block(2 * fine, fine, 0.0) for fine in channels)
 
-    def forward(self, skips: list[Tensor]) -> Tensor:
-        """Features of every level, finest first, to features ``(B, width, *space)``."""
+    def pyramid(self, skips: list[Tensor]) -> list[Tensor]:
+        """Features of every level but the coarsest, finest first."""
         *finer, x = skips
+        upwards = []
         for up, stage, skip in zip(self.ups, self.stages, reversed(finer), strict=True):
             x = stage(torch.cat([skip, up(x)], dim=1))
-        return x
+            upwards.append(x)
+        return upwards[::-1]
 
 
 def _block(in_channels: int, channels: int, dropout: float) -> nn.Sequential:
@@ -98,9 +118,12 @@ def _unit(in_channels: int, channels: int) -> nn.Sequential:
     )
 
 
-def _double(fine: int) -> nn.Sequential:
+def _double(fine: int, way: Upsampling) -> nn.Module:
+    if way == "transposed":
+        return nn.ConvTranspose2d(2 * fine, fine, 2, stride=2)
+    larger = Interpolation() if way == "linear" else nn.Upsample(scale_factor=2.0)
     # The 1x1 convolution and the interpolation commute; at low resolution the convolution costs a quarter.
-    return nn.Sequential(nn.Conv2d(2 * fine, fine, 1), Interpolation())
+    return nn.Sequential(nn.Conv2d(2 * fine, fine, 1), larger)
 
 
 class Convolution2d(nn.Conv2d):

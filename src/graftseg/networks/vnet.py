@@ -1,5 +1,6 @@
 """The V-Net of the left atrium (batch norm) and pancreas (instance norm) benchmarks."""
 
+from functools import partial
 from typing import Literal
 
 import torch
@@ -7,13 +8,14 @@ from torch import Tensor, nn
 
 from graftseg.networks import check_sizes
 from graftseg.networks.convolution import Convolution3d, Doubling3d, Halving3d
-from graftseg.networks.encoder_decoder import EncoderDecoder
+from graftseg.networks.encoder_decoder import Extensible, LevelDecoder
+from graftseg.networks.interpolation import Interpolation3d, Upsampling
 
 Norm = Literal["batch", "instance"]
 MOST_UNITS = 3
 
 
-class VNet(EncoderDecoder):
+class VNet(Extensible):
     """An encoder, a decoder joined to it by addition, and a 1x1x1 head.
 
     A unit is convolution, norm, ReLU. Level ``l`` (0 is full resolution) has ``width * 2**l`` channels and
@@ -25,6 +27,8 @@ class VNet(EncoderDecoder):
     ``encode``, ``decode`` and ``head`` are the three parts of ``forward``, so that others can build on them.
     """
 
+    dimensions = 3
+    ways = ("transposed", "linear", "nearest")
     encoder: "Encoder"
     decoder: "Decoder"
     head: "Head3d"
@@ -41,12 +45,22 @@ class VNet(EncoderDecoder):
     ) -> None:
         """Build the three parts with PyTorch's default initialisation."""
         encoder = Encoder(in_channels, width=width, levels=levels, norm=norm, dropout=dropout)
-        super().__init__(
-            encoder,
-            Decoder(width=width, levels=levels, norm=norm, dropout=dropout),
-            Head3d(width, classes),
-            encoder.stride,
-        )
+        decoder = partial(Decoder, width=width, levels=levels, norm=norm, dropout=dropout)
+        super().__init__(encoder, decoder(), Head3d(width, classes), encoder.stride)
+        self._decoder = decoder
+
+    @property
+    def width(self) -> int:
+        """Channels at full resolution."""
+        return self.head.in_channels
+
+    def another_decoder(self, way: Upsampling) -> "Decoder":
+        """A fresh decoder of the same size, with another way up."""
+        return self._decoder(way=way)
+
+    def another_head(self, channels: int) -> "Head3d":
+        """A fresh head for features of so many channels."""
+        return Head3d(channels, self.head.out_channels)
 
 
 class Encoder(nn.Module):
@@ -74,24 +88,30 @@ class Encoder(nn.Module):
         return skips
 
 
-class Decoder(nn.Module):
-    """The way up: at each level a transposed unit, the encoder's features added after its ReLU, units."""
+class Decoder(LevelDecoder):
+    """The way up: at each level a unit that doubles the size, the encoder's features added after its ReLU, units.
 
-    def __init__(self, *, width: int, levels: int, norm: Norm, dropout: float) -> None:
+    That unit's convolution is transposed, with kernel 2, or one of kernel 3 after an interpolation, ``linear`` with
+    corners aligned or ``nearest``.
+    """
+
+    def __init__(self, *, width: int, levels: int, norm: Norm, dropout: float, way: Upsampling = "transposed") -> None:
         """Build one step up and one stage for each level but the coarsest."""
         super().__init__()
         upwards = range(levels - 2, -1, -1)
-        self.ups = nn.ModuleList(_double(width << level, norm) for level in upwards)
+        self.ups = nn.ModuleList(_double(width << level, norm, way) for level in upwards)
         self.stages = nn.ModuleList(_stage(width << level, width << level, level, norm) for level in upwards)
         self.dropout = _channel_dropout(dropout)
 
-    def forward(self, skips: list[Tensor]) -> Tensor:
-        """Features of every level, finest first, to features ``(B, width, *space)``."""
+    def pyramid(self, skips: list[Tensor]) -> list[Tensor]:
+        """Features of every level but the coarsest, finest first; the finest with dropout."""
         *finer, x = skips
+        upwards = []
         for up, stage, skip in zip(self.ups, self.stages, reversed(finer), strict=True):
             x = stage(up(x) + skip)
-        h: Tensor = self.dropout(x)
-        return h
+            upwards.append(x)
+        upwards[-1] = self.dropout(x)
+        return upwards[::-1]
 
 
 class InstanceNorm(nn.InstanceNorm3d):
@@ -145,8 +165,11 @@ def _halve(fine: int, norm: Norm) -> nn.Sequential:
     return _unit(Halving3d(fine, 2 * fine), 2 * fine, norm)
 
 
-def _double(fine: int, norm: Norm) -> nn.Sequential:
-    return _unit(Doubling3d(2 * fine, fine), fine, norm)
+def _double(fine: int, norm: Norm, way: Upsampling) -> nn.Sequential:
+    if way == "transposed":
+        return _unit(Doubling3d(2 * fine, fine), fine, norm)
+    larger = Interpolation3d(align_corners=True) if way == "linear" else nn.Upsample(scale_factor=2.0)
+    return nn.Sequential(larger, *_unit(Convolution3d(2 * fine, fine), fine, norm))
 
 
 def _unit(convolution: nn.Module, channels: int, norm: Norm) -> nn.Sequential:

@@ -105,11 +105,12 @@ def _count(number: int, noun: str) -> str:
 
 def _headline(evaluation: Evaluation, checkpoint: str) -> Html:
     overall = evaluation.summary().overall
+    also = {name: f"{fixed(overall[f'{name}_mm'])} mm" if evaluation.has_spacing else "" for name in ("hd95", "asd")}
     tiles = [
         _tile("Dice", percent(overall["dice"]), "%"),
         _tile("Jaccard", percent(overall["jaccard"]), "%"),
-        _tile("hd95", fixed(overall["hd95"]), "voxel", f"{fixed(overall['hd95_mm'])} mm"),
-        _tile("ASD", fixed(overall["asd"]), "voxel", f"{fixed(overall['asd_mm'])} mm"),
+        _tile("hd95", fixed(overall["hd95"]), "voxel", also["hd95"]),
+        _tile("ASD", fixed(overall["asd"]), "voxel", also["asd"]),
     ]
     return join(
         [
@@ -126,8 +127,10 @@ def _tile(name: str, value: str, unit: str, also: str = "") -> Html:
 
 
 def _class_table(evaluation: Evaluation) -> Html:
-    head = ["Class", "Dice %", "Jaccard %", "hd95 voxel", "hd95 mm", "ASD voxel", "ASD mm"]
-    metrics = ["dice", "jaccard", "hd95", "hd95_mm", "asd", "asd_mm"]
+    columns = {"Dice %": "dice", "Jaccard %": "jaccard", "hd95 voxel": "hd95", "hd95 mm": "hd95_mm"}
+    columns |= {"ASD voxel": "asd", "ASD mm": "asd_mm"}
+    shown = {name: metric for name, metric in columns.items() if evaluation.has_spacing or not metric.endswith("_mm")}
+    head, metrics = ["Class", *shown], list(shown.values())
     summary = evaluation.summary()
     rows: list[list[str]] = []
     for one in summary.classes:

@@ -1,0 +1,118 @@
+"""The commands around results: records, tables, and the runs that fill them."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from graftseg.cli_parts import Device, Overrides, Results, Run, print_table
+from graftseg.errors import StoppedError, UserError
+from graftseg.paper import ALL, TABLES
+
+NAMES = f"{', '.join(TABLES)} or {ALL}."
+RESULTS = Path("results")
+
+
+def compare(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of tested runs, or records; each beside the first.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for comparison.csv, comparison.json and comparison.svg.")
+    ] = None,
+) -> None:
+    """Set runs beside the first, case by case: differences, 95 % intervals, Wilcoxon's test, cases won and lost."""
+    from graftseg import api
+    from graftseg.comparison import HEAD
+
+    for beside in api.compare(*runs, out=out):
+        for line in beside.said():
+            typer.echo(line)
+        print_table(HEAD, beside.lines())
+
+
+def record(
+    run: Run,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of this record; by default RESULTS/RECIPE/seed-N[-VARIANT].")
+    ] = None,
+    variant: Annotated[str, typer.Option(help="Name of what differs from the shipped recipe.")] = "",
+    results: Results = RESULTS,
+) -> None:
+    """Keep settings, log, scores and environment of a tested run; no data and no weights."""
+    from graftseg import api
+
+    typer.echo(api.record(run, out, variant=variant, results=results))
+
+
+def table(
+    name: Annotated[str, typer.Argument(help=NAMES)],
+    results: Results = RESULTS,
+    markdown: Annotated[Path | None, typer.Option(help="File to write instead of printing.")] = None,
+) -> None:
+    """Print a table of the paper: recorded runs beside the published figures."""
+    from graftseg import api
+    from graftseg.files import write_text
+
+    text = api.table(name, results)
+    if markdown is None:
+        typer.echo(text, nl=False)
+    else:
+        write_text(markdown, text)
+        typer.echo(markdown)
+
+
+def sweep(
+    name: Annotated[str, typer.Argument(help=NAMES)],
+    data: Annotated[
+        list[str] | None, typer.Option(help="Prepared store; of several data sets each by name, as in la=STORE.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the runs, as RECIPE/seed-N[-VARIANT].")] = Path("runs"),
+    results: Results = RESULTS,
+    seeds: Annotated[int, typer.Option(min=1, help="So many seeds of each row.")] = 1,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Only this recipe, or those of a pattern: 'la-4/*'. May be repeated.")
+    ] = None,
+    overrides: Overrides = None,
+    variant: Annotated[str, typer.Option(help="Name of what --set changes, under which the runs are recorded.")] = "",
+    device: Device = "auto",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is recorded and what is missing.")] = False,
+) -> None:
+    """Train, test and record the missing rows of a table, one after the other; the same command goes on."""
+    from graftseg.sweeps import sweep as run_sweep
+
+    try:
+        swept = run_sweep(
+            name,
+            _stores(data or []),
+            out,
+            results=results,
+            seeds=seeds,
+            only=only or (),
+            overrides=overrides or (),
+            variant=variant,
+            device=device,
+            dry_run=dry_run,
+            tell=typer.echo,
+        )
+    except StoppedError as stopped:
+        typer.echo(f"graftseg: {stopped}; run the same command again", err=True)
+        raise typer.Exit(128 + stopped.signal) from None
+    if swept.failures:
+        raise typer.Exit(1)
+
+
+def _stores(given: list[str]) -> Path | dict[str, Path] | None:
+    """A store, or stores by the name of their data set; what is before an equals sign is a name."""
+    named = dict(one.split("=", 1) for one in given if _is_named(one))
+    plain = [one for one in given if not _is_named(one)]
+    if len(plain) > 1 or (plain and named) or len(named) + len(plain) < len(given):
+        finding = f"{len(given)} stores that cannot be told apart"
+        raise UserError("--data", finding, "name each once by its data set, as in --data la=STORE --data acdc=STORE")
+    return Path(plain[0]) if plain else {name: Path(path) for name, path in named.items()} or None
+
+
+def _is_named(text: str) -> bool:
+    name, equals, _ = text.partition("=")
+    return bool(equals) and name in {row.benchmark for one in TABLES.values() for row in one.rows}
+
+
+COMMANDS = (compare, record, table, sweep)

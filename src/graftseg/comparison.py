@@ -1,0 +1,209 @@
+"""Two or more tested runs on the same cases: each beside the first, case by case and class by class."""
+
+import csv
+import io
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from graftseg.errors import UserError
+from graftseg.evaluation import Evaluation, read_csv
+from graftseg.figures import FIGURES, SHARES, written
+from graftseg.files import read_object, write_json, write_text
+from graftseg.paired import Effect, Pairs, effect_of, paired
+from graftseg.runs import RunFolder
+
+HEAD = ("figure", "class", "cases", "first", "second", "difference", "95 % interval", "p", "better/worse/equal")
+COLUMNS = ("first_run", "second_run", "figure", "unit", "label", "class", *Effect.__dataclass_fields__, "equal")
+TEST = "test it with graftseg predict RUN STORE, then graftseg evaluate RUN/predictions --reference STORE"
+CLOSE = 1e-6
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The scores of a run, under the name that it was given by, and what tells which references they are of."""
+
+    name: str
+    evaluation: Evaluation
+    checkpoint: str
+    references: str | None
+    identity: str | None
+
+    @property
+    def cases(self) -> set[str]:
+        """Names of the cases that were scored."""
+        return {row.case for row in self.evaluation.rows}
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A run beside the first: the pairs with what they say, and the cases that only one of the two has."""
+
+    first: Scored
+    second: Scored
+    effects: tuple[tuple[Pairs, Effect], ...]
+    only_first: tuple[str, ...]
+    only_second: tuple[str, ...]
+
+    def said(self) -> Iterator[str]:
+        """What the two runs are, and what a reader has to know of them besides the figures."""
+        for place, run in (("first", self.first), ("second", self.second)):
+            yield f"{place}: {run.name} (checkpoint: {run.checkpoint})"
+        for place, cases in (("first", self.only_first), ("second", self.only_second)):
+            if cases:
+                yield f"left out, since only the {place} run has them: {', '.join(cases)}"
+
+    def lines(self) -> list[tuple[str, ...]]:
+        """The cells of the table under ``HEAD``."""
+        return [_line(pairs, effect) for pairs, effect in self.effects]
+
+
+def compare_runs(folders: Sequence[Path]) -> list[Beside]:
+    """Every run beside the first of them; runs that were not scored on the same references are refused."""
+    if len(folders) < 2:
+        raise UserError("compare", f"{len(folders)} run given", "name two runs or more")
+    for place, folder in enumerate(folders):
+        if any(folder.resolve() == other.resolve() for other in folders[:place]):
+            raise UserError(folder, "given twice", "name each run once")
+    first, *others = [read_scored(folder) for folder in folders]
+    return [_beside(first, other) for other in others]
+
+
+def read_scored(folder: Path) -> Scored:
+    """The scores of a run's folder, of a record, or of a folder of label maps."""
+    run = RunFolder(folder)
+    table = next((at / "metrics.csv" for at in (run.predictions, folder) if (at / "metrics.csv").is_file()), None)
+    if table is None:
+        raise _unscored(folder)
+    about = _object(table.with_suffix(".json"))
+    manifest = _object(table.parent / "manifest.json")
+    facts = _object(run.manifest_file) or _object(folder.parent / run.manifest_file.name)
+    store = facts.get("store")
+    words = next((said["checkpoint"] for said in (about, manifest, facts) if "checkpoint" in said), "not known")
+    return Scored(
+        str(folder),
+        read_csv(table),
+        str(words),
+        about.get("references"),
+        store.get("identity") if isinstance(store, dict) else None,
+    )
+
+
+def write_comparison(comparison: Sequence[Beside], folder: Path) -> None:
+    """Write ``comparison.csv``, a line for each figure of each class, and ``comparison.json``, all pairs besides."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for beside in comparison:
+        for pairs, effect in beside.effects:
+            writer.writerow(["" if value is None else value for value in _entry(beside, pairs, effect).values()])
+    write_text(folder / "comparison.csv", stream.getvalue())
+    write_json(folder / "comparison.json", [_plain(beside) for beside in comparison])
+
+
+def _beside(first: Scored, second: Scored) -> Beside:
+    _refuse_others(first, second)
+    shared = first.cases & second.cases
+    if not shared:
+        raise UserError(second.name, f"no case in common with {first.name}", "compare runs on the same test cases")
+    found = [(pairs, effect_of(pairs)) for pairs in paired(first.evaluation, second.evaluation)]
+    apart = (tuple(sorted(one.cases - shared)) for one in (first, second))
+    return Beside(first, second, tuple(found), *apart)
+
+
+def _refuse_others(first: Scored, second: Scored) -> None:
+    """Scores by another rule, of other classes or against other references cannot be paired."""
+    one, two = first.evaluation.protocol, second.evaluation.protocol
+    if one != two:
+        finding = f"scored under the protocol {two}, and {first.name} under {one}"
+        raise UserError(second.name, finding, "evaluate both with the same --protocol")
+    classes = [{row.label: row.name for row in run.evaluation.rows} for run in (first, second)]
+    if classes[0] != classes[1]:
+        finding = f"its classes are {', '.join(classes[1].values())}, and not {', '.join(classes[0].values())}"
+        raise UserError(second.name, f"{finding} as those of {first.name}", "compare runs on the same data")
+    if not (_same_volumes(first, second) or _same(first.references, second.references)):
+        if _same(first.identity, second.identity):
+            return
+        finding = f"nothing tells that it was scored against the same references as {first.name}"
+        raise UserError(second.name, finding, "evaluate both runs on this machine, against the same --reference")
+
+
+def _same_volumes(first: Scored, second: Scored) -> bool:
+    """Whether the references of the shared cases are of the same size; a 2-D image has no volume that could tell."""
+    ours, theirs = (
+        {(row.case, row.label): row.volume_reference_ml for row in run.evaluation.rows} for run in (first, second)
+    )
+    known = [key for key in ours.keys() & theirs.keys() if not math.isnan(ours[key] + theirs[key])]
+    for key in sorted(known):
+        if not math.isclose(ours[key], theirs[key], rel_tol=CLOSE):
+            case, _ = key
+            finding = f"the reference of {case} is of {theirs[key]:g} ml, and of {ours[key]:g} ml for {first.name}"
+            raise UserError(second.name, finding, "compare runs on the same data")
+    return bool(known)
+
+
+def _same(one: str | None, two: str | None) -> bool:
+    return one is not None and one == two
+
+
+def _unscored(folder: Path) -> UserError:
+    if several := sorted(folder.glob("seed-*")):
+        return UserError(folder, "holds several runs", f"name one of them, such as {several[0]}")
+    if RunFolder(folder).exists:
+        return UserError(folder, "the run has not been tested", TEST)
+    return UserError(folder, "neither a tested run nor a record (there is no metrics.csv)", "name a run or a record")
+
+
+def _object(path: Path) -> dict[str, Any]:
+    return read_object(path) if path.is_file() else {}
+
+
+def unit_of(figure: str) -> str:
+    """The unit of a figure, in one word."""
+    return "percent" if figure in SHARES else "voxel"
+
+
+def _line(pairs: Pairs, effect: Effect) -> tuple[str, ...]:
+    interval = "-" if math.isnan(effect.low) else f"{_signed(effect.low)} to {_signed(effect.high)}"
+    sign = " %" if pairs.figure in SHARES else " voxel"
+    return (
+        FIGURES[pairs.figure] + sign,
+        pairs.name,
+        str(effect.count),
+        written(effect.first),
+        written(effect.second),
+        _signed(effect.difference),
+        interval,
+        "-" if math.isnan(effect.p) else f"{effect.p:.2g}",
+        f"{effect.better}/{effect.worse}/{effect.equal}",
+    )
+
+
+def _signed(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:+.2f}"
+
+
+def _entry(beside: Beside, pairs: Pairs, effect: Effect) -> dict[str, Any]:
+    """A line of the table as plain values, None for what does not exist."""
+    figures = {key: None if value != value else value for key, value in asdict(effect).items()}
+    about = (beside.first.name, beside.second.name, pairs.figure, unit_of(pairs.figure), pairs.label, pairs.name)
+    return {**dict(zip(COLUMNS, about, strict=False)), **figures, "equal": effect.equal}
+
+
+def _plain(beside: Beside) -> dict[str, Any]:
+    return {
+        "first": {"run": beside.first.name, "checkpoint": beside.first.checkpoint},
+        "second": {"run": beside.second.name, "checkpoint": beside.second.checkpoint},
+        "protocol": beside.first.evaluation.protocol,
+        "only_first": list(beside.only_first),
+        "only_second": list(beside.only_second),
+        "figures": [
+            {
+                **_entry(beside, pairs, effect),
+                "differences": dict(zip(pairs.cases, pairs.differences.tolist(), strict=True)),
+            }
+            for pairs, effect in beside.effects
+        ],
+    }

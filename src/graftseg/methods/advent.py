@@ -1,0 +1,120 @@
+"""ADVENT: predictions of unlabeled scans should be as certain as those of labeled ones (CVPR 2019), in two ways."""
+
+import math
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional as F
+
+from graftseg.losses import SupervisedDice, entropy, supervised_terms
+from graftseg.methods.base import Method
+from graftseg.networks import Networks
+from graftseg.networks.discriminator import EntropyDiscriminator, judging
+from graftseg.schedules import consistency_ramp
+from graftseg.settings import Settings
+from graftseg.types import Batch, Objective, Progress
+
+
+class AdventConfig(Settings):
+    """Settings of entropy minimisation, with the values of SSL4MIS's public code as defaults.
+
+    ``dice`` is the one beside the cross-entropy. The entropy counts ``weight`` times a ramp that is at its full height
+    after ``ramp`` times 150 steps.
+    """
+
+    dice: SupervisedDice = "classes"
+    weight: float = Field(0.1, ge=0)
+    ramp: float = Field(200, gt=0)
+
+
+class Advent(Method):
+    """MinEnt: ``½ (CE + Dice)`` on labeled images, and the entropy of the probabilities of all images."""
+
+    Config = AdventConfig
+    hot = ("terms", "entropy")
+    config: AdventConfig
+
+    def __init__(self, config: AdventConfig, networks: Networks) -> None:
+        super().__init__(config, networks)
+        self.terms = partial(supervised_terms, dice=config.dice)
+        self.entropy = mean_entropy
+
+    def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
+        """Yield ``½ (CE + Dice) + w H``."""
+        config, x_l, x_u = self.config, batch.labeled.images, batch.unlabeled
+        z = self.student(torch.cat([x_l, x_u]))
+        terms = self.terms(z[: len(x_l)], batch.labeled.labels)
+        weights: dict[str, float | Tensor] = dict.fromkeys(terms, 0.5)
+        terms["entropy"] = self.entropy(z)
+        weights["entropy"] = config.weight * consistency_ramp(now.step, config.ramp)
+        shows = {"X_labeled": x_l, "Y_labeled": batch.labeled.labels, "X_unlabeled": x_u}
+        yield Objective("student", terms, weights, shows)
+
+
+class AdventAdversarialConfig(Settings):
+    """Settings of adversarial entropy minimisation, with the values of ADVENT's public code as defaults.
+
+    ``dice`` is the one beside the cross-entropy; ``weight`` is that of the adversarial term, at all times.
+    """
+
+    dice: SupervisedDice = "classes"
+    weight: float = Field(0.001, ge=0)
+
+
+class AdventAdversarial(Method):
+    """AdvEnt: a discriminator tells maps of entropy of labeled images, 0, from those of unlabeled ones, 1.
+
+    The student deceives it. Both learn from the same predictions, made before either was updated. Patches have at least
+    16 voxels a side.
+    """
+
+    Config = AdventAdversarialConfig
+    moves = ("student", "discriminator")
+    hot = ("terms", "information")
+    config: AdventAdversarialConfig
+
+    def __init__(self, config: AdventAdversarialConfig, networks: Networks) -> None:
+        super().__init__(config, networks)
+        self.discriminator = EntropyDiscriminator(networks.classes, networks.dimensions)
+        self.terms = partial(supervised_terms, dice=config.dice)
+        self.information = information
+
+    def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
+        """Yield ``½ (CE + Dice) + w BCE(D(I_u), 0)`` for the student, then ``½ (BCE(D(I_l), 0) + BCE(D(I_u), 1))``."""
+        x_l, x_u = batch.labeled.images, batch.unlabeled
+        z = self.student(torch.cat([x_l, x_u]))
+        terms = self.terms(z[: len(x_l)], batch.labeled.labels)
+        weights: dict[str, float | Tensor] = dict.fromkeys(terms, 0.5)
+        maps = self.information(z)
+        with judging(self.discriminator):
+            terms["adversarial"] = says(self.discriminator(maps[len(x_l) :]), unlabeled=False)
+        weights["adversarial"] = self.config.weight
+        yield Objective("student", terms, weights, {"X_labeled": x_l, "Y_labeled": batch.labeled.labels})
+
+        verdict = self.discriminator(maps.detach())
+        terms = {
+            "discriminator_labeled": says(verdict[: len(x_l)], unlabeled=False),
+            "discriminator_unlabeled": says(verdict[len(x_l) :], unlabeled=True),
+        }
+        shows = {"X_unlabeled": x_u, "X_entropy": maps[len(x_l) :].detach().sum(1, keepdim=True)}
+        yield Objective("discriminator", terms, dict.fromkeys(terms, 0.5), shows)
+
+
+def mean_entropy(logits: Tensor) -> Tensor:
+    """``H``: the entropy of every voxel as a share of the largest, ln K, averaged over samples and voxels."""
+    return entropy(logits.float().softmax(1)).mean() / math.log(logits.shape[1])
+
+
+def information(logits: Tensor) -> Tensor:
+    """``I_c = -p_c log p_c`` as a share of log K, ``(B, K, *space)``: what each class adds to the entropy."""
+    p = logits.float().softmax(1)
+    return -p * (p + 1e-30).log() / math.log(logits.shape[1])
+
+
+def says(verdict: Tensor, *, unlabeled: bool) -> Tensor:
+    """Binary cross-entropy of a discriminator that ought to say 1, unlabeled, or 0, everywhere."""
+    z = verdict.float()
+    return F.softplus(-z if unlabeled else z).mean()

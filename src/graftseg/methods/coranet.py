@@ -1,0 +1,110 @@
+"""CoraNet: certain where a conservative and a radical branch agree (IEEE Transactions on Medical Imaging 2022)."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Self
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from graftseg.branch_losses import branch_loss, certain_loss, uncertain_loss
+from graftseg.methods.base import Method
+from graftseg.networks import Networks
+from graftseg.networks.branches import branched
+from graftseg.networks.ema import ema_update, teacher_of
+from graftseg.schedules import consistency_ramp
+from graftseg.settings import Settings
+from graftseg.types import Batch, Objective, Progress
+
+
+class CoraNetConfig(Settings):
+    """Settings of self-training, with the values of the public code as defaults.
+
+    ``emphasis`` is how many times more one branch minds the foreground, and the other the background;
+    ``swap_weights`` exchanges the two on unlabeled images, as the public code does. ``unlabeled_weight`` is that of
+    both terms of unlabeled images, ``consistency`` that of the uncertain one within it, after ``ramp`` times
+    ``ramp_every`` steps. Pseudo-labels are made anew every ``refresh_every`` steps. ``ema_decay`` is λ of the teacher.
+    """
+
+    emphasis: float = Field(5.0, ge=1)
+    swap_weights: bool = False
+    unlabeled_weight: float = Field(0.5, ge=0)
+    consistency: float = Field(0.1, ge=0)
+    ramp: float = Field(40.0, gt=0)
+    ramp_every: int = Field(6, ge=1)
+    refresh_every: int = Field(30, ge=1)
+    ema_decay: float = Field(0.99, ge=0, le=1)
+
+
+class CoraNet(Method):
+    """Three branches learn pseudo-labels where two of them agree, and a mean teacher's probabilities elsewhere.
+
+    Pseudo-labels hold still for ``refresh_every`` steps, since a copy of the student that is only then renewed makes
+    them, in evaluation mode. With instance norm and unlabeled crops that never move, as published, they are those that
+    the public code stores for as long. With more than two classes, a voxel is certain where the two branches decide for
+    the same one. The teacher stays in training mode.
+    """
+
+    Config = CoraNetConfig
+    hot = ("supervised", "certain", "uncertain")
+    config: CoraNetConfig
+
+    def __init__(self, config: CoraNetConfig, networks: Networks) -> None:
+        super().__init__(config, networks)
+        self.teacher, self.labeler = teacher_of(self.student), teacher_of(self.student).eval()
+        self.supervised = partial(branch_loss, emphasis=config.emphasis)
+        self.certain = partial(certain_loss, emphasis=config.emphasis, swap=config.swap_weights)
+        self.uncertain = uncertain_loss
+
+    def build_student(self, networks: Networks) -> nn.Module:
+        """The recipe's network with three branches, the first of which is what ships."""
+        return branched(networks)
+
+    def train(self, mode: bool = True) -> Self:
+        """Change the mode, but for the copy that labels."""
+        super().train(mode)
+        self.labeler.eval()
+        return self
+
+    def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
+        """Yield ``L_sup + 0.5 (L_certain + w L_uncertain)``."""
+        config, u = self.config, batch.unlabeled
+        self._refresh(now)
+        pseudo_labels, M = self.pseudo_labels(u)
+        with torch.no_grad():
+            T = self.teacher(u, everything=True)
+        L_sup = self.supervised(self.student(batch.labeled.images, everything=True), batch.labeled.labels)
+        Q = self.student(u, everything=True)
+        terms = {"L_sup": L_sup, "L_certain": self.certain(Q, pseudo_labels, M), "L_uncertain": self.uncertain(Q, T, M)}
+        w = config.consistency * consistency_ramp(now.step, config.ramp, config.ramp_every)
+        weights: dict[str, float | Tensor] = {
+            "L_certain": config.unlabeled_weight,
+            "L_uncertain": config.unlabeled_weight * w,
+        }
+        yield Objective("student", terms, weights, shows={"X_unlabeled": u, "Y_pseudo": pseudo_labels, "M": M})
+
+    @torch.no_grad()
+    def pseudo_labels(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """What the main branch decides, ``(B, *space)``, and where the two others decide the same."""
+        main, first, second = (logits.argmax(1) for logits in self.labeler(images, everything=True))
+        return main, first == second
+
+    def after_step(self, now: Progress) -> None:
+        """The teacher follows the student."""
+        ema_update(self.teacher, self.student, self.config.ema_decay, "parameters")
+
+    def start_from(self, previous: Method) -> None:
+        """Student, teacher and labeler all begin with the pre-trained network."""
+        super().start_from(previous)
+        for copy in (self.teacher, self.labeler):
+            copy.load_state_dict(self.student.state_dict())
+
+    def watch(self, images: Tensor) -> Tensor:
+        """The pseudo-labels of the moment."""
+        return self.pseudo_labels(images)[0]
+
+    def _refresh(self, now: Progress) -> None:
+        """Copy the student to the labeler at every so many steps, by an average that keeps all or nothing."""
+        keep = (now.step % self.config.refresh_every != 0).float()
+        ema_update(self.labeler, self.student, keep, "state")

@@ -1,0 +1,46 @@
+"""Pre-training of CoraNet: three branches learn from labeled scans."""
+
+from collections.abc import Iterator
+from functools import partial
+
+from pydantic import Field
+from torch import nn
+
+from graftseg.branch_losses import branch_loss
+from graftseg.methods.base import Method
+from graftseg.networks import Networks
+from graftseg.networks.branches import branched
+from graftseg.settings import Settings
+from graftseg.types import Batch, Objective, Progress
+
+
+class CoraNetPretrainConfig(Settings):
+    """``emphasis`` is how many times more one branch minds the foreground, and the other the background."""
+
+    emphasis: float = Field(5.0, ge=1)
+
+
+class CoraNetPretrain(Method):
+    """``¼ [CE(out0) + Dice(out0) + CE_W1(out1) + CE_W2(out2)]`` on the labeled images.
+
+    W1 weighs every class but the background more, W2 the background.
+    """
+
+    Config = CoraNetPretrainConfig
+    uses_unlabeled = False
+    hot = ("loss",)
+    config: CoraNetPretrainConfig
+
+    def __init__(self, config: CoraNetPretrainConfig, networks: Networks) -> None:
+        super().__init__(config, networks)
+        self.loss = partial(branch_loss, emphasis=config.emphasis)
+
+    def build_student(self, networks: Networks) -> nn.Module:
+        """The recipe's network with three branches, the first of which is what ships."""
+        return branched(networks)
+
+    def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
+        """Yield the loss of the three branches."""
+        x, y = batch.labeled.images, batch.labeled.labels
+        L = self.loss(self.student(x, everything=True), y)
+        yield Objective("student", {"L_pretrain": L}, shows={"X_labeled": x, "Y_labeled": y})

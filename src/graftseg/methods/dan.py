@@ -1,0 +1,67 @@
+"""Deep adversarial network: predictions of unlabeled scans should look like those of labeled ones (MICCAI 2017)."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional as F
+
+from graftseg.losses import SupervisedDice, supervised_terms
+from graftseg.methods.base import Method
+from graftseg.networks import Networks
+from graftseg.networks.discriminator import Discriminator, evaluating, judging, labeled_first
+from graftseg.schedules import consistency_ramp
+from graftseg.settings import Settings
+from graftseg.types import Batch, Objective, Progress
+
+
+class DanConfig(Settings):
+    """Settings of DAN, with the values of SSL4MIS's public code as defaults.
+
+    ``dice`` is the one beside the cross-entropy. The adversarial term counts ``weight`` times a ramp that is at its
+    full height after ``ramp`` times 150 steps.
+    """
+
+    dice: SupervisedDice = "classes"
+    weight: float = Field(0.1, ge=0)
+    ramp: float = Field(200, gt=0)
+
+
+class Dan(Method):
+    """A discriminator tells predictions of labeled images from those of unlabeled ones; the student deceives it.
+
+    It sees the probabilities of all classes together with the image. Each is in evaluation mode while the other
+    learns. Patches have at least 16 voxels a side.
+    """
+
+    Config = DanConfig
+    moves = ("student", "discriminator")
+    hot = ("terms",)
+    config: DanConfig
+
+    def __init__(self, config: DanConfig, networks: Networks) -> None:
+        super().__init__(config, networks)
+        self.discriminator = Discriminator(networks.classes, networks.in_channels, networks.dimensions)
+        self.terms = partial(supervised_terms, dice=config.dice)
+
+    def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
+        """Yield ``½ (CE + Dice) + w CE(D(p_u), 1)`` for the student, then the discriminator's cross-entropy."""
+        config, x_l, x_u = self.config, batch.labeled.images, batch.unlabeled
+        x = torch.cat([x_l, x_u])
+        z = self.student(x)
+        terms = self.terms(z[: len(x_l)], batch.labeled.labels)
+        weights: dict[str, float | Tensor] = dict.fromkeys(terms, 0.5)
+        with judging(self.discriminator):
+            verdict = self.discriminator(z[len(x_l) :].float().softmax(1), x_u)
+        deceived = labeled_first(len(x_u), len(x_u), x.device)
+        terms["adversarial"] = F.cross_entropy(verdict.float(), deceived)
+        weights["adversarial"] = config.weight * consistency_ramp(now.step, config.ramp)
+        yield Objective("student", terms, weights, {"X_labeled": x_l, "Y_labeled": batch.labeled.labels})
+
+        with evaluating(self.student), torch.no_grad():
+            p = self.student(x).float().softmax(1)
+        truth = labeled_first(len(x_l), len(x), x.device)
+        terms = {"discriminator": F.cross_entropy(self.discriminator(p, x).float(), truth)}
+        yield Objective("discriminator", terms, shows={"X_unlabeled": x_u, "Y_unlabeled": p[len(x_l) :].argmax(1)})

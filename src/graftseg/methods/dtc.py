@@ -1,0 +1,81 @@
+"""Dual-task consistency: classes and signed distances should tell of the same shape (AAAI 2021)."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from graftseg.losses import SupervisedDice
+from graftseg.methods.base import Method
+from graftseg.networks import Networks
+from graftseg.networks.dual_task import dual_task
+from graftseg.schedules import consistency_ramp
+from graftseg.settings import Settings
+from graftseg.signed_distance import dual_task_terms
+from graftseg.types import Batch, Objective, Progress
+
+
+class DtcConfig(Settings):
+    """Settings of DTC, with the values of its public code as defaults.
+
+    ``dice`` is the loss of the segmentation head; there is no cross-entropy beside it. ``distance_weight`` is that of
+    the distance head's squared error. The consistency counts ``weight`` times a ramp that is at its full height after
+    ``ramp`` times 150 steps. ``sharpness`` is the slope that turns distances into a map of 0 and 1. ``absent`` is the
+    signed distance of a class that a patch does not hold: 0 as published, 1 for far outside.
+    """
+
+    dice: SupervisedDice = "classes"
+    distance_weight: float = Field(0.3, ge=0)
+    weight: float = Field(1.0, ge=0)
+    ramp: float = Field(40, gt=0)
+    sharpness: float = Field(1500.0, gt=0)
+    absent: float = Field(0.0, ge=0, le=1)
+
+
+class Dtc(Method):
+    """A student with a second head for signed distances, whose two heads have to agree on all images.
+
+    Gradients of the consistency pass through both heads. For more than two classes, for which nothing is published,
+    there is a distance for each, the background too, and each is compared with the probability of its class.
+    """
+
+    Config = DtcConfig
+    hot = ("terms", "consistency")
+    config: DtcConfig
+
+    def __init__(self, config: DtcConfig, networks: Networks) -> None:
+        super().__init__(config, networks)
+        self.terms = partial(dual_task_terms, dice=config.dice, absent=config.absent)
+        self.consistency = partial(disagreement, sharpness=config.sharpness)
+
+    def build_student(self, networks: Networks) -> nn.Module:
+        """The recipe's network with a head for signed distances."""
+        return dual_task(networks)
+
+    def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
+        """Yield ``Dice + 0.3 (s_l - S)² + w L_dtc``."""
+        config, x_l, x_u, y = self.config, batch.labeled.images, batch.unlabeled, batch.labeled.labels
+        z, s = self.student(torch.cat([x_l, x_u]), everything=True)
+        n = len(x_l)
+        terms = self.terms(z[:n], s[:n], y)
+        terms["consistency"] = self.consistency(z, s)
+        weights: dict[str, float | Tensor] = {
+            "distance": config.distance_weight,
+            "consistency": config.weight * consistency_ramp(now.step, config.ramp),
+        }
+        shows = {"X_labeled": x_l, "Y_labeled": y, "X_unlabeled": x_u, "X_distance": s[n:, -1:].detach()}
+        yield Objective("student", terms, weights, shows)
+
+
+def disagreement(logits: Tensor, distances: Tensor, sharpness: float) -> Tensor:
+    """``L_dtc = mean (σ(-k s) - q)²`` over samples, channels and voxels; of two classes the foreground alone."""
+    q = logits.float().softmax(1)[:, -distances.shape[1] :]
+    return F.mse_loss(map_of(distances, sharpness), q)
+
+
+def map_of(distances: Tensor, sharpness: float) -> Tensor:
+    """``σ(-k s)``: near 1 inside, where signed distances are negative, near 0 outside, ½ at the boundary."""
+    return torch.sigmoid(-sharpness * distances.float())

@@ -1,0 +1,62 @@
+"""Fine-grained CutMix: patches of the whole batch exchanged at random, predictions put back.
+
+A row of the paper's table of interpolations, whose details were not published. This is a reconstruction: the paper says
+that patches of the whole batch are combined at random; that a patch keeps its place in the image is a choice of ours.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+from pydantic import PositiveInt
+
+from graftseg.losses import segmentation_loss
+from graftseg.methods.self_training import SelfTraining, SelfTrainingConfig
+from graftseg.networks import Networks
+from graftseg.shuffling import draw_permutations, exchange, inverse
+from graftseg.types import Batch, Objective, Progress
+
+
+class FgCutmixConfig(SelfTrainingConfig):
+    """``cells``: the grid along each axis; None is 4 along the first two axes and 1 along the third.
+
+    All labeled and unlabeled images go through the student in one batch.
+    """
+
+    cells: tuple[PositiveInt, ...] | None = None
+
+
+class FgCutmix(SelfTraining):
+    """In each cell of a grid the batch is permuted; the student segments the puzzles, and its logits are put back.
+
+    Each image is then supervised by its own label or by the mean teacher's pseudo-label.
+    """
+
+    Config = FgCutmixConfig
+    hot = ("loss",)
+    config: FgCutmixConfig
+
+    def __init__(self, config: FgCutmixConfig, networks: Networks) -> None:
+        super().__init__(config, networks)
+        self.loss = partial(segmentation_loss, dice=config.dice)
+        self.cells = config.cells or (4, 4, 1)[: networks.dimensions]
+
+    @classmethod
+    def check(cls, config: FgCutmixConfig, *, labeled: int, unlabeled: int, dimensions: int) -> None:
+        """The grid has as many axes as the images."""
+        super().check(config, labeled=labeled, unlabeled=unlabeled, dimensions=dimensions)
+        if config.cells is not None and len(config.cells) != dimensions:
+            raise ValueError(f"cells has {len(config.cells)} numbers and there are {dimensions} axes")
+
+    def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
+        """Yield ``L_seg`` of the labeled images, and ``alpha`` times that of the unlabeled ones."""
+        y_l, y_u = batch.labeled.labels, self._pseudo_label(self.teacher, batch.unlabeled)
+        x = torch.cat([batch.labeled.images, batch.unlabeled])
+        permutations = draw_permutations(self.cells, len(x), x.device)
+        x_mixed = exchange(x, permutations)
+        z = exchange(self.student(x_mixed).float(), inverse(permutations))
+        z_l, z_u = z[: len(y_l)], z[len(y_l) :]
+        terms = {"L_labeled": self.loss(z_l, y_l), "L_unlabeled": self.loss(z_u, y_u)}
+        y_mixed = exchange(torch.cat([y_l, y_u]).unsqueeze(1), permutations).squeeze(1)
+        shows = {"X_mixed": x_mixed, "Y_mixed": y_mixed}
+        yield Objective("student", terms, {"L_unlabeled": self.config.alpha}, shows)

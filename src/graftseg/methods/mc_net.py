@@ -1,0 +1,95 @@
+"""Mutual consistency: decoders that differ in their way up have to agree, surely (MICCAI 2021)."""
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import permutations
+from typing import Literal, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from graftseg.losses import dice_of_sums, dice_over_batch, sharpened
+from graftseg.methods.base import Method
+from graftseg.networks import Networks
+from graftseg.networks.several_decoders import several_decoders
+from graftseg.schedules import consistency_ramp
+from graftseg.settings import Settings
+from graftseg.types import Batch, Objective, Progress
+
+DecoderDice = Literal["of-sums", "over-batch"]
+
+
+class McNetConfig(Settings):
+    """Settings of MC-Net, with the values of its public code for the left atrium as defaults.
+
+    ``decoders`` is 2, or 3 for MC-Net+. ``dice`` is the loss of every decoder; there is no cross-entropy beside it.
+    ``of-sums``: plain sums over the batch, without the background (LA). ``over-batch``: squared sums, with it (ACDC);
+    ``half_dice`` then leaves out the factor 2 of the overlap, as the public code does, so that a perfect prediction
+    still loses ½ and gradients are half as large. The Dice losses count ``dice_weight``. The consistency counts
+    ``weight`` times a ramp that is at its full height after ``ramp`` times 150 steps; its targets are sharpened with
+    ``temperature``.
+    """
+
+    decoders: Literal[2, 3] = 2
+    dice: DecoderDice = "of-sums"
+    half_dice: bool = False
+    dice_weight: float = Field(0.5, ge=0)
+    weight: float = Field(1.0, ge=0)
+    ramp: float = Field(40, gt=0)
+    temperature: float = Field(0.1, ge=0.01, le=1)
+
+    @model_validator(mode="after")
+    def _half_is_read(self) -> Self:
+        if self.half_dice and self.dice != "over-batch":
+            raise ValueError("half_dice needs dice: over-batch")
+        return self
+
+
+class McNet(Method):
+    """A student with several decoders; on all images each has to give what another one says, sharpened.
+
+    Gradients of the consistency pass through the sharpened targets too, as published. All images of a batch go through
+    the student together. The network that ships is the first decoder's.
+    """
+
+    Config = McNetConfig
+    hot = ("dice", "consistency")
+    config: McNetConfig
+
+    def __init__(self, config: McNetConfig, networks: Networks) -> None:
+        super().__init__(config, networks)
+        self.dice = partial(decoder_dice, dice=config.dice, half=config.half_dice)
+        self.consistency = partial(mutual_consistency, temperature=config.temperature)
+
+    def build_student(self, networks: Networks) -> nn.Module:
+        """The recipe's network with more decoders."""
+        return several_decoders(networks, self.config.decoders)
+
+    def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
+        """Yield ``w_dice Σ_d Dice_d + w L_c``."""
+        config, x_l, x_u, y = self.config, batch.labeled.images, batch.unlabeled, batch.labeled.labels
+        z = self.student(torch.cat([x_l, x_u]), everything=True)
+        n = len(x_l)
+        terms = {"dice": self.dice([z_d[:n] for z_d in z], y), "consistency": self.consistency(z)}
+        weights: dict[str, float | Tensor] = {
+            "dice": config.dice_weight,
+            "consistency": config.weight * consistency_ramp(now.step, config.ramp),
+        }
+        shows = {"X_labeled": x_l, "Y_labeled": y, "X_unlabeled": x_u, "Y_unlabeled": z[0][n:].argmax(1)}
+        yield Objective("student", terms, weights, shows)
+
+
+def decoder_dice(logits: list[Tensor], labels: Tensor, dice: DecoderDice, *, half: bool = False) -> Tensor:
+    """``Σ_d Dice_d``: the Dice losses of all decoders; with ``half`` each is ``1 - ½ Dice`` instead of ``1 - Dice``."""
+    overlap = dice_of_sums if dice == "of-sums" else dice_over_batch
+    losses = torch.stack([overlap(z_d.float().softmax(1), labels) for z_d in logits])
+    return ((1 + losses) / 2 if half else losses).sum()
+
+
+def mutual_consistency(logits: list[Tensor], temperature: float) -> Tensor:
+    """``L_c = Σ_{i≠j} mean (p_i - s(p_j))²`` over samples, classes and voxels."""
+    p = [z_d.float().softmax(1) for z_d in logits]
+    pairs = permutations(zip(p, [sharpened(p_d, temperature) for p_d in p], strict=True), 2)
+    return torch.stack([F.mse_loss(p_i, s_j) for (p_i, _), (_, s_j) in pairs]).sum()

@@ -1,0 +1,78 @@
+"""Mean teacher: a student agrees with the average of its own past on unlabeled scans (NeurIPS 2017)."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from graftseg.losses import SupervisedDice, supervised_terms
+from graftseg.methods.base import Method
+from graftseg.networks import Networks
+from graftseg.networks.ema import ema_update, teacher_of, warmup_decay
+from graftseg.noise import noisy
+from graftseg.schedules import consistency_ramp
+from graftseg.settings import Settings
+from graftseg.types import Batch, Objective, Progress
+
+
+class MeanTeacherConfig(Settings):
+    """Settings of a mean teacher, with the values of UA-MT's public code as defaults.
+
+    ``dice`` is the one beside the cross-entropy. The consistency counts ``weight`` times a ramp that is at its full
+    height after ``ramp`` times 150 steps. ``noise`` is the deviation of what the teacher's images get. ``ema_decay`` is
+    the largest λ of its average, which begins as the plain mean of all students so far.
+    """
+
+    dice: SupervisedDice = "classes"
+    weight: float = Field(0.1, ge=0)
+    ramp: float = Field(40, gt=0)
+    noise: float = Field(0.1, ge=0)
+    ema_decay: float = Field(0.99, ge=0, le=1)
+
+
+class MeanTeacher(Method):
+    """``½ (CE + Dice)`` on labeled images, and on unlabeled ones the difference from the teacher's probabilities.
+
+    Student and teacher see the same unlabeled images, the teacher with noise. All images of a batch go through the
+    student together; the teacher stays in training mode.
+    """
+
+    Config = MeanTeacherConfig
+    hot = ("terms", "consistency")
+    config: MeanTeacherConfig
+
+    def __init__(self, config: MeanTeacherConfig, networks: Networks) -> None:
+        super().__init__(config, networks)
+        self.teacher = teacher_of(self.student)
+        self.terms = partial(supervised_terms, dice=config.dice)
+        self.consistency = mean_squared_difference
+
+    def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
+        """Yield ``½ (CE + Dice) + w L_con``."""
+        config, x_l, x_u = self.config, batch.labeled.images, batch.unlabeled
+        X = noisy(x_u, config.noise)
+        with torch.no_grad():
+            z_teacher = self.teacher(X)
+        z = self.student(torch.cat([x_l, x_u]))
+        terms = self.terms(z[: len(x_l)], batch.labeled.labels)
+        weights: dict[str, float | Tensor] = dict.fromkeys(terms, 0.5)
+        terms["consistency"] = self.consistency(z[len(x_l) :], z_teacher)
+        weights["consistency"] = config.weight * consistency_ramp(now.step, config.ramp)
+        shows = {"X_labeled": x_l, "Y_labeled": batch.labeled.labels, "X_unlabeled": X}
+        yield Objective("student", terms, weights, shows)
+
+    def after_step(self, now: Progress) -> None:
+        """The teacher follows the student; at first it is a copy."""
+        ema_update(self.teacher, self.student, warmup_decay(now.step, self.config.ema_decay), "parameters")
+
+    def start_from(self, previous: Method) -> None:
+        """Student and teacher both begin with the network of the stage before."""
+        super().start_from(previous)
+        self.teacher.load_state_dict(self.student.state_dict())
+
+
+def mean_squared_difference(logits: Tensor, teacher_logits: Tensor) -> Tensor:
+    """The squared difference of probabilities, averaged over samples, classes and voxels."""
+    return (logits.float().softmax(1) - teacher_logits.float().softmax(1)).square().mean()

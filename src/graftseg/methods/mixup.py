@@ -1,0 +1,85 @@
+"""Mixup: labeled and unlabeled images superimposed, and their predictions taken apart again.
+
+A row of the paper's table of interpolations, whose details were not published. This is a reconstruction from the
+paper's sentence on it and from GuidedMix-Net, on which that is based.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from graftseg.losses import segmentation_loss
+from graftseg.methods.self_training import SelfTraining, SelfTrainingConfig
+from graftseg.networks import Networks
+from graftseg.types import Batch, Objective, Progress
+
+
+class MixupConfig(SelfTrainingConfig):
+    """``unlabeled_ratio``: parts of the unlabeled image to one part of the labeled one.
+
+    The labeled share is λ = 1 / (1 + ``unlabeled_ratio``). None draws it in every step as GuidedMix-Net does, uniformly
+    between 0 and ½.
+    """
+
+    unlabeled_ratio: float | None = Field(2.0, gt=0)
+
+
+def superimposed(labeled: Tensor, unlabeled: Tensor, share: float | Tensor) -> Tensor:
+    """``λ x_l + (1 - λ) x_u``."""
+    return share * labeled + (1 - share) * unlabeled
+
+
+def decoupled(mixed: Tensor, labeled: Tensor, unlabeled: Tensor, share: float | Tensor) -> tuple[Tensor, Tensor]:
+    """Logits of the mixed images less what the other image has in them: ``z_mix - (1 - λ) z_u``, ``z_mix - λ z_l``.
+
+    What is subtracted carries no gradient.
+    """
+    return mixed - (1 - share) * unlabeled.detach(), mixed - share * labeled.detach()
+
+
+class Mixup(SelfTraining):
+    """A student learns to tell apart what it sees superimposed, by true labels and a mean teacher's pseudo-labels.
+
+    The student sees the mixed, the labeled and the unlabeled images one after the other, each with batch statistics of
+    their own; gradients come from the mixed ones alone.
+    """
+
+    Config = MixupConfig
+    hot = ("loss",)
+    config: MixupConfig
+
+    def __init__(self, config: MixupConfig, networks: Networks) -> None:
+        super().__init__(config, networks)
+        self.loss = partial(segmentation_loss, dice=config.dice)
+
+    @classmethod
+    def check(cls, config: MixupConfig, *, labeled: int, unlabeled: int, dimensions: int) -> None:
+        """Each labeled image meets an unlabeled one."""
+        super().check(config, labeled=labeled, unlabeled=unlabeled, dimensions=dimensions)
+        if labeled != unlabeled:
+            raise ValueError(
+                f"batches.labeled is {labeled} and batches.unlabeled {unlabeled}; mixup pairs them up and needs the "
+                "same number of both"
+            )
+
+    def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
+        """Yield ``L_seg`` of the decoupled labeled logits, and ``alpha`` times that of the unlabeled ones."""
+        x_l, y_l, x_u = batch.labeled.images, batch.labeled.labels, batch.unlabeled
+        y_u = self._pseudo_label(self.teacher, x_u)
+        share = self._share(x_u.device)
+        x_mixed = superimposed(x_l, x_u, share)
+        z_mixed = self.student(x_mixed).float()
+        with torch.no_grad():
+            z_l, z_u = self.student(x_l).float(), self.student(x_u).float()
+        z_l, z_u = decoupled(z_mixed, z_l, z_u, share)
+        terms = {"L_labeled": self.loss(z_l, y_l), "L_unlabeled": self.loss(z_u, y_u)}
+        shows = {"X_mixed": x_mixed, "Y_labeled": y_l, "Y_unlabeled": y_u}
+        yield Objective("student", terms, {"L_unlabeled": self.config.alpha}, shows)
+
+    def _share(self, device: torch.device) -> float | Tensor:
+        """λ, the share of the labeled images."""
+        ratio = self.config.unlabeled_ratio
+        return torch.rand((), device=device) / 2 if ratio is None else 1 / (1 + ratio)

@@ -1,0 +1,80 @@
+"""SASSNet: signed distances of unlabeled scans should look like those of labeled ones (MICCAI 2020)."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from graftseg.losses import SupervisedDice
+from graftseg.methods.base import Method
+from graftseg.networks import Networks
+from graftseg.networks.discriminator import Discriminator, evaluating, judging, labeled_first
+from graftseg.networks.dual_task import dual_task
+from graftseg.schedules import consistency_ramp
+from graftseg.settings import Settings
+from graftseg.signed_distance import distance_channels, dual_task_terms
+from graftseg.types import Batch, Objective, Progress
+
+
+class SassNetConfig(Settings):
+    """Settings of SASSNet, with the values of its public code as defaults.
+
+    ``dice`` is the loss of the segmentation head; there is no cross-entropy beside it. ``distance_weight`` is that of
+    the distance head's squared error. The adversarial term counts ``adversarial_weight`` times a ramp that is at its
+    full height after ``ramp`` times 150 steps; published are 0.01 for 16 labeled scans and 0.015 for 8. ``absent`` is
+    the signed distance of a class that a patch does not hold: 0 as published, 1 for far outside.
+    """
+
+    dice: SupervisedDice = "classes"
+    distance_weight: float = Field(0.3, ge=0)
+    adversarial_weight: float = Field(0.01, ge=0)
+    ramp: float = Field(40, gt=0)
+    absent: float = Field(0.0, ge=0, le=1)
+
+
+class SassNet(Method):
+    """A student with a second head for signed distances; a discriminator sees these together with the image.
+
+    It tells those of labeled images from those of unlabeled ones, and the student deceives it. Each is in evaluation
+    mode while the other learns. For more than two classes, for which nothing is published, there is a distance for
+    each, the background too, and the discriminator sees all of them. Patches have at least 16 voxels a side.
+    """
+
+    Config = SassNetConfig
+    moves = ("student", "discriminator")
+    hot = ("terms",)
+    config: SassNetConfig
+
+    def __init__(self, config: SassNetConfig, networks: Networks) -> None:
+        super().__init__(config, networks)
+        maps = distance_channels(networks.classes)
+        self.discriminator = Discriminator(maps, networks.in_channels, networks.dimensions)
+        self.terms = partial(dual_task_terms, dice=config.dice, absent=config.absent)
+
+    def build_student(self, networks: Networks) -> nn.Module:
+        """The recipe's network with a head for signed distances."""
+        return dual_task(networks)
+
+    def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
+        """Yield ``Dice + 0.3 (s_l - S)² + w CE(D(s_u), 1)`` for the student, then the discriminator's cross-entropy."""
+        config, x_l, x_u = self.config, batch.labeled.images, batch.unlabeled
+        x, y, n = torch.cat([x_l, x_u]), batch.labeled.labels, len(x_l)
+        z, s = self.student(x, everything=True)
+        terms = self.terms(z[:n], s[:n], y)
+        with judging(self.discriminator):
+            verdict = self.discriminator(s[n:], x_u)
+        terms["adversarial"] = F.cross_entropy(verdict.float(), labeled_first(len(x_u), len(x_u), x.device))
+        weights: dict[str, float | Tensor] = {
+            "distance": config.distance_weight,
+            "adversarial": config.adversarial_weight * consistency_ramp(now.step, config.ramp),
+        }
+        yield Objective("student", terms, weights, {"X_labeled": x_l, "Y_labeled": y})
+
+        with evaluating(self.student), torch.no_grad():
+            _, s = self.student(x, everything=True)
+        truth = labeled_first(n, len(x), x.device)
+        terms = {"discriminator": F.cross_entropy(self.discriminator(s, x).float(), truth)}
+        yield Objective("discriminator", terms, shows={"X_unlabeled": x_u, "X_distance": s[n:, -1:]})

@@ -1,0 +1,87 @@
+"""What methods share in which a mean teacher labels the unlabeled images."""
+
+from collections.abc import Callable
+from typing import Any, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from graftseg.losses import DiceName
+from graftseg.methods.base import Method
+from graftseg.networks import Networks
+from graftseg.networks.ema import Scope, ema_update, teacher_of
+from graftseg.pseudo_labels import Decision, pseudo_label
+from graftseg.settings import Settings
+from graftseg.types import Progress
+
+
+class SelfTrainingConfig(Settings):
+    """Settings of self-training, with the paper's values as defaults.
+
+    ``alpha`` is the weight of what a pseudo-label supervises. The teacher averages the student by ``ema_decay``; its
+    ``decision`` is cleaned by the ``largest_component`` of each class, with neighbours by ``connectivity``.
+    """
+
+    alpha: float = Field(0.5, ge=0)
+    ema_decay: float = Field(0.99, ge=0, le=1)
+    ema_scope: Scope = "parameters"
+    decision: Decision = "argmax"
+    largest_component: bool = True
+    connectivity: int | None = Field(None, ge=1, le=3)
+    dice: DiceName = "per-sample"
+
+    @model_validator(mode="after")
+    def _connectivity_is_read(self) -> Self:
+        if self.connectivity is not None and not self.largest_component:
+            raise ValueError("connectivity is read only with largest_component: true")
+        return self
+
+
+class SelfTraining(Method):
+    """A student, and a teacher that is its running average and labels what has no label.
+
+    The teacher stays in training mode, as published.
+    """
+
+    teacher: nn.Module
+    config: SelfTrainingConfig
+
+    def __init__(self, config: SelfTrainingConfig, networks: Networks) -> None:
+        super().__init__(config, networks)
+        self.teacher = teacher_of(self.student)
+
+    @classmethod
+    def check(cls, config: Any, *, labeled: int, unlabeled: int, dimensions: int) -> None:
+        """Neighbours are those of a space of so many axes."""
+        super().check(config, labeled=labeled, unlabeled=unlabeled, dimensions=dimensions)
+        if config.connectivity is not None and config.connectivity > dimensions:
+            raise ValueError(f"connectivity is {config.connectivity} and there are only {dimensions} axes")
+
+    def after_step(self, now: Progress) -> None:
+        """Eq. (10): the teacher follows the student."""
+        ema_update(self.teacher, self.student, self.config.ema_decay, self.config.ema_scope)
+
+    def start_from(self, previous: Method) -> None:
+        """Student and teacher both begin with the pre-trained network."""
+        super().start_from(previous)
+        self.teacher.load_state_dict(self.student.state_dict())
+
+    @torch.no_grad()
+    def watch(self, images: Tensor) -> Tensor:
+        """The teacher's pseudo-labels in evaluation mode, which leaves its statistics and the dice alone."""
+        training = self.teacher.training
+        self.teacher.eval()
+        labels = self._pseudo_label(self.teacher, images)
+        self.teacher.train(training)
+        return labels
+
+    def _pseudo_label(self, teacher: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
+        config = self.config
+        return pseudo_label(
+            teacher,
+            images,
+            decision=config.decision,
+            clean=config.largest_component,
+            connectivity=config.connectivity,
+        )

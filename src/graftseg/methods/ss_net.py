@@ -1,0 +1,121 @@
+"""SS-Net: predictions are smooth under adversarial noise and classes lie apart in feature space (MICCAI 2022)."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Literal, cast
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from graftseg.adversarial_noise import adversarial_direction, probabilities, untracked
+from graftseg.losses import dice_of_sums, dice_over_batch
+from graftseg.methods.base import Method
+from graftseg.networks import Networks
+from graftseg.networks.encoder_decoder import EncoderDecoder
+from graftseg.networks.prototypes import ClassSeparation, Keep, SeparatedNetwork
+from graftseg.schedules import consistency_ramp
+from graftseg.settings import Settings
+from graftseg.types import Batch, Objective, Progress
+
+SsNetDice = Literal["foreground", "classes"]
+
+
+class SsNetConfig(Settings):
+    """Settings of SS-Net, with the values for the left atrium as defaults.
+
+    ``dice``: plain sums without the background, and all classes pooled between predictions (``foreground``, LA); or
+    squared sums of every class (``classes``, ACDC). ``weight`` is that of all but the Dice loss, after ``ramp`` times
+    150 steps; ``separation`` that of the distances from prototypes within it. ``noise`` is the length of the
+    adversarial noise of an image, found in ``iterations`` steps of length ``probe``. ``prototypes`` is how many a class
+    has; ``keep`` says which scores of the selector make one. ``weigh_prototypes`` weighs them by selectors of their
+    own; the public code means to and does not.
+    """
+
+    dice: SsNetDice = "foreground"
+    weight: float = Field(1.0, ge=0)
+    ramp: float = Field(40.0, gt=0)
+    separation: float = Field(0.1, ge=0)
+    noise: float = Field(10.0, gt=0)
+    probe: float = Field(10.0, gt=0)
+    iterations: int = Field(1, ge=1)
+    prototypes: int = Field(32, ge=2)
+    keep: Keep = "lowest"
+    weigh_prototypes: bool = False
+
+
+class SsNet(Method):
+    """``Dice + w (L_v + 0.1 (L_l + L_u))``: a change under the worst noise, and distances from class prototypes.
+
+    Prototypes are labeled foreground voxels that the student decided right; the background has none, in two classes
+    and in more. Labeled voxels approach those of their label, unlabeled ones those of the student's decision. The
+    heads belong to the student, whose logits do not need them.
+    """
+
+    Config = SsNetConfig
+    hot = ("dice", "distance", "separate")
+    config: SsNetConfig
+
+    def __init__(self, config: SsNetConfig, networks: Networks) -> None:
+        super().__init__(config, networks)
+        self.dice = partial(supervised_dice, dice=config.dice)
+        self.distance = pooled_dice if config.dice == "foreground" else class_dice
+        self.separate = cast(SeparatedNetwork, self.student).separation.forward
+
+    def build_student(self, networks: Networks) -> nn.Module:
+        """The recipe's network with the heads on its features."""
+        config: SsNetConfig = self.config
+        separation = ClassSeparation(
+            networks.settings.width,
+            networks.classes,
+            slots=config.prototypes,
+            keep=config.keep,
+            weigh_memory=config.weigh_prototypes,
+        )
+        return SeparatedNetwork(cast(EncoderDecoder, networks.build()), separation)
+
+    def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
+        """Yield the Dice loss of the labeled images, the smoothness and the separation of all."""
+        config, y, n = self.config, batch.labeled.labels, len(batch.labeled.images)
+        X = torch.cat([batch.labeled.images, batch.unlabeled])
+        z, f = self.student(X, everything=True)
+        decided = z.argmax(1)
+        L_l, L_u = self.separate((f[:n], y, decided[:n]), (f[n:], decided[n:]))
+        L_v, X_noisy = self._smoothness(X)
+        terms = {"dice": self.dice(z[:n], y), "L_v": L_v, "L_l": L_l, "L_u": L_u}
+        w = config.weight * consistency_ramp(now.step, config.ramp)
+        weights: dict[str, float | Tensor] = {"L_v": w, "L_l": config.separation * w, "L_u": config.separation * w}
+        yield Objective("student", terms, weights, shows={"X_noisy": X_noisy, "Y_decided": decided})
+
+    def _smoothness(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """How much adversarial noise changes what the student says, and the images with it.
+
+        The target is a prediction of its own, with other dropout than the student's, from which no gradient comes.
+        """
+        config = self.config
+        with torch.no_grad():
+            target = probabilities(self.student, images)
+        direction = adversarial_direction(
+            self.student, images, target, self.distance, probe=config.probe, iterations=config.iterations
+        )
+        noisy = images + config.noise * direction
+        with untracked(self.student):
+            return self.distance(probabilities(self.student, noisy), target), noisy
+
+
+def supervised_dice(logits: Tensor, labels: Tensor, dice: SsNetDice) -> Tensor:
+    """The Dice loss of labeled images: ``foreground`` with plain sums, or all ``classes`` with squared sums."""
+    p = logits.float().softmax(1)
+    return dice_of_sums(p, labels) if dice == "foreground" else dice_over_batch(p, labels)
+
+
+def pooled_dice(p: Tensor, q: Tensor, epsilon: float = 1e-8) -> Tensor:
+    """``1 - (2 Σ p q + ε) / (Σ p + Σ q + ε)`` of two predictions, the sums over everything."""
+    return 1 - (2 * (p * q).sum() + epsilon) / (p.sum() + q.sum() + epsilon)
+
+
+def class_dice(p: Tensor, q: Tensor, epsilon: float = 1e-10) -> Tensor:
+    """``mean_c 1 - (2 Σ p q + ε) / (Σ p² + Σ q² + ε)`` of two predictions, the sums over batch and space."""
+    others = (0, *range(2, p.dim()))
+    total = p.square().sum(others) + q.square().sum(others)
+    return (1 - (2 * (p * q).sum(others) + epsilon) / (total + epsilon)).mean()

@@ -1,0 +1,104 @@
+"""Uncertainty-aware mean teacher: only voxels of which the teacher is sure count (MICCAI 2019)."""
+
+import math
+from collections.abc import Iterator
+from functools import partial
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from graftseg.losses import SupervisedDice, entropy, supervised_terms
+from graftseg.methods.base import Method
+from graftseg.networks import Networks
+from graftseg.networks.ema import ema_update, teacher_of, warmup_decay
+from graftseg.noise import noisy
+from graftseg.schedules import consistency_ramp, ramp_up
+from graftseg.settings import Settings
+from graftseg.types import Batch, Objective, Progress
+
+COPIES = 2
+
+
+class UaMtConfig(Settings):
+    """Settings of UA-MT, with the values of its public code for two classes as defaults.
+
+    ``dice`` is the one beside the cross-entropy. The consistency counts ``weight`` times a ramp that is at its full
+    height after ``ramp`` times 150 steps. ``noise`` is the deviation of what the teacher's images get. ``passes``
+    predictions of the teacher make the uncertainty; the mask takes in a voxel whose entropy is under a share of
+    ``entropy_limit`` that grows from ``threshold_start`` to ``threshold_end``. The public code keeps ``ln 2`` for any
+    number of classes; ``ln K`` is the largest entropy of K classes. ``ema_decay`` is the largest λ of the teacher's
+    average, which begins as the plain mean of all students so far.
+    """
+
+    dice: SupervisedDice = "classes"
+    weight: float = Field(0.1, ge=0)
+    ramp: float = Field(40, gt=0)
+    noise: float = Field(0.1, ge=0)
+    passes: int = Field(8, ge=COPIES, multiple_of=COPIES)
+    threshold_start: float = Field(0.75, ge=0)
+    threshold_end: float = Field(1.0, ge=0)
+    entropy_limit: Literal["ln 2", "ln K"] = "ln 2"
+    ema_decay: float = Field(0.99, ge=0, le=1)
+
+
+class UaMt(Method):
+    """A mean teacher whose consistency is limited to voxels of low entropy.
+
+    The entropy is that of the mean of several predictions, which differ in noise and dropout: the teacher stays in
+    training mode, as published. All images of a batch go through the student together.
+    """
+
+    Config = UaMtConfig
+    hot = ("terms", "consistency")
+    config: UaMtConfig
+
+    def __init__(self, config: UaMtConfig, networks: Networks) -> None:
+        super().__init__(config, networks)
+        self.teacher = teacher_of(self.student)
+        self.limit = math.log(2 if config.entropy_limit == "ln 2" else networks.classes)
+        self.terms = partial(supervised_terms, dice=config.dice)
+        self.consistency = masked_squared_difference
+
+    def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
+        """Yield ``½ (CE + Dice) + w L_con``."""
+        config, x_l, x_u = self.config, batch.labeled.images, batch.unlabeled
+        X = noisy(x_u, config.noise)
+        with torch.no_grad():
+            z_teacher = self.teacher(X)
+            M = entropy(self._mean_probabilities(x_u)) < self._threshold(now)
+        z = self.student(torch.cat([x_l, x_u]))
+        terms = self.terms(z[: len(x_l)], batch.labeled.labels)
+        weights: dict[str, float | Tensor] = dict.fromkeys(terms, 0.5)
+        terms["consistency"] = self.consistency(z[len(x_l) :], z_teacher, M)
+        weights["consistency"] = config.weight * consistency_ramp(now.step, config.ramp)
+        shows = {"X_labeled": x_l, "Y_labeled": batch.labeled.labels, "X_unlabeled": X, "M_certain": M[0]}
+        yield Objective("student", terms, weights, shows)
+
+    def after_step(self, now: Progress) -> None:
+        """The teacher follows the student; at first it is a copy."""
+        ema_update(self.teacher, self.student, warmup_decay(now.step, self.config.ema_decay), "parameters")
+
+    def start_from(self, previous: Method) -> None:
+        """Student and teacher both begin with the network of the stage before."""
+        super().start_from(previous)
+        self.teacher.load_state_dict(self.student.state_dict())
+
+    def _mean_probabilities(self, images: Tensor) -> Tensor:
+        """Mean of the teacher's predictions, two copies of the batch in each forward, every one with its own noise."""
+        copies = torch.cat([images] * COPIES)
+        forwards = range(self.config.passes // COPIES)
+        predictions = [self.teacher(noisy(copies, self.config.noise)).float().softmax(1) for _ in forwards]
+        return torch.stack([part for both in predictions for part in both.chunk(COPIES)]).mean(0)
+
+    def _threshold(self, now: Progress) -> Tensor:
+        """The entropy under which a voxel counts; it rises over the whole stage."""
+        start, end = self.config.threshold_start, self.config.threshold_end
+        return (start + (end - start) * ramp_up(now.step, now.total)) * self.limit
+
+
+def masked_squared_difference(logits: Tensor, teacher_logits: Tensor, M: Tensor) -> Tensor:
+    """``Σ M Σ_c (p - p_teacher)² / (2 Σ M + 1e-16)``; the 2 is published, for any number of classes."""
+    difference = (logits.float().softmax(1) - teacher_logits.float().softmax(1)).square().sum(1)
+    return (M * difference).sum() / (2 * M.sum() + 1e-16)

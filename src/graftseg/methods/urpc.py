@@ -1,0 +1,86 @@
+"""Uncertainty-rectified pyramid consistency: the levels of a decoder have to agree (MICCAI 2021)."""
+
+import math
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from graftseg.losses import SupervisedDice, supervised_terms
+from graftseg.methods.base import Method
+from graftseg.networks import Networks
+from graftseg.networks.pyramid import pyramid
+from graftseg.schedules import consistency_ramp
+from graftseg.settings import Settings
+from graftseg.types import Batch, Objective, Progress
+
+
+class UrpcConfig(Settings):
+    """Settings of URPC, with the values of its public code for ACDC as defaults.
+
+    ``dice`` is the one beside the cross-entropy. The consistency counts ``weight`` times a ramp that is at its full
+    height after ``ramp`` times 150 steps.
+    """
+
+    dice: SupervisedDice = "classes"
+    weight: float = Field(0.1, ge=0)
+    ramp: float = Field(200, gt=0)
+
+
+class Urpc(Method):
+    """A student with a head at every level of its way up; on unlabeled images each has to agree with their mean.
+
+    All images of a batch go through the student together. The network that ships gives the finest logits alone.
+    """
+
+    Config = UrpcConfig
+    hot = ("terms", "consistency")
+    config: UrpcConfig
+
+    def __init__(self, config: UrpcConfig, networks: Networks) -> None:
+        super().__init__(config, networks)
+        self.terms = partial(pyramid_terms, dice=config.dice)
+        self.consistency = rectified_consistency
+
+    def build_student(self, networks: Networks) -> nn.Module:
+        """The recipe's network with a head at every level."""
+        return pyramid(networks)
+
+    def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
+        """Yield ``½ (CE + Dice) + w mean_k L_k``, the first two averaged over the heads."""
+        config, x_l, x_u, y = self.config, batch.labeled.images, batch.unlabeled, batch.labeled.labels
+        z = self.student(torch.cat([x_l, x_u]), everything=True)
+        n = len(x_l)
+        terms = self.terms([z_k[:n] for z_k in z], y)
+        weights: dict[str, float | Tensor] = dict.fromkeys(terms, 0.5)
+        terms["consistency"] = self.consistency([z_k[n:] for z_k in z])
+        weights["consistency"] = config.weight * consistency_ramp(now.step, config.ramp)
+        shows = {"X_labeled": x_l, "Y_labeled": y, "X_unlabeled": x_u, "Y_unlabeled": z[0][n:].argmax(1)}
+        yield Objective("student", terms, weights, shows)
+
+
+def pyramid_terms(logits: list[Tensor], labels: Tensor, dice: SupervisedDice) -> dict[str, Tensor]:
+    """Cross-entropy and Dice loss of labeled images, each the mean over the heads."""
+    heads = [supervised_terms(z_k, labels, dice) for z_k in logits]
+    return {name: torch.stack([head[name] for head in heads]).mean() for name in heads[0]}
+
+
+def rectified_consistency(logits: list[Tensor]) -> Tensor:
+    """``mean_k L_k``, how far each head is from the mean of all, less where it is uncertain.
+
+    ``L_k = mean(E_k (p̄ - p_k)²) / (mean(E_k) + 1e-8) + mean(D_k)`` with ``D_k = Σ_c p̄ (ln p̄ - ln p_k)``, the
+    Kullback-Leibler divergence of a voxel, and ``E_k = exp(-D_k)``. Gradients pass through p̄ too. Logarithms are
+    taken of logits, so that a probability of zero does no harm.
+    """
+    log_p = torch.stack([z_k.float().log_softmax(1) for z_k in logits])
+    log_mean = log_p.logsumexp(0) - math.log(len(logits))
+    p_mean = log_mean.exp()
+    losses = []
+    for log_k in log_p.unbind():
+        D = (p_mean * (log_mean - log_k)).sum(1, keepdim=True)
+        E = torch.exp(-D)
+        squares = (E * (p_mean - log_k.exp()).square()).mean()
+        losses.append(squares / (E.mean() + 1e-8) + D.mean())
+    return torch.stack(losses).mean()

@@ -1,0 +1,145 @@
+"""Voxels of a class are drawn towards prototypes of it: heads on voxel features and a memory of prototypes.
+
+Every shape is fixed: all voxels are projected, and those that do not count are masked. Rows are voxels.
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from graftseg.networks.encoder_decoder import EncoderDecoder
+
+Keep = Literal["lowest", "highest"]
+SIZE = 32
+
+
+class SeparatedNetwork(EncoderDecoder):
+    """A network with heads that tell the classes apart by their features."""
+
+    def __init__(self, network: EncoderDecoder, separation: "ClassSeparation") -> None:
+        """Take the parts of a network over and join the heads to them."""
+        super().__init__(network.encoder, network.decoder, network.head, network.stride)
+        self.separation = separation
+
+    def forward(self, images: Tensor, everything: bool = False) -> Tensor | tuple[Tensor, Tensor]:  # type: ignore[override]
+        """Logits ``(B, K, *space)``; with ``everything`` the features ``(B, width, *space)`` too."""
+        features = self.decode(self.encode(images))
+        logits: Tensor = self.head(features)
+        return (logits, features) if everything else logits
+
+
+class VoxelMlp(nn.Sequential):
+    """Linear, batch norm, ReLU, linear, on rows."""
+
+    def __init__(self, in_channels: int) -> None:
+        super().__init__(
+            nn.Linear(in_channels, SIZE), nn.BatchNorm1d(SIZE), nn.ReLU(inplace=True), nn.Linear(SIZE, SIZE)
+        )
+
+    def settled(self, rows: Tensor) -> Tensor:
+        """What the rows become in evaluation mode, whatever mode this is in."""
+        first, norm, activation, last = self
+        assert isinstance(norm, nn.BatchNorm1d)
+        normed = F.batch_norm(first(rows), norm.running_mean, norm.running_var, norm.weight, norm.bias, eps=norm.eps)
+        settled: Tensor = last(activation(normed))
+        return settled
+
+
+class Selector(nn.Module):
+    """Linear, batch norm, leaky ReLU, linear: a score for each row. The norm sees the rows of a mask alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(SIZE, SIZE), nn.Linear(SIZE, 1)
+        self.gain, self.offset = nn.Parameter(torch.ones(SIZE)), nn.Parameter(torch.zeros(SIZE))
+
+    def forward(self, rows: Tensor, mask: Tensor) -> Tensor:
+        """Rows ``(N, 32)`` and which of them count to logits ``(N)`` of their weights."""
+        x, m = self.first(rows).float(), mask.float().unsqueeze(1)
+        n = m.sum().clamp(min=1)
+        mean = (m * x).sum(0) / n
+        var = (m * (x - mean).square()).sum(0) / n
+        scale = self.gain * torch.rsqrt(var + 1e-5)
+        normed = torch.addcmul(self.offset - mean * scale, x, scale)
+        scores: Tensor = self.last(F.leaky_relu(normed, 0.2)).float()
+        return scores.squeeze(1)
+
+
+class ClassSeparation(nn.Module):
+    """Projection, prediction, two selectors for each class, and ``slots`` prototypes of each class but the background.
+
+    ``keep`` says which scores make a prototype. ``weigh_memory`` weighs the prototypes by their own selectors, which
+    are idle otherwise.
+    """
+
+    memory: Tensor
+    filled: Tensor
+
+    def __init__(
+        self, in_channels: int, classes: int, *, slots: int = 32, keep: Keep = "lowest", weigh_memory: bool = False
+    ) -> None:
+        super().__init__()
+        self.keep, self.weigh_memory = keep, weigh_memory
+        self.project, self.predict = VoxelMlp(in_channels), VoxelMlp(SIZE)
+        self.selectors = nn.ModuleList(Selector() for _ in range(classes))
+        self.memory_selectors = nn.ModuleList(Selector() for _ in range(classes))
+        self.register_buffer("memory", torch.zeros(classes, slots, SIZE))
+        self.register_buffer("filled", torch.zeros(classes, slots, dtype=torch.bool))
+
+    def forward(
+        self, labeled: tuple[Tensor, Tensor, Tensor], unlabeled: tuple[Tensor, Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """Renew the prototypes; then the distance of labeled voxels from them, and that of unlabeled ones.
+
+        ``labeled`` are features, labels and decisions, ``unlabeled`` features and decisions.
+        """
+        features, labels, decided = labeled
+        rows, y = rows_of(features), labels.reshape(-1)
+        self.remember(rows, y, decided.reshape(-1) == y)
+        others, pseudo_labels = unlabeled
+        return self.contrast(rows, y), self.contrast(rows_of(others), pseudo_labels.reshape(-1))
+
+    @torch.no_grad()
+    def remember(self, rows: Tensor, labels: Tensor, right: Tensor) -> None:
+        """Overwrite the prototypes of each class in sight by voxels of it that were decided right."""
+        v = self.project.settled(rows).float()
+        highest = self.keep == "highest"
+        for c in range(1, len(self.memory)):
+            m = right & (labels == c)
+            scores = self.selectors[c](v, m).masked_fill(~m, float("-inf" if highest else "inf"))
+            chosen, places = scores.topk(min(self.memory.shape[1], len(scores)), largest=highest)
+            found = chosen.isfinite()
+            memory, filled = self.memory[c, : len(places)], self.filled[c, : len(places)]
+            memory.copy_(torch.where(m.any(), v[places], memory))
+            filled.copy_(torch.where(m.any(), found, filled))
+
+    def contrast(self, rows: Tensor, labels: Tensor) -> Tensor:
+        """``1/K Σ_c`` of the mean of ``1 - cos(v_i, m_j)`` over voxels i of a class and prototypes j of it.
+
+        Voxels are weighted by their selector. A class with fewer than two voxels or prototypes counts 0. The mean over
+        j is the distance from the mean of the normalised prototypes, so that no table of all pairs is made.
+        """
+        v = self.predict(self.project(rows)).float()
+        direction = F.normalize(v, dim=1)
+        loss: Tensor = v.new_zeros(())
+        for c in range(1, len(self.memory)):
+            m = labels == c
+            a = self.selectors[c](v.detach(), m).sigmoid() * m
+            d = 1 - (direction * self._centre(c)).sum(1)
+            both = (m.sum() > 1) & (self.filled[c].sum() > 1)
+            loss = loss + both * (a * d).sum() / a.sum().clamp(min=1e-12)
+        return loss / len(self.memory)
+
+    def _centre(self, c: int) -> Tensor:
+        """The mean of a class's normalised prototypes."""
+        prototypes, b = F.normalize(self.memory[c], dim=1), self.filled[c].float()
+        if self.weigh_memory:
+            b = b * self.memory_selectors[c](prototypes, self.filled[c]).sigmoid()
+        return (b.unsqueeze(1) * prototypes).sum(0) / b.sum().clamp(min=1e-12)
+
+
+def rows_of(features: Tensor) -> Tensor:
+    """``(B, C, *space)`` to ``(voxels, C)``."""
+    return features.movedim(1, -1).reshape(-1, features.shape[1])

@@ -1,0 +1,46 @@
+"""A network with several decoders on one encoder, as MC-Net trains it."""
+
+from typing import Literal, overload
+
+from torch import Tensor, nn
+
+from graftseg.networks import Networks
+from graftseg.networks.encoder_decoder import EncoderDecoder, Extensible
+
+
+class SeveralDecoders(EncoderDecoder):
+    """The first decoder and head are the network's own; the others have another way up.
+
+    The second one interpolates linearly where the first has transposed convolutions (V-Nets: 12,347,716 parameters
+    with batch norm), or the other way round (``unet-2d``: 2,577,624). A third one repeats voxels, as in MC-Net+
+    (15,246,566 and 3,210,924).
+    """
+
+    def __init__(self, network: Extensible, decoders: int) -> None:
+        """Add decoders, up to so many, to a network, whose parts keep their names."""
+        super().__init__(network.encoder, network.decoder, network.head, network.stride)
+        others = network.ways[1:decoders]
+        self.decoders = nn.ModuleList(network.another_decoder(way) for way in others)
+        self.heads = nn.ModuleList(network.another_head(network.width) for _ in others)
+
+    @overload
+    def forward(self, images: Tensor, everything: Literal[False] = ...) -> Tensor: ...
+
+    @overload
+    def forward(self, images: Tensor, everything: Literal[True]) -> list[Tensor]: ...
+
+    def forward(self, images: Tensor, everything: bool = False) -> Tensor | list[Tensor]:
+        """Images to the first decoder's logits ``(B, K, *space)``, and with ``everything`` to those of all decoders."""
+        skips = self.encode(images)
+        logits: Tensor = self.head(self.decode(skips))
+        if not everything:
+            return logits
+        others = zip(self.decoders, self.heads, strict=True)
+        return [logits, *(head(decoder(skips)) for decoder, head in others)]
+
+
+def several_decoders(networks: Networks, decoders: int) -> SeveralDecoders:
+    """The recipe's network with so many decoders."""
+    network = networks.build()
+    assert isinstance(network, Extensible)
+    return SeveralDecoders(network, decoders)

@@ -1,0 +1,97 @@
+"""The rows of the paper's tables, in its order: what it calls them, and the recipe that repeats each."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row by the paper's name of it, which the setting of its recipe completes."""
+
+    name: str
+    recipe: str
+
+    @property
+    def setting(self) -> str:
+        """Data set and number of labels, such as ``la-8``."""
+        return self.recipe.partition("/")[0]
+
+    @property
+    def benchmark(self) -> str:
+        """The data set, such as ``la``."""
+        return benchmark_of(self.recipe)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the paper; ``compares`` says whether it holds methods, and not one method in several forms."""
+
+    title: str
+    rows: tuple[Row, ...]
+    compares: bool = False
+
+
+def benchmark_of(recipe: str) -> str:
+    """The data set of a recipe: ``la`` of ``la-8/bcp``."""
+    return recipe.partition("/")[0].partition("-")[0]
+
+
+def _rows(settings: Iterable[str], forms: Mapping[str, str]) -> tuple[Row, ...]:
+    """All forms of the first setting, then all of the next."""
+    return tuple(Row(name, f"{setting}/{form}") for setting in settings for form, name in forms.items())
+
+
+_LA, _ACDC = ("la-4", "la-8"), ("acdc-3", "acdc-7")
+_METHODS = {
+    "ua-mt": "UA-MT",
+    "sassnet": "SASSNet",
+    "dtc": "DTC",
+    "urpc": "URPC",
+    "mc-net": "MC-Net",
+    "ss-net": "SS-Net",
+    "bcp": "BCP",
+}
+_PANCREAS = {
+    "supervised": "V-Net",
+    "dan": "DAN",
+    "advent": "ADVNET",
+    "ua-mt": "UA-MT",
+    "sassnet": "SASSNet",
+    "dtc": "DTC",
+    "coranet": "CoraNet",
+    "bcp": "BCP",
+}
+_DIRECTIONS = {"bcp-in": "In", "bcp-out": "Out", "bcp-within": "CP", "bcp": "BCP"}
+_INTERPOLATION = {"mixup": "Mixup", "fg-cutmix": "FG-CutMix", "bcp": "BCP"}
+_MASKS = {"bcp-random": "random", "bcp-contact": "contact", "bcp": "zero-centered"}
+_BETA = {"bcp-beta-1-3": "β = 1/3", "bcp-beta-1-2": "β = 1/2", "bcp": "β = 2/3", "bcp-beta-5-6": "β = 5/6"}
+_ALPHA = {"bcp": "α = 0.5", "bcp-alpha-1.5": "α = 1.5", "bcp-alpha-2.5": "α = 2.5"}
+_INIT = {"bcp-init-random": "random", "bcp-init-plain": "w/o CP", "bcp": "with CP"}
+_COMPONENTS = {
+    "bcp-none": "none",
+    "bcp-alone": "BCP",
+    "bcp-components": "BCP, nms",
+    "bcp": "BCP, nms, Pre-Train",
+}
+TABLES = {
+    "la": Table(
+        "Left atrium (LA)",
+        _rows((*_LA, "la-80"), {"supervised": "V-Net"}) + _rows(_LA, _METHODS),
+        compares=True,
+    ),
+    "acdc": Table(
+        "Heart (ACDC)",
+        _rows((*_ACDC, "acdc-70"), {"supervised": "U-Net"}) + _rows(_ACDC, _METHODS),
+        compares=True,
+    ),
+    "pancreas": Table("Pancreas (NIH)", _rows(("pancreas-12",), _PANCREAS), compares=True),
+    "directions": Table("Directions of copy-paste", _rows((*_LA, *_ACDC), _DIRECTIONS)),
+    "interpolation": Table("Other ways to mix", _rows(_LA, _INTERPOLATION)),
+    "masks": Table("Masks", _rows(_LA, _MASKS)),
+    "beta": Table("Size of the mask, β", _rows(_LA, _BETA)),
+    "alpha": Table("Weight of the pseudo-labels, α", _rows((*_LA, *_ACDC), _ALPHA)),
+    "init": Table("Pre-training", _rows(_LA, _INIT)),
+    "components": Table("Parts of the method", _rows(("acdc-3",), _COMPONENTS)),
+}
+"""By the name that the command line knows them under."""
+ALL = "all"

@@ -1,0 +1,216 @@
+"""The rows of a table, one after the other: train, predict, evaluate, record; what is done is passed over."""
+
+import gc
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from graftseg import api
+from graftseg.data.store import Store, is_store, open_store
+from graftseg.environment import choose_device
+from graftseg.errors import StoppedError, UserError
+from graftseg.figures import FIGURES, figures_of, written
+from graftseg.paper import ALL, TABLES, benchmark_of
+from graftseg.recipe import Recipe, changed, load_recipe
+from graftseg.records import NAME, changes_of, check_variant, differing, place
+from graftseg.runs import RunFolder
+from graftseg.tables import rows_of
+from graftseg.trials import tested_run, trained_run
+
+logger = logging.getLogger(__name__)
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One seed of one row: its recipe, with the seed in it, and where its run and its record lie."""
+
+    recipe: Recipe
+    run: RunFolder
+    record: Path
+
+    @property
+    def name(self) -> str:
+        """Recipe, seed and variant, in words."""
+        found = NAME.fullmatch(self.record.name)
+        variant = found.group(2) if found else None
+        return f"{self.recipe.name}, seed {self.recipe.seed}" + (f", {variant}" if variant else "")
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether its record is there."""
+        return (self.record / "run.json").is_file() and (self.record / "metrics.csv").is_file()
+
+    @property
+    def state(self) -> str:
+        """What there is of it, in words."""
+        if self.is_recorded:
+            return "recorded" + (f" with other settings ({', '.join(self.changes)})" if self.changes else "")
+        if not self.run.exists:
+            return "to be trained"
+        try:
+            finished = self.run.manifest().get("status") == "finished"
+        except UserError as error:
+            return str(error)
+        return "trained, to be tested and recorded" if finished else "begun, to go on"
+
+    @property
+    def changes(self) -> list[str]:
+        """Settings in which its record differs from what would be trained now."""
+        try:
+            return differing(load_recipe(self.record / "recipe.yaml"), self.recipe)
+        except UserError:
+            return []
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What a sweep did: names of the trials that were recorded before and now, and why each of the others failed."""
+
+    before: tuple[str, ...]
+    recorded: tuple[str, ...]
+    failures: dict[str, str]
+
+
+def sweep(
+    name: str,
+    data: str | Path | Mapping[str, str | Path] | None = None,
+    out: str | Path = "runs",
+    *,
+    results: str | Path = "results",
+    seeds: int = 1,
+    only: Iterable[str] = (),
+    overrides: Iterable[str] = (),
+    variant: str = "",
+    device: str = "auto",
+    dry_run: bool = False,
+    tell: Tell = logger.info,
+) -> Swept:
+    """Run what is missing of a table, or of ``all``: each row with its seed and the ``seeds`` - 1 after it.
+
+    ``data`` is a prepared store, or stores by the name of their data set. Runs lie below ``out`` as their records do
+    below ``results``. ``only`` takes names of recipes, or patterns of them, also of those that the paper has no row
+    for. A row that fails is told and the others go on; a ``StoppedError`` ends the sweep, and the same call goes on.
+    """
+    on_gpu = choose_device(device).type == "cuda"
+    failures: dict[str, str] = {}
+    trials = list(_trials(_chosen(name, only), Path(out), Path(results), seeds, list(overrides), variant, failures))
+    missing = [trial for trial in trials if not trial.is_recorded]
+    before = tuple(trial.name for trial in trials if trial.is_recorded)
+    for one, why in failures.items():
+        tell(f"{one}: failed: {why}")
+    for trial in trials:
+        if dry_run or (trial.is_recorded and trial.changes):
+            tell(f"{trial.name}: {trial.state}")
+    recorded: list[str] = []
+    if not dry_run:
+        stores = _stores(data, {benchmark_of(trial.recipe.name) for trial in missing})
+        for index, trial in enumerate(missing):
+            tell(f"{trial.name} ({index + 1} of {len(missing)}): {trial.state}")
+            store = stores[benchmark_of(trial.recipe.name)]
+            if _succeeds(trial, store, Path(results), variant, device, tell, failures):
+                recorded.append(trial.name)
+            if on_gpu:
+                _forget()
+    tell(_told(before, recorded, failures, left=len(missing) if dry_run else 0))
+    return Swept(before, tuple(recorded), failures)
+
+
+def _chosen(name: str, only: Iterable[str]) -> list[str]:
+    """Recipes of a table, each once: the paper's rows, or those that are asked for."""
+    names = list(TABLES) if name == ALL else [name]
+    known = list(dict.fromkeys(row.recipe for one in names for row in rows_of(one)))
+    patterns = list(only)
+    for pattern in patterns:
+        if not any(fnmatchcase(recipe, pattern) for recipe in known):
+            raise UserError(f"--only {pattern}", f"no row of table {name}", f"choose among {', '.join(known)}")
+    if patterns:
+        return [recipe for recipe in known if any(fnmatchcase(recipe, pattern) for pattern in patterns)]
+    return list(dict.fromkeys(row.recipe for one in names for row in TABLES[one].rows))
+
+
+def _trials(
+    recipes: Iterable[str],
+    out: Path,
+    results: Path,
+    seeds: int,
+    overrides: list[str],
+    variant: str,
+    failures: dict[str, str],
+) -> Iterator[Trial]:
+    """All seeds of all recipes; a recipe that cannot be had, or not with these overrides, is a failure."""
+    for name in recipes:
+        try:
+            base = load_recipe(name, overrides)
+        except UserError as error:
+            failures[name] = f"{error.finding} ({error.where})"
+            continue
+        check_variant(f"recipe {name}", base, changes_of(base), variant)
+        for seed in range(base.seed, base.seed + seeds):
+            recipe = changed(base, [f"seed={seed}"])
+            where = place(recipe, variant)
+            yield Trial(recipe, RunFolder(out / where), results / where)
+
+
+def _stores(data: str | Path | Mapping[str, str | Path] | None, needed: set[str]) -> dict[str, Store]:
+    """The store of each data set that is needed."""
+    given: dict[str, Path] = {}
+    if isinstance(data, Mapping):
+        given = {name: Path(path) for name, path in data.items()}
+    elif data is not None and len(needed) == 1:
+        given = dict.fromkeys(needed, Path(data))
+    if missing := sorted(needed - given.keys()):
+        finding = f"the rows need {len(needed)} data set{'s' if len(needed) > 1 else ''}, and the store of "
+        wanted = " ".join(f"--data {name}=STORE" for name in sorted(needed))
+        raise UserError("--data", f"{finding}{' and '.join(missing)} is not named", f"name it: {wanted}")
+    for name in sorted(needed):
+        if not is_store(given[name]):
+            raise UserError(given[name], "not a prepared store", f"make it with graftseg prepare --benchmark {name}")
+    return {name: open_store(given[name]) for name in needed}
+
+
+def _succeeds(
+    trial: Trial, store: Store, results: Path, variant: str, device: str, tell: Tell, failures: dict[str, str]
+) -> bool:
+    """Take a trial to its record and tell what it reached, or why it did not."""
+    try:
+        trained_run(trial.recipe, store, trial.run, device)
+        figures = figures_of(tested_run(trial.run, store, device).reported)
+        api.record(trial.run.path, results=results, variant=variant)
+    except StoppedError:
+        raise
+    except Exception as error:
+        failures[trial.name] = _reason(error)
+        tell(f"{trial.name}: failed: {failures[trial.name]}")
+        return False
+    tell(f"{trial.name}: " + ", ".join(f"{FIGURES[key]} {written(figures[key])}" for key in FIGURES))
+    return True
+
+
+def _reason(error: Exception) -> str:
+    """Why a row failed; what no user can have done is told in full."""
+    if isinstance(error, UserError):
+        return str(error)
+    logger.error("a row failed", exc_info=error)
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def _forget() -> None:
+    """Give back what a training left on the GPU: compiled code, of which there may only be so much, and memory."""
+    import torch
+
+    torch.compiler.reset()
+    gc.collect()
+    torch.cuda.empty_cache()
+
+
+def _told(before: Iterable[str], recorded: Iterable[str], failures: Mapping[str, str], left: int = 0) -> str:
+    counts = {
+        "recorded before": len(list(before)),
+        "recorded now": len(list(recorded)),
+        "to do": left,
+        "failed": len(failures),
+    }
+    return ", ".join(f"{count} {words}" for words, count in counts.items())

@@ -1,0 +1,85 @@
+"""Dual-task consistency by hand, and what it means for two heads to agree."""
+
+import math
+
+import pytest
+import torch
+from dual_task_fakes import MEAN_S, MEAN_S_SQUARED, half_foreground, say_always
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny import tiny_networks
+
+from graftseg.losses import one_hot
+from graftseg.methods.dtc import Dtc, DtcConfig, disagreement, map_of
+from graftseg.recipe import load_recipe
+from graftseg.signed_distance import distance_channels, signed_distance
+from graftseg.types import Progress
+
+SHARPNESS = 1500.0
+
+
+def test_by_hand() -> None:
+    """Undecided, and half a unit inside everywhere: the map is 1 where the probability is ½."""
+    method = Dtc(DtcConfig(dice="foreground"), tiny_networks(2, 2))
+    say_always(method, z=0.0, s=-0.5)
+    (objective,) = method.objectives(half_foreground(), Progress(torch.tensor(0), 10))
+    distance = 1 / 4 + MEAN_S + MEAN_S_SQUARED
+    assert objective.terms["dice"].item() == pytest.approx(1 / 3, abs=1e-5)
+    assert objective.terms["distance"].item() == pytest.approx(distance)
+    assert objective.terms["consistency"].item() == pytest.approx(1 / 4)
+    total = 1 / 3 + 0.3 * distance + math.exp(-5) / 4
+    assert objective.total.item() == pytest.approx(total, abs=1e-5)
+
+
+def test_the_weight_grows_for_6000_steps() -> None:
+    method = Dtc(DtcConfig(weight=2.0), tiny_networks(2, 2))
+    for step, weight in ((149, 2 * math.exp(-5)), (3000, 2 * math.exp(-5 / 4)), (6000, 2.0)):
+        (objective,) = method.objectives(half_foreground(), Progress(torch.tensor(step), 15000))
+        assert float(objective.weights["consistency"]) == pytest.approx(weight)
+
+
+@given(st.floats(0.02, 1))
+def test_far_from_the_boundary_the_map_is_0_or_1(distance: float) -> None:
+    outside, boundary, inside = map_of(torch.tensor([distance, 0.0, -distance]), SHARPNESS).tolist()
+    assert (outside, boundary, inside) == pytest.approx((0.0, 0.5, 1.0), abs=1e-12)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(2, 4), st.integers(0, 99), st.integers(2, 3))
+def test_heads_that_agree_cost_nothing_and_opposite_ones_one(classes: int, seed: int, dimensions: int) -> None:
+    """The map of true distances is the label map, but for boundary voxels, of which the map is ½."""
+    labels = torch.randint(classes, (2, *[6] * dimensions), generator=torch.Generator().manual_seed(seed))
+    S = signed_distance(labels, classes, absent=1.0)
+    Y = one_hot(labels, classes)
+    logits = 1000.0 * Y
+    certain = torch.where(Y[:, -distance_channels(classes) :], -1.0, 1.0)
+    assert disagreement(logits, certain, SHARPNESS).item() < 1e-12
+    share = (S == 0).float().mean().item()
+    assert disagreement(logits, S, SHARPNESS).item() == pytest.approx(share / 4, abs=1e-6)
+    if classes == 2:
+        assert disagreement(logits, -certain, SHARPNESS).item() == pytest.approx(1.0)
+
+
+def test_gradients_reach_both_heads_and_the_unlabeled_images() -> None:
+    z, s = torch.zeros(2, 2, 4, 4, requires_grad=True), torch.full((2, 1, 4, 4), 1e-3, requires_grad=True)
+    disagreement(z, s, SHARPNESS).backward()  # type: ignore[no-untyped-call]
+    assert z.grad is not None and s.grad is not None
+    assert (z.grad != 0).all() and (s.grad != 0).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "steps", "ramp", "dice", "largest_component"),
+    [
+        ("la-4", 15000, 40, "foreground", True),
+        ("la-8", 15000, 40, "foreground", True),
+        ("acdc-3", 30000, 200, "classes", False),
+        ("acdc-7", 30000, 200, "classes", False),
+        ("pancreas-12", 6000, 40, "foreground", False),
+    ],
+)
+def test_recipes(name: str, steps: int, ramp: int, dice: str, largest_component: bool) -> None:
+    recipe = load_recipe(f"{name}/dtc")
+    (stage,) = recipe.stages
+    settings = {"dice": dice, "distance_weight": 0.3, "weight": 1.0, "ramp": ramp, "sharpness": 1500.0, "absent": 0.0}
+    assert (stage.steps, stage.settings) == (steps, settings)
+    assert recipe.inference.largest_component == largest_component

@@ -1,0 +1,96 @@
+"""Mixup: one number by hand, and predictions that come apart."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny import tiny_batch, tiny_method
+from torch import Tensor, nn
+
+from graftseg.methods.mixup import Mixup, MixupConfig, decoupled, superimposed
+from graftseg.networks import Networks, NetworkSettings
+from graftseg.types import Batch, Labeled, Progress
+
+NOW = Progress(torch.tensor(0), 10)
+
+
+class Constant(nn.Module):
+    """Logits (0, ln 27) for two classes, whatever the image."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.tensor([0.0, math.log(27)]))
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.bias.view(1, 2, 1, 1).expand(len(images), 2, *images.shape[2:])
+
+
+class ConstantNetworks(Networks):
+    """Builds that network."""
+
+    def build(self) -> nn.Module:
+        return Constant()
+
+
+NETWORKS = ConstantNetworks(NetworkSettings(name="unet-2d"), 1, 2)
+
+# A third of the mixture is labeled. Of ln 27 = 3 ln 3 the labeled part keeps ln 27 - 2/3 ln 27 = ln 3, the unlabeled
+# one ln 27 - 1/3 ln 27 = ln 9: probabilities 3/4 and 9/10 of the foreground, which all labels and pseudo-labels are.
+# Its Dice is 2 p / (p + 1), 6/7 and 18/19; that of the background, which is nowhere, is 0.
+L_LABELED = (1 - 3 / 7 + math.log(4 / 3)) / 2
+L_UNLABELED = (1 - 9 / 19 + math.log(10 / 9)) / 2
+
+
+def test_mixup_by_hand() -> None:
+    images = torch.zeros(2, 1, 6, 6)
+    batch = Batch(Labeled(images, torch.ones(2, 6, 6, dtype=torch.long)), images)
+    (objective,) = Mixup(MixupConfig(), NETWORKS).objectives(batch, NOW)
+    assert objective.terms["L_labeled"].item() == pytest.approx(L_LABELED, abs=1e-5)
+    assert objective.terms["L_unlabeled"].item() == pytest.approx(L_UNLABELED, abs=1e-5)
+    assert objective.total.item() == pytest.approx(L_LABELED + 0.5 * L_UNLABELED, abs=1e-5)
+
+
+@given(st.floats(0.05, 0.95), st.integers(0, 2**32 - 1))
+@settings(deadline=None, max_examples=25)
+def test_what_a_linear_network_sees_mixed_comes_apart(share: float, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    x_l, x_u = (torch.randn(2, 3, 4, 4, generator=generator, dtype=torch.float64) for _ in range(2))
+    weights = torch.randn(5, 3, generator=generator, dtype=torch.float64)
+
+    def network(images: Tensor) -> Tensor:
+        return torch.einsum("kc,bcxy->bkxy", weights, images)
+
+    z_l, z_u = decoupled(network(superimposed(x_l, x_u, share)), network(x_l), network(x_u), share)
+    assert torch.allclose(z_l, share * network(x_l))
+    assert torch.allclose(z_u, (1 - share) * network(x_u))
+
+
+def test_what_is_subtracted_carries_no_gradient() -> None:
+    mixed, labeled, unlabeled = (torch.ones(1, requires_grad=True) for _ in range(3))
+    sum(decoupled(mixed, labeled, unlabeled, 0.25)).backward()  # type: ignore[union-attr]
+    assert mixed.grad is not None and mixed.grad.item() == 2.0
+    assert labeled.grad is None and unlabeled.grad is None
+
+
+def test_images_are_superimposed_by_the_ratio() -> None:
+    batch = tiny_batch(2)
+    (objective,) = tiny_method("mixup", 2, unlabeled_ratio=3.0).objectives(batch, NOW)
+    expected = 0.25 * batch.labeled.images + 0.75 * batch.unlabeled
+    assert torch.equal(objective.shows["X_mixed"], expected)
+
+
+def test_a_drawn_share_of_the_labeled_image_is_below_a_half() -> None:
+    method = tiny_method("mixup", 2, unlabeled_ratio=None)
+    assert isinstance(method, Mixup)
+    shares = torch.tensor([float(method._share(torch.device("cpu"))) for _ in range(400)])
+    assert shares.min() >= 0 and shares.max() < 0.5
+    assert shares.mean().item() == pytest.approx(0.25, abs=5 * 0.5 / (12 * 400) ** 0.5)
+
+
+def test_the_numbers_of_images_have_to_agree() -> None:
+    with pytest.raises(ValueError, match=r"batches\.labeled is 2 and batches\.unlabeled 4; mixup pairs them up"):
+        Mixup.check(MixupConfig(), labeled=2, unlabeled=4, dimensions=2)
+    with pytest.raises(ValueError, match=r"batches\.unlabeled is 0"):
+        Mixup.check(MixupConfig(), labeled=0, unlabeled=0, dimensions=2)

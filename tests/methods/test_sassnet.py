@@ -1,0 +1,111 @@
+"""SASSNet by hand, and who moves when."""
+
+import math
+
+import pytest
+import torch
+from dual_task_fakes import DISTANCES, MEAN_S_SQUARED, SIDE, half_foreground, say_always
+from tiny import tiny_batch, tiny_method, tiny_networks
+from torch import nn
+
+from graftseg.methods.sassnet import SassNet, SassNetConfig
+from graftseg.optimizers import Adam
+from graftseg.recipe import load_recipe
+from graftseg.types import Progress
+
+NOW = Progress(torch.tensor(0), 10)
+
+
+def test_by_hand() -> None:
+    """Undecided in all: Dice 1 - 2 (n/4) / (n/4 + n/2), all distances 0, a discriminator that does not know."""
+    method = SassNet(SassNetConfig(dice="foreground", adversarial_weight=0.015), tiny_networks(2, 2))
+    say_always(method)
+    for parameter in method.discriminator.head.parameters():
+        nn.init.zeros_(parameter)
+    student, critic = method.objectives(half_foreground(), NOW)
+    assert student.terms["dice"].item() == pytest.approx(1 / 3, abs=1e-5)
+    assert student.terms["distance"].item() == pytest.approx(sum(d * d for d in DISTANCES) / SIDE)
+    assert student.terms["distance"].item() == pytest.approx(MEAN_S_SQUARED)
+    assert student.terms["adversarial"].item() == pytest.approx(math.log(2))
+    total = 1 / 3 + 0.3 * MEAN_S_SQUARED + 0.015 * math.exp(-5) * math.log(2)
+    assert student.total.item() == pytest.approx(total, abs=1e-5)
+    assert critic.total.item() == pytest.approx(math.log(2))
+
+
+def test_what_the_discriminator_should_say() -> None:
+    """It says "labeled" with logits (0, 1) of everything: right of half of the batch, and what the student wants."""
+    method = SassNet(SassNetConfig(), tiny_networks(2, 2))
+    nn.init.zeros_(method.discriminator.head.weight)
+    with torch.no_grad():
+        method.discriminator.head.bias.copy_(torch.tensor([0.0, 1.0]))
+    student, critic = method.objectives(half_foreground(), NOW)
+    assert student.terms["adversarial"].item() == pytest.approx(math.log(1 + math.exp(-1)))
+    assert critic.total.item() == pytest.approx((math.log(1 + math.exp(-1)) + math.log(1 + math.e)) / 2)
+
+
+@pytest.mark.parametrize("dimensions", [2, 3])
+def test_the_critics_step_moves_nothing_of_the_student(dimensions: int) -> None:
+    """Neither weights nor statistics; and the student's leaves no gradient in the critic."""
+    method = tiny_method("sassnet", dimensions)
+    assert isinstance(method, SassNet)
+    objectives = method.objectives(tiny_batch(dimensions, side=SIDE), NOW)
+    next(objectives).total.backward()  # type: ignore[no-untyped-call]
+    assert all(parameter.grad is None for parameter in method.discriminator.parameters())
+    method.student.zero_grad()
+    before = {key: value.clone() for key, value in method.student.state_dict().items()}
+    critic = torch.optim.Adam(method.discriminator.parameters(), 0.1)
+    next(objectives).total.backward()  # type: ignore[no-untyped-call]
+    critic.step()
+    assert all(parameter.grad is None for parameter in method.student.parameters())
+    assert all(torch.equal(value, before[key]) for key, value in method.student.state_dict().items())
+    assert all(parameter.grad is not None for parameter in method.discriminator.parameters())
+
+
+def test_each_is_in_evaluation_mode_while_the_other_learns() -> None:
+    method, seen = tiny_method("sassnet", 2), list[tuple[str, bool]]()
+    for name in ("student", "discriminator"):
+        part = method.get_submodule(name)
+        part.register_forward_hook(lambda module, *_, name=name: seen.append((name, module.training)))
+    for _ in method.objectives(tiny_batch(2, side=SIDE), NOW):
+        assert all(module.training for module in method.modules())
+        assert all(parameter.requires_grad for parameter in method.parameters())
+    assert seen == [("student", True), ("discriminator", False), ("student", False), ("discriminator", True)]
+
+
+def test_the_second_pass_sees_the_updated_student() -> None:
+    method, shown = tiny_method("sassnet", 2), []
+    for change in (0.0, 1.0):
+        objectives = method.objectives(tiny_batch(2, side=SIDE), NOW)
+        next(objectives)
+        with torch.no_grad():
+            head = method.student.get_parameter("distance_head.bias")
+            head.add_(change)
+        shown.append(next(objectives).shows["X_distance"])
+    assert (shown[1] > shown[0]).all()
+
+
+def test_the_weight_grows_for_6000_steps() -> None:
+    method = tiny_method("sassnet", 2, adversarial_weight=0.015)
+    for step, weight in ((0, 0.015 * math.exp(-5)), (3000, 0.015 * math.exp(-5 / 4)), (6000, 0.015), (9000, 0.015)):
+        objective = next(method.objectives(tiny_batch(2, side=SIDE), Progress(torch.tensor(step), 15000)))
+        assert float(objective.weights["adversarial"]) == pytest.approx(weight)
+
+
+@pytest.mark.parametrize(
+    ("name", "steps", "weight", "ramp", "dice", "largest_component"),
+    [
+        ("la-4", 15000, 0.015, 40, "foreground", False),
+        ("la-8", 15000, 0.015, 40, "foreground", False),
+        ("acdc-3", 30000, 0.015, 200, "classes", False),
+        ("acdc-7", 30000, 0.015, 200, "classes", False),
+        ("pancreas-12", 6000, 0.01, 40, "foreground", False),
+    ],
+)
+def test_recipes(name: str, steps: int, weight: float, ramp: int, dice: str, largest_component: bool) -> None:
+    recipe = load_recipe(f"{name}/sassnet")
+    (stage,) = recipe.stages
+    expected = {"dice": dice, "distance_weight": 0.3, "adversarial_weight": weight, "ramp": ramp, "absent": 0.0}
+    assert (stage.steps, stage.settings) == (steps, expected)
+    assert stage.optimizer_of("discriminator") == Adam(learning_rate=1e-4, betas=(0.9, 0.99))
+    assert stage.optimizer_of("student").name == "sgd"
+    assert recipe.inference.largest_component == largest_component

@@ -1,0 +1,43 @@
+"""Tails side by side: sizes, and the main branch is the network it was made of."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+
+from graftseg.networks import Networks, NetworkSettings, parameter_count
+from graftseg.networks.branches import Branches, branched
+
+
+def tiny(name: Any) -> Networks:
+    return Networks(NetworkSettings(name=name, width=2, levels=3), 1, 3)
+
+
+def test_published_size() -> None:
+    with torch.device("meta"):
+        network = branched(Networks(NetworkSettings(name="vnet-in"), 1, 2))
+    assert parameter_count(network) == 9_457_190
+    assert len(list(network.parameters())) == 68
+    assert [parameter_count(tail) for tail in (network.head, *network.others)] == [6928 + 34] * 3
+
+
+@pytest.mark.parametrize("name", ["vnet-bn", "vnet-in", "unet-3d", "unet-2d"])
+def test_the_main_branch_is_the_network_itself(name: Any) -> None:
+    torch.manual_seed(0)
+    networks = tiny(name)
+    images = torch.randn(2, 1, *[8] * networks.dimensions)
+    whole: Any = networks.build()
+    others: Any = [networks.build() for _ in range(2)]
+    plain, apart = copy.deepcopy(whole).train(), Branches(whole, others).train()
+    torch.manual_seed(1)
+    expected = plain(images)
+    torch.manual_seed(1)
+    assert torch.equal(apart(images), expected)
+    apart.eval()
+    outputs = apart(images, everything=True)
+    assert len(outputs) == 3 and torch.equal(outputs[0], apart(images))
+    assert not any(torch.equal(one, outputs[0]) for one in outputs[1:])
+    assert parameter_count(apart.head) < parameter_count(plain) and not parameter_count(
+        apart.get_submodule("decoder.stages.1")
+    )

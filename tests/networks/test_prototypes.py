@@ -1,0 +1,181 @@
+"""Heads and memory of class separation, against the definition written with rows that are picked out."""
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from graftseg.networks import Networks, NetworkSettings, parameter_count
+from graftseg.networks.prototypes import ClassSeparation, Keep, Selector, SeparatedNetwork, rows_of
+
+CLASSES = 3
+
+
+def heads(seed: int = 0, **settings: Any) -> ClassSeparation:
+    torch.manual_seed(seed)
+    made = ClassSeparation(4, CLASSES, **settings).train()
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return made
+
+
+def voxels(seed: int, count: int = 200) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows, their labels, and whether they were decided right."""
+    generator = torch.Generator().manual_seed(seed)
+    rows = torch.randn(count, 4, generator=generator)
+    labels = torch.randint(CLASSES, (count,), generator=generator)
+    return rows, labels, torch.rand(count, generator=generator) < 0.5
+
+
+def score(selector: nn.Module, rows: Tensor) -> Tensor:
+    """What a selector says of these rows alone, by PyTorch's own batch norm."""
+    assert isinstance(selector, Selector)
+    x = F.batch_norm(selector.first(rows), None, None, selector.gain, selector.offset, training=True)
+    scores: Tensor = selector.last(F.leaky_relu(x, 0.2))
+    return scores[:, 0]
+
+
+def test_published_sizes() -> None:
+    from graftseg.methods.ss_net import SsNet, SsNetConfig
+
+    with torch.device("meta"):
+        left_atrium = SsNet(SsNetConfig(), Networks(NetworkSettings(name="vnet-bn"), 1, 2)).student
+        heart = SsNet(SsNetConfig(), Networks(NetworkSettings(name="unet-2d"), 1, 4)).student
+    assert parameter_count(left_atrium) == 9_457_318
+    assert parameter_count(heart) == 1_826_828
+    separation = left_atrium.get_submodule("separation")
+    sizes = {name: parameter_count(part) for name, part in separation.named_children()}
+    assert sizes == {"project": 1664, "predict": 2176, "selectors": 2 * 1153, "memory_selectors": 2 * 1153}
+
+
+def test_a_selector_sees_the_rows_of_its_mask_alone() -> None:
+    selector, (rows, _, mask) = heads().selectors[1], voxels(1)
+    projected = torch.randn(len(rows), 32, generator=torch.Generator().manual_seed(3))
+    assert torch.allclose(selector(projected, mask)[mask], score(selector, projected[mask]), atol=1e-5)
+
+
+def test_a_mask_without_rows_gives_finite_gradients() -> None:
+    made = heads()
+    rows = voxels(0)[0].requires_grad_()
+    loss = made.contrast(rows, torch.zeros(len(rows), dtype=torch.long))
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert loss.item() == 0
+    assert all(p.grad is None or p.grad.isfinite().all() for p in [rows, *made.parameters()])
+
+
+def test_projection_in_evaluation_mode() -> None:
+    made, (rows, _, _) = heads(), voxels(2)
+    made.project(rows)
+    settled = made.project.settled(rows)
+    assert torch.allclose(settled, made.project.eval()(rows), atol=1e-6)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10_000), count=st.integers(1, 200), keep=st.sampled_from(["lowest", "highest"]))
+def test_prototypes_are_foreground_voxels_that_were_right(seed: int, count: int, keep: Keep) -> None:
+    made, (rows, labels, right) = heads(slots=8, keep=keep), voxels(seed, count)
+    v = made.project.settled(rows)
+    made.remember(rows, labels, right)
+    assert not made.filled[0].any()
+    for c in range(1, CLASSES):
+        candidates = v[right & (labels == c)]
+        kept = made.memory[c][made.filled[c]]
+        assert len(kept) == min(8, len(candidates))
+        assert all((candidates - one).abs().sum(1).min() < 1e-4 for one in kept)
+
+
+@pytest.mark.parametrize("keep", ["lowest", "highest"])
+def test_the_scores_that_are_kept(keep: Keep) -> None:
+    made, (rows, labels, right) = heads(slots=8, keep=keep), voxels(4)
+    made.remember(rows, labels, right)
+    v = made.project.settled(rows)[right & (labels == 2)]
+    order = score(made.selectors[2], v).argsort(descending=keep == "highest")
+    expected = v[order[:8]]
+    assert torch.allclose(made.memory[2].sort(0).values, expected.sort(0).values, atol=1e-5)
+
+
+def test_a_class_out_of_sight_keeps_its_prototypes() -> None:
+    made, (rows, labels, right) = heads(slots=8), voxels(5)
+    made.remember(rows, labels, right)
+    before = made.memory.clone()
+    made.remember(rows, labels, right & (labels != 2))
+    assert torch.equal(made.memory[2], before[2]) and made.filled[2].all()
+    fewer = torch.zeros_like(right)
+    fewer[(right & (labels == 1)).nonzero()[:3, 0]] = True
+    made.remember(rows, labels, fewer)
+    assert made.filled[1].sum() == 3
+
+
+def by_pairs(made: ClassSeparation, rows: Tensor, labels: Tensor) -> Tensor:
+    """The published definition, with every pair of voxel and prototype."""
+    v, loss = made.predict(made.project(rows)), torch.zeros(())
+    for c in range(CLASSES):
+        own, prototypes = v[labels == c], made.memory[c][made.filled[c]]
+        if len(own) < 2 or len(prototypes) < 2:
+            continue
+        distances = 1 - F.normalize(own, dim=1) @ F.normalize(prototypes, dim=1).T
+        a = score(made.selectors[c], own.detach()).sigmoid()
+        distances = distances * (len(a) * a / a.sum())[:, None]
+        if made.weigh_memory:
+            b = score(made.memory_selectors[c], F.normalize(prototypes, dim=1)).sigmoid()
+            distances = distances * (len(b) * b / b.sum())
+        loss = loss + distances.mean()
+    return loss / CLASSES
+
+
+@pytest.mark.parametrize("weigh_memory", [False, True])
+@pytest.mark.parametrize("slots", [8, 64])
+def test_contrast_equals_the_mean_over_all_pairs(weigh_memory: bool, slots: int) -> None:
+    made, (rows, labels, right) = heads(slots=slots, weigh_memory=weigh_memory), voxels(6)
+    made.remember(rows, labels, right)
+    gradients = []
+    for function in (made.contrast, lambda *voxels: by_pairs(made, *voxels)):
+        made.zero_grad()
+        x = rows.clone().requires_grad_()
+        loss = function(x, labels)
+        loss.backward()  # type: ignore[no-untyped-call]
+        selector = made.selectors[1].get_parameter("first.weight").grad
+        assert selector is not None and x.grad is not None
+        gradients.append((loss.detach(), x.grad, selector.clone()))
+    for one, two in zip(*gradients, strict=True):
+        assert torch.allclose(one, two, atol=1e-5)
+    memory = made.memory_selectors[1].get_parameter("first.weight").grad
+    assert (memory is not None) == weigh_memory
+
+
+def test_a_single_voxel_or_prototype_counts_nothing() -> None:
+    made, (rows, labels, right) = heads(slots=8), voxels(7)
+    assert made.contrast(rows, labels).item() == 0
+    made.remember(rows, labels, right)
+    alone = torch.zeros_like(labels)
+    alone[0] = 1
+    assert made.contrast(rows, alone).item() == 0
+
+
+def test_contrast_by_hand() -> None:
+    """All voxels become e1; the prototypes of class 1 are e1 and -e1, those of class 2 e1 and e2."""
+    made = ClassSeparation(4, CLASSES, slots=2)
+    with torch.no_grad():
+        made.predict.get_parameter("3.weight").zero_()
+        made.predict.get_parameter("3.bias").copy_(F.one_hot(torch.tensor(0), 32))
+        made.memory[1, :, 0] = torch.tensor([2.0, -1.0])
+        made.memory[2, 0, 0], made.memory[2, 1, 1] = 1.0, 5.0
+        made.filled[1:] = True
+    rows, labels, _ = voxels(0)
+    # class 1: the mean of 0 and 2; class 2: the mean of 0 and 1; class 0: nothing
+    assert made.contrast(rows, labels).item() == pytest.approx((1 + 0.5) / 3, abs=1e-6)
+
+
+def test_rows_and_the_two_outputs() -> None:
+    features = torch.arange(12.0).view(1, 3, 2, 2)
+    assert torch.equal(rows_of(features)[1], features[0, :, 0, 1])
+    network: Any = Networks(NetworkSettings(name="unet-2d", width=2, levels=2), 1, 3).build()
+    joined = SeparatedNetwork(network, heads()).eval()
+    images = torch.randn(1, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+    logits, features = joined(images, everything=True)
+    assert torch.equal(logits, joined(images)) and torch.equal(logits, network.head(features))

@@ -1,0 +1,126 @@
+"""Heads at every level: published sizes, which features a head sees, and perturbations in training alone."""
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional as F
+
+from graftseg.networks import NetworkName, Networks, NetworkSettings, dimensions_of, parameter_count
+from graftseg.networks.pyramid import FeatureDropout, FeatureNoise, Pyramid, pyramid
+
+NAMES: tuple[NetworkName, ...] = ("unet-2d", "unet-3d", "vnet-bn", "vnet-in")
+
+
+def tiny(name: NetworkName, levels: int = 4) -> Pyramid:
+    torch.manual_seed(0)
+    return pyramid(Networks(NetworkSettings(name=name, width=2, levels=levels), 1, 3))
+
+
+def images_for(name: NetworkName, side: int = 16) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(2, 1, *[side] * dimensions_of(name), generator=generator)
+
+
+@pytest.mark.parametrize(
+    ("name", "classes", "total", "tensors"),
+    [
+        ("unet-2d", 4, 1_831_060, 82 + 8),
+        ("unet-3d", 2, 5_884_504, 44),
+        # ours: the networks and heads of 32, 64 and 128 channels
+        ("vnet-bn", 2, 9_448_866 + 454, 118 + 6),
+        ("vnet-in", 2, 9_443_266 + 454, 60 + 6),
+    ],
+)
+def test_published_counts(name: NetworkName, classes: int, total: int, tensors: int) -> None:
+    with torch.device("meta"):
+        network = pyramid(Networks(NetworkSettings(name=name), 1, classes))
+    assert parameter_count(network) == total
+    assert len(list(network.parameters())) == tensors
+
+
+@pytest.mark.parametrize(("levels", "maps"), [(2, 2), (3, 2), (4, 3), (5, 4)])
+@pytest.mark.parametrize("name", NAMES)
+def test_as_many_maps_as_steps_up_and_at_least_two(name: NetworkName, levels: int, maps: int) -> None:
+    network, images = tiny(name, levels), images_for(name, side=32)
+    logits = network(images, everything=True)
+    assert [tuple(z.shape) for z in logits] == [(2, 3, *images.shape[2:])] * maps
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_head_reads_its_level(name: NetworkName) -> None:
+    network, images = tiny(name).eval(), images_for(name)
+    finest, *coarser = network(images, everything=True)
+    features = network.decoder.pyramid(network.encode(images))
+    way: dict[str, Any] = {"mode": "nearest"}
+    if images.dim() == 5:
+        way = {"mode": "trilinear", "align_corners": False}
+    assert torch.equal(finest, network.head(features[0])) and torch.equal(finest, network(images))
+    for level, logits in enumerate(coarser, start=1):
+        small = network.heads[level - 1](features[level])
+        torch.testing.assert_close(logits, F.interpolate(small, scale_factor=float(1 << level), **way))
+
+
+@pytest.mark.parametrize("name", ["unet-2d", "unet-3d"])
+def test_all_maps_compile_whole(name: NetworkName) -> None:
+    network, images = tiny(name, levels=3).eval(), images_for(name, side=8)
+    compiled = torch.compile(network, backend="eager", fullgraph=True)
+    for one, two in zip(compiled(images, everything=True), network(images, everything=True), strict=True):
+        torch.testing.assert_close(one, two)
+
+
+def test_only_the_published_fourth_head_is_without_a_gradient() -> None:
+    for name in NAMES:
+        network = tiny(name)
+        sum(z.square().sum() for z in network(images_for(name), everything=True)).backward()
+        unused = {key for key, value in network.named_parameters() if value.grad is None}
+        assert unused == ({"heads.2.weight", "heads.2.bias"} if name == "unet-2d" else set())
+
+
+def test_in_training_the_heads_of_a_flat_network_see_perturbed_features_and_its_decoder_does_not() -> None:
+    torch.manual_seed(1)
+    network, images = tiny("unet-2d"), images_for("unet-2d")
+    network.encoder.eval()
+    finest, *coarser = network(images, everything=True)
+    clean, *others = network.decoder.pyramid(network.encode(images))
+    assert torch.equal(finest, network.head(clean))
+    for features, head, enlarge, logits in zip(others, network.heads, network.enlargings, coarser, strict=False):
+        assert not torch.equal(enlarge(head(features)), logits)
+    network.eval()
+    one, two = (network(images, everything=True) for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 999))
+def test_noise_is_bounded_and_shared_by_the_batch(seed: int) -> None:
+    torch.manual_seed(seed)
+    factors = FeatureNoise()(torch.ones(3, 2, 4, 4))
+    assert ((factors - 1).abs() <= 0.3 + 1e-6).all()
+    assert torch.equal(factors[0], factors[1]) and torch.equal(factors[0], factors[2])
+    assert factors[0].unique().numel() > 16
+    assert torch.equal(FeatureNoise().eval()(factors), factors)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 999))
+def test_what_stands_out_is_dropped(seed: int) -> None:
+    torch.manual_seed(seed)
+    x = torch.rand(3, 2, 4, 4) + 0.1
+    kept = FeatureDropout()(x) != 0
+    share = x.mean(1) / x.mean(1).amax((1, 2), keepdim=True)
+    assert (kept[:, 0] == kept[:, 1]).all()
+    assert not kept[:, 0][share >= 0.9].any()
+    assert kept[:, 0][share < 0.7].all()
+    assert share[kept[:, 0]].max() < share[~kept[:, 0]].min(), "one share for the whole batch"
+    assert torch.equal(FeatureDropout().eval()(x), x)
+
+
+def test_feature_dropout_by_hand() -> None:
+    x = torch.tensor([[[[1.0, 2.0, 8.0, 10.0]], [[3.0, 4.0, 12.0, 10.0]]]])
+    # means over channels are 2, 3, 10 and 10, and both tens go
+    expected = torch.tensor([[[[1.0, 2.0, 0.0, 0.0]], [[3.0, 4.0, 0.0, 0.0]]]])
+    assert torch.equal(FeatureDropout()(x), expected)

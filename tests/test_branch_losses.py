@@ -1,0 +1,71 @@
+"""Losses of three branches, by hand."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from graftseg.branch_losses import branch_loss, certain_loss, uncertain_loss, weights_of
+
+
+def example(seed: int, classes: int = 2) -> tuple[list[Tensor], Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    outputs = [torch.randn(2, classes, 4, 4, generator=generator) for _ in range(3)]
+    return outputs, torch.randint(classes, (2, 4, 4), generator=generator)
+
+
+def test_undecided_by_hand() -> None:
+    """Undecided, a quarter is foreground: each cross-entropy is ln 2, the Dices are 3/4 / (5/4) and 1/4 / (3/4)."""
+    outputs = [torch.zeros(1, 2, 2, 2)] * 3
+    labels = torch.tensor([[[0, 0], [0, 1]]])
+    dice = 1 - (0.75 / 1.25 + 0.25 / 0.75) / 2
+    assert branch_loss(outputs, labels, 5).item() == pytest.approx((3 * math.log(2) + dice) / 4, abs=1e-5)
+    # all is certain: (1, 5) weighs the four voxels by 8 in all, (5, 1) by 16, both divided by 4
+    everywhere = torch.ones(1, 2, 2, dtype=torch.bool)
+    certain = (math.log(2) * (1 + 8 / 4 + 16 / 4) + dice) / 4
+    for swap in (False, True):
+        assert certain_loss(outputs, labels, everywhere, 5, swap=swap).item() == pytest.approx(certain, abs=1e-5)
+
+
+def test_weighted_means_are_those_of_pytorch() -> None:
+    outputs, labels = example(1, classes=3)
+    silent = [torch.zeros_like(outputs[0]), *outputs[1:]]
+    parts = branch_loss(silent, labels, 5) - branch_loss([silent[0]] * 3, labels, 5)
+    W1, W2 = torch.tensor([1.0, 5, 5]), torch.tensor([5.0, 1, 1])
+    expected = F.cross_entropy(outputs[1], labels, W1) + F.cross_entropy(outputs[2], labels, W2) - 2 * math.log(3)
+    assert parts.item() == pytest.approx(expected.item() / 4, abs=1e-5)
+
+
+def test_weights_are_of_labels() -> None:
+    assert weights_of(torch.tensor([0, 1, 2]), (1.0, 5.0)).tolist() == [1, 5, 5]
+    assert weights_of(torch.tensor([0, 1, 2]), (5.0, 1.0)).tolist() == [5, 1, 1]
+
+
+def test_swapping_exchanges_the_branches() -> None:
+    (main, one, two), labels = example(2)
+    M = labels.bool() | (torch.rand(labels.shape, generator=torch.Generator().manual_seed(0)) < 0.5)
+    swapped = certain_loss([main, one, two], labels, M, 5, swap=True)
+    assert torch.allclose(swapped, certain_loss([main, two, one], labels, M, 5, swap=False))
+    assert not torch.allclose(swapped, certain_loss([main, one, two], labels, M, 5, swap=False))
+
+
+def test_uncertain_voxels_do_not_reach_the_certain_loss() -> None:
+    outputs, labels = example(3)
+    M = torch.rand(labels.shape, generator=torch.Generator().manual_seed(0)) < 0.5
+    changed = [torch.where(M.unsqueeze(1), out, -out) for out in outputs]
+    assert torch.allclose(
+        certain_loss(outputs, labels, M, 5, swap=True), certain_loss(changed, labels, M, 5, swap=True)
+    )
+    assert uncertain_loss(outputs, changed, M) > 0 == uncertain_loss(outputs, changed, ~M)
+
+
+def test_uncertain_loss_by_hand() -> None:
+    """Probabilities (1/2, 1/2) and (1/4, 3/4) differ by 1/16 in each class, in one branch of three."""
+    zeros, teacher = torch.zeros(1, 2, 2, 2), torch.zeros(1, 2, 2, 2)
+    teacher[:, 1] = math.log(3)
+    M = torch.tensor([[[True, False], [False, True]]])
+    loss = uncertain_loss([zeros] * 3, [zeros, teacher, zeros], M)
+    assert loss.item() == pytest.approx(2 / 16 / 3, abs=1e-6)
+    assert uncertain_loss([zeros] * 3, [teacher] * 3, torch.ones_like(M)).item() == 0

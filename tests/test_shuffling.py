@@ -1,0 +1,74 @@
+"""Patches exchanged among images: nothing is lost, and all can be put back."""
+
+from collections import Counter
+from itertools import permutations, product
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.autograd.profiler import profile
+
+from graftseg.shuffling import draw_permutations, exchange, inverse
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> tuple[torch.Tensor, torch.Tensor]:
+    """Images ``(N, C, *space)`` of distinct numbers and permutations for the cells of a grid over them."""
+    space = draw(st.lists(st.integers(1, 7), min_size=1, max_size=3))
+    cells = [draw(st.integers(1, n)) for n in space]
+    images, channels = draw(st.integers(1, 5)), draw(st.integers(1, 2))
+    shape = (images, channels, *space)
+    torch.manual_seed(draw(st.integers(0, 2**32 - 1)))
+    return torch.randperm(torch.Size(shape).numel()).view(shape), draw_permutations(cells, images)
+
+
+@given(batches())
+@settings(deadline=None)
+def test_the_inverse_restores_the_batch(drawn: tuple[torch.Tensor, torch.Tensor]) -> None:
+    batch, order = drawn
+    mixed = exchange(batch, order)
+    assert torch.equal(exchange(mixed, inverse(order)), batch)
+    assert torch.equal(mixed.sort(0).values, batch.sort(0).values)
+
+
+@given(batches())
+@settings(deadline=None)
+def test_patches_come_whole_from_the_same_place(drawn: tuple[torch.Tensor, torch.Tensor]) -> None:
+    batch, order = drawn
+    mixed, cells = exchange(batch, order), order.shape[:-1]
+    for index, place in enumerate(product(*[range(n) for n in batch.shape[2:]])):
+        cell = tuple(x * c // n for x, c, n in zip(place, cells, batch.shape[2:], strict=True))
+        here, there = (images.flatten(2)[..., index] for images in (mixed, batch))
+        assert torch.equal(here, there[order[cell]])
+
+
+def test_cells_of_the_published_patch() -> None:
+    batch = torch.arange(2).view(2, 1, 1, 1, 1).expand(2, 1, 112, 112, 80)
+    order = torch.tensor([0, 1]).repeat(4, 4, 1, 1)
+    order[1, 2, 0] = torch.tensor([1, 0])
+    changed = exchange(batch, order)[0, 0] == 1
+    assert changed[28:56, 56:84].all() and int(changed.sum()) == 28 * 28 * 80
+
+
+def test_every_permutation_is_drawn_equally_often() -> None:
+    torch.manual_seed(0)
+    drawn = draw_permutations((60, 100), 3).view(-1, 3)
+    counts = Counter(map(tuple, drawn.tolist()))
+    assert counts.keys() == set(permutations(range(3)))
+    assert all(count == pytest.approx(1000, abs=5 * 1000**0.5) for count in counts.values())
+
+
+def test_nothing_is_copied_from_the_host_or_read_back_by_it() -> None:
+    batch = torch.zeros(4, 1, 8, 8)
+    with profile() as record:
+        order = draw_permutations((4, 4), 4)
+        exchange(exchange(batch, order), inverse(order))
+    operations = {event.name for event in record.function_events}
+    assert "aten::rand" in operations
+    assert not {"aten::lift_fresh", "aten::_local_scalar_dense"} & operations
+
+
+def test_more_cells_than_voxels_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"a grid of \[4, 4\] cells has more of them than \[3, 8\] has voxels"):
+        exchange(torch.zeros(2, 1, 3, 8), draw_permutations((4, 4), 2))
