@@ -8,9 +8,8 @@ from pydantic import Field
 from torch import Tensor
 
 from graftseg.losses import SupervisedDice, supervised_terms
-from graftseg.methods.base import Method
+from graftseg.methods.taught import Taught
 from graftseg.networks import Networks
-from graftseg.networks.ema import ema_update, teacher_of, warmup_decay
 from graftseg.noise import noisy
 from graftseg.schedules import consistency_ramp
 from graftseg.settings import Settings
@@ -32,7 +31,7 @@ class MeanTeacherConfig(Settings):
     ema_decay: float = Field(0.99, ge=0, le=1)
 
 
-class MeanTeacher(Method):
+class MeanTeacher(Taught):
     """``½ (CE + Dice)`` on labeled images, and on unlabeled ones the difference from the teacher's probabilities.
 
     Student and teacher see the same unlabeled images, the teacher with noise. All images of a batch go through the
@@ -45,7 +44,6 @@ class MeanTeacher(Method):
 
     def __init__(self, config: MeanTeacherConfig, networks: Networks) -> None:
         super().__init__(config, networks)
-        self.teacher = teacher_of(self.student)
         self.terms = partial(supervised_terms, dice=config.dice)
         self.consistency = mean_squared_difference
 
@@ -62,15 +60,6 @@ class MeanTeacher(Method):
         weights["consistency"] = config.weight * consistency_ramp(now.step, config.ramp)
         shows = {"X_labeled": x_l, "Y_labeled": batch.labeled.labels, "X_unlabeled": X}
         yield Objective("student", terms, weights, shows)
-
-    def after_step(self, now: Progress) -> None:
-        """The teacher follows the student; at first it is a copy."""
-        ema_update(self.teacher, self.student, warmup_decay(now.step, self.config.ema_decay), "parameters")
-
-    def start_from(self, previous: Method) -> None:
-        """Student and teacher both begin with the network of the stage before."""
-        super().start_from(previous)
-        self.teacher.load_state_dict(self.student.state_dict())
 
 
 def mean_squared_difference(logits: Tensor, teacher_logits: Tensor) -> Tensor:

@@ -5,12 +5,11 @@ from typing import Any, Self
 
 import torch
 from pydantic import Field, model_validator
-from torch import Tensor, nn
+from torch import Tensor
 
 from graftseg.losses import DiceName
-from graftseg.methods.base import Method
-from graftseg.networks import Networks
-from graftseg.networks.ema import Scope, ema_update, teacher_of
+from graftseg.methods.taught import Taught
+from graftseg.networks.ema import Scope, ema_update
 from graftseg.pseudo_labels import Decision, pseudo_label
 from graftseg.settings import Settings
 from graftseg.types import Progress
@@ -38,18 +37,10 @@ class SelfTrainingConfig(Settings):
         return self
 
 
-class SelfTraining(Method):
-    """A student, and a teacher that is its running average and labels what has no label.
+class SelfTraining(Taught):
+    """A student, and a teacher that is its running average and labels what has no label."""
 
-    The teacher stays in training mode, as published.
-    """
-
-    teacher: nn.Module
     config: SelfTrainingConfig
-
-    def __init__(self, config: SelfTrainingConfig, networks: Networks) -> None:
-        super().__init__(config, networks)
-        self.teacher = teacher_of(self.student)
 
     @classmethod
     def check(cls, config: Any, *, labeled: int, unlabeled: int, dimensions: int) -> None:
@@ -61,11 +52,6 @@ class SelfTraining(Method):
     def after_step(self, now: Progress) -> None:
         """Eq. (10): the teacher follows the student."""
         ema_update(self.teacher, self.student, self.config.ema_decay, self.config.ema_scope)
-
-    def start_from(self, previous: Method) -> None:
-        """Student and teacher both begin with the pre-trained network."""
-        super().start_from(previous)
-        self.teacher.load_state_dict(self.student.state_dict())
 
     @torch.no_grad()
     def watch(self, images: Tensor) -> Tensor:

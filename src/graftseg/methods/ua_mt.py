@@ -10,9 +10,8 @@ from pydantic import Field
 from torch import Tensor
 
 from graftseg.losses import SupervisedDice, entropy, supervised_terms
-from graftseg.methods.base import Method
+from graftseg.methods.taught import Taught
 from graftseg.networks import Networks
-from graftseg.networks.ema import ema_update, teacher_of, warmup_decay
 from graftseg.noise import noisy
 from graftseg.schedules import consistency_ramp, ramp_up
 from graftseg.settings import Settings
@@ -43,7 +42,7 @@ class UaMtConfig(Settings):
     ema_decay: float = Field(0.99, ge=0, le=1)
 
 
-class UaMt(Method):
+class UaMt(Taught):
     """A mean teacher whose consistency is limited to voxels of low entropy.
 
     The entropy is that of the mean of several predictions, which differ in noise and dropout: the teacher stays in
@@ -56,7 +55,6 @@ class UaMt(Method):
 
     def __init__(self, config: UaMtConfig, networks: Networks) -> None:
         super().__init__(config, networks)
-        self.teacher = teacher_of(self.student)
         self.limit = math.log(2 if config.entropy_limit == "ln 2" else networks.classes)
         self.terms = partial(supervised_terms, dice=config.dice)
         self.consistency = masked_squared_difference
@@ -75,15 +73,6 @@ class UaMt(Method):
         weights["consistency"] = config.weight * consistency_ramp(now.step, config.ramp)
         shows = {"X_labeled": x_l, "Y_labeled": batch.labeled.labels, "X_unlabeled": X, "M_certain": M[0]}
         yield Objective("student", terms, weights, shows)
-
-    def after_step(self, now: Progress) -> None:
-        """The teacher follows the student; at first it is a copy."""
-        ema_update(self.teacher, self.student, warmup_decay(now.step, self.config.ema_decay), "parameters")
-
-    def start_from(self, previous: Method) -> None:
-        """Student and teacher both begin with the network of the stage before."""
-        super().start_from(previous)
-        self.teacher.load_state_dict(self.student.state_dict())
 
     def _mean_probabilities(self, images: Tensor) -> Tensor:
         """Mean of the teacher's predictions, two copies of the batch in each forward, every one with its own noise."""
