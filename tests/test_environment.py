@@ -109,3 +109,14 @@ def test_an_extra_that_is_absent_is_told(tmp_path: Path, monkeypatch: pytest.Mon
     assert machine["extras"]["tensorboard"] == "not installed"
     assert machine["versions"]["monai"] == "1.2.3" and machine["versions"].items() >= versions().items()
     assert machine["disk_free_gib"] >= 0 and machine["devices"] == devices()
+
+
+@pytest.mark.parametrize(
+    ("installed", "compiler", "expected"), [(True, "/usr/bin/cc", True), (True, None, False), (False, "cc", False)]
+)
+def test_kernels_need_triton_and_a_compiler_for_c(
+    installed: bool, compiler: str | None, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment, "find_spec", lambda name: object() if installed else None)
+    monkeypatch.setattr("shutil.which", lambda name: compiler)
+    assert environment.has_triton() is expected

@@ -1,5 +1,6 @@
 """What this machine has: versions, devices, disk."""
 
+import os
 import platform
 import shutil
 import sys
@@ -57,8 +58,9 @@ def choose_device(name: str) -> torch.device:
 
 
 def has_triton() -> bool:
-    """Whether there is a compiler for GPU kernels."""
-    return find_spec("triton") is not None
+    """Whether there is a compiler for GPU kernels, and the one for C that it needs for launching them."""
+    compilers = (os.environ.get("CC"), "cc", "gcc", "clang")
+    return find_spec("triton") is not None and any(shutil.which(name) for name in compilers if name)
 
 
 def free_memory(device: torch.device) -> int:
