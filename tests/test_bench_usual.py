@@ -101,6 +101,7 @@ def label_maps(draw: st.DrawFn) -> tuple[npt.NDArray[np.int64], int]:
 def test_components_agree_with_those_of_the_package(drawn: tuple[npt.NDArray[np.int64], int]) -> None:
     labels, connectivity = torch.from_numpy(drawn[0]), drawn[1]
     assert torch.equal(components(labels, 4, connectivity), largest_components(labels, 4, connectivity))
+    assert torch.equal(components(labels, 4, connectivity, (3,)), largest_components(labels, 4, connectivity, (3,)))
 
 
 def test_components_join_across_corners_by_default() -> None:

@@ -148,9 +148,9 @@ def test_describe(cli: Cli, trained: Path, scans: Path, store: Store) -> None:
     assert facts["versions"]["torch"] and facts["devices"][-1].startswith("cpu") and facts["disk_free_gib"] > 0
 
 
-def test_plan_says_that_it_is_a_default(cli: Cli, scans: Path, tmp_path: Path) -> None:
+def test_plan_says_why(cli: Cli, scans: Path, tmp_path: Path) -> None:
     code, out, _ = cli("plan", scans, "--out", tmp_path / "plan.yaml")
-    assert code == 0 and "Chosen because the scans are 2-D" in out and "not fitted to your scans" in out
+    assert code == 0 and "dimensions: 2  # the scans are 2-D" in out
     assert "exists; name another --out" in cli.fails("plan", scans, "--out", tmp_path / "plan.yaml")
     assert api.info(tmp_path / "plan.yaml")["network"]["name"] == "unet-2d"
 
@@ -163,7 +163,7 @@ def test_a_bad_scan_does_not_stop_the_others(cli: Cli, trained: Path, scans: Pat
     (folder / "test_000_0000.nii.gz").write_bytes(b"rubbish")
     code, out, error = cli("predict", trained, folder, "--out", tmp_path / "out")
     assert code == 2 and "1 label maps" in out and "test_000_0000.nii.gz" in error
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["manifest.json", "test_001.nii.gz"]
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"classes.json", "manifest.json", "test_001.nii.gz"}
 
 
 def test_predictions_do_not_depend_on_the_company(trained: Path, scans: Path, tmp_path: Path) -> None:
@@ -290,6 +290,15 @@ def test_predict_with_other_settings(cli: Cli, trained: Path, scans: Path, tmp_p
     assert cli(*words, "--set", "inference.overlap=0.75")[0] == 0
     assert json.loads((tmp_path / "out" / "manifest.json").read_text())["inference"]["overlap"] == 0.75
     assert "not changed; set keys under inference" in cli.fails(*words, "--set", "seed=1")
+
+
+def test_predict_more_than_labels(cli: Cli, trained: Path, scans: Path, tmp_path: Path) -> None:
+    words = ("predict", trained, scans / "imagesTs" / "test_000_0000.nii.gz", "--out", tmp_path / "out")
+    assert cli(*words, "--tta", "--probabilities", "--uncertainty")[0] == 0
+    names = {f"test_000{end}.nii.gz" for end in ("", "_probabilities", "_uncertainty")}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == names | {"classes.json", "manifest.json"}
+    assert json.loads((tmp_path / "out" / "manifest.json").read_text())["inference"]["flips"] is True
+    assert "holds no folds; leave out --fold" in cli.fails(*words, "--fold", "0")
 
 
 def test_evaluate_without_some_label_maps(cli: Cli, trained: Path, scans: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import ndimage
 
-from graftseg.components import largest_component_of, largest_components
+from graftseg.components import ComponentRule, chosen_classes, largest_component_of, largest_components
 from graftseg.components.reference import largest_component_by_definition
 
 LabelMap = npt.NDArray[np.int64]
@@ -63,6 +63,25 @@ def test_components_are_those_of_scipy_and_of_a_flood_fill(example: tuple[LabelM
     kept = largest_component_of(labels, CLASSES, connectivity)
     np.testing.assert_array_equal(kept, largest_component_by_definition(labels, CLASSES, connectivity))
     np.testing.assert_array_equal(kept, by_flood_fill(labels, connectivity))
+
+
+@given(label_maps(), st.sets(st.integers(1, CLASSES - 1)))
+@settings(deadline=None)
+def test_classes_that_are_not_named_keep_all_their_voxels(example: tuple[LabelMap, int], only: set[int]) -> None:
+    labels, connectivity = example
+    kept = largest_component_of(labels, CLASSES, connectivity, only)
+    np.testing.assert_array_equal(kept, largest_component_by_definition(labels, CLASSES, connectivity, only))
+    batch = torch.from_numpy(labels)[None]
+    np.testing.assert_array_equal(kept, largest_components(batch, CLASSES, connectivity, only)[0].numpy())
+    all_classes = by_flood_fill(labels, connectivity)
+    named = np.isin(labels, [*only, 0])
+    np.testing.assert_array_equal(kept[named], all_classes[named])
+    np.testing.assert_array_equal(kept[~named], labels[~named])
+
+
+@pytest.mark.parametrize(("rule", "classes"), [(True, None), (False, ()), ((), ()), ((2, 1), (2, 1))])
+def test_rules(rule: ComponentRule, classes: tuple[int, ...] | None) -> None:
+    assert chosen_classes(rule) == classes
 
 
 @pytest.mark.parametrize("shape", [(40, 40), (14, 14, 14)])

@@ -255,8 +255,9 @@ def test_components_replay_inside_a_cuda_graph() -> None:
     largest_components(static, 3)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        kept = largest_components(static, 3)
+        kept, some = largest_components(static, 3), largest_components(static, 3, only=(2,))
     for labels in batches:
         static.copy_(labels)
         graph.replay()
         assert torch.equal(kept.cpu(), largest_components(labels, 3))
+        assert torch.equal(some.cpu(), largest_components(labels, 3, only=(2,)))

@@ -1,4 +1,5 @@
 import csv
+import json
 import math
 from dataclasses import astuple, replace
 from pathlib import Path
@@ -13,6 +14,8 @@ from hypothesis import strategies as st
 from graftseg.data.scans import write_label
 from graftseg.errors import UserError
 from graftseg.evaluation import Evaluation, Row, description_of, evaluate_folder, evaluate_pair, read_csv
+from graftseg.files import write_json
+from graftseg.manifest import Manifest, PredictedCase
 from graftseg.metrics import Protocol, score
 from graftseg.types import Geometry
 
@@ -65,6 +68,60 @@ def test_a_pair_is_scored_class_by_class_in_voxels_and_millimetres() -> None:
     assert first.volume_prediction_ml == pytest.approx(2 * 5 * 4 / 1000)
     assert first.volume_reference_ml == pytest.approx(1 * 5 * 4 / 1000)
     assert (second.label, second.name, second.dice, second.assd_mm) == (2, "right", 1.0, 0.0)
+
+
+def test_errors_of_volume_have_a_sign() -> None:
+    larger, smaller = evaluate_pair("a", labels_of(one=3, two=1), labels_of(one=2, two=2), geometry_of(), CLASSES)
+    assert larger.volume_error_ml == pytest.approx(0.02)
+    assert larger.volume_error_percent == pytest.approx(50)
+    assert smaller.volume_error_ml == pytest.approx(-0.02)
+    assert smaller.volume_error_percent == pytest.approx(-50)
+    beside_nothing, _ = evaluate_pair("a", labels_of(one=1), labels_of(), geometry_of(), CLASSES)
+    assert beside_nothing.volume_error_ml == pytest.approx(0.02)
+    assert math.isnan(beside_nothing.volume_error_percent), "no share of an empty reference"
+
+
+def test_the_description_holds_the_summary_of_each_class(tmp_path: Path) -> None:
+    rows = (
+        row_of("a", 1, dice=0.2, volume_prediction_ml=3.0, volume_reference_ml=2.0),
+        row_of("b", 1, dice=0.6, volume_prediction_ml=1.0, volume_reference_ml=2.0, asd=math.nan),
+        row_of("a", 2, volume_prediction_ml=math.nan, volume_reference_ml=math.nan),
+    )
+    write_json(tmp_path / "metrics.json", Evaluation(rows, "standard").description())
+    said = json.loads((tmp_path / "metrics.json").read_text())
+    assert (said["protocol"], said["rows"], [one["name"] for one in said["classes"]]) == (
+        "standard",
+        3,
+        ["left", "right"],
+    )
+    left, right = said["classes"]
+    assert left["dice"] == {"mean": 0.4, "std": pytest.approx(0.2), "count": 2}
+    assert left["asd"] == {"mean": 0.5, "std": 0.0, "count": 1}
+    assert left["volume_error_ml"] == {"mean": 0.0, "std": 1.0, "count": 2}
+    assert left["volume_error_percent"] == {"mean": 0.0, "std": 50.0, "count": 2}
+    assert right["volume_error_ml"] == {"mean": None, "std": None, "count": 0}
+    assert said["overall"]["dice"] == pytest.approx(0.45)
+    assert description_of(tmp_path / "metrics.csv") == tmp_path / "metrics.json", "it may be replaced by its successor"
+
+
+def test_files_without_errors_of_volume_are_read_and_have_them(tmp_path: Path) -> None:
+    row = row_of(volume_prediction_ml=3.0, volume_reference_ml=2.0)
+    Evaluation((row,), "standard").write_csv(tmp_path / "metrics.csv")
+    lines = [line.rsplit(",", 2) for line in (tmp_path / "metrics.csv").read_text().splitlines()]
+    assert [line[1:] for line in lines] == [["volume_error_ml", "volume_error_percent"], ["1.0", "50.0"]]
+    (tmp_path / "metrics.csv").write_text("\n".join(line[0] for line in lines))
+    assert read_csv(tmp_path / "metrics.csv").rows == (row,)
+    assert read_csv(tmp_path / "metrics.csv").rows[0].volume_error_percent == 50
+
+
+def test_files_beside_label_maps_are_not_scored(folders: tuple[Path, Path]) -> None:
+    expected = evaluate_folder(*folders)
+    write_label(folders[0] / "a_uncertainty.nii.gz", labels_of(), geometry_of())
+    with pytest.raises(UserError, match=r"a_uncertainty\.nii\.gz: a prediction without a reference"):
+        evaluate_folder(*folders)
+    case = PredictedCase("a", ("a.nii",), "a.nii.gz", 1.0, uncertainty="a_uncertainty.nii.gz")
+    Manifest("run", "weights", {}, ("background", "left"), "last", "cpu", {}, cases=(case,)).save(folders[0])
+    assert evaluate_folder(*folders) == expected
 
 
 def test_an_image_has_no_volume() -> None:
@@ -214,6 +271,7 @@ def test_the_csv_file_names_its_units_and_leaves_nan_empty(tmp_path: Path) -> No
         *("protocol", "case", "label", "name", "dice", "jaccard"),
         *("hd95_voxel", "hd95_max_voxel", "asd_voxel", "assd_voxel"),
         *("hd95_mm", "hd95_max_mm", "asd_mm", "assd_mm", "volume_prediction_ml", "volume_reference_ml"),
+        *("volume_error_ml", "volume_error_percent"),
     ]
     assert line["protocol"] == "paper"
     assert line["hd95_voxel"] == ""

@@ -12,8 +12,9 @@ from torch.nn import functional as F
 
 from graftseg.data.grid import Grid, plan_grid, to_grid
 from graftseg.errors import UserError
-from graftseg.inference import InferenceSettings, Segment, predict_labels, probability_slabs, window_starts
+from graftseg.inference import InferenceSettings, Predictor, Segment
 from graftseg.types import Geometry
+from graftseg.windows import probability_slabs, window_starts
 
 Shape = tuple[int, ...]
 UNIFORM = InferenceSettings(window="uniform")
@@ -63,7 +64,7 @@ def predict(
     image: Tensor, grid: Grid, patch: Shape, chosen: InferenceSettings = GAUSSIAN, segment: Segment = softmax
 ) -> NDArray[np.uint8]:
     classes = image.shape[0] if segment is softmax else 2
-    return predict_labels(segment, image, grid, patch=patch, settings=chosen, classes=classes, device="cpu")
+    return Predictor(segment, patch, chosen, classes, torch.device("cpu")).labels(image, grid)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.autograd.profiler import profile
 
+from graftseg.errors import UserError
 from graftseg.masks import (
     Box,
     ContactSlab,
@@ -213,9 +214,9 @@ def test_the_last_place_of_a_slab(
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"a cube of \[4, 4\] with \[1, 1\] starts does not fit into \[3, 3\] voxels"):
+    with pytest.raises(UserError, match=r"a cube of \[4, 4\] with \[1, 1\] starts does not fit into \[3, 3\] voxels"):
         random_cubes_mask((9, 9), 0.5, sizes=(4, 4))
-    with pytest.raises(ValueError, match=r"a slab of \[5\] with \[6\] starts does not fit into \[9\] voxels"):
+    with pytest.raises(UserError, match=r"a slab of \[5\] with \[6\] starts does not fit into \[9\] voxels"):
         contact_mask((9, 9), 0.5, thickness=5, starts=6)
 
 

@@ -16,6 +16,7 @@ from graftseg.data.scans import write_scan
 from graftseg.data.store import Store
 from graftseg.errors import UserError
 from graftseg.files import locked
+from graftseg.inference import Predictor
 from graftseg.inputs import Source
 from graftseg.manifest import PredictedCase
 from graftseg.types import Geometry
@@ -80,7 +81,7 @@ def test_scans_with_other_channels_are_named_and_stop_nobody(run: Path, images: 
     assert "test_000_0000.nii.gz: the case has the channels 0000, 0001 where 0000 alone is expected" in surplus
     assert "two.nii.gz: the number of channels is 2 where the run was trained on 1; give it the same" in two
     assert manifest(out)["failures"] == {"test_000": surplus, "two": two}
-    assert sorted(content(out)) == ["manifest.json", "test_001.nii.gz"]
+    assert sorted(content(out)) == ["classes.json", "manifest.json", "test_001.nii.gz"]
 
 
 def test_cases_are_added_and_replaced(run: Path, images: Path, out: Path) -> None:
@@ -101,7 +102,7 @@ def test_a_scan_that_fails_now_does_not_keep_its_old_label_map(run: Path, images
     (out / "notes.txt").write_text("mine")
     (images / "test_000_0000.nii.gz").write_bytes(b"rubbish")
     api.predict(run, images, out, device="cpu")
-    assert sorted(content(out)) == ["manifest.json", "notes.txt", "test_001.nii.gz"]
+    assert sorted(content(out)) == ["classes.json", "manifest.json", "notes.txt", "test_001.nii.gz"]
     assert (listed(out), list(manifest(out)["failures"])) == (["test_001"], ["test_000"])
     api.predict(run, images / "test_001_0000.nii.gz", out, device="cpu")
     assert list(manifest(out)["failures"]) == ["test_000"]
@@ -112,7 +113,7 @@ def test_scores_do_not_outlive_their_label_maps(run: Path, images: Path, scans: 
     api.evaluate(out, scans / "labelsTs")
     assert {"metrics.csv", "metrics.json"} <= content(out).keys()
     api.predict(run, images / "test_000_0000.nii.gz", out, device="cpu")
-    assert sorted(content(out)) == ["manifest.json", "test_000.nii.gz", "test_001.nii.gz"]
+    assert sorted(content(out)) == ["classes.json", "manifest.json", "test_000.nii.gz", "test_001.nii.gz"]
 
 
 def test_scores_of_somebody_else_stay(run: Path, images: Path, out: Path) -> None:
@@ -203,15 +204,15 @@ def test_files_of_somebody_else_are_not_replaced(run: Path, images: Path, scans:
 def test_an_interrupted_call_is_taken_up(run: Path, images: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     api.predict(run, images, out, device="cpu")
     whole = content(out)
-    predict_case = prediction._predict_case
+    predict_case = prediction._Work.predict
 
-    def interrupted(network: Any, case: Source, folder: Path) -> PredictedCase:
+    def interrupted(work: Any, case: Source) -> PredictedCase:
         if case.name == "test_001":
             raise KeyboardInterrupt
-        return predict_case(network, case, folder)
+        return predict_case(work, case)
 
     with monkeypatch.context() as patch:
-        patch.setattr(prediction, "_predict_case", interrupted)
+        patch.setattr(prediction._Work, "predict", interrupted)
         with pytest.raises(KeyboardInterrupt):
             api.predict(run, images, out, device="cpu")
     assert content(out)["test_001.nii.gz"] == whole["test_001.nii.gz"], "it stays until its successor is whole"
@@ -228,7 +229,7 @@ def test_a_full_memory_is_told_in_a_sentence(
     def full(*arguments: Any, **settings: Any) -> None:
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr(prediction, "predict_labels", full)
+    monkeypatch.setattr(Predictor, "maps", full)
     with pytest.raises(UserError, match=r"the memory of cpu is full; add --set inference\.windows_per_forward=1"):
         api.predict(run, images, out, device="cpu")
     assert not out.exists()

@@ -20,7 +20,7 @@ from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.data.store import Store, open_store
 from graftseg.errors import UserError
-from graftseg.inference import predict_labels
+from graftseg.inference import Predictor
 from graftseg.methods import Method
 from graftseg.metrics import dice
 from graftseg.models import build_method, load_weights
@@ -309,17 +309,10 @@ def test_scores_are_those_of_predicted_label_maps(
     torch.manual_seed(4)
     method = build_method(recipe, recipe.stages[-1], store.channels, len(store.classes), CPU).eval()
     settings = recipe.inference.model_copy(update={"largest_component": False, "stride": recipe.selection.stride})
+    predictor = Predictor(method.segment, recipe.batches.patch, settings, len(store.classes), CPU)
     expected = []
     for case in store.of("test"):
-        labels = predict_labels(
-            method.segment,
-            torch.from_numpy(np.array(store.image(case))),
-            Grid.identity(case.shape),
-            patch=recipe.batches.patch,
-            settings=settings,
-            classes=len(store.classes),
-            device=CPU,
-        )
+        labels = predictor.labels(torch.from_numpy(np.array(store.image(case))), Grid.identity(case.shape))
         reference = np.array(store.label(case))
         expected.append([dice(labels == value, reference == value) for value in range(1, len(store.classes))])
     scores = CaseScores(recipe, store, store.of("test"), CPU)(method)

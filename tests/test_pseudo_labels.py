@@ -71,6 +71,13 @@ def test_every_class_keeps_a_component() -> None:
     assert pseudo_label(teacher, images()).tolist() == expected
 
 
+def test_some_classes_are_cleaned() -> None:
+    teacher = Teacher(logits_of([[1, 0, 1, 1, 0, 2], [0, 0, 0, 0, 0, 0], [2, 2, 0, 0, 0, 1]], 3))
+    expected = [[[0, 0, 1, 1, 0, 2], [0, 0, 0, 0, 0, 0], [2, 2, 0, 0, 0, 0]]]
+    assert pseudo_label(teacher, images(), clean=(1,)).tolist() == expected
+    assert pseudo_label(teacher, images(), clean=()).tolist() == pseudo_label(teacher, images(), clean=False).tolist()
+
+
 def test_connectivity_is_handed_on() -> None:
     teacher = Teacher(logits_of([[1, 1, 0], [0, 0, 1]], 2))
     assert pseudo_label(teacher, images()).tolist() == [[[1, 1, 0], [0, 0, 1]]]

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 import tiny
 import torch
@@ -20,6 +19,7 @@ from graftseg.data.store import Store
 from graftseg.errors import UserError
 from graftseg.evaluation import evaluate_folder
 from graftseg.files import sha256_of
+from graftseg.inference import Predictor, ScanMaps
 from graftseg.references import references_in, stored_references
 from graftseg.reporting import cases
 from graftseg.reporting.results import read_results
@@ -63,16 +63,16 @@ def run(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def bright(self: Any, image: torch.Tensor, grid: Grid, where: object) -> npt.NDArray[np.uint8]:
+def bright(self: Any, image: torch.Tensor, grid: Grid, wanted: object) -> ScanMaps:
     """In place of a network: what is bright is foreground."""
     middle = image.float().mean()
-    return to_source_axes((image[0] > middle).numpy().astype(np.uint8), grid)
+    return ScanMaps(to_source_axes((image[0] > middle).numpy().astype(np.uint8), grid))
 
 
 def test_a_store_and_its_scans_give_the_same_label_maps(
     turned_run: Path, turned: Path, turned_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prediction._Network, "labels", bright)
+    monkeypatch.setattr(Predictor, "maps", bright)
     from_scans = api.predict(turned_run, turned / "imagesTs", tmp_path / "scans", device="cpu")
     from_store = api.predict(turned_run, turned_store.path, tmp_path / "store", device="cpu")
     assert [case.case for case in from_store.cases] == [case.case for case in from_scans.cases] == ["Ts0", "Ts1"]
@@ -87,7 +87,7 @@ def test_a_store_and_its_scans_give_the_same_label_maps(
 def test_a_store_scores_as_its_label_files_do(
     turned_run: Path, turned: Path, turned_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prediction._Network, "labels", bright)
+    monkeypatch.setattr(Predictor, "maps", bright)
     api.predict(turned_run, turned_store.path, tmp_path, device="cpu")
     from_files = api.evaluate(tmp_path, turned / "labelsTs", tmp_path / "files.csv")
     from_store = api.evaluate(tmp_path, turned_store.path)
@@ -175,7 +175,7 @@ def test_stores_that_cannot_be_used(run: Path, turned_store: Store, scans: Path,
 def test_the_report_shows_cases_of_a_store_as_it_shows_scans(
     turned_run: Path, turned: Path, turned_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prediction._Network, "labels", bright)
+    monkeypatch.setattr(Predictor, "maps", bright)
     views = []
     for scans, labels in ((turned / "imagesTs", turned / "labelsTs"), (turned_store.path, turned_store.path)):
         folder = tmp_path / scans.name

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from scipy import ndimage
 from torch import Tensor
 
-from graftseg import api, prediction
+from graftseg import api, segmenters
 from graftseg.data.grid import Grid
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.data.scans import read_scan
 from graftseg.errors import UserError
-from graftseg.inference import InferenceSettings, predict_labels
+from graftseg.inference import InferenceSettings, Predictor
 from graftseg.models import build_method
 from graftseg.recipe import changed
 from graftseg.stretched import stretched
@@ -44,16 +44,9 @@ def classes_of(images: Tensor) -> Tensor:
 
 
 def predict(image: npt.NDArray[np.float32], patch: Plane, grid: Grid | None = None, **chosen: Any) -> npt.NDArray[Any]:
-    return predict_labels(
-        chosen.pop("segment", classes_of),
-        torch.from_numpy(image),
-        grid or Grid.identity(image.shape[1:]),
-        patch=patch,
-        settings=InferenceSettings(**chosen),
-        classes=4,
-        device="cpu",
-        fit="stretch",
-    )
+    segment = chosen.pop("segment", classes_of)
+    predictor = Predictor(segment, patch, InferenceSettings(**chosen), 4, CPU, "stretch")
+    return predictor.labels(torch.from_numpy(image), grid or Grid.identity(image.shape[1:]))
 
 
 def there_and_back(plane: npt.NDArray[np.float32], patch: Plane) -> npt.NDArray[Any]:
@@ -186,12 +179,12 @@ def spy(monkeypatch: pytest.MonkeyPatch) -> list[Shape]:
     """The shapes of all images that a prediction's network sees."""
     seen: list[Shape] = []
 
-    def watched(segment: Callable[[Tensor], Tensor], *arguments: Any, **chosen: Any) -> npt.NDArray[np.uint8]:
+    def watched(segment: Callable[[Tensor], Tensor], **chosen: Any) -> Predictor:
         def noted(images: Tensor) -> Tensor:
             seen.append(tuple(images.shape))
             return segment(images)
 
-        return predict_labels(noted, *arguments, **chosen)
+        return Predictor(noted, **chosen)
 
-    monkeypatch.setattr(prediction, "predict_labels", watched)
+    monkeypatch.setattr(segmenters, "Predictor", watched)
     return seen

@@ -13,9 +13,12 @@ __version__ = "0.1.0"
 
 _API = "graftseg.api"
 _VERBS = {
-    **dict.fromkeys(("check", "plan", "prepare", "train", "predict", "evaluate", "report", "compare"), _API),
-    **dict.fromkeys(("record", "table", "info", "doctor"), _API),
+    **dict.fromkeys(
+        ("check", "plan", "prepare", "train", "train_folds", "predict", "evaluate", "report", "compare"), _API
+    ),
+    **dict.fromkeys(("rank", "export", "record", "table", "info", "doctor"), _API),
     "sweep": "graftseg.sweeps",
+    "Sources": "graftseg.data.sources",
 }
 
 if TYPE_CHECKING:
@@ -24,33 +27,41 @@ if TYPE_CHECKING:
         compare,
         doctor,
         evaluate,
+        export,
         info,
         plan,
         predict,
         prepare,
+        rank,
         record,
         report,
         table,
         train,
+        train_folds,
     )
+    from graftseg.data.sources import Sources
     from graftseg.sweeps import sweep
 
 __all__ = [
+    "Sources",
     "StoppedError",
     "UserError",
     "check",
     "compare",
     "doctor",
     "evaluate",
+    "export",
     "info",
     "plan",
     "predict",
     "prepare",
+    "rank",
     "record",
     "report",
     "sweep",
     "table",
     "train",
+    "train_folds",
 ]
 
 

@@ -1,55 +1,88 @@
 """The verbs, as functions: the only place where the parts are wired together."""
 
+import logging
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from graftseg.baselines import baseline_of, fitting, own_baseline
 from graftseg.bench.measure import Measurement, Plan, measure
 from graftseg.comparison import Beside, compare_runs, write_comparison
+from graftseg.completion import complete
 from graftseg.data import check as checking
 from graftseg.data import prepare as preparing
 from graftseg.data.benchmarks import BENCHMARKS, read_benchmark
 from graftseg.data.layouts import Dataset, read_layout
+from graftseg.data.mending import mend, refuse_target
+from graftseg.data.sources import Sources, given
 from graftseg.data.store import Store, is_store, open_store
 from graftseg.engine import Outcome
+from graftseg.ensembles import fold_states, segmenters_of
 from graftseg.environment import choose_device, describe_machine
 from graftseg.errors import StoppedError, UserError
 from graftseg.evaluation import Evaluation, description_of, evaluate_folder
-from graftseg.files import read_json, write_json, write_text
+from graftseg.exporting import Request, export_run
+from graftseg.files import read_json, read_object, write_json, write_text
+from graftseg.fold_results import CrossValidation
+from graftseg.folds import Count, Tell
+from graftseg.folds import train_folds as _train_folds
 from graftseg.metrics import Protocol
 from graftseg.paper import ALL
-from graftseg.planning import choose_overrides, choose_recipe, plan_text
-from graftseg.prediction import Checkpoint, Predicted, predict_scans
+from graftseg.planning import make_plan
+from graftseg.prediction import Checkpoint, Predicted, Wanted, predict_scans
+from graftseg.ranking import Ranking
+from graftseg.ranking_run import rank_run
 from graftseg.recipe import Recipe, changed, load_recipe, shipped_recipes
 from graftseg.records import record_run
 from graftseg.reporting import render_report
 from graftseg.reporting.differences import picture
+from graftseg.reporting.scans_page import render_check
 from graftseg.runs import RunFolder
 from graftseg.tables import table as paper_table
 from graftseg.tables import tables_page
-from graftseg.training import train_run
+from graftseg.training import train_run, unlabeled_cases
 from graftseg.types import SPLITS
 
 Folder = str | Path
+Scans = str | Path | Sources
+logger = logging.getLogger(__name__)
 
 
-def check(data: Folder) -> list[checking.Finding]:
-    """Look at a folder of scans and say what is wrong with it and how to mend it."""
-    return checking.check(read_layout(Path(data)))
+def check(data: Scans, *, out: Folder | None = None, fix: Folder | None = None) -> checking.Examination:
+    """Look at a folder of scans and say what is wrong with it and how to mend it.
+
+    ``out`` names a page to write about it, and ``fix`` a new folder for a copy in which geometry that differs by
+    rounding and label values with gaps are mended; the folder itself stays as it is.
+    """
+    if out and Path(out).suffix.lower() not in (".html", ".htm"):
+        raise UserError(out, "what a check writes is a page", "name a file that ends in .html as --out")
+    dataset = read_layout(given(data))
+    if fix is not None:
+        refuse_target(dataset, Path(fix))
+    examination = checking.examine(dataset, pictures=out is not None)
+    if fix is not None:
+        examination = replace(examination, mended=mend(dataset, examination.fingerprint, Path(fix)))
+    if out is not None:
+        render_check(examination, Path(out))
+    return examination
 
 
-def plan(data: Folder, out: Folder) -> Path:
-    """Write the recipe to begin with for a folder of scans."""
+def plan(data: Scans, out: Folder, *, device: str = "auto", minutes: float | None = None) -> Path:
+    """Write a recipe that is fitted to scans and to a device, with the reason for every value.
+
+    ``minutes`` is what everything that the recipe trains may take. A GPU can be planned for on a machine without one.
+    """
     target = Path(out)
     if target.exists():
         raise UserError(target, "the file exists", "name another --out or remove it")
-    write_text(target, plan_text(read_layout(Path(data))))
+    write_text(target, make_plan(read_layout(given(data)), device=device, minutes=minutes).text)
     load_recipe(target)
     return target
 
 
 def prepare(
-    data: Folder,
+    data: Scans,
     out: Folder,
     *,
     recipe: str | Path | None = None,
@@ -60,32 +93,82 @@ def prepare(
 
     A published benchmark is recognised, or named, and without a recipe kept as its files are.
     """
-    dataset = read_layout(Path(data)) if benchmark is None else read_benchmark(benchmark, Path(data))
+    dataset = read_layout(given(data)) if benchmark is None else read_benchmark(benchmark, _folder(data))
     if recipe is None and dataset.layout in BENCHMARKS:
         if list(overrides):
             raise UserError("--set", f"the benchmark {dataset.layout} is kept as it is", "name a --recipe to change")
         return preparing.prepare(dataset, Path(out), preparing.as_read(BENCHMARKS[dataset.layout].dimensions))
     if recipe is None:
-        recipe, overrides = choose_recipe(dataset)[0], [*choose_overrides(dataset), *overrides]
-    chosen = load_recipe(recipe, overrides)
+        chosen = changed(make_plan(dataset, device="cpu", timed=False).recipe, overrides)
+    else:
+        chosen = load_recipe(recipe, overrides)
     return preparing.prepare(dataset, Path(out), chosen.data)
 
 
 def train(
     recipe: str | Path | Recipe,
-    data: Folder,
+    data: Scans,
     out: Folder,
     *,
     overrides: Iterable[str] = (),
     resume: bool = False,
     device: str = "auto",
+    baseline: bool | None = None,
 ) -> Outcome:
     """Train on a prepared store, or on a folder of scans, which is first prepared into ``out/store``.
 
-    Ctrl-C saves and raises a ``StoppedError``; ``resume=True`` goes on.
+    ``baseline``, by default what the recipe says, trains a supervised run of as many steps into ``out/baseline`` too.
+    One network sees all labeled cases, whatever the recipe says of folds; ``train_folds`` divides them. Ctrl-C saves
+    and raises a ``StoppedError``; ``resume=True`` goes on, with whichever of the two runs was cut.
     """
     loaded = changed(recipe, overrides) if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
-    outcome = train_run(loaded, Path(data), RunFolder(Path(out)), choose_device(device), resume=resume)
+    run, chosen, source = RunFolder(Path(out)), choose_device(device), given(data)
+    beside = loaded.baseline if baseline is None else baseline
+    if beside or loaded.baseline:
+        unlabeled = unlabeled_cases(loaded, source, run)
+        loaded, beside = fitting(loaded, unlabeled=unlabeled, baseline=beside)
+    outcome = _ended(train_run(loaded, source, run, chosen, resume=resume))
+    if beside:
+        store = open_store(source if is_store(source) else run.store)
+        complete(baseline_of(loaded), store, run.baseline, chosen)
+    return outcome
+
+
+def train_folds(
+    recipe: str | Path | Recipe,
+    data: Scans,
+    out: Folder,
+    *,
+    folds: Count | None = None,
+    overrides: Iterable[str] = (),
+    resume: bool = False,
+    device: str = "auto",
+    baseline: bool | None = None,
+    tell: Tell = logger.info,
+) -> CrossValidation:
+    """Divide the labeled cases into folds and train a network for each on the others, into ``out/fold-N``.
+
+    ``folds`` is how many, ``"loo"`` to leave out one case at a time, by default what the recipe says. Every labeled
+    case is scored once, by the network that never saw it. ``baseline`` does the same with supervised runs, in
+    ``out/baseline``.
+    """
+    loaded = changed(recipe, overrides) if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
+    count = loaded.folds if folds is None else folds
+    if count is None:
+        raise UserError(f"recipe {loaded.name}", "it says nothing of folds", "give their number")
+    return _train_folds(
+        loaded,
+        given(data),
+        RunFolder(Path(out)),
+        choose_device(device),
+        count=count,
+        baseline=loaded.baseline if baseline is None else baseline,
+        resume=resume,
+        tell=tell,
+    )
+
+
+def _ended(outcome: Outcome) -> Outcome:
     if outcome.stopped_by is not None:
         raise StoppedError(outcome.stopped_by, outcome.steps)
     return outcome
@@ -99,16 +182,28 @@ def predict(
     checkpoint: Checkpoint = "shipped",
     overrides: Iterable[str] = (),
     device: str = "auto",
+    fold: int | None = None,
+    probabilities: bool = False,
+    uncertainty: bool = False,
 ) -> Predicted:
     """Write label maps of scans, a file, a folder or the test cases of a store, in the scans' own geometry.
 
     ``overrides`` change how the network is used, such as ``inference.overlap=0.75``. ``checkpoint="best"`` takes the
-    best network of those that the run scored on the way, in place of the one that it ships.
+    best network of those that the run scored on the way, in place of the one that it ships. A run that holds folds
+    predicts with the mean of all of them, or with one ``fold``. ``probabilities`` and ``uncertainty`` write these too.
     """
     folder = RunFolder(Path(run))
-    target = Path(out or (folder.predictions if checkpoint == "shipped" else folder.predictions_best))
-    chosen = choose_device(device)
-    return predict_scans(folder, Path(scans), target, chosen, overrides=overrides, checkpoint=checkpoint)
+    owner = folder if fold is None else segmenters_of(folder, fold)[0]
+    return predict_scans(
+        folder,
+        Path(scans),
+        Path(out or (owner.predictions if checkpoint == "shipped" else owner.predictions_best)),
+        choose_device(device),
+        overrides=overrides,
+        checkpoint=checkpoint,
+        fold=fold,
+        wanted=Wanted(probabilities, uncertainty),
+    )
 
 
 def evaluate(
@@ -131,16 +226,16 @@ def evaluate(
         allow_missing=allow_missing,
     )
     evaluation.write_csv(target)
-    rows = len(evaluation.rows)
-    write_json(described, {"references": str(Path(reference).resolve()), "protocol": protocol, "rows": rows})
+    write_json(described, {"references": str(Path(reference).resolve()), **evaluation.description()})
     return evaluation
 
 
 def report(run: Folder, out: Folder | None = None, *, baseline: Folder | None = None) -> Path:
-    """Write one self-contained page about a run, beside a baseline if one is named."""
+    """Write one self-contained page about a run, beside a baseline: the one that is named, or its own if evaluated."""
     if out and Path(out).suffix.lower() not in (".html", ".htm"):
         raise UserError(out, "a report is a page", "name a file that ends in .html as --out")
-    return render_report(Path(run), Path(out) if out else None, baseline=Path(baseline) if baseline else None)
+    beside = Path(baseline) if baseline else own_baseline(RunFolder(Path(run)))
+    return render_report(Path(run), Path(out) if out else None, baseline=beside)
 
 
 def compare(*runs: Folder, out: Folder | None = None) -> list[Beside]:
@@ -175,6 +270,33 @@ def record(run: Folder, out: Folder | None = None, *, variant: str = "", results
     return record_run(RunFolder(Path(run)), Path(out) if out else None, variant=variant, results=Path(results))
 
 
+def rank(run: Folder, data: Folder | None = None, *, out: Folder | None = None, device: str = "auto") -> Ranking:
+    """Put the unlabeled scans in the order in which they are worth annotating, with reasons.
+
+    ``data`` is a prepared store or a folder of scans, by default what the run was trained on; ``out`` a csv to write.
+    """
+    target = Path(out) if out is not None else None
+    return rank_run(RunFolder(Path(run)), Path(data) if data else None, target, choose_device(device))
+
+
+def export(
+    kind: str,
+    run: Folder,
+    out: Folder,
+    *,
+    check: Folder | None = None,
+    data: Folder | None = None,
+    predictions: Folder | None = None,
+) -> list[str]:
+    """Write a run as ``onnx``, ``weights``, ``monai``, ``nnunet`` or ``dicomseg``; returns lines that tell of it.
+
+    ``check`` is a scan to compare an ONNX network on. ``data`` names the scans and ``predictions`` the label maps that
+    an nnU-Net data set or DICOM segmentations are made of.
+    """
+    scan, scans, labels = (Path(one) if one is not None else None for one in (check, data, predictions))
+    return export_run(kind, Request(RunFolder(Path(run)), Path(out), scan, scans, labels))
+
+
 def table(name: str, results: Folder = "results") -> str:
     """A table of the paper, or ``all`` of them, as Markdown: recorded runs beside the published figures."""
     if not Path(results).is_dir():
@@ -182,13 +304,18 @@ def table(name: str, results: Folder = "results") -> str:
     return tables_page(Path(results)) if name == ALL else paper_table(name, Path(results))
 
 
-def info(what: Folder) -> dict[str, Any]:
+def info(what: Scans) -> dict[str, Any]:
     """Describe a run, a store, a folder of scans or a recipe."""
+    if isinstance(what, Sources):
+        return _describe_scans(read_layout(what))
     path = Path(what)
     if is_store(path):
         return _describe(open_store(path))
-    if RunFolder(path).exists:
-        return {"kind": "run", **RunFolder(path).manifest()}
+    run = RunFolder(path)
+    if run.folds_file.is_file():
+        return {"kind": "folds", **read_object(run.folds_file), "state": fold_states(run)}
+    if run.exists:
+        return {"kind": "run", **run.manifest()}
     if path.is_dir():
         return _describe_scans(read_layout(path))
     return {"kind": "recipe", **load_recipe(what).model_dump(mode="json")}
@@ -197,6 +324,12 @@ def info(what: Folder) -> dict[str, Any]:
 def doctor() -> dict[str, Any]:
     """Versions, devices, free disk, shipped recipes."""
     return describe_machine(Path.cwd()) | {"recipes": shipped_recipes()}
+
+
+def _folder(data: Scans) -> Path:
+    if isinstance(data, Sources):
+        raise UserError("--benchmark", "a published data set is one folder", "name it in place of several")
+    return Path(data)
 
 
 def _describe_scans(dataset: Dataset) -> dict[str, Any]:

@@ -7,8 +7,9 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from graftseg import __version__, cli_results
-from graftseg.cli_parts import Data, Device, Overrides, Run, print_facts, print_table
+from graftseg import __version__, cli_check, cli_export, cli_results, cli_training
+from graftseg.briefs import brief
+from graftseg.cli_parts import Data, Device, Given, Overrides, Run, print_facts, print_table, takes_sources
 from graftseg.errors import StoppedError, UserError
 
 app = typer.Typer(
@@ -40,33 +41,29 @@ def demo(
         typer.echo(run_demo(out, seed=seed, dimensions=dimensions, device=device))
 
 
+app.command()(cli_check.check)
+
+
 @app.command()
-def check(data: Data) -> None:
-    """Say what is in a folder of scans, what is wrong with it and how to mend it."""
+@takes_sources(Data)
+def plan(
+    data: Given,
+    out: Annotated[Path, typer.Option(help="Recipe to write.")] = Path("plan.yaml"),
+    minutes: Annotated[
+        float | None, typer.Option(help="What everything that the plan trains may take; by default 60.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda, which need not be in this machine.")] = "auto",
+) -> None:
+    """Write a recipe that is fitted to the scans and to a device, with the reason for every value."""
     from graftseg import api
 
-    findings = api.check(data)
-    rows = [(f.severity, f.what, f.where, f.size, f.remedy) for f in findings]
-    if rows:
-        print_table(("", "finding", "where", "how large", "remedy"), rows)
-    facts, errors = api.info(data), sum(finding.severity == "error" for finding in findings)
-    scans = ", ".join(f"{count} {split}" for split, count in facts["cases"].items() if count or split != "validation")
-    typer.echo(f"{scans} scans; {len(findings)} findings, {errors} of them errors")
-    if errors:
-        raise typer.Exit(2)
+    typer.echo(api.plan(data, out, device=device, minutes=minutes).read_text())
 
 
 @app.command()
-def plan(data: Data, out: Annotated[Path, typer.Option(help="Recipe to write.")] = Path("plan.yaml")) -> None:
-    """Write a recipe to begin with: for now a shipped one, for slices or volumes, with the reason."""
-    from graftseg import api
-
-    typer.echo(api.plan(data, out).read_text())
-
-
-@app.command()
+@takes_sources(Data)
 def prepare(
-    data: Data,
+    data: Given,
     out: Annotated[Path, typer.Option(help="Store to write or bring up to date.")],
     recipe: Annotated[
         str | None, typer.Option(help="Recipe whose settings are used; by default the planned one.")
@@ -83,39 +80,7 @@ def prepare(
     typer.echo(f"{store.path}: {len(store.cases)} cases, classes {', '.join(store.classes)}")
 
 
-@app.command()
-def train(
-    recipe: Annotated[str, typer.Argument(help="Recipe file, or the name of a shipped one.")],
-    data: Annotated[Path, typer.Option(help="Prepared store or folder of scans.")],
-    out: Annotated[Path, typer.Option(help="Folder for the run.")],
-    overrides: Overrides = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped.")] = False,
-    protocol: Annotated[
-        str | None, typer.Option(help="Checkpoint that is reported: last, val or paper (sets selection.protocol).")
-    ] = None,
-    seeds: Annotated[
-        int, typer.Option(min=0, help="Train with so many seeds, each into OUT/seed-N, and test each run.")
-    ] = 0,
-    device: Device = "auto",
-) -> None:
-    """Train a recipe."""
-    from graftseg import api
-
-    if protocol is not None and protocol not in ("last", "val", "paper"):
-        raise UserError(f"--protocol {protocol}", "unknown", "choose one of last, val and paper")
-    chosen = [*(overrides or ()), *([f"selection.protocol={protocol}"] if protocol is not None else ())]
-    again = "run the same command again" if seeds else "go on with --resume"
-    try:
-        if seeds:
-            from graftseg.seeds import train_seeds
-
-            train_seeds(recipe, data, out, seeds, overrides=chosen, device=device, tell=typer.echo)
-            return
-        outcome = api.train(recipe, data, out, overrides=chosen, resume=resume, device=device)
-    except StoppedError as stopped:
-        typer.echo(f"graftseg: {stopped}; {again}", err=True)
-        raise typer.Exit(128 + stopped.signal) from None
-    typer.echo(f"{out}: finished after {outcome.steps} steps")
+app.command()(cli_training.train)
 
 
 @app.command()
@@ -129,20 +94,42 @@ def predict(
     overrides: Annotated[
         list[str] | None, typer.Option("--set", help="Use the network otherwise: inference.overlap=0.75.")
     ] = None,
+    probabilities: Annotated[
+        bool, typer.Option("--probabilities", help="Write CASE_probabilities.nii.gz too, one channel a class.")
+    ] = False,
+    uncertainty: Annotated[
+        bool, typer.Option("--uncertainty", help="Write CASE_uncertainty.nii.gz too: 0 is sure, 1 a mere guess.")
+    ] = False,
+    tta: Annotated[
+        bool, typer.Option("--tta", help="Average over all flips: 4 times the work in 2-D, 8 in 3-D.")
+    ] = False,
+    fold: Annotated[
+        int | None, typer.Option(min=0, help="Of a run that holds folds, this one alone in place of their mean.")
+    ] = None,
     device: Device = "auto",
 ) -> None:
     """Write label maps in the geometry of the scans."""
     from graftseg import api
-    from graftseg.prediction import CHECKPOINTS
+    from graftseg.prediction import CHECKPOINTS, FLIPS
 
     kind = next((known for known in CHECKPOINTS if known == checkpoint), None)
     if kind is None:
         raise UserError(f"--checkpoint {checkpoint}", "unknown", f"choose one of {', '.join(CHECKPOINTS)}")
-    predicted = api.predict(run, scans, out, checkpoint=kind, overrides=overrides or (), device=device)
+    predicted = api.predict(
+        run,
+        scans,
+        out,
+        checkpoint=kind,
+        overrides=[*(overrides or ()), *([FLIPS] if tta else ())],
+        device=device,
+        fold=fold,
+        probabilities=probabilities,
+        uncertainty=uncertainty,
+    )
     empty = sum(case.is_empty for case in predicted.cases)
     typer.echo(f"{predicted.folder}: {len(predicted.cases)} label maps" + (f", {empty} of them empty" if empty else ""))
-    for failure in predicted.failures:
-        typer.echo(f"graftseg: {failure}", err=True)
+    for told in (*((predicted.warning,) if predicted.warning else ()), *predicted.failures):
+        typer.echo(f"graftseg: {told}", err=True)
     if predicted.failures:
         raise typer.Exit(2)
 
@@ -215,19 +202,21 @@ def bench(
     typer.echo(table(result))
 
 
-for command in cli_results.COMMANDS:
+for command in (*cli_results.COMMANDS, *cli_export.COMMANDS):
     app.command()(command)
 
 
 @app.command()
+@takes_sources(Annotated[str | None, typer.Argument(help="Folder of a run, a store or scans, or a recipe.")], "what")
 def info(
-    what: Annotated[str, typer.Argument(help="Folder of a run, a store or scans, or a recipe.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    what: str | Given,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the name of every case.")] = False,
 ) -> None:
     """Describe a run, a store, a folder of scans or a recipe."""
     from graftseg import api
 
-    print_facts(api.info(what), as_json)
+    facts = api.info(what)
+    print_facts(facts if as_json else brief(facts), as_json)
 
 
 @app.command()

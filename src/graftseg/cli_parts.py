@@ -1,17 +1,74 @@
 """Arguments and ways to print that the commands share."""
 
+import functools
+import inspect
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-Data = Annotated[Path, typer.Argument(help="Folder with imagesTr, labelsTr and, if any, imagesUn, imagesTs, labelsTs.")]
+from graftseg.errors import UserError
+
+if TYPE_CHECKING:
+    from graftseg.data.sources import Sources
+
+    Given = Path | Sources
+else:
+    Given = Path
+
+Data = Annotated[
+    Path | None, typer.Argument(help="Folder with imagesTr, labelsTr and, if any, imagesUn, imagesTs, labelsTs.")
+]
+SOURCES: dict[str, Any] = {
+    "labeled_images": Annotated[Path | None, typer.Option(help="In place of DATA: folder of the labeled images.")],
+    "labels": Annotated[Path | None, typer.Option(help="Folder of their label maps.")],
+    "unlabeled": Annotated[Path | None, typer.Option(help="Folder of the unlabeled images.")],
+    "test_images": Annotated[Path | None, typer.Option(help="Folder of the test images.")],
+    "test_labels": Annotated[Path | None, typer.Option(help="Folder of their label maps.")],
+}
 Run = Annotated[Path, typer.Argument(help="Folder of a training run.")]
 Overrides = Annotated[list[str] | None, typer.Option("--set", help="Override a setting: stages.0.steps=100.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Results = Annotated[Path, typer.Option(help="Folder of all records.")]
+
+
+def takes_sources(kind: Any, name: str = "data") -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Let a command take folders named one by one, as options, in place of its argument ``name`` of this kind."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def wrapper(**arguments: Any) -> None:
+            folders = {option: arguments.pop(option) for option in SOURCES}
+            command(**arguments | {name: _given(arguments[name], folders)})
+
+        by_name = inspect.Parameter.KEYWORD_ONLY
+        own = [parameter.replace(kind=by_name) for parameter in inspect.signature(command).parameters.values()]
+        asked = [one.replace(annotation=kind, default=None) if one.name == name else one for one in own]
+        asked += [inspect.Parameter(option, by_name, default=None, annotation=SOURCES[option]) for option in SOURCES]
+        # what the command line is made from
+        vars(wrapper)["__signature__"] = inspect.Signature(asked)
+        wrapper.__annotations__ = {one.name: one.annotation for one in asked}
+        return wrapper
+
+    return decorate
+
+
+def _given(data: Any, folders: dict[str, Path | None]) -> Any:
+    """What a person named: a folder, or the folders of labeled images, of labels and perhaps others."""
+    named = ["--" + option.replace("_", "-") for option, folder in folders.items() if folder is not None]
+    if data is not None and named:
+        raise UserError(named[0], f"stands beside {data}", "name one folder of data, or folders one by one")
+    if data is not None:
+        return data
+    images, labels = folders["labeled_images"], folders["labels"]
+    if images is None or labels is None:
+        finding = "no data are named" if not named else "not enough without --labeled-images and --labels"
+        raise UserError(named[0] if named else "DATA", finding, "name a folder, or --labeled-images and --labels")
+    from graftseg.data.sources import Sources
+
+    return Sources(images, labels, folders["unlabeled"], folders["test_images"], folders["test_labels"])
 
 
 def print_facts(facts: dict[str, Any], as_json: bool) -> None:

@@ -149,7 +149,7 @@ def _same(one: str | None, two: str | None) -> bool:
 
 
 def _unscored(folder: Path) -> UserError:
-    if several := sorted(folder.glob("seed-*")):
+    if several := sorted(folder.glob("seed-*")) or sorted(folder.glob("fold-*")):
         return UserError(folder, "holds several runs", f"name one of them, such as {several[0]}")
     if RunFolder(folder).exists:
         return UserError(folder, "the run has not been tested", TEST)

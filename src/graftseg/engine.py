@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from pydantic import Field
@@ -50,6 +50,16 @@ class Stage:
 
     settings: StageSettings
     build: Callable[[], Method]
+
+
+class Scout(Protocol):
+    """Tells the batches of a stage what the network of the stage before finds; see ``graftseg.sightings``."""
+
+    def look(self, method: Method, stage: int) -> None:
+        """Find it, before the stage begins."""
+
+    def recall(self, stage: int) -> None:
+        """Find it again for a stage that has begun."""
 
 
 @dataclass
@@ -105,16 +115,18 @@ def fit(
     device: torch.device,
     resume: bool = False,
     selector: Selector | None = None,
+    scout: Scout | None = None,
 ) -> Outcome:
     """Train all stages, one after the other; a stopped run goes on where it was with ``resume``.
 
     A ``selector`` scores the student now and then. Where its protocol asks for it, the next stage begins with the best
-    student of the stage before, and the method of the outcome holds the best one of the last stage.
+    student of the stage before, and the method of the outcome holds the best one of the last stage. A ``scout`` looks
+    at the unlabeled scans between two stages.
     """
     saved = load_latest(run.checkpoints, device) if resume else None
     at = _begin(stages, device, saved)
-    if selector is not None and saved is not None:
-        selector.load_state(saved.get("selection") or {})
+    if saved is not None:
+        _recall(at, saved, selector, scout)
     del saved
     total = sum(stage.settings.steps for stage in stages)
     clock, watched = StepClock(device), batches.watched(3)
@@ -122,7 +134,7 @@ def fit(
     with recorder, _stop_signals() as stop:
         for index in range(at.stage, len(stages)):
             if index > at.stage:
-                _enter(at, index, stages[index], selector)
+                _enter(at, index, stages[index], selector, scout)
             stage = stages[index].settings
             way = Way.chosen(loop.precision, device, stage.steps, compiled=loop.compiled, captured=loop.captured)
             stepper = Stepper(at.method, at.optimizers, stage, batches, way, clock, index=index)
@@ -168,11 +180,21 @@ def _begin(stages: Sequence[Stage], device: torch.device, saved: State | None) -
     return at
 
 
-def _enter(at: Position, index: int, stage: Stage, selector: Selector | None) -> None:
+def _recall(at: Position, saved: State, selector: Selector | None, scout: Scout | None) -> None:
+    """What the parts beside the method knew when the checkpoint was written."""
+    if selector is not None:
+        selector.load_state(saved.get("selection") or {})
+    if scout is not None:
+        scout.recall(at.stage)
+
+
+def _enter(at: Position, index: int, stage: Stage, selector: Selector | None, scout: Scout | None) -> None:
     """Go on to the next stage, with the student of the one before: the last, or the best."""
     if selector is not None:
         selector.rewind(at.method, at.optimizers, at.stage)
         selector.forget()
+    if scout is not None:
+        scout.look(at.method, index)
     method = stage.build().train()
     method.start_from(at.method)
     optimizers = _build_optimizers(method, stage.settings)

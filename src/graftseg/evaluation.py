@@ -35,6 +35,8 @@ METRICS = (
     "asd_mm",
     "assd_mm",
 )
+VOLUME_ERRORS = ("volume_error_ml", "volume_error_percent")
+VOLUMES = ("volume_prediction_ml", "volume_reference_ml", *VOLUME_ERRORS)
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,18 @@ class Row:
     volume_prediction_ml: float
     volume_reference_ml: float
 
+    @property
+    def volume_error_ml(self) -> float:
+        """How much larger the prediction is than the reference; below 0 if it is smaller."""
+        return self.volume_prediction_ml - self.volume_reference_ml
+
+    @property
+    def volume_error_percent(self) -> float:
+        """The same as a share of the reference; NaN where that is empty."""
+        if not self.volume_reference_ml:
+            return math.nan
+        return 100 * (self.volume_error_ml / self.volume_reference_ml)
+
 
 @dataclass(frozen=True)
 class Statistic:
@@ -73,7 +87,7 @@ class Statistic:
 
 @dataclass(frozen=True)
 class ClassSummary:
-    """One class over all cases, a statistic for each of ``METRICS``; NaN is left out and not counted."""
+    """One class over all cases, a statistic for each of ``METRICS`` and ``VOLUMES``; NaN is left out, not counted."""
 
     label: int
     name: str
@@ -101,6 +115,11 @@ class Evaluation:
         pairs = ((getattr(row, name), getattr(row, f"{name}_mm")) for row in self.rows for name in _VOXEL_FIELDS)
         return any(voxels != millimetres for voxels, millimetres in pairs if not math.isnan(voxels + millimetres))
 
+    @property
+    def has_volumes(self) -> bool:
+        """Whether any case is a volume; a 2-D image has none."""
+        return any(not math.isnan(row.volume_error_ml) for row in self.rows)
+
     def summary(self) -> Summary:
         """Statistics of each class over the cases, then their means over the classes."""
         names = {row.label: row.name for row in self.rows}
@@ -111,13 +130,30 @@ class Evaluation:
         overall = {metric: _statistic(one.metrics[metric].mean for one in classes).mean for metric in METRICS}
         return Summary(classes, overall)
 
+    def description(self) -> dict[str, Any]:
+        """Protocol, number of rows, and the summary of each class and over all of them, for a program to read."""
+        summary = self.summary()
+        classes = [
+            {
+                "label": one.label,
+                "name": one.name,
+                **{
+                    metric: {key: _known(value) for key, value in asdict(of).items()}
+                    for metric, of in one.metrics.items()
+                },
+            }
+            for one in summary.classes
+        ]
+        overall = {metric: _known(value) for metric, value in summary.overall.items()}
+        return {"protocol": self.protocol, "rows": len(self.rows), "classes": classes, "overall": overall}
+
     def write_csv(self, path: Path) -> None:
         """Write a line for each row, units in the header; NaN is empty, all else reads back as it was."""
         stream = io.StringIO()
         writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(["protocol", *_COLUMNS.values()])
+        writer.writerow(["protocol", *_COLUMNS.values(), *VOLUME_ERRORS])
         for row in self.rows:
-            writer.writerow([self.protocol, *(_cell(getattr(row, field)) for field in _COLUMNS)])
+            writer.writerow([self.protocol, *(_cell(getattr(row, name)) for name in (*_COLUMNS, *VOLUME_ERRORS))])
         write_text(path, stream.getvalue())
 
 
@@ -203,7 +239,7 @@ def description_of(table: Path) -> Path:
 
 
 def read_csv(path: Path) -> Evaluation:
-    """Read what ``Evaluation.write_csv`` wrote; further columns are passed over.
+    """Read what ``Evaluation.write_csv`` wrote; further columns, and those that follow from others, are passed over.
 
     Where the file beside it tells how many rows there were, all of them have to be there.
     """
@@ -281,7 +317,7 @@ def _refuse_unnamed_values(where: str | Path, labels: LabelMap, classes: Mapping
 
 def _statistics(rows: Iterable[Row]) -> dict[str, Statistic]:
     chosen = list(rows)
-    return {metric: _statistic(getattr(row, metric) for row in chosen) for metric in METRICS}
+    return {metric: _statistic(getattr(row, metric) for row in chosen) for metric in (*METRICS, *VOLUMES)}
 
 
 def _statistic(values: Iterable[float]) -> Statistic:
@@ -289,6 +325,10 @@ def _statistic(values: Iterable[float]) -> Statistic:
     if not known:
         return Statistic(math.nan, math.nan, 0)
     return Statistic(float(np.mean(known)), float(np.std(known)), len(known))
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value
 
 
 def _cell(value: str | float) -> str | float:

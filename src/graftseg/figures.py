@@ -9,6 +9,7 @@ from graftseg.evaluation import Evaluation
 
 FIGURES = {"dice": "Dice", "jaccard": "Jaccard", "hd95": "95HD", "asd": "ASD"}
 SHARES = ("dice", "jaccard")
+VOLUME_COLUMNS = {"volume error ml": "volume_error_ml", "volume error %": "volume_error_percent"}
 NOTHING = "-"
 Figures = dict[str, float]
 """By the keys of ``FIGURES``: overlaps in percent, distances in voxels; NaN where there is none."""
@@ -51,11 +52,17 @@ def scores_table(evaluation: Evaluation) -> tuple[tuple[str, ...], list[tuple[st
     """Head and rows of a run's scores, class by class; in millimetres too where those say other than voxels."""
     units = {"voxel": "", "mm": "_mm"} if evaluation.has_spacing else {"voxel": ""}
     distances = {f"{FIGURES[name]} {unit}": name + end for unit, end in units.items() for name in ("hd95", "asd")}
-    columns = {f"{FIGURES[name]} %": name for name in SHARES} | distances
+    volumes = VOLUME_COLUMNS if evaluation.has_volumes else {}
+    columns = {f"{FIGURES[name]} %": name for name in SHARES} | distances | volumes
     summary = evaluation.summary()
     means = {one.name: {metric: one.metrics[metric].mean for metric in columns.values()} for one in summary.classes}
     rows = [(name, *(_cell(values, metric) for metric in columns.values())) for name, values in means.items()]
-    rows.append(("mean", *(_cell(summary.overall, metric) for metric in columns.values())))
+    rows.append(
+        (
+            "mean",
+            *(_cell(summary.overall, metric) if metric in summary.overall else NOTHING for metric in columns.values()),
+        )
+    )
     return ("class", *columns), rows
 
 

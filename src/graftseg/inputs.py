@@ -1,5 +1,6 @@
 """What a network is to segment: scans on disk, or the test cases of a prepared store."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -9,8 +10,8 @@ import torch
 
 from graftseg.data.grid import Grid
 from graftseg.data.layouts import scan_cases
-from graftseg.data.prepare import PrepareSettings, prepare_image
-from graftseg.data.scans import read_case
+from graftseg.data.prepare import PrepareSettings, prepare_image, prepared_grid
+from graftseg.data.scans import read_case, read_geometry
 from graftseg.data.store import CASES, Store, StoredCase, is_store, open_store
 from graftseg.errors import UserError
 from graftseg.types import Case, Geometry
@@ -36,6 +37,9 @@ class Source(Protocol):
     def files(self) -> tuple[Path, ...]:
         """The files of its image."""
 
+    def grid(self) -> Grid:
+        """The grid of that image, before anything of it is read."""
+
     def read(self) -> Input:
         """The image that the network is given."""
 
@@ -56,6 +60,10 @@ class ScanSource:
     def files(self) -> tuple[Path, ...]:
         """One file a channel."""
         return self.case.images
+
+    def grid(self) -> Grid:
+        """The grid that the scan will be brought to, by its header."""
+        return prepared_grid(read_geometry(self.files[0]), self.settings, where=self.files[0])
 
     def read(self) -> Input:
         """Read and prepare the scan."""
@@ -84,25 +92,37 @@ class StoredSource:
         """The one file of its image."""
         return (self.store.path / CASES / self.case.image,)
 
+    def grid(self) -> Grid:
+        """The grid that the scan was brought to."""
+        return self.case.grid
+
     def read(self) -> Input:
         """Read the prepared image, if it is what was prepared."""
         self.store.verify_file(self.case, self.case.image)
         return Input(torch.from_numpy(np.array(self.store.image(self.case))), self.case.grid, self.case.geometry)
 
 
-def sources_in(path: Path, settings: PrepareSettings, channels: int) -> tuple[list[Source], dict[str, UserError]]:
-    """The cases of a scan, a folder of scans or a store, and why others there cannot be taken."""
+def sources_in(
+    path: Path, settings: PrepareSettings, channels: int, only: Collection[str] = ()
+) -> tuple[list[Source], dict[str, UserError]]:
+    """The cases of a scan, a folder of scans or a store, and why others there cannot be taken.
+
+    Of a store the test cases are taken. ``only`` names those to take alone, of a store whatever their split.
+    """
     if is_store(path):
-        return _stored(open_store(path), settings), {}
+        return _stored(open_store(path), settings, only), {}
     cases, failures = scan_cases(path, channels)
-    return [ScanSource(case, settings) for case in cases], failures
+    if only:
+        failures = {name: error for name, error in failures.items() if name in only}
+    return [ScanSource(case, settings) for case in cases if not only or case.name in only], failures
 
 
-def _stored(store: Store, settings: PrepareSettings) -> list[Source]:
+def _stored(store: Store, settings: PrepareSettings, only: Collection[str]) -> list[Source]:
     if other := store.other_settings(settings.model_dump(mode="json")):
         finding = f"the store was prepared otherwise than the run asks for ({other})"
         raise UserError(store.path, finding, "prepare the scans with RUN/recipe.yaml or give the scans themselves")
-    sources: list[Source] = [StoredSource(store, case) for case in store.of("test")]
+    cases = [case for case in store.cases if case.name in only] if only else store.of("test")
+    sources: list[Source] = [StoredSource(store, case) for case in cases]
     if not sources:
         raise UserError(store.path, "the store has no test cases", "give a scan or a folder of scans")
     return sources

@@ -15,13 +15,29 @@ FORMAT = {"format": "graftseg predictions", "version": 1}
 
 @dataclass(frozen=True)
 class PredictedCase:
-    """A label map that was written."""
+    """A label map that was written, and what was written beside it.
+
+    ``mean_uncertainty`` is that of the voxels that may be foreground; None where it was not asked for or there is none.
+    """
 
     case: str
     images: tuple[str, ...]
     output: str
     seconds: float
     is_empty: bool = False
+    probabilities: str | None = None
+    uncertainty: str | None = None
+    mean_uncertainty: float | None = None
+
+    @property
+    def extras(self) -> set[str]:
+        """Names of the files beside the label map."""
+        return {name for name in (self.probabilities, self.uncertainty) if name is not None}
+
+    @property
+    def files(self) -> set[str]:
+        """Names of all files of the case."""
+        return {self.output} | self.extras
 
 
 @dataclass(frozen=True)
@@ -29,8 +45,10 @@ class Manifest:
     """What a folder of label maps says of itself.
 
     ``weights`` is the hash of the network, ``checkpoint`` how that network was chosen among those of its training and
-    ``inference`` how it was used. ``failures`` gives the reason for each case that has no label map. ``unfinished``
-    names the label maps that an interrupted call did not come to.
+    ``inference`` how it was used; where several ``networks`` were averaged, ``weights`` is the hash of their hashes.
+    ``opinions`` says whose probabilities were averaged for the uncertainty. ``peak_memory`` is in bytes, of the process
+    and of a GPU. ``failures`` gives the reason for each case that has no label map. ``unfinished`` names the files that
+    an interrupted call did not come to.
     """
 
     run: str
@@ -43,6 +61,11 @@ class Manifest:
     cases: tuple[PredictedCase, ...] = ()
     failures: dict[str, str] = field(default_factory=dict)
     unfinished: tuple[str, ...] = ()
+    networks: int = 1
+    opinions: str | None = None
+    started: str | None = None
+    ended: str | None = None
+    peak_memory: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in self.outputs:
@@ -51,8 +74,8 @@ class Manifest:
 
     @property
     def outputs(self) -> set[str]:
-        """Names of the label maps that this program wrote, or was about to write."""
-        return {case.output for case in self.cases} | set(self.unfinished)
+        """Names of the files that this program wrote, or was about to write."""
+        return {name for case in self.cases for name in case.files} | set(self.unfinished)
 
     @property
     def is_whole(self) -> bool:
@@ -82,3 +105,12 @@ def read_manifest(folder: Path, remedy: str) -> Manifest | None:
         entry = ".".join(map(str, first["loc"])) or "its cases"
         finding = f"damaged at {entry} ({first['msg'].removeprefix('Value error, ')})"
         raise UserError(path, finding, remedy) from None
+
+
+def extras_in(folder: Path) -> set[str]:
+    """Names of files of a folder that stand beside label maps and are none, as its manifest, if it has one, tells."""
+    try:
+        manifest = read_manifest(folder, "")
+    except UserError:
+        return set()
+    return {name for case in manifest.cases for name in case.extras} if manifest else set()

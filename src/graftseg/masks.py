@@ -8,6 +8,7 @@ import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor
 
+from graftseg.errors import UserError
 from graftseg.settings import Settings
 
 CELLS = 3
@@ -163,7 +164,8 @@ def _starts(space: Sequence[int], size: Sequence[int]) -> list[int]:
 
 def _fit(what: str, space: Sequence[int], size: Sequence[int], starts: Sequence[int]) -> None:
     if any(s + choice - 1 > n for n, s, choice in zip(space, size, starts, strict=True)):
-        raise ValueError(f"{what} of {list(size)} with {list(starts)} starts does not fit into {list(space)} voxels")
+        finding = f"{what} of {list(size)} with {list(starts)} starts does not fit into {list(space)} voxels"
+        raise UserError("mask", finding, "choose fewer voxels or starts, or larger patches")
 
 
 def _drawn_box(space: Sequence[int], size: Sequence[int], starts: Sequence[int], device: torch.device | str) -> Tensor:

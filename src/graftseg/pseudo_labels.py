@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from graftseg.components import largest_components
+from graftseg.components import ComponentRule, chosen_classes, largest_components
 
 Decision = Literal["threshold", "argmax"]
 
@@ -26,15 +26,16 @@ def pseudo_label(
     images: Tensor,
     *,
     decision: Decision = "argmax",
-    clean: bool = True,
+    clean: ComponentRule = True,
     connectivity: int | None = None,
 ) -> Tensor:
     """Eq. (3) and what follows it: the teacher's probabilities, decided, then the largest component of each class.
 
+    ``clean`` names the classes of which only the largest component stays: all, none or some.
     The teacher runs in the mode it is in; as published that is training mode, with batch statistics and dropout.
     """
     probabilities = teacher(images).float().softmax(1)
     labels = decide(probabilities, decision)
     if not clean:
         return labels
-    return largest_components(labels, probabilities.shape[1], connectivity)
+    return largest_components(labels, probabilities.shape[1], connectivity, chosen_classes(clean))

@@ -23,6 +23,7 @@ from graftseg.stepping import Precision, StageSettings
 SHIPPED = Path(str(files("graftseg") / "recipes"))
 Tree = dict[Any, Any]
 FAST_PRECISION: Precision = "bf16"
+NOT_TRAINED = {"loop", "inference", "name", "about", "published", "baseline", "folds"}
 
 
 class Recipe(Settings):
@@ -30,6 +31,9 @@ class Recipe(Settings):
 
     ``fast`` stands for all that gains time by other arithmetic: ``loop.precision: bf16``, and ``joint: true`` for every
     stage whose method has it. A recipe that was parsed shows these values.
+
+    ``baseline`` asks for a supervised run of as many steps beside this one. ``folds`` is into how many parts the
+    labeled cases are divided, each of them scored by a network that was trained on the others; None trains one network.
     """
 
     name: str
@@ -43,6 +47,8 @@ class Recipe(Settings):
     inference: InferenceSettings = InferenceSettings()
     selection: SelectionSettings = SelectionSettings()
     seed: int = Field(0, ge=0, lt=2**63)
+    baseline: bool = False
+    folds: int | None = Field(None, ge=2)
     published: Published | None = None
 
     @model_validator(mode="after")
@@ -167,10 +173,7 @@ def recipe_path(recipe: str | Path) -> Path:
 
 def differences(first: Recipe, second: Recipe) -> list[str]:
     """Settings, by dotted name, that differ and change what is trained; how it is logged and used does not count."""
-    one, two = (
-        dict(_leaves(recipe.model_dump(mode="json", exclude={"loop", "inference", "name", "about", "published"})))
-        for recipe in (first, second)
-    )
+    one, two = (dict(_leaves(recipe.model_dump(mode="json", exclude=NOT_TRAINED))) for recipe in (first, second))
     changed = [key for key in one.keys() | two.keys() if one.get(key) != two.get(key)]
     if first.loop.precision != second.loop.precision:
         changed.append("loop.precision")

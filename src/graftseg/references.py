@@ -8,10 +8,11 @@ from typing import Protocol
 import numpy as np
 
 from graftseg.data.grid import to_source_axes
-from graftseg.data.layouts import scans_in
+from graftseg.data.layouts import labels_in
 from graftseg.data.scans import Scan, read_label, scan_stem
 from graftseg.data.store import CASES, Store, StoredCase, is_store, open_store
 from graftseg.errors import UserError
+from graftseg.manifest import extras_in
 
 
 class Reference(Protocol):
@@ -75,11 +76,14 @@ def stored_references(store: Store) -> dict[str, StoredLabel]:
 
 
 def label_maps(folder: Path) -> dict[str, Path]:
-    """The label maps of a folder by case."""
+    """The label maps of a folder by case; probabilities and uncertainty that were written beside them are none."""
     if not folder.is_dir():
         raise UserError(folder, "not a folder", "give the folder that holds the label maps")
     found: dict[str, Path] = {}
-    for path in scans_in(folder):
+    extras = extras_in(folder)
+    for path in labels_in(folder):
+        if path.name in extras:
+            continue
         if (other := found.setdefault(scan_stem(path), path)) != path:
             raise UserError(path, f"the same case as {other.name}", "keep one of the two files")
     if not found:

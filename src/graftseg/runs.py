@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,24 @@ class RunFolder:
         self.tensorboard = path / "tensorboard"
 
     @property
+    def folds_file(self) -> Path:
+        """The list of folds, where this folder holds folds in place of a run."""
+        return self.path / "folds.json"
+
+    @property
+    def baseline(self) -> "RunFolder":
+        """The supervised run that may stand beside this one."""
+        return RunFolder(self.path / "baseline")
+
+    def fold(self, number: int) -> "RunFolder":
+        """The run of a fold, counted from 0, where this folder holds folds."""
+        return RunFolder(self.path / f"fold-{number}")
+
+    def foreground_file(self, stage: int) -> Path:
+        """Where the network before a stage, counted from 0, saw foreground in unlabeled scans."""
+        return self.path / f"foreground-{stage}.npz"
+
+    @property
     def is_free(self) -> bool:
         """Whether a run may begin here: nothing is there, or only what an attempt to begin one left."""
         if not self.path.exists():
@@ -107,7 +126,7 @@ class RunFolder:
     def manifest(self) -> dict[str, Any]:
         """What is known about the run."""
         if not self.manifest_file.is_file():
-            several = next(self.path.glob("seed-*/run.json"), None)
+            several = next(chain(self.path.glob("seed-*/run.json"), sorted(self.path.glob("fold-*/run.json"))), None)
             remedy = (
                 f"name one of its runs, such as {several.parent}" if several else "name the --out folder of a training"
             )

@@ -9,6 +9,7 @@ from typing import Any
 
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
+from graftseg.data.sources import Data
 from graftseg.data.store import Store, is_store, open_store
 from graftseg.environment import choose_device
 from graftseg.errors import UserError
@@ -48,7 +49,7 @@ class SeedResult:
 
 def train_seeds(
     recipe: str | Path | Recipe,
-    data: Path,
+    data: Data,
     out: Path,
     count: int,
     *,
@@ -88,7 +89,7 @@ def mean_line(results: Sequence[SeedResult]) -> str:
     return "\t".join(["mean", *(written(over[name].mean, over[name].std) for name in FIGURES)])
 
 
-def _check_target(out: Path, data: Path) -> None:
+def _check_target(out: Path, data: Data) -> None:
     """Several runs go neither into a single one nor among the data, nor is another's summary written over."""
     if RunFolder(out).exists:
         raise UserError(out, "holds a single run", "name another --out for several seeds")
@@ -100,7 +101,7 @@ def _check_target(out: Path, data: Path) -> None:
         raise UserError(before, "not a summary of seeds", "remove it or name another --out")
 
 
-def _prepared(recipe: Recipe, data: Path, out: Path) -> Store:
+def _prepared(recipe: Recipe, data: Data, out: Path) -> Store:
     dataset = read_layout(data)
     check_scored(recipe, dataset)
     return prepare(dataset, out, recipe.data)

@@ -117,7 +117,7 @@ class Selector:
         """Score the student, keep it where it is the best so far, and return all scores by name."""
         found: dict[str, float] = {}
         for on, score in self._scores.items():
-            with _evaluating(method), torch.inference_mode():
+            with evaluating(method), torch.inference_mode():
                 scores = score(method)
             found |= scores if on == "validation" else {f"{on} {name}": value for name, value in scores.items()}
             if on not in self.best or scores["dice"] > self.best[on].dice:
@@ -189,7 +189,7 @@ class Selector:
 
 
 @contextmanager
-def _evaluating(module: nn.Module) -> Iterator[None]:
+def evaluating(module: nn.Module) -> Iterator[None]:
     """Evaluation mode for a while; afterwards every part is in the mode that it was in."""
     modes = [(part, part.training) for part in module.modules()]
     module.eval()

@@ -6,26 +6,27 @@ from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import torch
 
+from graftseg.baselines import uses_unlabeled
 from graftseg.data.batches import Batches, training_cases
 from graftseg.data.layouts import read_layout
 from graftseg.data.mapped import MappedBatches
 from graftseg.data.prepare import prepare
+from graftseg.data.sources import Data
 from graftseg.data.store import Store, is_store, open_store
 from graftseg.engine import Outcome, Stage, fit
 from graftseg.environment import free_memory, hardware_of, versions
 from graftseg.errors import UserError
 from graftseg.files import sha256_of, write_text
-from graftseg.methods import METHODS
 from graftseg.models import build_method, save_student, save_weights
 from graftseg.networks import parameter_count
 from graftseg.recipe import Recipe, differences, load_recipe
 from graftseg.runs import RunFolder
 from graftseg.selection import Selector
+from graftseg.sightings import Sightings
 from graftseg.validation import build_selector, check_scored, scored_cases
 
 SHARE = {"cpu": 1.0, "cuda": 0.6}
@@ -33,7 +34,7 @@ SHARE = {"cpu": 1.0, "cuda": 0.6}
 logger = logging.getLogger(__name__)
 
 
-def train_run(recipe: Recipe, data: Path, run: RunFolder, device: torch.device, *, resume: bool) -> Outcome:
+def train_run(recipe: Recipe, data: Data, run: RunFolder, device: torch.device, *, resume: bool) -> Outcome:
     """Train into a folder that this process holds alone; what can be refused is refused before it is touched."""
     _check_folder(run, recipe, resume)
     store = _store(recipe, data, run)
@@ -48,7 +49,10 @@ def train_run(recipe: Recipe, data: Path, run: RunFolder, device: torch.device, 
         _begin(run, recipe, _facts(recipe, store, batches, device))
         try:
             torch.manual_seed(recipe.seed)
-            outcome = fit(stages, batches, run, recipe.loop, device=device, resume=resume, selector=selector)
+            scout = Sightings(recipe, store, batches, run)
+            outcome = fit(
+                stages, batches, run, recipe.loop, device=device, resume=resume, selector=selector, scout=scout
+            )
         except BaseException as error:
             run.update_manifest({"status": "failed"})
             if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error):
@@ -59,24 +63,30 @@ def train_run(recipe: Recipe, data: Path, run: RunFolder, device: torch.device, 
     return outcome
 
 
-def _store(recipe: Recipe, data: Path, run: RunFolder) -> Store:
+def _store(recipe: Recipe, data: Data, run: RunFolder) -> Store:
     """The prepared store: given, or made from scans; a run that goes on keeps the store that it began with."""
     if is_store(data):
         return open_store(data)
     if run.exists:
         return open_store(run.store)
-    limits = recipe.batches.labeled_cases, recipe.batches.validation_cases
     layout = read_layout(data)
     check_scored(recipe, layout)
-    dataset = layout.for_training(*limits)
+    dataset = layout.for_training(*_limits(recipe))
     if recipe.selection.opens_test:
         dataset = replace(dataset, cases=dataset.cases + layout.of("test"))
     with run.lock():
         return prepare(dataset, run.store, recipe.data)
 
 
-def _uses_unlabeled(recipe: Recipe) -> bool:
-    return any(METHODS[stage.method].uses_unlabeled for stage in recipe.stages)
+def unlabeled_cases(recipe: Recipe, data: Data, run: RunFolder) -> int:
+    """How many scans a training would use without labels; nothing is prepared for the answer."""
+    if is_store(data) or run.exists:
+        return len(training_cases(open_store(data if is_store(data) else run.store), recipe.batches).unlabeled)
+    return len(read_layout(data).for_training(*_limits(recipe)).of("unlabeled"))
+
+
+def _limits(recipe: Recipe) -> tuple[int | None, int, tuple[str, ...]]:
+    return recipe.batches.labeled_cases, recipe.batches.validation_cases, recipe.batches.held_out
 
 
 def _check_folder(run: RunFolder, recipe: Recipe, resume: bool) -> None:
@@ -107,7 +117,7 @@ def _check_store(store: Store, recipe: Recipe, run: RunFolder) -> None:
     before = run.begun()["store"]["identity"] if run.exists else store.identity
     if store.identity != before:
         raise UserError(store.path, "the store is not the one that the run began with", "give the same --data")
-    if _uses_unlabeled(recipe) and not training_cases(store, recipe.batches).unlabeled:
+    if uses_unlabeled(recipe) and not training_cases(store, recipe.batches).unlabeled:
         raise UserError(
             store.path,
             f"method {recipe.method} learns from unlabeled scans and there are none",
@@ -116,25 +126,29 @@ def _check_store(store: Store, recipe: Recipe, run: RunFolder) -> None:
 
 
 def _check_classes(recipe: Recipe, classes: int) -> None:
-    """A threshold decides between two classes."""
+    """A threshold decides between two classes, and components are those of classes that there are."""
     decisions = [recipe.inference.decision, *(stage.settings.get("decision") for stage in recipe.stages)]
     if "threshold" in decisions and classes != 2:
         raise UserError(
             f"recipe {recipe.name}", f"decision is threshold and there are {classes} classes", "use decision: argmax"
         )
+    rules = [recipe.inference.largest_component, *(stage.settings.get("largest_component") for stage in recipe.stages)]
+    if unknown := [number for rule in rules if isinstance(rule, tuple | list) for number in rule if number >= classes]:
+        finding = f"largest_component names class {unknown[0]} and there are the classes 1 to {classes - 1}"
+        raise UserError(f"recipe {recipe.name}", finding, "name classes of the data")
 
 
 def _batches(store: Store, recipe: Recipe, device: torch.device) -> Batches:
     """Batches out of the memory of the device, or off the disk where the scans would leave too little of it."""
     cases, scored = training_cases(store, recipe.batches), scored_cases(recipe, store).values()
-    used = [*cases.labeled, *(cases.unlabeled if _uses_unlabeled(recipe) else ()), *chain(*scored)]
+    used = [*cases.labeled, *(cases.unlabeled if uses_unlabeled(recipe) else ()), *chain(*scored)]
     needed, free = sum(prod(case.shape) * (2 * case.channels + 1) for case in used), free_memory(device)
     kind = Batches
     if needed > SHARE[device.type] * free:
         finding = "the scans need %.1f GiB and %s has %.1f GiB free; batches are read from disk as they are needed"
         logger.warning(f"%s: {finding}", store.path, needed / 2**30, device, free / 2**30)
         kind = MappedBatches
-    return kind(store, recipe.batches, seed=recipe.seed, device=device, unlabeled=_uses_unlabeled(recipe))
+    return kind(store, recipe.batches, seed=recipe.seed, device=device, unlabeled=uses_unlabeled(recipe))
 
 
 def _facts(recipe: Recipe, store: Store, batches: Batches, device: torch.device) -> dict[str, Any]:
@@ -151,6 +165,7 @@ def _facts(recipe: Recipe, store: Store, batches: Batches, device: torch.device)
             "channels": store.channels,
             "labeled": batches.labeled.names,
             "unlabeled": batches.unlabeled.names if batches.unlabeled else [],
+            "held_out": list(recipe.batches.held_out),
             "scored": {on: [case.name for case in cases] for on, cases in scored_cases(recipe, store).items()},
         },
         "versions": versions(),

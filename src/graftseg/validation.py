@@ -14,7 +14,7 @@ from graftseg.data.dataset import Dataset
 from graftseg.data.grid import Grid
 from graftseg.data.store import Store, StoredCase
 from graftseg.errors import UserError
-from graftseg.inference import InferenceSettings, predict_prepared
+from graftseg.inference import InferenceSettings, Predictor
 from graftseg.methods import Method
 from graftseg.recipe import Recipe
 from graftseg.selection import Listed, Score, SelectionSettings, Selector
@@ -75,30 +75,28 @@ class CaseScores:
     """
 
     def __init__(self, recipe: Recipe, store: Store, cases: Sequence[StoredCase], device: torch.device) -> None:
-        self._patch, self._classes, self._device = recipe.batches.patch, store.classes, device
-        self._settings, self._fit = scoring_settings(recipe), recipe.batches.fit
+        self._recipe, self._classes, self._device = recipe, store.classes, device
         self._empty = 0.0 if recipe.selection.protocol == "paper" else 1.0
         self._held = [_read(store, case, device) for case in cases]
 
     def __call__(self, method: Method) -> dict[str, float]:
         """The Dice of each class, a mean over cases, and ``dice``, the mean over classes."""
-        counts = torch.stack([self._overlap(method, held) for held in self._held])
+        predictor = Predictor(
+            method.segment,
+            patch=self._recipe.batches.patch,
+            settings=scoring_settings(self._recipe),
+            classes=len(self._classes),
+            device=self._device,
+            fit=self._recipe.batches.fit,
+        )
+        counts = torch.stack([self._overlap(predictor, held) for held in self._held])
         by_class = mean_dice(counts.cpu().numpy(), empty=self._empty)
         named = {f"dice {name}": float(score) for name, score in zip(self._classes[1:], by_class, strict=True)}
         return {"dice": float(by_class.mean()), **named}
 
-    def _overlap(self, method: Method, held: _Held) -> Tensor:
+    def _overlap(self, predictor: Predictor, held: _Held) -> Tensor:
         """Voxels ``(2, classes - 1)`` of each foreground class: common to both label maps, and of both in sum."""
-        labels = predict_prepared(
-            method.segment,
-            held.image,
-            Grid.identity(tuple(held.label.shape)),
-            patch=self._patch,
-            settings=self._settings,
-            classes=len(self._classes),
-            device=self._device,
-            fit=self._fit,
-        )
+        labels = predictor.prepared_labels(held.image, Grid.identity(tuple(held.label.shape)))
         counts = []
         for value in range(1, len(self._classes)):
             predicted, expected = labels == value, held.label == value

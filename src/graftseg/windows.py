@@ -10,6 +10,7 @@ from pydantic import Field, PositiveInt
 from torch import Tensor
 from torch.nn import functional as F
 
+from graftseg.components import ComponentRule
 from graftseg.errors import UserError
 from graftseg.settings import Settings
 
@@ -40,8 +41,12 @@ class InferenceSettings(Settings):
         Field(description="The most probable class, or (two classes only) foreground where above one half."),
     ] = "argmax"
     largest_component: Annotated[
-        bool, Field(description="Keep only the largest connected component of each class.")
+        ComponentRule,
+        Field(description="Keep only the largest connected component of each class, or of those of these numbers."),
     ] = False
+    flips: Annotated[bool, Field(description="Average over the flips of a window along every subset of its axes.")] = (
+        False
+    )
     windows_per_forward: Annotated[
         int, Field(ge=1, description="Windows, or slices, that pass through the network together.")
     ] = 4
@@ -54,6 +59,11 @@ def window_starts(size: int, patch: int, stride: int) -> list[int]:
     """
     last = max(size - patch, 0)
     return [min(i * stride, last) for i in range(-(-last // stride) + 1)]
+
+
+def windows_along(shape: Index, patch: Index, settings: InferenceSettings) -> list[list[int]]:
+    """Where the windows begin along each axis of an image of this shape."""
+    return [window_starts(*axis) for axis in zip(shape, patch, _stride(patch, settings), strict=True)]
 
 
 def is_slicewise(image: Tensor, patch: Index) -> bool:
@@ -123,12 +133,21 @@ def _rolling_average(
                 buffer = probabilities.new_zeros((len(probabilities) + 1, patch[0], *shape[1:]))
             if final := start[0] - begin:
                 yield begin, buffer[:-1, :final] / buffer[-1:, :final]
-                buffer = torch.cat([buffer[:, final:], torch.zeros_like(buffer[:, :final])], dim=1)
+                _roll(buffer, final)
                 begin = start[0]
             window = buffer[(slice(None), slice(None), *_box(start[1:], patch[1:]))]
             window[:-1] += probabilities * weights
             window[-1] += weights
     yield begin, buffer[:-1] / buffer[-1:]
+
+
+def _roll(buffer: Tensor, planes: int) -> None:
+    """Drop the first planes of ``(K, n, *rest)``, move up the others and clear the last, in place."""
+    kept = buffer.shape[1] - planes
+    for start in range(0, kept, planes):
+        moved = slice(start, min(start + planes, kept))
+        buffer[:, moved] = buffer[:, moved.start + planes : moved.stop + planes]
+    buffer[:, kept:] = 0
 
 
 def _stride(patch: Index, settings: InferenceSettings) -> Index:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydicom.dataset import FileDataset, FileMetaDataset
+from pydicom.dataset import Dataset, FileDataset, FileMetaDataset
 from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
 
 AXIAL = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
@@ -41,3 +41,28 @@ def write_series(folder: Path, volume: NDArray[np.int16], spacing: Sequence[floa
     for z, path in enumerate(paths):
         write_slice(path, volume[:, :, z].T, (-10.0, -20.0, 5 + z * spacing[2]), **tags)
     return sorted(paths)
+
+
+def write_enhanced(
+    path: Path, volume: NDArray[np.int16], spacing: Sequence[float], slope: float = 1.0, **tags: Any
+) -> None:
+    """All slices of a volume ``(x, y, z)`` in one file, each saying where it lies, the highest first."""
+    count = volume.shape[2]
+    heights = range(count - 1, -1, -1)
+    shared, measures, plane, values = Dataset(), Dataset(), Dataset(), Dataset()
+    measures.PixelSpacing, measures.SliceThickness = [spacing[1], spacing[0]], spacing[2]
+    plane.ImageOrientationPatient = list(AXIAL)
+    values.RescaleSlope, values.RescaleIntercept = slope, 0.0
+    shared.PixelMeasuresSequence, shared.PlaneOrientationSequence = [measures], [plane]
+    shared.PixelValueTransformationSequence = [values]
+    frames = []
+    for z in heights:
+        place, frame = Dataset(), Dataset()
+        place.ImagePositionPatient = [-10.0, -20.0, 5 + z * spacing[2]]
+        frame.PlanePositionSequence = [place]
+        frames.append(frame)
+    stacked = volume[:, :, ::-1].transpose(2, 1, 0).astype("<i2")
+    tags = {"SeriesInstanceUID": generate_uid(), "PixelSpacing": None, "SliceThickness": None} | tags
+    tags |= {"NumberOfFrames": count, "PixelData": stacked.tobytes()}
+    tags |= {"SharedFunctionalGroupsSequence": [shared], "PerFrameFunctionalGroupsSequence": frames}
+    write_slice(path, stacked[0], None, **tags)

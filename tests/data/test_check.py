@@ -1,48 +1,20 @@
+import json
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pytest
+from check_fakes import SHAPE, geometry, image, label, make_scans, put
 
 from graftseg.data import dataset as module
-from graftseg.data.check import Finding, check
+from graftseg.data.check import Finding, check, examine
 from graftseg.data.layouts import read_layout
-from graftseg.data.scans import Scan, read_case, read_label, write_label, write_scan
+from graftseg.data.scans import Scan, read_case, read_label
 from graftseg.types import Geometry
-
-SHAPE = (6, 5, 4)
-Array = npt.NDArray[np.generic]
-
-
-def geometry(shape: tuple[int, ...] = SHAPE, step: float = 1.0, origin: float = 0.0) -> Geometry:
-    affine = ((step, 0.0, 0.0, origin), (0.0, step, 0.0, 0.0), (0.0, 0.0, step, 0.0), (0.0, 0.0, 0.0, 1.0))
-    return Geometry(shape, affine)
-
-
-def image(seed: int, shape: tuple[int, ...] = SHAPE) -> npt.NDArray[np.float32]:
-    return np.random.default_rng(seed).normal(100, 20, shape).astype(np.float32)
-
-
-def label(*values: int) -> Array:
-    array = np.zeros(SHAPE, dtype=np.uint8)
-    array.flat[: len(values)] = values
-    return array
-
-
-def put(root: Path, name: str, array: Array, where: Geometry | None = None) -> None:
-    path = root / f"{name}.nii.gz"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    (write_label if name.startswith("labels") else write_scan)(path, array, where or geometry())
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    for number in range(3):
-        put(tmp_path, f"imagesTr/l{number}", image(number))
-        put(tmp_path, f"labelsTr/l{number}", label(1, 1, 2))
-        put(tmp_path, f"imagesUn/u{number}", image(10 + number))
-    (tmp_path / "dataset.json").write_text('{"labels": {"background": 0, "liver": 1, "tumour": 2}}')
-    return tmp_path
+    return make_scans(tmp_path)
 
 
 def findings(root: Path) -> list[Finding]:
@@ -101,9 +73,9 @@ def test_a_name_used_twice(root: Path) -> None:
 
 
 def test_strays(root: Path) -> None:
-    (root / "imagesUn/u9.mha").touch()
+    (root / "imagesUn/u9.txt").touch()
     finding = only(root)
-    assert (finding.severity, finding.where, finding.size) == ("warning", "imagesUn/u9.mha", "1 file")
+    assert (finding.severity, finding.where, finding.size) == ("warning", "imagesUn/u9.txt", "1 file")
 
 
 def test_grids_that_differ(root: Path) -> None:
@@ -131,8 +103,8 @@ def test_label_values_without_a_class(root: Path) -> None:
     put(root, "labelsTr/l1", label(1, 2, 7, 7, 7, 9))
     found = findings(root)
     assert [(finding.severity, finding.what, finding.size) for finding in found] == [
-        ("error", "the label value 7 has no class", "3 voxels"),
-        ("error", "the label value 9 has no class", "1 voxel"),
+        ("error", "the label value 7 has no class", "3 voxels, 0.29 %"),
+        ("error", "the label value 9 has no class", "1 voxel, 0.098 %"),
     ]
 
 
@@ -155,11 +127,25 @@ def test_values_without_a_list(root: Path) -> None:
     (root / "dataset.json").unlink()
     assert findings(root) == []
     put(root, "labelsTr/l0", label(1, 4))
-    assert only(root).what == "no labeled case shows class 3 (value 3)"
+    finding = only(root)
+    assert (finding.severity, finding.what, finding.where) == ("warning", "the label values have gaps", "label maps")
+    assert finding.size == "0, 1, 2, 4 occur, 1 value is missing below 4"
+    assert "--fix OUT" in finding.remedy
     put(root, "labelsTr/l0", label(255))
     finding = only(root)
-    assert (finding.severity, finding.size) == ("error", "values up to 255, at most 254")
-    assert "0 and 255 becomes 0 and 1" in finding.remedy
+    assert (finding.severity, finding.size) == ("error", "0, 1, 2, 255 occur, 252 values are missing below 255")
+    assert "what 255 stands for" in finding.remedy
+
+
+def test_masks_of_0_and_255(root: Path) -> None:
+    for number in range(3):
+        put(root, f"labelsTr/l{number}", label(255, 255))
+    (root / "dataset.json").write_text('{"labels": {"background": 0, "liver": 1}}')
+    assert [finding.what for finding in findings(root)] == ["a mask of 0 and 255 where the class is 1"] * 3
+    (root / "dataset.json").unlink()
+    finding = only(root)
+    assert (finding.severity, finding.what) == ("error", "the label maps are masks of 0 and 255")
+    assert finding.remedy.endswith("a copy with the values 0 and 1")
 
 
 def test_a_list_with_a_gap(root: Path) -> None:
@@ -178,7 +164,7 @@ def test_an_empty_label_map(root: Path) -> None:
     put(root, "labelsTr/l2", label())
     finding = only(root)
     assert (finding.severity, finding.where) == ("warning", "l2")
-    assert finding.size == "all 120 voxels are background"
+    assert finding.size == "all 1024 voxels are background"
 
 
 def test_channels_that_differ(root: Path) -> None:
@@ -235,3 +221,126 @@ def test_errors_stand_first(root: Path) -> None:
     put(root, "labelsTr/l2", label())
     put(root, "labelsTr/orphan", label(1))
     assert [finding.severity for finding in findings(root)] == ["error", "warning", "note"]
+
+
+def test_the_grids_of_image_and_label_differ_by_rounding(root: Path) -> None:
+    put(root, "labelsTr/l1", label(1, 2), geometry(origin=0.06))
+    finding = only(root)
+    assert (finding.severity, finding.where, finding.size) == ("error", "l1", "origin 0.06 mm apart, 0.06 of a voxel")
+    assert finding.what == "the grids of image and label differ by rounding"
+    assert "--fix OUT" in finding.remedy
+
+
+def test_a_label_of_another_size(root: Path) -> None:
+    smaller = np.ones((16, 15, 4), np.uint8)
+    smaller[0] = 2
+    put(root, "labelsTr/l1", smaller, geometry((16, 15, 4)))
+    finding = only(root)
+    assert (finding.severity, finding.where) == ("error", "l1")
+    assert finding.size == "shape 16x16x4 against 16x15x4 (1 voxel fewer along axis 2)"
+
+
+def test_constant_scans_and_channels(root: Path) -> None:
+    for name, seed in {"imagesTr/l0": 0, "imagesTr/l1": 1, "imagesTr/l2": 2, "imagesUn/u0": 10}.items():
+        put(root, name, np.stack([image(seed), image(seed + 100)]))
+    put(root, "imagesUn/u1", np.stack([image(11), np.full(SHAPE, 3, np.float32)]))
+    put(root, "imagesUn/u2", np.full((2, *SHAPE), 7, np.float32))
+    found = [finding for finding in findings(root) if finding.cases]
+    assert [(finding.severity, finding.what, finding.where, finding.size) for finding in found] == [
+        ("warning", "a channel has one value everywhere", "u1", "3 in channel 0001"),
+        ("warning", "every voxel of the scan has the same value", "u2", "7"),
+    ]
+
+
+def test_a_scan_smaller_than_a_patch(root: Path) -> None:
+    put(root, "imagesUn/u9", image(1, (15, 15, 40)), geometry((15, 15, 40)))
+    finding = only(root)
+    assert (finding.severity, finding.where) == ("warning", "u9")
+    assert finding.size == "15x15x40 voxels, below 16 along 2 axes"
+
+
+def test_voxels_that_are_no_numbers(root: Path) -> None:
+    broken = image(30)
+    broken[1, 2, 3] = np.nan
+    put(root, "imagesUn/u9", broken)
+    finding = only(root)
+    assert (finding.severity, finding.where, finding.cases) == ("error", "imagesUn/u9.nii.gz", ("u9",))
+    assert finding.what == "1 of 1024 voxels are NaN or infinite, the first at (1, 2, 3)"
+
+
+def test_islands_of_a_few_voxels(root: Path) -> None:
+    drawn = np.zeros(SHAPE, np.uint8)
+    drawn[4:14, 4:14, :] = 1
+    drawn[0, 0, 0] = drawn[1, 1, 1] = 2
+    put(root, "labelsTr/l0", drawn)
+    assert findings(root) == []
+    drawn[0, 15, 0] = 1
+    drawn[15, 0, :3] = 1
+    put(root, "labelsTr/l0", drawn)
+    finding = only(root)
+    assert (finding.severity, finding.what, finding.where) == ("note", "islands of a few voxels in liver", "l0")
+    assert finding.size == (
+        "2 islands of 1 to 3 voxels besides 1 piece: 4 voxels, 0.99 % of the class, the largest at (15, 0, 0)"
+    )
+
+
+def test_the_same_scan_on_another_scale(root: Path) -> None:
+    put(root, "imagesTs/t0", image(11) * 3 + 1000)
+    put(root, "imagesUn/u9", image(12) + image(99) * 0.01)
+    found = [finding for finding in findings(root) if "scale" in finding.what and finding.severity == "warning"]
+    assert [(finding.severity, finding.where, finding.cases) for finding in found] == [
+        ("warning", "u1, t0", ("u1", "t0")),
+        ("warning", "u2, u9", ("u2", "u9")),
+    ]
+    assert found[0].what == "the same scan on another scale of intensities stands across test and unlabeled"
+    assert found[0].size == "correlation 1.0000 on a coarse grid, 2 cases"
+
+
+def test_orientations_that_are_mixed(root: Path) -> None:
+    flipped = Geometry(SHAPE, ((-1.0, 0.0, 0.0, 0.0), *geometry().affine[1:]))
+    put(root, "imagesUn/u9", image(40), flipped)
+    finding = only(root)
+    assert (finding.severity, finding.what, finding.where) == ("note", "orientations are mixed", "u9")
+    assert finding.size == "LAS where most have RAS, 1 of 7 volumes"
+
+
+def test_intensities_on_very_different_scales(root: Path) -> None:
+    put(root, "imagesUn/u9", image(40) * 1000)
+    finding = only(root)
+    assert (finding.severity, finding.what) == ("note", "intensities are on very different scales")
+    assert finding.cases[1] == "u9"
+
+
+def test_many_notes_of_one_kind_are_one_and_every_error_is_told(root: Path) -> None:
+    for number in range(9):
+        put(root, f"imagesTs/t{number}", image(70 + number))
+    for number in range(6):
+        put(root, f"imagesUn/s{number}", image(60 + number), geometry(step=2.5 + number / 10))
+        (root / f"imagesUn/broken{number}.nii.gz").write_bytes(b"garbage")
+    found = findings(root)
+    assert [finding.severity for finding in found] == ["error"] * 6 + ["note"]
+    assert (found[-1].where, found[-1].size) == ("s5 and 5 more", "3.00 mm against 1.00 mm, the median; in 6 cases")
+    assert found[-1].cases == ("s5", "s4", "s3", "s2", "s1", "s0")
+
+
+def test_an_examination_says_it_in_a_sentence(root: Path) -> None:
+    examination = examine(read_layout(root), pictures=True, workers=1)
+    assert (len(examination), examination.errors) == (0, 0)
+    assert examination.verdict == "Nothing speaks against training on these scans."
+    assert examination.counts == {"labeled": 3, "unlabeled": 3, "validation": 0, "test": 0}
+    assert sorted(examination.glimpses) == ["l0", "l1", "l2", "u0", "u1", "u2"]
+    put(root, "labelsTr/l2", label())
+    assert examine(read_layout(root)).verdict == "Usable, and 1 warning to look at."
+    put(root, "labelsTr/orphan", label(1))
+    assert examine(read_layout(root)).verdict == "Not ready: 1 error to mend first."
+
+
+def test_an_examination_as_json(root: Path) -> None:
+    put(root, "labelsTr/l2", label())
+    content = json.loads(json.dumps(examine(read_layout(root)).to_json(), allow_nan=False))
+    assert content["cases"] == {"labeled": 3, "unlabeled": 3, "validation": 0, "test": 0}
+    assert content["classes"] == {"0": "background", "1": "liver", "2": "tumour"}
+    assert [finding["where"] for finding in content["findings"]] == ["l2"]
+    assert content["likeness"]["kind"] == "alike"
+    assert content["scans"][0]["class_sizes"] == {"1": 0.002, "2": 0.001}
+    assert content["mended"] is None

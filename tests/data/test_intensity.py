@@ -50,6 +50,26 @@ def test_window() -> None:
     np.testing.assert_array_equal(result, np.array([[0, 0, 0.25, 1, 1]], dtype=np.float32))
 
 
+def test_a_window_on_a_fixed_scale() -> None:
+    array = np.array([[-1000, -100, 0, 300, 2000]], dtype=np.int16)
+    result = normalise(array, IntensitySettings(rule="window-zscore", low=-100, high=300, mean=100, std=50))
+    np.testing.assert_array_equal(result, np.array([[-4, -4, -2, 4, 4]], dtype=np.float32))
+
+
+def test_settings_of_other_rules_know_no_fixed_scale() -> None:
+    """Stores keep how they were prepared; a new setting of one rule must not make all of them out of date."""
+    assert IntensitySettings().model_dump(mode="json") == {"rule": "zscore", "low": 0.5, "high": 99.5}
+    fixed = IntensitySettings(rule="window-zscore", low=-100, high=300, mean=100, std=50)
+    assert fixed.model_dump(mode="json") == {
+        "rule": "window-zscore",
+        "low": -100,
+        "high": 300,
+        "mean": 100,
+        "std": 50,
+    }
+    assert IntensitySettings.model_validate(fixed.model_dump(mode="json")) == fixed
+
+
 def test_none_keeps_the_values() -> None:
     array = np.array([[-1024, 3071]], dtype=np.int16)
     np.testing.assert_array_equal(normalise(array, IntensitySettings(rule="none")), array)
@@ -90,6 +110,10 @@ def test_results_are_finite_and_ordered_like_the_input(values: list[int], rule: 
         ({"rule": "percentile", "low": -1}, "percentiles lie in 0 to 100"),
         ({"rule": "percentile", "high": 100.5}, "percentiles lie in 0 to 100"),
         ({"rule": "zscore", "low": 3}, "has no bounds"),
+        ({"rule": "zscore", "mean": 3}, "zscore has no fixed scale"),
+        ({"rule": "window-zscore", "low": 0, "high": 5, "mean": 1}, "window-zscore needs mean and std"),
+        ({"rule": "window-zscore", "mean": 0, "std": 5}, "window-zscore needs both low and high"),
+        ({"rule": "window-zscore", "low": 0, "high": 5, "mean": 1, "std": 0}, "greater than 0"),
         ({"rule": "median"}, "zscore"),
         ({"rulle": "none"}, "rulle"),
     ],

@@ -87,6 +87,20 @@ def test_hidden_files_are_not_seen_and_strays_are_told(tmp_path: Path) -> None:
     assert dataset.ignored == ("imagesTr/notes.txt",)
 
 
+def test_the_voxels_of_a_header_are_no_strays(tmp_path: Path) -> None:
+    touch(msd(tmp_path), "imagesUn/b.raw", "imagesUn/c.mhd", "imagesUn/d.raw")
+    (tmp_path / "imagesUn/b.mhd").write_text("NDims = 3\nElementDataFile = b.raw\n")
+    dataset = read_layout(tmp_path)
+    assert names(dataset) == [("a_01", "labeled"), ("b", "unlabeled"), ("c", "unlabeled")]
+    assert dataset.ignored == ("imagesUn/d.raw",)
+
+
+def test_label_maps_are_not_dicom(tmp_path: Path) -> None:
+    dataset = read_layout(touch(msd(tmp_path), "labelsTr/b.dcm", "labelsTr/c.zip", "imagesTr/c.zip"))
+    assert names(dataset) == [("a_01", "labeled"), ("c", "unlabeled")]
+    assert dataset.ignored == ("labelsTr/b.dcm", "labelsTr/c.zip")
+
+
 def test_labels_of_unlabeled_images_are_not_looked_at(tmp_path: Path) -> None:
     touch(msd(tmp_path), "imagesUn/u.nii.gz", "labelsUn/u.nii.gz", "labelsUn/orphan.nii.gz")
     dataset = read_layout(tmp_path)
@@ -157,8 +171,8 @@ def test_entries_outside_the_folder_are_refused(tmp_path: Path, entry: str) -> N
         ({"labels": {"a": 1, "b": 1}}, "the label value 1 has two names, a and b"),
         ({"labels": ["background"]}, "labels is not an object"),
         (
-            {"file_ending": ".png"},
-            "file_ending is '.png', which cannot be read; convert the scans to .nii.gz",
+            {"file_ending": ".jpg"},
+            "file_ending is '.jpg', which cannot be read; convert the scans to .nii.gz",
         ),
     ],
 )

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from graftseg.data import scans
+from graftseg.data.formats import nifti as nifti_format
 from graftseg.data.scans import Scan, read_case, read_geometry, read_label, read_scan, write_label, write_scan
 from graftseg.errors import UserError
 from graftseg.types import Geometry
@@ -67,11 +68,13 @@ def assert_same(first: Scan, second: Scan) -> None:
 
 
 def test_names() -> None:
-    assert all(scans.is_scan(Path(name)) for name in ("a.nii", "a.nii.gz", "A.NII.GZ"))
-    assert not any(scans.is_scan(Path(name)) for name in ("a.gz", "a.png", "nii", ".nii.gz"))
+    assert all(scans.is_scan(Path(name)) for name in ("a.nii", "A.NII.GZ", "a.nrrd", "a.MHA", "a.png", "a.tif"))
+    assert all(scans.is_scan(Path(name)) for name in ("a.mhd", "a.nhdr", "a.tiff", "a.dcm", "a.zip", "a.nii.gz"))
+    assert not any(scans.is_scan(Path(name)) for name in ("a.gz", "a.jpg", "nii", ".nii.gz", "a.raw", "zip"))
+    assert scans.is_label_map(Path("a.nrrd")) and not scans.is_label_map(Path("a.dcm"))
     stems = [scans.scan_stem(Path(name)) for name in ("x/case.1_0000.nii.gz", "case.nii")]
     assert stems == ["case.1_0000", "case"]
-    assert "not a scan by its name; use files that end in .nii.gz or .nii." in refusal(Path("a.png"))
+    assert "not a scan by its name; use NIfTI, NRRD, MHA, PNG, TIFF or DICOM files" in refusal(Path("a.jpg"))
 
 
 @plain_and_compressed
@@ -94,6 +97,29 @@ def test_axes_after_the_third_are_channels(tmp_path: Path, space: Shape, rest: S
     assert scan.geometry.shape == space
     assert scan.array.shape == (channels, *space)
     np.testing.assert_array_equal(np.moveaxis(scan.array, 0, -1).reshape(shape), ramp(*shape))
+
+
+@pytest.mark.parametrize(
+    ("volumes", "step", "units", "sentence"),
+    [
+        (5, 2.5, 10, "a time series of 5 volumes, 2.5 apart, not a scan; save the volume that is to be segmented"),
+        (5, 0.04, 0, "a time series of 5 volumes, 0.04 apart"),
+        (5, 1, 18, "a time series of 5 volumes, not a scan"),
+        (17, 1, 2, "a time series of 17 volumes, not a scan"),
+    ],
+)
+def test_time_series_are_no_channels(tmp_path: Path, volumes: int, step: float, units: int, sentence: str) -> None:
+    fields = {"pixdim": [1, 1, 1, 1, step, 1, 1, 1], "xyzt_units": units}
+    assert sentence in refusal(saved(tmp_path / "a.nii", nifti(ramp(2, 2, 2, volumes), fields)))
+    with pytest.raises(UserError, match="a time series"):
+        read_geometry(tmp_path / "a.nii")
+
+
+@pytest.mark.parametrize(("step", "units"), [(1, 10), (0, 10), (1, 2), (0, 0), (-1, 2), (NAN, 2)])
+def test_channels_stay_channels(tmp_path: Path, step: float, units: int) -> None:
+    """Seconds as units, and a step of 0 or 1, are what ITK, FSL and nibabel write for channels."""
+    fields = {"pixdim": [1, 1, 1, 1, step, 1, 1, 1], "xyzt_units": units}
+    assert len(read_scan(saved(tmp_path / "a.nii", nifti(ramp(2, 2, 2, 4), fields))).array) == 4
 
 
 @pytest.mark.parametrize(
@@ -168,13 +194,13 @@ def test_a_gzip_bomb_is_stopped(tmp_path: Path) -> None:
 @plain_and_compressed
 def test_no_memory_is_taken_for_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     take = Mock()
-    monkeypatch.setattr(scans, "_take", take)
+    monkeypatch.setattr(nifti_format, "_take", take)
     few = ramp(2, 2, 2, dtype="u1")
     path = saved(tmp_path / name, nifti(few, {"dim": [3, 32767, 32767, 4, 1, 1, 1, 1]}))
     assert "cut off: needs 4294705508 bytes and has at most " in refusal(path)
     path = saved(tmp_path / name, nifti(few, {"dim": [7] + [32767] * 7}))
     assert "above the limit of 17179869184" in refusal(path)
-    monkeypatch.setattr(scans, "MAX_BYTES", 359)
+    monkeypatch.setattr(nifti_format, "MAX_BYTES", 359)
     assert "its header asks for 360 bytes, above the limit of 359" in refusal(saved(path, nifti(few)))
     take.assert_not_called()
 

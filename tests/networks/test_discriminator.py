@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from graftseg.errors import UserError
 from graftseg.networks import parameter_count
 from graftseg.networks.discriminator import (
     Discriminator,
@@ -87,9 +88,9 @@ def test_a_map_of_entropies_gets_a_map_of_logits(space: tuple[int, ...], small: 
 @pytest.mark.parametrize("dimensions", [2, 3])
 def test_small_maps_are_refused(dimensions: int) -> None:
     maps = torch.zeros(1, 1, *[16] * (dimensions - 1), 8)
-    with pytest.raises(ValueError, match="16 voxels a side"):
+    with pytest.raises(UserError, match="16 voxels a side"):
         Discriminator(1, 1, dimensions)(maps, maps)
-    with pytest.raises(ValueError, match="16 voxels a side"):
+    with pytest.raises(UserError, match="16 voxels a side"):
         EntropyDiscriminator(1, dimensions)(maps)
 
 

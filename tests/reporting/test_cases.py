@@ -6,7 +6,7 @@ import pytest
 from report_fakes import CASES, GEOMETRY, Page, decode_uri, disc, write_predictions
 
 from graftseg.data.scans import write_label
-from graftseg.reporting.cases import cases_section, chosen_cases, fullest_slice, view_of
+from graftseg.reporting.cases import cases_section, chosen_cases, view_of
 from graftseg.reporting.pictures import Album, label_layer
 from graftseg.reporting.results import Results, read_results
 from graftseg.types import Geometry, Matrix
@@ -40,16 +40,6 @@ def test_chosen_cases(count: int, ranks: dict[str, str]) -> None:
     chosen = chosen_cases([str(place) for place in range(count)])
     assert chosen == ranks
     assert list(chosen) == list(ranks)
-
-
-def test_fullest_slice() -> None:
-    reference, prediction = np.zeros((4, 5, 6), int), np.zeros((4, 5, 6), int)
-    assert fullest_slice(reference, prediction, 2) == 3
-    prediction[1, 1, 5] = 1
-    assert fullest_slice(reference, prediction, 2) == 5
-    reference[0, :2, 1], reference[0, :3, 4] = 1, 2
-    assert fullest_slice(reference, prediction, 2) == 4
-    assert fullest_slice(reference, prediction, 0) == 0
 
 
 def test_transverse_slice_shows_right_on_the_left_and_front_on_top() -> None:

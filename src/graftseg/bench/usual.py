@@ -5,7 +5,7 @@ and class, an unfused optimiser, a teacher that is averaged parameter by paramet
 every step.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from graftseg.bench.stopwatch import Split, Stopwatch, settled
 from graftseg.bench.subject import Subject
+from graftseg.components import chosen_classes
 from graftseg.losses import mixed_loss
 from graftseg.masks import copy_paste_mask, mix
 from graftseg.methods.bcp import BcpConfig
@@ -73,7 +74,8 @@ class UsualWay:
         if not self.config.largest_component:
             return labels
         with self._phase("components"):
-            return components(labels, probabilities.shape[1], self.config.connectivity)
+            only = chosen_classes(self.config.largest_component)
+            return components(labels, probabilities.shape[1], self.config.connectivity, only)
 
     def _mixed_loss(
         self, X: Tensor, background: Tensor, foreground: Tensor, M: Tensor, weights: tuple[float, float]
@@ -87,7 +89,7 @@ class UsualWay:
         return nullcontext() if self.watch is None else self.watch.phase(name)
 
 
-def components(labels: Tensor, classes: int, connectivity: int | None) -> Tensor:
+def components(labels: Tensor, classes: int, connectivity: int | None, only: Collection[int] | None = None) -> Tensor:
     """The largest component of every sample and class: copied to the host, labeled by scipy, copied back."""
     kept = torch.zeros_like(labels)
     for sample in range(len(labels)):
@@ -95,7 +97,8 @@ def components(labels: Tensor, classes: int, connectivity: int | None) -> Tensor
         structure = ndimage.generate_binary_structure(host.ndim, connectivity or host.ndim)
         result = np.zeros_like(host)
         for value in range(1, classes):
-            result[_largest(host == value, structure)] = value
+            members = host == value
+            result[members if only is not None and value not in only else _largest(members, structure)] = value
         kept[sample] = torch.from_numpy(result).to(labels.device)
     return kept
 

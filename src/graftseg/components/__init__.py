@@ -4,6 +4,7 @@
 with cc3d, and ``reference`` is the plain definition with scipy, against which the other two are tested.
 """
 
+from collections.abc import Collection
 from functools import cache
 
 import numpy as np
@@ -12,20 +13,24 @@ from torch import Tensor
 
 from graftseg.components.host import largest_component_of
 from graftseg.components.neighbours import full_or_fitting
+from graftseg.components.rule import ComponentRule, chosen_classes
 from graftseg.environment import has_triton
 
-__all__ = ["largest_component_of", "largest_components"]
+__all__ = ["ComponentRule", "chosen_classes", "largest_component_of", "largest_components"]
 
 KINDS = 256
 
 
-def largest_components(labels: Tensor, classes: int, connectivity: int | None = None) -> Tensor:
+def largest_components(
+    labels: Tensor, classes: int, connectivity: int | None = None, only: Collection[int] | None = None
+) -> Tensor:
     """Keep the largest component of every sample and foreground class; all other voxels become background.
 
     ``labels`` is ``(B, *space)`` of an integer type, with two or three axes of space. ``connectivity`` counts the axes
     in which neighbours may differ, from 1 (faces) to the number of axes (corners too, the default). Of components of
     the same size, the one that comes first in the array stays. A class without a voxel stays empty, and values that
-    are no class become background. No gradient passes.
+    are no class become background. Classes that are not in ``only``, where it is given, keep all their voxels. No
+    gradient passes.
 
     On a GPU this is a fixed sequence of kernels on the current stream, and nothing is read back to the host. Before a
     CUDA graph captures it, call it once: the kernels are compiled then.
@@ -33,6 +38,12 @@ def largest_components(labels: Tensor, classes: int, connectivity: int | None = 
     if labels.dtype == torch.bool or labels.is_floating_point() or labels.is_complex():
         raise TypeError(f"label maps are integers, not {labels.dtype}")
     kept: Tensor = _largest_components(labels, classes, full_or_fitting(labels.ndim - 1, connectivity))
+    if only is None:
+        return kept
+    for value in range(1, classes):
+        # one comparison with a number at a time: a list of them would have to travel to the device
+        if value not in only:
+            kept = torch.where(labels == value, labels, kept)
     return kept
 
 

@@ -1,5 +1,6 @@
 """Largest components on the CPU, with cc3d."""
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,10 @@ from graftseg.components.neighbours import NEIGHBOURS, full_or_fitting
 Labels = npt.NDArray[Any]
 
 
-def largest_component_of(labels: Labels, classes: int, connectivity: int | None = None) -> Labels:
-    """Keep the largest component of every foreground class of one label map ``(*space)``."""
+def largest_component_of(
+    labels: Labels, classes: int, connectivity: int | None = None, only: Collection[int] | None = None
+) -> Labels:
+    """Keep the largest component of every foreground class of one label map ``(*space)``, or of those in ``only``."""
     components, count = _label(labels, full_or_fitting(labels.ndim, connectivity))
     if count <= 1 and labels.max(initial=0) < classes and labels.min(initial=0) >= 0:
         return labels.copy()
@@ -21,7 +24,9 @@ def largest_component_of(labels: Labels, classes: int, connectivity: int | None 
     keep = np.zeros(count + 1, dtype=bool)
     for value in range(1, classes):
         members = np.flatnonzero(class_of == value)
-        if len(members):
+        if only is not None and value not in only:
+            keep[members] = True
+        elif len(members):
             keep[_first_largest(components, members, sizes)] = True
     return np.where(keep[components], labels, 0).astype(labels.dtype)
 

@@ -1,5 +1,6 @@
 """Largest components as they are defined, class by class with scipy: slow, and what the other backends must equal."""
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,19 @@ from graftseg.components.neighbours import full_or_fitting
 Labels = npt.NDArray[Any]
 
 
-def largest_component_by_definition(labels: Labels, classes: int, connectivity: int | None = None) -> Labels:
-    """Of every foreground class of one label map ``(*space)`` the largest component, or the first of the largest."""
+def largest_component_by_definition(
+    labels: Labels, classes: int, connectivity: int | None = None, only: Collection[int] | None = None
+) -> Labels:
+    """Of every foreground class of one label map ``(*space)`` the largest component, or the first of the largest.
+
+    Of a class that is not in ``only`` all components.
+    """
     structure = ndimage.generate_binary_structure(labels.ndim, full_or_fitting(labels.ndim, connectivity))
     kept = np.zeros_like(labels)
     for value in range(1, classes):
+        if only is not None and value not in only:
+            kept[labels == value] = value
+            continue
         components, count = ndimage.label(labels == value, structure=structure)
         if count:
             _, first, sizes = np.unique(components[components > 0], return_index=True, return_counts=True)

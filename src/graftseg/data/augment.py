@@ -84,6 +84,29 @@ def centred(shapes: Integers, patch: Sequence[int], *, stretch: bool = False) ->
     return Draw(linear, (shapes - np.asarray(patch)) // 2)
 
 
+def around(
+    drawn: Draw, shapes: Integers, patch: Sequence[int], margin: int, samples: Integers, voxels: Integers
+) -> Draw:
+    """The same draw with the patches of some ``samples`` moved, each to have a voxel ``(n, axes)`` in its middle.
+
+    Where that would show more of the outside than a drawn patch may, the patch stays nearer to the scan, but never so
+    near that the voxel leaves it. After a small rotation the voxel is found to the nearest voxel of the patch.
+    """
+    linear, size, extent = drawn.linear[samples], shapes[samples], np.asarray(patch)
+    rotated = size.copy()
+    rotated[:, :2] = turned_size(linear, size[:, :2])
+    # A is orthogonal, so that its transpose leads from the scan back to the rotated plane
+    offset = np.einsum("bij,bi->bj", linear.astype(np.float64), voxels[:, :2] - (size[:, :2] - 1) / 2)
+    place = voxels.copy()
+    place[:, :2] = np.floor(offset + (rotated[:, :2] - 1) / 2 + 0.5)
+    padding = crop_padding(rotated, patch, margin)
+    last = np.maximum(rotated + padding - extent, -padding)
+    within = np.clip(place - extent // 2, -padding, last)
+    start = drawn.start.copy()
+    start[samples] = np.clip(within, place - extent + 1, place)
+    return Draw(drawn.linear, start, drawn.scale)
+
+
 def stretching(shapes: Integers, patch: Sequence[int]) -> Table:
     """Voxels of the slice from one voxel of the patch to the next, ``(B, 2)``, so that corners fall on corners."""
     return np.asarray((shapes[:, :2] - 1) / np.maximum(np.asarray(patch[:2]) - 1, 1), dtype=np.float64)

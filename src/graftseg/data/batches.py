@@ -1,7 +1,8 @@
 """Prepared store and split -> the batch of any step, on the training device.
 
-The batch of a step is a function of seed, stage and step alone, so that a run resumes exactly without keeping any
-state. The store lies flat in the memory of the training device and a batch is gathered from it: no worker processes.
+The batch of a step is a function of seed, stage and step alone, and of the positions of foreground where patches are
+drawn around it, so that a run resumes exactly without keeping any other state. The store lies flat in the memory of the
+training device and a batch is gathered from it: no worker processes.
 """
 
 from dataclasses import dataclass
@@ -13,7 +14,9 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from graftseg.data.augment import AugmentSettings, Draw, Integers, Table, centred, draw, to_device
+from graftseg.data.augment import AugmentSettings, Draw, Integers, Table, around, centred, draw, to_device
+from graftseg.data.foreground import Positions, positions_of
+from graftseg.data.held_out import seen
 from graftseg.data.store import Store, StoredCase
 from graftseg.data.stream import Stream
 from graftseg.errors import UserError
@@ -22,6 +25,8 @@ from graftseg.types import Batch, Labeled
 
 Gathered = tuple[Tensor, Tensor | None]
 LABELED, UNLABELED = 0, 1
+AIMED = 2
+"""Added to a stream's number it makes the key of what is drawn around foreground, apart from all other draws."""
 
 
 class BatchSettings(Settings):
@@ -31,8 +36,12 @@ class BatchSettings(Settings):
     ``unlabeled_crop``: where the unlabeled stream is cropped; ``centre`` also leaves its augmentation out.
     ``order``: ``shuffled``, or ``mirrored``, where the first half of a batch goes through the list as it is and the
     second half through its reverse, so that a case always meets the same partner.
+    ``foreground``: the share of patches that have a voxel of the foreground in their middle, every class of a case
+    alike; slices that hold such a voxel are drawn more often likewise. Of unlabeled scans it is the foreground that the
+    network of the stage before finds, and in the first stage none.
     ``validation_cases`` are held out from the end of the list of labeled cases, beside those that the data itself
     holds out. ``labeled_cases`` limits the others to the first so many; the rest is used without labels.
+    ``held_out`` names labeled cases that the training does not see at all, neither their labels nor their images.
     """
 
     patch: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=2, max_length=3)
@@ -42,8 +51,10 @@ class BatchSettings(Settings):
     fit: Literal["crop", "stretch"] = "crop"
     unlabeled_crop: Literal["random", "centre"] = "random"
     order: Literal["shuffled", "mirrored"] = "shuffled"
+    foreground: float = Field(0.0, ge=0, le=1)
     labeled_cases: int | None = Field(None, ge=1)
     validation_cases: int = Field(0, ge=0)
+    held_out: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
@@ -51,6 +62,8 @@ class BatchSettings(Settings):
             raise ValueError("fit: stretch is for slices, and the patch has three axes")
         if self.order == "mirrored" and (self.labeled % 2 or self.unlabeled % 2):
             raise ValueError("order: mirrored needs an even number of labeled and of unlabeled images")
+        if self.foreground and self.unlabeled_crop == "centre":
+            raise ValueError("foreground moves the patches of unlabeled scans, and unlabeled_crop: centre keeps them")
         return self
 
 
@@ -64,15 +77,18 @@ class Cases:
 
 
 def training_cases(store: Store, settings: BatchSettings) -> Cases:
-    """Split a store's training cases; labeled ones beyond ``labeled_cases`` join the unlabeled."""
-    labeled = store.of("labeled")
+    """Split a store's training cases; labeled ones beyond ``labeled_cases`` join the unlabeled.
+
+    Those that are held out by name are in none of the lists.
+    """
+    labeled = seen(store.path, store.of("labeled"), settings.held_out)
     first_held_out = len(labeled) - settings.validation_cases
     count = settings.labeled_cases or max(first_held_out, 1)
     if count > first_held_out:
         raise UserError(
             store.path,
             f"the recipe asks for {count} labeled cases and {settings.validation_cases} to validate on, "
-            f"and the store has {len(labeled)}",
+            f"and the store has {len(labeled)}" + (" that are not held out" if settings.held_out else ""),
             "label more scans or lower batches.labeled_cases or batches.validation_cases",
         )
     held_out = labeled[first_held_out:] + store.of("validation")
@@ -97,6 +113,12 @@ class Batches:
         stream = partial(self.kind, store, patch=settings.patch, device=self.device)
         self.labeled = stream(cases.labeled, labels=True)
         self.unlabeled = stream(cases.unlabeled, labels=False) if unlabeled and cases.unlabeled else None
+        self._labeled_at = positions_of(store, cases.labeled) if settings.foreground else None
+        self._unlabeled_at: dict[int, Positions] = {}
+
+    def aim(self, stage: int, positions: Positions) -> None:
+        """Draw patches of unlabeled scans around these positions in a stage that has not begun."""
+        self._unlabeled_at[stage] = positions
 
     def at(self, stage: int, step: int, *, unlabeled: bool = True) -> Batch:
         """The batch of a step; ``unlabeled=False`` leaves the unlabeled part empty and saves its work."""
@@ -104,11 +126,11 @@ class Batches:
 
     def draw(self, stage: int, step: int, *, unlabeled: bool = True) -> Table:
         """All that is drawn for a step, on the host: a row for each labeled, then for each unlabeled image."""
-        key = (self.seed, stage, step)
-        tables = [self._drawn(self.labeled, self._labeled_units(stage, step), (*key, LABELED))]
+        units = self._labeled_units(stage, step)
+        tables = [self._drawn(self.labeled, units, self._labeled_at, (stage, step, LABELED))]
         if unlabeled:
-            units = self._unlabeled_units(stage, step)
-            tables.append(self._drawn(self._unlabeled_stream(), units, (*key, UNLABELED)))
+            units, positions = self._unlabeled_units(stage, step), self._unlabeled_at.get(stage)
+            tables.append(self._drawn(self._unlabeled_stream(), units, positions, (stage, step, UNLABELED)))
         return np.concatenate(tables)
 
     def gather(self, table: Tensor) -> Batch:
@@ -140,12 +162,22 @@ class Batches:
         """Steps until every labeled unit has been seen once; a remainder is dropped."""
         return max(1, len(self.labeled) // self.settings.labeled)
 
-    def _drawn(self, stream: Stream, units: Integers, key: tuple[int, ...]) -> Table:
-        settings = self.settings
+    def _drawn(self, stream: Stream, units: Integers, positions: Positions | None, key: tuple[int, int, int]) -> Table:
+        settings, (stage, step, number) = self.settings, key
         if stream is self.unlabeled and settings.unlabeled_crop == "centre":
             return stream.table(units, self._centred(stream.shapes[units]))
-        rng, stretch = np.random.default_rng(key), settings.fit == "stretch"
-        return stream.table(units, draw(rng, stream.shapes[units], settings.patch, settings.augment, stretch=stretch))
+        aim = None
+        if positions is not None:
+            rng = np.random.default_rng((self.seed, stage, step, AIMED + number))
+            aim = positions.aim(rng, stream.case_of[units], settings.foreground)
+        if aim is not None:
+            units = stream.units_at(units, aim.samples, aim.voxels)
+        rng, shapes, stretch = np.random.default_rng((self.seed, *key)), stream.shapes[units], settings.fit == "stretch"
+        drawn = draw(rng, shapes, settings.patch, settings.augment, stretch=stretch)
+        if aim is not None and not stretch:
+            voxels = aim.voxels[:, : len(settings.patch)]
+            drawn = around(drawn, shapes, settings.patch, settings.augment.margin, aim.samples, voxels)
+        return stream.table(units, drawn)
 
     def _centred(self, shapes: Integers) -> Draw:
         """The middle of scans with these shapes, as they are."""

@@ -1,234 +1,131 @@
 """Findings about a data set: what is wrong, where, how large it is and how to mend it."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
-
-import numpy as np
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from graftseg.console import in_parallel
-from graftseg.data.dataset import Dataset
-from graftseg.data.fingerprint import (
-    CaseFingerprint,
-    Fingerprint,
-    fingerprint_case,
-    intensity_shift,
-    shift_verdict,
+from graftseg.data.checks.cases import CaseCheck, Examined
+from graftseg.data.checks.copies import copy_findings, likeness_findings
+from graftseg.data.checks.findings import Finding as Finding
+from graftseg.data.checks.findings import counted, from_error, gathered, ordered
+from graftseg.data.checks.labels import class_findings, island_findings
+from graftseg.data.checks.sets import COARSE as COARSE
+from graftseg.data.checks.sets import SLICES_LAST as SLICES_LAST
+from graftseg.data.checks.sets import (
+    mixture_findings,
+    orientation_findings,
+    scale_findings,
+    slice_findings,
+    spacing_findings,
+    stray_findings,
 )
-from graftseg.data.scans import grid_difference
-from graftseg.errors import UserError
-from graftseg.types import Case
-
-SPACING_FACTOR = 2.0
-COARSE = 3.0
-"""Voxels longer than this many times their width are slices rather than parts of a volume."""
-
-SLICES_LAST = ("ASR", "RSA", "RAS")
-"""Orientations by where slices are stacked: right-left, anterior-posterior, superior-inferior; that axis is last."""
-
-Severity = Literal["error", "warning", "note"]
+from graftseg.data.checks.shift import Likeness, likeness, shift_findings
+from graftseg.data.dataset import Dataset
+from graftseg.data.fingerprint import Fingerprint
+from graftseg.data.mending import Mended
+from graftseg.data.slices import Glimpse
+from graftseg.types import SPLITS
 
 
 @dataclass(frozen=True)
-class Finding:
-    """One thing worth knowing. An ``error`` keeps the data from being used or makes a result worthless."""
+class Examination:
+    """What a check saw: the findings, errors first, over which it iterates, and the figures behind them.
 
-    severity: Severity
-    what: str
-    where: str
-    size: str
-    remedy: str
+    ``fingerprint`` holds the cases that could be read; ``glimpses`` are pictures of them by name, where wanted;
+    ``mended`` is what was mended in a copy, where one was asked for.
+    """
+
+    dataset: Dataset
+    fingerprint: Fingerprint
+    findings: tuple[Finding, ...]
+    likeness: Likeness
+    glimpses: dict[str, Glimpse] = field(default_factory=dict)
+    mended: Mended | None = None
+
+    def __iter__(self) -> Iterator[Finding]:
+        return iter(self.findings)
+
+    def __len__(self) -> int:
+        return len(self.findings)
+
+    @property
+    def errors(self) -> int:
+        """How many findings have to be mended before the data can be used."""
+        return sum(finding.severity == "error" for finding in self.findings)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Cases of each split."""
+        return {split: len(self.dataset.of(split)) for split in SPLITS}
+
+    @property
+    def verdict(self) -> str:
+        """The findings in one sentence."""
+        if self.errors:
+            return f"Not ready: {counted(self.errors, 'error')} to mend first."
+        if warnings := sum(finding.severity == "warning" for finding in self.findings):
+            return f"Usable, and {counted(warnings, 'warning')} to look at."
+        return "Nothing speaks against training on these scans."
+
+    def to_json(self) -> dict[str, Any]:
+        """Findings and figures as plain values."""
+        return {
+            "layout": self.dataset.layout,
+            "cases": self.counts,
+            "classes": {str(value): name for value, name in self.dataset.classes.items()},
+            "verdict": self.verdict,
+            "likeness": _finite(asdict(self.likeness)),
+            "findings": [asdict(finding) for finding in self.findings],
+            "scans": [
+                {
+                    "name": case.name,
+                    "split": case.split,
+                    "shape": list(case.shape),
+                    "spacing": list(case.spacing),
+                    "orientation": case.orientation,
+                    "class_sizes": {str(value): size for value, size in case.class_sizes.items()},
+                }
+                for case in self.fingerprint.cases
+            ],
+            "mended": None if self.mended is None else self.mended.to_json(),
+        }
 
 
 def check(dataset: Dataset, *, workers: int | None = None) -> list[Finding]:
     """Read every file of a data set once and report all findings, errors first."""
-    examined = in_parallel(_Examination(dataset), dataset.cases, "Checking scans", workers)
-    summaries = Fingerprint(tuple(summary for summary, _ in examined if summary is not None))
-    findings = [finding for _, own in examined for finding in own]
-    findings += [_from_error(dataset.root, problem) for problem in dataset.problems]
-    findings += _strays(dataset)
-    findings += _class_list(dataset, summaries)
-    findings += _duplicates(summaries.cases)
-    findings += _mixtures(summaries.cases)
-    findings += _odd_spacings(summaries.cases)
-    findings += _slices_not_last(summaries.cases)
-    findings += _shift(summaries)
-    order = ("error", "warning", "note")
-    return sorted(findings, key=lambda finding: (order.index(finding.severity), finding.where, finding.what))
+    return list(examine(dataset, workers=workers).findings)
 
 
-@dataclass(frozen=True)
-class _Examination:
-    """Examine one case: its summary where the scan can be read, and what is wrong with it alone."""
-
-    dataset: Dataset
-
-    def __call__(self, case: Case) -> tuple[CaseFingerprint | None, list[Finding]]:
-        try:
-            scan = self.dataset.reader.image(case)
-        except UserError as error:
-            return None, [_from_error(self.dataset.root, error)]
-        if case.label is None:
-            return fingerprint_case(case, scan, None), []
-        try:
-            label = self.dataset.reader.label(case)
-        except UserError as error:
-            return fingerprint_case(case, scan, None), [_from_error(self.dataset.root, error)]
-        summary = fingerprint_case(case, scan, label)
-        findings = list(self._label_values(case.name, summary.label_counts))
-        if difference := grid_difference(scan.geometry, label.geometry):
-            remedy = "resample the label to the image's grid or correct its header"
-            findings.append(Finding("error", "image and label lie on different grids", case.name, difference, remedy))
-        return summary, findings
-
-    def _label_values(self, name: str, counts: dict[int, int]) -> Iterator[Finding]:
-        if set(counts) == {0}:
-            yield Finding(
-                "warning",
-                "the label map is empty",
-                name,
-                f"all {counts[0]} voxels are background",
-                "check that the label is finished, or leave the case unlabeled",
-            )
-        if not self.dataset.classes:
-            return
-        for value in sorted(counts.keys() - self.dataset.classes.keys()):
-            yield Finding(
-                "error",
-                f"the label value {value} has no class",
-                name,
-                _voxels(counts[value]),
-                "name the value in dataset.json or correct the label map",
-            )
+def examine(dataset: Dataset, *, pictures: bool = False, workers: int | None = None) -> Examination:
+    """Read every file of a data set once; with ``pictures`` a slice of every case is kept."""
+    examined = in_parallel(CaseCheck(dataset, pictures), dataset.cases, "Checking scans", workers)
+    summaries = Fingerprint(tuple(seen.summary for seen in examined if seen.summary is not None))
+    alike = likeness(summaries)
+    findings = [
+        *(finding for seen in examined for finding in seen.findings),
+        *(from_error(dataset.root, problem) for problem in dataset.problems),
+        *_set_findings(dataset, summaries, examined),
+        *shift_findings(summaries, alike),
+    ]
+    glimpses = {seen.case.name: seen.glimpse for seen in examined if seen.glimpse is not None}
+    return Examination(dataset, summaries, tuple(ordered(gathered(findings))), alike, glimpses)
 
 
-def _from_error(root: Path, error: UserError) -> Finding:
-    path = Path(error.where)
-    if path.is_relative_to(root):
-        return Finding("error", error.finding, str(path.relative_to(root)), "1 file", error.remedy)
-    return Finding("error", error.finding, error.where, "1 case", error.remedy)
+def _set_findings(dataset: Dataset, summaries: Fingerprint, examined: list[Examined]) -> Iterator[Finding]:
+    """What only shows when all cases are known."""
+    yield from stray_findings(dataset)
+    yield from class_findings(dataset, summaries)
+    yield from island_findings(summaries.cases, dataset.classes)
+    yield from copy_findings(summaries.cases)
+    yield from likeness_findings([(seen.summary, seen.coarse) for seen in examined if seen.summary is not None])
+    yield from mixture_findings(summaries.cases)
+    yield from orientation_findings(summaries.cases)
+    yield from spacing_findings(summaries.cases)
+    yield from scale_findings(summaries.cases)
+    yield from slice_findings(summaries.cases)
 
 
-def _strays(dataset: Dataset) -> Iterator[Finding]:
-    if dataset.ignored:
-        size = f"{len(dataset.ignored)} {'file' if len(dataset.ignored) == 1 else 'files'}"
-        what = "files that are not scans are left out"
-        yield Finding("warning", what, dataset.ignored[0], size, "convert them to .nii.gz or move them away")
-
-
-def _class_list(dataset: Dataset, summaries: Fingerprint) -> Iterator[Finding]:
-    """The list of classes against the values that occur."""
-    found = summaries.label_counts
-    listed = dataset.classes or {value: f"class {value}" for value in range(max(found, default=0) + 1)}
-    values = sorted(listed)
-    if values != list(range(len(values))):
-        gap = min(set(range(len(values))) - set(values))
-        what, size = "the values of the classes are not consecutive", f"{gap} is missing below {values[-1]}"
-        yield Finding("error", what, "dataset.json", size, "number the classes 0, 1, 2, ... in labels and list")
-    if values[-1] > 254:
-        what, size = "there are too many classes", f"values up to {values[-1]}, at most 254"
-        yield Finding(
-            "error",
-            what,
-            "labelsTr",
-            size,
-            "number the classes 0, 1, 2, ... (a mask of 0 and 255 becomes 0 and 1)",
-        )
-        return
-    # A label that could not be read may hold the missing class.
-    if all(case.label_counts for case in summaries.of("labeled")):
-        for value in values[1:]:
-            if value not in found:
-                what = f"no labeled case shows {listed[value]} (value {value})"
-                size = f"0 of {len(summaries.of('labeled'))} cases"
-                yield Finding("warning", what, "labelsTr", size, "label a case that shows it or drop the class")
-
-
-def _duplicates(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
-    """Cases with the same voxels: across splits they leak, within one they only weigh double."""
-    same: dict[str, list[CaseFingerprint]] = {}
-    for case in cases:
-        same.setdefault(case.content, []).append(case)
-    for group in same.values():
-        if len(group) < 2:
-            continue
-        splits = sorted({case.split for case in group})
-        severity: Severity = "error" if len(splits) > 1 else "warning"
-        names = ", ".join(case.name for case in group)
-        where = "across " + " and ".join(splits) if len(splits) > 1 else f"among the {splits[0]}"
-        yield Finding(severity, f"the same voxels stand {where}", names, f"{len(group)} cases", "keep one of them")
-
-
-def _mixtures(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
-    """Numbers of axes and of channels that are not the same in all cases."""
-    kinds = {
-        "axes": (
-            {case.name: len(case.shape) for case in cases},
-            "keep 2-D and 3-D scans in separate data sets",
-        ),
-        "channels": ({case.name: len(case.mean) for case in cases}, "give every case the same channels"),
-    }
-    for word, (counts, remedy) in kinds.items():
-        numbers = list(counts.values())
-        if len(set(numbers)) < 2:
-            continue
-        usual = max(sorted(set(numbers)), key=numbers.count)
-        odd = [name for name, number in counts.items() if number != usual]
-        size = f"{counts[odd[0]]} {word} where the others have {usual}, {len(odd)} of {len(counts)} cases"
-        yield Finding("error", f"the number of {word} differs between cases", odd[0], size, remedy)
-
-
-def _odd_spacings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
-    for axes in (2, 3):
-        alike = [case for case in cases if len(case.shape) == axes]
-        if not alike:
-            continue
-        median = np.median([case.canonical_spacing for case in alike], axis=0)
-        for case in alike:
-            ratio = np.array(case.canonical_spacing) / median
-            worst = int(np.abs(np.log(ratio)).argmax())
-            if not 1 / SPACING_FACTOR <= ratio[worst] <= SPACING_FACTOR:
-                size = f"{case.canonical_spacing[worst]:.2f} mm against {median[worst]:.2f} mm, the median"
-                what = "the spacing differs much from the other cases"
-                yield Finding("note", what, case.name, size, "resample to one spacing when preparing")
-
-
-def _slices_not_last(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
-    """Volumes of thick slices that RAS, the usual orientation, would cut across."""
-    volumes = [case for case in cases if len(case.shape) == 3]
-    for axis, orientation in enumerate(SLICES_LAST[:-1]):
-        across = [case for case in volumes if _slice_axis(case) == axis]
-        if across:
-            spacing = across[0].canonical_spacing
-            size = f"{max(spacing):.2f} mm against {min(spacing):.2f} mm, {len(across)} of {len(volumes)} volumes"
-            what = "slices are not stacked along the last axis of RAS, along which a 2-D network is applied"
-            remedy = f"set data.orientation to {orientation} in a 2-D recipe"
-            yield Finding("note", what, across[0].name, size, remedy)
-
-
-def _slice_axis(case: CaseFingerprint) -> int | None:
-    """The axis, in canonical order, along which thick slices are stacked, if there are any."""
-    spacing = case.canonical_spacing
-    return spacing.index(max(spacing)) if max(spacing) > COARSE * min(spacing) else None
-
-
-def _shift(summaries: Fingerprint) -> Iterator[Finding]:
-    labeled, unlabeled = summaries.of("labeled"), summaries.of("unlabeled")
-    if len({len(case.mean) for case in labeled + unlabeled}) == 1 and (what := shift_verdict(labeled, unlabeled)):
-        raw, left = (
-            intensity_shift(labeled, unlabeled),
-            intensity_shift(labeled, unlabeled, standardised=True),
-        )
-        size = f"shift {raw:.1f} as stored, {left:.1f} after z-scores (above 1 is more than chance)"
-        yield Finding(
-            "warning",
-            what,
-            "imagesTr and imagesUn",
-            size,
-            "check that both come from the same kind of scanner and protocol",
-        )
-
-
-def _voxels(count: int) -> str:
-    return f"{count} voxel" if count == 1 else f"{count} voxels"
+def _finite(values: dict[str, Any]) -> dict[str, Any]:
+    """The values with what JSON cannot hold left out."""
+    return {name: None if value in (float("inf"), float("-inf")) else value for name, value in values.items()}

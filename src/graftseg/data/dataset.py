@@ -1,9 +1,11 @@
 """The cases of a data set, and the reader that turns their files into scans."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from graftseg.data.held_out import seen
 from graftseg.data.scans import Scan, read_case, read_label
 from graftseg.errors import UserError
 from graftseg.types import Case, Split
@@ -65,23 +67,27 @@ class Dataset:
         """The cases of one split."""
         return tuple(case for case in self.cases if case.split == split)
 
-    def for_training(self, labeled_cases: int | None, validation_cases: int) -> "Dataset":
+    def for_training(
+        self, labeled_cases: int | None, validation_cases: int, held_out: Collection[str] = ()
+    ) -> "Dataset":
         """What a training may open: hidden labels and test cases are not in it, so nothing can read them.
 
         Of the labeled cases the last ``validation_cases`` keep their labels, and of the others the first
         ``labeled_cases``, or all for None; the rest becomes unlabeled and stands before the unlabeled ones.
-        The folder's own validation cases stay as they are.
+        The folder's own validation cases stay as they are, and so do those that are held out by name, which count as
+        none of them.
         """
-        labeled = self.of("labeled")
+        labeled = seen(self.root, self.of("labeled"), held_out)
+        unseen = tuple(case for case in self.of("labeled") if case.name in held_out)
         first_held_out = len(labeled) - validation_cases
         count = labeled_cases or max(first_held_out, 1)
         if count > first_held_out:
             raise UserError(
                 self.root,
                 f"the recipe asks for {count} labeled cases and {validation_cases} to validate on, "
-                f"and the folder has {len(labeled)}",
+                f"and the folder has {len(labeled)}" + (" that are not held out" if held_out else ""),
                 "label more scans or lower batches.labeled_cases or batches.validation_cases",
             )
         hidden = tuple(replace(case, label=None, split="unlabeled") for case in labeled[count:first_held_out])
-        cases = labeled[:count] + labeled[first_held_out:] + hidden + self.of("unlabeled") + self.of("validation")
-        return replace(self, cases=cases)
+        kept = unseen + labeled[:count] + labeled[first_held_out:]
+        return replace(self, cases=kept + hidden + self.of("unlabeled") + self.of("validation"))

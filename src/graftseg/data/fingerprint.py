@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy.typing as npt
 from graftseg.console import in_parallel
 from graftseg.data.dataset import Dataset, Reader
 from graftseg.data.grid import axis_codes
+from graftseg.data.pieces import Pieces, pieces_of
 from graftseg.data.scans import Scan
 from graftseg.types import Case, Split
 
@@ -25,7 +26,7 @@ class CaseFingerprint:
 
     ``percentiles``, ``mean`` and ``std`` have an entry per channel; ``label_counts`` says how many voxels
     have which label value, and is empty without a label; ``content`` is a hash of the voxels, whatever
-    their file.
+    their file; ``pieces`` are the connected pieces of each class that the label map shows.
     """
 
     name: str
@@ -38,6 +39,13 @@ class CaseFingerprint:
     std: tuple[float, ...]
     label_counts: dict[int, int]
     content: str
+    pieces: dict[int, Pieces] = field(default_factory=dict)
+
+    @property
+    def class_sizes(self) -> dict[int, float]:
+        """Size of each class that the label map shows: in ml, or for a 2-D scan in square millimetres."""
+        unit = float(np.prod(self.spacing)) / (1000.0 if len(self.shape) == 3 else 1.0)
+        return {value: count * unit for value, count in self.label_counts.items() if value > 0}
 
     @property
     def canonical_order(self) -> tuple[int, ...]:
@@ -114,6 +122,7 @@ def fingerprint_case(case: Case, scan: Scan, label: Scan | None) -> CaseFingerpr
         std=tuple(float(channel.std(dtype=np.float64)) for channel in voxels),
         label_counts={} if label is None else _count(label.array),
         content=content.hexdigest(),
+        pieces={} if label is None else pieces_of(label.array),
     )
 
 

@@ -118,16 +118,23 @@ def grid_difference(first: Geometry, second: Geometry) -> str | None:
     if first.shape != second.shape:
         return _shape_difference(first.shape, second.shape)
     A, B = _millimetre_matrix(first), _millimetre_matrix(second)
-    edges = itertools.product(*[(-0.5, n - 0.5) for n in first.shape])
-    corners = np.array([(*corner, 1.0) for corner in edges])
-    apart = float(np.linalg.norm(corners @ (B - A).T, axis=1).max())
-    tolerance = GRID_TOLERANCE * min(first.spacing)
+    apart, tolerance = corner_distance(first, second), GRID_TOLERANCE * min(first.spacing)
     if apart <= tolerance:
         return None
     if axis_codes(first) != axis_codes(second):
         return f"orientation {axis_codes(first)} against {axis_codes(second)}"
     differences = ", ".join(_matrix_differences(A, B, first.shape, tolerance))
     return differences or f"corners {_number(apart)} mm apart"
+
+
+def corner_distance(first: Geometry, second: Geometry) -> float:
+    """The most that an outer corner of the volume lies apart on two grids, in mm; infinite if their shapes differ."""
+    if first.shape != second.shape:
+        return math.inf
+    edges = itertools.product(*[(-0.5, n - 0.5) for n in first.shape])
+    corners = np.array([(*corner, 1.0) for corner in edges])
+    apart = _millimetre_matrix(second) - _millimetre_matrix(first)
+    return float(np.linalg.norm(corners @ apart.T, axis=1).max())
 
 
 def _shape_difference(first: tuple[int, ...], second: tuple[int, ...]) -> str:

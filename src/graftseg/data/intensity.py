@@ -1,10 +1,10 @@
 """From the intensities of a scanner to those a network sees, each channel by itself."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from graftseg.settings import Settings
 
@@ -14,31 +14,50 @@ Floats = npt.NDArray[np.float32]
 class IntensitySettings(Settings):
     """How intensities are brought to a common scale.
 
-    ========== ===================================================================================
-    zscore     mean 0 and standard deviation 1 over the whole volume
-    minmax     the volume's range to [0, 1]
-    percentile clipped to the percentiles ``low`` and ``high`` of the volume, then to [0, 1]
-    window     clipped to the values ``low`` and ``high`` (Hounsfield units in CT), then to [0, 1]
-    none       left as they are
-    ========== ===================================================================================
+    ============= ===================================================================================
+    zscore        mean 0 and standard deviation 1 over the whole volume
+    minmax        the volume's range to [0, 1]
+    percentile    clipped to the percentiles ``low`` and ``high`` of the volume, then to [0, 1]
+    window        clipped to the values ``low`` and ``high`` (Hounsfield units in CT), then to [0, 1]
+    window-zscore clipped likewise, then less ``mean`` and by ``std``, the same numbers for every scan
+    none          left as they are
+    ============= ===================================================================================
     """
 
-    rule: Literal["zscore", "minmax", "percentile", "window", "none"] = Field(
+    rule: Literal["zscore", "minmax", "percentile", "window", "window-zscore", "none"] = Field(
         default="zscore", description="How intensities are brought to a common scale."
     )
     low: float = Field(default=0.5, description="Lower bound: a percentile, or a value where the rule is window.")
     high: float = Field(default=99.5, description="Upper bound: a percentile, or a value where the rule is window.")
 
+    mean: float | None = Field(default=None, description="What window-zscore takes off.")
+    std: float | None = Field(default=None, gt=0, description="What window-zscore divides by.")
+
+    @model_serializer(mode="wrap")
+    def _without_unread(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Mean and deviation stand only where the rule reads them: stores that know of neither stay what they are."""
+        content: dict[str, Any] = handler(self)
+        return {name: value for name, value in content.items() if name not in ("mean", "std") or value is not None}
+
+    @model_validator(mode="after")
+    def _fixed_scale(self) -> "IntensitySettings":
+        given = [number for number in (self.mean, self.std) if number is not None]
+        if self.rule == "window-zscore" and len(given) < 2:
+            raise ValueError("the rule window-zscore needs mean and std")
+        if self.rule != "window-zscore" and given:
+            raise ValueError(f"the rule {self.rule} has no fixed scale: drop mean and std")
+        return self
+
     @model_validator(mode="after")
     def _agree(self) -> "IntensitySettings":
-        if self.rule not in ("percentile", "window"):
+        if self.rule not in ("percentile", "window", "window-zscore"):
             if (self.low, self.high) != (0.5, 99.5):
                 raise ValueError(f"the rule {self.rule} has no bounds: drop low and high")
             return self
         if self.low >= self.high:
             raise ValueError(f"low ({self.low:g}) must be below high ({self.high:g})")
-        if self.rule == "window" and not {"low", "high"} <= self.model_fields_set:
-            raise ValueError("the rule window needs both low and high")
+        if self.rule != "percentile" and not {"low", "high"} <= self.model_fields_set:
+            raise ValueError(f"the rule {self.rule} needs both low and high")
         if self.rule == "percentile" and not (self.low >= 0 and self.high <= 100):
             raise ValueError(f"percentiles lie in 0 to 100, not {self.low:g} to {self.high:g}")
         return self
@@ -55,6 +74,8 @@ def _normalise_channel(channel: Floats, settings: IntensitySettings) -> Floats:
         return channel
     if settings.rule == "window":
         return _to_unit(channel, settings.low, settings.high)
+    if settings.mean is not None and settings.std is not None:
+        return (channel.clip(settings.low, settings.high) - np.float32(settings.mean)) / np.float32(settings.std)
     lowest, highest = float(channel.min()), float(channel.max())
     if lowest == highest:
         return np.zeros_like(channel)

@@ -4,13 +4,16 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from graftseg.data.benchmarks import recognise_benchmark
 from graftseg.data.dataset import Dataset as Dataset
 from graftseg.data.folders import visible
-from graftseg.data.scans import is_scan, scan_stem
+from graftseg.data.formats.dicom import holds_own_slices
+from graftseg.data.scans import READABLE, files_of, is_header, is_label_map, is_scan, scan_stem
+from graftseg.data.sources import Data, Sources
 from graftseg.errors import UserError
 from graftseg.files import read_json
 from graftseg.types import Case, Split
@@ -24,17 +27,21 @@ FOLDERS: tuple[tuple[str, str | None, Split], ...] = (
 )
 CHANNEL = re.compile(r"(?P<case>.+)_(?P<channel>\d{4})")
 Files = dict[str, dict[int, Path]]
+Places = tuple[tuple[Path, Path | None, Split], ...]
 
 
-def read_layout(folder: Path) -> Dataset:
-    """Find the cases of a folder, whichever of the known layouts it has."""
+def read_layout(data: Data) -> Dataset:
+    """Find the cases of a folder, whichever of the known layouts it has, or of folders named one by one."""
+    if isinstance(data, Sources):
+        return _with_labels(_plain(data), data.labeled_images, data.labels)
+    folder = data
     if not folder.exists():
         raise UserError(folder, "there is no such folder", "check the spelling of the path")
     if not folder.is_dir():
         raise UserError(folder, "this is a file, not a folder", f"name the folder that holds {LOOKED_FOR}")
     for recognise in LAYOUTS.values():
         if (dataset := recognise(folder)) is not None:
-            return _with_labels(dataset)
+            return _with_labels(dataset, folder / "imagesTr", folder / "labelsTr")
     found = ", ".join(path.name for path in visible(folder)[:5]) or "nothing"
     raise UserError(folder, f"no known layout, it holds {found}", f"arrange the scans as {LOOKED_FOR}")
 
@@ -47,9 +54,9 @@ def scan_cases(path: Path, channels: int) -> tuple[list[Case], dict[str, UserErr
     """
     if not path.exists():
         raise UserError(path, "there is no such file or folder", "check the spelling of the path")
-    scans = scans_in(path) if path.is_dir() else [path]
+    scans = _to_predict(path)
     if not scans:
-        raise UserError(path, "the folder holds no scan", "name a folder with .nii or .nii.gz files")
+        raise UserError(path, "the folder holds no scan", f"name a folder with {READABLE} scans")
     problems: list[UserError] = []
     numbered = [scan for scan in scans if CHANNEL.fullmatch(scan_stem(scan))]
     files = _by_channel(numbered, problems)
@@ -67,6 +74,15 @@ def scan_cases(path: Path, channels: int) -> tuple[list[Case], dict[str, UserErr
     return sorted(cases, key=lambda case: case.name), failures
 
 
+def _to_predict(path: Path) -> list[Path]:
+    """A scan by itself, which a folder of slices is too, or the scans of a folder."""
+    if not path.is_dir():
+        return [path]
+    scans = scans_in(path)
+    only_dicom = not any(is_label_map(scan) for scan in scans)
+    return [path] if only_dicom and holds_own_slices(path) else scans
+
+
 def _numbers_cases(files: Files) -> bool:
     """Whether one-channel scans are numbered by case: ``p_0007``, or ``p_0000`` to ``p_0019`` with no other name."""
     groups = [set(found) for found in files.values()]
@@ -76,17 +92,35 @@ def _numbers_cases(files: Files) -> bool:
 def _nnunet(folder: Path) -> Dataset | None:
     """``imagesTr/case_0000.nii.gz`` and ``case_0001.nii.gz`` are the channels of ``labelsTr/case.nii.gz``."""
     description = _description(folder)
-    if not _has_images(folder) or not _numbers_channels(folder, description):
+    if not _has_images(folder):
         return None
-    names = description.get("channel_names", description.get("modality"))
-    return _collect(folder, "nnunet", description, _by_channel, len(names) if names else None)
+    if not _numbers_channels(folder / "imagesTr", folder / "labelsTr", description):
+        return None
+    return _collect(folder, "nnunet", _places(folder), description, _by_channel, _named_channels(description))
 
 
 def _msd(folder: Path) -> Dataset | None:
     """``imagesTr/case.nii.gz`` holds all channels of ``labelsTr/case.nii.gz``."""
     if not _has_images(folder):
         return None
-    return _collect(folder, "msd", _description(folder), _by_name, 1)
+    return _collect(folder, "msd", _places(folder), _description(folder), _by_name, 1)
+
+
+def _plain(sources: Sources) -> Dataset:
+    """Folders named one by one; ``dataset.json`` beside that of the labels may name classes and channels."""
+    for folder in sources.folders:
+        if not folder.is_dir():
+            finding = "this is a file, not a folder" if folder.exists() else "there is no such folder"
+            raise UserError(folder, finding, "name a folder of scans")
+    # the lists of cases in it are those of its own folder
+    found = _description(sources.labels.parent)
+    description: dict[str, Any] = {key: found[key] for key in ("channel_names", "modality", "labels") if key in found}
+    if _numbers_channels(sources.labeled_images, sources.labels, description):
+        group, channels = _by_channel, _named_channels(description)
+    else:
+        group, channels = _by_name, 1
+    dataset = _collect(sources.root, "plain", sources.places, {}, group, channels)
+    return replace(dataset, classes=_classes(sources.labels.parent, description))
 
 
 LAYOUTS: dict[str, Callable[[Path], Dataset | None]] = {
@@ -100,35 +134,45 @@ def _has_images(folder: Path) -> bool:
     return (folder / "imagesTr").is_dir()
 
 
-def _numbers_channels(folder: Path, description: dict[str, Any]) -> bool:
+def _places(folder: Path) -> Places:
+    return tuple((folder / images, folder / labels if labels else None, split) for images, labels, split in FOLDERS)
+
+
+def _named_channels(description: dict[str, Any]) -> int | None:
+    names = description.get("channel_names", description.get("modality"))
+    return len(names) if names else None
+
+
+def _numbers_channels(images: Path, labels: Path, description: dict[str, Any]) -> bool:
     """Whether names end in channel numbers; ``case_0007`` labeled by ``case_0007`` is a numbered case."""
-    stems = {scan_stem(path) for path in scans_in(folder / "imagesTr")}
+    stems = {scan_stem(path) for path in scans_in(images)}
     if not stems or not all(CHANNEL.fullmatch(stem) for stem in stems):
         return "channel_names" in description
-    return "channel_names" in description or stems.isdisjoint(map(scan_stem, scans_in(folder / "labelsTr")))
+    return "channel_names" in description or stems.isdisjoint(map(scan_stem, labels_in(labels)))
 
 
 def _collect(
     folder: Path,
     layout: str,
+    places: Places,
     description: dict[str, Any],
     group: Callable[[list[Path], list[UserError]], Files],
     channels: int | None,
 ) -> Dataset:
     """Pair the images of every folder, grouped into cases, with their labels."""
     problems: list[UserError] = []
-    grouped = {images: group(scans_in(folder / images), problems) for images, _, _ in FOLDERS}
+    grouped = {images: group(scans_in(images), problems) for images, _, _ in places}
     if channels is None:
         channels = max((max(files) + 1 for cases in grouped.values() for files in cases.values()), default=1)
     cases: list[Case] = []
     remedy = "add the missing files, remove those in excess or correct dataset.json"
-    for images, labels, split in FOLDERS:
+    for images, labels, split in places:
         problems += [error for _, error in _incomplete(grouped[images], channels, remedy)]
-        cases += _pair(folder, grouped[images], labels, split, problems)
+        cases += _pair(grouped[images], labels, split, problems)
     cases.sort(key=lambda case: (("labeled", "unlabeled", "test").index(case.split), case.name))
     problems += _repeated(cases)
     problems += _listed_but_absent(folder, description, {case.name for case in cases})
-    return Dataset(folder, layout, tuple(cases), _classes(folder, description), tuple(problems), _ignored(folder))
+    return Dataset(folder, layout, tuple(cases), _classes(folder, description), tuple(problems), _ignored(places))
 
 
 def _by_channel(scans: list[Path], problems: list[UserError]) -> Files:
@@ -170,9 +214,9 @@ def _incomplete(files: Files, channels: int, remedy: str) -> Iterator[tuple[str,
             yield name, UserError(min(found.items())[1], finding, remedy)
 
 
-def _pair(folder: Path, files: Files, labels: str | None, split: Split, problems: list[UserError]) -> Iterator[Case]:
+def _pair(files: Files, labels: Path | None, split: Split, problems: list[UserError]) -> Iterator[Case]:
     """Cases with their labels; a training image without a label is an unlabeled one."""
-    found = _by_name(scans_in(folder / labels), problems) if labels else {}
+    found = _by_name(labels_in(labels), problems) if labels else {}
     for name, channels in files.items():
         images = tuple(channels[channel] for channel in sorted(channels))
         label = found.pop(name, {}).get(0)
@@ -188,14 +232,17 @@ def _repeated(cases: list[Case]) -> Iterator[UserError]:
             yield UserError(name, f"{times} cases have this name, in {places}", "give every case a name of its own")
 
 
-def _with_labels(dataset: Dataset) -> Dataset:
+def _with_labels(dataset: Dataset, images: Path, labels: Path) -> Dataset:
     if not dataset.cases:
-        raise UserError(dataset.root, "imagesTr/ holds no scan", f"arrange the scans as {LOOKED_FOR}")
+        remedy = (
+            f"name a folder of {READABLE} scans" if dataset.layout == "plain" else f"arrange the scans as {LOOKED_FOR}"
+        )
+        raise UserError(dataset.root, f"{images.name}/ holds no scan", remedy)
     if not dataset.of("labeled"):
         finding = f"none of the {len(dataset.cases)} cases is labeled"
         if orphans := [problem for problem in dataset.problems if "this label" in problem.finding]:
             finding += f", and {len(orphans)} labels fit no image, such as {Path(orphans[0].where).name}"
-        raise UserError(dataset.root, finding, "put label maps into labelsTr/ under the names of their images")
+        raise UserError(dataset.root, finding, f"put label maps into {labels.name}/ under the names of their images")
     return dataset
 
 
@@ -281,11 +328,27 @@ def _listed(description: dict[str, Any]) -> Iterator[str]:
             pending += entry
 
 
-def _ignored(folder: Path) -> tuple[str, ...]:
-    names = [name for images, labels, _ in FOLDERS for name in (images, labels) if name]
-    return tuple(f"{name}/{path.name}" for name in names for path in visible(folder / name) if not is_scan(path))
+def _ignored(places: Places) -> tuple[str, ...]:
+    """What lies among images and labels and is neither."""
+    ignored = []
+    for images, labels, _ in places:
+        ignored += _strays(images, is_scan)
+        if labels is not None:
+            ignored += _strays(labels, is_label_map)
+    return tuple(ignored)
+
+
+def _strays(folder: Path, belongs: Callable[[Path], bool]) -> list[str]:
+    found = visible(folder)
+    parts = {part for path in found if is_header(path) for part in files_of(path)}
+    return [f"{folder.name}/{path.name}" for path in found if path not in parts and not belongs(path)]
 
 
 def scans_in(folder: Path) -> list[Path]:
     """The scans of a folder, by name; hidden files are none."""
     return [path for path in visible(folder) if is_scan(path)]
+
+
+def labels_in(folder: Path) -> list[Path]:
+    """The label maps of a folder, by name; hidden files are none."""
+    return [path for path in visible(folder) if is_label_map(path)]

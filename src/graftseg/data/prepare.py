@@ -17,12 +17,13 @@ from graftseg.console import in_parallel
 from graftseg.data.dataset import SCAN_FILES, Dataset, label_path
 from graftseg.data.grid import Grid, plan_grid, to_grid
 from graftseg.data.intensity import IntensitySettings, normalise
+from graftseg.data.provenance import source_of, unchanged
 from graftseg.data.scans import Scan, grid_difference
-from graftseg.data.store import CASES, FORMAT, LOCK, MANIFEST, Source, Store, StoredCase, is_store, open_store
+from graftseg.data.store import CASES, FORMAT, LOCK, MANIFEST, Store, StoredCase, is_store, open_store
 from graftseg.errors import UserError
 from graftseg.files import atomic_path, locked, read_json, sha256_of, write_json
 from graftseg.settings import Settings
-from graftseg.types import Case
+from graftseg.types import Case, Geometry
 
 LARGEST_VALUE = 254
 log = logging.getLogger(__name__)
@@ -63,14 +64,19 @@ def prepare_image(
     scan: Scan, settings: PrepareSettings, *, where: str | Path = "scan"
 ) -> tuple[npt.NDArray[np.float32], Grid]:
     """The one way from a scan to a network's input ``(C, *space)``, with the grid that leads back."""
-    axes = len(scan.geometry.shape)
+    grid = prepared_grid(scan.geometry, settings, where=where)
+    return normalise(to_grid(scan.array, grid, labels=False), settings.intensity), grid
+
+
+def prepared_grid(geometry: Geometry, settings: PrepareSettings, *, where: str | Path = "scan") -> Grid:
+    """The grid that a scan is brought to, which its header alone tells."""
+    axes = len(geometry.shape)
     if axes < settings.dimensions:
         raise UserError(where, f"a {axes}-D scan for a {settings.dimensions}-D recipe", "use a 2-D recipe")
     spacing = settings.spacing
     if spacing is not None and axes > settings.dimensions:
         spacing = (*spacing, None)
-    grid = plan_grid(scan.geometry, orientation=settings.orientation if axes == 3 else None, spacing=spacing)
-    return normalise(to_grid(scan.array, grid, labels=False), settings.intensity), grid
+    return plan_grid(geometry, orientation=settings.orientation if axes == 3 else None, spacing=spacing)
 
 
 def prepare(dataset: Dataset, out: Path, settings: PrepareSettings, *, workers: int | None = None) -> Store:
@@ -134,10 +140,10 @@ class _Work:
         same = (kept.name, kept.split, kept.label is None) == (case.name, case.split, case.label is None)
         if not same or record.get("key") != self._key() or kept.sources.keys() != sources.keys():
             return None
-        return kept if all(_unchanged(path, kept.sources[name]) for name, path in sources.items()) else None
+        return kept if all(unchanged(path, kept.sources[name]) for name, path in sources.items()) else None
 
     def _make(self, case: Case) -> StoredCase:
-        sources = {name: _source(path) for name, path in self._sources(case).items()}
+        sources = {name: source_of(path) for name, path in self._sources(case).items()}
         scan = self.dataset.reader.image(case)
         image, grid = prepare_image(scan, self.settings, where=case.images[0])
         image_file, label_file = f"{case.name}.image.npy", f"{case.name}.label.npy"
@@ -203,27 +209,6 @@ def _is_file_name(name: str) -> bool:
 
 def _record(out: Path, name: str) -> Path:
     return out / CASES / f"{name}.json"
-
-
-def _source(path: Path) -> Source:
-    if path.exists() and not path.is_file():
-        raise UserError(path, "not a file", "put a scan in its place")
-    try:
-        stat = path.stat()
-        return Source(stat.st_size, stat.st_mtime_ns, sha256_of(path))
-    except OSError as error:
-        raise UserError(path, f"the file cannot be read ({error.strerror})", "check that it is there") from None
-
-
-def _unchanged(path: Path, source: Source) -> bool:
-    """Whether a file is what it was: by size and time, and by content where only the time differs."""
-    try:
-        stat = path.stat()
-    except OSError:
-        return False
-    if stat.st_size != source.size:
-        return False
-    return stat.st_mtime_ns == source.mtime_ns or _source(path).sha256 == source.sha256
 
 
 def _half(image: npt.NDArray[np.float32], where: Path) -> npt.NDArray[np.float16]:

@@ -11,13 +11,14 @@ import tokenize
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import TypeAdapter, ValidationError
 
 from graftseg.data.grid import Grid
+from graftseg.data.sources import Data, Sources
 from graftseg.errors import UserError
 from graftseg.files import read_json, sha256_of, write_json
 from graftseg.types import MILLIMETRES, Geometry, Split
@@ -165,8 +166,10 @@ _CASE = TypeAdapter(StoredCase)
 _STORE = TypeAdapter(Store)
 
 
-def is_store(path: Path) -> bool:
-    """Whether a folder is a prepared store, finished or not."""
+def is_store(path: Data) -> TypeGuard[Path]:
+    """Whether a folder is a prepared store, finished or not; folders of scans named one by one never are."""
+    if isinstance(path, Sources):
+        return False
     return (path / LOCK).is_file() or _manifest(path) is not None
 
 

@@ -49,6 +49,14 @@ class Stream:
     def __len__(self) -> int:
         return len(self.case_of)
 
+    def units_at(self, units: Integers, samples: Integers, voxels: Integers) -> Integers:
+        """The units with those of some samples replaced by the slices of the same cases that hold these voxels."""
+        if voxels.shape[1] == len(self.patch):
+            return units
+        changed = units.copy()
+        changed[samples] = np.searchsorted(self.case_of, self.case_of[units[samples]]) + voxels[:, -1]
+        return changed
+
     def table(self, units: Integers, drawn: Draw) -> Table:
         """What ``gather`` needs of the units and their augmentation, one row a sample."""
         places = table_of(drawn, self.shapes[units], self.strides[units], self.patch)

@@ -19,7 +19,7 @@ from graftseg.types import Batch, Objective, Progress
 
 
 class CoraNetConfig(Settings):
-    """Settings of self-training, with the values of the public code as defaults.
+    """Settings of self-training, with the values of the public code as defaults, but for ``swap_weights``.
 
     ``emphasis`` is how many times more one branch minds the foreground, and the other the background;
     ``swap_weights`` exchanges the two on unlabeled images, as the public code does. ``unlabeled_weight`` is that of

@@ -7,6 +7,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
+from graftseg.components import ComponentRule
 from graftseg.losses import DiceName
 from graftseg.methods.taught import Taught
 from graftseg.networks.ema import Scope, ema_update
@@ -19,14 +20,15 @@ class SelfTrainingConfig(Settings):
     """Settings of self-training, with the paper's values as defaults.
 
     ``alpha`` is the weight of what a pseudo-label supervises. The teacher averages the student by ``ema_decay``; its
-    ``decision`` is cleaned by the ``largest_component`` of each class, with neighbours by ``connectivity``.
+    ``decision`` is cleaned by the ``largest_component`` of each class, or of those whose numbers are given, with
+    neighbours by ``connectivity``.
     """
 
     alpha: float = Field(0.5, ge=0)
     ema_decay: float = Field(0.99, ge=0, le=1)
     ema_scope: Scope = "parameters"
     decision: Decision = "argmax"
-    largest_component: bool = True
+    largest_component: ComponentRule = True
     connectivity: int | None = Field(None, ge=1, le=3)
     dice: DiceName = "per-sample"
 

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from graftseg.errors import UserError
+
 WIDTH = 64
 LEAST_SIDE = 16
 SLOPE = 0.2
@@ -131,4 +133,8 @@ def _channel_dropout(dimensions: int) -> nn.Module:
 def _check_sides(maps: Tensor) -> None:
     if min(maps.shape[2:]) < LEAST_SIDE:
         shown = "x".join(str(size) for size in maps.shape[2:])
-        raise ValueError(f"a map of {shown} is too small for a discriminator: {LEAST_SIDE} voxels a side at least")
+        raise UserError(
+            "batches.patch",
+            f"a map of {shown} is too small for a discriminator",
+            f"choose patches of {LEAST_SIDE} voxels a side at least",
+        )

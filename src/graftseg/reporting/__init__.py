@@ -6,6 +6,7 @@ from graftseg.files import write_text
 from graftseg.reporting.cases import cases_section
 from graftseg.reporting.comparison import comparison_section
 from graftseg.reporting.folder import class_names, read_curves, read_recipe, snapshot_paths
+from graftseg.reporting.folds import render_folds
 from graftseg.reporting.gallery import mixed_section, watched_section
 from graftseg.reporting.notes import notes_section, run_section
 from graftseg.reporting.page import page
@@ -21,9 +22,12 @@ def render_report(run: Path, out: Path | None = None, *, baseline: Path | None =
     """Write the report of a run folder and return its path, ``run/report.html`` if ``out`` is None.
 
     ``baseline`` is another run folder to stand beside this one. A part that the run does not hold becomes a
-    sentence that says so. The same run folder gives the same bytes.
+    sentence that says so. The same run folder gives the same bytes. Folds have a page of their own, beside their own
+    baseline.
     """
     folder = RunFolder(run)
+    if folder.folds_file.is_file():
+        return render_folds(folder, out)
     facts, log, snapshots, album = folder.manifest(), read_curves(folder), snapshot_paths(folder), Album()
     results, classes = read_results(folder.predictions), class_names(facts)
     sections = [

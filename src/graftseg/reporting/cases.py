@@ -7,20 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from graftseg.data.grid import plan_grid, to_grid, to_source_axes
+from graftseg.data.grid import to_source_axes
 from graftseg.data.scans import is_scan, read_case, read_label, scan_stem
+from graftseg.data.slices import Cut
 from graftseg.data.store import is_store, open_store
 from graftseg.errors import UserError
 from graftseg.files import read_object
 from graftseg.references import stored_references
 from graftseg.reporting.markup import Html, missing, section, tag
 from graftseg.reporting.palette import legend
-from graftseg.reporting.pictures import Album, Labels, Plane, label_layer, upright
+from graftseg.reporting.pictures import Album, Labels, Plane, label_layer
 from graftseg.reporting.results import COMMAND, Results, case_dice, percent
 from graftseg.types import Geometry
 
 TITLE = "Worst, median and best cases"
-RADIOLOGICAL = "LPS"
 ELSEWHERE = "its reference is not where it was when the case was evaluated"
 
 
@@ -57,36 +57,16 @@ def chosen_cases(ranking: Sequence[str]) -> dict[str, str]:
     return {ranking[place]: rank for place, rank in sorted(places.items()) if place <= last}
 
 
-def fullest_slice(reference: Labels, prediction: Labels, axis: int) -> int:
-    """The slice along ``axis`` with most reference voxels; failing these, most predicted, or the middle."""
-    others = tuple(other for other in range(reference.ndim) if other != axis)
-    for labels in (reference, prediction):
-        counts = np.count_nonzero(labels, axis=others)
-        if counts.any():
-            return int(counts.argmax())
-    return int(reference.shape[axis] // 2)
-
-
 def view_of(image: Plane, reference: Labels, prediction: Labels, geometry: Geometry) -> View:
     """The slice to show of arrays ``(*space)``.
 
     A volume is turned so that a transverse slice shows the patient's right on the left and the front on top;
     it is cut across its widest spacing.
     """
-    if len(geometry.shape) == 2:
-        width, height = geometry.spacing
-        return View(upright(image), upright(reference), upright(prediction), height / width)
-    grid = plan_grid(geometry, orientation=RADIOLOGICAL, spacing=None)
-    spacing = grid.prepared_spacing
-    axis = max(range(3), key=lambda candidate: (round(spacing[candidate], 2), candidate))
-    # As labels, so that the scan keeps its own type: nothing is resampled here.
-    turned = [to_grid(array, grid, labels=True) for array in (image, reference, prediction)]
-    index = fullest_slice(turned[1], turned[2], axis)
-    planes = [upright(array.take(index, axis)) for array in turned]
-    if axis < 2:
-        planes = [plane[::-1] for plane in planes]
-    width, height = (spacing[other] for other in range(3) if other != axis)
-    return View(planes[0], planes[1], planes[2], height / width)
+    cut = Cut.through(geometry)
+    index = cut.fullest(reference, prediction)
+    planes = [cut.plane(array, index) for array in (image, reference, prediction)]
+    return View(planes[0], planes[1], planes[2], cut.aspect)
 
 
 def _figure(case: str, rank: str, entry: dict[str, Any] | None, results: Results, album: Album) -> Html:
@@ -118,7 +98,7 @@ def _read(case: str, entry: dict[str, Any] | None, results: Results) -> View | s
     if not images:
         return "the predictions' manifest names no scan of this case"
     prediction = results.folder / entry["output"]
-    if absent := [path.name for path in (*images, prediction) if not path.is_file()]:
+    if absent := [path.name for path in (*images, prediction) if not path.exists()]:
         return f"{absent[0]} is not where it was when the case was predicted"
     try:
         scan, expected, predicted = read_case(images), read_label(reference), read_label(prediction)

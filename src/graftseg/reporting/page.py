@@ -27,8 +27,15 @@ POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
 def page(facts: dict[str, Any], sections: Sequence[Html]) -> str:
-    """The whole document as one text."""
-    title = run_title(facts)
+    """The whole document about a run as one text."""
+    about = [tag("p", _subtitle(facts), class_="subtitle"), *_state(str(facts.get("status", "")))]
+    return document("graftseg report", run_title(facts), about, CONTENTS, sections, _footer(facts))
+
+
+def document(
+    kicker: str, title: str, about: Sequence[Html], contents: dict[str, str], sections: Sequence[Html], footer: str
+) -> str:
+    """A document as one text: a title, what it is about, links to its sections by identity, the sections."""
     style = files("graftseg.reporting").joinpath("style.css").read_text(encoding="utf-8")
     head = tag(
         "head",
@@ -39,16 +46,15 @@ def page(facts: dict[str, Any], sections: Sequence[Html]) -> str:
         tag("title", f"{title} – graftseg"),
         tag("style", Html(style)),
     )
-    links = [tag("a", name, href=f"#{identity}") for identity, name in CONTENTS.items()]
+    links = [tag("a", name, href=f"#{identity}") for identity, name in contents.items()]
     header = tag(
         "header",
-        tag("p", "graftseg report", class_="kicker"),
+        tag("p", kicker, class_="kicker"),
         tag("h1", title),
-        tag("p", _subtitle(facts), class_="subtitle"),
-        *_state(str(facts.get("status", ""))),
+        *about,
         tag("nav", *links, aria_label="Contents"),
     )
-    body = tag("body", header, tag("main", *(join(["\n", part]) for part in sections)), tag("footer", _footer(facts)))
+    body = tag("body", header, tag("main", *(join(["\n", part]) for part in sections)), tag("footer", footer))
     return "<!doctype html>\n" + tag("html", head, "\n", body, lang="en") + "\n"
 
 

@@ -1,32 +1,14 @@
-"""One colour per class, told apart also by people who confuse red with green."""
+"""The colours of the classes on a page: swatches, legends and tables of colours."""
 
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
+from graftseg.colours import COLOURS, colour_of
 from graftseg.reporting.markup import Html, tag
 
-# Each pair is at least 25 apart in CIELAB, seen normally and under simulated deuteranopia and protanopia.
-COLOURS = (
-    "#e69f00",
-    "#56b4e9",
-    "#009e73",
-    "#f5ec8c",
-    "#4a4af0",
-    "#b8430a",
-    "#b8f2ea",
-    "#aa4499",
-    "#503418",
-    "#5088f8",
-    "#3434a4",
-    "#6c3450",
-)
-
-
-def colour_of(label: int) -> str:
-    """The colour of a class; labels count from 1, and after the last colour the first comes again."""
-    return COLOURS[(label - 1) % len(COLOURS)]
+__all__ = ["COLOURS", "colour_of", "legend", "named", "rgb_table", "swatch"]
 
 
 def rgb_table(count: int) -> npt.NDArray[np.uint8]:

@@ -20,7 +20,8 @@ from graftseg.data.benchmarks.lists import PUBLISHED, absent, read_list, repeate
 from graftseg.data.benchmarks.pancreas_files import PancreasFiles
 from graftseg.data.dataset import Dataset
 from graftseg.data.folders import visible
-from graftseg.data.scans import is_scan, scan_stem
+from graftseg.data.formats.nifti import is_nifti
+from graftseg.data.scans import scan_stem
 from graftseg.errors import UserError
 from graftseg.types import Case, Split
 
@@ -132,5 +133,5 @@ def _walk(folder: Path, depth: int) -> Iterator[Path]:
                 yield path
             elif depth > 1:
                 yield from _walk(path, depth - 1)
-        elif is_scan(path):
+        elif is_nifti(path):
             yield path

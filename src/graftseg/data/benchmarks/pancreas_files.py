@@ -26,12 +26,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graftseg.data.benchmarks.crops import Bounds, cropped, label_box, widened
-from graftseg.data.benchmarks.dicom import read_series, series_geometry
 from graftseg.data.benchmarks.placeless import without_geometry
 from graftseg.data.dataset import label_path
+from graftseg.data.formats.dicom_series import read_series, series_geometry
+from graftseg.data.formats.nifti import is_nifti
 from graftseg.data.grid import Grid, plan_grid, to_grid
 from graftseg.data.intensity import IntensitySettings, normalise
-from graftseg.data.scans import Scan, is_scan, read_geometry, read_label, read_scan
+from graftseg.data.scans import Scan, read_geometry, read_label, read_scan
 from graftseg.errors import UserError
 from graftseg.types import Case, Geometry
 
@@ -119,7 +120,7 @@ def _in_plane(bounds: tuple[int, int], size: int) -> tuple[int, int]:
 
 
 def _read_image(paths: Sequence[Path]) -> Scan:
-    if not is_scan(paths[0]):
+    if not is_nifti(paths[0]):
         return read_series(paths)
     scan = read_scan(paths[0])
     if scan.array.shape[0] != 1 or len(scan.geometry.shape) != 3:
@@ -128,7 +129,7 @@ def _read_image(paths: Sequence[Path]) -> Scan:
 
 
 def _image_geometry(paths: Sequence[Path]) -> Geometry:
-    return read_geometry(paths[0]) if is_scan(paths[0]) else series_geometry(paths)
+    return read_geometry(paths[0]) if is_nifti(paths[0]) else series_geometry(paths)
 
 
 def _turned(geometry: Geometry) -> Grid:

@@ -9,7 +9,7 @@ import pytest
 from dicom_fakes import write_series, write_slice
 from numpy.typing import NDArray
 
-from graftseg.data.benchmarks.dicom import read_series, series_geometry
+from graftseg.data.formats.dicom_series import read_series, series_geometry
 from graftseg.data.grid import axis_codes
 from graftseg.errors import UserError
 
@@ -59,7 +59,7 @@ def test_a_missing_slice_is_refused(volume: NDArray[np.int16], tmp_path: Path, l
 
 def test_two_slices_in_one_place(volume: NDArray[np.int16], tmp_path: Path) -> None:
     paths = write_series(tmp_path, volume, (1, 1, 2))
-    write_slice(tmp_path / "extra.dcm", volume[:, :, 0].T, (-10, -20, 5))
+    write_slice(tmp_path / "extra.dcm", volume[:, :, 0].T, (-10, -20, 5), PixelSpacing=[1, 1])
     with pytest.raises(UserError, match=r"the slice lies 0\.00 mm from .* keep the slices of one series only"):
         read_series([*paths, tmp_path / "extra.dcm"])
 
@@ -76,7 +76,7 @@ def test_files_that_cannot_be_read(volume: NDArray[np.int16], tmp_path: Path) ->
     paths[0].write_bytes(b"nothing")
     with pytest.raises(UserError, match=r"001\.dcm: not a DICOM file; copy or download the series again"):
         read_series(paths)
-    write_slice(paths[0], volume[:, :, 4].T, (-10, -20, 13), PixelData=b"\0\0")
+    write_slice(paths[0], volume[:, :, 4].T, (-10, -20, 13), PixelSpacing=[1, 1], PixelData=b"\0\0")
     with pytest.raises(UserError, match=r"001\.dcm: its pixels cannot be decoded"):
         read_series(paths)
     paths[0].unlink()

@@ -1,0 +1,40 @@
+"""Facts about a run or its folds, short enough to read: cases are counted and not listed."""
+
+from typing import Any
+
+CASES = ("labeled", "unlabeled", "held_out", "validation", "test")
+
+
+def brief(facts: dict[str, Any]) -> dict[str, Any]:
+    """The same facts for a person; the figures of folds are reduced to their Dice."""
+    if facts.get("kind") != "folds":
+        return {key: _counted(key, value) for key, value in facts.items()}
+    left_out = ("format", "version", "figures", "baseline", "beside_baseline", "folds")
+    short = {key: value for key, value in facts.items() if key not in left_out}
+    sizes = [len(fold["held_out"]) for fold in facts["folds"]]
+    return short | {"folds": len(sizes), "held_out_by_fold": sizes} | _dice(facts)
+
+
+def _counted(key: str, value: Any) -> Any:
+    if isinstance(value, dict):
+        return {inner: _counted(inner, one) for inner, one in value.items()}
+    return len(value) if key in CASES and isinstance(value, list) else value
+
+
+def _dice(facts: dict[str, Any]) -> dict[str, Any]:
+    """Dice in percent by class, the baseline's, and the difference with its interval, as far as they are known."""
+    said: dict[str, Any] = {}
+    for title, part in (("dice_percent", "figures"), ("dice_percent_of_baseline", "baseline")):
+        if part in facts:
+            said[title] = {name: _rounded(one["mean"]) for name, one in facts[part]["dice"].items()}
+    if "beside_baseline" in facts:
+        said["dice_difference"] = {
+            name: f"{one['difference']:+.2f}"
+            + ("" if one["low"] is None else f" ({one['low']:+.2f} to {one['high']:+.2f})")
+            for name, one in facts["beside_baseline"]["dice"].items()
+        }
+    return said
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 2)

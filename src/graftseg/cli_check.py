@@ -1,0 +1,65 @@
+"""The command that looks at a folder of scans."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from graftseg.cli_parts import Data, Given, print_table, takes_sources
+
+if TYPE_CHECKING:
+    from graftseg.data.check import Examination
+    from graftseg.data.mending import Mended
+
+
+@takes_sources(Data)
+def check(
+    data: Given,
+    out: Annotated[Path | None, typer.Option(help="Page to write: findings, distributions, pictures.")] = None,
+    fix: Annotated[
+        Path | None,
+        typer.Option(help="New folder for a mended copy: geometry that differs by rounding, label values with gaps."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say what is in a folder of scans, what is wrong with it and how to mend it; exit with 2 if there are errors."""
+    from graftseg import api
+
+    examination = api.check(data, out=out, fix=fix)
+    if as_json:
+        typer.echo(json.dumps(examination.to_json(), indent=2, allow_nan=False))
+    else:
+        _print(examination)
+        if out is not None:
+            typer.echo(out)
+    if examination.errors:
+        raise typer.Exit(2)
+
+
+def _print(examination: "Examination") -> None:
+    rows = [(found.severity, found.what, found.where, found.size, found.remedy) for found in examination]
+    if rows:
+        print_table(("", "finding", "where", "how large", "remedy"), rows)
+    if examination.likeness.kind != "alone":
+        typer.echo(examination.likeness.sentence)
+    if examination.mended is not None:
+        _print_mended(examination.mended)
+    counts = examination.counts.items()
+    scans = ", ".join(f"{count} {split}" for split, count in counts if count or split != "validation")
+    typer.echo(f"{scans} scans; {len(examination)} findings, {examination.errors} of them errors")
+
+
+def _print_mended(mended: "Mended") -> None:
+    for reason in mended.left:
+        typer.echo(f"not mended: {reason}")
+    if mended.folder is None:
+        typer.echo("nothing was mended, and nothing written")
+        return
+    if mended.files:
+        print_table(("file", "mended"), sorted(mended.files.items()))
+    for old, new in mended.values.items():
+        name = f" ({mended.classes[new]})" if new in mended.classes else ""
+        typer.echo(f"label value {old} is now {new}{name}")
+    files = "1 file" if len(mended.files) == 1 else f"{len(mended.files)} files"
+    typer.echo(f"{mended.folder}: {files} mended, {mended.unchanged} as they were; check it as well")

@@ -1,0 +1,30 @@
+"""A run brought to its end: begun, gone on with where it was stopped, or left as it is."""
+
+import torch
+
+from graftseg.data.store import Store
+from graftseg.errors import StoppedError, UserError
+from graftseg.recipe import Recipe, differences, load_recipe
+from graftseg.runs import RunFolder
+from graftseg.training import train_run
+
+
+def complete(recipe: Recipe, store: Store, run: RunFolder, device: torch.device) -> None:
+    """Train, or go on where the training was stopped; a run that has ended stays if it is what would be trained."""
+    if is_complete(recipe, store, run):
+        return
+    outcome = train_run(recipe, store.path, run, device, resume=run.exists)
+    if outcome.stopped_by is not None:
+        raise StoppedError(outcome.stopped_by, outcome.steps)
+
+
+def is_complete(recipe: Recipe, store: Store, run: RunFolder) -> bool:
+    """Whether a run has ended; one that is not what would be trained now is refused."""
+    if not run.exists or run.manifest().get("status") != "finished":
+        return False
+    if other := differences(recipe, load_recipe(run.recipe_file)):
+        finding = f"the run was trained with other settings ({', '.join(other)})"
+        raise UserError(run.recipe_file, finding, "use the same recipe or name another --out")
+    if run.begun()["store"]["identity"] != store.identity:
+        raise UserError(run.path, f"the run was not trained on {store.path}", "give the same --data or another --out")
+    return True

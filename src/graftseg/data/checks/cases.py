@@ -1,0 +1,128 @@
+"""What is wrong with a case by itself: its files, its voxels, its size, the grids of its parts."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from graftseg.data.checks.findings import Finding, counted, from_error
+from graftseg.data.checks.labels import value_findings
+from graftseg.data.coarse import Floats, coarse_view
+from graftseg.data.dataset import SCAN_FILES, Dataset
+from graftseg.data.fingerprint import CaseFingerprint, fingerprint_case
+from graftseg.data.grid import GRID_TOLERANCE, corner_distance, grid_difference
+from graftseg.data.scans import Scan, read_geometry, read_scan
+from graftseg.data.slices import Glimpse, glimpse_of
+from graftseg.errors import UserError
+from graftseg.types import Case, Geometry
+
+SMALLEST = 16
+"""Fewer voxels than this along two axes leave no patch that a network could halve a few times."""
+
+NOISE = 0.1
+"""Grids whose corners lie less than so many voxels apart were meant to be one: headers round."""
+
+COPY = "`graftseg check DATA --fix OUT` writes a copy in which it has the geometry of the "
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What was seen of a case when its files were read, which is done once; the summary is None if that failed."""
+
+    case: Case
+    summary: CaseFingerprint | None = None
+    findings: list[Finding] = field(default_factory=list)
+    coarse: Floats | None = None
+    glimpse: Glimpse | None = None
+
+
+@dataclass(frozen=True)
+class CaseCheck:
+    """Examine one case of a data set, with a picture of it where pictures are wanted."""
+
+    dataset: Dataset
+    pictures: bool = False
+
+    def __call__(self, case: Case) -> Examined:
+        """Read the files of a case and say what is wrong with them."""
+        findings: list[Finding] = []
+        try:
+            scan = self.dataset.reader.image(case)
+        except UserError as error:
+            if self.dataset.reader != SCAN_FILES or not is_noise_between_channels(case):
+                return Examined(case, findings=[from_error(self.dataset.root, error, case.name)])
+            findings.append(
+                from_error(self.dataset.root, UserError(error.where, error.finding, f"{COPY}first channel"), case.name)
+            )
+            scan = _on_one_grid(case)
+        label = None
+        if case.label is not None:
+            try:
+                label = self.dataset.reader.label(case)
+            except UserError as error:
+                findings.append(from_error(self.dataset.root, error, case.name))
+        summary = fingerprint_case(case, scan, label)
+        findings += [*_image_findings(case, summary)]
+        if label is not None:
+            findings += value_findings(case.name, summary.label_counts, self.dataset.classes)
+            findings += _grids(case.name, scan.geometry, label.geometry)
+        glimpse = _glimpse(scan, label, summary) if self.pictures else None
+        return Examined(case, summary, findings, coarse_view(scan.array), glimpse)
+
+
+def is_noise(first: Geometry, second: Geometry) -> bool:
+    """Whether two grids differ, but by less than a tenth of a voxel."""
+    return GRID_TOLERANCE * min(first.spacing) < corner_distance(first, second) < NOISE * min(first.spacing)
+
+
+def is_noise_between_channels(case: Case) -> bool:
+    """Whether the channels of a case differ in their grids, and none by more than rounding; headers alone are read."""
+    try:
+        first, *others = [read_geometry(path) for path in case.images]
+    except UserError:
+        return False
+    near = [corner_distance(first, other) < NOISE * min(first.spacing) for other in others]
+    return all(near) and any(is_noise(first, other) for other in others)
+
+
+def _on_one_grid(case: Case) -> Scan:
+    """The channels of a case on the grid of the first, which they miss by rounding alone."""
+    scans = [read_scan(path) for path in case.images]
+    return Scan(np.concatenate([scan.array for scan in scans]), scans[0].geometry)
+
+
+def _image_findings(case: Case, summary: CaseFingerprint) -> Iterator[Finding]:
+    constant = [channel for channel, std in enumerate(summary.std) if std == 0]
+    if constant:
+        whole = len(constant) == len(summary.std)
+        what = "every voxel of the scan has the same value" if whole else "a channel has one value everywhere"
+        level = f"{summary.mean[constant[0]]:g}"
+        size = level if whole else f"{level} in channel {constant[0]:04d}"
+        yield Finding("warning", what, case.name, size, "export the scan again, or leave the case out", (case.name,))
+    short = sum(size < SMALLEST for size in summary.shape)
+    if short >= 2:
+        size = "x".join(map(str, summary.shape)) + f" voxels, below {SMALLEST} along {counted(short, 'axis', 'axes')}"
+        remedy = "use scans with more of the body, or check that the axes are not mixed up"
+        yield Finding("warning", "the scan is smaller than a usable patch", case.name, size, remedy, (case.name,))
+
+
+def _grids(name: str, image: Geometry, label: Geometry) -> Iterator[Finding]:
+    difference = grid_difference(image, label)
+    if difference is None:
+        return
+    what, remedy = (
+        "image and label lie on different grids",
+        "resample the label to the image's grid or correct its header",
+    )
+    if is_noise(image, label):
+        voxels = corner_distance(image, label) / min(image.spacing)
+        what, remedy = "the grids of image and label differ by rounding", f"{COPY}image"
+        difference += f", {voxels:.2f} of a voxel"
+    yield Finding("error", what, name, difference, remedy, (name,))
+
+
+def _glimpse(scan: Scan, label: Scan | None, summary: CaseFingerprint) -> Glimpse:
+    islands = [pieces.island_at for pieces in summary.pieces.values() if pieces.island_at is not None]
+    fits = label is not None and label.array.shape == scan.geometry.shape
+    at = islands[0] if islands and fits else None
+    return glimpse_of(scan.array[0], label.array if label is not None else None, scan.geometry, at)

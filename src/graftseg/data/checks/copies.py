@@ -1,0 +1,69 @@
+"""Scans that are there twice: with the same voxels, or with the same ones on another scale of intensities."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graftseg.data.checks.findings import Finding, Severity
+from graftseg.data.coarse import Floats
+from graftseg.data.fingerprint import CaseFingerprint
+
+ALIKE = 0.999
+Seen = tuple[CaseFingerprint, Floats | None]
+
+
+def copy_findings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
+    """Cases with the same voxels: across splits they leak, within one they only weigh double."""
+    same: dict[str, list[CaseFingerprint]] = {}
+    for case in cases:
+        same.setdefault(case.content, []).append(case)
+    for group in same.values():
+        if len(group) > 1:
+            severity: Severity = "error" if len({case.split for case in group}) > 1 else "warning"
+            names = tuple(case.name for case in group)
+            what = f"the same voxels stand {_across(group)}"
+            yield Finding(severity, what, ", ".join(names), f"{len(group)} cases", "keep one of them", names)
+
+
+def likeness_findings(seen: Sequence[Seen]) -> Iterator[Finding]:
+    """Cases of one shape that agree on a coarse grid up to a scale of intensities, and not to the voxel."""
+    for alike in _by_shape(seen).values():
+        vectors = np.stack([vector for _, vector in alike])
+        products = vectors @ vectors.T
+        for members in _groups(products > ALIKE):
+            group = [alike[member][0] for member in members]
+            if len({case.content for case in group}) < 2:
+                continue
+            least = float(min(products[first, second] for first in members for second in members))
+            names = tuple(case.name for case in group)
+            size = f"correlation {least:.4f} on a coarse grid, {len(group)} cases"
+            what = f"the same scan on another scale of intensities stands {_across(group)}"
+            remedy = "keep one of them, unless they are scans of different people"
+            yield Finding("warning", what, ", ".join(names), size, remedy, names)
+
+
+def _by_shape(seen: Sequence[Seen]) -> dict[tuple[int, ...], list[tuple[CaseFingerprint, Floats]]]:
+    """Cases that can be compared: with equal shapes and numbers of channels, two or more."""
+    shapes: dict[tuple[int, ...], list[tuple[CaseFingerprint, Floats]]] = {}
+    for case, vector in seen:
+        if vector is not None:
+            shapes.setdefault((len(case.mean), *case.shape), []).append((case, vector))
+    return {shape: alike for shape, alike in shapes.items() if len(alike) > 1}
+
+
+def _groups(near: NDArray[np.bool_]) -> Iterator[list[int]]:
+    """Members of each group of two or more that hang together by being near."""
+    from scipy.sparse import csr_matrix
+    from scipy.sparse.csgraph import connected_components
+
+    count, group_of = connected_components(csr_matrix(near.astype(np.int8)), directed=False)
+    for group in range(count):
+        members = np.flatnonzero(group_of == group)
+        if len(members) > 1:
+            yield [int(member) for member in members]
+
+
+def _across(group: Sequence[CaseFingerprint]) -> str:
+    splits = sorted({case.split for case in group})
+    return "across " + " and ".join(splits) if len(splits) > 1 else f"among the {splits[0]}"

@@ -1,0 +1,100 @@
+"""What is wrong with label maps: empty ones, values without a class, gaps, classes nobody drew, islands."""
+
+from collections.abc import Iterator
+
+from graftseg.data.checks.findings import Finding, Severity, counted
+from graftseg.data.dataset import Dataset
+from graftseg.data.fingerprint import CaseFingerprint, Fingerprint
+from graftseg.data.pieces import Pieces
+from graftseg.data.renumbering import MASK
+
+TOP = 254
+MANY = 20
+FIX = "`graftseg check DATA --fix OUT` writes a copy with the values "
+
+
+def value_findings(name: str, counts: dict[int, int], classes: dict[int, str]) -> Iterator[Finding]:
+    """An empty label map, and values that the list of classes does not know."""
+    if set(counts) == {0}:
+        yield Finding(
+            "warning",
+            "the label map is empty",
+            name,
+            f"all {counts[0]} voxels are background",
+            "check that the label is finished, or leave the case unlabeled",
+            (name,),
+        )
+    for value in sorted(counts.keys() - classes.keys()) if classes else ():
+        what, remedy = (
+            f"the label value {value} has no class",
+            "name the value in dataset.json or correct the label map",
+        )
+        if value == MASK and set(counts) <= {0, MASK} and set(classes) == {0, 1}:
+            what, remedy = "a mask of 0 and 255 where the class is 1", f"{FIX}0 and 1"
+        share = 100 * counts[value] / sum(counts.values())
+        size = f"{counted(counts[value], 'voxel')}, {share:.2g} %"
+        yield Finding("error", what, name, size, remedy, (name,))
+
+
+def class_findings(dataset: Dataset, summaries: Fingerprint) -> Iterator[Finding]:
+    """The list of classes against the values that occur."""
+    found = sorted({0, *summaries.label_counts})
+    if not dataset.classes and found == [0, MASK]:
+        what, size = "the label maps are masks of 0 and 255", "255 is above the highest class, 254"
+        yield Finding("error", what, "label maps", size, f"{FIX}0 and 1")
+        return
+    if not dataset.classes and found != list(range(len(found))):
+        yield from _gaps_between(found)
+        return
+    listed = dataset.classes or {value: f"class {value}" for value in found}
+    values = sorted(listed)
+    if values != list(range(len(values))):
+        gap = min(set(range(len(values))) - set(values))
+        what, size = "the values of the classes are not consecutive", f"{gap} is missing below {values[-1]}"
+        yield Finding("error", what, "dataset.json", size, f"{FIX}0, 1, 2, ... in label maps and list")
+    elif values[-1] > TOP:
+        what, size = "there are too many classes", f"values up to {values[-1]}, at most {TOP}"
+        yield Finding("error", what, "dataset.json", size, "leave out classes that are not needed")
+    # A label that could not be read may hold the missing class.
+    if all(case.label_counts for case in summaries.of("labeled")):
+        shown = {*found, 1} if values == [0, 1] and MASK in found else {*found}
+        for value in (value for value in values[1:] if value not in shown):
+            what = f"no labeled case shows {listed[value]} (value {value})"
+            size = f"0 of {len(summaries.of('labeled'))} cases"
+            yield Finding("warning", what, "label maps", size, "label a case that shows it or drop the class")
+
+
+def island_findings(cases: tuple[CaseFingerprint, ...], classes: dict[int, str]) -> Iterator[Finding]:
+    """Pieces of a few voxels beside the main ones, for each class the case with most of them first."""
+    for value in sorted({value for case in cases for value in case.pieces}):
+        dotted = [(case.pieces[value], case.name) for case in cases if value in case.pieces]
+        for pieces, name in sorted(dotted, key=lambda pair: (-pair[0].islands, -pair[0].island_voxels, pair[1])):
+            if pieces.islands:
+                yield _islands(name, classes.get(value, f"class {value}"), pieces)
+
+
+def _islands(name: str, class_name: str, pieces: Pieces) -> Finding:
+    low, high = pieces.island_sizes
+    each = counted(low, "voxel") if low == high else f"{low} to {counted(high, 'voxel')}"
+    share = 100 * pieces.island_voxels / pieces.voxels
+    main = counted(pieces.count - pieces.islands, "piece")
+    size = (
+        f"{counted(pieces.islands, 'island')} of {each} besides {main}: {counted(pieces.island_voxels, 'voxel')}, "
+        f"{share:.2g} % of the class, the largest at {pieces.island_at}"
+    )
+    severity: Severity = "warning" if pieces.islands > MANY else "note"
+    remedy = "erase the islands if they are slips of the brush"
+    return Finding(severity, f"islands of a few voxels in {class_name}", name, size, remedy, (name,))
+
+
+def _gaps_between(found: list[int]) -> Iterator[Finding]:
+    """Values that nobody listed and that leave gaps."""
+    absent = found[-1] + 1 - len(found)
+    missing = f"{counted(absent, 'value')} {'is' if absent == 1 else 'are'} missing"
+    occur = ", ".join(map(str, found[:8])) + (", ..." if len(found) > 8 else "")
+    severity: Severity = "error" if found[-1] > TOP else "warning"
+    remedy = f"{FIX}0, 1, 2, ..., or name the classes in dataset.json"
+    if MASK in found:
+        remedy = "say in dataset.json what 255 stands for, or set voxels of no class to 0"
+    size = f"{occur} occur, {missing} below {found[-1]}"
+    yield Finding(severity, "the label values have gaps", "label maps", size, remedy)

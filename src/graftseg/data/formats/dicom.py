@@ -1,0 +1,161 @@
+"""DICOM: a folder or a zip of the slices of a series, or one file, -> a scan.
+
+Files are told by their content, and series by their number in the headers. Scouts of a few slices beside a volume are
+left out; where it is not clear which series is meant, none is guessed. Of what headers say about a person only one
+thing is looked at, and forgotten at once: whether all slices are of the same one.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from graftseg.data.folders import visible
+from graftseg.data.formats.dicom_frames import read_frames
+from graftseg.data.formats.dicom_members import LOOKED_AT, Member, files_below, is_slice, members_of
+from graftseg.data.formats.dicom_series import Slice, arranged, read_slice, volume_of
+from graftseg.data.formats.dicom_tags import AGAIN, read_tags, value
+from graftseg.data.formats.scan import Scan, lps_geometry, refuse_absent
+from graftseg.errors import UserError
+from graftseg.types import Geometry
+
+SUFFIXES = (".dcm", ".zip")
+TAGS = ("SeriesInstanceUID", "SeriesNumber", "Modality", "ImageType", "NumberOfFrames", "Rows")
+PERSON = ("PatientID", "PatientName")
+NO_IMAGES = ("SEG", "RTDOSE", "RTSTRUCT", "RTPLAN", "PR", "KO", "SR")
+FEW = 5
+SHARE = 4
+"""A series of at most ``FEW`` slices is a scout beside one that has ``SHARE`` times as many."""
+
+SPACINGS = ("PixelSpacing", "ImagerPixelSpacing", "NominalScannedPixelSpacing")
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Image:
+    """A DICOM file with pixels; ``person`` is a number that says nothing but whether two are the same."""
+
+    member: Member
+    series: str
+    called: str
+    is_scout: bool
+    frames: int
+    person: int | None
+
+
+def holds_slices(folder: Path) -> bool:
+    """Whether a folder, or one below it, holds DICOM files."""
+    return any(is_slice(file) for file in islice(files_below(folder), LOOKED_AT))
+
+
+def holds_own_slices(folder: Path) -> bool:
+    """Whether a folder itself is a case: it holds one DICOM file, or files of one slice each."""
+    own = [Member.on_disk(file) for file in visible(folder) if file.is_file() and is_slice(file)]
+    return len(own) == 1 or any(image.frames == 1 for image in _images(own[:LOOKED_AT]))
+
+
+def slice_files(folder: Path) -> list[Path]:
+    """The DICOM files of a folder and of those below it, by name."""
+    return [file for file in files_below(folder) if is_slice(file)]
+
+
+def dicom_geometry(path: Path) -> Geometry:
+    """Where the voxels lie, from the headers alone."""
+    slices = _slices(path, pixels=False)
+    return _flat_geometry(slices[0]) if _is_flat(slices) else arranged(slices)[1]
+
+
+def read_dicom(path: Path) -> Scan:
+    """Voxels ``(1, columns, rows, slices)``, or ``(1, columns, rows)`` of one picture that has no place, as float32."""
+    slices = _slices(path, pixels=True)
+    if not _is_flat(slices):
+        return volume_of(slices)
+    geometry, pixels = _flat_geometry(slices[0]), slices[0].pixels()
+    if pixels.shape != geometry.shape:
+        raise UserError(path, f"its pixels have the shape {pixels.shape}", "export one grey picture a file")
+    return Scan(pixels[None], geometry)
+
+
+def _slices(path: Path, *, pixels: bool) -> list[Slice]:
+    """The slices of the one series that a path holds."""
+    if not path.is_dir():
+        refuse_absent(path)
+    with members_of(path) as members:
+        chosen = _chosen(path, _images(members))
+        if any(image.frames > 1 for image in chosen):
+            if len(chosen) > 1:
+                finding = f"{len(chosen)} files of several frames each in one series"
+                raise UserError(path, finding, "keep one of them, or export the series as single slices")
+            member = chosen[0].member
+            return read_frames(member.where, member.content(), pixels=pixels)
+        return [read_slice(image.member.where, image.member.content(), pixels=pixels) for image in chosen]
+
+
+def _images(members: Sequence[Member]) -> list[_Image]:
+    found = []
+    for member in members:
+        header = read_tags(member.where, member.content(), (*TAGS, *PERSON))
+        told = {tag: value(member.where, header, tag) for tag in (*TAGS, *PERSON)}
+        modality = str(told["Modality"] or "unknown kind")
+        if not told["Rows"] or modality in NO_IMAGES:
+            continue
+        named = next((str(told[tag]) for tag in PERSON if told[tag]), None)
+        number = told["SeriesNumber"]
+        found.append(
+            _Image(
+                member,
+                series=str(told["SeriesInstanceUID"] or ""),
+                called=modality if number is None else f"number {number}, {modality}",
+                is_scout="LOCALIZER" in (told["ImageType"] or ()),
+                frames=int(told["NumberOfFrames"] or 1),
+                person=None if named is None else hash(named),
+            )
+        )
+    return found
+
+
+def _chosen(path: Path, images: Sequence[_Image]) -> list[_Image]:
+    """The images of the series that is the volume."""
+    if not images:
+        raise UserError(path, "no DICOM images in it", "give the folder or zip of one series")
+    if (people := len({image.person for image in images if image.person is not None})) > 1:
+        raise UserError(path, f"the slices of {people} patients in one place", "give every patient a folder")
+    series: dict[str, list[_Image]] = {}
+    for image in images:
+        series.setdefault(image.series, []).append(image)
+    ranked = sorted(series.values(), key=_count, reverse=True)
+    largest, *others = [one for one in ranked if not one[0].is_scout] or ranked
+    if doubtful := [one for one in others if _count(one) > FEW or _count(one) * SHARE > _count(largest)]:
+        listed = ", ".join(_words(one) for one in (largest, *doubtful))
+        finding = f"{1 + len(doubtful)} series in one place ({listed})"
+        raise UserError(path, finding, "give a folder or zip with the one that is meant")
+    for one in ranked:
+        if one is not largest:
+            log.warning("%s: left out beside the volume: %s", path, _words(one))
+    return largest
+
+
+def _count(images: Sequence[_Image]) -> int:
+    return sum(image.frames for image in images)
+
+
+def _words(images: Sequence[_Image]) -> str:
+    slices = "1 slice" if _count(images) == 1 else f"{_count(images)} slices"
+    return f"{slices} of {images[0].called} beginning with {images[0].member.where.name}"
+
+
+def _is_flat(slices: Sequence[Slice]) -> bool:
+    """Whether the scan is one picture, such as a radiograph, that says nothing of its place in the body."""
+    one = slices[0]
+    places = ("ImagePositionPatient", "ImageOrientationPatient")
+    return len(slices) == 1 and all(one.header.get(tag) is None for tag in places)
+
+
+def _flat_geometry(one: Slice) -> Geometry:
+    spacing = next((found for tag in SPACINGS if (found := one.numbers(tag, 2)) is not None), np.ones(2))
+    if (spacing <= 0).any():
+        raise UserError(one.where, f"PixelSpacing in its header is {spacing.tolist()}, not above 0 mm", AGAIN)
+    return lps_geometry(one.size, np.eye(2), spacing[::-1], np.zeros(2))

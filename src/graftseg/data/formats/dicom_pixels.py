@@ -1,0 +1,97 @@
+"""The pixels of a DICOM file: decoded, upright in brightness, rescaled."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graftseg.data.formats.dicom_tags import AGAIN, number
+from graftseg.data.formats.scan import optional, words
+from graftseg.errors import UserError
+
+PIXELS = (
+    "RescaleSlope",
+    "RescaleIntercept",
+    "ModalityLUTSequence",
+    "SamplesPerPixel",
+    "PhotometricInterpretation",
+    "PlanarConfiguration",
+    "NumberOfFrames",
+    "BitsAllocated",
+    "BitsStored",
+    "HighBit",
+    "PixelRepresentation",
+    "PixelData",
+)
+MISSING = ("missing dependencies", "missing required dependencies")
+
+
+def stored_pixels(where: Path, header: Any) -> NDArray[np.float32]:
+    """Pixels ``(columns, rows)`` of one slice, rescaled."""
+    slope, intercept = number(where, header, "RescaleSlope", 1.0), number(where, header, "RescaleIntercept")
+    if header.get("ModalityLUTSequence"):
+        raise UserError(where, "its values stand in a table (ModalityLUTSequence)", "export it with a rescale slope")
+    try:
+        pixels = np.asarray(header.pixel_array, np.float32).T
+    except Exception as error:
+        rescaled = _through_itk(where, header)
+        if rescaled is None:
+            raise undecoded(where, header, error) from None
+        return _inverted_rescaled(rescaled, header, slope, intercept)
+    return rescale(where, upright(pixels, header), slope, intercept)
+
+
+def upright(pixels: NDArray[np.float32], header: Any) -> NDArray[np.float32]:
+    """Stored values of which high ones are bright: those of MONOCHROME1 are turned round within their bits."""
+    top = _turned_from(header)
+    return pixels if top is None else np.float32(top) - pixels
+
+
+def rescale(where: Path, pixels: NDArray[np.float32], slope: float, intercept: float) -> NDArray[np.float32]:
+    """Stored values -> those that the header means."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaled: NDArray[np.float32] = pixels * np.float32(slope) + np.float32(intercept)
+    if not np.isfinite(scaled).all():
+        raise UserError(where, f"RescaleSlope {slope:g} makes its values infinite", AGAIN)
+    return scaled
+
+
+def _turned_from(header: Any) -> float | None:
+    """The sum of a value and its counterpart in MONOCHROME1; None where high values are bright already."""
+    if header.get("PhotometricInterpretation") != "MONOCHROME1":
+        return None
+    return -1.0 if header.get("PixelRepresentation") else float(2 ** int(header.get("BitsStored")) - 1)
+
+
+def _inverted_rescaled(pixels: NDArray[np.float32], header: Any, slope: float, intercept: float) -> NDArray[np.float32]:
+    """The same as ``upright`` for values that have been rescaled already."""
+    top = _turned_from(header)
+    return pixels if top is None else np.float32(slope * top + 2 * intercept) - pixels
+
+
+def _is_compressed(header: Any) -> bool:
+    return bool(header.file_meta.TransferSyntaxUID.is_compressed)
+
+
+def _through_itk(where: Path, header: Any) -> NDArray[np.float32] | None:
+    """Rescaled pixels ``(columns, rows)`` by SimpleITK, which decodes more than pydicom alone; None where it cannot."""
+    if not (_is_compressed(header) and where.is_file()):
+        return None
+    try:
+        itk = optional("SimpleITK", "SimpleITK", "compressed DICOM files")
+        itk.ProcessObject.SetGlobalWarningDisplay(False)
+        array = itk.GetArrayFromImage(itk.ReadImage(str(where), imageIO="GDCMImageIO"))
+    except (UserError, RuntimeError):
+        return None
+    return np.asarray(array[0], np.float32).T if array.ndim == 3 and len(array) == 1 else None
+
+
+def undecoded(where: Path, header: Any, error: Exception) -> UserError:
+    """Why pixels cannot be decoded, with the package to install where one is missing."""
+    if any(sign in str(error) for sign in MISSING):
+        name = header.file_meta.TransferSyntaxUID.name
+        finding = f"its pixels are compressed ({name}), which no installed package reads"
+        return UserError(where, finding, "pip install SimpleITK (and unpack a zip), or export the series uncompressed")
+    finding = f"its pixels cannot be decoded ({words(error)})"
+    return UserError(where, finding, "copy the series again or export it uncompressed")

@@ -1,0 +1,72 @@
+"""Reading chosen tags of a DICOM file, and numbers out of them."""
+
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graftseg.data.formats.scan import optional, words
+from graftseg.errors import UserError
+
+AGAIN = "copy or download the series again"
+Floats = NDArray[np.float64]
+UNREADABLE = (OSError, EOFError, ValueError, KeyError, AttributeError, NotImplementedError, BadZipFile, zlib.error)
+
+
+def read_tags(where: Path, content: Path | BinaryIO, tags: Sequence[str]) -> Any:
+    """The named tags of a file, and no others; the pixels only where they are among them."""
+    pydicom = pydicom_package()
+    try:
+        return pydicom.dcmread(content, specific_tags=list(tags), stop_before_pixels="PixelData" not in tags)
+    except pydicom.errors.InvalidDicomError:
+        raise UserError(where, "not a DICOM file", AGAIN) from None
+    except UNREADABLE as error:
+        raise UserError(where, f"the file cannot be read ({words(error)})", AGAIN) from None
+
+
+def value(where: Path, header: Any, tag: str) -> Any:
+    """What a header says; None where the tag is not there or empty."""
+    try:
+        return header.get(tag)
+    except Exception:
+        # the reason may quote the value, and with it a person's name
+        raise UserError(where, f"{tag} in its header cannot be read", AGAIN) from None
+
+
+def number(where: Path, header: Any, tag: str, default: float = 0.0) -> float:
+    """A single number of a header; the default where the tag is not there or empty."""
+    found = value(where, header, tag)
+    if found is None:
+        return default
+    try:
+        single = float(found)
+    except (TypeError, ValueError):
+        single = np.nan
+    if not np.isfinite(single):
+        raise UserError(where, f"{tag} in its header is not a number", AGAIN)
+    return single
+
+
+def numbers(where: Path, header: Any, tag: str, count: int) -> Floats | None:
+    """So many numbers of a header; None where the tag is not there or empty."""
+    found = value(where, header, tag)
+    if found is None:
+        return None
+    try:
+        values = np.array([float(one) for one in found])
+    except (TypeError, ValueError):
+        values = np.zeros(0)
+    if len(values) != count or not np.isfinite(values).all():
+        raise UserError(where, f"{tag} in its header is not {count} numbers", AGAIN)
+    return values
+
+
+def pydicom_package() -> Any:
+    """The package pydicom, told not to warn of values that no standard allows: the warning quotes them."""
+    pydicom = optional("pydicom", "pydicom", "DICOM files")
+    pydicom.config.settings.reading_validation_mode = pydicom.config.IGNORE
+    return pydicom

@@ -1,0 +1,162 @@
+"""Pictures, PNG and TIFF: 2-D scans of one grey channel or of three colours, without any place in the world.
+
+Pixels are taken to be one millimetre apart, columns to the left and rows to the back, as ITK reads such files.
+"""
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graftseg.data.formats.scan import AGAIN, Scan, lps_geometry, optional, refuse_absent, refuse_bytes, words
+from graftseg.errors import UserError
+from graftseg.types import Geometry
+
+SUFFIXES = (".png", ".tif", ".tiff")
+_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_PNG_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
+_COLOURS, _PALETTE = 2, 3  # the bit of a PNG's kind that says colours, and the kind with a palette
+
+
+def picture_geometry(path: Path) -> Geometry:
+    """The size of the picture, from its header."""
+    refuse_absent(path)
+    if path.suffix.lower() == ".png":
+        width, height, *_ = _png_header(path)
+        return _geometry(width, height)
+    with _Tiff(path) as tiff:
+        return _geometry(tiff.page.imagewidth, tiff.page.imagelength)
+
+
+def read_picture(path: Path) -> Scan:
+    """Pixels ``(C, columns, rows)``: one channel or three, of the type they are stored in."""
+    return _read(path, is_label=False)
+
+
+def read_label_picture(path: Path) -> Scan:
+    """The same for a label map, whose pixels are class numbers: the entries of a palette stay numbers."""
+    return _read(path, is_label=True)
+
+
+def _read(path: Path, *, is_label: bool) -> Scan:
+    refuse_absent(path)
+    pixels = (_png if path.suffix.lower() == ".png" else _tiff)(path, is_label)
+    channels = _opaque(path, pixels if pixels.ndim == 3 else pixels[..., None])
+    if channels.dtype.kind not in "iuf" or channels.dtype.itemsize > 8:
+        raise UserError(path, f"its pixels are of type {channels.dtype}", "save grey or RGB pixels of 8 or 16 bits")
+    height, width, _ = channels.shape
+    return Scan(channels.transpose(2, 1, 0), _geometry(width, height))
+
+
+def _geometry(width: int, height: int) -> Geometry:
+    return lps_geometry((width, height), np.eye(2), np.ones(2), np.zeros(2))
+
+
+def _opaque(path: Path, pixels: NDArray[Any]) -> NDArray[Any]:
+    """Pixels ``(rows, columns, channels)`` without an alpha channel, which must hide nothing."""
+    channels = pixels.shape[2]
+    if channels in (2, 4):
+        alpha = pixels[..., -1]
+        if (alpha != (np.iinfo(alpha.dtype).max if alpha.dtype.kind == "u" else 1)).any():
+            raise UserError(path, "parts of the picture are transparent", "save it without an alpha channel")
+        return pixels[..., :-1]
+    if channels not in (1, 3):
+        raise UserError(path, f"a picture of {channels} channels", "save grey or RGB, or one file a channel")
+    return pixels
+
+
+def _png_header(path: Path) -> tuple[int, int, int, int]:
+    """Width, height, bits of a sample and kind of a PNG file."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(26)
+    except OSError as error:
+        raise UserError(path, f"cannot be read ({error.strerror})", "check the file's permissions") from None
+    if len(head) < 26 or head[:8] != _SIGNATURE or head[12:16] != b"IHDR":
+        raise UserError(path, "not a PNG file", AGAIN)
+    width, height, bits, kind = struct.unpack(">IIBB", head[16:26])
+    if not width or not height or bits not in (1, 2, 4, 8, 16) or kind not in _PNG_CHANNELS:
+        raise UserError(path, "its header makes no sense", AGAIN)
+    return width, height, bits, kind
+
+
+def _png(path: Path, is_label: bool) -> NDArray[Any]:
+    width, height, bits, kind = _png_header(path)
+    refuse_bytes(path, width * height * _PNG_CHANNELS[kind] * max(1, bits // 8))
+    if kind == _PALETTE and not is_label:
+        raise UserError(path, "the colours of the picture are those of a palette", "save it as grey or RGB")
+    if bits == 16 and kind & _COLOURS:
+        raise UserError(path, "16-bit colours, which cannot be read from PNG", "save it as TIFF or with 8 bits")
+    image = optional("PIL.Image", "pillow", "PNG files")
+    try:
+        # the size was looked at above, and the limit of the package is for web pages
+        image.MAX_IMAGE_PIXELS = None
+        with image.open(path, formats=("PNG",)) as picture:
+            pixels = np.array(picture)
+    except (OSError, SyntaxError, ValueError, EOFError, struct.error) as error:
+        raise UserError(path, f"the picture is damaged or cut off ({words(error)})", AGAIN) from None
+    if pixels.dtype == np.bool_:
+        return pixels.astype(np.uint8)
+    if kind == 0 and bits < 8:
+        # grey values of fewer bits are spread over those of a byte; as class numbers they would be others
+        return np.asarray(pixels // (255 // (2**bits - 1)), np.uint8)
+    return pixels.astype(np.uint16) if bits == 16 else pixels
+
+
+class _Tiff:
+    """An open TIFF file of one page."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.package = optional("tifffile", "tifffile", "TIFF files")
+
+    def __enter__(self) -> "_Tiff":
+        try:
+            self.file = self.package.TiffFile(self.path)
+            pages = len(self.file.pages)
+            self.page = self.file.pages[0]
+        except OSError as error:
+            raise UserError(self.path, f"cannot be read ({error.strerror})", "check the file's permissions") from None
+        except Exception as error:
+            raise UserError(self.path, f"not a TIFF file that can be read ({words(error)})", AGAIN) from None
+        if pages > 1:
+            self.file.close()
+            remedy = "save one picture a file, or the volume as NIfTI or NRRD, which say how far slices lie apart"
+            raise UserError(self.path, f"a TIFF file of {pages} pages", remedy)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+
+
+def _tiff(path: Path, is_label: bool) -> NDArray[Any]:
+    with _Tiff(path) as tiff:
+        page = tiff.page
+        refuse_bytes(path, int(page.nbytes))
+        photometric, planar = int(page.photometric), int(page.planarconfig)
+        if photometric == 3 and not is_label:
+            raise UserError(path, "the colours of the picture are those of a palette", "save it as grey or RGB")
+        if page.ndim not in (2, 3):
+            raise UserError(path, f"a picture of shape {page.shape}", "save grey or RGB pixels")
+        pixels = _decoded(path, page)
+    if pixels.ndim == 3 and planar == 2:
+        pixels = np.moveaxis(pixels, 0, -1)
+    if pixels.dtype == np.bool_:
+        pixels = pixels.astype(np.uint8)
+        top = 1
+    else:
+        top = int(np.iinfo(pixels.dtype).max) if pixels.dtype.kind == "u" else 0
+    # black is 1 and white is 0 in such a file; class numbers are numbers, whatever they look like
+    return (top - pixels).astype(pixels.dtype) if photometric == 0 and top and not is_label else pixels
+
+
+def _decoded(path: Path, page: Any) -> NDArray[Any]:
+    try:
+        return np.asarray(page.asarray())
+    except Exception as error:
+        if "imagecodecs" in str(error):
+            finding = f"its pixels are compressed ({page.compression.name}), which no installed package reads"
+            raise UserError(path, finding, "pip install imagecodecs, or save it uncompressed") from None
+        raise UserError(path, f"the picture is damaged or cut off ({words(error)})", AGAIN) from None

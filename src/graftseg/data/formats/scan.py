@@ -1,0 +1,95 @@
+"""What every format gives: voxels and where they lie; and what the formats share."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graftseg.errors import UserError
+from graftseg.types import Geometry
+
+MAX_BYTES = 16 * 2**30
+"""The most a file may ask for, in bytes: far above any scan, far below what stops a machine."""
+
+AGAIN = "copy or export the file again"
+MOST_VOLUMES = 16
+"""A file of more volumes than this on its fourth axis is taken for a time series."""
+
+CHANNELS = "save the volume that is to be segmented, or the channels of a case as CASE_0000, CASE_0001"
+
+
+@dataclass(frozen=True)
+class Scan:
+    """Voxels ``(C, *space)``, or ``(*space)`` for a label map, and where they lie."""
+
+    array: NDArray[Any]
+    geometry: Geometry
+
+
+@dataclass(frozen=True)
+class Format:
+    """How files of a format are read: the header alone, the scan ``(C, *space)``, and the same as a label map.
+
+    ``label`` is None for a format that no label map is read from.
+    """
+
+    geometry: Callable[[Path], Geometry]
+    scan: Callable[[Path], Scan]
+    label: Callable[[Path], Scan] | None
+
+
+def lps_geometry(
+    shape: tuple[int, ...], axes: NDArray[np.float64], spacing: NDArray[np.float64], origin: NDArray[np.float64]
+) -> Geometry:
+    """The geometry of a grid told to the left, the back and the head, as ITK and DICOM do, in millimetres.
+
+    ``axes`` holds the directions of the array's two or three axes as columns. An affine counts to the right and to the
+    front instead.
+    """
+    count = len(shape)
+    matrix = np.eye(4)
+    matrix[:count, :count] = axes * spacing
+    matrix[:count, 3] = origin
+    matrix[:2] *= -1
+    return Geometry(shape, tuple(tuple(float(value) + 0.0 for value in row) for row in matrix))
+
+
+def refuse_absent(path: Path) -> None:
+    """Raise a UserError unless the path is a file."""
+    if not path.is_file():
+        found = "a folder" if path.is_dir() else "not a file" if path.exists() else "the file is missing"
+        raise UserError(path, found, "check the path")
+
+
+def refuse_bytes(path: Path, needed: int) -> None:
+    """Raise a UserError where voxels need more memory than any scan does."""
+    if needed > MAX_BYTES:
+        raise UserError(path, f"its header asks for {needed} bytes, above the limit of {MAX_BYTES}", AGAIN)
+
+
+def refuse_time_series(path: Path, volumes: int, step: float, *, says_time: bool = False) -> None:
+    """Raise a UserError where a fourth axis holds points in time rather than channels.
+
+    A step of 0 or 1 along that axis says nothing: it is what writers of channels leave there.
+    """
+    told = step > 0 and abs(step - 1) > 1e-6
+    if volumes > 1 and (volumes > MOST_VOLUMES or told or says_time):
+        apart = f", {step:g} apart" if told else ""
+        raise UserError(path, f"a time series of {volumes} volumes{apart}, not a scan", CHANNELS)
+
+
+def optional(module: str, package: str, what: str) -> Any:
+    """A module of an optional package, or one line that names the install command."""
+    try:
+        return import_module(module)
+    except ImportError:
+        raise UserError(what, f"{package} is not installed", f"pip install {package}") from None
+
+
+def words(error: BaseException, most: int = 120) -> str:
+    """What an error of another package says, in one short line."""
+    return " ".join(str(error).split())[:most]

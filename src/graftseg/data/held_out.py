@@ -1,0 +1,27 @@
+"""Labeled cases that a training does not see."""
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from graftseg.errors import UserError
+
+
+class Named(Protocol):
+    """Anything that has the name of a case."""
+
+    @property
+    def name(self) -> str:
+        """The name."""
+        ...
+
+
+Listed = TypeVar("Listed", bound=Named)
+
+
+def seen(where: Path, labeled: tuple[Listed, ...], held_out: Collection[str]) -> tuple[Listed, ...]:
+    """The labeled cases without those that are held out; a name that is none of them may be a slip and is refused."""
+    if unknown := sorted(set(held_out) - {case.name for case in labeled}):
+        finding = f"batches.held_out names {unknown[0]}, which is no labeled case ({len(unknown)} such names)"
+        raise UserError(where, finding, "name labeled cases")
+    return tuple(case for case in labeled if case.name not in held_out)

@@ -1,0 +1,225 @@
+"""A mended copy of a data set: headers that rounding set apart, label values with gaps. The original stays as it is."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graftseg.data.checks.cases import is_noise
+from graftseg.data.dataset import SCAN_FILES, Dataset
+from graftseg.data.fingerprint import Fingerprint
+from graftseg.data.folders import visible
+from graftseg.data.grid import corner_distance
+from graftseg.data.renumbering import Renumbering, renumber
+from graftseg.data.scans import read_geometry, read_label, read_scan, scan_stem, write_label, write_scan
+from graftseg.errors import UserError
+from graftseg.files import PARTIAL, UMASK, make_folder, read_object, write_json
+from graftseg.types import Case, Geometry
+
+LIST = "dataset.json"
+RECORD = "mended.json"
+WRITTEN = (".nii", ".nii.gz")
+LAYOUTS = ("nnunet", "msd")
+
+
+@dataclass(frozen=True)
+class Repair:
+    """One file that is written anew: on which grid, if not its own, and with which label values in place of its own."""
+
+    path: Path
+    what: str
+    geometry: Geometry | None = None
+    values: dict[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Mended:
+    """What was mended: files by their place in the folder with what was done, renumbered values, what was left."""
+
+    folder: Path | None
+    files: dict[str, str]
+    values: dict[int, int]
+    classes: dict[int, str]
+    unchanged: int
+    left: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, without the place of the folder."""
+        content = asdict(self)
+        del content["folder"]
+        return content | {"values": {str(old): new for old, new in self.values.items()}}
+
+
+def mend(dataset: Dataset, summaries: Fingerprint, out: Path) -> Mended:
+    """Write a copy of a data set with the same layout into ``out`` and mend there what can be mended without a guess.
+
+    A label map, or a channel, whose grid differs from that of its image by less than a tenth of a voxel gets the
+    image's geometry; its voxels stay. Label values with gaps become 0, 1, 2, ..., in the list of classes too, and a
+    mask of 0 and 255 becomes one of 0 and 1. All other files are hard links to the originals, or copies where the disk
+    cannot link. ``out`` appears when it is whole, and not at all where there is nothing to mend.
+    """
+    refuse_target(dataset, out)
+    counts = {(case.name, case.split): case.label_counts for case in summaries.cases}
+    renumbering, left = _renumbering(dataset, [counts.get((case.name, case.split), {}) for case in dataset.cases])
+    repairs = {
+        repair.path: repair
+        for case in dataset.cases
+        for repair in _repairs(case, counts.get((case.name, case.split), {}), renumbering)
+    }
+    classes = {} if renumbering is None else renumbering.classes
+    if not repairs and not classes:
+        return Mended(None, {}, {}, {}, 0, left)
+    mended = Mended(
+        out,
+        {path.relative_to(dataset.root).as_posix(): repair.what for path, repair in repairs.items()},
+        {} if renumbering is None else renumbering.changes,
+        classes,
+        0,
+        left,
+    )
+    with _whole(out) as partial:
+        unchanged = sum(_put(path, partial, dataset.root, repairs, classes) for path in _files(dataset.root))
+        if classes:
+            write_json(partial / LIST, _renamed(dataset.root / LIST, classes))
+        mended = replace(mended, unchanged=unchanged)
+        write_json(partial / RECORD, mended.to_json())
+    return mended
+
+
+def refuse_target(dataset: Dataset, out: Path) -> None:
+    """Raise a UserError where a data set cannot be mended into a folder."""
+    if dataset.reader != SCAN_FILES or dataset.layout not in LAYOUTS:
+        finding = "only a folder with imagesTr/ and labelsTr/ can be mended"
+        raise UserError(dataset.root, finding, "arrange the scans like that, or mend the files yourself")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(out, "it exists already", "name a new folder after --fix")
+    if out.resolve().is_relative_to(dataset.root.resolve()):
+        raise UserError(out, "it lies inside the folder that is mended", "name a folder elsewhere after --fix")
+
+
+def _renumbering(dataset: Dataset, counts: list[dict[int, int]]) -> tuple[Renumbering | None, tuple[str, ...]]:
+    """The new label values, if any, and why values are left as they are although they should not be."""
+    found = renumber(dataset.classes, [count for count in counts if count])
+    if not isinstance(found, Renumbering):
+        return None, () if found is None else (found,)
+    unread = [case.name for case, count in zip(dataset.cases, counts, strict=True) if case.label and not count]
+    if unread:
+        return None, (f"label values are left as they are, since those of {unread[0]} could not be read",)
+    return found, ()
+
+
+def _repairs(case: Case, counts: dict[int, int], renumbering: Renumbering | None) -> Iterator[Repair]:
+    """The files of a case that are to be written anew."""
+    try:
+        grids = {path: read_geometry(path) for path in case.images}
+    except UserError:
+        return
+    image = grids[case.images[0]]
+    for path in case.images[1:]:
+        if is_noise(image, grids[path]):
+            yield Repair(path, f"geometry of {case.images[0].name}, {_apart(image, grids[path])}", image)
+    if case.label is None or not counts:
+        return
+    own = read_geometry(case.label)
+    done, geometry, values = [], None, None
+    if is_noise(image, own):
+        geometry = image
+        done.append(f"geometry of its image, {_apart(image, own)}")
+    changes = {} if renumbering is None else renumbering.changes
+    if renumbering is not None and changes.keys() & counts.keys():
+        values = renumbering.values
+        done.append("label values " + ", ".join(f"{old} -> {values[old]}" for old in sorted(counts) if old in changes))
+    if done:
+        yield Repair(case.label, "; ".join(done), geometry, values)
+
+
+def _apart(image: Geometry, other: Geometry) -> str:
+    return f"which lay {corner_distance(image, other) / min(image.spacing):.3f} of a voxel apart"
+
+
+def _put(path: Path, target: Path, root: Path, repairs: dict[Path, Repair], classes: dict[int, str]) -> bool:
+    """Put a file into the copy, mended or as it is; whether it is as it was."""
+    place = target / path.relative_to(root)
+    make_folder(place.parent)
+    if path in repairs:
+        _write(repairs[path], place)
+        return False
+    if path == root / LIST and classes:
+        return False
+    _link(path, place)
+    return True
+
+
+def _write(repair: Repair, place: Path) -> None:
+    if not place.name.lower().endswith(WRITTEN):
+        place = place.with_name(f"{scan_stem(place)}.nii.gz")
+    if repair.values is None:
+        scan = read_scan(repair.path)
+        write_scan(place, scan.array, repair.geometry or scan.geometry)
+        return
+    scan = read_label(repair.path)
+    table = np.arange(int(scan.array.max(initial=0)) + 1, dtype=np.uint16)
+    for old, new in repair.values.items():
+        if old < len(table):
+            table[old] = new
+    write_label(place, table[scan.array], repair.geometry or scan.geometry)
+
+
+def _link(path: Path, place: Path) -> None:
+    """The same file under another name; a copy where the disk, or the border between two, allows no link."""
+    if path.is_dir():
+        place.symlink_to(path.resolve(), target_is_directory=True)
+        return
+    try:
+        os.link(path.resolve(), place)
+    except OSError:
+        try:
+            shutil.copy2(path, place)
+        except OSError as error:
+            reason = error.strerror or "unknown reason"
+            raise UserError(path, f"cannot be copied ({reason})", "check free disk space and permissions") from None
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """All files below a folder, by name, without hidden ones; a link to a folder below the first two stands for it."""
+    pending: list[tuple[Path, int]] = [(folder, 0)]
+    while pending:
+        current, depth = pending.pop()
+        for path in visible(current):
+            if path.is_dir() and (depth == 0 or not path.is_symlink()):
+                pending.append((path, depth + 1))
+            else:
+                yield path
+
+
+def _renamed(path: Path, classes: dict[int, str]) -> dict[str, Any]:
+    """The content of the list of classes with the new values, written the way it was."""
+    content = read_object(path) if path.is_file() else {}
+    labels = content.get("labels", {})
+    by_value = bool(labels) and all(key.isdecimal() and isinstance(entry, str) for key, entry in labels.items())
+    new = {str(value): name for value, name in classes.items()}
+    return content | {"labels": new if by_value else {name: value for value, name in classes.items()}}
+
+
+@contextmanager
+def _whole(out: Path) -> Iterator[Path]:
+    """A folder beside ``out`` that becomes it when all went well, and vanishes otherwise."""
+    make_folder(out.parent)
+    try:
+        partial = Path(tempfile.mkdtemp(prefix=PARTIAL, dir=out.parent))
+    except OSError as error:
+        raise UserError(out.parent, f"cannot be written ({error.strerror})", "name another folder") from None
+    try:
+        yield partial
+        partial.chmod(0o777 & ~UMASK)
+        partial.replace(out)
+    except OSError as error:
+        raise UserError(out, f"cannot be written ({error.strerror})", "name another folder") from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)

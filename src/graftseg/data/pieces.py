@@ -1,0 +1,83 @@
+"""The connected pieces of each class of a label map, and the islands of a few voxels among them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+SIZES_KEPT = 16
+ISLAND_SHARE = 0.01
+ISLAND_VOXELS = 10
+ISLAND_OF_CLASS = 0.001
+NEIGHBOURS = {2: 8, 3: 26}
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """The pieces of one class in one label map; voxels that touch, be it at a corner, belong together.
+
+    ``sizes`` are the voxels of the largest pieces, largest first, at most ``SIZES_KEPT``. An island is a piece
+    below ``ISLAND_SHARE`` of the largest one that has at most ``ISLAND_VOXELS`` voxels or ``ISLAND_OF_CLASS`` of
+    the class: too small to be meant, as a rule. ``island_sizes`` are the smallest and the largest of them, and
+    ``island_at`` is a voxel of the largest.
+    """
+
+    voxels: int
+    count: int
+    sizes: tuple[int, ...]
+    islands: int = 0
+    island_voxels: int = 0
+    island_sizes: tuple[int, int] = (0, 0)
+    island_at: tuple[int, ...] | None = None
+
+
+def pieces_of(labels: NDArray[Any]) -> dict[int, Pieces]:
+    """The pieces of every class that a label map ``(*space)`` shows, by its value."""
+    import cc3d
+
+    corner, inner = _foreground(labels)
+    if inner.size == 0:
+        return {}
+    numbered = cc3d.connected_components(np.ascontiguousarray(inner), connectivity=NEIGHBOURS[inner.ndim])
+    inside = inner > 0
+    numbers, values = numbered[inside], inner[inside]
+    sizes = np.bincount(numbers)
+    class_of = np.zeros(len(sizes), dtype=np.int64)
+    class_of[numbers] = values
+    found = {}
+    for value in np.unique(class_of[1:]):
+        members = np.flatnonzero(class_of == value)
+        members = members[np.argsort(-sizes[members], kind="stable")]
+        found[int(value)] = _pieces(members, sizes[members], numbered, corner)
+    return found
+
+
+def _pieces(members: NDArray[Any], sizes: NDArray[Any], numbered: NDArray[Any], corner: tuple[int, ...]) -> Pieces:
+    """The pieces numbered ``members``, largest first."""
+    total = int(sizes.sum())
+    kept = tuple(int(size) for size in sizes[:SIZES_KEPT])
+    small = (sizes < ISLAND_SHARE * sizes[0]) & (sizes <= max(ISLAND_VOXELS, ISLAND_OF_CLASS * total))
+    if not small.any():
+        return Pieces(total, len(members), kept)
+    first = np.unravel_index(int((numbered == members[small][0]).argmax()), numbered.shape)
+    return Pieces(
+        total,
+        len(members),
+        kept,
+        int(small.sum()),
+        int(sizes[small].sum()),
+        (int(sizes[-1]), int(sizes[small][0])),
+        tuple(int(index) + offset for index, offset in zip(first, corner, strict=True)),
+    )
+
+
+def _foreground(labels: NDArray[Any]) -> tuple[tuple[int, ...], NDArray[Any]]:
+    """The smallest box that holds all foreground, and its first corner."""
+    inside = labels > 0
+    box = []
+    for axis in range(labels.ndim):
+        others = tuple(other for other in range(labels.ndim) if other != axis)
+        found = np.flatnonzero(inside.any(axis=others))
+        box.append(slice(int(found[0]), int(found[-1]) + 1) if len(found) else slice(0, 0))
+    return tuple(part.start for part in box), labels[tuple(box)]

@@ -1,0 +1,97 @@
+"""The DICOM series of a folder with their whole headers, as a segmentation that refers to them needs them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graftseg.errors import UserError
+
+NEEDED = (
+    "SOPClassUID",
+    "SOPInstanceUID",
+    "SeriesInstanceUID",
+    "StudyInstanceUID",
+    "FrameOfReferenceUID",
+    "Modality",
+    "Rows",
+    "Columns",
+    "PixelSpacing",
+    "ImagePositionPatient",
+    "ImageOrientationPatient",
+)
+MAY_BE_EMPTY = (
+    "PatientID",
+    "PatientName",
+    "PatientBirthDate",
+    "PatientSex",
+    "AccessionNumber",
+    "StudyID",
+    "StudyDate",
+    "StudyTime",
+)
+"""What the standard lets be empty but not be missing; de-identified series often lack it."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """The headers of slices in the order of their positions.
+
+    ``shape`` counts columns, rows and slices; ``affine`` leads from such an index to the world, in mm to the right, the
+    front and the head.
+    """
+
+    slices: tuple[Any, ...]
+    shape: tuple[int, int, int]
+    affine: NDArray[np.float64]
+
+
+def series_in(folder: Path) -> list[Series]:
+    """The series of a folder that are stacks of slices; what is no image slice is passed over."""
+    import pydicom
+
+    found: dict[str, list[Any]] = {}
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        try:
+            header = pydicom.dcmread(path, stop_before_pixels=True)
+        except pydicom.errors.InvalidDicomError:
+            continue
+        except (OSError, EOFError, ValueError, KeyError, AttributeError):
+            raise UserError(path, "the file cannot be read", "copy the series again") from None
+        if "Rows" in header:
+            found.setdefault(str(header.get("SeriesInstanceUID", "")), []).append(header)
+    if not found:
+        raise UserError(folder, "holds no DICOM image", "name the folder of a DICOM series")
+    stacks = [_stack(folder, slices) for slices in found.values()]
+    return [stack for stack in stacks if stack is not None]
+
+
+def _stack(folder: Path, slices: Sequence[Any]) -> Series | None:
+    """The slices along their normal, None where they are not slices of one stack."""
+    first = slices[0]
+    if any(one.get("ImagePositionPatient") is None or one.get("ImageOrientationPatient") is None for one in slices):
+        return None
+    if missing := [name for name in NEEDED for one in slices if one.get(name) in (None, "")]:
+        finding = f"the headers of a series lack {missing[0]}, without which nothing can refer to it"
+        raise UserError(folder, finding, "export the series again from where it came from")
+    if any((one.Rows, one.Columns) != (first.Rows, first.Columns) for one in slices):
+        return None
+    axes = np.array(first.ImageOrientationPatient, dtype=np.float64).reshape(2, 3)
+    normal = np.cross(axes[0], axes[1])
+    positions = np.array([one.ImagePositionPatient for one in slices], dtype=np.float64)
+    order = np.argsort(positions @ normal, kind="stable")
+    for one in slices:
+        for name in MAY_BE_EMPTY:
+            if name not in one:
+                setattr(one, name, None)
+    placed = positions[order]
+    affine = np.eye(4)
+    affine[:3, 0] = axes[0] * float(first.PixelSpacing[1])
+    affine[:3, 1] = axes[1] * float(first.PixelSpacing[0])
+    affine[:3, 2] = (placed[-1] - placed[0]) / (len(slices) - 1) if len(slices) > 1 else normal
+    affine[:3, 3] = placed[0]
+    affine[:2] *= -1
+    return Series(tuple(slices[int(index)] for index in order), (first.Columns, first.Rows, len(slices)), affine)

@@ -1,0 +1,150 @@
+"""Label maps of DICOM cases as DICOM segmentations that refer to the series they were made from.
+
+A segmentation belongs to a patient and a study by the standard, so these fields are copied from the series, from
+file to file; none of them reaches a file name, a line on the terminal or an error.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graftseg import __version__
+from graftseg.data.scans import Scan, read_label
+from graftseg.errors import UserError
+from graftseg.exporting.dicom_series import Series, series_in
+from graftseg.exporting.label_maps import check_values, label_map_of, predictions_of
+from graftseg.exporting.request import Request, needed, new_folder
+
+SERIES_NUMBER = 900
+NEAR = 0.01
+"""How far from a voxel's centre, in voxels, a pixel may lie and still be that voxel."""
+LETTERS = 64
+"""The longest text that DICOM takes for the name of a segment."""
+
+
+def write(request: Request) -> list[str]:
+    """Write ``OUT/CASE.dcm`` for every case with a label map."""
+    needed("highdicom", "dicom")
+    classes = tuple(request.run.begun()["store"]["classes"])
+    folder = predictions_of(request)
+    if request.data is None:
+        raise UserError("--data", "missing", "name the folder of a DICOM series, or one with a folder for each case")
+    cases = _cases(request.data)
+    maps = {name: path for name in cases if (path := _label_map(folder, name))}
+    if not maps:
+        finding = f"no label map of the {'case' if len(cases) == 1 else f'{len(cases)} cases'} in {request.data}"
+        raise UserError(folder, finding, "predict them first and name that folder as --predictions")
+    with new_folder(request.out) as out:
+        for name, path in maps.items():
+            segmentation = _segmentation(cases[name], path, classes)
+            segmentation.save_as(out / f"{name}.dcm")
+    lines = [f"{request.out}: {len(maps)} DICOM segmentations of {', '.join(classes[1:])}"]
+    if left := len(cases) - len(maps):
+        lines.append(f"{left} cases have no label map in {folder} and are left out")
+    return lines
+
+
+def _cases(data: Path) -> dict[str, Path]:
+    """The folder of each case by its name: the folder itself, or those in it."""
+    if not data.is_dir():
+        raise UserError(data, "not a folder", "name a folder of DICOM files; unpack a zip first")
+    inside = [path for path in sorted(data.iterdir()) if not path.name.startswith(".")]
+    folders = [path for path in inside if path.is_dir()]
+    if any(path.is_file() and path.name != "DICOMDIR" for path in inside) or not folders:
+        return {data.resolve().name: data}
+    return {path.name: path for path in folders}
+
+
+def _label_map(folder: Path, name: str) -> Path | None:
+    """The label map of a case; a folder that is called ``CASE_0000`` is the first channel of ``CASE``."""
+    return label_map_of(folder, name) or label_map_of(folder, name.removesuffix("_0000"))
+
+
+def _segmentation(folder: Path, path: Path, classes: Sequence[str]) -> Any:
+    label = read_label(path)
+    check_values(path, label.array, classes)
+    fitting = [(series, frames) for series in series_in(folder) if (frames := on_slices(label, series)) is not None]
+    if len(fitting) != 1:
+        how_many = "none of its series lies" if not fitting else f"{len(fitting)} of its series lie"
+        remedy = "give the series that was predicted" if not fitting else "keep the one series that was predicted"
+        raise UserError(folder, f"{how_many} on the grid of the label map {path.name}", remedy)
+    return _encoded(folder, *fitting[0], classes)
+
+
+def on_slices(label: Scan, series: Series) -> NDArray[np.uint8] | None:
+    """The label map as frames ``(slices, rows, columns)`` of a series, None where it lies on another grid.
+
+    Index arithmetic alone: every pixel is some voxel of the label map, or the grids differ.
+    """
+    volume = label.array if label.array.ndim == 3 else label.array[..., None]
+    if volume.size != np.prod(series.shape):
+        return None
+    with np.errstate(all="ignore"):
+        to_voxel = np.linalg.inv(label.geometry.matrix) @ series.affine
+    corners = np.array([[a, b, c, 1] for a in (0, 1) for b in (0, 1) for c in (0, 1)]) * [
+        *(size - 1 for size in series.shape),
+        1,
+    ]
+    places = corners @ to_voxel.T[:, :3]
+    whole = np.rint(places).astype(np.int64)
+    if not np.isfinite(places).all() or np.abs(places - whole).max() > NEAR:
+        return None
+    if whole.min() < 0 or (whole.max(axis=0) != np.array(volume.shape) - 1).any():
+        return None
+    order = [int(np.abs(to_voxel[:3, axis]).argmax()) for axis in range(3)]
+    if sorted(order) != [0, 1, 2]:
+        return None
+    backwards = tuple(axis for axis in range(3) if to_voxel[order[axis], axis] < 0)
+    columns_rows_slices = np.flip(volume.transpose(order), backwards)
+    if columns_rows_slices.shape != series.shape:
+        return None
+    return np.ascontiguousarray(columns_rows_slices.T.astype(np.uint8))
+
+
+def _encoded(folder: Path, series: Series, frames: NDArray[np.uint8], classes: Sequence[str]) -> Any:
+    """A binary segmentation with a segment for each class."""
+    import highdicom
+
+    try:
+        return highdicom.seg.Segmentation(
+            source_images=list(series.slices),
+            pixel_array=frames,
+            segmentation_type=highdicom.seg.SegmentationTypeValues.BINARY,
+            segment_descriptions=[_segment(number, name) for number, name in enumerate(classes[1:], start=1)],
+            series_instance_uid=highdicom.UID(),
+            series_number=SERIES_NUMBER,
+            sop_instance_uid=highdicom.UID(),
+            instance_number=1,
+            manufacturer="graftseg",
+            manufacturer_model_name="graftseg",
+            software_versions=__version__,
+            device_serial_number="0",
+            content_label="SEGMENTATION",
+            content_description="Automatic segmentation",
+            series_description="Automatic segmentation",
+            omit_empty_frames=bool(frames.any()),
+        )
+    except (AttributeError, KeyError, ValueError, TypeError) as error:
+        # what is said of a value could be about a person, the kind of error cannot
+        finding = f"the headers of its series do not allow a segmentation ({type(error).__name__})"
+        raise UserError(folder, finding, "export the series again from where it came from") from None
+
+
+def _segment(number: int, name: str) -> Any:
+    """A class by its name, coded as an anatomical structure of unspecified tissue."""
+    import highdicom
+    from pydicom.sr.codedict import codes
+
+    return highdicom.seg.SegmentDescription(
+        segment_number=number,
+        segment_label=name[:LETTERS],
+        segmented_property_category=codes.SCT.AnatomicalStructure,
+        segmented_property_type=codes.SCT.Tissue,
+        algorithm_type=highdicom.seg.SegmentAlgorithmTypeValues.AUTOMATIC,
+        algorithm_identification=highdicom.AlgorithmIdentificationSequence(
+            name="graftseg", family=codes.DCM.ArtificialIntelligence, version=__version__
+        ),
+    )

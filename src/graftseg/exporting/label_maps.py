@@ -1,0 +1,42 @@
+"""The label maps of a run that an export takes over."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from graftseg.data.scans import is_scan, scan_stem
+from graftseg.errors import UserError
+from graftseg.exporting.request import Request
+from graftseg.manifest import read_manifest
+
+
+def predictions_of(request: Request) -> Path:
+    """The folder of label maps, by default the run's own; another network's are refused.
+
+    A folder without a manifest is taken as it is: label maps that a person corrected are worth more.
+    """
+    folder = request.predictions or request.run.predictions
+    if not folder.is_dir():
+        raise UserError(folder, "there are no label maps", "predict the scans first or name a folder as --predictions")
+    facts = request.run.manifest()
+    known = {facts.get("weights"), (facts.get("best") or {}).get("sha256")}
+    manifest = read_manifest(folder, "name a folder of label maps as --predictions")
+    if manifest is not None and manifest.weights not in known:
+        raise UserError(folder, "holds label maps of another network", "name the folder of this run's label maps")
+    return folder
+
+
+def label_map_of(folder: Path, case: str) -> Path | None:
+    """The label map of a case, if there is one."""
+    found = (path for path in sorted(folder.iterdir()) if is_scan(path) and scan_stem(path) == case)
+    return next(found, None)
+
+
+def check_values(path: Path, labels: NDArray[Any], classes: Sequence[str]) -> None:
+    """Refuse a label map with values that are no class."""
+    top = int(labels.max(initial=0))
+    if top >= len(classes):
+        finding = f"the label value {top} is not among the classes 0 to {len(classes) - 1}"
+        raise UserError(path, finding, "correct the label map")

@@ -1,0 +1,264 @@
+"""A MONAI bundle: the network as TorchScript, and preparation, windows and clean-up as MONAI's own transforms.
+
+Whoever runs it needs MONAI and no graftseg. Label maps are those of ``graftseg predict`` but for a few voxels at
+boundaries, where two classes are equally probable up to rounding.
+"""
+
+import warnings
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from graftseg import __version__
+from graftseg.data.intensity import IntensitySettings
+from graftseg.data.prepare import PrepareSettings
+from graftseg.data.store import is_store, open_store
+from graftseg.errors import UserError
+from graftseg.exporting.request import Request, new_folder
+from graftseg.files import write_json, write_text
+from graftseg.shipped import Probabilities, Shipped, shipped_network
+from graftseg.windows import InferenceSettings
+
+Config = dict[str, Any]
+PACKAGES = {"pytorch-ignite": "0.5.0", "fire": "0.6.0", "scikit-image": "0.22.0"}
+"""What only the program that runs a bundle needs; the last one finds largest components."""
+CHANNEL = "_0000.nii"
+FILES = "glob.glob(os.path.join(@dataset_dir, '*.nii*'))"
+CASES = f"$[{{'image': path}} for path in sorted({FILES})]"
+CHANNELS = (
+    f"$[{{'image': sorted(glob.glob(glob.escape(path).replace('{CHANNEL}', '_[0-9][0-9][0-9][0-9].nii')))}}"
+    f" for path in sorted({FILES}) if '{CHANNEL}' in path]"
+    f" + [{{'image': path}} for path in sorted({FILES}) if re.search('_[0-9]{{4}}.nii', path) is None]"
+)
+# Spacingd places voxels by the spacing asked for, graftseg by the edges of the volume, as Resize does.
+RESIZE = (
+    "$lambda image: monai.transforms.Resize(mode=@resampling, spatial_size=[max(1, round(n * float(s) / t)) if t else n"
+    " for n, s, t in zip(image.shape[1:], image.pixdim, @spacing)])(image)"
+)
+RESIZE_BACK = (
+    "$lambda case: case | {'pred': monai.transforms.Resize(mode=@resampling, spatial_size=case['scan'].shape[1:])"
+    "(case['pred'])}"
+)
+
+
+def write(request: Request) -> list[str]:
+    """Write ``configs/metadata.json``, ``configs/inference.json``, ``models/model.ts`` and a page on their use."""
+    shipped = shipped_network(request.run)
+    if shipped.recipe.batches.fit == "stretch":
+        finding = "its recipe stretches slices to the patch (batches.fit), which a bundle cannot say"
+        raise UserError(request.run.path, finding, "export onnx or weights instead")
+    axes = _axes(request, shipped)
+    inference = _inference(shipped, axes)
+    with new_folder(request.out) as folder:
+        write_json(folder / "configs" / "metadata.json", _metadata(shipped))
+        write_json(folder / "configs" / "inference.json", inference)
+        (folder / "models").mkdir()
+        _traced(shipped, folder / "models" / "model.ts")
+        write_text(folder / "docs" / "README.md", _page(shipped))
+    lines = [f"{request.out}: a MONAI bundle; its docs/README.md says how it is run"]
+    if shipped.recipe.inference.flips:
+        lines.append("the bundle does not average over flips (inference.flips), so its label maps differ a little")
+    return lines
+
+
+def _axes(request: Request, shipped: Shipped) -> int:
+    """Axes of space of the scans: a 2-D network may have been trained on slices or on volumes."""
+    if shipped.recipe.data.dimensions == 3:
+        return 3
+    store = Path(str(request.run.begun()["store"].get("path", request.run.store)))
+    if not is_store(store):
+        finding = f"its store is no longer at {store}, which told whether the scans are slices or volumes"
+        raise UserError(request.run.path, finding, "put the store back")
+    return len(open_store(store).cases[0].shape)
+
+
+def _traced(shipped: Shipped, path: Path) -> None:
+    network = Probabilities(shipped.method.student).eval()
+    with warnings.catch_warnings(), torch.no_grad():
+        # tracing warns of a check on sizes, which holds for every window
+        warnings.simplefilter("ignore")
+        example = torch.zeros(1, shipped.channels, *shipped.patch)
+        traced = torch.jit.trace(network, example)  # type: ignore[no-untyped-call]
+        torch.jit.save(traced, str(path))
+
+
+def _inference(shipped: Shipped, axes: int) -> Config:
+    """The configuration that ``python -m monai.bundle run`` executes."""
+    return {
+        "imports": ["$import glob", "$import os", "$import re", "$import monai"],
+        "bundle_root": ".",
+        "dataset_dir": "$@bundle_root + '/scans'",
+        "output_dir": "$@bundle_root + '/labels'",
+        "device": "$torch.device('cuda:0' if torch.cuda.is_available() else 'cpu')",
+        "network_def": "$torch.jit.load(@bundle_root + '/models/model.ts', map_location=@device)",
+        "network": "$@network_def.eval()",
+        "datalist": CASES if shipped.channels == 1 else CHANNELS,
+        **_spacing(shipped.recipe.data, axes),
+        "loading": {"_target_": "Compose", "transforms": _loading(shipped.recipe.data, axes)},
+        "preprocessing": {"_target_": "Compose", "transforms": _preprocessing(shipped.recipe.data)},
+        "dataset": {"_target_": "Dataset", "data": "@datalist", "transform": "@preprocessing"},
+        "dataloader": {"_target_": "DataLoader", "dataset": "@dataset", "batch_size": 1, "num_workers": 0},
+        "inferer": _inferer(shipped, axes),
+        "postprocessing": {"_target_": "Compose", "transforms": _postprocessing(shipped)},
+        "evaluator": {
+            "_target_": "SupervisedEvaluator",
+            "device": "@device",
+            "val_data_loader": "@dataloader",
+            "network": "@network",
+            "inferer": "@inferer",
+            "postprocessing": "@postprocessing",
+        },
+        "run": ["$@evaluator.run()"],
+    }
+
+
+def _loading(data: PrepareSettings, axes: int) -> list[Config]:
+    """From a file to an image with its axes in order, which is what label maps are brought back from."""
+    transforms: list[Config] = [
+        {"_target_": "LoadImaged", "keys": "scan", "reader": "NibabelReader"},
+        {"_target_": "EnsureChannelFirstd", "keys": "scan"},
+    ]
+    if data.orientation is not None and axes == 3:
+        codes = {"axcodes": data.orientation, "labels": [["L", "R"], ["P", "A"], ["I", "S"]]}
+        transforms.append({"_target_": "Orientationd", "keys": "scan", **codes})
+    return transforms
+
+
+def _preprocessing(data: PrepareSettings) -> list[Config | str]:
+    resize = [{"_target_": "Lambdad", "keys": "image", "func": RESIZE}] if data.spacing is not None else []
+    return [
+        {"_target_": "CopyItemsd", "keys": "image", "names": "scan"},
+        {"_target_": "DeleteItemsd", "keys": "image"},
+        "@loading",
+        {"_target_": "CopyItemsd", "keys": "scan", "names": "image"},
+        *resize,
+        *_intensity(data.intensity),
+        {"_target_": "EnsureTyped", "keys": "image", "dtype": "$torch.float32"},
+    ]
+
+
+def _spacing(data: PrepareSettings, axes: int) -> Config:
+    """What the resampling refers to: millimetres along each axis, 0 to keep it."""
+    if data.spacing is None:
+        return {}
+    steps = [step or 0.0 for step in data.spacing] + [0.0] * (axes - data.dimensions)
+    return {"spacing": steps, "resampling": "trilinear" if axes == 3 else "bilinear"}
+
+
+def _intensity(settings: IntensitySettings) -> list[Config]:
+    """MONAI's transform for a rule of intensities; constant channels become zeros in all of them."""
+    unit = {"b_min": 0.0, "b_max": 1.0, "clip": True}
+    window = {"_target_": "ScaleIntensityRanged", "a_min": settings.low, "a_max": settings.high, **unit}
+    bounds = {"lower": settings.low, "upper": settings.high, "channel_wise": True}
+    rules: dict[str, Config | None] = {
+        "none": None,
+        "zscore": {"_target_": "NormalizeIntensityd", "channel_wise": True},
+        "minmax": {"_target_": "ScaleIntensityd", "minv": 0.0, "maxv": 1.0, "channel_wise": True},
+        "percentile": {"_target_": "ScaleIntensityRangePercentilesd", **bounds, **unit},
+        "window": window,
+        "window-zscore": window | _scaled_bounds(settings),
+    }
+    if settings.mean is not None and settings.std is not None:
+        ends = {"a_min": settings.low, "a_max": settings.high, "clip": True}
+        scaled = {f"b_{end}": (ends[f"a_{end}"] - settings.mean) / settings.std for end in ("min", "max")}
+        rules["window-zscore"] = {"_target_": "ScaleIntensityRanged", **ends, **scaled}
+    if settings.rule not in rules:
+        finding = f"the rule {settings.rule} has no counterpart among MONAI's transforms"
+        raise UserError("data.intensity", finding, "export onnx or weights instead")
+    chosen = rules[settings.rule]
+    return [] if chosen is None else [chosen | {"keys": "image"}]
+
+
+def _scaled_bounds(settings: IntensitySettings) -> Config:
+    """Where a window's bounds come to lie once a mean is taken off and a deviation divided by."""
+    mean, std = settings.mean or 0.0, settings.std or 1.0
+    return {"b_min": (settings.low - mean) / std, "b_max": (settings.high - mean) / std}
+
+
+def _inferer(shipped: Shipped, axes: int) -> Config:
+    settings, patch = shipped.recipe.inference, shipped.patch
+    common: Config = {
+        "roi_size": list(patch),
+        "sw_batch_size": settings.windows_per_forward,
+        "overlap": _overlap(settings, patch),
+        "mode": "gaussian" if settings.window == "gaussian" else "constant",
+    }
+    if axes > len(patch):
+        return {"_target_": "SliceInferer", "spatial_dim": 2, **common, "overlap": [*common["overlap"], 0.0]}
+    return {"_target_": "SlidingWindowInferer", **common}
+
+
+def _overlap(settings: InferenceSettings, patch: tuple[int, ...]) -> list[float]:
+    """The overlap from which MONAI, which rounds down, finds the same steps."""
+    if settings.stride is None:
+        return [settings.overlap] * len(patch)
+    return [max(0.0, 1 - (step + 0.01) / size) for step, size in zip(settings.stride, patch, strict=True)]
+
+
+def _postprocessing(shipped: Shipped) -> list[Config]:
+    """Probabilities back on the scan's grid, then decided; of classes that ask for it the largest component."""
+    settings, classes = shipped.recipe.inference, len(shipped.classes)
+    resize = [{"_target_": "Lambda", "func": RESIZE_BACK}] if shipped.recipe.data.spacing is not None else []
+    inverse = {"transform": "@loading", "orig_keys": "scan", "nearest_interp": False, "to_tensor": True}
+    transforms: list[Config] = [
+        *resize,
+        {"_target_": "Invertd", "keys": "pred", **inverse},
+        {"_target_": "AsDiscreted", "keys": "pred", "argmax": True},
+    ]
+    cleaned = settings.largest_component
+    chosen = list(range(1, classes)) if cleaned is True else list(cleaned or ())
+    if chosen:
+        component = {"applied_labels": chosen, "independent": True, "is_onehot": False}
+        transforms.append({"_target_": "KeepLargestConnectedComponentd", "keys": "pred", **component})
+    saved = {"output_dir": "@output_dir", "output_postfix": "", "output_dtype": "$numpy.uint8"}
+    # the label map lies on the scan's grid already; told so, the writer does not guess how many axes there are
+    grid = {"resample": True, "mode": "nearest"}
+    saving = {"_target_": "SaveImaged", "keys": "pred", "separate_folder": False, **grid, **saved}
+    return [*transforms, saving]
+
+
+def _metadata(shipped: Shipped) -> Config:
+    shape = list(shipped.patch)
+    image = {
+        "type": "image",
+        "format": "magnitude",
+        "num_channels": shipped.channels,
+        "spatial_shape": shape,
+        "dtype": "float32",
+        "value_range": [],
+        "is_patch_data": True,
+        "channel_def": {str(channel): f"channel {channel}" for channel in range(shipped.channels)},
+    }
+    labels = {str(value): name for value, name in enumerate(shipped.classes)}
+    return {
+        "version": "0.1.0",
+        "changelog": {"0.1.0": f"exported by graftseg {__version__}"},
+        "monai_version": version("monai"),
+        "pytorch_version": version("torch"),
+        "numpy_version": version("numpy"),
+        "required_packages_version": {"nibabel": version("nibabel"), **PACKAGES},
+        "name": shipped.recipe.name,
+        "task": f"segmentation of {', '.join(shipped.classes[1:])}",
+        "description": "A network trained from labeled and unlabeled scans by graftseg.",
+        "authors": "",
+        "copyright": "",
+        "network_data_format": {
+            "inputs": {"image": image},
+            "outputs": {"pred": image | {"format": "segmentation", "num_channels": len(labels), "channel_def": labels}},
+        },
+    }
+
+
+def _page(shipped: Shipped) -> str:
+    names = "one NIfTI file a scan" if shipped.channels == 1 else "CASE_0000, CASE_0001 ..., or files of all channels"
+    return (
+        f"# {shipped.recipe.name}\n\n"
+        f"Segments {', '.join(shipped.classes[1:])}; label values count from 1 in this order.\n\n"
+        "Put the scans into a folder (" + names + ") and run, in the folder of the bundle:\n\n"
+        "    python -m monai.bundle run --config_file configs/inference.json --meta_file configs/metadata.json \\\n"
+        "      --dataset_dir SCANS --output_dir LABELS\n\n"
+        "It needs the packages monai, nibabel, pytorch-ignite, fire and scikit-image.\n"
+        "The label maps lie on the grids of the scans.\n"
+    )

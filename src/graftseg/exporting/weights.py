@@ -1,0 +1,68 @@
+"""Weights, recipe, class names and channels in one safetensors file, and the way back."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from graftseg.errors import UserError
+from graftseg.exporting.request import Request
+from graftseg.files import atomic_path
+from graftseg.models import load_weights
+from graftseg.recipe import parse_recipe
+from graftseg.shipped import Shipped, build_shipped, shipped_network
+
+FORMAT = {"format": "graftseg weights", "version": "1"}
+SUFFIX = ".safetensors"
+
+
+def write(request: Request) -> list[str]:
+    """Write the student with what builds its network."""
+    if request.out.suffix != SUFFIX:
+        raise UserError(request.out, "weights are one file", f"name a file that ends in {SUFFIX} as --out")
+    shipped = shipped_network(request.run)
+    state = {name: tensor.contiguous() for name, tensor in shipped.method.student.state_dict().items()}
+    metadata = {
+        **FORMAT,
+        "recipe": shipped.recipe.to_yaml(),
+        "classes": json.dumps(shipped.classes),
+        "channels": str(shipped.channels),
+    }
+    with atomic_path(request.out) as partial:
+        save_file(state, partial, metadata)
+    return [f"{request.out}: {len(state)} tensors of {len(shipped.classes)} classes"]
+
+
+def load(path: str | Path, device: torch.device | str = "cpu") -> Shipped:
+    """Build the network back from the one file; no code in it is ever run."""
+    file = Path(path)
+    recipe, classes, channels = _described(file)
+    shipped = build_shipped(parse_recipe(recipe, file), classes, channels, torch.device(device))
+    load_weights(shipped.method, file)
+    return shipped
+
+
+def _described(file: Path) -> tuple[dict[str, Any], tuple[str, ...], int]:
+    """Recipe, class names and number of channels, out of the file's head."""
+    remedy = "make the file with graftseg export weights"
+    if not file.is_file():
+        raise UserError(file, "there is no such file", "check the path")
+    try:
+        with safe_open(file, "pt") as content:
+            metadata = content.metadata() or {}
+    except (SafetensorError, OSError):
+        raise UserError(file, "not a safetensors file", remedy) from None
+    if {key: metadata.get(key) for key in FORMAT} != FORMAT:
+        raise UserError(file, "the file does not say which network its weights are for", remedy)
+    try:
+        classes, channels = json.loads(metadata["classes"]), int(metadata["channels"])
+        recipe = yaml.safe_load(metadata["recipe"])
+    except (KeyError, ValueError, yaml.YAMLError):
+        raise UserError(file, "the description of the network is damaged", remedy) from None
+    if not isinstance(recipe, dict) or not isinstance(classes, list) or not classes or channels < 1:
+        raise UserError(file, "the description of the network is damaged", remedy)
+    return recipe, tuple(map(str, classes)), channels

@@ -1,0 +1,204 @@
+"""What a plan is made from: the fingerprints of the scans, and what label maps say about the foreground.
+
+Only scans that a training may see are read: test scans and their labels stay closed.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from graftseg.console import in_parallel
+from graftseg.data.dataset import Dataset
+from graftseg.data.fingerprint import CaseFingerprint, Fingerprint, fingerprint_case
+from graftseg.data.pieces import pieces_of
+from graftseg.errors import UserError
+from graftseg.files import read_json
+from graftseg.planning.slices import is_sliced, stacked_axis
+from graftseg.types import Case
+
+SAMPLE = 20_000
+"""Foreground voxels of a case whose intensities are kept."""
+
+WHOLE = 0.99
+"""Share of a class that its largest piece must hold for the class to count as one piece."""
+
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Foreground:
+    """Intensities of labeled voxels over all labeled scans, all channels together."""
+
+    low: float
+    high: float
+    mean: float
+    std: float
+
+
+@dataclass(frozen=True)
+class Pieced:
+    """Of how many label maps, or slices of them, that show a class it is one piece."""
+
+    shown: int = 0
+    whole: int = 0
+
+    @property
+    def share(self) -> float:
+        """The part in which the class is one piece."""
+        return self.whole / self.shown if self.shown else 0.0
+
+    def __add__(self, other: "Pieced") -> "Pieced":
+        return Pieced(self.shown + other.shown, self.whole + other.whole)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All that the planner knows. ``pieces`` are counted in whole label maps, ``slice_pieces`` in single slices."""
+
+    fingerprint: Fingerprint
+    classes: tuple[str, ...]
+    channel_names: tuple[str, ...] = ()
+    foreground: Foreground | None = None
+    pieces: tuple[Pieced, ...] = ()
+    slice_pieces: tuple[Pieced, ...] = ()
+    has_test: bool = False
+
+    @property
+    def labeled(self) -> int:
+        """How many scans have labels."""
+        return len(self.fingerprint.of("labeled"))
+
+    @property
+    def unlabeled(self) -> int:
+        """How many scans have none."""
+        return len(self.fingerprint.of("unlabeled"))
+
+    @property
+    def channels(self) -> int:
+        """Channels of a scan."""
+        return len(self.fingerprint.training[0].mean)
+
+
+def facts_of(dataset: Dataset, *, workers: int | None = None) -> Facts:
+    """Read every scan that a training may see once."""
+    if dataset.problems:
+        raise dataset.problems[0]
+    cases = dataset.of("labeled") + dataset.of("unlabeled")
+    seen = in_parallel(_Reading(dataset), cases, "Reading scans", workers)
+    fingerprint = Fingerprint(tuple(one.fingerprint for one in seen))
+    _refuse_mixtures(fingerprint.training)
+    count = _class_count(dataset, fingerprint)
+    names = tuple(dataset.classes.values()) or ("background", *(f"class {value}" for value in range(1, count)))
+    return Facts(
+        fingerprint,
+        names,
+        channel_names_in(dataset.root),
+        _foreground([one.foreground for one in seen]),
+        _summed([one.pieces for one in seen], count),
+        _summed([one.slice_pieces for one in seen], count),
+        has_test=any(case.label is not None for case in dataset.of("test")),
+    )
+
+
+def channel_names_in(root: Path) -> tuple[str, ...]:
+    """What ``dataset.json`` calls the channels, in their order; nothing where it does not say."""
+    path = root / "dataset.json"
+    content = read_json(path) if path.is_file() else {}
+    named = content.get("channel_names", content.get("modality")) if isinstance(content, dict) else None
+    if not isinstance(named, dict) or not all(re.fullmatch(r"\d+", str(key)) for key in named):
+        return ()
+    return tuple(str(named[key]) for key in sorted(named, key=int))
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What is kept of a case."""
+
+    fingerprint: CaseFingerprint
+    foreground: Floats
+    pieces: dict[int, Pieced]
+    slice_pieces: dict[int, Pieced]
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """Read one case."""
+
+    dataset: Dataset
+
+    def __call__(self, case: Case) -> _Seen:
+        scan = self.dataset.reader.image(case)
+        if case.label is None:
+            return _Seen(fingerprint_case(case, scan, None), np.zeros(0, np.float32), {}, {})
+        label = self.dataset.reader.label(case)
+        summary = fingerprint_case(case, scan, label)
+        if label.array.shape != scan.array.shape[1:]:
+            finding = f"the label has {label.array.shape} voxels where the image has {scan.array.shape[1:]}"
+            raise UserError(case.label, finding, "resample the label to the image's grid or correct its header")
+        pieces = {value: Pieced(1, _is_whole(found.sizes[0], found.voxels)) for value, found in summary.pieces.items()}
+        slices = _slices_of(summary, label.array) if is_sliced([summary.shape], [summary.spacing]) else {}
+        return _Seen(summary, _sample(scan.array, label.array), pieces, slices)
+
+
+def _is_whole(largest: int, voxels: int) -> int:
+    return int(largest >= WHOLE * voxels)
+
+
+def _slices_of(summary: CaseFingerprint, label: npt.NDArray[Any]) -> dict[int, Pieced]:
+    """The pieces of the classes in the slices that a volume is stacked of."""
+    found: dict[int, Pieced] = {}
+    for plane in np.moveaxis(label, stacked_axis(summary.shape, summary.spacing), 0):
+        for value, pieces in pieces_of(plane).items():
+            one = Pieced(1, _is_whole(pieces.sizes[0], pieces.voxels))
+            found[value] = found.get(value, Pieced()) + one
+    return found
+
+
+def _sample(image: npt.NDArray[Any], label: npt.NDArray[Any]) -> Floats:
+    """Intensities of some foreground voxels, the same ones at every call."""
+    inside = np.flatnonzero(label)
+    if len(inside) > SAMPLE:
+        inside = np.random.default_rng(len(inside)).choice(inside, SAMPLE, replace=False)
+    return image.reshape(len(image), -1)[:, inside].astype(np.float32).ravel()
+
+
+def _foreground(samples: Sequence[Floats]) -> Foreground | None:
+    values = np.concatenate(samples).astype(np.float64)
+    if not len(values):
+        return None
+    low, high = np.percentile(values, (0.5, 99.5))
+    clipped = values.clip(low, high)
+    return Foreground(float(low), float(high), float(clipped.mean()), float(clipped.std()))
+
+
+def _summed(found: Sequence[dict[int, Pieced]], count: int) -> tuple[Pieced, ...]:
+    """Counts by class, background first and always empty."""
+    totals = [Pieced()] * count
+    for one in found:
+        for value, pieced in one.items():
+            if value < count:
+                totals[value] += pieced
+    return tuple(replace(total) for total in totals)
+
+
+def _class_count(dataset: Dataset, fingerprint: Fingerprint) -> int:
+    found = max(fingerprint.label_counts, default=0)
+    if found == 0:
+        raise UserError(dataset.root, "all label maps are empty", "check the files in labelsTr")
+    if dataset.classes and found > max(dataset.classes):
+        finding = f"the label value {found} is not among the classes 0 to {max(dataset.classes)}"
+        raise UserError(dataset.root, finding, "name the value in dataset.json or correct the label map")
+    return max(len(dataset.classes), found + 1)
+
+
+def _refuse_mixtures(cases: Sequence[CaseFingerprint]) -> None:
+    for word, numbers in (("axes", [len(c.shape) for c in cases]), ("channels", [len(c.mean) for c in cases])):
+        for case, number in zip(cases, numbers, strict=True):
+            if number != numbers[0]:
+                finding = f"the case has {number} {word} where {cases[0].name} has {numbers[0]}"
+                raise UserError(case.name, finding, f"give every case the same number of {word}")

@@ -1,0 +1,118 @@
+"""Where the network sees the scans: slices or volumes, which way they are turned, at which spacing and how large."""
+
+from collections import Counter
+from dataclasses import dataclass
+from math import prod
+from typing import Literal
+
+import numpy as np
+
+from graftseg.data.check import COARSE, SLICES_LAST
+from graftseg.planning.choices import Choice, Choices
+from graftseg.planning.facts import Facts
+from graftseg.planning.slices import coarseness, is_sliced, stacked_axis, thinness
+
+LONG = 1.2
+"""Voxels longer than this have a long axis worth being the last, so that rotations turn a plane of square voxels."""
+
+ORDERS = {"ASR": (1, 2, 0), "RSA": (0, 2, 1), "RAS": (0, 1, 2)}
+"""The canonical axes, right-left first, that the axes of an orientation are."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The prepared space: ``size`` and ``spacing`` are those of a usual scan along its axes, slices last.
+
+    ``voxels`` are those of all training scans together, once they are prepared.
+    """
+
+    dimensions: Literal[2, 3]
+    orientation: str | None
+    spacing: tuple[float, ...]
+    size: tuple[int, ...]
+    voxels: int
+    choices: Choices
+
+    @property
+    def patch_size(self) -> tuple[int, ...]:
+        """The part of the size that a patch has: the plane of slices, or the whole volume."""
+        return self.size[: self.dimensions]
+
+    @property
+    def is_stacked(self) -> bool:
+        """Whether a scan is many slices for the network."""
+        return len(self.size) > self.dimensions
+
+
+def frame_of(facts: Facts) -> Frame:
+    """Choose the space that scans are prepared into."""
+    cases = facts.fingerprint.training
+    shapes, spacings = [case.shape for case in cases], [case.spacing for case in cases]
+    if len(shapes[0]) == 2:
+        return _frame(facts, 2, None, "the scans are 2-D", np.array(shapes), np.array(spacings))
+    shapes, spacings = [case.canonical_shape for case in cases], [case.canonical_spacing for case in cases]
+    stacked = Counter(stacked_axis(*pair) for pair in zip(shapes, spacings, strict=True)).most_common(1)[0][0]
+    long, thin = coarseness(spacings), thinness(shapes)
+    dimensions: Literal[2, 3] = 2 if is_sliced(shapes, spacings) else 3
+    if dimensions == 3:
+        widest = int(np.median(spacings, axis=0).argmax())
+        stacked = widest if long > LONG else 2
+        reason = f"volumes: {thin:g} voxels along the shortest axis, and voxels only {long:.1f} times as long as wide"
+    elif long > COARSE:
+        reason = f"slices: they lie {long:.1f} times as far apart as pixels, so a 3-D patch would hold little of both"
+    else:
+        reason = f"slices: the volumes have {thin:g} of them, too few for 3-D patches"
+    orientation = SLICES_LAST[stacked]
+    order = list(ORDERS[orientation])
+    return _frame(facts, dimensions, orientation, reason, np.array(shapes)[:, order], np.array(spacings)[:, order])
+
+
+def _frame(
+    facts: Facts,
+    dimensions: Literal[2, 3],
+    orientation: str | None,
+    reason: str,
+    shapes: "np.ndarray[tuple[int, ...], np.dtype[np.int64]]",
+    spacings: "np.ndarray[tuple[int, ...], np.dtype[np.float64]]",
+) -> Frame:
+    target = np.array([float(f"{step:.4g}") for step in np.median(spacings, axis=0)])
+    if shapes.shape[1] > dimensions:
+        # slices are never resampled across
+        kept = np.where(np.arange(3) < dimensions, target, spacings)
+    else:
+        kept = np.broadcast_to(target, spacings.shape)
+    resampled = np.maximum(1, np.rint(shapes * spacings / kept)).astype(np.int64)
+    size = tuple(int(n) for n in np.rint(np.median(resampled, axis=0)))
+    spacing = tuple(float(step) for step in target[:dimensions])
+    choices = {
+        "data.dimensions": Choice(dimensions, reason),
+        "data.spacing": Choice(list(spacing), _spacing_reason(facts, spacings, dimensions)),
+        "data.orientation": Choice(orientation or "RAS", _orientation_reason(orientation, dimensions)),
+    }
+    return Frame(dimensions, orientation, tuple(float(step) for step in target), size, _total(resampled), choices)
+
+
+def _total(shapes: "np.ndarray[tuple[int, ...], np.dtype[np.int64]]") -> int:
+    return sum(prod(int(n) for n in shape) for shape in shapes)
+
+
+def _spacing_reason(
+    facts: Facts, spacings: "np.ndarray[tuple[int, ...], np.dtype[np.float64]]", dimensions: int
+) -> str:
+    low, high = spacings[:, :dimensions].min(axis=0), spacings[:, :dimensions].max(axis=0)
+    count = facts.labeled + facts.unlabeled
+    across = "; the distance of slices stays what it is" if spacings.shape[1] > dimensions else ""
+    if np.allclose(low, high, rtol=0.01):
+        return f"mm, that of all {count} scans, so nothing is interpolated; others are brought to it{across}"
+    ranges = ", ".join(f"{a:.3g} to {b:.3g}" for a, b in zip(low, high, strict=True))
+    return f"mm, the median of labeled and unlabeled scans along each axis (they have {ranges}){across}"
+
+
+def _orientation_reason(orientation: str | None, dimensions: int) -> str:
+    if orientation is None:
+        return "not read: 2-D scans keep their axes"
+    if dimensions == 2:
+        return "slices are stacked along the last of these axes, across which a 2-D network is applied"
+    if orientation == "RAS":
+        return "every volume is turned the same way: right, front and top grow"
+    return "every volume is turned the same way, its longest voxels along the last axis, as rotations turn the others"

@@ -1,0 +1,61 @@
+"""How intensities are brought to scale: by what the scanner means with them."""
+
+import re
+
+import numpy as np
+
+from graftseg.planning.choices import Choice, Choices
+from graftseg.planning.facts import Facts, Foreground
+
+AIR, MOST = -400.0, 5000.0
+"""Hounsfield units: something in a CT scan is nearly air, and hardly anything lies above metal."""
+LARGE = 0.9
+"""Share of scans that must look like CT."""
+
+
+def intensity_choices(facts: Facts) -> Choices:
+    """The rule for intensities, with its reason."""
+    ct = computed_tomography(facts)
+    if ct is None or facts.foreground is None or not facts.foreground.std:
+        return {"data.intensity.rule": Choice("zscore", _without_units(facts))}
+    return _window(facts.foreground, ct)
+
+
+def computed_tomography(facts: Facts) -> str | None:
+    """Why the scans are taken for CT, or None where they are not: by the names of channels, else by their values."""
+    if facts.channel_names:
+        said = [bool(re.search(r"(?<![a-z])ct(?![a-z])", name.lower())) for name in facts.channel_names]
+        return f"dataset.json calls the channel {facts.channel_names[0]}" if all(said) else None
+    lowest, highest = (
+        np.array([[channel[end] for channel in case.percentiles] for case in facts.fingerprint.training])
+        for end in (0, -1)
+    )
+    alike = ((lowest <= AIR) & (lowest >= -MOST) & (highest > AIR) & (highest <= MOST)).all(axis=1)
+    if alike.mean() < LARGE:
+        return None
+    return f"values reach down to {np.median(lowest):.0f}, as Hounsfield units do"
+
+
+def _window(foreground: Foreground, why: str) -> Choices:
+    low, high = float(np.floor(foreground.low)), float(np.ceil(foreground.high))
+    if low == high:
+        low, high = low - 1, high + 1
+    mean, std = float(f"{foreground.mean:.4g}"), float(f"{foreground.std:.4g}")
+    return {
+        "data.intensity.rule": Choice("window-zscore", f"taken for CT ({why}): a value means the same in every scan"),
+        "data.intensity.low": Choice(low, "half a percent of the labeled voxels lies below"),
+        "data.intensity.high": Choice(high, "half a percent of the labeled voxels lies above"),
+        "data.intensity.mean": Choice(mean, "mean of the labeled voxels within these bounds"),
+        "data.intensity.std": Choice(std, "their standard deviation"),
+    }
+
+
+def _without_units(facts: Facts) -> str:
+    if facts.channel_names:
+        named = ", ".join(facts.channel_names)
+        return f"each scan by itself to mean 0 and deviation 1: values of {named} have no fixed unit"
+    medians = [case.percentiles[0][-1] for case in facts.fingerprint.training]
+    return (
+        "each scan by itself to mean 0 and deviation 1: values have no unit that scans share "
+        f"(their upper ends lie from {min(medians):.3g} to {max(medians):.3g})"
+    )

@@ -1,0 +1,147 @@
+"""How much of a scan a step sees, and the network that fits it: patch, batch, levels and width."""
+
+from dataclasses import dataclass
+from math import prod
+
+from graftseg.networks import NetworkSettings, stride_of
+from graftseg.planning.choices import Choice, Choices, times
+from graftseg.planning.cost import load_of, step_bytes
+from graftseg.planning.facts import Facts
+from graftseg.planning.frame import Frame
+from graftseg.planning.target import GIB, Target
+
+MOST_LEVELS = 5
+COARSEST = 3
+"""Voxels that a usual scan has along its shortest axis at the coarsest level of the network."""
+MOST_VOXELS = {("cpu", 2): 192**2, ("cpu", 3): 64**3, ("cuda", 2): 512**2, ("cuda", 3): 128**3}
+"""Of a patch, so that a step stays short enough to make many of them."""
+FEWEST_VOXELS = {2: 64**2, 3: 48**3}
+"""Below which a smaller batch is the lesser evil."""
+BATCHES = {("cpu", 2): (4, 2), ("cpu", 3): (4, 2), ("cuda", 2): (12, 8, 4, 2), ("cuda", 3): (4, 2)}
+"""Images of each stream, the first choice first: those of the paper on a GPU."""
+WIDTHS = {"cpu": 8, "cuda": 16}
+STORE_SHARE = 0.6
+"""Part of the memory that scans may take before they are read from disk instead, as a training decides."""
+COVERED = 0.8
+"""Part of a usual scan that a patch must show for its place not to matter."""
+OVERSAMPLED = 0.33
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a step is made of."""
+
+    patch: tuple[int, ...]
+    batch: int
+    network: NetworkSettings
+    step_bytes: int
+    store_bytes: int
+    is_resident: bool
+    choices: Choices
+
+
+def shape_of(facts: Facts, frame: Frame, target: Target) -> Shape:
+    """The largest patch that the device holds, in the best batch, and a network for it."""
+    size = frame.patch_size
+    levels = _levels(size)
+    name = "unet-2d" if frame.dimensions == 2 else "vnet-bn"
+    network = NetworkSettings.model_validate(
+        {"name": name, "width": WIDTHS[target.kind], "levels": levels, "dropout": target.kind == "cuda"}
+    )
+    stored = frame.voxels * (2 * facts.channels + 1)
+    room = target.share * target.memory
+    resident = stored < STORE_SHARE * target.memory
+    room -= stored if resident else 0
+    patch, batch = _fitted(facts, frame, target, network, room)
+    needed = step_bytes(load_of(network, facts.channels, len(facts.classes)), patch, batch, len(facts.classes))
+    choices = _network_choices(network, size, target) | _patch_choices(frame, patch, batch, target)
+    return Shape(patch, batch, network, needed, stored, resident, choices)
+
+
+def _levels(size: tuple[int, ...]) -> int:
+    """As many halvings as leave a few voxels of the shortest axis, from two levels to five."""
+    levels = 2
+    while levels < MOST_LEVELS and min(size) >= COARSEST * 2**levels:
+        levels += 1
+    return levels
+
+
+def _fitted(
+    facts: Facts, frame: Frame, target: Target, network: NetworkSettings, room: float
+) -> tuple[tuple[int, ...], int]:
+    """A smaller patch before a smaller batch, until it would show too little; then the other way round."""
+    kind = (target.kind, frame.dimensions)
+    load, classes = load_of(network, facts.channels, len(facts.classes)), len(facts.classes)
+    patch = _whole(frame.patch_size, stride_of(network))
+    while prod(patch) > MOST_VOXELS[kind] and (smaller := _smaller(patch, frame, network)):
+        patch = smaller
+    for batch in BATCHES[kind]:
+        fitting = patch
+        while step_bytes(load, fitting, batch, classes) > room:
+            reduced = _smaller(fitting, frame, network)
+            if reduced is None or (prod(reduced) < FEWEST_VOXELS[frame.dimensions] and batch != BATCHES[kind][-1]):
+                break
+            fitting = reduced
+        else:
+            return fitting, batch
+    return fitting, BATCHES[kind][-1]
+
+
+def _whole(size: tuple[int, ...], stride: int) -> tuple[int, ...]:
+    """The whole of a usual scan, in multiples of the network's stride."""
+    return tuple(max(2, -(-n // stride)) * stride for n in size)
+
+
+def _smaller(patch: tuple[int, ...], frame: Frame, network: NetworkSettings) -> tuple[int, ...] | None:
+    """One stride less along the axis that is longest in mm, or None where all are as short as can be."""
+    stride = stride_of(network)
+    lengths = [n * step if n > 2 * stride else 0.0 for n, step in zip(patch, frame.spacing, strict=False)]
+    if not any(lengths):
+        return None
+    longest = lengths.index(max(lengths))
+    return tuple(n - stride if axis == longest else n for axis, n in enumerate(patch))
+
+
+def _network_choices(network: NetworkSettings, size: tuple[int, ...], target: Target) -> Choices:
+    narrow = target.kind == "cpu"
+    kinds = {"unet-2d": "the U-Net for slices", "vnet-bn": "the V-Net for volumes"}
+    left = max(1, min(size) // stride_of(network))
+    return {
+        "network.name": Choice(network.name, f"{kinds[network.name]} that the method was published with"),
+        "network.width": Choice(
+            network.width, "half the published width: a quarter of the work, for a CPU" if narrow else "as published"
+        ),
+        "network.levels": Choice(
+            network.levels,
+            f"{min(size)} voxels along the shortest axis are {left} at the coarsest level, and {MOST_LEVELS} the most",
+        ),
+        "network.dropout": Choice(
+            network.dropout, "off: a narrow network trained for a short time needs none" if narrow else "as published"
+        ),
+    }
+
+
+def _patch_choices(frame: Frame, patch: tuple[int, ...], batch: int, target: Target) -> Choices:
+    size = frame.patch_size
+    covered = prod(min(1.0, p / n) for p, n in zip(patch, size, strict=True))
+    whole = "slice" if frame.is_stacked else "scan"
+    if covered > 0.999:
+        seen = f"all of a usual {whole} ({times(size)} voxels)"
+    else:
+        room = f"what {target.memory / GIB:.0f} GiB of memory and the time allow"
+        seen = f"{covered:.0%} of a usual {whole} ({times(size)} voxels), {room}"
+    usual = BATCHES[target.kind, frame.dimensions][0]
+    fewer = "" if batch == usual else f"; {usual} would not fit into the memory"
+    matters = frame.is_stacked or covered < COVERED
+    return {
+        "batches.patch": Choice(list(patch), f"{seen}, in multiples of what the network halves"),
+        "batches.labeled": Choice(batch, f"even, since copy-paste pairs images up{fewer}"),
+        "batches.unlabeled": Choice(batch, "as many as labeled ones: each meets one"),
+        "batches.foreground": Choice(
+            OVERSAMPLED if matters else 0.0,
+            "a third of the patches is centred on a labeled voxel, or in unlabeled scans on one that the first stage's "
+            "network finds, since many others show background alone"
+            if matters
+            else "a patch shows nearly all of a scan, so its place does not matter",
+        ),
+    }

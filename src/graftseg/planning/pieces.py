@@ -1,0 +1,36 @@
+"""Of which classes only the largest component is kept: those that are one piece wherever they are labeled."""
+
+from collections.abc import Sequence
+
+from graftseg.planning.choices import Choice, Choices
+from graftseg.planning.facts import Facts, Pieced
+from graftseg.planning.frame import Frame
+
+ALWAYS = 0.95
+"""Share of label maps, or of slices, in which a class must be one piece."""
+
+
+def component_choices(facts: Facts, frame: Frame, stages: int) -> Choices:
+    """The rule for pseudo-labels, which are made of patches or slices, and for label maps, which are whole scans."""
+    choices = {"inference.largest_component": _rule(facts, facts.pieces, "label maps")}
+    if stages == 2:
+        seen, where = (facts.slice_pieces, "slices") if frame.is_stacked else (facts.pieces, "label maps")
+        choices["stages.1.settings.largest_component"] = _rule(facts, seen, where)
+    return choices
+
+
+def _rule(facts: Facts, pieces: Sequence[Pieced], where: str) -> Choice:
+    classes = range(1, len(facts.classes))
+    single = [value for value in classes if value < len(pieces) and pieces[value].share >= ALWAYS]
+    several = [value for value in classes if value not in single]
+    said = [f"{facts.classes[value]} in {_counts(pieces, value)}" for value in several]
+    if not several:
+        return Choice(True, f"each class is one piece in nearly all labeled {where}, so specks are mistakes")
+    named = "; ".join(said[:3]) + ("; ..." if len(said) > 3 else "")
+    if not single:
+        return Choice(False, f"off: classes come in several pieces (one piece: {named} {where})")
+    return Choice(single, f"classes by number; the others come in several pieces (one piece: {named} {where})")
+
+
+def _counts(pieces: Sequence[Pieced], value: int) -> str:
+    return f"{pieces[value].whole} of {pieces[value].shown}" if value < len(pieces) else "0 of 0"

@@ -1,0 +1,157 @@
+"""Facts about scans and a device -> a whole recipe, with the reason for every value."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+
+from graftseg.errors import UserError
+from graftseg.planning.choices import Choice, Choices, counted, times, tree_of
+from graftseg.planning.cost import SELF_TRAINING, SUPERVISED, Speed, load_of, table_speed
+from graftseg.planning.facts import Facts
+from graftseg.planning.frame import Frame, frame_of
+from graftseg.planning.intensities import intensity_choices
+from graftseg.planning.length import Length, length_of
+from graftseg.planning.patches import Shape, shape_of
+from graftseg.planning.pieces import component_choices
+from graftseg.planning.target import GIB, Target
+from graftseg.planning.written import written
+from graftseg.recipe import Recipe, parse_recipe
+
+Timed = Callable[[Recipe], float]
+"""From a recipe to the seconds that a step of its last stage takes on the device."""
+
+FEW = 1500
+"""Steps below which a network is not worth much."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A recipe, the reasons for its values, and what to know before it is trained."""
+
+    recipe: Recipe
+    choices: Choices
+    head: tuple[str, ...]
+    minutes: float
+
+    @property
+    def text(self) -> str:
+        """The plan as a recipe file with comments."""
+        return written(self.recipe, self.choices, self.head)
+
+
+def choose(facts: Facts, target: Target, *, minutes: float | None = None, timed: Timed | None = None) -> Plan:
+    """Plan a training. Without ``timed``, seconds of a step come from a table."""
+    if minutes is not None and not minutes > 0:
+        raise UserError(f"--minutes {minutes:g}", "a training takes time", "give minutes above 0")
+    frame = frame_of(facts)
+    shape, semi = shape_of(facts, frame, target), facts.unlabeled > 0
+    fixed = frame.choices | intensity_choices(facts) | shape.choices | _others(frame, target, semi)
+    fixed |= component_choices(facts, frame, 2 if semi else 1)
+    operations = shape.batch * prod(shape.patch) * load_of(shape.network, facts.channels, len(facts.classes)).operations
+
+    def length_at(speed: Speed) -> Length:
+        return length_of(
+            semi=semi,
+            operations=operations,
+            speed=speed,
+            dimensions=frame.dimensions,
+            kind=target.kind,
+            minutes=minutes,
+            labeled=facts.labeled,
+            has_test=facts.has_test,
+        )
+
+    speed = table_speed(target)
+    if timed is not None:
+        seconds = timed(_recipe(fixed | length_at(speed).choices))
+        speed = Speed(
+            (SELF_TRAINING if semi else SUPERVISED) * operations / seconds, 0.0, "measured here on a few steps"
+        )
+    length = length_at(speed)
+    choices = fixed | length.choices
+    head = (*_about(facts, frame, semi), _memory(shape, target), *_time(length, speed, semi), *_use())
+    return Plan(_recipe(choices), choices, head, length.minutes)
+
+
+def _recipe(choices: Choices) -> Recipe:
+    return parse_recipe(tree_of(choices), "plan")
+
+
+def _others(frame: Frame, target: Target, semi: bool) -> Choices:
+    """Settings that follow from what the others are."""
+    slices, cpu = frame.dimensions == 2, target.kind == "cpu"
+    choices = {
+        "name": Choice("planned", "what the report calls it"),
+        "about": Choice("made by graftseg plan", "one line for people"),
+        "fast": Choice(True, "bf16 where the device has it, and both mixtures in one pass: a good deal faster"),
+        "batches.augment.rotate_flip": Choice(
+            0.0, "no mirroring, which would swap left and right; 1 suits organs without a side"
+        ),
+        "batches.augment.rotate": Choice(0.5, "half of the patches are turned a little in the plane of two axes"),
+        "inference.overlap": Choice(
+            0.25 if cpu else 0.5,
+            "a quarter of a window: half of it takes several times as long on a CPU" if cpu else "half of a window",
+        ),
+        "inference.windows_per_forward": Choice(1 if cpu else 4, "windows, or slices, that the device takes together"),
+    }
+    if not semi:
+        choices["batches.unlabeled"] = Choice(0, "there is no unlabeled scan")
+        choices["stages.0.settings.dice"] = Choice("classes", "every class and the background, over the batch")
+    elif slices:
+        published = "as published for slices"
+        choices["stages.0.settings.loss"] = Choice("regions", published)
+        choices["stages.0.settings.dice"] = Choice("over-batch", published)
+        choices["stages.1.settings.dice"] = Choice("over-batch", published)
+        choices["stages.1.settings.ema_scope"] = Choice("state", published)
+    return choices
+
+
+def _about(facts: Facts, frame: Frame, semi: bool) -> list[str]:
+    kind = "2-D scan" if len(frame.size) == 2 else "volume"
+    names = ", ".join(facts.classes[1:4]) + (", ..." if len(facts.classes) > 4 else "")
+    lines = [
+        "A plan by graftseg: every value with its reason. Change what you know better.",
+        "",
+        f"Scans: {counted(facts.labeled, kind)} with labels and {facts.unlabeled} without; "
+        f"{counted(len(facts.classes) - 1, 'class').replace('classs', 'classes')} ({names}), "
+        f"{counted(facts.channels, 'channel')}. A usual one is prepared to {times(frame.size)} voxels of "
+        f"{' x '.join(f'{step:g}' for step in frame.spacing)} mm.",
+    ]
+    if facts.labeled == 1:
+        lines.append(
+            "Warning: one labeled scan is very little. The training works, but nothing can be held out to score it, "
+            "and the network sees the labels of one anatomy only. Label a few more."
+        )
+    if not semi:
+        lines.append(
+            "Warning: there is no unlabeled scan, so this is a supervised recipe. Put scans without labels into "
+            "imagesUn and plan again to learn from them."
+        )
+    return lines
+
+
+def _memory(shape: Shape, target: Target) -> str:
+    place = "the device's memory" if shape.is_resident else "files, as they are too many for the memory"
+    return (
+        f"Device: {target.name}, {target.memory / GIB:.1f} GiB of memory. A step takes about "
+        f"{shape.step_bytes / GIB:.2g} GiB of it, and the prepared scans {shape.store_bytes / GIB:.2g} GiB in {place}."
+    )
+
+
+def _time(length: Length, speed: Speed, semi: bool) -> list[str]:
+    steps = length.pretraining + length.training
+    beside = f" and {length.baseline_seconds / 60:.2g} for the supervised baseline" if semi else ""
+    folds = f", {length.folds} times, once for each fold" if length.folds else ""
+    lines = [
+        f"Time: about {length.minutes:.2g} minutes in all: {length.seconds / 60:.2g} for {steps} steps{beside}{folds}. "
+        f"Seconds of a step are {speed.source}; reading, preparing and scoring come on top."
+    ]
+    if steps < FEW:
+        lines.append(
+            f"Warning: {steps} steps show that everything works and make no good network; give more --minutes."
+        )
+    return lines
+
+
+def _use() -> tuple[str, ...]:
+    return ("", "Train it with `graftseg train THIS_FILE --data DATA --out RUN`.")

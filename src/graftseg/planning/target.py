@@ -1,0 +1,51 @@
+"""The device that a plan is for, which need not be there."""
+
+import os
+from dataclasses import dataclass
+from typing import Literal
+
+from graftseg.errors import UserError
+
+GIB = 2**30
+ABSENT_GPU = 16 * GIB
+"""Memory of a GPU that is planned for and not there."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A kind of device with its memory in bytes; one that is ``present`` is this machine's and can be timed."""
+
+    kind: Literal["cpu", "cuda"]
+    memory: int
+    name: str
+    present: bool
+
+    @property
+    def share(self) -> float:
+        """Part of the memory that a training may take: a CPU's is needed by others too."""
+        return 0.85 if self.kind == "cuda" else 0.5
+
+
+def target_of(device: str) -> Target:
+    """The device of a name: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``; a GPU may be planned for where there is none."""
+    import torch
+
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cpu":
+        threads = torch.get_num_threads()
+        return Target("cpu", _main_memory(), f"this CPU with {threads} thread{'' if threads == 1 else 's'}", True)
+    if device.partition(":")[0] != "cuda":
+        raise UserError(f"--device {device}", "no plan can be made for it", "use auto, cpu or cuda")
+    if not torch.cuda.is_available():
+        return Target("cuda", ABSENT_GPU, "a GPU that is not in this machine, taken to be a usual one", False)
+    chosen = torch.device(device)
+    if (chosen.index or 0) >= torch.cuda.device_count():
+        raise UserError(f"--device {device}", f"this machine has {torch.cuda.device_count()} GPUs", "use auto or cuda")
+    facts = torch.cuda.get_device_properties(chosen)
+    return Target("cuda", int(facts.total_memory), str(facts.name), True)
+
+
+def _main_memory() -> int:
+    """All of the computer's memory; what is free changes from one moment to the next, and a plan should not."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,64 @@
+"""A plan as a file: every setting of the recipe, each with its reason beside it."""
+
+from collections.abc import Iterator, Sequence
+from textwrap import wrap
+from typing import Any
+
+import yaml
+
+from graftseg.planning.choices import Choices
+from graftseg.planning.usual import usual_reason
+from graftseg.recipe import Recipe
+
+WIDTH = 120
+NOT_WRITTEN = {"published"}
+
+
+def written(recipe: Recipe, choices: Choices, head: Sequence[str]) -> str:
+    """The text of a plan: what it is for, then all settings, with the reasons of choices or the usual ones."""
+    lines = [line for part in head for line in _comment(part, 0)]
+    for name, value in recipe.model_dump(mode="json", exclude=NOT_WRITTEN).items():
+        lines += _entry(name, value, name, 0, choices)
+    return "\n".join(lines) + "\n"
+
+
+def _entry(key: str, value: Any, name: str, depth: int, choices: Choices, dash: str = "") -> Iterator[str]:
+    """The lines of a setting; ``dash`` begins an item of a list."""
+    lead = " " * depth + dash
+    inside = depth + len(dash)
+    if isinstance(value, dict) and value:
+        yield f"{lead}{key}:"
+        for part, inner in value.items():
+            yield from _entry(part, inner, f"{name}.{part}", inside + 2, choices)
+    elif isinstance(value, list) and value and isinstance(value[0], dict):
+        yield f"{lead}{key}:"
+        for number, item in enumerate(value):
+            for place, (part, inner) in enumerate(item.items()):
+                begin, own = (inside + 2, "- ") if place == 0 else (inside + 4, "")
+                yield from _entry(part, inner, f"{name}.{number}.{part}", begin, choices, own)
+    else:
+        yield from _leaf(f"{lead}{key}: {_flow(value)}", depth, _reason(name, choices))
+
+
+def _leaf(line: str, depth: int, reason: str) -> Iterator[str]:
+    beside = f"{line}  # {reason}"
+    if len(beside) <= WIDTH:
+        yield beside
+        return
+    yield from _comment(reason, depth)
+    yield line
+
+
+def _comment(text: str, depth: int) -> list[str]:
+    lead = " " * depth + "# "
+    return wrap(text, WIDTH, initial_indent=lead, subsequent_indent=lead, break_on_hyphens=False) or [lead.rstrip()]
+
+
+def _reason(name: str, choices: Choices) -> str:
+    return " ".join((choices[name].reason if name in choices else usual_reason(name)).split())
+
+
+def _flow(value: Any) -> str:
+    """A value on one line."""
+    text: str = yaml.safe_dump(value, default_flow_style=True, width=10**6, allow_unicode=True)
+    return text.removesuffix("\n").removesuffix("...").rstrip("\n")

@@ -1,0 +1,55 @@
+"""A run and its data -> the order in which unlabeled scans are worth annotating."""
+
+from pathlib import Path
+
+import torch
+
+from graftseg.candidates import Candidate, candidates_in
+from graftseg.console import track
+from graftseg.data.store import is_store
+from graftseg.errors import UserError
+from graftseg.observation import Observation, observe
+from graftseg.ranking import Ranking, check_target, rank_cases
+from graftseg.runs import RunFolder
+from graftseg.shipped import Shipped, shipped_network
+
+
+def rank_run(run: RunFolder, data: Path | None, out: Path | None, device: torch.device) -> Ranking:
+    """Look at every scan once; one that cannot be read is named at the end and does not stop the others."""
+    if out is not None:
+        check_target(out)
+    network = shipped_network(run, device)
+    cases = candidates_in(data or trained_on(run), network.recipe)
+    labeled, broken = _observed(network, cases.labeled, "Looking at labeled scans")
+    if not labeled:
+        raise broken[0]
+    unlabeled, failures = _observed(network, cases.unlabeled, "Looking at unlabeled scans")
+    if not unlabeled:
+        raise failures[0]
+    ranking = Ranking(rank_cases(unlabeled, labeled, network.classes), (*broken, *failures))
+    if out is not None:
+        ranking.write_csv(out)
+    return ranking
+
+
+def trained_on(run: RunFolder) -> Path:
+    """The store that a run was trained on, if it is still there."""
+    store = Path(str(run.begun()["store"].get("path", run.store)))
+    for place in (store, run.store):
+        if is_store(place):
+            return place
+    raise UserError(run.path, f"its store is no longer at {store}", "name a store or the folder of the scans as --data")
+
+
+def _observed(
+    network: Shipped, cases: tuple[Candidate, ...], description: str
+) -> tuple[list[Observation], list[UserError]]:
+    observed, failures = [], []
+    for case in track(cases, description, len(cases)):
+        try:
+            observed.append(observe(network, case.name, case.read()))
+        except UserError as error:
+            failures.append(error)
+        except (torch.OutOfMemoryError, MemoryError):
+            failures.append(UserError(case.name, "does not fit into memory", "use --device cpu or a larger machine"))
+    return observed, failures

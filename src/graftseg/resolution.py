@@ -1,0 +1,75 @@
+"""Slabs of probabilities from the prepared resolution to that of the scan, by linear interpolation."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+THIN = 8
+"""Planes of a slab that are brought to the scan's resolution together, which bounds the memory this takes."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """For each voxel of the scan along an axis: the prepared voxels below and above, and how far up it is."""
+
+    lower: NDArray[np.int64]
+    upper: NDArray[np.int64]
+    fraction: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.lower)
+
+    @property
+    def is_same(self) -> bool:
+        """Whether the voxels of the scan are the prepared ones."""
+        return not self.fraction.any() and np.array_equal(self.lower, np.arange(self.upper[-1] + 1))
+
+    def part(self, begin: int, end: int, offset: int) -> "Axis":
+        """The scan's voxels from ``begin`` to ``end``, prepared voxels counted from ``offset``."""
+        picked = slice(begin, end)
+        return Axis(self.lower[picked] - offset, self.upper[picked] - offset, self.fraction[picked])
+
+    def interpolate(self, values: Tensor, dim: int) -> Tensor:
+        """Values at the prepared voxels along ``dim`` -> values at the scan's voxels."""
+        lower, upper = (torch.from_numpy(index).to(values.device) for index in (self.lower, self.upper))
+        shape = [-1 if axis == dim else 1 for axis in range(values.ndim)]
+        fraction = torch.from_numpy(self.fraction).to(values.device).reshape(shape)
+        return torch.lerp(values.index_select(dim, lower), values.index_select(dim, upper), fraction)
+
+
+def axis_of(coordinates: NDArray[np.float64], size: int) -> Axis:
+    """An axis of ``size`` prepared voxels on which the scan's voxels have these coordinates; clamped at the ends."""
+    clamped = np.clip(coordinates, 0, size - 1)
+    lower = np.floor(clamped).astype(np.int64)
+    return Axis(lower, np.minimum(lower + 1, size - 1), (clamped - lower).astype(np.float32))
+
+
+def at_source_resolution(slabs: Iterable[tuple[int, Tensor]], axes: Sequence[Axis]) -> Iterator[tuple[int, Tensor]]:
+    """Slabs ``(K, n, *rest)`` on the prepared grid -> slabs on the scan's grid, in the same order of axes."""
+    thin = _interpolated_across(slabs, axes[1:])
+    return thin if axes[0].is_same else _interpolated_along(thin, axes[0])
+
+
+def _interpolated_across(slabs: Iterable[tuple[int, Tensor]], axes: Sequence[Axis]) -> Iterator[tuple[int, Tensor]]:
+    for start, slab in slabs:
+        for offset in range(0, slab.shape[1], THIN):
+            thin = slab[:, offset : offset + THIN]
+            for dim, axis in enumerate(axes, start=2):
+                thin = thin if axis.is_same else axis.interpolate(thin, dim)
+            yield start + offset, thin
+
+
+def _interpolated_along(slabs: Iterable[tuple[int, Tensor]], axis: Axis) -> Iterator[tuple[int, Tensor]]:
+    """Interpolate between planes; a slab's last plane is kept for those that lie before the next slab."""
+    done, kept = 0, None
+    for start, slab in slabs:
+        known = slab if kept is None else torch.cat([kept, slab], dim=1)
+        first, end = start + slab.shape[1] - known.shape[1], start + slab.shape[1]
+        ready = int(np.searchsorted(axis.upper, end))
+        if ready > done:
+            yield done, axis.part(done, ready, offset=first).interpolate(known, dim=1)
+        done, kept = ready, slab[:, -1:].clone()

@@ -1,0 +1,207 @@
+"""NRRD and MetaImage: exact voxels and geometry, and every damage is seen."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import nibabel
+import numpy as np
+import pytest
+import SimpleITK
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from graftseg.data.grid import axis_codes
+from graftseg.data.scans import files_of, grid_difference, read_geometry, read_label, read_scan
+from graftseg.errors import UserError
+
+fuzz = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+every_suffix = pytest.mark.parametrize("suffix", [".nrrd", ".mha", ".mhd", ".nhdr"])
+compressed_or_not = pytest.mark.parametrize("compressed", [False, True])
+
+
+def ramp(*shape: int, dtype: str = "int16") -> NDArray[Any]:
+    return np.arange(np.prod(shape)).reshape(shape).astype(dtype)
+
+
+def rotation(angles: tuple[float, float, float], flips: tuple[bool, bool, bool]) -> NDArray[np.float64]:
+    """Three turns, and mirrored axes."""
+    matrix = np.diag([-1.0 if flip else 1.0 for flip in flips])
+    for axis, angle in enumerate(angles):
+        first, second = [other for other in range(3) if other != axis]
+        turn = np.eye(3)
+        turn[[first, second], [first, second]] = np.cos(angle)
+        turn[first, second], turn[second, first] = -np.sin(angle), np.sin(angle)
+        matrix = turn @ matrix
+    return matrix
+
+
+def image_of(array: NDArray[Any], *, vector: bool = False) -> Any:
+    """The image whose voxel (x, y, z) is that of the array."""
+    space = range(array.ndim - vector - 1, -1, -1)
+    turned = np.ascontiguousarray(array.transpose(*space, *([array.ndim - 1] if vector else [])))
+    return SimpleITK.GetImageFromArray(turned, isVector=vector)
+
+
+def write(path: Path, image: Any, compressed: bool = False) -> Path:
+    SimpleITK.WriteImage(image, str(path), compressed)
+    return path
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(UserError) as caught:
+        read_scan(path)
+    assert str(path) in str(caught.value)
+    return str(caught.value)
+
+
+@every_suffix
+@compressed_or_not
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "uint16", "int32", "float32", "float64"])
+def test_voxels_and_types(tmp_path: Path, suffix: str, compressed: bool, dtype: str) -> None:
+    array = ramp(2, 3, 4, dtype=dtype)
+    scan = read_scan(write(tmp_path / f"a{suffix}", image_of(array), compressed))
+    np.testing.assert_array_equal(scan.array[0], array)
+    assert scan.array.dtype == dtype
+
+
+@fuzz
+@given(
+    angles=st.tuples(*[st.floats(-1.5, 1.5)] * 3),
+    flips=st.tuples(*[st.booleans()] * 3),
+    spacing=st.tuples(*[st.floats(0.2, 6.0)] * 3),
+    origin=st.tuples(*[st.floats(-200, 200)] * 3),
+    suffix=st.sampled_from([".nrrd", ".mha", ".mhd"]),
+)
+def test_every_voxel_lies_where_itk_and_nibabel_say(
+    tmp_path: Path, angles: Any, flips: Any, spacing: Any, origin: Any, suffix: str
+) -> None:
+    """To the left, the back and the head in ITK; to the right, the front and the head in an affine."""
+    image = image_of(ramp(3, 4, 5))
+    image.SetSpacing(spacing)
+    image.SetOrigin(origin)
+    image.SetDirection(rotation(angles, flips).ravel().tolist())
+    geometry = read_geometry(write(tmp_path / f"a{suffix}", image))
+    for index in ((0, 0, 0), (2, 0, 0), (0, 3, 0), (0, 0, 4), (2, 3, 4)):
+        left, back, head = image.TransformIndexToPhysicalPoint(index)
+        np.testing.assert_allclose(geometry.matrix @ (*index, 1), (-left, -back, head, 1), atol=1e-3)
+    loaded = nibabel.load(write(tmp_path / "a.nii", image))
+    np.testing.assert_allclose(geometry.matrix, loaded.affine, atol=1e-3)
+    assert grid_difference(geometry, read_geometry(tmp_path / "a.nii")) is None
+
+
+def test_the_axes_of_a_plain_file_point_to_the_left_and_the_back(tmp_path: Path) -> None:
+    image = image_of(ramp(2, 3, 4))
+    image.SetSpacing((0.5, 0.75, 3.0))
+    geometry = read_geometry(write(tmp_path / "a.mha", image))
+    assert axis_codes(geometry) == "LPS"
+    assert (geometry.shape, geometry.spacing, geometry.units) == ((2, 3, 4), (0.5, 0.75, 3.0), "mm")
+
+
+@pytest.mark.parametrize("suffix", [".nrrd", ".mha"])
+def test_components_and_a_fourth_axis_are_channels(tmp_path: Path, suffix: str) -> None:
+    array = ramp(2, 3, 4, 3)
+    for image in (image_of(array, vector=True), image_of(array)):
+        scan = read_scan(write(tmp_path / f"a{suffix}", image))
+        np.testing.assert_array_equal(scan.array, np.moveaxis(array, -1, 0))
+        assert scan.geometry.shape == (2, 3, 4)
+
+
+@pytest.mark.parametrize("suffix", [".nrrd", ".mha"])
+def test_a_2d_scan(tmp_path: Path, suffix: str) -> None:
+    image = image_of(ramp(4, 3))
+    image.SetSpacing((0.5, 2.0))
+    scan = read_scan(write(tmp_path / f"a{suffix}", image))
+    np.testing.assert_array_equal(scan.array, ramp(4, 3)[None])
+    assert scan.geometry.spacing == (0.5, 2.0) and axis_codes(scan.geometry) == "LP"
+    assert grid_difference(scan.geometry, read_geometry(write(tmp_path / "a.nii.gz", image))) is None
+
+
+def test_label_maps(tmp_path: Path) -> None:
+    label = read_label(write(tmp_path / "a.nrrd", image_of(ramp(2, 2, 2) % 3)))
+    np.testing.assert_array_equal(label.array, ramp(2, 2, 2) % 3)
+    assert label.array.dtype == np.uint8
+    with pytest.raises(UserError, match="a label map of 3 channels"):
+        read_label(write(tmp_path / "b.nrrd", image_of(ramp(2, 2, 2, 3), vector=True)))
+
+
+@pytest.mark.parametrize("suffix", [".nrrd", ".mha"])
+def test_every_flipped_byte_of_compressed_voxels_is_seen(tmp_path: Path, suffix: str) -> None:
+    array = np.random.default_rng(0).integers(0, 255, (4, 4, 4)).astype(np.uint8)
+    path = write(tmp_path / f"a{suffix}", image_of(array), compressed=True)
+    whole = path.read_bytes()
+    start = whole.index(b"\n\n") + 2 if suffix == ".nrrd" else whole.index(b"LOCAL\n") + 6
+    # the ten bytes of a gzip header hold time, flags and system
+    start += 10 if suffix == ".nrrd" else 0
+    for place in range(start, len(whole)):
+        damaged = bytearray(whole)
+        damaged[place] ^= 255
+        path.write_bytes(damaged)
+        assert "compressed data" in refusal(path)
+
+
+@every_suffix
+@compressed_or_not
+def test_files_that_are_cut_off(tmp_path: Path, suffix: str, compressed: bool) -> None:
+    array = np.random.default_rng(0).integers(0, 255, (6, 6, 6)).astype(np.uint8)
+    path = write(tmp_path / f"a{suffix}", image_of(array), compressed)
+    voxels = files_of(path)[-1]
+    voxels.write_bytes(voxels.read_bytes()[:-9])
+    assert "cut off" in refusal(path)
+
+
+def test_headers_are_not_believed(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.mha", image_of(ramp(2, 3, 4)))
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b"DimSize = 2 3 4", b"DimSize = 99999 99999 99"))
+    assert "above the limit of 17179869184" in refusal(path)
+    path.write_bytes(whole.replace(b"DimSize = 2 3 4", b"DimSize = 2 3 400"))
+    assert "cut off: needs 4800 bytes of voxels and has at most 48" in refusal(path)
+    path.write_bytes(whole.replace(b"ElementSpacing = 1 1 1", b"ElementSpacing = 0 1 1"))
+    assert "header" in refusal(path)
+    for content in (b"", b"NRRD0004\n", b"nothing of the kind"):
+        path.write_bytes(content)
+        assert "its header cannot be read" in refusal(path)
+    with pytest.raises(UserError, match="the file is missing"):
+        read_scan(tmp_path / "none.nrrd")
+
+
+@pytest.mark.parametrize("name", ["../secret.raw", "/etc/hostname", "sub/a.raw"])
+@pytest.mark.parametrize("suffix", [".mhd", ".nhdr"])
+def test_voxels_outside_the_folder_are_refused(tmp_path: Path, suffix: str, name: str) -> None:
+    path = write(tmp_path / f"a{suffix}", image_of(ramp(2, 2, 2)))
+    header = path.read_text()
+    line = "ElementDataFile = a.raw" if suffix == ".mhd" else "data file: a.raw"
+    assert line in header
+    path.write_text(header.replace(line, line.replace("a.raw", name)))
+    assert "outside the folder of the header" in refusal(path)
+
+
+def test_voxels_that_are_not_there(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.mhd", image_of(ramp(2, 2, 2)))
+    assert [file.name for file in files_of(path)] == ["a.mhd", "a.raw"]
+    (tmp_path / "a.raw").unlink()
+    assert "should be in one file called 'a.raw', which is not there" in refusal(path)
+    path.write_text(path.read_text().replace("a.raw", "LIST"))
+    assert "should be in one file called 'LIST'" in refusal(path)
+
+
+def test_time_series_are_no_channels(tmp_path: Path) -> None:
+    image = image_of(ramp(2, 2, 2, 5))
+    image.SetSpacing((1, 1, 1, 2.5))
+    assert "a time series of 5 volumes, 2.5 apart, not a scan" in refusal(write(tmp_path / "a.nrrd", image))
+    many = image_of(ramp(2, 2, 2, 20), vector=True)
+    assert "a time series of 20 volumes, not a scan" in refusal(write(tmp_path / "b.nrrd", many))
+
+
+def test_complex_voxels(tmp_path: Path) -> None:
+    image = SimpleITK.Image([2, 2, 2], SimpleITK.sitkComplexFloat32)
+    assert "complex64" in refusal(write(tmp_path / "a.nrrd", image))
+
+
+def test_the_package_is_named_where_it_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "a.nrrd", image_of(ramp(2, 2, 2)))
+    monkeypatch.setitem(sys.modules, "SimpleITK", None)
+    with pytest.raises(UserError, match="SimpleITK is not installed; pip install SimpleITK"):
+        read_scan(tmp_path / "a.nrrd")

@@ -1,0 +1,161 @@
+"""PNG and TIFF."""
+
+import struct
+import sys
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import SimpleITK
+import tifffile
+from numpy.typing import NDArray
+from PIL import Image
+
+from graftseg.data.scans import grid_difference, read_geometry, read_label, read_scan
+from graftseg.errors import UserError
+
+GREY = np.arange(12, dtype=np.uint8).reshape(3, 4) * 20
+RGB = np.arange(36, dtype=np.uint8).reshape(3, 4, 3) * 7
+
+
+def png(path: Path, pixels: NDArray[Any], **options: Any) -> Path:
+    Image.fromarray(pixels).save(path, **options)
+    return path
+
+
+def tiff(path: Path, pixels: NDArray[Any], **options: Any) -> Path:
+    tifffile.imwrite(path, pixels, **options)
+    return path
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(UserError) as caught:
+        read_scan(path)
+    assert str(path) in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("pixels", [GREY, GREY.astype(np.uint16) * 200, RGB])
+def test_png(tmp_path: Path, pixels: NDArray[Any]) -> None:
+    path = png(tmp_path / "a.png", pixels)
+    scan = read_scan(path)
+    # columns come first, as along the axes of other scans
+    np.testing.assert_array_equal(scan.array, np.atleast_3d(pixels).transpose(2, 1, 0))
+    assert scan.array.dtype == pixels.dtype
+    assert (scan.geometry.shape, scan.geometry.spacing) == ((4, 3), (1.0, 1.0))
+    assert read_geometry(path) == scan.geometry
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "int16", "float32"])
+@pytest.mark.parametrize("colours", [False, True])
+@pytest.mark.parametrize("compression", [None, "zlib"])
+def test_tiff(tmp_path: Path, dtype: str, colours: bool, compression: str | None) -> None:
+    pixels = (RGB if colours else GREY).astype(dtype)
+    kind = "rgb" if colours else "minisblack"
+    path = tiff(tmp_path / "a.TIF", pixels, photometric=kind, compression=compression)
+    scan = read_scan(path)
+    np.testing.assert_array_equal(scan.array, np.atleast_3d(pixels).transpose(2, 1, 0))
+    assert scan.array.dtype == dtype and read_geometry(path) == scan.geometry
+
+
+def test_planes_of_colours(tmp_path: Path) -> None:
+    planes = np.ascontiguousarray(RGB.transpose(2, 0, 1))
+    path = tiff(tmp_path / "a.tif", planes, photometric="rgb", planarconfig="separate")
+    np.testing.assert_array_equal(read_scan(path).array, RGB.transpose(2, 1, 0))
+
+
+def test_pixels_lie_where_itk_puts_them(tmp_path: Path) -> None:
+    path = png(tmp_path / "a.png", GREY)
+    image = SimpleITK.ReadImage(str(path))
+    SimpleITK.WriteImage(image, str(tmp_path / "a.nii.gz"))
+    other = read_scan(tmp_path / "a.nii.gz")
+    np.testing.assert_array_equal(read_scan(path).array, other.array)
+    assert grid_difference(read_geometry(path), other.geometry) is None
+
+
+def test_white_may_be_zero(tmp_path: Path) -> None:
+    path = tiff(tmp_path / "a.tif", GREY, photometric="miniswhite")
+    np.testing.assert_array_equal(read_scan(path).array[0], 255 - GREY.T)
+    np.testing.assert_array_equal(read_label(path).array, GREY.T)
+
+
+def test_class_numbers_of_few_bits_and_of_palettes_stay_numbers(tmp_path: Path) -> None:
+    labels = np.array([[0, 1, 2], [3, 0, 1]], np.uint8)
+    indexed = Image.new("P", (3, 2))
+    indexed.putdata(labels.ravel().tolist())
+    indexed.putpalette([0, 0, 0, 255, 0, 0, 0, 255, 0, 0, 0, 255])
+    indexed.save(tmp_path / "a.png", bits=2)
+    np.testing.assert_array_equal(read_label(tmp_path / "a.png").array, labels.T)
+    assert "those of a palette; save it as grey or RGB" in refusal(tmp_path / "a.png")
+    Image.fromarray(labels[:, :2] % 2 == 1).save(tmp_path / "b.png")
+    np.testing.assert_array_equal(read_label(tmp_path / "b.png").array, labels[:, :2].T % 2)
+
+
+@pytest.mark.parametrize("bits", [2, 4])
+def test_grey_values_of_few_bits(tmp_path: Path, bits: int) -> None:
+    """Made by hand: a row of each value, which a reader may spread over the values of a byte."""
+    values = np.arange(2**bits, dtype=np.uint8)
+    packed = np.packbits(np.unpackbits(values[:, None], axis=1)[:, -bits:].ravel()).tobytes()
+    chunks = [
+        (b"IHDR", struct.pack(">IIBBBBB", 2**bits, 1, bits, 0, 0, 0, 0)),
+        (b"IDAT", zlib.compress(b"\0" + packed)),
+    ]
+    content = b"\x89PNG\r\n\x1a\n"
+    for name, data in (*chunks, (b"IEND", b"")):
+        content += struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+    (tmp_path / "a.png").write_bytes(content)
+    np.testing.assert_array_equal(read_label(tmp_path / "a.png").array[:, 0], values)
+
+
+def test_an_alpha_channel_may_hide_nothing(tmp_path: Path) -> None:
+    opaque = np.concatenate([RGB, np.full((3, 4, 1), 255, np.uint8)], axis=2)
+    np.testing.assert_array_equal(read_scan(png(tmp_path / "a.png", opaque)).array, RGB.transpose(2, 1, 0))
+    opaque[1, 1, 3] = 7
+    assert "parts of the picture are transparent" in refusal(png(tmp_path / "a.png", opaque))
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    assert "a TIFF file of 5 pages" in refusal(
+        tiff(tmp_path / "a.tif", np.zeros((5, 3, 4), np.uint8), photometric="minisblack")
+    )
+    five = tiff(tmp_path / "b.tif", np.zeros((6, 4, 5), np.uint8), photometric="minisblack", planarconfig="contig")
+    assert "5 channels" in refusal(five)
+    path = png(tmp_path / "a.png", GREY)
+    path.write_bytes(path.read_bytes()[:-30])
+    assert "damaged or cut off" in refusal(path)
+    path.write_bytes(b"nothing")
+    assert "not a PNG file" in refusal(path)
+    (tmp_path / "c.tif").write_bytes(b"nothing")
+    assert "not a TIFF file that can be read" in refusal(tmp_path / "c.tif")
+    path = tiff(tmp_path / "d.tif", np.zeros((64, 64), np.uint8))
+    path.write_bytes(path.read_bytes()[:-500])
+    assert "damaged or cut off" in refusal(path)
+    with pytest.raises(UserError, match="the file is missing"):
+        read_geometry(tmp_path / "none.png")
+
+
+def test_a_header_that_asks_for_too_much(tmp_path: Path) -> None:
+    path = png(tmp_path / "a.png", GREY)
+    content = path.read_bytes()
+    path.write_bytes(content[:16] + b"\x7f\xff\xff\xff" * 2 + content[24:])
+    assert "above the limit of 17179869184" in refusal(path)
+
+
+def test_sixteen_bits_of_colour_are_not_made_eight(tmp_path: Path) -> None:
+    image = SimpleITK.GetImageFromArray(RGB.astype(np.uint16) * 300, isVector=True)
+    SimpleITK.WriteImage(image, str(tmp_path / "a.png"))
+    assert "16-bit colours, which cannot be read from PNG; save it as TIFF" in refusal(tmp_path / "a.png")
+
+
+@pytest.mark.parametrize(
+    ("suffix", "module", "package"), [("png", "PIL.Image", "pillow"), ("tif", "tifffile", "tifffile")]
+)
+def test_the_package_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, module: str, package: str
+) -> None:
+    path = png(tmp_path / f"a.{suffix}", GREY)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(UserError, match=f"{package} is not installed; pip install {package}"):
+        read_scan(path)

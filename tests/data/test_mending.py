@@ -1,0 +1,168 @@
+import json
+import os
+from pathlib import Path
+
+import nibabel
+import numpy as np
+import pytest
+from check_fakes import SHAPE, geometry, image, label, make_scans, put
+
+from graftseg.data import mending
+from graftseg.data.check import check, examine
+from graftseg.data.layouts import read_layout
+from graftseg.data.mending import Mended, mend
+from graftseg.data.scans import read_geometry, read_label, read_scan, write_scan
+from graftseg.errors import UserError
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return make_scans(tmp_path / "data")
+
+
+def mended(root: Path, out: Path) -> Mended:
+    dataset = read_layout(root)
+    return mend(dataset, examine(dataset, workers=1).fingerprint, out)
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_label_gets_the_geometry_of_its_image_and_keeps_its_voxels(root: Path, tmp_path: Path) -> None:
+    voxels = label(1, 2, 2).astype(np.int16)
+    write_scan(root / "labelsTr/l1.nii.gz", voxels, geometry(origin=0.05))
+    before = tree(root)
+    done = mended(root, tmp_path / "out")
+    assert done.files == {"labelsTr/l1.nii.gz": "geometry of its image, which lay 0.050 of a voxel apart"}
+    assert (done.values, done.left, done.unchanged) == ({}, (), 9)
+    assert tree(root) == before
+    after = read_scan(tmp_path / "out/labelsTr/l1.nii.gz")
+    assert after.array.dtype == np.int16 and np.array_equal(after.array[0], voxels)
+    assert after.geometry == read_geometry(root / "imagesTr/l1.nii.gz")
+    assert np.array_equal(nibabel.load(tmp_path / "out/labelsTr/l1.nii.gz").affine, np.eye(4))
+    assert check(read_layout(tmp_path / "out")) == []
+    others = {name: content for name, content in tree(tmp_path / "out").items() if name in before}
+    assert {name for name in before if others[name] != before[name]} == {"labelsTr/l1.nii.gz"}
+    assert json.loads((tmp_path / "out/mended.json").read_text())["files"] == done.files
+
+
+def test_a_channel_gets_the_geometry_of_the_first(tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    for number in range(2):
+        put(root, f"imagesTr/l{number}_0000", image(number))
+        put(root, f"imagesTr/l{number}_0001", image(50 + number), geometry(origin=0.05 * number))
+        put(root, f"labelsTr/l{number}", label(1, 2))
+    (found,) = check(read_layout(root))
+    assert (found.severity, found.where) == ("error", "imagesTr/l1_0001.nii.gz")
+    assert "--fix OUT" in found.remedy
+    done = mended(root, tmp_path / "out")
+    assert list(done.files) == ["imagesTr/l1_0001.nii.gz"]
+    assert check(read_layout(tmp_path / "out")) == []
+    after = read_scan(tmp_path / "out/imagesTr/l1_0001.nii.gz")
+    assert np.array_equal(after.array, read_scan(root / "imagesTr/l1_0001.nii.gz").array)
+
+
+def test_a_real_shift_is_left(root: Path, tmp_path: Path) -> None:
+    put(root, "labelsTr/l1", label(1, 2), geometry(origin=0.11))
+    assert mended(root, tmp_path / "out").folder is None
+    assert not (tmp_path / "out").exists()
+
+
+def test_gaps_are_closed_in_labels_and_list(root: Path, tmp_path: Path) -> None:
+    listed = {"name": "x", "labels": {"background": 0, "liver": 2, "tumour": 5}}
+    (root / "dataset.json").write_text(json.dumps(listed))
+    for number in range(3):
+        put(root, f"labelsTr/l{number}", label(2, 0, 5, 5) if number else label())
+    done = mended(root, tmp_path / "out")
+    assert done.values == {2: 1, 5: 2}
+    assert done.classes == {0: "background", 1: "liver", 2: "tumour"}
+    assert sorted(done.files) == ["labelsTr/l1.nii.gz", "labelsTr/l2.nii.gz"]
+    assert done.files["labelsTr/l1.nii.gz"] == "label values 2 -> 1, 5 -> 2"
+    written = json.loads((tmp_path / "out/dataset.json").read_text())
+    assert written == listed | {"labels": {"background": 0, "liver": 1, "tumour": 2}}
+    assert np.array_equal(read_label(tmp_path / "out/labelsTr/l1.nii.gz").array, label(1, 0, 2, 2))
+    assert not [finding for finding in check(read_layout(tmp_path / "out")) if finding.severity == "error"]
+
+
+def test_a_list_by_value_stays_one(root: Path, tmp_path: Path) -> None:
+    (root / "dataset.json").write_text('{"labels": {"0": "background", "1": "liver", "3": "tumour"}}')
+    for number in range(3):
+        put(root, f"labelsTr/l{number}", label(1, 3))
+    mended(root, tmp_path / "out")
+    written = json.loads((tmp_path / "out/dataset.json").read_text())
+    assert written == {"labels": {"0": "background", "1": "liver", "2": "tumour"}}
+
+
+def test_masks_become_0_and_1_and_geometry_is_mended_with_them(root: Path, tmp_path: Path) -> None:
+    (root / "dataset.json").unlink()
+    for number in range(3):
+        put(root, f"labelsTr/l{number}", label(0, 255), geometry(origin=0.05))
+    done = mended(root, tmp_path / "out")
+    assert (done.values, done.classes) == ({255: 1}, {})
+    assert not (tmp_path / "out/dataset.json").exists()
+    assert np.array_equal(read_label(tmp_path / "out/labelsTr/l0.nii.gz").array, label(0, 1))
+    assert check(read_layout(tmp_path / "out")) == []
+
+
+def test_values_are_left_where_a_label_map_could_not_be_read(root: Path, tmp_path: Path) -> None:
+    (root / "dataset.json").unlink()
+    put(root, "labelsTr/l0", label(0, 7))
+    (root / "labelsTr/l1.nii.gz").write_bytes(b"garbage")
+    put(root, "labelsTr/l2", label(0, 7), geometry(origin=0.05))
+    done = mended(root, tmp_path / "out")
+    assert done.left == ("label values are left as they are, since those of l1 could not be read",)
+    assert list(done.files) == ["labelsTr/l2.nii.gz"]
+    assert read_label(tmp_path / "out/labelsTr/l2.nii.gz").array.max() == 7
+    assert (tmp_path / "out/labelsTr/l1.nii.gz").read_bytes() == b"garbage"
+
+
+def test_unchanged_files_are_links_or_copies(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(root, "labelsTr/l1", label(1, 2), geometry(origin=0.05))
+    mended(root, tmp_path / "linked")
+    assert (tmp_path / "linked/imagesUn/u0.nii.gz").samefile(root / "imagesUn/u0.nii.gz")
+
+    def refuse(*_: object) -> None:
+        raise OSError(18, "another disk")
+
+    monkeypatch.setattr(os, "link", refuse)
+    mended(root, tmp_path / "copied")
+    assert tree(tmp_path / "copied") == tree(tmp_path / "linked")
+    assert not (tmp_path / "copied/imagesUn/u0.nii.gz").samefile(root / "imagesUn/u0.nii.gz")
+
+
+def test_a_folder_that_is_a_link_is_followed(root: Path, tmp_path: Path) -> None:
+    (root / "imagesUn").rename(tmp_path / "elsewhere")
+    (root / "imagesUn").symlink_to(tmp_path / "elsewhere")
+    put(root, "labelsTr/l1", label(1, 2), geometry(origin=0.05))
+    mended(root, tmp_path / "out")
+    assert sorted(path.name for path in (tmp_path / "out/imagesUn").iterdir()) == [f"u{n}.nii.gz" for n in range(3)]
+
+
+def test_nothing_half_written_stays(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(root, "labelsTr/l1", label(1, 2), geometry(origin=0.05))
+
+    def fail(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(mending, "_write", fail)
+    with pytest.raises(KeyboardInterrupt):
+        mended(root, tmp_path / "out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
+
+
+@pytest.mark.parametrize(("name", "words"), [("data/out", "inside the folder"), ("full", "exists already")])
+def test_targets_that_are_refused(root: Path, tmp_path: Path, name: str, words: str) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/thesis.txt").touch()
+    before = tree(tmp_path)
+    with pytest.raises(UserError, match=words):
+        mended(root, tmp_path / name)
+    assert tree(tmp_path) == before
+
+
+def test_an_empty_folder_is_a_fine_target(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    put(root, "labelsTr/l1", label(1, 2), geometry(origin=0.05))
+    assert mended(root, tmp_path / "out").folder == tmp_path / "out"
+    assert read_label(tmp_path / "out/labelsTr/l1.nii.gz").array.shape == SHAPE

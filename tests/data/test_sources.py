@@ -1,0 +1,138 @@
+"""Folders that are named one by one in place of one folder of data."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+import graftseg
+from graftseg import api
+from graftseg.cli import main
+from graftseg.data.layouts import read_layout
+from graftseg.data.sources import Sources, given
+from graftseg.data.store import is_store
+from graftseg.errors import UserError
+
+
+@pytest.fixture
+def folders(scans: Path) -> Sources:
+    """The folders of a data set that has its usual layout too."""
+    return Sources(scans / "imagesTr", scans / "labelsTr", scans / "imagesUn", scans / "imagesTs", scans / "labelsTs")
+
+
+def touch(root: Path, *names: str) -> Path:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+    return root
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *words: str | Path) -> int:
+    monkeypatch.setattr(sys, "argv", ["graftseg", *map(str, words)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return int(str(ended.value.code))
+
+
+def test_the_cases_are_those_of_the_folder(scans: Path, folders: Sources) -> None:
+    whole, plain = read_layout(scans), read_layout(folders)
+    assert plain.cases == whole.cases and plain.classes == whole.classes
+    assert plain.root == scans.resolve() and plain.layout == "plain"
+    assert (str(folders), folders.resolve()) == (str(scans.resolve()), scans.resolve())
+
+
+def test_the_store_is_that_of_the_folder(scans: Path, folders: Sources, tmp_path: Path) -> None:
+    whole = api.prepare(scans, tmp_path / "a", recipe="demo-2d/bcp")
+    plain = api.prepare(folders, tmp_path / "b", recipe="demo-2d/bcp")
+    assert plain.identity == whole.identity
+
+
+def test_folders_may_lie_apart(tmp_path: Path) -> None:
+    touch(tmp_path, "x/a.nii", "x/b.nii", "y/z/a.nrrd", "heap/c.mha", "heap/notes.txt")
+    found = read_layout(Sources(tmp_path / "x", tmp_path / "y" / "z", tmp_path / "heap"))
+    assert [(case.name, case.split) for case in found.cases] == [
+        ("a", "labeled"),
+        ("b", "unlabeled"),
+        ("c", "unlabeled"),
+    ]
+    assert found.root == tmp_path.resolve() and found.ignored == ("heap/notes.txt",)
+    same = read_layout(Sources(tmp_path / "x", tmp_path / "y" / "z", tmp_path / "x"))
+    assert [case.name for case in same.cases] == ["a", "b"] and not same.problems
+
+
+def test_channels_and_names_of_classes(tmp_path: Path) -> None:
+    touch(tmp_path, "x/a_0000.nii", "x/a_0001.nii", "labels/a.nii", "heap/b_0000.nii")
+    (tmp_path / "dataset.json").write_text(json.dumps({"labels": {"liver": 1}, "training": ["imagesTr/none.nii"]}))
+    found = read_layout(Sources(tmp_path / "x", tmp_path / "labels", tmp_path / "heap"))
+    assert found.classes == {0: "background", 1: "liver"}
+    assert [len(case.images) for case in found.cases] == [2, 1]
+    (problem,) = found.problems
+    assert "the case has the channels 0000 where 0000 to 0001 are expected" in problem.finding
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    touch(tmp_path, "x/a.nii", "y/b.nii", "empty/notes.txt")
+    x, y = tmp_path / "x", tmp_path / "y"
+    with pytest.raises(UserError, match="images and labels are the same folder; keep them in two"):
+        Sources(x, x)
+    with pytest.raises(UserError, match="test labels without test images"):
+        Sources(x, y, test_labels=y)
+    with pytest.raises(UserError, match="none: there is no such folder; name a folder of scans"):
+        read_layout(Sources(x, y, tmp_path / "none"))
+    with pytest.raises(UserError, match="this is a file, not a folder"):
+        read_layout(Sources(x, x / "a.nii"))
+    with pytest.raises(UserError, match=r"none of the 1 cases is labeled, and 1 labels fit no image.* into y/ under"):
+        read_layout(Sources(x, y))
+    with pytest.raises(UserError, match="empty/ holds no scan; name a folder of NIfTI"):
+        read_layout(Sources(tmp_path / "empty", y))
+    with pytest.raises(UserError, match="a published data set is one folder"):
+        api.prepare(Sources(x, y), tmp_path / "out", benchmark="la")
+
+
+def test_paths_as_text(tmp_path: Path) -> None:
+    touch(tmp_path, "x/a.nii", "y/a.nii")
+    sources = graftseg.Sources(f"{tmp_path}/x", f"{tmp_path}/y")  # type: ignore[arg-type]
+    assert sources == Sources(tmp_path / "x", tmp_path / "y")
+    assert given(sources) is sources and given("a") == Path("a")
+    assert not is_store(sources)
+
+
+def options(folders: Sources) -> list[str | Path]:
+    named: list[str | Path] = ["--labeled-images", folders.labeled_images, "--labels", folders.labels]
+    return [*named, "--unlabeled", str(folders.unlabeled), "--test-images", str(folders.test_images)]
+
+
+def test_the_verbs_take_them(
+    folders: Sources, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = options(folders)
+    assert run(monkeypatch, "info", "--json", *data) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["kind"], facts["layout"]) == ("scans", "plain")
+    assert run(monkeypatch, "check", *data) in (0, 2)
+    assert f"{facts['cases']['labeled']} labeled" in capsys.readouterr().out
+    assert run(monkeypatch, "plan", *data, "--out", tmp_path / "plan.yaml") == 0
+    assert run(monkeypatch, "prepare", *data, "--out", tmp_path / "store", "--recipe", "demo-2d/bcp") == 0
+    few = ["--set", "stages.0.steps=1", "--set", "batches.patch=[16,16]", "--set", "network.width=2", "--device", "cpu"]
+    wanted = ["train", "demo-2d/supervised", *data, "--out", tmp_path / "run", *few, "--no-baseline"]
+    assert run(monkeypatch, *wanted) == 0, capsys.readouterr().err
+    assert (tmp_path / "run" / "store" / "manifest.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["check"], "DATA: no data are named; name a folder, or --labeled-images and --labels"),
+        (["train", "demo-2d/bcp", "--out", "x"], "DATA: no data are named"),
+        (["check", "--labels", "b"], "--labels: not enough without --labeled-images and --labels"),
+        (["check", "--unlabeled", "b"], "--unlabeled: not enough without"),
+        (["info", "a", "--labels", "b"], "--labels: stands beside a; name one folder of data, or folders one by one"),
+        (["check", "--labeled-images", "none", "--labels", "nil"], "none: there is no such folder"),
+    ],
+)
+def test_what_is_named_by_halves(
+    words: list[str], sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, *words) == 2
+    assert sentence in capsys.readouterr().err

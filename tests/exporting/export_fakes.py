@@ -1,0 +1,60 @@
+"""Runs that were never trained: a network of drawn weights in a folder that says all a run says."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from graftseg.data.store import Store
+from graftseg.files import sha256_of, write_text
+from graftseg.methods import Method
+from graftseg.models import build_method, save_weights
+from graftseg.recipe import Recipe
+from graftseg.runs import RunFolder
+
+
+def write_run(
+    folder: Path,
+    recipe: Recipe,
+    classes: tuple[str, ...],
+    *,
+    channels: int = 1,
+    store: Store | None = None,
+    seed: int = 0,
+) -> RunFolder:
+    """A finished run with weights of a seed."""
+    run = RunFolder(folder)
+    folder.mkdir(parents=True)
+    torch.manual_seed(seed)
+    method = build_method(recipe, recipe.stages[-1], channels, len(classes), torch.device("cpu"))
+    _settle(method, torch.randn(4, channels, *recipe.batches.patch))
+    save_weights(method, run.weights_file)
+    facts: dict[str, Any] = {
+        "identity": "none" if store is None else store.identity,
+        "classes": list(classes),
+        "channels": channels,
+        "path": str(folder / "store" if store is None else store.path),
+    }
+    run.update_manifest(
+        {
+            "status": "finished",
+            "store": facts,
+            "device": "cpu",
+            "versions": {},
+            "started": "",
+            "weights": sha256_of(run.weights_file),
+        }
+    )
+    write_text(run.recipe_file, recipe.to_yaml())
+    return run
+
+
+@torch.no_grad()
+def _settle(method: Method, images: torch.Tensor) -> None:
+    """Let norms see images and no class win everywhere, as after a training."""
+    for _ in range(30):
+        method.train().student(images)
+    head = getattr(method.eval().student, "head", None)
+    if isinstance(head, torch.nn.Conv2d | torch.nn.Conv3d) and head.bias is not None and head.out_channels > 1:
+        head.weight *= 20
+        head.bias -= method.student(images).transpose(0, 1).flatten(1).mean(1)

@@ -1,0 +1,208 @@
+"""Label maps as DICOM segmentations: round trips, references, and nothing of a person where it does not belong."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+from export_fakes import write_run
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from graftseg.data.scans import Scan, write_label
+from graftseg.errors import UserError
+from graftseg.exporting import Request, export_run
+from graftseg.exporting.dicom_series import Series, series_in
+from graftseg.exporting.dicomseg import on_slices
+from graftseg.runs import RunFolder
+from graftseg.types import Geometry
+
+pydicom = pytest.importorskip("pydicom")
+highdicom = pytest.importorskip("highdicom")
+
+CLASSES = ("background", "ring", "core")
+SHAPE = (6, 5, 4)
+SPACING = (0.5, 0.75, 2.0)
+ALONG, DOWN = (0.8, 0.6, 0.0), (-0.6, 0.8, 0.0)
+ORIGIN = (-30.0, 12.5, 100.0)
+PERSON = {"PatientName": "Doe^Jane", "PatientID": "MRN-4711", "PatientBirthDate": "19700101", "PatientSex": "F"}
+
+
+def write_series(folder: Path, number: int = 1, *, shift: float = 0.0, leave_out: tuple[str, ...] = ()) -> str:
+    """CT slices of a tilted patient in files whose names run against their positions; returns the series' UID."""
+    from pydicom.dataset import FileDataset, FileMetaDataset
+    from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
+
+    series, study, frame = generate_uid(), generate_uid(), generate_uid()
+    folder.mkdir(parents=True, exist_ok=True)
+    columns, rows, slices = SHAPE
+    for z in range(slices):
+        meta = FileMetaDataset()
+        meta.TransferSyntaxUID = ExplicitVRLittleEndian
+        meta.MediaStorageSOPClassUID, meta.MediaStorageSOPInstanceUID = CTImageStorage, generate_uid()
+        path = folder / f"{number}-{slices - z}.dcm"
+        one = FileDataset(str(path), {}, file_meta=meta, preamble=b"\0" * 128)
+        one.SOPClassUID, one.SOPInstanceUID = CTImageStorage, meta.MediaStorageSOPInstanceUID
+        one.SeriesInstanceUID, one.StudyInstanceUID, one.FrameOfReferenceUID = series, study, frame
+        for name, value in PERSON.items():
+            setattr(one, name, value)
+        one.Modality, one.StudyID, one.AccessionNumber = "CT", "1", "99"
+        one.StudyDate, one.StudyTime, one.SeriesNumber, one.InstanceNumber = "20200101", "120000", number, z + 1
+        one.Rows, one.Columns, one.PixelSpacing, one.SliceThickness = rows, columns, [SPACING[1], SPACING[0]], 2.0
+        one.ImageOrientationPatient = [*ALONG, *DOWN]
+        one.ImagePositionPatient = [ORIGIN[0] + shift, ORIGIN[1], ORIGIN[2] + z * SPACING[2]]
+        one.SamplesPerPixel, one.PhotometricInterpretation = 1, "MONOCHROME2"
+        one.BitsAllocated, one.BitsStored, one.HighBit, one.PixelRepresentation = 16, 16, 15, 1
+        one.PixelData = np.zeros((rows, columns), "<i2").tobytes()
+        for name in leave_out:
+            delattr(one, name)
+        one.save_as(path, enforce_file_format=True)
+    return str(series)
+
+
+def affine() -> NDArray[np.float64]:
+    """Columns, rows and slices of the series to the world, right, front, head."""
+    matrix = np.eye(4)
+    matrix[:3, :3] = np.array([ALONG, DOWN, (0.0, 0.0, 1.0)]).T * SPACING
+    matrix[:3, 3] = ORIGIN
+    matrix[:2] *= -1
+    return matrix
+
+
+def turned(labels: NDArray[Any], order: tuple[int, ...], flips: tuple[bool, ...]) -> tuple[NDArray[Any], Geometry]:
+    """The same label map in the same place with its axes in another order and direction."""
+    matrix, array = affine(), labels
+    for axis, flip in enumerate(flips):
+        if flip:
+            matrix[:3, 3] += matrix[:3, axis] * (labels.shape[axis] - 1)
+            matrix[:3, axis] *= -1
+            array = np.flip(array, axis)
+    matrix = matrix[:, [*order, 3]]
+    array = np.ascontiguousarray(array.transpose(order))
+    return array, Geometry(array.shape, tuple(tuple(map(float, row)) for row in matrix))
+
+
+def labels_of(seed: int = 0) -> NDArray[np.uint8]:
+    return np.random.default_rng(seed).integers(0, 3, SHAPE).astype(np.uint8)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    return write_run(tmp_path / "run", tiny.tiny_recipe(3), CLASSES)
+
+
+def export(run: RunFolder, data: Path, out: Path) -> list[str]:
+    return export_run("dicomseg", Request(run, out, data=data))
+
+
+def test_there_and_back(run: RunFolder, tmp_path: Path) -> None:
+    labels, series = labels_of(), write_series(tmp_path / "cases" / "liver_07")
+    array, geometry = turned(labels, (2, 0, 1), (True, False, True))
+    write_label(run.predictions / "liver_07.nii.gz", array, geometry)
+    lines = export(run, tmp_path / "cases" / "liver_07", tmp_path / "out")
+    assert lines == [f"{tmp_path / 'out'}: 1 DICOM segmentations of ring, core"]
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["liver_07.dcm"]
+    found = highdicom.seg.segread(tmp_path / "out" / "liver_07.dcm")
+    assert [found.get_segment_description(number).segment_label for number in (1, 2)] == ["ring", "core"]
+    sources = [uid for _, _, uid in found.get_source_image_uids()]
+    headers = {str(one.SOPInstanceUID): one for one in map(pydicom.dcmread, (tmp_path / "cases").rglob("*.dcm"))}
+    frames = found.get_pixels_by_source_instance(sources, combine_segments=True, rescale_fractional=False)
+    for uid, frame in zip(sources, frames, strict=True):
+        z = round((headers[uid].ImagePositionPatient[2] - ORIGIN[2]) / SPACING[2])
+        assert np.array_equal(frame, labels[:, :, z].T)
+    assert found.ReferencedSeriesSequence[0].SeriesInstanceUID == series != found.SeriesInstanceUID
+    first = next(iter(headers.values()))
+    for name in ("PatientName", "PatientID", "StudyInstanceUID", "FrameOfReferenceUID"):
+        assert found[name].value == first[name].value
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    order=st.permutations(range(3)),
+    flips=st.tuples(st.booleans(), st.booleans(), st.booleans()),
+    seed=st.integers(0, 9),
+)
+def test_any_order_of_axes_is_undone(order: list[int], flips: tuple[bool, ...], seed: int) -> None:
+    labels = labels_of(seed)
+    array, geometry = turned(labels, tuple(order), flips)
+    frames = on_slices(Scan(array, geometry), Series((), SHAPE, affine()))
+    assert frames is not None and np.array_equal(frames, labels.T)
+
+
+def test_another_grid_is_noticed() -> None:
+    series = Series((), SHAPE, affine())
+    array, geometry = turned(labels_of(), (0, 1, 2), (False, False, False))
+    moved = geometry.matrix
+    moved[0, 3] += 0.02 * SPACING[0]
+    assert on_slices(Scan(array, Geometry(SHAPE, tuple(map(tuple, moved)))), series) is None
+    assert on_slices(Scan(array[:-1], Geometry((5, 5, 4), geometry.affine)), series) is None
+    coarser = geometry.matrix
+    coarser[:3, 0] *= 2
+    assert on_slices(Scan(array, Geometry(SHAPE, tuple(map(tuple, coarser)))), series) is None
+
+
+def test_several_cases_and_an_empty_label_map(run: RunFolder, tmp_path: Path) -> None:
+    array, geometry = turned(labels_of(), (0, 1, 2), (False, False, False))
+    for name in ("a", "b_0000", "c"):
+        write_series(tmp_path / "cases" / name)
+    write_label(run.predictions / "a.nii.gz", array, geometry)
+    write_label(run.predictions / "b.nii.gz", np.zeros_like(array), geometry)
+    lines = export(run, tmp_path / "cases", tmp_path / "out")
+    assert lines[1] == f"1 cases have no label map in {run.predictions} and are left out"
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.dcm", "b_0000.dcm"]
+    assert not highdicom.seg.segread(tmp_path / "out" / "b_0000.dcm").pixel_array.any()
+
+
+def test_the_series_that_was_predicted_is_found(run: RunFolder, tmp_path: Path) -> None:
+    array, geometry = turned(labels_of(), (0, 1, 2), (False, False, False))
+    write_label(run.predictions / "a.nii.gz", array, geometry)
+    write_series(tmp_path / "a", 1, shift=5.0)
+    right = write_series(tmp_path / "a", 2)
+    (tmp_path / "a" / "notes.txt").write_text("no DICOM")
+    export(run, tmp_path / "a", tmp_path / "out")
+    found = pydicom.dcmread(tmp_path / "out" / "a.dcm")
+    assert found.ReferencedSeriesSequence[0].SeriesInstanceUID == right
+    write_series(tmp_path / "a", 3)
+    with pytest.raises(UserError, match="2 of its series lie on the grid"):
+        export(run, tmp_path / "a", tmp_path / "again")
+
+
+def test_refusals_tell_nothing_of_the_person(run: RunFolder, tmp_path: Path) -> None:
+    array, geometry = turned(labels_of(), (0, 1, 2), (False, False, False))
+    write_label(run.predictions / "a.nii.gz", array, geometry)
+
+    def refused(data: Path | None) -> str:
+        with pytest.raises(UserError) as error:
+            export_run("dicomseg", Request(run, tmp_path / "out", data=data))
+        assert not any(value in str(error.value) for value in PERSON.values() if len(value) > 1)
+        return str(error.value)
+
+    assert "--data: missing" in refused(None)
+    assert "unpack a zip first" in refused(tmp_path / "a.zip")
+    write_series(tmp_path / "one" / "a", shift=9.0)
+    assert "none of its series lies on the grid of the label map a.nii.gz" in refused(tmp_path / "one" / "a")
+    write_series(tmp_path / "two" / "a", leave_out=("FrameOfReferenceUID",))
+    assert "lack FrameOfReferenceUID" in refused(tmp_path / "two" / "a")
+    (tmp_path / "three" / "a").mkdir(parents=True)
+    (tmp_path / "three" / "a" / "file").write_text("no DICOM")
+    assert "holds no DICOM image" in refused(tmp_path / "three" / "a")
+    write_series(tmp_path / "four" / "b")
+    assert "no label map of the case" in refused(tmp_path / "four" / "b")
+    assert not (tmp_path / "out").exists() and not list(tmp_path.glob(".partial*"))
+
+
+def test_a_series_without_the_fields_of_a_person(run: RunFolder, tmp_path: Path) -> None:
+    array, geometry = turned(labels_of(), (0, 1, 2), (False, False, False))
+    write_label(run.predictions / "a.nii.gz", array, geometry)
+    write_series(tmp_path / "a", leave_out=tuple(PERSON))
+    export(run, tmp_path / "a", tmp_path / "out")
+    assert not pydicom.dcmread(tmp_path / "out" / "a.dcm").PatientName
+
+
+def test_slices_stand_in_the_order_of_their_positions(tmp_path: Path) -> None:
+    write_series(tmp_path / "a")
+    (series,) = series_in(tmp_path / "a")
+    assert [one.InstanceNumber for one in series.slices] == [1, 2, 3, 4] and series.shape == SHAPE
+    np.testing.assert_allclose(series.affine, affine())

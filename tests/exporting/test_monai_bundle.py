@@ -1,0 +1,151 @@
+"""A bundle that MONAI runs gives the label maps of ``predict``."""
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import nibabel
+import numpy as np
+import pytest
+import tiny
+import torch
+from export_fakes import write_run
+
+from graftseg.data.intensity import IntensitySettings, normalise
+from graftseg.data.scans import write_scan
+from graftseg.data.store import Store
+from graftseg.errors import UserError
+from graftseg.exporting import Request, export_run
+from graftseg.exporting.monai_bundle import _intensity, _overlap
+from graftseg.prediction import predict_scans
+from graftseg.runs import RunFolder
+from graftseg.types import Geometry
+from graftseg.windows import InferenceSettings
+
+pytest.importorskip("ignite")
+pytest.importorskip("skimage")
+FEW = 0.001
+"""The share of voxels that may differ, where two classes are equally probable but for rounding."""
+CLASSES = ("background", "ring", "core")
+
+
+def write_scans(folder: Path, shape: tuple[int, ...], channels: int = 1) -> Path:
+    """Two scans of smooth noise whose axes lie in another order, with oblong voxels."""
+    rng = np.random.default_rng(3)
+    turned = np.diag([1.0, 1.0, 1.0, 1.0])
+    turned[:3, :3] = [[0.0, 0.0, 2.0], [-1.2, 0.0, 0.0], [0.0, 0.9, 0.0]]
+    affine = turned if len(shape) == 3 else np.diag([1.3, 0.8, 1.0, 1.0])
+    geometry = Geometry(shape, tuple(tuple(map(float, row)) for row in affine))
+    for name in ("a", "b"):
+        for channel in range(channels):
+            image = rng.normal(size=shape).astype(np.float32).cumsum(0)
+            write_scan(folder / f"{name}_{channel:04d}.nii.gz", image, geometry)
+    return folder
+
+
+def run_bundle(bundle: Path, scans: Path, out: Path) -> None:
+    from monai.bundle import run
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run(
+            config_file=str(bundle / "configs" / "inference.json"),
+            meta_file=str(bundle / "configs" / "metadata.json"),
+            bundle_root=str(bundle),
+            dataset_dir=str(scans),
+            output_dir=str(out),
+        )
+
+
+def shares_that_differ(run: RunFolder, scans: Path, tmp_path: Path) -> list[float]:
+    """Of every scan the share of voxels in which bundle and ``predict`` differ; both have to find every class."""
+    export_run("monai", Request(run, tmp_path / "bundle"))
+    run_bundle(tmp_path / "bundle", scans, tmp_path / "theirs")
+    predict_scans(run, scans, tmp_path / "own", torch.device("cpu"))
+    shares = []
+    for name in ("a", "b"):
+        theirs, own = (
+            nibabel.load(tmp_path / "theirs" / f"{name}_0000.nii.gz"),
+            nibabel.load(tmp_path / "own" / f"{name}.nii.gz"),
+        )
+        np.testing.assert_allclose(theirs.affine, own.affine)
+        assert len(np.unique(own.dataobj)) > 1
+        shares.append(float((np.asarray(theirs.dataobj) != np.asarray(own.dataobj)).mean()))
+    return shares
+
+
+def recipe_of(dimensions: int, data: dict[str, Any], inference: dict[str, Any]) -> Any:
+    return tiny.tiny_recipe(dimensions, data={"dimensions": dimensions, **data}, inference=inference)
+
+
+@pytest.mark.slow
+def test_volumes_resampled_cleaned_and_of_two_channels(tmp_path: Path) -> None:
+    inference = {"largest_component": True, "stride": [8, 12, 16]}
+    run = write_run(tmp_path / "run", recipe_of(3, {"spacing": [1.0, None, 1.5]}, inference), CLASSES, channels=2)
+    shares = shares_that_differ(run, write_scans(tmp_path / "scans", (19, 23, 14), channels=2), tmp_path)
+    assert max(shares) <= FEW
+
+
+@pytest.mark.slow
+def test_volumes_slice_by_slice(tmp_path: Path, volumes: Store) -> None:
+    run = write_run(tmp_path / "run", recipe_of(2, {"spacing": [1.0, 1.1]}, {}), CLASSES, store=volumes)
+    assert max(shares_that_differ(run, write_scans(tmp_path / "scans", (19, 23, 5)), tmp_path)) <= FEW
+
+
+@pytest.mark.slow
+def test_slices(tmp_path: Path, store: Store) -> None:
+    intensity = {"rule": "percentile", "low": 1, "high": 99}
+    run = write_run(tmp_path / "run", recipe_of(2, {"intensity": intensity}, {}), CLASSES, store=store)
+    assert max(shares_that_differ(run, write_scans(tmp_path / "scans", (21, 30)), tmp_path)) <= FEW
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"rule": "zscore"},
+        {"rule": "minmax"},
+        {"rule": "percentile", "low": 2, "high": 90},
+        {"rule": "window", "low": -1, "high": 2},
+        {"rule": "window-zscore", "low": -1, "high": 2, "mean": 0.3, "std": 0.7},
+        {"rule": "window-zscore", "low": -1, "high": 2, "mean": 0.3, "std": 0.7},
+    ],
+)
+def test_every_rule_of_intensities_has_its_transform(settings: dict[str, Any]) -> None:
+    import monai.transforms
+
+    rule = IntensitySettings(**settings)
+    image = np.random.default_rng(0).normal(size=(2, 6, 7, 8)).astype(np.float32)
+    image[1] *= 30
+    (config,) = _intensity(rule)
+    transform = getattr(monai.transforms, config.pop("_target_"))(**config)
+    np.testing.assert_allclose(np.asarray(transform({"image": image})["image"]), normalise(image, rule), atol=1e-5)
+    assert _intensity(IntensitySettings(rule="none")) == []
+
+
+def test_overlaps_give_the_same_steps() -> None:
+    for patch in range(1, 200):
+        for step in range(1, patch + 1):
+            (overlap,) = _overlap(InferenceSettings(stride=(step,)), (patch,))
+            assert 0 <= overlap < 1 and int(patch * (1 - overlap)) == step
+
+
+def test_the_bundle_tells_nothing_of_where_it_was_made(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", tiny.tiny_recipe(3), CLASSES)
+    export_run("monai", Request(run, tmp_path / "bundle"))
+    files = sorted(path.relative_to(tmp_path / "bundle").as_posix() for path in (tmp_path / "bundle").rglob("*.*"))
+    assert files == ["configs/inference.json", "configs/metadata.json", "docs/README.md", "models/model.ts"]
+    for name in files[:3]:
+        assert str(tmp_path) not in (tmp_path / "bundle" / name).read_text()
+    metadata = json.loads((tmp_path / "bundle" / "configs" / "metadata.json").read_text())
+    assert metadata["network_data_format"]["outputs"]["pred"]["channel_def"]["2"] == "core"
+
+
+def test_what_a_bundle_cannot_say_is_refused(tmp_path: Path) -> None:
+    batches = {"patch": [16, 16], "labeled": 2, "unlabeled": 2, "fit": "stretch"}
+    stretched = write_run(tmp_path / "stretched", tiny.tiny_recipe(2, batches=batches), CLASSES)
+    with pytest.raises(UserError, match="stretches slices"):
+        export_run("monai", Request(stretched, tmp_path / "bundle"))
+    unknown = write_run(tmp_path / "unknown", tiny.tiny_recipe(2), CLASSES)
+    with pytest.raises(UserError, match="slices or volumes"):
+        export_run("monai", Request(unknown, tmp_path / "bundle"))

@@ -1,0 +1,66 @@
+"""The network in onnxruntime gives PyTorch's probabilities."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+import torch
+from export_fakes import write_run
+
+from graftseg.data.store import Store
+from graftseg.errors import UserError
+from graftseg.exporting import Request, export_run, onnx_model
+from graftseg.shipped import shipped_network
+
+pytest.importorskip("onnx")
+runtime = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxscript")
+
+
+def test_a_volume_network_for_any_number_of_patches(tmp_path: Path, volumes: Store) -> None:
+    run = write_run(tmp_path / "run", tiny.tiny_recipe(3), volumes.classes)
+    (line,) = export_run("onnx", Request(run, tmp_path / "out"))
+    facts = json.loads((tmp_path / "out" / "model.json").read_text())
+    assert facts["classes"] == list(volumes.classes) and facts["input"]["shape"] == ["batch", 1, 16, 16, 16]
+    assert facts["checked_on"] == "noise" and facts["largest_difference"] < 1e-4
+    largest = f"{facts['largest_difference']:.2g}"
+    assert line.endswith(f"/out: probabilities differ from PyTorch's by at most {largest} on noise")
+    images = torch.randn(3, 1, 16, 16, 16)
+    session = runtime.InferenceSession(str(tmp_path / "out" / "model.onnx"), providers=["CPUExecutionProvider"])
+    (found,) = session.run(None, {"images": images.numpy()})
+    with torch.inference_mode():
+        expected = shipped_network(run).method.segment(images).numpy()
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_a_slice_network_checked_on_a_scan(tmp_path: Path, scans: Path, store: Store) -> None:
+    run = write_run(tmp_path / "run", tiny.tiny_recipe(2), store.classes)
+    (scan, *_) = sorted((scans / "imagesTs").iterdir())
+    export_run("onnx", Request(run, tmp_path / "out", check=scan))
+    text = (tmp_path / "out" / "model.json").read_text()
+    facts = json.loads(text)
+    assert facts["checked_on"] == "a patch of a scan" and 0 < facts["largest_difference"] < 1e-4
+    assert "test_0" not in text
+
+
+def test_a_network_that_is_not_followed_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = write_run(tmp_path / "run", tiny.tiny_recipe(2), ("background", "ring"))
+    monkeypatch.setattr(onnx_model, "_convert", lambda network, shipped, model: model.write_bytes(b""))
+    monkeypatch.setattr("onnx.checker.check_model", lambda path: None)
+    monkeypatch.setattr(onnx_model, "_difference", lambda *parts: float("nan"))
+    with pytest.raises(UserError, match="onnxruntime and PyTorch differ by nan on noise"):
+        export_run("onnx", Request(run, tmp_path / "out"))
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_the_middle_of_a_scan_of_any_size(tmp_path: Path) -> None:
+    assert onnx_model._middle((5, 20), [5, 16]) == (slice(0, 5), slice(2, 18))
+
+
+def test_a_scan_of_other_channels_is_refused(tmp_path: Path, scans: Path) -> None:
+    run = write_run(tmp_path / "run", tiny.tiny_recipe(2), ("background", "ring"), channels=2)
+    scan = sorted((scans / "imagesTs").iterdir())[0]
+    with pytest.raises(UserError, match="channels"):
+        export_run("onnx", Request(run, tmp_path / "out", check=scan))

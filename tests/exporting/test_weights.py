@@ -1,0 +1,73 @@
+"""One file that builds its network back."""
+
+from pathlib import Path
+
+import pytest
+import tiny
+import torch
+from export_fakes import write_run
+from safetensors.torch import save_file
+
+from graftseg.errors import UserError
+from graftseg.exporting import Request, export_run
+from graftseg.exporting.weights import load
+from graftseg.shipped import shipped_network
+
+CLASSES = ("background", "ring", 'core "é"')
+
+
+@pytest.mark.parametrize("dimensions", [2, 3])
+def test_the_network_comes_back_to_the_bit(tmp_path: Path, dimensions: int) -> None:
+    run = write_run(tmp_path / "run", tiny.tiny_recipe(dimensions), CLASSES, channels=2)
+    out = tmp_path / "model.safetensors"
+    assert export_run("weights", Request(run, out))[0].endswith("tensors of 3 classes")
+    before, after = shipped_network(run), load(out)
+    images = torch.randn(1, 2, *before.patch)
+    with torch.inference_mode():
+        assert torch.equal(before.method.segment(images), after.method.segment(images))
+    assert (after.classes, after.channels, after.recipe) == (CLASSES, 2, before.recipe)
+    assert not after.method.training
+
+
+def test_a_method_that_adds_to_the_network(tmp_path: Path) -> None:
+    stages = [{"method": "dtc", "steps": 1}]
+    run = write_run(tmp_path / "run", tiny.tiny_recipe(3, stages=stages), ("background", "ring"))
+    export_run("weights", Request(run, tmp_path / "model.safetensors"))
+    assert type(load(tmp_path / "model.safetensors").method).__name__ == "Dtc"
+
+
+def test_the_file_has_its_ending(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", tiny.tiny_recipe(), CLASSES)
+    with pytest.raises(UserError, match=r"name a file that ends in \.safetensors"):
+        export_run("weights", Request(run, tmp_path / "model"))
+
+
+@pytest.mark.parametrize(
+    ("metadata", "finding"),
+    [
+        (None, "does not say which network"),
+        ({"format": "graftseg weights", "version": "2"}, "does not say which network"),
+        ({"format": "graftseg weights", "version": "1"}, "damaged"),
+        (
+            {"format": "graftseg weights", "version": "1", "recipe": "name", "classes": '["a"]', "channels": "1"},
+            "damaged",
+        ),
+        (
+            {"format": "graftseg weights", "version": "1", "recipe": "{name: a}", "classes": '["a"]', "channels": "1"},
+            "Field required",
+        ),
+    ],
+)
+def test_other_files_are_refused(tmp_path: Path, metadata: dict[str, str] | None, finding: str) -> None:
+    path = tmp_path / "model.safetensors"
+    save_file({"weight": torch.zeros(1)}, path, metadata)
+    with pytest.raises(UserError, match=finding):
+        load(path)
+
+
+def test_a_file_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is no such file"):
+        load(tmp_path / "model.safetensors")
+    (tmp_path / "model.safetensors").write_bytes(b"nothing")
+    with pytest.raises(UserError, match="not a safetensors file"):
+        load(tmp_path / "model.safetensors")

@@ -1,0 +1,109 @@
+"""Facts about scans that nobody made, for plans of any kind."""
+
+from collections.abc import Sequence
+
+from hypothesis import strategies as st
+
+from graftseg.data.fingerprint import CaseFingerprint, Fingerprint
+from graftseg.planning import Facts, Target
+from graftseg.planning.facts import Foreground, Pieced
+from graftseg.planning.target import ABSENT_GPU, GIB
+from graftseg.types import Split
+
+CPU = Target("cpu", 16 * GIB, "a CPU", present=False)
+GPU = Target("cuda", ABSENT_GPU, "a GPU", present=False)
+MR = (0.0, 5.0, 40.0, 80.0, 150.0, 400.0, 900.0)
+CT = (-1000.0, -990.0, -400.0, 20.0, 60.0, 300.0, 1200.0)
+
+
+def case(
+    shape: Sequence[int],
+    spacing: Sequence[float],
+    split: Split = "labeled",
+    *,
+    orientation: str = "RAS",
+    channels: int = 1,
+    percentiles: tuple[float, ...] = MR,
+    number: int = 0,
+) -> CaseFingerprint:
+    """A scan of this shape and spacing along axes that point where the letters say."""
+    return CaseFingerprint(
+        name=f"case{number}",
+        split=split,
+        shape=tuple(shape),
+        spacing=tuple(spacing),
+        orientation=orientation[: len(shape)],
+        percentiles=(percentiles,) * channels,
+        mean=(100.0,) * channels,
+        std=(50.0,) * channels,
+        label_counts={0: 100, 1: 10} if split == "labeled" else {},
+        content=str(number),
+    )
+
+
+def facts(
+    *cases: CaseFingerprint,
+    classes: int = 2,
+    pieces: Sequence[Pieced] | None = None,
+    slice_pieces: Sequence[Pieced] | None = None,
+    names: tuple[str, ...] = (),
+    has_test: bool = False,
+) -> Facts:
+    """What the planner would know of such scans; every class is one piece unless something else is said."""
+    whole = (Pieced(), *[Pieced(10, 10)] * (classes - 1))
+    return Facts(
+        Fingerprint(cases),
+        ("background", *(f"class {value}" for value in range(1, classes))),
+        names,
+        Foreground(-150.4, 240.2, 60.0, 40.0),
+        tuple(pieces or whole),
+        tuple(slice_pieces or whole),
+        has_test,
+    )
+
+
+def usual(
+    shape: Sequence[int] = (64, 64, 48),
+    spacing: Sequence[float] = (1.0, 1.0, 1.0),
+    labeled: int = 4,
+    unlabeled: int = 8,
+) -> list[CaseFingerprint]:
+    """So many scans that are all alike."""
+    splits = _splits(labeled, unlabeled)
+    return [case(shape, spacing, split, number=number) for number, split in enumerate(splits)]
+
+
+def _splits(labeled: int, unlabeled: int) -> list[Split]:
+    both: tuple[Split, Split] = ("labeled", "unlabeled")
+    return [split for split, count in zip(both, (labeled, unlabeled), strict=True) for _ in range(count)]
+
+
+@st.composite
+def any_facts(draw: st.DrawFn) -> Facts:
+    """2-D and 3-D, thin and thick, small and large, few and many."""
+    axes = draw(st.integers(2, 3))
+    sizes = st.tuples(*[st.integers(16, 512)] * axes)
+    steps = st.tuples(*[st.floats(0.3, 8)] * axes)
+    channels, classes = draw(st.integers(1, 3)), draw(st.integers(2, 6))
+    orientation = draw(st.sampled_from(["RAS", "LPS", "PIR", "ASR"]))
+    labeled, unlabeled = draw(st.integers(1, 30)), draw(st.sampled_from([0, 1, 2, 7, 300]))
+    kinds = draw(st.lists(st.tuples(sizes, steps), min_size=1, max_size=3))
+    percentiles = draw(st.sampled_from([MR, CT]))
+    splits = _splits(labeled, unlabeled)
+    scans = []
+    for number, split in enumerate(splits):
+        shape, spacing = kinds[number % len(kinds)]
+        turned = orientation if axes == 3 else "RA"
+        scans.append(
+            case(
+                shape,
+                spacing,
+                split,
+                orientation=turned,
+                channels=channels,
+                percentiles=percentiles,
+                number=number,
+            )
+        )
+    pieces = [Pieced(10, draw(st.integers(0, 10))) for _ in range(classes)]
+    return facts(*scans, classes=classes, pieces=pieces, slice_pieces=pieces[::-1], has_test=draw(st.booleans()))

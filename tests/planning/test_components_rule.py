@@ -1,0 +1,45 @@
+"""The rule for components: on where a class is one piece."""
+
+import pytest
+from planning_fakes import case, facts
+
+from graftseg.planning.facts import Pieced
+from graftseg.planning.frame import frame_of
+from graftseg.planning.pieces import component_choices
+
+NONE, ONE, SEVERAL = Pieced(), Pieced(20, 20), Pieced(20, 7)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "rule"),
+    [
+        ((NONE, ONE, ONE), True),
+        ((NONE, ONE, Pieced(20, 19)), True),
+        ((NONE, ONE, Pieced(20, 18)), [1]),
+        ((NONE, SEVERAL, ONE), [2]),
+        ((NONE, SEVERAL, SEVERAL), False),
+        ((NONE, ONE, NONE), [1]),
+    ],
+)
+def test_rules(pieces: tuple[Pieced, ...], rule: bool | list[int]) -> None:
+    known = facts(case((32, 32, 32), (1, 1, 1)), classes=3, pieces=pieces)
+    choices = component_choices(known, frame_of(known), stages=2)
+    assert choices["inference.largest_component"].value == rule
+    assert choices["stages.1.settings.largest_component"].value == rule
+    if rule is not True:
+        several = next(value for value in (1, 2) if rule is False or value not in rule)
+        said = f"class {several} in {pieces[several].whole} of {pieces[several].shown}"
+        assert said in choices["inference.largest_component"].reason
+
+
+def test_slices_are_judged_by_slices_and_scans_as_a_whole() -> None:
+    known = facts(case((64, 64, 8), (1, 1, 6)), pieces=(NONE, ONE), slice_pieces=(NONE, SEVERAL))
+    choices = component_choices(known, frame_of(known), stages=2)
+    assert choices["inference.largest_component"].value is True
+    assert choices["stages.1.settings.largest_component"].value is False
+    assert "7 of 20 slices" in choices["stages.1.settings.largest_component"].reason
+
+
+def test_a_supervised_recipe_has_no_pseudo_labels() -> None:
+    known = facts(case((32, 32, 32), (1, 1, 1)))
+    assert component_choices(known, frame_of(known), stages=1).keys() == {"inference.largest_component"}

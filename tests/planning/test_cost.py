@@ -1,0 +1,85 @@
+"""Operations, bytes and seconds of a step, and the device that they are for."""
+
+import pytest
+import torch
+from planning_fakes import CPU, GPU, facts, usual
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from graftseg.errors import UserError
+from graftseg.networks import NetworkSettings, build_network, parameter_count
+from graftseg.planning import choose, target_of
+from graftseg.planning.cost import Speed, load_of, step_bytes, table_speed
+from graftseg.planning.length import pretraining_of, round_down
+from graftseg.planning.probe import seconds_per_step
+from graftseg.planning.target import ABSENT_GPU
+from graftseg.recipe import changed
+
+SMALL = NetworkSettings(name="unet-2d", width=4, levels=3)
+
+
+def test_operations_are_those_of_a_real_pass() -> None:
+    network, images = build_network(SMALL, 2, 3), torch.zeros(2, 2, 32, 48)
+    counter = FlopCounterMode(display=False)
+    with counter:
+        network(images)
+    load = load_of(SMALL, 2, 3)
+    assert load.operations * 2 * 32 * 48 == pytest.approx(counter.get_total_flops())
+    assert load.parameters == parameter_count(network)
+
+
+def test_kept_bytes_grow_with_the_width_and_hold_at_least_the_outputs_of_convolutions() -> None:
+    kept = []
+    network = build_network(SMALL, 1, 2).eval()
+
+    def count(module: nn.Module, _: object, output: torch.Tensor) -> None:
+        kept.append(output.numel() * 4)
+
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            module.register_forward_hook(count)
+    network(torch.zeros(1, 1, 16, 16))
+    load = load_of(SMALL, 1, 2)
+    assert 1 <= load.kept * 16 * 16 / sum(kept) < 4
+    assert load_of(SMALL.model_copy(update={"width": 8}), 1, 2).kept == pytest.approx(2 * load.kept, rel=0.2)
+
+
+def test_bytes_of_a_step_grow_with_patch_batch_and_classes() -> None:
+    load = load_of(SMALL, 1, 2)
+    usual_bytes = step_bytes(load, (64, 64), 4, 2)
+    assert step_bytes(load, (64, 128), 4, 2) == pytest.approx(2 * usual_bytes, rel=0.1)
+    assert step_bytes(load, (64, 64), 8, 2) == step_bytes(load, (64, 128), 4, 2)
+    assert step_bytes(load, (64, 64), 4, 5) > usual_bytes
+
+
+def test_speed() -> None:
+    assert Speed(rate=100.0, fixed=0.5, source="").seconds(50.0) == 1.0
+    assert table_speed(GPU).seconds(1e12) < table_speed(CPU).seconds(1e12)
+
+
+def test_a_step_can_be_timed_without_touching_random_numbers() -> None:
+    plan = choose(facts(*usual((16, 16, 16))), CPU)
+    recipe = changed(plan.recipe, ["network.width=2", "batches.labeled=2", "batches.unlabeled=2"])
+    before = torch.get_rng_state()
+    assert 0 < seconds_per_step(recipe, 1, 2, torch.device("cpu")) < 30
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize(("number", "rounded"), [(7.9, 7), (99.9, 99), (123.0, 120), (4567.8, 4500), (99999.0, 99000)])
+def test_round_down(number: float, rounded: int) -> None:
+    assert round_down(number) == rounded
+
+
+@pytest.mark.parametrize(("steps", "first"), [(400, 200), (1900, 950), (3000, 1000), (5000, 1000), (17_000, 3400)])
+def test_pretraining_is_half_of_few_steps_and_a_fifth_of_many(steps: int, first: int) -> None:
+    assert pretraining_of(steps) == first
+
+
+def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    absent = target_of("cuda")
+    assert (absent.kind, absent.memory, absent.present) == ("cuda", ABSENT_GPU, False)
+    here = target_of("auto")
+    assert (here.kind, here.present) == ("cpu", True) and here.memory > 0
+    with pytest.raises(UserError, match="no plan can be made for it; use auto, cpu or cuda"):
+        target_of("tpu")

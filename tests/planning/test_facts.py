@@ -1,0 +1,95 @@
+"""What is read off scans on disk."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+
+from graftseg.data.layouts import read_layout
+from graftseg.data.scans import write_label, write_scan
+from graftseg.errors import UserError
+from graftseg.planning.facts import SAMPLE, Pieced, channel_names_in, facts_of
+from graftseg.types import Geometry
+
+
+def write(root: Path, name: str, image: Any, label: Any = None, spacing: tuple[float, ...] = (1.0, 1.0, 1.0)) -> None:
+    array = np.asarray(image)
+    affine = tuple(tuple(row) for row in np.diag([*spacing, 1.0]).tolist())
+    geometry = Geometry(array.shape, affine)
+    write_scan(root / "imagesTr" / f"{name}.nii", array, geometry)
+    if label is not None:
+        write_label(root / "labelsTr" / f"{name}.nii", np.asarray(label, np.uint8), geometry)
+
+
+def test_pieces_and_intensities_of_the_foreground(tmp_path: Path) -> None:
+    label = np.zeros((20, 20, 20), np.uint8)
+    label[2:6, 2:6, 2:6], label[10:14, 2:6, 2:6] = 1, 1
+    label[15:18, 15:18, 15:18] = 2
+    image = np.where(label > 0, 100, -50).astype(np.int16)
+    write(tmp_path, "a", image, label)
+    write(tmp_path, "b", image, label * (label == 2))
+    write(tmp_path, "c", image)
+    facts = facts_of(read_layout(tmp_path))
+    assert (facts.labeled, facts.unlabeled, facts.channels, len(facts.classes)) == (2, 1, 1, 3)
+    assert facts.pieces == (Pieced(), Pieced(1, 0), Pieced(2, 2))
+    assert facts.foreground is not None
+    assert (facts.foreground.low, facts.foreground.high, facts.foreground.mean) == (100, 100, 100)
+
+
+def test_slices_of_long_voxels_are_counted_one_by_one(tmp_path: Path) -> None:
+    """Stacked along the first axis: one slice shows a ring in two parts, two show it whole."""
+    label = np.zeros((5, 20, 20), np.uint8)
+    label[1:4, 4:8, 4:8] = 1
+    label[2, 12:16, 4:8] = 1
+    write(tmp_path, "a", label.astype(np.int16), label, (6.0, 1.0, 1.0))
+    assert facts_of(read_layout(tmp_path)).slice_pieces == (Pieced(), Pieced(3, 2))
+
+
+def test_only_some_voxels_are_kept_and_always_the_same(tmp_path: Path) -> None:
+    label = np.ones((40, 40, 40), np.uint8)
+    assert label.size > SAMPLE
+    write(tmp_path, "a", np.arange(label.size, dtype=np.float32).reshape(label.shape), label)
+    once, again = (facts_of(read_layout(tmp_path)).foreground for _ in range(2))
+    assert once == again and once is not None
+    assert once.mean == pytest.approx(label.size / 2, rel=0.02)
+
+
+def test_test_scans_stay_closed(tmp_path: Path) -> None:
+    scans = tiny.write_scans(tmp_path / "scans")
+    for folder in ("imagesTs", "labelsTs"):
+        for path in (scans / folder).iterdir():
+            path.write_bytes(b"nobody reads this")
+    facts = facts_of(read_layout(scans))
+    assert facts.has_test and len(facts.fingerprint.cases) == 9
+
+
+@pytest.mark.parametrize(
+    ("content", "names"),
+    [
+        ({"channel_names": {"1": "T2", "0": "T1"}}, ("T1", "T2")),
+        ({"modality": {"0": "CT"}}, ("CT",)),
+        ({"modality": {"CT": 0}}, ()),
+        ({}, ()),
+        (None, ()),
+    ],
+)
+def test_channel_names(tmp_path: Path, content: dict[str, Any] | None, names: tuple[str, ...]) -> None:
+    if content is not None:
+        (tmp_path / "dataset.json").write_text(json.dumps(content))
+    assert channel_names_in(tmp_path) == names
+
+
+def test_empty_labels_are_refused(tmp_path: Path) -> None:
+    write(tmp_path, "a", np.zeros((9, 9, 9), np.int16), np.zeros((9, 9, 9)))
+    with pytest.raises(UserError, match="all label maps are empty"):
+        facts_of(read_layout(tmp_path))
+
+
+def test_volumes_among_2d_scans_are_refused(tmp_path: Path) -> None:
+    write(tmp_path, "a", np.zeros((9, 9), np.int16), np.ones((9, 9)), (1.0, 1.0, 1.0))
+    write(tmp_path, "b", np.zeros((9, 9, 9), np.int16))
+    with pytest.raises(UserError, match="b: the case has 3 axes where a has 2"):
+        facts_of(read_layout(tmp_path))

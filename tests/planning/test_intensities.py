@@ -1,0 +1,39 @@
+"""CT has units, other scans have none."""
+
+import pytest
+from planning_fakes import CT, MR, case, facts
+
+from graftseg.data.intensity import IntensitySettings
+from graftseg.planning.choices import tree_of
+from graftseg.planning.facts import Facts
+from graftseg.planning.intensities import computed_tomography, intensity_choices
+
+
+def scans(*percentiles: tuple[float, ...], names: tuple[str, ...] = ()) -> Facts:
+    return facts(*[case((32, 32, 32), (1, 1, 1), percentiles=p) for p in percentiles], names=names)
+
+
+@pytest.mark.parametrize(
+    ("known", "is_ct"),
+    [
+        (scans(CT), True),
+        (scans(MR), False),
+        (scans(CT, MR), False),
+        (scans(*[CT] * 19, MR), True),
+        (scans(MR, names=("CT",)), True),
+        (scans(MR, names=("low-dose CT",)), True),
+        (scans(CT, names=("MRI",)), False),
+        (scans(CT, names=("Ectopic",)), False),
+        (scans(CT, names=("CT", "PET")), False),
+        (scans((-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0)), False),
+        (scans((-30000.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3000.0)), False),
+    ],
+)
+def test_names_decide_and_else_the_values(known: Facts, is_ct: bool) -> None:
+    assert (computed_tomography(known) is not None) == is_ct
+    choices = intensity_choices(known)
+    settings = IntensitySettings.model_validate(tree_of(choices)["data"]["intensity"])
+    assert settings.rule == ("window-zscore" if is_ct else "zscore")
+    if is_ct:
+        assert (settings.low, settings.high, settings.mean, settings.std) == (-151, 241, 60, 40)
+    assert all(choice.reason for choice in choices.values())

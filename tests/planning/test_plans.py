@@ -1,0 +1,197 @@
+"""Plans as a whole: whatever the scans are, a plan loads, builds and says why."""
+
+from math import prod
+
+import pytest
+import torch
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from planning_fakes import CPU, CT, GPU, any_facts, case, facts, usual
+
+from graftseg.baselines import baseline_of
+from graftseg.errors import UserError
+from graftseg.methods import METHODS
+from graftseg.models import build_method
+from graftseg.networks import stride_of
+from graftseg.planning import Facts, Plan, Target, choose
+from graftseg.planning.target import GIB
+from graftseg.planning.usual import usual_reason
+from graftseg.recipe import load_recipe
+
+META = torch.device("meta")
+
+
+@given(known=any_facts(), target=st.sampled_from([CPU, GPU]), minutes=st.sampled_from([None, 0.5, 20.0, 6000.0]))
+@settings(deadline=None, max_examples=30)
+def test_every_plan_loads_and_builds(
+    tmp_path_factory: pytest.TempPathFactory, known: Facts, target: Target, minutes: float | None
+) -> None:
+    plan = choose(known, target, minutes=minutes)
+    path = tmp_path_factory.mktemp("plans") / "plan.yaml"
+    path.write_text(plan.text)
+    recipe = load_recipe(path)
+    assert recipe == plan.recipe
+    for stage in recipe.stages:
+        build_method(recipe, stage, known.channels, len(known.classes), META)
+    stride, patch = stride_of(recipe.network), recipe.batches.patch
+    assert all(n % stride == 0 and n >= 2 * stride for n in patch)
+    assert recipe.batches.labeled % 2 == 0
+    semi = any(METHODS[stage.method].uses_unlabeled for stage in recipe.stages)
+    assert semi == (known.unlabeled > 0) == recipe.baseline
+    assert recipe.batches.unlabeled == (recipe.batches.labeled if semi else 0)
+    assert ("supervised recipe" in plan.text) == (not semi)
+    assert ("one labeled scan" in " ".join(plan.head)) == (known.labeled == 1)
+    assert recipe.folds is None or 2 <= recipe.folds <= known.labeled
+    if semi:
+        baseline_of(recipe)
+
+
+@given(known=any_facts(), target=st.sampled_from([CPU, GPU]))
+@settings(deadline=None, max_examples=10)
+def test_every_value_has_a_reason_on_its_line_or_above(known: Facts, target: Target) -> None:
+    text = choose(known, target).text
+    assert max(len(line) for line in text.splitlines()) <= 120
+    above = False
+    for line in text.splitlines():
+        value, _, reason = line.partition("  # ")
+        is_comment = line.lstrip().startswith("#")
+        if not is_comment and not value.rstrip().endswith(":"):
+            assert reason or above, line
+            assert reason not in ("", "the default") or above, line
+        above = is_comment
+
+
+@pytest.mark.parametrize("target", [CPU, GPU])
+def test_all_settings_of_the_recipe_stand_in_the_plan(target: Target) -> None:
+    plan = choose(facts(*usual()), target)
+    assert yaml.safe_load(plan.text) == plan.recipe.model_dump(mode="json", exclude={"published"})
+    assert not [line for line in plan.text.splitlines() if line.endswith("# the default")]
+
+
+def test_a_setting_without_a_reason_says_what_it_is() -> None:
+    assert usual_reason("loop.log_every") == "steps between two writings of the log"
+    assert usual_reason("network.width").startswith("channels at full resolution")
+    assert usual_reason("stages.1.settings.novel") == "the default"
+
+
+def of(plan: Plan, name: str) -> tuple[object, str]:
+    choice = plan.choices[name]
+    return choice.value, choice.reason
+
+
+def test_a_plan_for_volumes_on_a_gpu() -> None:
+    """The published batch and network; a patch that covers the scan."""
+    plan = choose(facts(*usual((112, 100, 80))), GPU)
+    recipe = plan.recipe
+    assert (recipe.network.name, recipe.network.width, recipe.network.levels) == ("vnet-bn", 16, 5)
+    assert (recipe.batches.patch, recipe.batches.labeled, recipe.batches.unlabeled) == ((112, 112, 80), 4, 4)
+    assert [stage.method for stage in recipe.stages] == ["bcp-pretrain", "bcp"]
+    assert recipe.stages[0].steps + recipe.stages[1].steps <= 17_000
+    assert all(stage.optimizer.schedule.name == "poly" for stage in recipe.stages)
+    assert recipe.batches.foreground == 0
+    assert "all of a usual scan" in of(plan, "batches.patch")[1]
+
+
+def test_a_plan_for_large_ct_on_a_cpu() -> None:
+    scans = [case((512, 512, 400), (0.8, 0.8, 1.0), percentiles=CT, number=number) for number in range(3)]
+    plan = choose(facts(*scans, *usual((512, 512, 400), (0.8, 0.8, 1.0), 0, 5)), CPU)
+    recipe = plan.recipe
+    assert prod(recipe.batches.patch) <= 64**3 and min(recipe.batches.patch) >= 48
+    assert recipe.batches.foreground == 0.33
+    assert recipe.network.width == 8
+    assert recipe.inference.overlap == 0.25
+
+
+def test_thin_volumes_keep_their_thickness() -> None:
+    plan = choose(facts(*usual((200, 200, 24))), GPU)
+    assert plan.recipe.batches.patch == (200, 200, 24)
+    assert plan.recipe.network.levels == 4
+
+
+def test_slices_for_long_voxels() -> None:
+    plan = choose(facts(*usual((256, 240, 20), (1.0, 1.0, 6.0))), GPU)
+    recipe = plan.recipe
+    assert (recipe.data.dimensions, recipe.network.name, recipe.batches.patch) == (2, "unet-2d", (256, 240))
+    assert recipe.batches.labeled == 12
+    assert recipe.batches.foreground == 0.33
+    assert (recipe.stages[0].settings["loss"], recipe.stages[1].settings["ema_scope"]) == ("regions", "state")
+
+
+def test_more_memory_more_patch() -> None:
+    known = facts(*usual((300, 300, 300)), classes=5)
+    voxels = [
+        prod(choose(known, Target("cuda", memory * GIB, "", False)).recipe.batches.patch) for memory in (6, 16, 80)
+    ]
+    assert voxels == sorted(voxels) and voxels[0] < voxels[-1] <= 128**3
+
+
+@pytest.mark.parametrize("memory", [2, 4, 8, 16, 24, 80])
+def test_the_estimate_keeps_within_the_memory(memory: int) -> None:
+    plan = choose(facts(*usual((400, 400, 300), labeled=2, unlabeled=2)), Target("cuda", memory * GIB, "", False))
+    said = next(line for line in plan.head if line.startswith("Device"))
+    needed = float(said.split("takes about ")[1].split()[0])
+    assert needed <= 0.85 * memory
+
+
+def test_scans_that_are_too_many_for_the_memory_are_read_from_disk() -> None:
+    known = facts(*usual((512, 512, 300), unlabeled=200))
+    assert "in files" in " ".join(choose(known, GPU).head)
+    assert "in the device's memory" in " ".join(choose(facts(*usual()), GPU).head)
+
+
+def test_a_measured_step_decides_the_number_of_steps() -> None:
+    """A step of one second: an hour has 3600 of them, less those of the baseline and the folds."""
+    slow = choose(facts(*usual(), has_test=True), CPU, timed=lambda recipe: 1.0)
+    fast = choose(facts(*usual(), has_test=True), CPU, timed=lambda recipe: 0.1)
+    total = [sum(stage.steps for stage in plan.recipe.stages) for plan in (slow, fast)]
+    # the first 1000 steps cost 1.5 / 4 of a second, the others one, and each of the baseline's 3 / 4
+    assert total == [2400, 17_000] and slow.recipe.stages[0].steps == 1000
+    assert slow.minutes == pytest.approx((1000 * 1.5 / 4 + 1400 + 2400 * 0.75) / 60)
+    assert "measured here" in " ".join(slow.head)
+    assert "from a table" in " ".join(choose(facts(*usual()), CPU).head)
+
+
+@pytest.mark.parametrize("minutes", [5.0, 60.0, 600.0])
+def test_a_plan_takes_the_time_that_it_is_given(minutes: float) -> None:
+    plan = choose(facts(*usual()), CPU, minutes=minutes, timed=lambda recipe: 0.25)
+    assert 0.8 * minutes <= plan.minutes <= minutes
+    assert f"{minutes:g} minutes that were asked for" in plan.text
+
+
+def test_too_little_time_is_told() -> None:
+    plan = choose(facts(*usual()), CPU, minutes=1, timed=lambda recipe: 5.0)
+    assert [stage.steps for stage in plan.recipe.stages] == [200, 200]
+    assert "take longer than the 1 minutes" in plan.text and plan.minutes > 1
+    assert any(line.startswith("Warning: 400 steps") for line in plan.head)
+
+
+@pytest.mark.parametrize("minutes", [0.0, -3.0, float("nan")])
+def test_no_time_is_refused(minutes: float) -> None:
+    with pytest.raises(UserError, match="give minutes above 0"):
+        choose(facts(*usual()), CPU, minutes=minutes)
+
+
+@pytest.mark.parametrize(
+    ("labeled", "has_test", "seconds", "folds", "reason"),
+    [
+        (4, False, 0.01, 4, "never saw it"),
+        (30, False, 0.01, 5, "never saw it"),
+        (30, True, 0.01, None, "there is a test set"),
+        (1, False, 0.01, None, "cannot be divided"),
+        (30, False, 1.0, None, "too few steps; --folds 5 makes them"),
+    ],
+)
+def test_folds_where_nothing_else_scores(
+    labeled: int, has_test: bool, seconds: float, folds: int | None, reason: str
+) -> None:
+    plan = choose(facts(*usual(labeled=labeled), has_test=has_test), CPU, timed=lambda recipe: seconds)
+    assert plan.recipe.folds == folds
+    assert reason in of(plan, "folds")[1]
+
+
+def test_short_trainings_use_adam() -> None:
+    short = choose(facts(*usual()), CPU, timed=lambda recipe: 1.0)
+    long = choose(facts(*usual()), CPU, timed=lambda recipe: 0.01)
+    assert {stage.optimizer.name for stage in short.recipe.stages} == {"adam"}
+    assert {stage.optimizer.name for stage in long.recipe.stages} == {"sgd"}

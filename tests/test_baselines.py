@@ -1,0 +1,161 @@
+"""The supervised run beside a semi-supervised one: what it is, that it is trained, and that it goes on."""
+
+import json
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+from tiny import recipe_tree, tiny_recipe, write_scans
+from typer.testing import CliRunner
+
+from graftseg import api
+from graftseg.baselines import baseline_of, fitting, own_baseline
+from graftseg.cli import app
+from graftseg.errors import StoppedError, UserError
+from graftseg.recipe import Recipe, differences, load_recipe, shipped_recipes
+from graftseg.runs import RunFolder
+
+
+@pytest.fixture(scope="module")
+def scans(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_scans(tmp_path_factory.mktemp("scans"), labeled=3, unlabeled=2, test=1)
+
+
+def test_all_steps_in_one_stage_under_the_last_optimiser() -> None:
+    tree = recipe_tree()
+    tree["stages"][0]["optimizer"] = {"name": "sgd", "learning_rate": 0.5}
+    recipe = tiny_recipe(stages=tree["stages"], baseline=True, folds=3, seed=7)
+    baseline = baseline_of(recipe)
+    (stage,) = baseline.stages
+    assert (stage.method, stage.steps) == ("supervised", 9)
+    assert stage.optimizer == recipe.stages[1].optimizer
+    assert (baseline.name, baseline.seed) == ("tiny-supervised", 7)
+    assert (baseline.baseline, baseline.folds, baseline.published) == (False, None, None)
+    for part in ("data", "batches", "network", "loop", "inference", "selection"):
+        assert getattr(baseline, part) == getattr(recipe, part)
+
+
+@pytest.mark.parametrize("setting", ["demo-2d", "demo-3d", "default-2d", "default-3d"])
+def test_it_is_the_shipped_supervised_recipe_where_that_has_as_many_steps(setting: str) -> None:
+    assert differences(baseline_of(load_recipe(f"{setting}/bcp")), load_recipe(f"{setting}/supervised")) == []
+
+
+@pytest.mark.parametrize("name", shipped_recipes())
+def test_every_shipped_recipe_has_a_baseline_and_asks_for_none(name: str) -> None:
+    recipe = load_recipe(name)
+    baseline = baseline_of(recipe)
+    assert sum(stage.steps for stage in recipe.stages) == baseline.stages[0].steps
+    assert (recipe.baseline, recipe.folds) == (False, None)
+
+
+def test_the_kind_of_dice_on_labeled_images_is_kept() -> None:
+    stage = {"method": "mean-teacher", "steps": 3, "settings": {"dice": "foreground"}}
+    assert baseline_of(tiny_recipe(stages=[stage])).stages[0].settings == {"dice": "foreground"}
+    assert baseline_of(tiny_recipe()).stages[0].settings == {"dice": "classes"}
+
+
+def test_neither_baseline_nor_folds_change_what_is_trained() -> None:
+    assert differences(tiny_recipe(), tiny_recipe(baseline=True, folds=4)) == []
+
+
+def supervised(**changes: Any) -> Recipe:
+    return tiny_recipe(stages=[{"method": "supervised", "steps": 4}], **changes)
+
+
+def test_what_is_trained_with_and_without_unlabeled_scans(caplog: pytest.LogCaptureFixture) -> None:
+    recipe, wanted = tiny_recipe(), tiny_recipe(baseline=True)
+    assert fitting(recipe, unlabeled=3, baseline=False) == (recipe, False)
+    assert fitting(recipe, unlabeled=3, baseline=True) == (recipe, True)
+    assert fitting(recipe, unlabeled=0, baseline=False) == (recipe, False)
+    assert not caplog.messages
+    assert fitting(wanted, unlabeled=0, baseline=False) == (baseline_of(wanted), False)
+    assert "there are no unlabeled scans" in caplog.messages[-1]
+    assert fitting(supervised(), unlabeled=0, baseline=True) == (supervised(), False)
+    assert "its own baseline" in caplog.messages[-1]
+
+
+def test_both_are_trained_and_the_baseline_is_a_run_of_its_own(scans: Path, tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run")
+    api.train(tiny_recipe(baseline=True), scans, run.path, device="cpu")
+    facts = run.baseline.manifest()
+    assert (facts["status"], facts["steps"], facts["method"]) == ("finished", 9, "supervised")
+    assert facts["store"]["labeled"] == run.manifest()["store"]["labeled"]
+    assert facts["store"]["identity"] == run.manifest()["store"]["identity"]
+    alone = RunFolder(tmp_path / "alone")
+    api.train(baseline_of(tiny_recipe(baseline=True)), run.store, alone.path, device="cpu")
+    assert alone.manifest()["weights"] == facts["weights"]
+
+
+def test_the_command_asks_for_it_or_leaves_it_out(scans: Path, tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    for planned, option, expected in ((True, "--no-baseline", False), (False, "--baseline", True)):
+        recipe.write_text(tiny_recipe(baseline=planned).to_yaml())
+        out = tmp_path / option
+        given = ["train", str(recipe), "--data", str(scans), "--out", str(out), option, "--device", "cpu"]
+        said = CliRunner().invoke(app, given)
+        assert said.exit_code == 0 and ("baseline" in said.stdout.replace(option, "")) is expected
+        assert RunFolder(out).exists and RunFolder(out).baseline.exists is expected
+
+
+@pytest.mark.parametrize("cut", ["run", "baseline"])
+def test_whichever_was_cut_goes_on(scans: Path, tmp_path: Path, cut: str) -> None:
+    recipe, whole, again = tiny_recipe(baseline=True), RunFolder(tmp_path / "a"), RunFolder(tmp_path / "b")
+    api.train(recipe, scans, whole.path, device="cpu")
+    shutil.copytree(whole.path, again.path)
+    stopped = again if cut == "run" else again.baseline
+    if cut == "run":
+        shutil.rmtree(again.baseline.path)
+    _rewind(stopped, step=8)
+    with pytest.raises(UserError, match="add --resume"):
+        api.train(recipe, scans, again.path, device="cpu")
+    api.train(recipe, scans, again.path, resume=True, device="cpu")
+    for one, two in ((whole, again), (whole.baseline, again.baseline)):
+        ours, theirs = load_file(one.weights_file), load_file(two.weights_file)
+        assert all(ours[name].equal(theirs[name]) for name in ours)
+        assert two.manifest()["status"] == "finished"
+
+
+def _rewind(run: RunFolder, step: int) -> None:
+    """Leave a run as if it had been stopped after a step."""
+    run.weights_file.unlink()
+    for path in run.checkpoints.iterdir():
+        if path.name != f"step-{step:08d}.ckpt":
+            path.unlink()
+    assert len(list(run.checkpoints.iterdir())) == 1
+    run.update_manifest({"status": "stopped", "weights": None})
+
+
+def test_a_stop_before_the_baseline_is_told(scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stops(*_: object, **__: object) -> None:
+        raise StoppedError(2, 3)
+
+    monkeypatch.setattr(api, "complete", stops)
+    with pytest.raises(StoppedError):
+        api.train(tiny_recipe(baseline=True), scans, tmp_path / "run", device="cpu")
+    assert RunFolder(tmp_path / "run").manifest()["status"] == "finished"
+
+
+def test_without_unlabeled_scans_the_labeled_ones_are_trained_on_and_this_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    scans, run = write_scans(tmp_path / "scans", labeled=1, unlabeled=0, test=0), RunFolder(tmp_path / "run")
+    with caplog.at_level(logging.WARNING):
+        api.train(tiny_recipe(baseline=True), scans, run.path, device="cpu")
+    assert [text for text in caplog.messages if "no unlabeled scans" in text]
+    assert run.manifest()["method"] == "supervised" and not run.baseline.path.exists()
+    with pytest.raises(UserError, match="learns from unlabeled scans and there are none"):
+        api.train(tiny_recipe(), scans, tmp_path / "other", device="cpu")
+
+
+def test_the_report_finds_a_baseline_that_was_evaluated(scans: Path, tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run")
+    api.train(tiny_recipe(baseline=True), scans, run.path, device="cpu")
+    assert own_baseline(run) is None
+    for one in (run, run.baseline):
+        api.evaluate(api.predict(one.path, scans / "imagesTs", device="cpu").folder, scans / "labelsTs")
+    assert own_baseline(run) == run.baseline.path
+    assert "tiny-supervised, Dice %" in api.report(run.path).read_text()
+    assert json.loads(run.baseline.manifest_file.read_text())["recipe"] == "tiny-supervised"

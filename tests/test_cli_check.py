@@ -1,0 +1,116 @@
+"""What a person sees of a check: findings, a page, JSON, a mended copy."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from graftseg import api
+from graftseg.cli import main
+from graftseg.data.phantom import write_phantoms
+from graftseg.data.scans import read_label, read_scan, write_scan
+from graftseg.types import Geometry, Split
+
+
+class Cli:
+    """Calls the command line in this process."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        self._capsys, self._monkeypatch = capsys, monkeypatch
+
+    def __call__(self, *words: object) -> tuple[int, str, str]:
+        """Exit code, standard output, standard error."""
+        self._monkeypatch.setattr(sys, "argv", ["graftseg", "check", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        captured = self._capsys.readouterr()
+        return int(ended.value.code or 0), captured.out, captured.err
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
+    return Cli(capsys, monkeypatch)
+
+
+@pytest.fixture
+def scans(tmp_path: Path) -> Path:
+    folder = tmp_path / "scans"
+    counts: dict[Split, int] = {"labeled": 3, "unlabeled": 3, "test": 0}
+    write_phantoms(folder, shape=(24, 24), counts=counts, seed=1, shift=0.0)
+    return folder
+
+
+def shift_label(scans: Path, voxels: float) -> Path:
+    """Move the first label map by a part of a voxel."""
+    path = min((scans / "labelsTr").iterdir())
+    scan = read_scan(path)
+    matrix = scan.geometry.matrix
+    matrix[0, 3] += voxels * scan.geometry.spacing[0]
+    write_scan(path, scan.array, Geometry(scan.geometry.shape, tuple(map(tuple, matrix.tolist()))))
+    return path
+
+
+def test_the_verdict_on_both_kinds_is_told(cli: Cli, scans: Path) -> None:
+    code, out, _ = cli(scans)
+    assert code == 0
+    assert out.splitlines() == [
+        "Nothing speaks against using labeled and unlabeled scans together: spacing and intensities are alike.",
+        "3 labeled, 3 unlabeled, 0 test scans; 0 findings, 0 of them errors",
+    ]
+
+
+def test_a_page(cli: Cli, scans: Path, tmp_path: Path) -> None:
+    code, out, _ = cli(scans, "--out", tmp_path / "check.html")
+    assert code == 0 and out.endswith(f"{tmp_path / 'check.html'}\n")
+    assert (tmp_path / "check.html").read_text().startswith("<!doctype html>")
+    code, _, error = cli(scans, "--out", tmp_path / "check.txt")
+    assert code == 2 and "ends in .html" in error
+    assert not (tmp_path / "check.txt").exists()
+
+
+def test_json(cli: Cli, scans: Path) -> None:
+    shift_label(scans, 0.05)
+    code, out, _ = cli(scans, "--json")
+    content = json.loads(out)
+    assert code == 2
+    assert content["verdict"] == "Not ready: 1 error to mend first."
+    assert content["findings"][0]["cases"] == ["labeled_000"]
+
+
+def test_a_mended_copy(cli: Cli, scans: Path, tmp_path: Path) -> None:
+    path = shift_label(scans, 0.05)
+    before = path.read_bytes()
+    code, out, _ = cli(scans, "--fix", tmp_path / "mended")
+    assert code == 2
+    assert f"labelsTr/{path.name}\tgeometry of its image, which lay 0.050 of a voxel apart" in out
+    assert f"{tmp_path / 'mended'}: 1 file mended, 9 as they were" in out
+    assert path.read_bytes() == before
+    assert cli(tmp_path / "mended")[0] == 0
+    code, _, error = cli(scans, "--fix", tmp_path / "mended")
+    assert code == 2 and "it exists already" in error
+
+
+def test_renumbered_values_are_told(cli: Cli, scans: Path, tmp_path: Path) -> None:
+    (scans / "dataset.json").unlink()
+    for path in (scans / "labelsTr").iterdir():
+        scan = read_label(path)
+        write_scan(path, np.where(scan.array == 2, 9, scan.array).astype(np.uint8), scan.geometry)
+    code, out, _ = cli(scans, "--fix", tmp_path / "mended")
+    assert code == 0
+    assert "label value 3 is now 2 (label 3)\nlabel value 9 is now 3 (label 9)\n" in out
+    assert set(np.unique(read_label(min((tmp_path / "mended/labelsTr").iterdir())).array)) == {0, 1, 2, 3}
+
+
+def test_nothing_to_mend(cli: Cli, scans: Path, tmp_path: Path) -> None:
+    code, out, _ = cli(scans, "--fix", tmp_path / "mended")
+    assert code == 0 and "nothing was mended, and nothing written" in out
+    assert not (tmp_path / "mended").exists()
+
+
+def test_the_function_gives_what_it_saw(scans: Path, tmp_path: Path) -> None:
+    shift_label(scans, 0.05)
+    examination = api.check(scans, fix=tmp_path / "mended")
+    assert [finding.severity for finding in examination] == ["error"]
+    assert examination.mended is not None and examination.mended.folder == tmp_path / "mended"

@@ -1,0 +1,48 @@
+"""Memory that a prediction takes, told before it begins."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from graftseg import footprint
+from graftseg.data.grid import Grid
+from graftseg.errors import UserError
+from graftseg.footprint import check_memory, host_bytes
+from graftseg.inference import InferenceSettings, Predictor
+from graftseg.maps import Wanted
+
+CT = Grid.identity((512, 512, 600))
+VOXELS = 512 * 512 * 600
+ALL = Wanted(probabilities=True, uncertainty=True)
+
+
+def predictor(patch: tuple[int, ...] = (96, 96, 96), device: str = "cpu", **chosen: object) -> Predictor:
+    settings = InferenceSettings.model_validate(chosen)
+    return Predictor(lambda images: images, patch, settings, 5, torch.device(device))
+
+
+@pytest.mark.parametrize("wanted", [Wanted(), ALL])
+@pytest.mark.parametrize("patch", [(96, 96, 96), (128, 128, 64), (512, 512)])
+def test_a_large_ct_of_five_classes_takes_less_than_eight_gibibytes(wanted: Wanted, patch: tuple[int, ...]) -> None:
+    assert host_bytes(CT, 1, predictor(patch, largest_component=True), wanted) < 6 * 2**30
+
+
+def test_what_is_wanted_and_done_costs_memory() -> None:
+    small = host_bytes(CT, 1, predictor(windows_per_forward=1), Wanted())
+    assert host_bytes(CT, 2, predictor(windows_per_forward=1), Wanted()) > small
+    assert host_bytes(CT, 1, predictor(windows_per_forward=1, largest_component=True), Wanted()) > small
+    assert host_bytes(CT, 1, predictor(), ALL) - host_bytes(CT, 1, predictor(), Wanted()) <= 18 * VOXELS
+    assert host_bytes(CT, 1, predictor(device="cuda", largest_component=True), Wanted()) == 20 * VOXELS
+
+
+def test_a_scan_that_does_not_fit_is_refused_with_both_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(footprint, "free_memory", lambda device: 2**30)
+    check_memory(Grid.identity((16, 16, 16)), 1, predictor((16, 16, 16)), Wanted(), Path("small.nii"))
+    with pytest.raises(UserError) as caught:
+        check_memory(CT, 1, predictor(device="cuda"), Wanted(), Path("ct.nii"))
+    assert str(caught.value).startswith(
+        "ct.nii: takes about 2.9 GiB of memory and 1.0 GiB are free; close other programs"
+    )
+    with pytest.raises(UserError, match="leave out --probabilities and --uncertainty, close other programs"):
+        check_memory(CT, 1, predictor(), ALL, Path("ct.nii"))

@@ -1,0 +1,181 @@
+"""Labels, probabilities and uncertainty of one scan, against dense definitions and numbers by hand."""
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from torch import Tensor
+
+from graftseg.data.grid import Grid, plan_grid
+from graftseg.inference import Fit, InferenceSettings, Predictor
+from graftseg.maps import BAND, PARTS, Rules, Wanted, collected, entropy, in_parts
+from graftseg.types import Geometry
+
+CPU = torch.device("cpu")
+ALL = Wanted(probabilities=True, uncertainty=True)
+PLAIN = InferenceSettings()
+
+
+def softmax(images: Tensor) -> Tensor:
+    """A network that sees one voxel at a time: as many classes as channels."""
+    return images.softmax(dim=1)
+
+
+def image_of(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def test_parts_are_rounded_to_the_nearest() -> None:
+    assert in_parts(torch.tensor([0.0, 0.5 / 255, 0.6 / 255, 0.5, 1.0, 1.0001, -0.1])).tolist() == [
+        0,
+        0,
+        1,
+        128,
+        255,
+        255,
+        0,
+    ]
+
+
+def test_entropy_is_a_share_of_that_of_a_draw_among_all() -> None:
+    columns = [[1.0, 0.0, 0.0], [1 / 3, 1 / 3, 1 / 3], [0.5, 0.5, 0.0], [0.7, 0.2, 0.1]]
+    shares = entropy(torch.tensor(columns).T)
+    assert shares.tolist() == pytest.approx([stats.entropy(column, base=3) for column in columns], abs=1e-6)
+    assert shares[:2].tolist() == pytest.approx([0, 1])
+
+
+def test_the_mean_is_over_the_voxels_that_may_be_foreground() -> None:
+    foreground = torch.tensor([0.0, BAND / 2, 0.5, 1.0, 0.25])
+    slab = torch.stack([1 - foreground, foreground])[..., None]
+    maps = collected([(0, slab)], [5, 1], Rules(PLAIN, 2, CPU, ALL))
+    expected = [stats.entropy([1 - p, p], base=2) for p in (0.5, 1.0, 0.25)]
+    assert maps.mean_uncertainty == pytest.approx(np.mean(expected), abs=1e-6)
+    assert maps.uncertainty is not None and maps.probabilities is not None
+    assert maps.uncertainty[:, 0].tolist() == [0, round(255 * stats.entropy([0.975, 0.025], base=2)), 255, 0, 207]
+    assert maps.probabilities[1, :, 0].tolist() == [0, 6, 128, 255, 64]
+    sure = collected([(0, slab[:, :1])], [1, 1], Rules(PLAIN, 2, CPU, ALL))
+    assert sure.mean_uncertainty is None, "nothing may be foreground"
+
+
+def test_nothing_but_labels_is_kept_unless_wanted() -> None:
+    slab = softmax(image_of(1, 3, 4, 5))[0]
+    maps = collected([(0, slab)], [4, 5], Rules(PLAIN, 3, CPU, Wanted()))
+    assert (maps.probabilities, maps.uncertainty, maps.mean_uncertainty) == (None, None, None)
+    assert torch.equal(maps.labels, slab.argmax(0).to(torch.uint8))
+
+
+@given(cuts=st.lists(st.integers(1, 9), max_size=4, unique=True))
+@settings(deadline=None, max_examples=30)
+def test_slabs_of_any_thickness_give_the_same_maps(cuts: list[int]) -> None:
+    """Exactly: a voxel's label, parts and entropy know nothing of its slab."""
+    whole = softmax(image_of(1, 3, 10, 4, 3))[0]
+    edges = [0, *sorted(cuts), 10]
+    slabs = [(start, whole[:, start:end]) for start, end in pairwise(edges)]
+    rules = Rules(PLAIN, 3, CPU, ALL)
+    apart, together = collected(slabs, [10, 4, 3], rules), collected([(0, whole)], [10, 4, 3], rules)
+    for one, other in zip(apart._each(lambda values: values), together._each(lambda values: values), strict=True):
+        assert one is not None and other is not None and torch.equal(one, other)
+    assert apart.mean_uncertainty == pytest.approx(together.mean_uncertainty, rel=1e-12)
+
+
+@pytest.mark.parametrize("patch", [(4, 4, 4), (6, 5)])
+@pytest.mark.parametrize("spacing", [None, (0.7, 1.0, 1.4)])
+def test_maps_of_a_turned_scan_lie_where_its_labels_do(
+    patch: tuple[int, ...], spacing: tuple[float, ...] | None
+) -> None:
+    affine = ((0.0, 0.0, -2.0, 5.0), (1.5, 0.0, 0.0, -7.0), (0.0, -1.0, 0.0, 3.0), (0.0, 0.0, 0.0, 1.0))
+    grid = plan_grid(Geometry((9, 7, 5), affine), orientation="RAS", spacing=spacing)
+    image = image_of(3, *grid.prepared_shape)
+    maps = Predictor(softmax, patch, PLAIN, 3, CPU).maps(image, grid, ALL)
+    assert maps.probabilities is not None and maps.uncertainty is not None
+    assert (maps.probabilities.shape, maps.uncertainty.shape) == ((3, 9, 7, 5), (9, 7, 5))
+    shares = maps.probabilities / PARTS
+    best = np.sort(shares, axis=0)
+    clear = best[-1] - best[-2] > 2 / PARTS
+    np.testing.assert_array_equal(shares.argmax(0)[clear], maps.labels[clear])
+    assert clear.mean() > 0.9
+    assert np.abs(shares.sum(0) - 1).max() <= 1.5 / PARTS + 1e-9
+    expected = -(shares * np.log(np.maximum(shares, 1e-12))).sum(0) / math.log(3)
+    assert np.abs(maps.uncertainty / PARTS - expected).max() < 0.03
+
+
+def test_the_largest_component_changes_labels_alone() -> None:
+    image = torch.zeros(1, 1, 7)
+    image[0, 0, [0, 2, 3]] = 1
+
+    def segment(images: Tensor) -> Tensor:
+        return torch.cat([1 - images, images], dim=1)
+
+    chosen = InferenceSettings(largest_component=True)
+    maps = Predictor(segment, (1, 7), chosen, 2, CPU).maps(image, Grid.identity((1, 7)), ALL)
+    assert maps.labels[0].tolist() == [0, 0, 1, 1, 0, 0, 0]
+    assert maps.probabilities is not None
+    assert maps.probabilities[1, 0].tolist() == [255, 0, 255, 255, 0, 0, 0]
+
+
+@pytest.mark.parametrize("shape", [(4, 6), (4, 6, 3)])
+def test_stretched_slices_bring_their_maps_back(shape: tuple[int, ...]) -> None:
+    image = image_of(3, *shape)
+    predictor = Predictor(softmax, (8, 6), PLAIN, 3, CPU, "stretch")
+    maps = predictor.maps(image, Grid.identity(shape), ALL)
+    probabilities = softmax(image[None])[0]
+    assert maps.probabilities is not None and maps.uncertainty is not None
+    np.testing.assert_array_equal(maps.labels, probabilities.argmax(0).numpy())
+    np.testing.assert_array_equal(maps.probabilities, in_parts(probabilities).numpy())
+    np.testing.assert_array_equal(maps.uncertainty, in_parts(entropy(probabilities)).numpy())
+
+
+def test_flips_are_a_setting() -> None:
+    def first_column(images: Tensor) -> Tensor:
+        share = torch.zeros_like(images)
+        share[..., 0] = 1
+        return torch.cat([1 - share, share], dim=1)
+
+    def foreground(**chosen: bool) -> list[int]:
+        predictor = Predictor(first_column, (4, 4), InferenceSettings(**chosen), 2, CPU)
+        maps = predictor.maps(torch.zeros(1, 4, 4), Grid.identity((4, 4)), Wanted(probabilities=True))
+        assert maps.probabilities is not None
+        return [int(value) for value in maps.probabilities[1, 0]]
+
+    assert foreground() == [255, 0, 0, 0]
+    assert foreground(flips=True) == [128, 0, 0, 128]
+
+
+@pytest.mark.parametrize("fit", ["crop", "stretch"])
+def test_doubt_changes_uncertainty_alone(fit: Fit) -> None:
+    def unsure(images: Tensor) -> Tensor:
+        return torch.full_like(images, 1 / images.shape[1])
+
+    image, grid = image_of(3, 4, 6), Grid.identity((4, 6))
+    plain = Predictor(softmax, (4, 6), PLAIN, 3, CPU, fit)
+    alone, doubted = plain.maps(image, grid, ALL), replace(plain, doubt=unsure).maps(image, grid, ALL)
+    np.testing.assert_array_equal(alone.labels, doubted.labels)
+    np.testing.assert_array_equal(np.asarray(alone.probabilities), np.asarray(doubted.probabilities))
+    assert doubted.uncertainty is not None and set(doubted.uncertainty.flat) == {PARTS}
+    assert doubted.mean_uncertainty == pytest.approx(1)
+    assert replace(plain, doubt=unsure).maps(image, grid).uncertainty is None
+
+
+@pytest.mark.parametrize(
+    ("shape", "patch", "fit", "windows"),
+    [
+        ((9, 4), (4, 4), "crop", 4),
+        ((9, 4, 3), (4, 4), "crop", 12),
+        ((4, 4, 9), (4, 4, 4), "crop", 4),
+        ((9, 4, 3), (4, 4), "stretch", 3),
+        ((9, 4), (4, 4), "stretch", 1),
+    ],
+)
+def test_every_window_is_told(shape: tuple[int, ...], patch: tuple[int, ...], fit: Fit, windows: int) -> None:
+    told: list[int] = []
+    chosen = InferenceSettings(windows_per_forward=3, flips=True)
+    predictor = Predictor(softmax, patch, chosen, 2, CPU, fit, tell=told.append)
+    predictor.labels(torch.zeros(2, *shape), Grid.identity(shape))
+    assert predictor.windows_in(shape) == sum(told) == windows
+    assert max(told) <= 3

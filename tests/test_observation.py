@@ -1,0 +1,196 @@
+"""What is observed of a scan, on networks whose answers are known, and a ranking from a run to its table."""
+
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+import torch
+from scipy import ndimage
+from torch import Tensor, nn
+
+from graftseg import api
+from graftseg.candidates import Prepared, candidates_in
+from graftseg.data.layouts import read_layout
+from graftseg.data.prepare import prepare
+from graftseg.data.scans import read_scan, write_scan
+from graftseg.data.store import Store
+from graftseg.errors import UserError
+from graftseg.observation import count_parts, near_boundary, observe
+from graftseg.shipped import Shipped
+from test_cli import Cli
+
+
+class Encoder(nn.Module):
+    """The image itself, and pooled."""
+
+    def forward(self, images: Tensor) -> list[Tensor]:
+        return [images, nn.functional.avg_pool2d(images, 2)]
+
+
+class Student(nn.Module):
+    """Logits ``(0, x)`` of one channel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = Encoder()
+
+    def forward(self, images: Tensor) -> Tensor:
+        images = self.encoder(images)[0]
+        return torch.cat([torch.zeros_like(images), images], dim=1)
+
+
+def network(fit: str = "crop") -> Shipped:
+    recipe = tiny.tiny_recipe(2, batches={"patch": [8, 8], "labeled": 2, "unlabeled": 2, "fit": fit})
+    student = Student()
+    method: Any = SimpleNamespace(student=student, segment=lambda images: student(images).softmax(1))
+    return Shipped(method, recipe, ("background", "ring"), 1, torch.device("cpu"))
+
+
+def given_image(values: Any, label: Any = None, voxel: float = 2.0) -> Prepared:
+    return Prepared(torch.as_tensor(values, dtype=torch.float32)[None], voxel, label)
+
+
+def entropy(p: float) -> float:
+    return -(p * math.log(p) + (1 - p) * math.log(1 - p)) / math.log(2)
+
+
+def test_a_scan_whose_answer_is_known() -> None:
+    image = np.full((12, 10), -20.0)
+    image[2:4, 2:4] = 20.0
+    image[9, 9] = math.log(3)
+    found = observe(network(), "a", given_image(image))
+    assert (found.sizes, found.parts, found.voxel) == ((10.0,), (2,), 2.0)
+    assert found.uncertainty == pytest.approx(entropy(0.75) / 5, abs=1e-5)
+    assert found.at_boundary == pytest.approx(1.0, abs=1e-5)
+    # windows begin at 0 and 4 along the first axis, at 0 and 2 along the second
+    windows = [image[a : a + 8, b : b + 8].mean() for a in (0, 4) for b in (0, 2)]
+    assert found.features == pytest.approx([np.mean(windows)], rel=1e-5)
+
+
+def test_uncertain_inside() -> None:
+    image = np.full((16, 16), 0.1)
+    found = observe(network(), "a", given_image(image))
+    assert found.uncertainty == pytest.approx(entropy(1 / (1 + math.exp(-0.1))), abs=1e-5)
+    assert found.at_boundary == 0 and found.parts == (1,)
+
+
+def test_nothing_found() -> None:
+    found = observe(network(), "a", given_image(np.full((8, 8), -20.0)))
+    assert (found.uncertainty, found.at_boundary, found.sizes, found.parts) == (0.0, 0.0, (0.0,), (0,))
+
+
+def test_of_a_labeled_scan_the_label_map_counts() -> None:
+    label = np.zeros((8, 8), np.uint8)
+    label[0, 0] = label[4, 4] = label[5, 5] = 1
+    found = observe(network(), "a", given_image(np.full((8, 8), 20.0), label, voxel=0.5))
+    assert found.sizes == (1.5,) and found.parts == (2,)
+
+
+@pytest.mark.parametrize("fit", ["crop", "stretch"])
+def test_volumes_for_a_slice_network(fit: str) -> None:
+    image = np.full((8, 8, 3), -20.0)
+    image[1:3, 1:3, 0] = image[1:3, 1:3, 2] = 20.0
+    found = observe(network(fit), "a", given_image(image))
+    assert found.sizes == (16.0,) and found.parts == (2,)
+
+
+def test_other_channels_are_refused() -> None:
+    with pytest.raises(UserError, match="the number of channels is 2 where the run was trained on 1"):
+        observe(network(), "a", Prepared(torch.zeros(2, 8, 8), 1.0, None))
+
+
+@pytest.mark.parametrize("shape", [(9, 7), (6, 5, 7), (3, 1, 4)])
+def test_the_band_is_two_voxels_wide(shape: tuple[int, ...]) -> None:
+    labels = (np.random.default_rng(0).random(shape) > 0.93).astype(np.uint8)
+    expected = np.zeros(shape, bool)
+    for index in np.ndindex(shape):
+        for axis in range(len(shape)):
+            line = np.take(labels, range(shape[axis]), axis)[
+                tuple(slice(None) if a == axis else index[a] for a in range(len(shape)))
+            ]
+            faces = np.flatnonzero(line[1:] != line[:-1])
+            expected[index] |= any(face - 1 <= index[axis] <= face + 2 for face in faces)
+    assert np.array_equal(near_boundary(labels), expected)
+
+
+def test_parts_are_those_of_scipy() -> None:
+    labels = (np.random.default_rng(0).random((7, 8, 9)) > 0.8).astype(np.uint8)
+    assert count_parts(labels, 1) == ndimage.label(labels == 1, np.ones((3, 3, 3)))[1]
+    assert count_parts(labels, 2) == 0
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
+    return Cli(capsys, monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def trained(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("ranked") / "run"
+    api.train(tiny.tiny_recipe(), store.path, run, device="cpu")
+    return run
+
+
+def test_from_a_run_to_a_table(cli: Cli, trained: Path, store: Store, scans: Path, tmp_path: Path) -> None:
+    out = tmp_path / "rank.csv"
+    code, printed, _ = cli("rank", trained, "--out", out, "--top", 2, "--device", "cpu")
+    lines = printed.splitlines()
+    assert code == 0 and len(lines) == 4 and lines[-1] == f"{out}: 5 scans"
+    assert [line.split("\t") for line in lines[1:3]] == [
+        list(cells) for cells in api.rank(trained, store.path, device="cpu").lines(2)
+    ]
+    by_scans = api.rank(trained, scans, device="cpu").rows
+    assert {row.case for row in by_scans} == {f"unlabeled_{i:03d}" for i in range(5)}
+
+
+def test_an_odd_scan_comes_first(trained: Path, scans: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    for path in sorted(scans.rglob("*.nii.gz")):
+        scan, target = read_scan(path), data / path.relative_to(scans)
+        odd = path.name.startswith("unlabeled_003")
+        write_scan(target, np.random.default_rng(0).random(scan.array.shape) if odd else scan.array, scan.geometry)
+    assert api.rank(trained, data, device="cpu").rows[0].case == "unlabeled_003"
+
+
+def test_labels_that_the_run_did_not_see_are_never_opened(tmp_path: Path) -> None:
+    data = tiny.write_scans(tmp_path / "data")
+    for path in sorted((data / "labelsTr").iterdir())[1:]:
+        path.write_bytes(b"nobody may read this")
+    recipe = tiny.tiny_recipe(batches={"patch": [16, 16], "labeled": 2, "unlabeled": 2, "labeled_cases": 1})
+    found = candidates_in(data, recipe)
+    assert [case.name for case in found.labeled] == ["labeled_000"] and len(found.unlabeled) == 8
+    assert all(case.read().label is None for case in found.unlabeled)
+    assert found.labeled[0].read().label is not None
+
+
+def test_a_scan_that_cannot_be_read_is_named(cli: Cli, trained: Path, scans: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    for path in sorted(scans.rglob("*.nii.gz")):
+        scan = read_scan(path)
+        write_scan(data / path.relative_to(scans), scan.array, scan.geometry)
+    broken = next((data / "imagesUn").glob("unlabeled_001*"))
+    broken.write_bytes(b"nothing")
+    code, printed, error = cli("rank", trained, "--data", data, "--device", "cpu")
+    assert code == 2 and len(printed.splitlines()) == 5 and broken.name in error
+
+
+def test_refusals(cli: Cli, trained: Path, store: Store, tmp_path: Path) -> None:
+    assert "not a run folder" in cli.fails("rank", tmp_path)
+    assert "ends in .csv" in cli.fails("rank", trained, "--out", tmp_path / "rank.html")
+    other = tiny.write_scans(tmp_path / "other", unlabeled=0)
+    assert "there are no unlabeled scans to rank" in cli.fails("rank", trained, "--data", other)
+    minmax = tiny.tiny_recipe(data={"dimensions": 2, "intensity": {"rule": "minmax"}}).data
+    prepared = prepare(read_layout(Path(store.root)), tmp_path / "minmax", minmax)
+    assert "the store was prepared otherwise" in cli.fails("rank", trained, "--data", prepared.path)
+
+
+def test_exports_from_the_command_line(cli: Cli, trained: Path, tmp_path: Path) -> None:
+    out = tmp_path / "model.safetensors"
+    code, printed, _ = cli("export", "weights", trained, "--out", out)
+    assert code == 0 and printed == f"{out}: 76 tensors of 4 classes\n"
+    assert "choose one of onnx, weights, monai, nnunet, dicomseg" in cli.fails("export", "pdf", trained, "--out", out)
+    assert "exists already" in cli.fails("export", "weights", trained, "--out", out)

@@ -1,0 +1,220 @@
+"""Probabilities, uncertainty, flips and folds of a prediction, and the files that they leave."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import nibabel
+import numpy as np
+import pytest
+import tiny
+from scipy import stats
+
+from graftseg import api, footprint
+from graftseg.colours import COLOURS
+from graftseg.data.scans import read_label
+from graftseg.data.store import Store
+from graftseg.errors import UserError
+from graftseg.files import sha256_of, write_json
+from graftseg.maps import PARTS
+from graftseg.prediction import FLIPS
+from graftseg.recipe import load_recipe
+from graftseg.runs import RunFolder
+
+
+@pytest.fixture(scope="module")
+def folds(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of two folds, which are runs of different seeds."""
+    path = tmp_path_factory.mktemp("runs") / "folds"
+    for number in range(2):
+        api.train(tiny.tiny_recipe(seed=number), store.path, path / f"fold-{number}", device="cpu")
+    write_json(RunFolder(path).folds_file, {"folds": [{"held_out": []}, {"held_out": []}]})
+    return path
+
+
+@pytest.fixture
+def run(folds: Path) -> Path:
+    return folds / "fold-0"
+
+
+@pytest.fixture
+def scan(scans: Path) -> Path:
+    return scans / "imagesTs" / "test_000_0000.nii.gz"
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+def manifest(out: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((out / "manifest.json").read_text())
+    return content
+
+
+def names(out: Path) -> set[str]:
+    return {path.name for path in out.iterdir()}
+
+
+def shares(out: Path, kind: str = "probabilities") -> Any:
+    """What a reader of NIfTI finds, classes last, without the third axis of an image."""
+    values = nibabel.load(out / f"test_000_{kind}.nii.gz").get_fdata()
+    return values[:, :, 0] if values.ndim == 4 else values
+
+
+def test_classes_are_listed_with_values_and_colours(run: Path, scan: Path, out: Path) -> None:
+    api.predict(run, scan, out, device="cpu")
+    listed = json.loads((out / "classes.json").read_text())
+    assert [(one["value"], one["name"]) for one in listed] == [
+        (0, "background"),
+        (1, "crescent"),
+        (2, "ring"),
+        (3, "core"),
+    ]
+    assert [one["colour"] for one in listed] == [None, *COLOURS[:3]]
+
+
+def test_a_list_of_somebody_else_is_not_replaced(run: Path, scan: Path, out: Path) -> None:
+    out.mkdir()
+    (out / "classes.json").write_text('{"mine": 1}')
+    with pytest.raises(UserError, match=r"classes\.json: the file exists and is not a list of classes; name another"):
+        api.predict(run, scan, out, device="cpu")
+    assert names(out) == {"classes.json"}
+
+
+def test_probabilities_are_those_that_were_decided_on(run: Path, scan: Path, out: Path) -> None:
+    predicted = api.predict(run, scan, out, probabilities=True, device="cpu")
+    assert names(out) == {"classes.json", "manifest.json", "test_000.nii.gz", "test_000_probabilities.nii.gz"}
+    probabilities, labels = shares(out), read_label(out / "test_000.nii.gz").array
+    assert probabilities.shape == (*labels.shape, 4)
+    assert np.abs(probabilities.sum(-1) - 1).max() <= 2 / PARTS
+    ordered = np.sort(probabilities, axis=-1)
+    clear = ordered[..., -1] - ordered[..., -2] > 1.5 / PARTS
+    np.testing.assert_array_equal(probabilities.argmax(-1)[clear], labels[clear])
+    assert clear.any()
+    assert predicted.cases[0].probabilities == "test_000_probabilities.nii.gz"
+    assert manifest(out)["inference"]["flips"] is False
+
+
+def test_a_network_that_knows_mirrored_scans_is_asked_about_them(
+    run: Path, scan: Path, out: Path, tmp_path: Path
+) -> None:
+    (case,) = api.predict(run, scan, out, uncertainty=True, device="cpu").cases
+    assert names(out) == {"classes.json", "manifest.json", "test_000.nii.gz", "test_000_uncertainty.nii.gz"}
+    uncertainty = shares(out, "uncertainty")
+    assert 0 <= uncertainty.min() < uncertainty.max() <= 1
+    assert case.mean_uncertainty is not None and 0 < case.mean_uncertainty < 1
+    said = manifest(out)
+    assert said["cases"][0]["mean_uncertainty"] == case.mean_uncertainty
+    assert (said["inference"]["flips"], said["networks"], said["opinions"]) == (False, 1, "one network, flipped")
+    api.predict(run, scan, tmp_path / "plain", device="cpu")
+    assert (tmp_path / "plain" / "test_000.nii.gz").read_bytes() == (out / "test_000.nii.gz").read_bytes()
+    flipped = api.predict(run, scan, tmp_path / "flips", uncertainty=True, overrides=[FLIPS], device="cpu")
+    np.testing.assert_allclose(shares(tmp_path / "flips", "uncertainty"), uncertainty, atol=1.01 / PARTS)
+    assert flipped.cases[0].mean_uncertainty == pytest.approx(case.mean_uncertainty, rel=1e-4)
+    assert not flipped.warning
+
+
+def test_a_network_that_knows_no_mirrored_scans_speaks_for_itself(run: Path, scan: Path, tmp_path: Path) -> None:
+    copied = Path(shutil.copytree(run, tmp_path / "run"))
+    recipe = load_recipe(copied / "recipe.yaml", ["batches.augment.rotate_flip=0"])
+    (copied / "recipe.yaml").write_text(recipe.to_yaml())
+    out = tmp_path / "out"
+    plain = api.predict(copied, scan, out, probabilities=True, uncertainty=True, device="cpu")
+    assert (manifest(out)["opinions"], plain.warning) == ("one network", "")
+    probabilities = shares(out)
+    expected = stats.entropy(probabilities, axis=-1, base=4)
+    assert np.abs(shares(out, "uncertainty") - expected).max() < 0.03
+    flipped = api.predict(copied, scan, tmp_path / "flips", overrides=[FLIPS], device="cpu")
+    assert "trained without mirrored scans" in flipped.warning
+
+
+def test_folds_are_averaged(folds: Path, scan: Path, tmp_path: Path) -> None:
+    each = []
+    for number in range(2):
+        api.predict(folds, scan, tmp_path / str(number), fold=number, probabilities=True, device="cpu")
+        each.append(shares(tmp_path / str(number)))
+        assert manifest(tmp_path / str(number))["weights"] == sha256_of(folds / f"fold-{number}" / "model.safetensors")
+    api.predict(folds, scan, tmp_path / "mean", probabilities=True, uncertainty=True, device="cpu")
+    assert np.abs(shares(tmp_path / "mean") - np.mean(each, axis=0)).max() <= 1.01 / PARTS
+    assert np.abs(each[0] - each[1]).max() > 5 / PARTS
+    said = manifest(tmp_path / "mean")
+    assert (said["networks"], said["opinions"]) == (2, "2 networks")
+    with pytest.raises(UserError, match="holds label maps of another network"):
+        api.predict(folds, scan, tmp_path / "0", device="cpu")
+
+
+def test_label_maps_of_folds_lie_in_their_run(folds: Path, scan: Path, tmp_path: Path) -> None:
+    copied = Path(shutil.copytree(folds, tmp_path / "folds"))
+    assert api.predict(copied, scan, device="cpu").folder == copied / "predictions"
+    assert api.predict(copied, scan, fold=1, device="cpu").folder == copied / "fold-1" / "predictions"
+    with pytest.raises(UserError, match="--fold 2"):
+        api.predict(copied, scan, fold=2, device="cpu")
+
+
+def test_networks_of_other_images_are_not_averaged(folds: Path, store: Store, scan: Path, tmp_path: Path) -> None:
+    copied = Path(shutil.copytree(folds, tmp_path / "folds"))
+    shutil.rmtree(copied / "fold-1")
+    batches = {"patch": [8, 8], "labeled": 2, "unlabeled": 2}
+    api.train(tiny.tiny_recipe(batches=batches), store.path, copied / "fold-1", device="cpu")
+    with pytest.raises(
+        UserError, match=r"fold-1: its network takes other images than that of .*fold-0; predict with one"
+    ):
+        api.predict(copied, scan, tmp_path / "out", device="cpu")
+
+
+def test_files_that_are_no_longer_wanted_go(run: Path, scans: Path, scan: Path, out: Path) -> None:
+    images = scans / "imagesTs"
+    api.predict(run, images, out, probabilities=True, device="cpu")
+    api.predict(run, scan, out, uncertainty=True, device="cpu")
+    extras = {"test_000_uncertainty.nii.gz", "test_001_probabilities.nii.gz"}
+    assert names(out) == {"classes.json", "manifest.json", "test_000.nii.gz", "test_001.nii.gz"} | extras
+    api.evaluate(out, scans / "labelsTs")
+    assert {"metrics.csv", "metrics.json"} <= names(out)
+
+
+def test_a_scan_that_fails_leaves_no_file(run: Path, scan: Path, out: Path, tmp_path: Path) -> None:
+    copied = Path(shutil.copy(scan, tmp_path))
+    api.predict(run, copied, out, probabilities=True, uncertainty=True, device="cpu")
+    copied.write_bytes(b"rubbish")
+    predicted = api.predict(run, copied, out, device="cpu")
+    assert len(predicted.failures) == 1 and names(out) == {"classes.json", "manifest.json"}
+
+
+def test_names_that_would_be_taken_for_each_other(run: Path, scan: Path, out: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "images"
+    folder.mkdir()
+    for name in ("a", "a_probabilities"):
+        shutil.copy(scan, folder / f"{name}_0000.nii.gz")
+    with pytest.raises(UserError, match=r"a_probabilities\.nii\.gz: two cases would write this file; rename one"):
+        api.predict(run, folder, out, probabilities=True, device="cpu")
+    assert not out.exists()
+    assert len(api.predict(run, folder, out, device="cpu").cases) == 2
+
+
+def test_scans_without_room_in_memory_are_named(
+    run: Path, scan: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(footprint, "free_memory", lambda device: 1000)
+    (failure,) = api.predict(run, scan, out, device="cpu").failures
+    assert "test_000_0000.nii.gz: takes about 0.0 GiB of memory and 0.0 GiB are free; close other" in str(failure)
+
+
+def test_the_manifest_tells_of_times_and_memory(run: Path, scan: Path, out: Path) -> None:
+    api.predict(run, scan, out, device="cpu")
+    said = manifest(out)
+    assert said["started"] <= said["ended"]
+    assert said["peak_memory"].keys() == {"host"} and said["peak_memory"]["host"] > 2**20
+
+
+def test_manifests_without_the_newer_settings_are_taken_up(run: Path, scans: Path, out: Path) -> None:
+    images = sorted((scans / "imagesTs").iterdir())
+    api.predict(run, images[0], out, device="cpu")
+    said = manifest(out)
+    for key in ("networks", "started", "ended", "peak_memory"):
+        del said[key]
+    del said["inference"]["flips"]
+    write_json(out / "manifest.json", said)
+    api.predict(run, images[1], out, device="cpu")
+    assert [case["case"] for case in manifest(out)["cases"]] == ["test_000", "test_001"]

@@ -1,0 +1,153 @@
+"""Which scans come first, and the words for it, on made observations with exact numbers."""
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graftseg.errors import UserError
+from graftseg.observation import Observation
+from graftseg.ranking import (
+    HEAD,
+    Ranked,
+    Ranking,
+    doublings,
+    rank_cases,
+    shrunken_covariance,
+    specks,
+    spread_out,
+    stand_out,
+    whitened,
+)
+
+CLASSES = ("background", "ring", "core")
+
+
+def seen(case: str, **changes: Any) -> Observation:
+    """An ordinary scan; its features are drawn from its name."""
+    features = np.random.default_rng(list(case.encode())).normal(size=6)
+    plain = Observation(case, 0.2, 0.9, (100.0, 50.0), (1, 1), 1.0, features)
+    return replace(plain, **changes)
+
+
+LABELED = [seen(f"l{i}", sizes=(80.0 + 10 * i, 40.0 + 5 * i)) for i in range(5)]
+POOL = [seen(f"u{i:02d}") for i in range(12)]
+
+
+def first(*odd: Observation) -> Ranked:
+    return rank_cases([*POOL, *odd], LABELED, CLASSES)[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"uncertainty": 0.5}, "uncertain at the boundary"),
+        ({"uncertainty": 0.5, "at_boundary": 0.4}, "uncertain about whole regions"),
+        ({"features": np.full(6, 40.0)}, "looks unlike the labeled scans"),
+        ({"sizes": (2.0, 0.0), "parts": (1, 0)}, "hardly any foreground found"),
+        ({"sizes": (960.0, 50.0)}, "ring 8.0 times as large as in any labeled scan"),
+        ({"sizes": (20.0, 50.0)}, "ring 4.0 times smaller than in any labeled scan"),
+        ({"sizes": (100.0, 0.0), "parts": (1, 0)}, "no core found"),
+        ({"parts": (4, 8)}, "10 specks that labeled scans do not have"),
+        ({"parts": (1, 2)}, "1 speck that labeled scans do not have"),
+    ],
+)
+def test_a_scan_made_odd_is_said_to_be(changes: dict[str, Any], reason: str) -> None:
+    ranked = {one.case: one for one in rank_cases([*POOL, seen("odd", **changes)], LABELED, CLASSES)}
+    assert reason in ranked["odd"].reasons
+    assert ranked["odd"].score > 0
+
+
+@pytest.mark.parametrize(
+    "changes", [{"uncertainty": 0.9}, {"features": np.full(6, 40.0)}, {"sizes": (0.0, 0.0)}, {"parts": (30, 1)}]
+)
+def test_a_scan_made_very_odd_comes_first(changes: dict[str, Any]) -> None:
+    same = [replace(one, features=np.zeros(6) + i / 10) for i, one in enumerate(POOL)]
+    odd = replace(seen("odd", features=np.full(6, 0.7)), **changes)
+    assert rank_cases([*same, odd], LABELED, CLASSES)[0].case == "odd"
+
+
+@given(st.permutations([*POOL, seen("odd", uncertainty=0.5), seen("odder", parts=(9, 9))]), st.permutations(LABELED))
+def test_the_order_of_files_does_not_matter(pool: list[Observation], labeled: list[Observation]) -> None:
+    ordered = rank_cases(sorted(pool, key=lambda one: one.case), LABELED, CLASSES)
+    assert rank_cases(pool, labeled, CLASSES) == ordered
+
+
+def test_of_equals_the_first_by_name_comes_first() -> None:
+    twins = [seen(name, features=np.ones(6)) for name in ("d", "b", "a", "c")]
+    ranked = rank_cases(twins, LABELED, CLASSES)
+    assert [one.case for one in ranked] == ["a", "b", "c", "d"]
+    assert {one.score for one in ranked} == {0.0}
+
+
+def test_the_second_is_not_the_twin_of_the_first() -> None:
+    odd = seen("odd", uncertainty=0.9, features=np.full(6, 3.0))
+    twin = replace(odd, case="twin", uncertainty=0.89)
+    other = seen("other", uncertainty=0.4, features=np.full(6, -3.0))
+    ranked = rank_cases([*POOL, odd, twin, other], LABELED, CLASSES)
+    names = [one.case for one in ranked]
+    assert names[0] == "odd" and names.index("other") < names.index("twin")
+    assert ranked[names.index("twin")].reasons[-1] == "much like odd above"
+
+
+def test_one_scan_and_one_label() -> None:
+    (only,) = rank_cases([seen("a")], LABELED[:1], CLASSES)
+    assert (only.score, only.unlike, only.said) == (0.0, 1.0, "nothing stands out")
+
+
+def test_how_far_a_measure_stands_out() -> None:
+    measures = np.array([[0.1, 1.0, 0.0, 0.0], [0.2, 1.0, 0.0, 0.0], [0.3, 1.0, 0.0, 0.0], [0.9, 1.5, 3.0, 1.0]])
+    spread = 1.4826 * 0.1
+    z = (0.9 - 0.25) / spread
+    np.testing.assert_allclose(stand_out(measures)[3], [z / (1 + z), 2 / 3, 3 / 4, 1 / 2])
+    assert (stand_out(measures)[:2] == 0).all()
+
+
+def test_doublings_and_specks_by_hand() -> None:
+    one = seen("a", sizes=(480.0, 10.0), parts=(3, 0))
+    assert doublings(one, LABELED) == [2.0, -2.0]
+    assert doublings(seen("b", sizes=(100.0, 0.0)), LABELED) == [0.0, pytest.approx(-np.log2(40))]
+    assert specks(one, LABELED) == [2, 0]
+    assert specks(one, [seen("c", parts=(5, 0))]) == [0, 0]
+
+
+def test_the_greedy_order_by_hand() -> None:
+    order, above = spread_out(np.array([1.0, 0.9, 0.5, 0.1]), np.array([[0.0], [0.1], [10.0], [20.0]]))
+    assert order == [0, 2, 3, 1] and above == [None, 0, None, None]
+
+
+def test_whitened_features_are_uncorrelated_where_there_are_many() -> None:
+    rng = np.random.default_rng(0)
+    mixed = rng.normal(size=(5000, 3)) @ np.array([[1.0, 0.0, 0.0], [5.0, 1.0, 0.0], [0.0, 0.0, 9.0]]) + 7
+    covariance = np.cov(whitened(mixed).T) * 3
+    np.testing.assert_allclose(covariance, np.eye(3), atol=0.1)
+    assert whitened(np.ones((4, 3))).tolist() == [[0.0]] * 4
+
+
+def test_the_covariance_is_shrunken_between_two_bounds() -> None:
+    few = np.random.default_rng(1).normal(size=(4, 20))
+    few -= few.mean(axis=0)
+    shrunken, empirical = shrunken_covariance(few), few.T @ few / 4
+    assert np.linalg.eigvalsh(empirical)[0] < 1e-9 < 0.05 < np.linalg.eigvalsh(shrunken)[0]
+    assert np.trace(shrunken) == pytest.approx(np.trace(empirical))
+
+
+def test_a_table_replaces_only_its_own_kind(tmp_path: Path) -> None:
+    ranking = Ranking(rank_cases([*POOL, seen("a, b", uncertainty=0.9)], LABELED, CLASSES))
+    path = tmp_path / "rank.csv"
+    for _ in range(2):
+        ranking.write_csv(path)
+    rows = list(csv.reader(path.open()))
+    assert tuple(rows[0]) == HEAD and len(rows) == 14
+    assert rows[1][:2] == ["1", "a, b"] and rows[1][-1].startswith("uncertain at the boundary")
+    assert ranking.lines(2) == [tuple(row) for row in rows[1:3]]
+    path.write_text("case,dice\n")
+    with pytest.raises(UserError, match="exists and is not a ranking"):
+        ranking.write_csv(path)
+    with pytest.raises(UserError, match=r"ends in \.csv"):
+        ranking.write_csv(tmp_path / "rank.txt")

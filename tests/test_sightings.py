@@ -1,0 +1,105 @@
+"""Patches of unlabeled scans around what the network of the stage before finds."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+import torch
+
+from graftseg import api
+from graftseg.data.batches import Batches
+from graftseg.data.foreground import Positions, positions_in
+from graftseg.data.store import Store
+from graftseg.errors import StoppedError, UserError
+from graftseg.recipe import Recipe
+from graftseg.runs import RunFolder
+from graftseg.sightings import Sightings
+
+
+def aimed_recipe(dimensions: int = 2, share: float = 0.5, **changes: Any) -> Recipe:
+    tree = tiny.recipe_tree(dimensions)
+    return tiny.tiny_recipe(dimensions, batches=tree["batches"] | {"foreground": share}, **changes)
+
+
+def of(run: Path) -> bytes:
+    return (run / "model.safetensors").read_bytes()
+
+
+def test_what_the_first_stage_finds_is_kept_and_drawn_around(store: Store, tmp_path: Path) -> None:
+    """Positions are those of the first stage's own predictions, and the file is of the second stage."""
+    api.train(aimed_recipe(), store.path, tmp_path / "run")
+    kept = Positions.load(
+        RunFolder(tmp_path / "run").foreground_file(1), [case.shape for case in store.of("unlabeled")]
+    )
+    assert not RunFolder(tmp_path / "run").foreground_file(0).exists()
+    assert len(kept.cases) == len(store.of("unlabeled"))
+    api.train(tiny.tiny_recipe(), store.path, tmp_path / "plain")
+    assert not RunFolder(tmp_path / "plain").foreground_file(1).exists()
+    assert of(tmp_path / "plain") != of(tmp_path / "run")
+
+
+class BrightHalf(torch.nn.Module):
+    """Finds class 1 wherever the image is above zero."""
+
+    def segment(self, images: torch.Tensor) -> torch.Tensor:
+        bright = (images[:, 0] > 0).float()
+        return torch.stack([1 - bright, bright, *[torch.zeros_like(bright)] * 2], dim=1)
+
+
+def test_positions_are_the_foreground_that_the_network_finds(store: Store, tmp_path: Path) -> None:
+    recipe = aimed_recipe(share=1.0)
+    batches = Batches(store, recipe.batches, seed=0, device="cpu")
+    run = RunFolder(tmp_path)
+    method: Any = BrightHalf().train()
+    scout = Sightings(recipe, store, batches, run)
+    scout.look(method, 1)
+    assert method.training
+    found = Positions.load(run.foreground_file(1), [case.shape for case in store.of("unlabeled")])
+    for case, classes in zip(store.of("unlabeled"), found.cases, strict=True):
+        (expected,) = positions_in((store.image(case)[0] > 0).astype(np.uint8))
+        np.testing.assert_array_equal(classes[0], expected)
+    again = Batches(store, recipe.batches, seed=0, device="cpu")
+    Sightings(recipe, store, again, run).recall(1)
+    plain = Batches(store, recipe.batches, seed=0, device="cpu")
+    assert torch.equal(batches.at(1, 3).unlabeled, again.at(1, 3).unlabeled)
+    differ = [not torch.equal(batches.at(1, step).unlabeled, plain.at(1, step).unlabeled) for step in range(8)]
+    assert any(differ)
+    scout.look(method, 0)
+    assert not run.foreground_file(0).exists()
+
+
+@pytest.mark.parametrize("cut_at", [4, 6])
+def test_a_run_that_resumes_draws_the_same(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut_at: int
+) -> None:
+    """At the border of the stages and within the second."""
+    recipe = aimed_recipe()
+    api.train(recipe, store.path, tmp_path / "whole")
+    draw = Batches.draw
+
+    def cut(batches: Batches, stage: int, step: int, *, unlabeled: bool = True) -> Any:
+        if 4 * stage + step == cut_at:
+            raise KeyboardInterrupt
+        return draw(batches, stage, step, unlabeled=unlabeled)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Batches, "draw", cut)
+        with pytest.raises((KeyboardInterrupt, StoppedError)):
+            api.train(recipe, store.path, tmp_path / "cut")
+    api.train(recipe, store.path, tmp_path / "cut", resume=True)
+    assert of(tmp_path / "cut") == of(tmp_path / "whole")
+
+
+def test_lost_positions_are_told(store: Store, tmp_path: Path) -> None:
+    api.train(aimed_recipe(), store.path, tmp_path / "run")
+    RunFolder(tmp_path / "run").foreground_file(1).unlink()
+    with pytest.raises(UserError, match=r"foreground-1\.npz: the file is missing; restore the file or train anew"):
+        api.train(aimed_recipe(), store.path, tmp_path / "run", resume=True)
+
+
+def test_volumes_too(tmp_path: Path) -> None:
+    scans = tiny.write_scans(tmp_path / "scans", 3, labeled=2, unlabeled=2, test=0)
+    api.train(aimed_recipe(3), scans, tmp_path / "run")
+    assert RunFolder(tmp_path / "run").foreground_file(1).is_file()
