@@ -102,10 +102,12 @@ def test_an_empty_protocol_is_refused(cli: Cli, store: Store, recipe: Path, tmp_
 def test_millimetres_are_printed_where_they_say_something() -> None:
     rows = (Row("a", 1, "ring", 0.5, 0.25, 1, 1, 2, 2, 3, 3, 6, 6, 1, 1),)
     head, (ring, mean) = scores_table(Evaluation(rows, "standard"))
-    assert head == ("class", "Dice %", "Jaccard %", "95HD voxel", "ASD voxel", "95HD mm", "ASD mm")
-    assert ring == ("ring", "50.00", "25.00", "1.00", "2.00", "3.00", "6.00") and mean[1:] == ring[1:]
+    volumes = ("volume error ml", "volume error %")
+    assert head == ("class", "Dice %", "Jaccard %", "95HD voxel", "ASD voxel", "95HD mm", "ASD mm", *volumes)
+    assert ring == ("ring", "50.00", "25.00", "1.00", "2.00", "3.00", "6.00", "0.00", "0.00")
+    assert mean == ("mean", *ring[1:7], "-", "-")
     same = Evaluation((Row("a", 1, "ring", *[0.5, 0.25, *[1, 1, 2, float("nan")] * 2, 1, 1]),), "standard")
-    assert scores_table(same) == (head[:5], [ring[:5], mean[:5]])
+    assert scores_table(same) == ((*head[:5], *volumes), [(*ring[:5], "0.00", "0.00"), (*mean[:5], "-", "-")])
 
 
 def test_files_without_geometry_have_no_millimetres(cli: Cli, scans: Path, tmp_path: Path) -> None:

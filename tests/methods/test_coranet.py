@@ -119,13 +119,15 @@ def test_pseudo_labels_hold_still_between_refreshes() -> None:
     assert not torch.equal(seen[2], seen[3])
 
 
-def test_the_labeler_stays_in_evaluation_mode() -> None:
+def test_the_labeler_never_drops_out_and_its_norms_see_the_batch() -> None:
     method = tiny_method("coranet", 2)
     assert isinstance(method, CoraNet)
+    norms = [part for part in method.labeler.modules() if isinstance(part, nn.BatchNorm2d)]
+    assert norms
     for mode in (True, False):
         method.train(mode)
         assert method.student.training == method.teacher.training == mode
-        assert not any(part.training for part in method.labeler.modules())
+        assert [part for part in method.labeler.modules() if part.training] == (norms if mode else [])
 
 
 def test_self_training_begins_with_the_pretrained_branches() -> None:

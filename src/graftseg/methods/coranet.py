@@ -7,6 +7,7 @@ from typing import Self
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from graftseg.branch_losses import branch_loss, certain_loss, uncertain_loss
 from graftseg.methods.base import Method
@@ -41,9 +42,10 @@ class CoraNet(Method):
     """Three branches learn pseudo-labels where two of them agree, and a mean teacher's probabilities elsewhere.
 
     Pseudo-labels hold still for ``refresh_every`` steps, since a copy of the student that is only then renewed makes
-    them, in evaluation mode. With instance norm and unlabeled crops that never move, as published, they are those that
-    the public code stores for as long. With more than two classes, a voxel is certain where the two branches decide for
-    the same one. The teacher stays in training mode.
+    them, without dropout. With instance norm and unlabeled crops that never move, as published, they are those that
+    the public code stores for as long. A batch norm of the copy takes the statistics of the batch, as the teacher's do:
+    its running ones fit unlabeled scans badly that look unlike the labeled ones. With more than two classes, a voxel is
+    certain where the two branches decide for the same one. The teacher stays in training mode.
     """
 
     Config = CoraNetConfig
@@ -52,7 +54,7 @@ class CoraNet(Method):
 
     def __init__(self, config: CoraNetConfig, networks: Networks) -> None:
         super().__init__(config, networks)
-        self.teacher, self.labeler = teacher_of(self.student), teacher_of(self.student).eval()
+        self.teacher, self.labeler = teacher_of(self.student), teacher_of(self.student)
         self.supervised = partial(branch_loss, emphasis=config.emphasis)
         self.certain = partial(certain_loss, emphasis=config.emphasis, swap=config.swap_weights)
         self.uncertain = uncertain_loss
@@ -62,9 +64,10 @@ class CoraNet(Method):
         return branched(networks)
 
     def train(self, mode: bool = True) -> Self:
-        """Change the mode, but for the copy that labels."""
+        """Change the mode; the copy that labels never drops anything out."""
         super().train(mode)
-        self.labeler.eval()
+        for part in self.labeler.modules():
+            part.training = mode and isinstance(part, _BatchNorm)
         return self
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
