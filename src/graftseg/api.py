@@ -225,6 +225,9 @@ def evaluate(
         protocol=protocol,
         allow_missing=allow_missing,
     )
+    # a description is never older than its table
+    if described.is_file():
+        described.unlink()
     evaluation.write_csv(target)
     write_json(described, {"references": str(Path(reference).resolve()), **evaluation.description()})
     return evaluation

@@ -3,6 +3,7 @@
 import logging
 from pathlib import Path
 
+from graftseg.errors import UserError
 from graftseg.methods import METHODS
 from graftseg.recipe import Recipe, parse_recipe
 from graftseg.runs import RunFolder
@@ -14,6 +15,13 @@ logger = logging.getLogger(__name__)
 def uses_unlabeled(recipe: Recipe) -> bool:
     """Whether any stage learns from unlabeled scans."""
     return any(METHODS[stage.method].uses_unlabeled for stage in recipe.stages)
+
+
+def require_unlabeled(recipe: Recipe, unlabeled: int, where: Path) -> None:
+    """Refuse data without unlabeled scans where a recipe learns from them."""
+    if uses_unlabeled(recipe) and not unlabeled:
+        finding = f"method {recipe.method} learns from unlabeled scans and there are none"
+        raise UserError(where, finding, "put scans without labels into imagesUn or use a supervised recipe")
 
 
 def baseline_of(recipe: Recipe) -> Recipe:

@@ -4,6 +4,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -48,6 +49,32 @@ def _partial_beside(target: Path) -> Iterator[Path]:
         yield Path(name)
     finally:
         Path(name).unlink(missing_ok=True)
+
+
+@contextmanager
+def new_folder(target: Path) -> Iterator[Path]:
+    """Yield a temporary folder beside ``target`` that takes its name if the block ends well, and vanishes otherwise.
+
+    A file in it that cannot be written is told of by the name that it would have had.
+    """
+    partial = None
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=PARTIAL, dir=target.parent))
+        yield partial
+        partial.chmod(0o777 & ~UMASK)
+        partial.rename(target)
+    except UserError as error:
+        if partial is None or not Path(error.where).is_relative_to(partial):
+            raise
+        where = target / Path(error.where).relative_to(partial)
+        raise UserError(where, error.finding, error.remedy) from None
+    except OSError as error:
+        reason = error.strerror or " ".join(str(error).split())
+        raise UserError(target, f"cannot be written ({reason})", "check free disk space and permissions") from None
+    finally:
+        if partial is not None:
+            shutil.rmtree(partial, ignore_errors=True)
 
 
 def write_bytes(target: Path, content: bytes) -> None:

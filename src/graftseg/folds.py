@@ -7,7 +7,7 @@ from typing import Literal
 
 import torch
 
-from graftseg.baselines import baseline_of, fitting
+from graftseg.baselines import baseline_of, fitting, require_unlabeled
 from graftseg.completion import complete
 from graftseg.data.batches import training_cases
 from graftseg.data.layouts import read_layout
@@ -72,9 +72,10 @@ def train_folds(
     ``run/baseline``.
     """
     _check_target(recipe, run, data, resume)
-    store = _store(recipe, data, run, count)
+    store = _store(recipe, data, run, count, baseline=baseline)
     unlabeled = training_cases(store, recipe.batches).unlabeled
     recipe, baseline = fitting(recipe, unlabeled=len(unlabeled), baseline=baseline)
+    require_unlabeled(recipe, len(unlabeled), store.path)
     cases = [case.name for case in training_cases(store, recipe.batches).labeled]
     parts = _divided(cases, count, recipe)
     _refuse_twins(store, recipe, cases)
@@ -108,7 +109,7 @@ def _divided(cases: Sequence[str], count: Count, recipe: Recipe) -> Parts:
     return divide(cases, len(cases) if count == LEAVE_ONE_OUT else count, recipe.seed)
 
 
-def _store(recipe: Recipe, data: Data, run: RunFolder, count: Count) -> Store:
+def _store(recipe: Recipe, data: Data, run: RunFolder, count: Count, *, baseline: bool) -> Store:
     """The prepared store: given, or made from scans; folds that go on keep the one that they began with."""
     if is_store(data):
         return open_store(data)
@@ -119,6 +120,8 @@ def _store(recipe: Recipe, data: Data, run: RunFolder, count: Count) -> Store:
     seen = [case.name for case in dataset.of("labeled") if case.name not in batches.held_out]
     # refused before scans are prepared, which may take long
     _divided(seen[: len(seen) - batches.validation_cases], count, recipe)
+    if not (baseline or recipe.baseline or dataset.problems):
+        require_unlabeled(recipe, len(dataset.of("unlabeled")), dataset.root)
     make_folder(run.path)
     with run.lock():
         return prepare(dataset, run.store, recipe.data)
@@ -155,11 +158,12 @@ def _begin(recipe: Recipe, run: RunFolder, course: _Course) -> None:
     """Write down how the cases are divided; a folder that was begun otherwise is refused."""
     make_folder(run.path)
     if not run.folds_file.is_file():
-        write_text(run.recipe_file, recipe.model_copy(update={"folds": len(course.parts)}).to_yaml())
         write_json(run.folds_file, _told(recipe, course))
     elif held_out_of(run) != list(course.parts):
         finding = "the folds were begun with other cases, another number or another seed"
         raise UserError(run.folds_file, finding, "resume with the same command or name another --out")
+    if not run.recipe_file.is_file():
+        write_text(run.recipe_file, recipe.model_copy(update={"folds": len(course.parts)}).to_yaml())
 
 
 def _told(recipe: Recipe, course: _Course) -> dict[str, object]:

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load, save_file
+from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from graftseg.errors import UserError
-from graftseg.files import atomic_path, sha256_of
+from graftseg.files import sha256_of, write_bytes
 from graftseg.methods import METHODS, Method
 from graftseg.networks import Networks
 from graftseg.recipe import Recipe
@@ -41,8 +41,7 @@ def save_weights(method: Method, path: Path) -> None:
 def save_student(state: Mapping[str, Tensor], path: Path) -> None:
     """Write a student that was kept apart from its method."""
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
-    with atomic_path(path) as partial_path:
-        save_file(weights, partial_path)
+    write_bytes(path, save(weights))
 
 
 def load_weights(method: Method, path: Path, sha256: str | None = None) -> None:

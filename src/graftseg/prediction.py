@@ -68,8 +68,13 @@ def predict_scans(
     wanted = wanted or Wanted()
     networks = Segmenters.of(segmenters_of(run, fold), device, overrides, checkpoint)
     cases, failures = sources_in(scans, networks.recipe.data, networks.channels, only)
+    if not cases and len(failures) == 1:
+        # a mistyped name costs nothing of what is in the folder
+        raise next(iter(failures.values()))
     names = (*failures, *(case.name for case in cases))
     outputs = _outputs(names, wanted)
+    if scans.is_dir() and scans.resolve() == out.resolve():
+        raise UserError(out, "label maps would stand among the scans and be taken for scans", ELSEWHERE)
     _check_inputs(out, cases, outputs)
     networks.try_out()
     done: list[PredictedCase] = []

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from graftseg.baselines import uses_unlabeled
+from graftseg.baselines import require_unlabeled, uses_unlabeled
 from graftseg.data.batches import Batches, training_cases
 from graftseg.data.layouts import read_layout
 from graftseg.data.mapped import MappedBatches
@@ -72,6 +72,8 @@ def _store(recipe: Recipe, data: Data, run: RunFolder) -> Store:
     layout = read_layout(data)
     check_scored(recipe, layout)
     dataset = layout.for_training(*_limits(recipe))
+    if not dataset.problems:
+        require_unlabeled(recipe, len(dataset.of("unlabeled")), dataset.root)
     if recipe.selection.opens_test:
         dataset = replace(dataset, cases=dataset.cases + layout.of("test"))
     with run.lock():
@@ -117,12 +119,7 @@ def _check_store(store: Store, recipe: Recipe, run: RunFolder) -> None:
     before = run.begun()["store"]["identity"] if run.exists else store.identity
     if store.identity != before:
         raise UserError(store.path, "the store is not the one that the run began with", "give the same --data")
-    if uses_unlabeled(recipe) and not training_cases(store, recipe.batches).unlabeled:
-        raise UserError(
-            store.path,
-            f"method {recipe.method} learns from unlabeled scans and there are none",
-            "put scans without labels into imagesUn or use a supervised recipe",
-        )
+    require_unlabeled(recipe, len(training_cases(store, recipe.batches).unlabeled), store.path)
 
 
 def _check_classes(recipe: Recipe, classes: int) -> None:

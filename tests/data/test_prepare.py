@@ -303,7 +303,7 @@ def test_no_absolute_path_is_written_but_that_of_the_root(
             "data: all label maps are empty; check the files in labelsTr",
         ),
         (lambda root: put(root, "labelsTs/t", label(9)), "t: the label value 9 occurs in no labeled case; name"),
-        (lambda root: put(root, "imagesUn/w", np.stack([image(1)] * 2)), "w: the case has 2 channels where a has 1"),
+        (lambda root: put(root, "imagesUn/w", np.stack([image(1)] * 2)), "w.nii: the number of channels is 2 where other cases have 1"),
     ],
 )
 def test_data_that_cannot_be_used(root: Path, out: Path, spoil: Callable[[Path], object], sentence: str) -> None:
@@ -337,7 +337,7 @@ def test_a_shorter_class_list_is_noticed_in_reused_cases(root: Path, out: Path) 
 
 def test_axes_that_differ(root: Path, out: Path) -> None:
     put(root, "imagesUn/w", image(1, (6, 5)), geometry((6, 5)))
-    with pytest.raises(UserError, match="w: the case has 2 axes where a has 3"):
+    with pytest.raises(UserError, match=r"w\.nii: the number of axes is 2 where other cases have 3"):
         make(root, out, SLICES)
 
 

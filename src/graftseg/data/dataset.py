@@ -1,6 +1,6 @@
 """The cases of a data set, and the reader that turns their files into scans."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -44,6 +44,17 @@ def label_path(case: Case) -> Path:
     if case.label is None:
         raise ValueError(f"case {case.name} has no label")
     return case.label
+
+
+def agreed(numbers: Sequence[int], cases: Sequence[Case], word: str) -> int:
+    """The number of channels, or of whatever the word says, that all cases share; one unlike most is refused."""
+    usual = max(sorted(set(numbers)), key=numbers.count)
+    for number, case in zip(numbers, cases, strict=True):
+        if number != usual:
+            finding = f"the number of {word} is {number} where other cases have {usual}"
+            series = "; of a time series keep one volume" if word == "channels" and number > usual else ""
+            raise UserError(case.images[0], finding, f"give every case the same number of {word}{series}")
+    return usual
 
 
 @dataclass(frozen=True)

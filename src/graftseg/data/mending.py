@@ -2,9 +2,7 @@
 
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ from graftseg.data.grid import corner_distance
 from graftseg.data.renumbering import Renumbering, renumber
 from graftseg.data.scans import read_geometry, read_label, read_scan, scan_stem, write_label, write_scan
 from graftseg.errors import UserError
-from graftseg.files import PARTIAL, UMASK, make_folder, read_object, write_json
+from graftseg.files import make_folder, new_folder, read_object, write_json
 from graftseg.types import Case, Geometry
 
 LIST = "dataset.json"
@@ -83,7 +81,7 @@ def mend(dataset: Dataset, summaries: Fingerprint, out: Path) -> Mended:
         0,
         left,
     )
-    with _whole(out) as partial:
+    with new_folder(out) as partial:
         unchanged = sum(_put(path, partial, dataset.root, repairs, classes) for path in _files(dataset.root))
         if classes:
             write_json(partial / LIST, _renamed(dataset.root / LIST, classes))
@@ -205,21 +203,3 @@ def _renamed(path: Path, classes: dict[int, str]) -> dict[str, Any]:
     by_value = bool(labels) and all(key.isdecimal() and isinstance(entry, str) for key, entry in labels.items())
     new = {str(value): name for value, name in classes.items()}
     return content | {"labels": new if by_value else {name: value for value, name in classes.items()}}
-
-
-@contextmanager
-def _whole(out: Path) -> Iterator[Path]:
-    """A folder beside ``out`` that becomes it when all went well, and vanishes otherwise."""
-    make_folder(out.parent)
-    try:
-        partial = Path(tempfile.mkdtemp(prefix=PARTIAL, dir=out.parent))
-    except OSError as error:
-        raise UserError(out.parent, f"cannot be written ({error.strerror})", "name another folder") from None
-    try:
-        yield partial
-        partial.chmod(0o777 & ~UMASK)
-        partial.replace(out)
-    except OSError as error:
-        raise UserError(out, f"cannot be written ({error.strerror})", "name another folder") from None
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from graftseg.console import in_parallel
-from graftseg.data.dataset import SCAN_FILES, Dataset, label_path
+from graftseg.data.dataset import SCAN_FILES, Dataset, agreed, label_path
 from graftseg.data.grid import Grid, plan_grid, to_grid
 from graftseg.data.intensity import IntensitySettings, normalise
 from graftseg.data.provenance import source_of, unchanged
@@ -100,11 +100,11 @@ def prepare(dataset: Dataset, out: Path, settings: PrepareSettings, *, workers: 
             root=str(dataset.root.resolve()),
             settings=settings.model_dump(mode="json"),
             classes=_class_names(dataset, cases),
-            channels=_same([case.channels for case in cases], cases, "channels"),
+            channels=agreed([case.channels for case in cases], dataset.cases, "channels"),
             dimensions=settings.dimensions,
             cases=cases,
         )
-        _same([len(case.shape) for case in cases], cases, "axes")
+        agreed([len(case.shape) for case in cases], dataset.cases, "axes")
         dropped = _drop_others(out, cases)
         store.save()
     anew = sum(fresh for _, fresh in made)
@@ -250,14 +250,6 @@ def _class_names(dataset: Dataset, cases: tuple[StoredCase, ...]) -> tuple[str, 
             finding = f"the label value {case.values[-1]} occurs in no labeled case"
             raise UserError(case.name, finding, "name the classes in dataset.json or correct the label map")
     return ("background", *(f"class {value}" for value in range(1, top + 1)))
-
-
-def _same(numbers: list[int], cases: tuple[StoredCase, ...], word: str) -> int:
-    for number, case in zip(numbers, cases, strict=True):
-        if number != numbers[0]:
-            finding = f"the case has {number} {word} where {cases[0].name} has {numbers[0]}"
-            raise UserError(case.name, finding, f"give every case the same number of {word}")
-    return numbers[0]
 
 
 def _check_target(out: Path, root: Path) -> None:

@@ -4,6 +4,7 @@ Whoever runs it needs MONAI and no graftseg. Label maps are those of ``graftseg 
 boundaries, where two classes are equally probable up to rounding.
 """
 
+import io
 import warnings
 from importlib.metadata import version
 from pathlib import Path
@@ -17,7 +18,7 @@ from graftseg.data.prepare import PrepareSettings
 from graftseg.data.store import is_store, open_store
 from graftseg.errors import UserError
 from graftseg.exporting.request import Request, new_folder
-from graftseg.files import write_json, write_text
+from graftseg.files import write_bytes, write_json, write_text
 from graftseg.shipped import Probabilities, Shipped, shipped_network
 from graftseg.windows import InferenceSettings
 
@@ -54,7 +55,6 @@ def write(request: Request) -> list[str]:
     with new_folder(request.out) as folder:
         write_json(folder / "configs" / "metadata.json", _metadata(shipped))
         write_json(folder / "configs" / "inference.json", inference)
-        (folder / "models").mkdir()
         _traced(shipped, folder / "models" / "model.ts")
         write_text(folder / "docs" / "README.md", _page(shipped))
     lines = [f"{request.out}: a MONAI bundle; its docs/README.md says how it is run"]
@@ -81,7 +81,10 @@ def _traced(shipped: Shipped, path: Path) -> None:
         warnings.simplefilter("ignore")
         example = torch.zeros(1, shipped.channels, *shipped.patch)
         traced = torch.jit.trace(network, example)  # type: ignore[no-untyped-call]
-        torch.jit.save(traced, str(path))
+        # written from memory: PyTorch's own writer ends the process when the disk is full
+        stream = io.BytesIO()
+        torch.jit.save(traced, stream)
+    write_bytes(path, stream.getvalue())
 
 
 def _inference(shipped: Shipped, axes: int) -> Config:

@@ -1,16 +1,12 @@
 """What an export is asked for, and the ways of writing that the kinds share."""
 
-import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
 from graftseg.errors import UserError
-from graftseg.files import PARTIAL, UMASK
+from graftseg.files import new_folder as new_folder
 from graftseg.runs import RunFolder
 
 
@@ -27,24 +23,6 @@ class Request:
     check: Path | None = None
     data: Path | None = None
     predictions: Path | None = None
-
-
-@contextmanager
-def new_folder(target: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside ``target`` that takes its name if the block ends well, and vanishes otherwise."""
-    partial = None
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=PARTIAL, dir=target.parent))
-        yield partial
-        partial.chmod(0o777 & ~UMASK)
-        partial.rename(target)
-    except OSError as error:
-        reason = error.strerror or " ".join(str(error).split())
-        raise UserError(target, f"cannot be written ({reason})", "check free disk space and permissions") from None
-    finally:
-        if partial is not None:
-            shutil.rmtree(partial, ignore_errors=True)
 
 
 def needed(package: str, extra: str) -> ModuleType:

@@ -7,11 +7,11 @@ from typing import Any
 import torch
 import yaml
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 from graftseg.errors import UserError
 from graftseg.exporting.request import Request
-from graftseg.files import atomic_path
+from graftseg.files import write_bytes
 from graftseg.models import load_weights
 from graftseg.recipe import parse_recipe
 from graftseg.shipped import Shipped, build_shipped, shipped_network
@@ -32,8 +32,7 @@ def write(request: Request) -> list[str]:
         "classes": json.dumps(shipped.classes),
         "channels": str(shipped.channels),
     }
-    with atomic_path(request.out) as partial:
-        save_file(state, partial, metadata)
+    write_bytes(request.out, save(state, metadata))
     return [f"{request.out}: {len(state)} tensors of {len(shipped.classes)} classes"]
 
 

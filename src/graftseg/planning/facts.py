@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graftseg.console import in_parallel
-from graftseg.data.dataset import Dataset
+from graftseg.data.dataset import Dataset, agreed
 from graftseg.data.fingerprint import CaseFingerprint, Fingerprint, fingerprint_case
 from graftseg.data.pieces import pieces_of
 from graftseg.errors import UserError
@@ -91,7 +91,8 @@ def facts_of(dataset: Dataset, *, workers: int | None = None) -> Facts:
     cases = dataset.of("labeled") + dataset.of("unlabeled")
     seen = in_parallel(_Reading(dataset), cases, "Reading scans", workers)
     fingerprint = Fingerprint(tuple(one.fingerprint for one in seen))
-    _refuse_mixtures(fingerprint.training)
+    agreed([len(one.fingerprint.shape) for one in seen], cases, "axes")
+    agreed([len(one.fingerprint.mean) for one in seen], cases, "channels")
     count = _class_count(dataset, fingerprint)
     names = tuple(dataset.classes.values()) or ("background", *(f"class {value}" for value in range(1, count)))
     return Facts(
@@ -194,11 +195,3 @@ def _class_count(dataset: Dataset, fingerprint: Fingerprint) -> int:
         finding = f"the label value {found} is not among the classes 0 to {max(dataset.classes)}"
         raise UserError(dataset.root, finding, "name the value in dataset.json or correct the label map")
     return max(len(dataset.classes), found + 1)
-
-
-def _refuse_mixtures(cases: Sequence[CaseFingerprint]) -> None:
-    for word, numbers in (("axes", [len(c.shape) for c in cases]), ("channels", [len(c.mean) for c in cases])):
-        for case, number in zip(cases, numbers, strict=True):
-            if number != numbers[0]:
-                finding = f"the case has {number} {word} where {cases[0].name} has {numbers[0]}"
-                raise UserError(case.name, finding, f"give every case the same number of {word}")

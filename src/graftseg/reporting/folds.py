@@ -1,8 +1,9 @@
 """The folds of a recipe as one page: every labeled case, scored by a network that never saw it."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from graftseg.ensembles import held_out_of
 from graftseg.errors import UserError
 from graftseg.evaluation import Evaluation, read_csv
 from graftseg.files import read_object, write_text
@@ -24,22 +25,27 @@ SHARED = (
 
 def render_folds(run: RunFolder, out: Path | None = None) -> Path:
     """Write the page of a folder of folds and return its path, ``report.html`` in that folder if ``out`` is None."""
-    results, told = read_results(run.path), read_object(run.folds_file)
+    told, parts = read_object(run.folds_file), held_out_of(run)
+    results = read_results(run.path)
     if results is None:
         raise UserError(run.path, "not every fold has been trained and scored", "go on with train --resume")
     baseline = run.baseline.path / "metrics.csv"
     other = read_csv(baseline) if baseline.is_file() else None
     facts = run.fold(0).manifest() | {"checkpoint": read_object(run.path / "metrics.json").get("checkpoint", "last")}
-    count = len(told["folds"])
+    count = len(parts)
     sections = [
         results_section(results, facts),
         _comparison(CrossValidation(run.path, (), results.evaluation, other)),
-        _folds(told, results.evaluation),
+        _folds(parts, results.evaluation),
         run_section(facts, read_recipe(run)),
         notes_section(facts, results.evaluation),
     ]
-    about = f"{len(case_dice(results.evaluation))} labeled cases in {count} folds, {told['unlabeled']} unlabeled ones"
-    head = [tag("p", f"{about}, seed {told['seed']}", class_="subtitle"), tag("p", UNSEEN, class_="subtitle")]
+    labeled, unlabeled = len(case_dice(results.evaluation)), told.get("unlabeled", "some")
+    about = f"{labeled} labeled cases in {count} folds, {unlabeled} unlabeled ones"
+    head = [
+        tag("p", f"{about}, seed {told.get('seed', 'unknown')}", class_="subtitle"),
+        tag("p", UNSEEN, class_="subtitle"),
+    ]
     footer = "This page holds everything it shows and loads nothing."
     target = out or run.path / "report.html"
     write_text(
@@ -59,16 +65,16 @@ def _comparison(result: CrossValidation) -> Html:
     return section("comparison", title, table(head, rows, caption=caption), tag("p", SHARED, class_="caption"))
 
 
-def _folds(told: dict[str, Any], evaluation: Evaluation) -> Html:
+def _folds(parts: Sequence[tuple[str, ...]], evaluation: Evaluation) -> Html:
     """What each fold held out and how its network did there."""
     dice = case_dice(evaluation)
     rows = [
         [
-            str(fold["fold"]),
-            str(len(fold["labeled"])),
-            ", ".join(fold["held_out"]),
-            percent(mean([dice[case] for case in fold["held_out"] if case in dice])),
+            str(number),
+            str(sum(map(len, parts)) - len(part)),
+            ", ".join(part),
+            percent(mean([dice[case] for case in part if case in dice])),
         ]
-        for fold in told["folds"]
+        for number, part in enumerate(parts)
     ]
     return section("folds", "Folds", table(["Fold", "Trained on", "Held out", "Dice %"], rows, caption="Each fold"))

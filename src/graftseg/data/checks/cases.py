@@ -19,6 +19,9 @@ from graftseg.types import Case, Geometry
 SMALLEST = 16
 """Fewer voxels than this along two axes leave no patch that a network could halve a few times."""
 
+MOST_CHANNELS = 8
+"""More volumes in one file are rather points in time than channels."""
+
 NOISE = 0.1
 """Grids whose corners lie less than so many voxels apart were meant to be one: headers round."""
 
@@ -99,6 +102,10 @@ def _image_findings(case: Case, summary: CaseFingerprint) -> Iterator[Finding]:
         level = f"{summary.mean[constant[0]]:g}"
         size = level if whole else f"{level} in channel {constant[0]:04d}"
         yield Finding("warning", what, case.name, size, "export the scan again, or leave the case out", (case.name,))
+    if len(case.images) == 1 and len(summary.std) > MOST_CHANNELS:
+        what, size = "the volumes of one file are taken for channels", f"{len(summary.std)} channels"
+        remedy = "nothing to do if they are channels; of a time series keep one volume"
+        yield Finding("warning", what, case.name, size, remedy, (case.name,))
     short = sum(size < SMALLEST for size in summary.shape)
     if short >= 2:
         size = "x".join(map(str, summary.shape)) + f" voxels, below {SMALLEST} along {counted(short, 'axis', 'axes')}"

@@ -1,0 +1,51 @@
+"""The command line in this process, with what it left behind, for tests of what goes wrong."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from graftseg.cli import main
+from graftseg.files import PARTIAL
+
+
+class CommandLine:
+    """Calls the command line as a person does."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        self._capsys, self._monkeypatch = capsys, monkeypatch
+
+    def __call__(self, *words: object) -> tuple[int, str, str]:
+        """Exit code, standard output, standard error."""
+        self._monkeypatch.setattr(sys, "argv", ["graftseg", *map(str, words)])
+        self._capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        captured = self._capsys.readouterr()
+        return int(ended.value.code or 0), captured.out, captured.err
+
+    def works(self, *words: object) -> str:
+        """Standard output of a command that must do well."""
+        code, out, error = self(*words)
+        assert code == 0, error
+        return out
+
+    def fails(self, *words: object) -> str:
+        """The one sentence of a user's mistake: where, what was found, how to mend it."""
+        code, _, error = self(*words)
+        assert code == 2, (code, error)
+        assert error.startswith("graftseg: ") and error.count("\n") == 1 and error.endswith(".\n"), error
+        assert error.count(": ") >= 2 and "; " in error and "Traceback" not in error
+        return error
+
+
+def entries(folder: Path) -> set[str]:
+    """Everything below a folder, by its place; nothing in it may be half-written."""
+    found = {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
+    assert not [name for name in found if PARTIAL in name]
+    return found
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """All files below a folder."""
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
