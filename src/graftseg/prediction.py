@@ -10,6 +10,7 @@ from time import perf_counter
 import torch
 from pydantic import ValidationError
 
+from graftseg.data.scans import READABLE, is_scan
 from graftseg.ensembles import segmenters_of
 from graftseg.environment import versions
 from graftseg.errors import UserError
@@ -68,9 +69,9 @@ def predict_scans(
     wanted = wanted or Wanted()
     networks = Segmenters.of(segmenters_of(run, fold), device, overrides, checkpoint)
     cases, failures = sources_in(scans, networks.recipe.data, networks.channels, only)
-    if not cases and len(failures) == 1:
+    if scans.is_file() and not is_scan(scans):
         # a mistyped name costs nothing of what is in the folder
-        raise next(iter(failures.values()))
+        raise UserError(scans, "not a scan by its name", f"use {READABLE} files with their usual endings")
     names = (*failures, *(case.name for case in cases))
     outputs = _outputs(names, wanted)
     if scans.is_dir() and scans.resolve() == out.resolve():

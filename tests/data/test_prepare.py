@@ -303,7 +303,10 @@ def test_no_absolute_path_is_written_but_that_of_the_root(
             "data: all label maps are empty; check the files in labelsTr",
         ),
         (lambda root: put(root, "labelsTs/t", label(9)), "t: the label value 9 occurs in no labeled case; name"),
-        (lambda root: put(root, "imagesUn/w", np.stack([image(1)] * 2)), "w.nii: the number of channels is 2 where other cases have 1"),
+        (
+            lambda root: put(root, "imagesUn/w", np.stack([image(1)] * 2)),
+            "w.nii: the number of channels is 2 where other cases have 1",
+        ),
     ],
 )
 def test_data_that_cannot_be_used(root: Path, out: Path, spoil: Callable[[Path], object], sentence: str) -> None:
