@@ -28,8 +28,9 @@ IN_QUESTION = 0.05
 class Observation:
     """What is known of a case.
 
-    ``uncertainty`` is the mean entropy, between 0 and 1, of the probabilities averaged over mirrored copies, over the
-    voxels that may be foreground, and ``at_boundary`` the part of it that lies within two voxels of a boundary.
+    ``uncertainty`` is the mean entropy, between 0 and 1, of the probabilities (averaged over copies mirrored along the
+    first two axes, if the training mirrored scans) over the voxels that may be foreground, and ``at_boundary`` the part
+    of it that lies within two voxels of a boundary.
     ``sizes`` (in mm to the power of the axes) and ``parts`` (connected components) have an entry for each foreground
     class: found by the network, or of the label map where a person made one. ``voxel`` is the smallest size there is.
     ``features`` are those of the encoder's coarsest level, averaged over the scan.
@@ -49,7 +50,9 @@ def observe(network: Shipped, case: str, given: Prepared) -> Observation:
     if len(given.image) != network.channels:
         finding = f"the number of channels is {len(given.image)} where the run was trained on {network.channels}"
         raise UserError(case, finding, "give the same channels as in training")
-    axes = () if given.label is not None else tuple(range(2, 2 + len(network.patch)))
+    # a network that saw no mirrored scans in training is not to be asked about them
+    mirrors = given.label is None and network.recipe.batches.augment.rotate_flip > 0
+    axes = (2, 3) if mirrors else ()
     with _features(network.method.student) as features:
         labels, entropy = _seen(network, given.image, features.first_of_each(network.method.segment, axes))
     uncertainty, at_boundary = _doubts(labels, entropy)
