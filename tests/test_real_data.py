@@ -50,3 +50,20 @@ def test_the_whole_way(scans: Path, tmp_path: Path) -> None:
     rows = api.evaluate(predicted.folder, scans / "labelsTs").rows
     assert len(rows) == 2 * CASES and all(0 <= row.dice <= 1 for row in rows)
     assert api.report(tmp_path / "run").stat().st_size > 10_000
+
+
+def test_the_way_of_a_plan(scans: Path, tmp_path: Path) -> None:
+    """Plan, train with the baseline beside it, predict with uncertainty, evaluate, compare, rank, report."""
+    recipe = api.plan(scans, tmp_path / "plan.yaml", minutes=2)
+    assert "10 volumes" not in recipe.read_text() and "4 volumes with labels and 6 without" in recipe.read_text()
+    run, steps = tmp_path / "run", ["stages.0.steps=120", "stages.1.steps=40", "network.width=4"]
+    api.train(recipe, scans, run, overrides=[*steps, "loop.tensorboard=false"])
+    for folder in (run, run / "baseline"):
+        predicted = api.predict(folder, scans / "imagesTs", uncertainty=True)
+        assert len(predicted.cases) == CASES and predicted.failures == ()
+        scores = api.evaluate(predicted.folder, scans / "labelsTs")
+        assert np.mean([row.dice for row in scores.rows if row.label == 1]) > 0.3
+    (beside,) = api.compare(run / "baseline", run)
+    assert beside
+    assert len(api.rank(run, scans).rows) == 6
+    assert "baseline" in api.report(run).read_text()

@@ -24,6 +24,7 @@ LOOKED_AT = 64
 _MAGIC, _PREAMBLE = b"DICM", 128
 _ENCRYPTED = 0x1
 _PIECE = 4 * 2**20
+_END, _LONGEST_END, _COUNTED_ELSEWHERE = b"PK\x05\x06", 22 + 0xFFFF, 0xFFFF
 _NO_FOLDER = "export the series again as a folder or zip of its own"
 
 
@@ -92,11 +93,26 @@ def _has_magic(stream: BinaryIO | IO[bytes]) -> bool:
 def _opened(path: Path) -> Iterator[ZipFile]:
     try:
         with ZipFile(path) as archive:
+            _refuse_missing_entries(path, archive)
             yield archive
     except (BadZipFile, NotImplementedError, EOFError, zlib.error) as error:
         raise UserError(path, f"the zip is damaged or of another kind ({error})", "copy or pack it again") from None
     except OSError as error:
         raise UserError(path, f"cannot be read ({error.strerror or error})", "check the file's permissions") from None
+
+
+def _refuse_missing_entries(path: Path, archive: ZipFile) -> None:
+    """Compare the entries with the number that stands at the end of the zip, which Python does not read.
+
+    A damaged length in the list of entries swallows those behind it.
+    """
+    with path.open("rb") as stream:
+        stream.seek(-min(path.stat().st_size, _LONGEST_END), os.SEEK_END)
+        end = stream.read()
+    begin = end.rfind(_END)
+    listed = int.from_bytes(end[begin + 10 : begin + 12], "little")
+    if begin < 0 or listed not in (len(archive.infolist()), _COUNTED_ELSEWHERE):
+        raise BadZipFile(f"{len(archive.infolist())} entries where {listed} are listed")
 
 
 def _entries(path: Path, archive: ZipFile) -> Iterator[tuple[str, Callable[[], BinaryIO]]]:
