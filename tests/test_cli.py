@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import tiny
 import yaml
+from command_line import CommandLine
 
 from graftseg import api
-from graftseg.cli import main
 from graftseg.data.store import Store
 from graftseg.evaluation import read_csv
 
@@ -26,33 +26,9 @@ def recipe(tmp_path: Path) -> Path:
     return path
 
 
-class Cli:
-    """Calls the command line in this process."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-        self._capsys, self._monkeypatch = capsys, monkeypatch
-
-    def __call__(self, *words: object) -> tuple[int, str, str]:
-        """Exit code, standard output, standard error."""
-        self._monkeypatch.setattr(sys, "argv", ["graftseg", *map(str, words)])
-        self._capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main()
-        captured = self._capsys.readouterr()
-        return int(ended.value.code or 0), captured.out, captured.err
-
-    def fails(self, *words: object) -> str:
-        """The one sentence of a user's mistake."""
-        code, _, error = self(*words)
-        assert code == 2
-        assert error.startswith("graftseg: ") and error.count("\n") == 1 and error.endswith(".\n")
-        assert "Traceback" not in error
-        return error
-
-
 @pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
-    return Cli(capsys, monkeypatch)
+def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+    return CommandLine(capsys, monkeypatch)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +40,7 @@ def trained(scans: Path, store: Store, tmp_path_factory: pytest.TempPathFactory)
     return run
 
 
-def test_the_whole_way(cli: Cli, scans: Path, recipe: Path, tmp_path: Path) -> None:
+def test_the_whole_way(cli: CommandLine, scans: Path, recipe: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     code, out, _ = cli("check", scans)
     assert code == 0 and "4 labeled, 5 unlabeled, 2 test scans; 0 findings" in out
@@ -84,7 +60,9 @@ def test_the_whole_way(cli: Cli, scans: Path, recipe: Path, tmp_path: Path) -> N
         assert predicted.get_data_dtype() == np.uint8
 
 
-def test_scans_can_be_trained_on_without_preparing_them(cli: Cli, scans: Path, recipe: Path, tmp_path: Path) -> None:
+def test_scans_can_be_trained_on_without_preparing_them(
+    cli: CommandLine, scans: Path, recipe: Path, tmp_path: Path
+) -> None:
     assert cli("train", recipe, "--data", scans, "--out", tmp_path / "run")[0] == 0
     assert (tmp_path / "run" / "store" / "manifest.json").is_file()
 
@@ -135,7 +113,7 @@ def test_labels_of_unlabeled_cases_are_never_opened(scans: Path, recipe: Path, t
     assert "labeled_002" in api.info(tmp_path / "run-spoiled")["store"]["unlabeled"]
 
 
-def test_describe(cli: Cli, trained: Path, scans: Path, store: Store) -> None:
+def test_describe(cli: CommandLine, trained: Path, scans: Path, store: Store) -> None:
     facts = json.loads(cli("info", trained, "--json")[1])
     assert facts["kind"] == "run" and facts["status"] == "finished" and facts["steps"] == 9
     facts = json.loads(cli("info", store.path, "--json")[1])
@@ -148,14 +126,14 @@ def test_describe(cli: Cli, trained: Path, scans: Path, store: Store) -> None:
     assert facts["versions"]["torch"] and facts["devices"][-1].startswith("cpu") and facts["disk_free_gib"] > 0
 
 
-def test_plan_says_why(cli: Cli, scans: Path, tmp_path: Path) -> None:
+def test_plan_says_why(cli: CommandLine, scans: Path, tmp_path: Path) -> None:
     code, out, _ = cli("plan", scans, "--out", tmp_path / "plan.yaml")
     assert code == 0 and "dimensions: 2  # the scans are 2-D" in out
     assert "exists; name another --out" in cli.fails("plan", scans, "--out", tmp_path / "plan.yaml")
     assert api.info(tmp_path / "plan.yaml")["network"]["name"] == "unet-2d"
 
 
-def test_a_bad_scan_does_not_stop_the_others(cli: Cli, trained: Path, scans: Path, tmp_path: Path) -> None:
+def test_a_bad_scan_does_not_stop_the_others(cli: CommandLine, trained: Path, scans: Path, tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
     for name in ("test_000", "test_001"):
@@ -236,7 +214,7 @@ def mistakes(scans: Path, store: Store, trained: Path, tmp: Path) -> dict[str, t
 
 
 def test_mistakes_get_one_sentence_and_leave_nothing(
-    cli: Cli, scans: Path, store: Store, trained: Path, tmp_path: Path
+    cli: CommandLine, scans: Path, store: Store, trained: Path, tmp_path: Path
 ) -> None:
     before = {path: path.read_bytes() for path in trained.rglob("*") if path.is_file()}
     for name, (words, sentence) in mistakes(scans, store, trained, tmp_path).items():
@@ -245,7 +223,7 @@ def test_mistakes_get_one_sentence_and_leave_nothing(
     assert before == {path: path.read_bytes() for path in trained.rglob("*") if path.is_file()}
 
 
-def test_damaged_weights(cli: Cli, trained: Path, scans: Path, tmp_path: Path) -> None:
+def test_damaged_weights(cli: CommandLine, trained: Path, scans: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
     for name in ("run.json", "recipe.yaml"):
@@ -257,7 +235,7 @@ def test_damaged_weights(cli: Cli, trained: Path, scans: Path, tmp_path: Path) -
     assert "not a run of this version" in cli.fails("predict", run, scans / "imagesTs")
 
 
-def test_a_label_map_never_replaces_a_scan(cli: Cli, trained: Path, scans: Path, tmp_path: Path) -> None:
+def test_a_label_map_never_replaces_a_scan(cli: CommandLine, trained: Path, scans: Path, tmp_path: Path) -> None:
     scan = tmp_path / "scan.nii.gz"
     scan.write_bytes((scans / "imagesTs" / "test_000_0000.nii.gz").read_bytes())
     before = scan.read_bytes()
@@ -265,7 +243,7 @@ def test_a_label_map_never_replaces_a_scan(cli: Cli, trained: Path, scans: Path,
     assert scan.read_bytes() == before
 
 
-def test_hidden_labels_of_scans_are_never_opened(cli: Cli, scans: Path, recipe: Path, tmp_path: Path) -> None:
+def test_hidden_labels_of_scans_are_never_opened(cli: CommandLine, scans: Path, recipe: Path, tmp_path: Path) -> None:
     """Training from scans is the same, bit for bit, when label files that it must not see are garbage."""
     spoiled = Path(shutil.copytree(scans, tmp_path / "spoiled"))
     for path in (spoiled / "labelsTr" / "labeled_001.nii.gz", *(spoiled / "labelsTs").iterdir()):
@@ -285,14 +263,14 @@ def test_hidden_labels_of_scans_are_never_opened(cli: Cli, scans: Path, recipe: 
     assert not (tmp_path / "no").exists()
 
 
-def test_predict_with_other_settings(cli: Cli, trained: Path, scans: Path, tmp_path: Path) -> None:
+def test_predict_with_other_settings(cli: CommandLine, trained: Path, scans: Path, tmp_path: Path) -> None:
     words = ("predict", trained, scans / "imagesTs", "--out", tmp_path / "out")
     assert cli(*words, "--set", "inference.overlap=0.75")[0] == 0
     assert json.loads((tmp_path / "out" / "manifest.json").read_text())["inference"]["overlap"] == 0.75
     assert "not changed; set keys under inference" in cli.fails(*words, "--set", "seed=1")
 
 
-def test_predict_more_than_labels(cli: Cli, trained: Path, scans: Path, tmp_path: Path) -> None:
+def test_predict_more_than_labels(cli: CommandLine, trained: Path, scans: Path, tmp_path: Path) -> None:
     words = ("predict", trained, scans / "imagesTs" / "test_000_0000.nii.gz", "--out", tmp_path / "out")
     assert cli(*words, "--tta", "--probabilities", "--uncertainty")[0] == 0
     names = {f"test_000{end}.nii.gz" for end in ("", "_probabilities", "_uncertainty")}
@@ -301,7 +279,7 @@ def test_predict_more_than_labels(cli: Cli, trained: Path, scans: Path, tmp_path
     assert "holds no folds; leave out --fold" in cli.fails(*words, "--fold", "0")
 
 
-def test_evaluate_without_some_label_maps(cli: Cli, trained: Path, scans: Path, tmp_path: Path) -> None:
+def test_evaluate_without_some_label_maps(cli: CommandLine, trained: Path, scans: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     api.predict(trained, scans / "imagesTs" / "test_001_0000.nii.gz", out)
     words = ("evaluate", out, "--reference", scans / "labelsTs")
@@ -311,14 +289,14 @@ def test_evaluate_without_some_label_maps(cli: Cli, trained: Path, scans: Path, 
 
 
 @pytest.mark.parametrize("content", ["{}", "[]", '{"classes": "abc"}', '{"classes": [1, 2]}', '{"classes": []}'])
-def test_evaluate_beside_a_foreign_manifest(cli: Cli, scans: Path, tmp_path: Path, content: str) -> None:
+def test_evaluate_beside_a_foreign_manifest(cli: CommandLine, scans: Path, tmp_path: Path, content: str) -> None:
     folder = Path(shutil.copytree(scans / "labelsTs", tmp_path / "labels"))
     (folder / "manifest.json").write_text(content)
     code, out, _ = cli("evaluate", folder, "--reference", scans / "labelsTs")
     assert code == 0 and "class 3" in out and "100.00" in out
 
 
-def test_evaluate_writes_over_nothing(cli: Cli, trained: Path, scans: Path, tmp_path: Path) -> None:
+def test_evaluate_writes_over_nothing(cli: CommandLine, trained: Path, scans: Path, tmp_path: Path) -> None:
     words = ("evaluate", trained / "predictions", "--reference", scans / "labelsTs", "--out")
     assert "name a file that ends in .csv" in cli.fails(*words, tmp_path / "x.json")
     before = (trained / "predictions" / "manifest.json").read_bytes()
@@ -328,7 +306,7 @@ def test_evaluate_writes_over_nothing(cli: Cli, trained: Path, scans: Path, tmp_
     assert not list(tmp_path.iterdir())
 
 
-def test_check_tells_the_file_the_finding_and_the_remedy(cli: Cli, scans: Path, tmp_path: Path) -> None:
+def test_check_tells_the_file_the_finding_and_the_remedy(cli: CommandLine, scans: Path, tmp_path: Path) -> None:
     folder = tmp_path / "scans"
     for path in scans.rglob("*.*"):
         target = folder / path.relative_to(scans)
@@ -344,13 +322,15 @@ def test_check_tells_the_file_the_finding_and_the_remedy(cli: Cli, scans: Path, 
     assert out.endswith("4 labeled, 5 unlabeled, 3 test scans; 2 findings, 2 of them errors\n")
 
 
-def test_a_report_never_replaces_something_else(cli: Cli, trained: Path) -> None:
+def test_a_report_never_replaces_something_else(cli: CommandLine, trained: Path) -> None:
     before = (trained / "model.safetensors").read_bytes()
     assert "ends in .html" in cli.fails("report", trained, "--out", trained / "model.safetensors")
     assert (trained / "model.safetensors").read_bytes() == before
 
 
-def test_a_recipe_beside_a_store_is_not_a_free_folder(cli: Cli, recipe: Path, scans: Path, tmp_path: Path) -> None:
+def test_a_recipe_beside_a_store_is_not_a_free_folder(
+    cli: CommandLine, recipe: Path, scans: Path, tmp_path: Path
+) -> None:
     own = tmp_path / "own"
     own.mkdir()
     (own / "recipe.yaml").write_text("# mine\n")

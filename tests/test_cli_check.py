@@ -1,37 +1,25 @@
 """What a person sees of a check: findings, a page, JSON, a mended copy."""
 
 import json
-import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import CommandLine
 
 from graftseg import api
-from graftseg.cli import main
 from graftseg.data.phantom import write_phantoms
 from graftseg.data.scans import read_label, read_scan, write_scan
 from graftseg.types import Geometry, Split
 
-
-class Cli:
-    """Calls the command line in this process."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-        self._capsys, self._monkeypatch = capsys, monkeypatch
-
-    def __call__(self, *words: object) -> tuple[int, str, str]:
-        """Exit code, standard output, standard error."""
-        self._monkeypatch.setattr(sys, "argv", ["graftseg", "check", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        captured = self._capsys.readouterr()
-        return int(ended.value.code or 0), captured.out, captured.err
+Check = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
-    return Cli(capsys, monkeypatch)
+def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Check:
+    return partial(CommandLine(capsys, monkeypatch), "check")
 
 
 @pytest.fixture
@@ -52,7 +40,7 @@ def shift_label(scans: Path, voxels: float) -> Path:
     return path
 
 
-def test_the_verdict_on_both_kinds_is_told(cli: Cli, scans: Path) -> None:
+def test_the_verdict_on_both_kinds_is_told(cli: Check, scans: Path) -> None:
     code, out, _ = cli(scans)
     assert code == 0
     assert out.splitlines() == [
@@ -61,7 +49,7 @@ def test_the_verdict_on_both_kinds_is_told(cli: Cli, scans: Path) -> None:
     ]
 
 
-def test_a_page(cli: Cli, scans: Path, tmp_path: Path) -> None:
+def test_a_page(cli: Check, scans: Path, tmp_path: Path) -> None:
     code, out, _ = cli(scans, "--out", tmp_path / "check.html")
     assert code == 0 and out.endswith(f"{tmp_path / 'check.html'}\n")
     assert (tmp_path / "check.html").read_text().startswith("<!doctype html>")
@@ -70,7 +58,7 @@ def test_a_page(cli: Cli, scans: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "check.txt").exists()
 
 
-def test_json(cli: Cli, scans: Path) -> None:
+def test_json(cli: Check, scans: Path) -> None:
     shift_label(scans, 0.05)
     code, out, _ = cli(scans, "--json")
     content = json.loads(out)
@@ -79,7 +67,7 @@ def test_json(cli: Cli, scans: Path) -> None:
     assert content["findings"][0]["cases"] == ["labeled_000"]
 
 
-def test_a_mended_copy(cli: Cli, scans: Path, tmp_path: Path) -> None:
+def test_a_mended_copy(cli: Check, scans: Path, tmp_path: Path) -> None:
     path = shift_label(scans, 0.05)
     before = path.read_bytes()
     code, out, _ = cli(scans, "--fix", tmp_path / "mended")
@@ -92,7 +80,7 @@ def test_a_mended_copy(cli: Cli, scans: Path, tmp_path: Path) -> None:
     assert code == 2 and "it exists already" in error
 
 
-def test_renumbered_values_are_told(cli: Cli, scans: Path, tmp_path: Path) -> None:
+def test_renumbered_values_are_told(cli: Check, scans: Path, tmp_path: Path) -> None:
     (scans / "dataset.json").unlink()
     for path in (scans / "labelsTr").iterdir():
         scan = read_label(path)
@@ -103,7 +91,7 @@ def test_renumbered_values_are_told(cli: Cli, scans: Path, tmp_path: Path) -> No
     assert set(np.unique(read_label(min((tmp_path / "mended/labelsTr").iterdir())).array)) == {0, 1, 2, 3}
 
 
-def test_nothing_to_mend(cli: Cli, scans: Path, tmp_path: Path) -> None:
+def test_nothing_to_mend(cli: Check, scans: Path, tmp_path: Path) -> None:
     code, out, _ = cli(scans, "--fix", tmp_path / "mended")
     assert code == 0 and "nothing was mended, and nothing written" in out
     assert not (tmp_path / "mended").exists()

@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 import tiny
 import yaml
+from command_line import CommandLine
 
 import graftseg.recipe
 from graftseg import api
 from graftseg.data.store import Store
 from graftseg.evaluation import Evaluation, Row, read_csv
 from graftseg.figures import figures_of, scores_table
-from test_cli import Cli
 
 
 @pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
-    return Cli(capsys, monkeypatch)
+def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+    return CommandLine(capsys, monkeypatch)
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def recipe(tmp_path: Path) -> Path:
     return path
 
 
-def test_from_seeds_to_records(cli: Cli, store: Store, recipe: Path, tmp_path: Path) -> None:
+def test_from_seeds_to_records(cli: CommandLine, store: Store, recipe: Path, tmp_path: Path) -> None:
     runs, results = tmp_path / "runs", tmp_path / "results"
     arguments = ("train", recipe, "--data", store.path, "--out", runs, "--seeds", 2, "--device", "cpu")
     code, out, _ = cli(*arguments, "--set", "seed=4")
@@ -50,7 +50,9 @@ def test_from_seeds_to_records(cli: Cli, store: Store, recipe: Path, tmp_path: P
     assert page.read_text().startswith("# Tables")
 
 
-def test_a_store_is_predicted_and_is_the_reference(cli: Cli, store: Store, recipe: Path, tmp_path: Path) -> None:
+def test_a_store_is_predicted_and_is_the_reference(
+    cli: CommandLine, store: Store, recipe: Path, tmp_path: Path
+) -> None:
     run = tmp_path / "run"
     cli("train", recipe, "--data", store.path, "--out", run, "--device", "cpu")
     code, out, _ = cli("predict", run, store.path, "--device", "cpu")
@@ -94,7 +96,7 @@ def test_paths_that_are_not_utf8(scans: Path, recipe: Path, tmp_path: Path) -> N
     assert rb"scans\udcff" in api.report(run).read_bytes()
 
 
-def test_an_empty_protocol_is_refused(cli: Cli, store: Store, recipe: Path, tmp_path: Path) -> None:
+def test_an_empty_protocol_is_refused(cli: CommandLine, store: Store, recipe: Path, tmp_path: Path) -> None:
     error = cli.fails("train", recipe, "--data", store.path, "--out", tmp_path / "run", "--protocol", "")
     assert "--protocol : unknown; choose one of last, val and paper" in error
 
@@ -110,7 +112,7 @@ def test_millimetres_are_printed_where_they_say_something() -> None:
     assert scores_table(same) == ((*head[:5], *volumes), [(*ring[:5], "0.00", "0.00"), (*mean[:5], "-", "-")])
 
 
-def test_files_without_geometry_have_no_millimetres(cli: Cli, scans: Path, tmp_path: Path) -> None:
+def test_files_without_geometry_have_no_millimetres(cli: CommandLine, scans: Path, tmp_path: Path) -> None:
     labels = scans / "labelsTs"
     code, out, _ = cli("evaluate", labels, "--reference", labels, "--out", tmp_path / "metrics.csv")
     assert code == 0 and out.splitlines()[0] == "class\tDice %\tJaccard %\t95HD voxel\tASD voxel"
@@ -128,7 +130,7 @@ def shipped(recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.usefixtures("shipped")
-def test_from_a_sweep_to_a_comparison(cli: Cli, store: Store, tmp_path: Path) -> None:
+def test_from_a_sweep_to_a_comparison(cli: CommandLine, store: Store, tmp_path: Path) -> None:
     results, runs = tmp_path / "results", tmp_path / "runs"
     words = ("sweep", "alpha", "--out", runs, "--results", results, "--device", "cpu", "--seeds", 2)
     code, out, _ = cli(*words, "--only", "la-4/bcp", "--data", store.path)
@@ -147,7 +149,7 @@ def test_from_a_sweep_to_a_comparison(cli: Cli, store: Store, tmp_path: Path) ->
     assert runs_compared.splitlines()[2:] == out.splitlines()[2:]
 
 
-def test_stores_of_a_sweep_that_cannot_be_told_apart(cli: Cli, tmp_path: Path) -> None:
+def test_stores_of_a_sweep_that_cannot_be_told_apart(cli: CommandLine, tmp_path: Path) -> None:
     for data in (("stores/a", "stores/b"), ("la=a", "b"), ("la=a", "la=b")):
         words = [word for one in data for word in ("--data", one)]
         assert "2 stores that cannot be told apart; name each once" in cli.fails("sweep", "la", *words)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tiny
 import torch
+from command_line import CommandLine
 from scipy import ndimage
 from torch import Tensor, nn
 
@@ -21,7 +22,6 @@ from graftseg.data.store import Store
 from graftseg.errors import UserError
 from graftseg.observation import count_parts, near_boundary, observe
 from graftseg.shipped import Shipped
-from test_cli import Cli
 
 
 class Encoder(nn.Module):
@@ -124,8 +124,8 @@ def test_parts_are_those_of_scipy() -> None:
 
 
 @pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
-    return Cli(capsys, monkeypatch)
+def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+    return CommandLine(capsys, monkeypatch)
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +135,7 @@ def trained(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-def test_from_a_run_to_a_table(cli: Cli, trained: Path, store: Store, scans: Path, tmp_path: Path) -> None:
+def test_from_a_run_to_a_table(cli: CommandLine, trained: Path, store: Store, scans: Path, tmp_path: Path) -> None:
     out = tmp_path / "rank.csv"
     code, printed, _ = cli("rank", trained, "--out", out, "--top", 2, "--device", "cpu")
     lines = printed.splitlines()
@@ -167,7 +167,7 @@ def test_labels_that_the_run_did_not_see_are_never_opened(tmp_path: Path) -> Non
     assert found.labeled[0].read().label is not None
 
 
-def test_a_scan_that_cannot_be_read_is_named(cli: Cli, trained: Path, scans: Path, tmp_path: Path) -> None:
+def test_a_scan_that_cannot_be_read_is_named(cli: CommandLine, trained: Path, scans: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     for path in sorted(scans.rglob("*.nii.gz")):
         scan = read_scan(path)
@@ -178,7 +178,7 @@ def test_a_scan_that_cannot_be_read_is_named(cli: Cli, trained: Path, scans: Pat
     assert code == 2 and len(printed.splitlines()) == 5 and broken.name in error
 
 
-def test_refusals(cli: Cli, trained: Path, store: Store, tmp_path: Path) -> None:
+def test_refusals(cli: CommandLine, trained: Path, store: Store, tmp_path: Path) -> None:
     assert "not a run folder" in cli.fails("rank", tmp_path)
     assert "ends in .csv" in cli.fails("rank", trained, "--out", tmp_path / "rank.html")
     other = tiny.write_scans(tmp_path / "other", unlabeled=0)
@@ -188,7 +188,7 @@ def test_refusals(cli: Cli, trained: Path, store: Store, tmp_path: Path) -> None
     assert "the store was prepared otherwise" in cli.fails("rank", trained, "--data", prepared.path)
 
 
-def test_exports_from_the_command_line(cli: Cli, trained: Path, tmp_path: Path) -> None:
+def test_exports_from_the_command_line(cli: CommandLine, trained: Path, tmp_path: Path) -> None:
     out = tmp_path / "model.safetensors"
     code, printed, _ = cli("export", "weights", trained, "--out", out)
     assert code == 0 and printed == f"{out}: 76 tensors of 4 classes\n"
