@@ -151,6 +151,7 @@ def made(own_seconds: list[float], usual_seconds: list[float] | None) -> Measure
         "rounds": 3,
         "steps_a_round": 10,
         "warm_up": 2,
+        "usual_warm_up": 2,
     }
     ways = [
         Times(seconds, [dict.fromkeys(PHASES, 0.001)] * 3, [2**20, 3 * 2**20, 2 * 2**20])

@@ -14,6 +14,7 @@ import yaml
 
 from graftseg import api
 from graftseg.data.store import Store
+from graftseg.engine import _stop_signals
 from graftseg.errors import UserError
 from graftseg.runs import RunFolder, read_log
 
@@ -84,6 +85,17 @@ def test_a_stop_is_clean(recipe: Path, store: Store, tmp_path: Path, weights: by
     assert facts["status"] == "stopped" and 20 <= facts["steps"] < sum(STEPS)
     api.train(recipe, store.path, run, resume=True)
     assert (run / "model.safetensors").read_bytes() == weights
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_stop_would_not_wait_for_the_step(number: signal.Signals) -> None:
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    with _stop_signals() as received:
+        signal.raise_signal(number)
+        assert received == [number]
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+        assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
+    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
 
 
 def test_two_runs_cannot_write_into_one_folder(recipe: Path, store: Store, tmp_path: Path) -> None:

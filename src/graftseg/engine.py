@@ -252,12 +252,14 @@ def _flush(recorder: Recorder, at: Position, batches: Batches) -> None:
 
 @contextmanager
 def _stop_signals() -> Iterator[list[signal.Signals]]:
-    """Collect Ctrl-C and SIGTERM, so that the step in hand can end; a second Ctrl-C interrupts at once."""
+    """Collect Ctrl-C and SIGTERM, so that the step in hand can end; a second one of either ends it at once."""
     received: list[signal.Signals] = []
 
     def note(number: int, frame: object) -> None:
         received.append(signal.Signals(number))
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        # a step that waits for a process which was ended too, such as a compiler's, never ends
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     if threading.current_thread() is not threading.main_thread():
         yield received

@@ -137,6 +137,19 @@ def test_channel_names_say_how_many_channels(tmp_path: Path) -> None:
     assert "channels 0000, 0001 where 0000 to 0002" in problem.finding
 
 
+def test_one_named_channel_needs_no_number(tmp_path: Path) -> None:
+    dataset = read_layout(describe(msd(tmp_path), channel_names={"0": "MRI"}))
+    assert dataset.layout == "msd" and names(dataset) == [("a_01", "labeled")]
+
+
+def test_several_named_channels_need_numbers(tmp_path: Path) -> None:
+    describe(msd(tmp_path), channel_names={"0": "T1", "1": "T2"})
+    with pytest.raises(
+        UserError, match=r"a_01.nii.gz: the name has no channel number; call the first"
+    ):
+        read_layout(tmp_path)
+
+
 def test_listed_files_that_are_absent(tmp_path: Path) -> None:
     training = [
         {"image": "./imagesTr/a_01.nii.gz", "label": "./labelsTr/a_01.nii.gz"},

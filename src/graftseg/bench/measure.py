@@ -24,6 +24,8 @@ from graftseg.stepping import has_bf16
 # losses are read every so many steps, by default as often as a training does; a CPU does not wait for them
 READ_EVERY = {"cpu": 1, "cuda": 10}
 WARM_UP = {"cpu": 2, "cuda": 20}
+# nothing is compiled or captured in the usual way
+USUAL_WARM_UP = {"cpu": 2, "cuda": 4}
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,7 @@ def _run_own(way: Times, subject: Subject, plan: Plan, folder: Path) -> None:
 
 
 def _run_usual(way: Times, subject: Subject, plan: Plan, files: Files) -> None:
-    warm_up, steps = WARM_UP[subject.device.type], plan.steps_a_round(subject.device)
+    warm_up, steps = USUAL_WARM_UP[subject.device.type], plan.steps_a_round(subject.device)
     epoch = len(files.streams(subject.recipe.batches))
     with usual_batches(subject, files, workers=plan.workers, persistent_workers=plan.persistent_workers) as batches:
         with peak_memory(subject.device) as peak:
@@ -172,6 +174,7 @@ def _facts(subject: Subject, plan: Plan, data: str) -> dict[str, Any]:
         "rounds": plan.rounds,
         "steps_a_round": plan.steps_a_round(device),
         "warm_up": WARM_UP[device.type],
+        "usual_warm_up": USUAL_WARM_UP[device.type],
         "workers": plan.workers,
         "persistent_workers": plan.persistent_workers,
     }

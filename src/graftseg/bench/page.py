@@ -22,7 +22,7 @@ def table(result: Measurement) -> str:
         _row("peak memory, MiB", [f"{way.peak_mib:.0f}" for way in ways]),
         "",
         f"Medians over rounds in turn: {facts['rounds']}, of {facts['steps_a_round']} timed steps after "
-        f"{facts['warm_up']} to warm up.",
+        f"{facts['warm_up']} to warm up ({facts['usual_warm_up']} the usual way).",
     ]
     if result.ratio is not None:
         lines.append(f"The usual way takes {result.ratio:.2f} times as long ({_spread(result)} by round).")

@@ -1,12 +1,12 @@
 """The usual way to run a step of bidirectional copy-paste: the same arithmetic, run as the field's scripts do.
 
-Float32 without compilation, networks in torch's default layout, components found by scipy on the CPU for each sample
-and class, an unfused optimiser, a teacher that is averaged parameter by parameter, and a loss that is read at
-every step.
+Float32 without compilation, networks of torch's own layers in its default layout, components found by scipy on the CPU
+for each sample and class, an unfused optimiser, a teacher that is averaged parameter by parameter, and a loss that is
+read at every step.
 """
 
 from collections.abc import Collection, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from graftseg.components import chosen_classes
 from graftseg.losses import mixed_loss
 from graftseg.masks import copy_paste_mask, mix
 from graftseg.methods.bcp import BcpConfig
+from graftseg.networks.acceleration import plain_layers
 from graftseg.networks.ema import Scope, teacher_of
 from graftseg.optimizers import Adam, Sgd, learning_rate
 from graftseg.pseudo_labels import decide
@@ -116,7 +117,7 @@ def average(teacher: nn.Module, student: nn.Module, decay: float, scope: Scope) 
 def time_whole(way: UsualWay, batches: Iterator[Batch], warm_up: int, steps: int) -> float:
     """Seconds a step, loading included."""
     total = warm_up + steps
-    with _as_scripts_set_it(way.device):
+    with _as_scripts_set_it():
         for step in range(warm_up):
             way.step(batches, step, total)
         begin = settled(way.device)
@@ -128,7 +129,7 @@ def time_whole(way: UsualWay, batches: Iterator[Batch], warm_up: int, steps: int
 def time_phases(way: UsualWay, batches: Iterator[Batch], steps: int) -> Split:
     """Seconds a step by phase; ``batch`` is the wait for the loader and the copy to the device."""
     way.watch = Stopwatch(way.device)
-    with _as_scripts_set_it(way.device):
+    with _as_scripts_set_it():
         for step in range(steps):
             way.step(batches, step, steps)
     split, way.watch = way.watch.per_step(steps), None
@@ -150,8 +151,9 @@ def _plain_optimizer(module: nn.Module, settings: Sgd | Adam) -> torch.optim.Opt
     return torch.optim.Adam(module.parameters(), lr=rate, betas=settings.betas, weight_decay=decay)
 
 
-def _as_scripts_set_it(device: torch.device) -> AbstractContextManager[None]:
+@contextmanager
+def _as_scripts_set_it() -> Iterator[None]:
     """The scripts choose deterministic convolutions and leave TF32 as torch has it."""
-    if device.type != "cuda":
-        return nullcontext()
-    return torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=True)
+    cudnn = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=True)
+    with plain_layers(), cudnn:
+        yield

@@ -146,9 +146,10 @@ def _named_channels(description: dict[str, Any]) -> int | None:
 def _numbers_channels(images: Path, labels: Path, description: dict[str, Any]) -> bool:
     """Whether names end in channel numbers; ``case_0007`` labeled by ``case_0007`` is a numbered case."""
     stems = {scan_stem(path) for path in scans_in(images)}
-    if not stems or not all(CHANNEL.fullmatch(stem) for stem in stems):
-        return "channel_names" in description
-    return "channel_names" in description or stems.isdisjoint(map(scan_stem, labels_in(labels)))
+    numbered = [CHANNEL.fullmatch(stem) is not None for stem in stems]
+    if "channel_names" in description:
+        return any(numbered) or _named_channels(description) != 1
+    return bool(stems) and all(numbered) and stems.isdisjoint(map(scan_stem, labels_in(labels)))
 
 
 def _collect(
@@ -234,6 +235,8 @@ def _repeated(cases: list[Case]) -> Iterator[UserError]:
 
 def _with_labels(dataset: Dataset, images: Path, labels: Path) -> Dataset:
     if not dataset.cases:
+        if unread := [problem for problem in dataset.problems if Path(problem.where).parent == images]:
+            raise unread[0]
         remedy = (
             f"name a folder of {READABLE} scans" if dataset.layout == "plain" else f"arrange the scans as {LOOKED_FOR}"
         )

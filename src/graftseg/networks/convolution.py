@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graftseg.environment import has_triton
+from graftseg.networks.acceleration import accelerated
 
 # Sizes of blocks where our kernels were faster than cuDNN on an H200, by channels; elsewhere cuDNN is used. Those that
 # name a number of planes are for the kernels that walk through them and make pairs of voxels.
@@ -88,7 +89,7 @@ class Doubling3d(nn.ConvTranspose3d):
 
 
 def _accelerated(x: Tensor) -> bool:
-    return x.is_cuda and HAS_TRITON
+    return accelerated(x) and HAS_TRITON
 
 
 def _cast(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -180,8 +181,12 @@ def _launch(table: dict[tuple[torch.dtype, int], dict[str, int]], x: Tensor, out
 
 
 def _suit(x: Tensor, *channels: int) -> bool:
-    """Whether our kernels fit the GPU and the channels: sides of Triton's products are powers of two, none small."""
-    fits = x.dtype in DTYPES and all(count >= LEAST and count & (count - 1) == 0 for count in channels)
+    """Whether our kernels fit the GPU, its precision and the channels.
+
+    Sides of Triton's products are powers of two, none of them small. Those of float32 are made in TF32.
+    """
+    exact = x.dtype == torch.float32 and not torch.backends.cudnn.allow_tf32
+    fits = x.dtype in DTYPES and not exact and all(count >= LEAST and count & (count - 1) == 0 for count in channels)
     return fits and (not x.is_cuda or _capability(x.get_device()) >= CAPABILITY)
 
 

@@ -28,7 +28,7 @@ def _run(x, sample, at, dy, p, yy, zz, X, Y, Z, Q, C: tl.constexpr):
 @triton.jit
 def _convolve_kernel(
     x, w, y, X, Y, Z, Q, planes,
-    C: tl.constexpr, COUT: tl.constexpr, BM: tl.constexpr, PRECISION: tl.constexpr,
+    C: tl.constexpr, COUT: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
     """``w`` is ``(3, 3, 4 * C, 2 * COUT)``; ``Q`` counts the pairs of a plane."""
     p = tl.program_id(0) * BM + tl.arange(0, BM)
@@ -46,9 +46,9 @@ def _convolve_kernel(
             b2 = tl.load(tile + (6 + row) * 8 * C * COUT)
             b1 = tl.load(tile + (3 + row) * 8 * C * COUT)
             b0 = tl.load(tile + row * 8 * C * COUT)
-            before = tl.dot(a, b2, before, input_precision=PRECISION)
-            here = tl.dot(a, b1, here, input_precision=PRECISION)
-            behind = tl.dot(a, b0, behind, input_precision=PRECISION)
+            before = tl.dot(a, b2, before, input_precision="tf32")
+            here = tl.dot(a, b1, here, input_precision="tf32")
+            behind = tl.dot(a, b0, behind, input_precision="tf32")
         done = at - 1
         keep = p < tl.where((done >= first) & (done < X), Q, 0)
         place = ((sample * X + done) * Q + p)[:, None] * (2 * COUT) + n[None, :]
@@ -59,7 +59,7 @@ def _convolve_kernel(
 @triton.jit
 def _weight_kernel(
     x, dy, out, X, Y, Z, Q, planes,
-    C: tl.constexpr, COUT: tl.constexpr, BM: tl.constexpr, PRECISION: tl.constexpr,
+    C: tl.constexpr, COUT: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
     """Each program sums over its tile and planes for one row of taps; ``out`` is ``(programs, 3, 3, 4C, 2COUT)``."""
     p = tl.program_id(0) * BM + tl.arange(0, BM)
@@ -78,9 +78,9 @@ def _weight_kernel(
         g0 = tl.load(dy + place + Q * 2 * COUT, mask=(p < tl.where(at + 1 < X, Q, 0))[:, None], other=0.0)
         g1 = tl.load(dy + place, mask=(p < tl.where(at < X, Q, 0))[:, None], other=0.0)
         g2 = tl.load(dy + place - Q * 2 * COUT, mask=(p < tl.where((at > 0) & (at < X), Q, 0))[:, None], other=0.0)
-        acc0 = tl.dot(a, g0, acc0, input_precision=PRECISION)
-        acc1 = tl.dot(a, g1, acc1, input_precision=PRECISION)
-        acc2 = tl.dot(a, g2, acc2, input_precision=PRECISION)
+        acc0 = tl.dot(a, g0, acc0, input_precision="tf32")
+        acc1 = tl.dot(a, g1, acc1, input_precision="tf32")
+        acc2 = tl.dot(a, g2, acc2, input_precision="tf32")
     program = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
     tile = out + j[:, None] * (2 * COUT) + n[None, :]
     tl.store(tile + ((program * 3 + 0) * 3 + row) * 8 * C * COUT, acc0)
@@ -99,7 +99,7 @@ def convolve(x: Tensor, weight: Tensor, *, planes: int, **launch: Any) -> Tensor
     y = torch.empty((batch, width, *space), device=x.device, dtype=x.dtype, memory_format=torch.channels_last_3d)
     pairs = space[1] * space[2] // 2
     _convolve_kernel[(triton.cdiv(pairs, launch["BM"]), triton.cdiv(space[0], planes), batch)](
-        x, wide, y, *space, pairs, planes, C=channels, COUT=width, PRECISION=_precision(), **launch
+        x, wide, y, *space, pairs, planes, C=channels, COUT=width, **launch
     )
     return y
 
@@ -111,16 +111,10 @@ def convolve_weight(x: Tensor, dy: Tensor, *, planes: int, **launch: Any) -> Ten
     pairs = space[1] * space[2] // 2
     tiles, chunks = triton.cdiv(pairs, launch["BM"]), batch * triton.cdiv(space[0], planes)
     out = torch.empty((tiles * chunks, 3, 3, 4, channels, 2, width), device=x.device)
-    _weight_kernel[(tiles, chunks, 3)](
-        x, dy, out, *space, pairs, planes, C=channels, COUT=width, PRECISION=_precision(), **launch
-    )
+    _weight_kernel[(tiles, chunks, 3)](x, dy, out, *space, pairs, planes, C=channels, COUT=width, **launch)
     summed = out.sum(0)
     return _last((summed[:, :, 0:3, :, 0] + summed[:, :, 1:4, :, 1]).permute(4, 3, 0, 1, 2))
 
 
 def _last(x: Tensor) -> Tensor:
     return x.contiguous(memory_format=torch.channels_last_3d)
-
-
-def _precision() -> str:
-    return "tf32" if torch.backends.cudnn.allow_tf32 else "ieee"

@@ -36,7 +36,6 @@ def _gather(x, m, kk, M, X, Y, Z, C: tl.constexpr):
 def _convolve_kernel(
     x, w, y, M, X, Y, Z,
     C: tl.constexpr, COUT: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr, COLUMNS: tl.constexpr,
-    PRECISION: tl.constexpr,
 ):  # fmt: skip
     m = tl.program_id(0) * BM + tl.arange(0, BM)
     co = tl.arange(0, COUT)
@@ -45,7 +44,7 @@ def _convolve_kernel(
         kk = k0 + tl.arange(0, BK)
         a = _gather(x, m, kk, M, X, Y, Z, C)
         b = tl.load(w + kk[:, None] * COUT + co[None, :], mask=(kk < 27 * C)[:, None], other=0.0)
-        acc = tl.dot(a, b, acc, input_precision=PRECISION)
+        acc = tl.dot(a, b, acc, input_precision="tf32")
     tl.store(y + m[:, None] * COUT + co[None, :], acc.to(y.dtype.element_ty), mask=(m < M)[:, None])
 
 
@@ -53,7 +52,6 @@ def _convolve_kernel(
 def _weight_kernel(
     x, dy, out, M, X, Y, Z, tiles,
     C: tl.constexpr, COUT: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr, COLUMNS: tl.constexpr,
-    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Each program sums its share of the voxels, for one block of columns."""
     kk = tl.program_id(1) * BK + tl.arange(0, BK)
@@ -67,7 +65,7 @@ def _weight_kernel(
         # profile without it showed about three times what they add up to in float32
         a = tl.where((kk == 27 * C)[None, :], 1.0, a).to(x.dtype.element_ty)
         g = tl.load(dy + m[:, None] * COUT + co[None, :], mask=(m < M)[:, None], other=0.0)
-        acc = tl.dot(tl.trans(a), g, acc, input_precision=PRECISION)
+        acc = tl.dot(tl.trans(a), g, acc, input_precision="tf32")
     tl.store(out + (tl.program_id(0) * COLUMNS + kk[:, None]) * COUT + co[None, :], acc)
 
 
@@ -75,7 +73,6 @@ def _weight_kernel(
 def _halve_kernel(
     x, w, y, M, X, Y, Z,
     C: tl.constexpr, COUT: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """2x2x2 voxels into one: ``X, Y, Z`` count the coarse voxels; pairs along the last axis are one run."""
     m = tl.program_id(0) * BM + tl.arange(0, BM)
@@ -88,7 +85,7 @@ def _halve_kernel(
         fine = ((n * 2 * X + 2 * xx + group // 2) * 2 * Y + 2 * yy + group % 2) * Z + zz
         a = tl.load(x + fine[:, None] * (2 * C) + j[None, :], mask=(m < M)[:, None], other=0.0)
         b = tl.load(w + (group * 2 * C + j)[:, None] * COUT + co[None, :])
-        acc = tl.dot(a, b, acc, input_precision=PRECISION)
+        acc = tl.dot(a, b, acc, input_precision="tf32")
     tl.store(y + m[:, None] * COUT + co[None, :], acc.to(y.dtype.element_ty), mask=(m < M)[:, None])
 
 
@@ -96,7 +93,6 @@ def _halve_kernel(
 def _double_kernel(
     x, w, y, M, X, Y, Z,
     C: tl.constexpr, COUT: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
-    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """One voxel into 2x2x2: ``X, Y, Z`` count the coarse voxels; a program writes one pair of rows."""
     m = tl.program_id(0) * BM + tl.arange(0, BM)
@@ -110,7 +106,7 @@ def _double_kernel(
         c = k0 + tl.arange(0, BK)
         a = tl.load(x + m[:, None] * C + c[None, :], mask=(m < M)[:, None], other=0.0)
         b = tl.load(w + (c[:, None] * 4 + group) * (2 * COUT) + j[None, :])
-        acc = tl.dot(a, b, acc, input_precision=PRECISION)
+        acc = tl.dot(a, b, acc, input_precision="tf32")
     fine = ((n * 2 * X + 2 * xx + group // 2) * 2 * Y + 2 * yy + group % 2) * Z + zz
     tl.store(y + fine[:, None] * (2 * COUT) + j[None, :], acc.to(y.dtype.element_ty), mask=(m < M)[:, None])
 
@@ -118,7 +114,7 @@ def _double_kernel(
 @triton.jit
 def _pair_weight_kernel(
     fine_values, coarse_values, out, M, X, Y, Z, tiles,
-    CF: tl.constexpr, CC: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, PRECISION: tl.constexpr,
+    CF: tl.constexpr, CC: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """Sums of fine times coarse channels, for each of the 2x2x2 places: the weights' gradient of both directions."""
     group = tl.program_id(1)
@@ -133,7 +129,7 @@ def _pair_weight_kernel(
         fine = ((n * 2 * X + 2 * xx + group // 2) * 2 * Y + 2 * yy + group % 2) * Z + zz
         a = tl.load(fine_values + fine[:, None] * (2 * CF) + j[None, :], mask=(m < M)[:, None], other=0.0)
         g = tl.load(coarse_values + m[:, None] * CC + co[None, :], mask=(m < M)[:, None], other=0.0)
-        acc = tl.dot(tl.trans(a), g, acc, input_precision=PRECISION)
+        acc = tl.dot(tl.trans(a), g, acc, input_precision="tf32")
     place = ((tl.program_id(0) * 4 + group) * 2 * CF + j[:, None]) * CC + co[None, :]
     tl.store(out + place, acc)
 
@@ -148,7 +144,7 @@ def convolve(x: Tensor, weight: Tensor, **launch: Any) -> Tensor:
     block, columns = _columns(channels)
     _convolve_kernel[(triton.cdiv(count, launch["BM"]),)](
         x, w, y, count, *space,
-        C=channels, COUT=width, BK=block, COLUMNS=columns, PRECISION=_precision(), **launch,
+        C=channels, COUT=width, BK=block, COLUMNS=columns, **launch,
     )  # fmt: skip
     return y
 
@@ -163,7 +159,7 @@ def convolve_weight(x: Tensor, dy: Tensor, **launch: Any) -> Tensor:
     out = torch.empty((splits, columns, width), device=x.device)
     _weight_kernel[(splits, columns // block)](
         x, dy, out, count, *space, tiles,
-        C=channels, COUT=width, BK=block, COLUMNS=columns, PRECISION=_precision(), **launch,
+        C=channels, COUT=width, BK=block, COLUMNS=columns, **launch,
     )  # fmt: skip
     return _last(out.sum(0)[: 27 * channels].view(3, 3, 3, channels, width).permute(4, 3, 0, 1, 2))
 
@@ -179,7 +175,7 @@ def halve(x: Tensor, weight: Tensor, **launch: Any) -> Tensor:
     chosen = PAIRS | {"BN": min(width, 64)} | launch
     _halve_kernel[(triton.cdiv(count, chosen["BM"]), width // chosen["BN"])](
         x, w, y, count, *space,
-        C=channels, COUT=width, PRECISION=_precision(), **chosen,
+        C=channels, COUT=width, **chosen,
     )  # fmt: skip
     return y
 
@@ -194,7 +190,7 @@ def double(x: Tensor, weight: Tensor, **launch: Any) -> Tensor:
     chosen = PAIRS | {"BK": min(channels, 64)} | launch
     _double_kernel[(triton.cdiv(count, chosen["BM"]), 4)](
         x, w, y, count, *space,
-        C=channels, COUT=width, PRECISION=_precision(), **chosen,
+        C=channels, COUT=width, **chosen,
     )  # fmt: skip
     return y
 
@@ -208,7 +204,7 @@ def pair_weight(fine: Tensor, coarse: Tensor, **launch: Any) -> Tensor:
     splits, tiles = _split(count, chosen["BM"], PROGRAMS // 4)
     out = torch.empty((splits, 8 * few, many), device=fine.device)
     _pair_weight_kernel[(splits, 4, many // chosen["BN"])](
-        fine, coarse, out, count, *space, tiles, CF=few, CC=many, PRECISION=_precision(), **chosen
+        fine, coarse, out, count, *space, tiles, CF=few, CC=many, **chosen
     )  # fmt: skip
     return _last(out.sum(0).view(2, 2, 2, few, many).permute(4, 3, 0, 1, 2))
 
@@ -232,7 +228,3 @@ def _last(x: Tensor) -> Tensor:
 
 def _like(x: Tensor, shape: tuple[int, ...]) -> Tensor:
     return torch.empty(shape, device=x.device, dtype=x.dtype, memory_format=torch.channels_last_3d)
-
-
-def _precision() -> str:
-    return "tf32" if torch.backends.cudnn.allow_tf32 else "ieee"

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from graftseg.networks.acceleration import accelerated
+
 Upsampling = Literal["transposed", "linear", "nearest"]
 
 
@@ -23,7 +25,7 @@ class Interpolation3d(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """``(B, C, *space)`` to ``(B, C, *space * factor)``."""
-        if not x.is_cuda:
+        if not accelerated(x):
             factor = float(self.factor)
             return F.interpolate(x, scale_factor=factor, mode="trilinear", align_corners=self.align_corners)
         return enlarged_by_products(x, self.factor, align_corners=self.align_corners)

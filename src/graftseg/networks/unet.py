@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graftseg.networks import check_sizes
+from graftseg.networks.acceleration import accelerated
 from graftseg.networks.encoder_decoder import Extensible, LevelDecoder
 from graftseg.networks.interpolation import Upsampling
 
@@ -137,7 +138,7 @@ class Convolution2d(nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """``(B, in, H, W)`` to ``(B, out, H, W)``."""
-        if self.bias is None or not x.is_cuda:
+        if self.bias is None or not accelerated(x):
             return super().forward(x)
         return F.conv2d(x, self.weight, self.bias.detach(), padding=1)
 
@@ -150,7 +151,7 @@ class Interpolation(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """``(B, C, H, W)`` to ``(B, C, 2 H, 2 W)``."""
-        if not x.is_cuda:
+        if not accelerated(x):
             return F.interpolate(x, scale_factor=2.0, mode="bilinear", align_corners=True)
         return interpolate_by_products(x)
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from graftseg.networks import check_sizes
+from graftseg.networks.acceleration import accelerated
 from graftseg.networks.convolution import Convolution3d, Doubling3d, Halving3d
 from graftseg.networks.encoder_decoder import Extensible, LevelDecoder
 from graftseg.networks.interpolation import Interpolation3d, Upsampling
@@ -122,7 +123,7 @@ class InstanceNorm(nn.InstanceNorm3d):
 
     def forward(self, x: Tensor) -> Tensor:
         """The same shape."""
-        return normalised(x, self.eps) if x.is_cuda else super().forward(x)
+        return normalised(x, self.eps) if accelerated(x) else super().forward(x)
 
 
 def normalised(x: Tensor, epsilon: float) -> Tensor:
@@ -144,7 +145,7 @@ class Head3d(nn.Conv3d):
 
     def forward(self, x: Tensor) -> Tensor:
         """``(B, in, *space)`` to ``(B, classes, *space)``."""
-        if self.bias is None or not (x.is_cuda and torch.compiler.is_compiling()):
+        if self.bias is None or not (accelerated(x) and torch.compiler.is_compiling()):
             return super().forward(x)
         return logits_by_products(x, self.weight, self.bias)
 
