@@ -55,7 +55,7 @@ PARAMETERS = {
     "acdc-3/ss-net": 1_826_828,
     "pancreas-12/coranet": 9_457_190,
 }
-EXTRAS = {"mean-teacher", "dan", "advent", "coranet"}
+EXTRAS = {"mean-teacher", "dan", "advent", "coranet", "mixup", "fg-cutmix"}
 """Methods with recipes beyond the paper's rows."""
 
 

@@ -47,11 +47,61 @@ def test_lines_are_written_together_and_in_order(tmp_path: Path) -> None:
         ]
 
 
-def test_steps_with_different_numbers_of_terms_are_read_together() -> None:
+def test_steps_with_different_numbers_of_terms_are_read_together(tmp_path: Path) -> None:
     """As where the steps between two flushes belong to two stages."""
-    assert module._read([]) == []
-    vectors = [torch.tensor([1.0, 2.0]), torch.tensor([3.0]), torch.tensor([4.0, 5.0, 6.0])]
-    assert module._read(vectors) == [[1.0, 2.0], [3.0], [4.0, 5.0, 6.0]]
+    with opened(tmp_path) as recorder:
+        add(recorder, 1, L_in=0.5, L_out=0.25)
+        add(recorder, 2, L=4.0)
+        recorder.forward()
+        terms = [line["terms"] for line in read_log(RunFolder(tmp_path).log_file)]
+    assert terms == [{"L_in": 0.5, "L_out": 0.25}, {"L": 4.0}]
+
+
+class SlowParcel(module._Parcel):
+    """On its way, as from a GPU."""
+
+    def __init__(self, steps: list[module.Noted]) -> None:
+        super().__init__(steps)
+        self.is_there = False
+        self._arrival: Any = self
+        self.waited_for = 0
+
+    def synchronize(self) -> None:
+        self.waited_for += 1
+
+
+def test_steps_on_their_way_are_written_with_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_Parcel", SlowParcel)
+
+    def steps() -> list[int]:
+        return [line["step"] for line in read_log(RunFolder(tmp_path).log_file)]
+
+    with opened(tmp_path, every=1) as recorder:
+        add(recorder, 1, L=1.0)
+        recorder.forward()
+        recorder.show({})
+        assert steps() == []
+        add(recorder, 2, L=2.0)
+        recorder.forward()
+        recorder.show({})
+        assert steps() == [1]
+        add(recorder, 3, L=3.0)
+        recorder.flush()
+        assert steps() == [1, 2, 3]
+        recorder.flush()
+        assert steps() == [1, 2, 3]
+
+
+def test_a_broken_loss_on_its_way_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_Parcel", SlowParcel)
+    with opened(tmp_path, every=1) as recorder:
+        add(recorder, 1, L=float("nan"))
+        recorder.forward()
+        add(recorder, 2, L=1.0)
+        with pytest.raises(NonFiniteLossError, match="term L is nan at step 1"):
+            recorder.forward()
+        recorder.flush()
+        assert [line["step"] for line in read_log(RunFolder(tmp_path).log_file)] == [2]
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])

@@ -218,7 +218,8 @@ def _record(
     rate = learning_rate(stage.optimizer, at.step - 1, stage.steps)
     recorder.add({**_place(at, stage), "lr": rate}, stepped.names, stepped.values)
     if recorder.is_full:
-        _flush(recorder, at, batches)
+        with _told(at, batches):
+            recorder.forward()
         recorder.show(clock.split())
 
 
@@ -238,9 +239,15 @@ def _save(run: RunFolder, at: Position, recorder: Recorder, batches: Batches, se
 
 
 def _flush(recorder: Recorder, at: Position, batches: Batches) -> None:
-    """Write what waits; a loss that is not finite becomes a sentence that names step, term and cases."""
-    try:
+    with _told(at, batches):
         recorder.flush()
+
+
+@contextmanager
+def _told(at: Position, batches: Batches) -> Iterator[None]:
+    """A loss that is not finite becomes a sentence that names step, term and cases."""
+    try:
+        yield
     except NonFiniteLossError as error:
         names = ", ".join(batches.names_at(at.stage, error.step - 1, unlabeled=at.method.uses_unlabeled))
         raise UserError(

@@ -1,11 +1,12 @@
 """What a training leaves for people while it runs: log lines, a progress bar, TensorBoard."""
 
 import math
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -25,12 +26,16 @@ class NonFiniteLossError(Exception):
 
 
 class Recorder:
-    """Collects the terms of each step on their device and writes them out together, so that no step waits."""
+    """Collects the terms of each step on their device and writes them out together, so that no step waits.
+
+    From a GPU they travel while the next ones are made, and are written with the next ones' sending.
+    """
 
     def __init__(self, run: RunFolder, total_steps: int, done: int, *, every: int, tensorboard: bool) -> None:
         self._log = RunLog(run.log_file, resume_at=done)
         self._every = every
-        self._waiting: list[tuple[dict[str, Any], tuple[str, ...], Tensor]] = []
+        self._waiting: list[Noted] = []
+        self._on_the_way: _Parcel | None = None
         self._last: dict[str, Any] | None = None
         self._bar = _Bar(total_steps, done)
         self._events = _events(run.tensorboard, done) if tensorboard else None
@@ -49,7 +54,7 @@ class Recorder:
 
     def add(self, place: dict[str, Any], names: tuple[str, ...], values: Tensor) -> None:
         """Take note of a step: stage, method, step and learning rate; the terms by name and, last, their total."""
-        self._waiting.append((place, names, values))
+        self._waiting.append(Noted(place, names, values))
 
     @property
     def is_full(self) -> bool:
@@ -69,19 +74,32 @@ class Recorder:
         """Write a line of validation scores."""
         self._write([{**place, "validation": scores}])
 
+    def forward(self) -> None:
+        """Send the waiting steps and write those that were sent before; on a CPU all are written at once."""
+        earlier, self._on_the_way = self._on_the_way, self._sent()
+        self._write_steps(earlier)
+        if self._on_the_way is not None and self._on_the_way.is_there:
+            self.flush()
+
     def flush(self) -> None:
-        """Write the waiting steps; the first term that is not finite ends the run."""
+        """Write all steps; the first term that is not finite ends the run."""
+        parcels, self._on_the_way = [self._on_the_way, self._sent()], None
+        for parcel in parcels:
+            self._write_steps(parcel)
+
+    def _sent(self) -> "_Parcel | None":
+        steps, self._waiting = self._waiting, []
+        return _Parcel(steps) if steps else None
+
+    def _write_steps(self, parcel: "_Parcel | None") -> None:
         lines: list[dict[str, Any]] = []
-        waiting, read = self._waiting, _read([values for _, _, values in self._waiting])
-        for (place, names, _), (*terms, total) in zip(waiting, read, strict=True):
+        for (place, names, _), (*terms, total) in parcel.read() if parcel else ():
             values = dict(zip(names, terms, strict=True))
             for name, value in values.items():
                 if not math.isfinite(value):
-                    self._waiting = []
                     self._write(lines)
                     raise NonFiniteLossError(place["step"], name, value)
             lines.append({**place, "terms": values, "total": total})
-        self._waiting = []
         self._write(lines)
         self._last = lines[-1] if lines else self._last
 
@@ -93,13 +111,33 @@ class Recorder:
                     self._events.add_scalar(f"{line['method']}/{name}", value, line["global_step"])
 
 
-def _read(vectors: list[Tensor]) -> list[list[float]]:
-    """The numbers of all vectors, with a single wait for the device."""
-    if not vectors:
-        return []
-    numbers: list[float] = torch.cat(vectors).tolist()
-    ends = [sum(map(len, vectors[: index + 1])) for index in range(len(vectors))]
-    return [numbers[end - len(vector) : end] for end, vector in zip(ends, vectors, strict=True)]
+class Noted(NamedTuple):
+    """A step: where it stands, the names of its terms, and on the device their values and, last, their total."""
+
+    place: dict[str, Any]
+    names: tuple[str, ...]
+    values: Tensor
+
+
+class _Parcel:
+    """The numbers of some steps on their way from the device."""
+
+    def __init__(self, steps: list[Noted]) -> None:
+        self._steps = steps
+        self._numbers = torch.cat([step.values for step in steps])
+        self.is_there = not self._numbers.is_cuda
+        if not self.is_there:
+            device = self._numbers.device
+            there = torch.empty(self._numbers.shape, dtype=self._numbers.dtype, pin_memory=True)
+            self._numbers = there.copy_(self._numbers, non_blocking=True)
+            self._arrival = torch.cuda.current_stream(device).record_event()
+
+    def read(self) -> Iterator[tuple[Noted, list[float]]]:
+        """Every step with its numbers, once they have arrived."""
+        if not self.is_there:
+            self._arrival.synchronize()
+        parts = torch.split(self._numbers, [len(step.values) for step in self._steps])
+        return zip(self._steps, (part.tolist() for part in parts), strict=True)
 
 
 class Events(Protocol):

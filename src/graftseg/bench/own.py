@@ -4,12 +4,13 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import torch
 
 from graftseg import components, engine, pseudo_labels
-from graftseg.bench.stopwatch import Split, Stopwatch, settled
+from graftseg.bench.stopwatch import Split, Stopwatch
 from graftseg.bench.subject import Subject
 from graftseg.clock import StepClock
 from graftseg.data.batches import Batches
@@ -34,7 +35,8 @@ def time_whole(
 ) -> tuple[float, Method]:
     """Seconds a step of a training into a new folder, and its method; both counts are multiples of ``every``.
 
-    The training reads its losses every so many steps, which waits for the device, and that is when the clock is read.
+    The training reads its losses every so many steps, on a GPU those that were made so many steps before, and that is
+    when the clock is read.
     """
     stage = subject.stage.model_copy(update={"steps": warm_up + steps})
     stamps: list[float] = []
@@ -44,7 +46,7 @@ def time_whole(
 
         def show(self, *args: Any) -> None:
             """Take the time, then go on as always."""
-            stamps.append(settled(subject.device))
+            stamps.append(perf_counter())
             super().show(*args)
 
     if subject.way.compiled:
