@@ -18,6 +18,7 @@ _VERBS = {
     ),
     **dict.fromkeys(("rank", "export", "record", "table", "info", "doctor"), _API),
     "sweep": "graftseg.sweeps",
+    "test": "graftseg.examination",
     "Sources": "graftseg.data.sources",
 }
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
         train_folds,
     )
     from graftseg.data.sources import Sources
+    from graftseg.examination import test
     from graftseg.sweeps import sweep
 
 __all__ = [
@@ -60,6 +62,7 @@ __all__ = [
     "report",
     "sweep",
     "table",
+    "test",
     "train",
     "train_folds",
 ]

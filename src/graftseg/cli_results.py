@@ -13,6 +13,38 @@ NAMES = f"{', '.join(TABLES)} or {ALL}."
 RESULTS = Path("results")
 
 
+def test(
+    run: Run,
+    data: Annotated[
+        Path | None,
+        typer.Argument(help="Folder with imagesTs and labelsTs, or prepared store; by default what RUN was made from."),
+    ] = None,
+    test_images: Annotated[Path | None, typer.Option(help="In place of DATA: folder of the test images.")] = None,
+    test_labels: Annotated[Path | None, typer.Option(help="Folder of their label maps.")] = None,
+    allow_missing: Annotated[
+        bool, typer.Option("--allow-missing", help="Leave out label maps and references without a partner.")
+    ] = False,
+    device: Device = "auto",
+) -> None:
+    """Predict and score test scans with a run and its baseline, side by side, and write the report."""
+    from graftseg import examination
+    from graftseg.comparison import HEAD
+    from graftseg.figures import scores_table
+
+    examined = examination.test(
+        run, data, images=test_images, labels=test_labels, device=device, allow_missing=allow_missing
+    )
+    for path, evaluation in examined.scores.items():
+        typer.echo(f"{path}: {len({row.case for row in evaluation.rows})} test cases")
+        print_table(*scores_table(evaluation))
+    if examined.beside is not None:
+        typer.echo(f"first {examined.beside.first.name}, second {examined.beside.second.name}")
+        print_table(HEAD, examined.beside.lines())
+    for sentence in examined.verdict():
+        typer.echo(sentence)
+    typer.echo(f"report: {examined.report}")
+
+
 def compare(
     runs: Annotated[list[Path], typer.Argument(help="Folders of tested runs, or records; each beside the first.")],
     out: Annotated[
@@ -115,4 +147,4 @@ def _is_named(text: str) -> bool:
     return bool(equals) and name in {row.benchmark for one in TABLES.values() for row in one.rows}
 
 
-COMMANDS = (compare, record, table, sweep)
+COMMANDS = (test, compare, record, table, sweep)

@@ -144,9 +144,7 @@ def test_one_named_channel_needs_no_number(tmp_path: Path) -> None:
 
 def test_several_named_channels_need_numbers(tmp_path: Path) -> None:
     describe(msd(tmp_path), channel_names={"0": "T1", "1": "T2"})
-    with pytest.raises(
-        UserError, match=r"a_01.nii.gz: the name has no channel number; call the first"
-    ):
+    with pytest.raises(UserError, match=r"a_01.nii.gz: the name has no channel number; call the first"):
         read_layout(tmp_path)
 
 

@@ -1,0 +1,142 @@
+"""A run and its baseline on test scans: the same figures as step by step, a verdict, and what is refused."""
+
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+from command_line import CommandLine
+from tiny import tiny_recipe, write_scans
+
+from graftseg import api, examination
+from graftseg.errors import UserError
+from graftseg.paired import Effect
+
+
+@pytest.fixture(scope="module")
+def scans(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_scans(tmp_path_factory.mktemp("scans"), labeled=3, unlabeled=2, test=3)
+
+
+@pytest.fixture(scope="module")
+def trained(scans: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "run"
+    api.train(tiny_recipe(baseline=True), scans, out, device="cpu")
+    return out
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(trained, tmp_path / "run"))
+
+
+def test_run_and_baseline_are_scored_as_step_by_step(run: Path, scans: Path, tmp_path: Path) -> None:
+    examined = examination.test(run, device="cpu")
+    assert list(examined.scores) == [run, run / "baseline"]
+    for path in examined.scores:
+        by_hand = tmp_path / "by-hand" / path.name
+        api.predict(path, scans / "imagesTs", by_hand, device="cpu")
+        api.evaluate(by_hand, scans / "labelsTs")
+        assert (by_hand / "metrics.csv").read_bytes() == (path / "predictions" / "metrics.csv").read_bytes()
+    assert examined.beside is not None
+    assert examined.beside.first.name == str(run / "baseline")
+    assert examined.report == run / "report.html"
+    assert "Beside the baseline" in examined.report.read_text()
+    (verdict,) = examined.verdict()
+    assert verdict.startswith("with the unlabeled scans the mean Dice is ")
+
+
+def test_a_run_without_a_baseline_is_scored_alone(run: Path, scans: Path) -> None:
+    shutil.rmtree(run / "baseline")
+    examined = examination.test(run, scans, device="cpu")
+    assert list(examined.scores) == [run] and examined.beside is None and list(examined.verdict()) == []
+
+
+def test_it_can_be_repeated_and_named_in_three_ways(
+    run: Path, scans: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graftseg = CommandLine(capsys, monkeypatch)
+    folders = ("--test-images", scans / "imagesTs", "--test-labels", scans / "labelsTs")
+    printed = [
+        graftseg.works("test", run, *words, "--device", "cpu").replace(str(run), "RUN")
+        for words in ((), (scans,), folders)
+    ]
+    assert printed[0] == printed[1] == printed[2]
+    assert "RUN: 3 test cases" in printed[0] and "RUN/baseline: 3 test cases" in printed[0]
+    assert printed[0].endswith("report: RUN/report.html\n")
+
+
+def test_the_test_cases_of_a_store(run: Path, scans: Path, tmp_path: Path) -> None:
+    store = api.prepare(scans, tmp_path / "store", recipe=run / "recipe.yaml")
+    assert len({row.case for row in examination.test(run, store.path, device="cpu").scores[run].rows}) == 3
+
+
+def test_folds_are_tested_together(scans: Path, tmp_path: Path) -> None:
+    run = tmp_path / "folds"
+    api.train_folds(tiny_recipe(baseline=True), scans, run, folds=3, device="cpu")
+    examined = examination.test(run, device="cpu")
+    assert list(examined.scores) == [run, run / "baseline"]
+    assert len({row.case for row in examined.scores[run].rows}) == 3
+    assert examined.report.is_file()
+
+
+def test_what_is_refused(
+    run: Path, scans: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graftseg = CommandLine(capsys, monkeypatch)
+    assert "there is no such folder" in graftseg.fails("test", run, tmp_path / "nowhere")
+    assert "there is no such folder" in graftseg.fails(
+        "test", run, "--test-images", scans / "imagesTs", "--test-labels", tmp_path / "nowhere"
+    )
+    assert "not named in one way" in graftseg.fails("test", run, scans, "--test-labels", scans / "labelsTs")
+    assert "not named in one way" in graftseg.fails("test", run, "--test-images", scans / "imagesTs")
+    (tmp_path / "empty").mkdir()
+    assert "holds no test scans with labels in imagesTs/ and labelsTs/" in graftseg.fails(
+        "test", run, tmp_path / "empty"
+    )
+    graftseg.fails("test", tmp_path / "empty", scans)
+    assert not (run / "predictions").exists()
+
+
+def test_a_scan_that_cannot_be_read_is_no_score_of_the_others(run: Path, scans: Path, tmp_path: Path) -> None:
+    data = Path(shutil.copytree(scans, tmp_path / "data"))
+    broken = sorted((data / "imagesTs").iterdir())[0]
+    broken.write_bytes(broken.read_bytes()[:100])
+    with pytest.raises(UserError, match=broken.name):
+        examination.test(run, data, device="cpu")
+    assert not (run / "predictions" / "metrics.csv").exists()
+
+
+def test_scans_that_have_gone(run: Path, scans: Path, tmp_path: Path) -> None:
+    """The store that was trained on holds no test cases, so they must be named."""
+    data = Path(shutil.copytree(scans, tmp_path / "data"))
+    moved = tmp_path / "moved"
+    api.train(tiny_recipe(), data, moved, device="cpu")
+    shutil.rmtree(data)
+    with pytest.raises(
+        UserError, match="no test scans with labels are known of this run; name a folder with imagesTs/"
+    ):
+        examination.test(moved, device="cpu")
+
+
+def effect(difference: float, low: float, high: float) -> Effect:
+    return Effect(40, 80.0, 80.0 + difference, difference, low, high, 0.01, 30, 10)
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (
+            effect(1.25, 0.5, 2.0),
+            "1.25 points higher than without (95 % interval +0.50 to +2.00), better in 30 of 40 cases: they helped",
+        ),
+        (
+            effect(-1.25, -2.0, -0.5),
+            "1.25 points lower than without (95 % interval -2.00 to -0.50), better in 30 of 40 cases: they did harm",
+        ),
+        (effect(0.25, -0.5, 1.0), "cases: so few do not tell whether they helped"),
+        (effect(0.25, math.nan, math.nan), "0.25 points higher than without, in a single case"),
+    ],
+)
+def test_the_verdict_says_no_more_than_the_cases_do(found: Effect, words: str) -> None:
+    assert examination._worth(found).endswith(words)
