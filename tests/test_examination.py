@@ -1,5 +1,6 @@
 """A run and its baseline on test scans: the same figures as step by step, a verdict, and what is refused."""
 
+import json
 import math
 import shutil
 from pathlib import Path
@@ -80,6 +81,43 @@ def test_folds_are_tested_together(scans: Path, tmp_path: Path) -> None:
     assert examined.report.is_file()
 
 
+def test_label_maps_of_other_scans_in_the_folder_are_no_test_cases(run: Path, scans: Path, tmp_path: Path) -> None:
+    everything = tmp_path / "labels"
+    shutil.copytree(scans / "labelsTr", everything)
+    shutil.copytree(scans / "labelsTs", everything, dirs_exist_ok=True)
+    api.predict(run, scans / "imagesTr", device="cpu")
+    examined = examination.test(run, images=scans / "imagesTs", labels=everything, device="cpu", allow_missing=True)
+    assert {row.case for row in examined.scores[run].rows} == {"test_000", "test_001", "test_002"}
+
+
+def test_another_set_can_be_tested_after_the_first(run: Path, scans: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    for kind in ("images", "labels"):
+        (other / f"{kind}Ts").mkdir(parents=True)
+        for path in (scans / f"{kind}Ts").iterdir():
+            shutil.copy(path, other / f"{kind}Ts" / path.name.replace("test_", "more_"))
+    examination.test(run, scans, device="cpu")
+    examined = examination.test(run, other, device="cpu")
+    assert {row.case for row in examined.scores[run].rows} == {"more_000", "more_001", "more_002"}
+    assert {row.case for row in examined.scores[run / "baseline"].rows} == {"more_000", "more_001", "more_002"}
+
+
+def test_label_maps_made_with_other_settings_are_not_lost(run: Path, scans: Path) -> None:
+    api.predict(run, scans / "imagesTr", overrides=["inference.overlap=0.75"], device="cpu")
+    with pytest.raises(UserError, match=r"other inference settings; move .*predictions away and test again"):
+        examination.test(run, scans, device="cpu")
+
+
+def test_a_baseline_that_has_not_ended_does_not_stop_the_test_of_the_run(run: Path) -> None:
+    facts = json.loads((run / "baseline" / "run.json").read_text())
+    (run / "baseline" / "run.json").write_text(json.dumps(facts | {"status": "running"}))
+    examined = examination.test(run, device="cpu")
+    assert list(examined.scores) == [run] and examined.beside is None
+    assert list(examined.verdict()) == [
+        f"{run / 'baseline'} has not been trained to its end, so that nothing stands beside the run"
+    ]
+
+
 def test_what_is_refused(
     run: Path, scans: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,8 +157,8 @@ def test_scans_that_have_gone(run: Path, scans: Path, tmp_path: Path) -> None:
         examination.test(moved, device="cpu")
 
 
-def effect(difference: float, low: float, high: float) -> Effect:
-    return Effect(40, 80.0, 80.0 + difference, difference, low, high, 0.01, 30, 10)
+def effect(difference: float, low: float, high: float, p: float = 0.01) -> Effect:
+    return Effect(40, 80.0, 80.0 + difference, difference, low, high, p, 30, 10)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +172,8 @@ def effect(difference: float, low: float, high: float) -> Effect:
             effect(-1.25, -2.0, -0.5),
             "1.25 points lower than without (95 % interval -2.00 to -0.50), better in 30 of 40 cases: they did harm",
         ),
-        (effect(0.25, -0.5, 1.0), "cases: so few do not tell whether they helped"),
+        (effect(0.25, -0.5, 1.0), "cases: that does not tell whether they helped"),
+        (effect(0.25, 0.1, 0.4, p=0.5), "cases: that does not tell whether they helped"),
         (effect(0.25, math.nan, math.nan), "0.25 points higher than without, in a single case"),
     ],
 )

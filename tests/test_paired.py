@@ -10,7 +10,7 @@ from scipy import stats
 
 from graftseg.evaluation import Evaluation, Row
 from graftseg.figures import FIGURES, figures_of
-from graftseg.paired import Pairs, bootstrap, effect_of, paired, signed_rank
+from graftseg.paired import Pairs, _tail, bootstrap, effect_of, paired, signed_rank
 
 CLASSES = {1: "ring", 2: "core"}
 
@@ -88,6 +88,24 @@ def test_intervals_with_known_answers() -> None:
     low, high = bootstrap(values)
     half = 1.959964 * values.std() / 20
     assert [low, high] == pytest.approx([200.5 - half, 200.5 + half], abs=0.5)
+
+
+@pytest.mark.parametrize("count", [3, 6, 12, 40])
+def test_intervals_of_few_cases_are_as_wide_as_those_of_student(count: int) -> None:
+    """Percentiles alone would leave out a true mean of zero far more often than one time in twenty."""
+    generator, trials = np.random.default_rng(count), 200
+    missed = 0
+    for _ in range(trials):
+        low, high = bootstrap(generator.normal(size=count), resamples=2000)
+        missed += not low <= 0 <= high
+    assert missed / trials < (0.3 if count == 3 else 0.09)
+
+
+def test_percentiles_go_further_out_the_fewer_the_cases() -> None:
+    assert _tail(10**6) == pytest.approx(2.5, abs=1e-3)
+    # t(0.975, 9) = 2.2622, times sqrt(10 / 9) = 2.3846, of which the normal tail is 0.855 %
+    assert _tail(10) == pytest.approx(0.855, abs=1e-3)
+    assert _tail(3) < 1e-4
 
 
 def test_intervals_are_repeated_and_do_not_depend_on_the_size_of_a_block(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 from dataclasses import FrozenInstanceError
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -92,3 +93,22 @@ def test_the_affine_as_an_array() -> None:
     matrix = Geometry((4, 5, 6), TURNED).matrix
     assert matrix.dtype == np.float64
     np.testing.assert_array_equal(matrix, TURNED)
+
+
+def test_the_volume_of_a_voxel() -> None:
+    matrix = np.diag([0.7, 0.9, 3.0, 1.0])
+    assert Geometry((4, 4, 4), as_matrix(matrix)).voxel_volume == 0.7 * 0.9 * 3.0
+    # slices that lie askew are no thicker for it
+    matrix[1, 2] = 1.4
+    sheared = Geometry((4, 4, 4), as_matrix(matrix))
+    assert sheared.spacing[2] == pytest.approx(np.hypot(3.0, 1.4))
+    assert sheared.voxel_volume == pytest.approx(0.7 * 0.9 * 3.0)
+
+
+def test_the_volume_of_a_voxel_of_a_turned_scan_in_metres() -> None:
+    turned = np.array([[0.0, -2e-3, 0.0, 1.0], [1e-3, 0.0, 0.0, 5.0], [0.0, 0.0, 3e-3, -2.0], [0.0, 0.0, 0.0, 1.0]])
+    assert Geometry((4, 4, 4), as_matrix(turned), units="meter").voxel_volume == pytest.approx(6.0)
+
+
+def as_matrix(array: np.ndarray[Any, np.dtype[np.float64]]) -> Any:
+    return tuple(tuple(row) for row in array.tolist())

@@ -1,7 +1,7 @@
 """The verbs, as functions: the only place where the parts are wired together."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -213,8 +213,12 @@ def evaluate(
     *,
     protocol: Protocol = "standard",
     allow_missing: bool = False,
+    only: Collection[str] | None = None,
 ) -> Evaluation:
-    """Compare label maps with references, a folder or the test labels of a store, case by case and class by class."""
+    """Compare label maps with references, a folder or the test labels of a store, case by case and class by class.
+
+    ``only`` names the cases to look at, if not all label maps of the folder are meant.
+    """
     folder = Path(predictions)
     target = Path(out or folder / "metrics.csv")
     described = description_of(target)
@@ -224,6 +228,7 @@ def evaluate(
         classes=_classes_of_both(folder, Path(reference)),
         protocol=protocol,
         allow_missing=allow_missing,
+        only=only,
     )
     # a description is never older than its table
     if described.is_file():

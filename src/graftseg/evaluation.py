@@ -4,7 +4,7 @@ import csv
 import io
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -177,7 +177,7 @@ def evaluate_pair(
     """
     _refuse_unnamed_values(where or case, prediction, classes)
     _refuse_unnamed_values(f"reference of {case}", reference, classes)
-    voxel_ml = math.prod(geometry.spacing) / 1000 if len(geometry.shape) == 3 else math.nan
+    voxel_ml = geometry.voxel_volume / 1000 if len(geometry.shape) == 3 else math.nan
     rows = []
     for label in sorted(set(classes) - {0}):
         P, G = prediction == label, reference == label
@@ -206,14 +206,16 @@ def evaluate_folder(
     protocol: Protocol = "standard",
     workers: int | None = None,
     allow_missing: bool = False,
+    only: Collection[str] | None = None,
 ) -> Evaluation:
     """Score each label map in a folder against the reference of the same name, in a folder or in a store.
 
-    Without ``classes`` every value but 0 in the references is a class. A file without its partner is an error
-    unless ``allow_missing``. Threads share the work: decompression and distances let each other run.
+    ``only`` names the cases whose label maps are looked at, if not all are. Without ``classes`` every value but 0 in
+    the references is a class. A file without its partner is an error unless ``allow_missing``. Threads share the work:
+    decompression and distances let each other run.
     """
     protocol = _as_protocol("protocol", protocol)
-    pairs = _paired(predictions, references, allow_missing=allow_missing)
+    pairs = _paired(predictions, references, allow_missing=allow_missing, only=only)
     workers = workers or min(MOST_WORKERS, os.cpu_count() or 1)
     if classes is None:
         found = in_parallel(_values_of, [pair[2] for pair in pairs], "Reading references", workers)
@@ -284,8 +286,11 @@ def _evaluate_case(pair: tuple[str, Path, Reference], *, classes: Mapping[int, s
     return evaluate_pair(case, predicted.array, expected.array, expected.geometry, classes, protocol, where=prediction)
 
 
-def _paired(predictions: Path, references: Path, *, allow_missing: bool) -> list[tuple[str, Path, Reference]]:
-    predicted, expected = label_maps(predictions), references_in(references)
+def _paired(
+    predictions: Path, references: Path, *, allow_missing: bool, only: Collection[str] | None
+) -> list[tuple[str, Path, Reference]]:
+    found, expected = label_maps(predictions), references_in(references)
+    predicted = {case: path for case, path in found.items() if only is None or case in only}
     if not allow_missing:
         paths = {case: reference.path for case, reference in expected.items()}
         _refuse_single("reference", paths, "prediction", predicted)

@@ -11,12 +11,15 @@ from graftseg.data.store import is_store, open_store
 from graftseg.ensembles import segmenters_of
 from graftseg.errors import UserError
 from graftseg.evaluation import Evaluation
+from graftseg.origin import trained_on
 from graftseg.paired import Effect
-from graftseg.ranking_run import trained_on
+from graftseg.prediction import ELSEWHERE
 from graftseg.runs import RunFolder
 
 IMAGES, LABELS = "imagesTs", "labelsTs"
 NAME_THEM = f"name a folder with {IMAGES}/ and {LABELS}/, a store with test cases, or --test-images and --test-labels"
+LIKELY = 0.05
+"""Below this p of Wilcoxon's test, and with an interval on one side of zero, a difference is more than chance."""
 Folder = str | Path
 
 
@@ -30,18 +33,24 @@ class Unseen:
 
 @dataclass(frozen=True)
 class Examined:
-    """The scores of a run and, where there is one, of its baseline; ``beside`` sets them side by side."""
+    """The scores of a run and, where there is one, of its baseline; ``beside`` sets them side by side.
+
+    ``unready`` is a baseline that was begun and has not ended, which nothing can be said of.
+    """
 
     scores: dict[Path, Evaluation]
     beside: Beside | None
     report: Path
+    unready: Path | None = None
 
     def verdict(self) -> Iterator[str]:
         """What the unlabeled scans were worth, in one sentence; nothing without a baseline."""
+        if self.unready is not None:
+            yield f"{self.unready} has not been trained to its end, so that nothing stands beside the run"
         if self.beside is not None:
-            found = [(pairs, effect) for pairs, effect in self.beside.effects if pairs.figure == "dice"]
+            found = [effect for pairs, effect in self.beside.effects if pairs.figure == "dice"]
             # the mean over classes is the last, and with a single class the class itself
-            yield _worth(found[-1][1])
+            yield _worth(found[-1])
 
 
 def test(
@@ -59,11 +68,15 @@ def test(
     from; ``images`` and ``labels`` name folders one by one.
     """
     folder = RunFolder(Path(run))
-    scans = _unseen(folder, data, images, labels)
-    both = [folder, *([folder.baseline] if _is_trained(folder.baseline) else [])]
-    scores = {one.path: _scored(one, scans, device, allow_missing=allow_missing) for one in both}
-    beside = api.compare(*(one.path for one in reversed(both))) if len(both) > 1 else [None]
-    return Examined(scores, beside[0], api.report(folder.path))
+    scans, baseline = _unseen(folder, data, images, labels), folder.baseline
+    ready = _has_ended(baseline)
+    scores = {
+        one.path: _scored(one, scans, device, allow_missing=allow_missing)
+        for one in (folder, *([baseline] if ready else []))
+    }
+    beside = api.compare(baseline.path, folder.path)[0] if ready else None
+    unready = baseline.path if baseline.path.is_dir() and not ready else None
+    return Examined(scores, beside, api.report(folder.path), unready)
 
 
 def _unseen(run: RunFolder, data: Folder | None, images: Folder | None, labels: Folder | None) -> Unseen:
@@ -102,15 +115,27 @@ def _is_arranged(folder: Path) -> bool:
     return (folder / IMAGES).is_dir() and (folder / LABELS).is_dir()
 
 
-def _is_trained(run: RunFolder) -> bool:
-    return run.exists or run.folds_file.is_file()
+def _has_ended(run: RunFolder) -> bool:
+    if not run.folds_file.is_file():
+        return run.exists and run.manifest().get("status") == "finished"
+    try:
+        return bool(segmenters_of(run))
+    except UserError:
+        return False
 
 
 def _scored(run: RunFolder, scans: Unseen, device: str, *, allow_missing: bool) -> Evaluation:
-    predicted = api.predict(run.path, scans.images, device=device)
+    """Scores of these scans alone: the folder may hold label maps of others, even of scans that were trained on."""
+    try:
+        predicted = api.predict(run.path, scans.images, device=device)
+    except UserError as error:
+        if error.remedy == ELSEWHERE:
+            raise UserError(error.where, error.finding, f"move {run.predictions} away and test again") from None
+        raise
     if predicted.failures:
         raise predicted.failures[0]
-    return api.evaluate(predicted.folder, scans.labels, allow_missing=allow_missing)
+    names = {case.case for case in predicted.cases}
+    return api.evaluate(predicted.folder, scans.labels, allow_missing=allow_missing, only=names)
 
 
 def _worth(effect: Effect) -> str:
@@ -119,6 +144,6 @@ def _worth(effect: Effect) -> str:
     if math.isnan(effect.low):
         return f"{said}, in a single case"
     said += f" (95 % interval {effect.low:+.2f} to {effect.high:+.2f}), better in {effect.better} of {effect.count}"
-    if effect.low <= 0 <= effect.high:
-        return f"{said} cases: so few do not tell whether they helped"
+    if effect.low <= 0 <= effect.high or not effect.p < LIKELY:
+        return f"{said} cases: that does not tell whether they helped"
     return f"{said} cases: they {'helped' if effect.low > 0 else 'did harm'}"

@@ -6,9 +6,9 @@ import torch
 
 from graftseg.candidates import Candidate, candidates_in
 from graftseg.console import track
-from graftseg.data.store import is_store
 from graftseg.errors import UserError
 from graftseg.observation import Observation, observe
+from graftseg.origin import trained_on
 from graftseg.ranking import Ranking, check_target, rank_cases
 from graftseg.runs import RunFolder
 from graftseg.shipped import Shipped, shipped_network
@@ -30,15 +30,6 @@ def rank_run(run: RunFolder, data: Path | None, out: Path | None, device: torch.
     if out is not None:
         ranking.write_csv(out)
     return ranking
-
-
-def trained_on(run: RunFolder) -> Path:
-    """The store that a run was trained on, if it is still there."""
-    store = Path(str(run.begun()["store"].get("path", run.store)))
-    for place in (store, run.store):
-        if is_store(place):
-            return place
-    raise UserError(run.path, f"its store is no longer at {store}", "name a store or the folder of the scans as --data")
 
 
 def _observed(

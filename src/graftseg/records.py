@@ -28,6 +28,12 @@ class Scored:
     evaluation: Evaluation
     checkpoint: str
 
+    @property
+    def chosen(self) -> str:
+        """How the checkpoint was chosen, without its step, and the rule for empty masks where it is an unusual one."""
+        words = re.sub(r", step \d+", "", self.checkpoint)
+        return words if self.evaluation.protocol == "standard" else f"{words}; an empty prediction scores 0"
+
 
 @dataclass(frozen=True)
 class Record:

@@ -26,7 +26,8 @@ HEAD = (
 def gains(records: Mapping[str, Sequence[Record]]) -> list[tuple[str, ...]]:
     """A head and a line for each recipe and variant that shares a seed with its baseline; nothing where none does.
 
-    ``records`` are by recipe. Runs whose empty label maps were scored by different rules are not set side by side.
+    ``records`` are by recipe. Runs whose checkpoints were chosen, or whose empty label maps were scored, by different
+    rules are not set side by side.
     """
     lines = []
     for recipe, own in records.items():
@@ -42,9 +43,9 @@ def gains(records: Mapping[str, Sequence[Record]]) -> list[tuple[str, ...]]:
 
 
 def _couples(baseline: Sequence[Record], own: Sequence[Record], variant: str) -> list[tuple[Record, Record]]:
-    """Records of the same variant, seed and rule for empty label maps, the baseline's first."""
-    known = {(one.seed, one.reported.evaluation.protocol): one for one in baseline if one.variant == variant}
-    keys = [((one.seed, one.reported.evaluation.protocol), one) for one in own if one.variant == variant]
+    """Records of the same variant, seed, and rules for checkpoints and empty label maps, the baseline's first."""
+    known = {(one.seed, one.reported.chosen): one for one in baseline if one.variant == variant}
+    keys = [((one.seed, one.reported.chosen), one) for one in own if one.variant == variant]
     return [(known[key], one) for key, one in keys if key in known]
 
 

@@ -1,6 +1,5 @@
 """The paper's tables: for each of its rows what we recorded, beside what was published."""
 
-import re
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
@@ -10,7 +9,7 @@ from graftseg.figures import FIGURES, NOTHING, figures_of, spreads, written
 from graftseg.paper import ALL, TABLES, Row, benchmark_of
 from graftseg.published import Published
 from graftseg.recipe import load_recipe, shipped_recipes
-from graftseg.records import Record, Scored, read_records
+from graftseg.records import Record, read_records
 from graftseg.supervision import gains
 
 HEAD = (
@@ -101,13 +100,7 @@ def _lines(row: Row, records: Sequence[Record]) -> list[list[str]]:
 
 def _group(record: Record) -> tuple[str, str]:
     """Runs of one line: the same variant, checkpoints chosen and empty masks scored in the same way."""
-    return record.variant, chosen(record.reported)
-
-
-def chosen(scored: Scored) -> str:
-    """How a checkpoint was chosen, without its step, and the rule for empty masks where it is not the usual one."""
-    words = re.sub(r", step \d+", "", scored.checkpoint)
-    return words if scored.evaluation.protocol == "standard" else f"{words}; an empty prediction scores 0"
+    return record.variant, record.reported.chosen
 
 
 def _ours(records: Sequence[Record]) -> list[str]:

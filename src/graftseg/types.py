@@ -1,5 +1,6 @@
 """The nouns that all layers share, as frozen dataclasses."""
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -38,6 +39,14 @@ class Geometry:
         """Distance between voxel centres along each axis of the array, in millimetres."""
         lengths = np.linalg.norm(self.matrix[:3, : len(self.shape)], axis=0) * MILLIMETRES[self.units]
         return tuple(float(length) for length in lengths)
+
+    @property
+    def voxel_volume(self) -> float:
+        """Cubic millimetres of a voxel of a volume, whose axes need not be at right angles (a tilted gantry)."""
+        lengths = self.matrix[:3, :3] / np.linalg.norm(self.matrix[:3, :3], axis=0)
+        # the first factor is 1 but for rounding unless the grid is sheared
+        shear = abs(float(np.linalg.det(lengths)))
+        return math.prod(self.spacing) * (1.0 if math.isclose(shear, 1.0, rel_tol=1e-6) else shear)
 
 
 @dataclass(frozen=True)

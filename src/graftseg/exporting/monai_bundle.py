@@ -15,10 +15,11 @@ import torch
 from graftseg import __version__
 from graftseg.data.intensity import IntensitySettings
 from graftseg.data.prepare import PrepareSettings
-from graftseg.data.store import is_store, open_store
+from graftseg.data.store import open_store
 from graftseg.errors import UserError
 from graftseg.exporting.request import Request, new_folder
 from graftseg.files import write_bytes, write_json, write_text
+from graftseg.origin import trained_on
 from graftseg.shipped import Probabilities, Shipped, shipped_network
 from graftseg.windows import InferenceSettings
 
@@ -37,6 +38,14 @@ CHANNELS = (
 RESIZE = (
     "$lambda image: monai.transforms.Resize(mode=@resampling, spatial_size=[max(1, round(n * float(s) / t)) if t else n"
     " for n, s, t in zip(image.shape[1:], image.pixdim, @spacing)])(image)"
+)
+# Where both percentiles coincide, MONAI leaves intensities on their scale, graftseg brings the whole range to [0, 1].
+PERCENTILES = (
+    "$lambda image: monai.utils.convert_to_dst_type(monai.utils.convert_to_tensor(torch.stack([(lambda low, high:"
+    " monai.transforms.ScaleIntensityRange(low, high, 0.0, 1.0, clip=True) if low < high"
+    " else monai.transforms.ScaleIntensity(0.0, 1.0))"
+    "(*map(float, numpy.percentile(numpy.asarray(channel), [LOW, HIGH])))(channel)"
+    " for channel in monai.utils.convert_to_tensor(image)])), dst=image)[0]"
 )
 RESIZE_BACK = (
     "$lambda case: case | {'pred': monai.transforms.Resize(mode=@resampling, spatial_size=case['scan'].shape[1:])"
@@ -67,11 +76,8 @@ def _axes(request: Request, shipped: Shipped) -> int:
     """Axes of space of the scans: a 2-D network may have been trained on slices or on volumes."""
     if shipped.recipe.data.dimensions == 3:
         return 3
-    store = Path(str(request.run.begun()["store"].get("path", request.run.store)))
-    if not is_store(store):
-        finding = f"its store is no longer at {store}, which told whether the scans are slices or volumes"
-        raise UserError(request.run.path, finding, "put the store back")
-    return len(open_store(store).cases[0].shape)
+    remedy = "put it back there or into RUN/store: it tells whether the scans are slices or volumes"
+    return len(open_store(trained_on(request.run, remedy)).cases[0].shape)
 
 
 def _traced(shipped: Shipped, path: Path) -> None:
@@ -154,12 +160,12 @@ def _intensity(settings: IntensitySettings) -> list[Config]:
     """MONAI's transform for a rule of intensities; constant channels become zeros in all of them."""
     unit = {"b_min": 0.0, "b_max": 1.0, "clip": True}
     window = {"_target_": "ScaleIntensityRanged", "a_min": settings.low, "a_max": settings.high, **unit}
-    bounds = {"lower": settings.low, "upper": settings.high, "channel_wise": True}
+    percentiles = PERCENTILES.replace("LOW", repr(settings.low)).replace("HIGH", repr(settings.high))
     rules: dict[str, Config | None] = {
         "none": None,
         "zscore": {"_target_": "NormalizeIntensityd", "channel_wise": True},
         "minmax": {"_target_": "ScaleIntensityd", "minv": 0.0, "maxv": 1.0, "channel_wise": True},
-        "percentile": {"_target_": "ScaleIntensityRangePercentilesd", **bounds, **unit},
+        "percentile": {"_target_": "Lambdad", "func": percentiles},
         "window": window,
         "window-zscore": window | _scaled_bounds(settings),
     }

@@ -16,11 +16,12 @@ import numpy as np
 from graftseg.data.dataset import Dataset
 from graftseg.data.layouts import read_layout
 from graftseg.data.scans import grid_difference, read_label, write_label, write_scan
-from graftseg.data.store import is_store, open_store
+from graftseg.data.store import open_store
 from graftseg.errors import UserError
 from graftseg.exporting.label_maps import check_values, label_map_of, predictions_of
 from graftseg.exporting.request import Request, new_folder
 from graftseg.files import read_json, write_json
+from graftseg.origin import trained_on
 from graftseg.recipe import load_recipe
 from graftseg.types import Case
 
@@ -134,19 +135,19 @@ class _Task:
 def _dataset(request: Request) -> Dataset:
     """The data set, as the run was allowed to see it."""
     batches = load_recipe(request.run.recipe_file).batches
-    dataset = read_layout(request.data or _trained_on(request))
+    dataset = read_layout(request.data or _scans_of(request))
     if dataset.problems:
         raise dataset.problems[0]
     return dataset.for_training(batches.labeled_cases, batches.validation_cases, batches.held_out)
 
 
-def _trained_on(request: Request) -> Path:
+def _scans_of(request: Request) -> Path:
     """The folder that the run's store was made from."""
-    store = Path(str(request.run.begun()["store"].get("path", request.run.store)))
-    if not is_store(store):
-        finding = f"its store is no longer at {store}, so its scans are not known"
-        raise UserError(request.run.path, finding, "name the folder of the scans as --data")
-    return Path(open_store(store).root)
+    remedy = "name the folder of the scans as --data"
+    folder = Path(open_store(trained_on(request.run, remedy)).root)
+    if not folder.exists():
+        raise UserError(request.run.path, f"its scans are no longer at {folder}", remedy)
+    return folder
 
 
 def _label_values(classes: Sequence[str]) -> dict[str, int]:
