@@ -17,11 +17,12 @@ from graftseg import api
 from graftseg.candidates import Prepared, candidates_in
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
-from graftseg.data.scans import read_scan, write_scan
+from graftseg.data.scans import read_label, read_scan, write_label, write_scan
 from graftseg.data.store import Store
 from graftseg.errors import UserError
 from graftseg.observation import count_parts, near_boundary, observe
 from graftseg.shipped import Shipped
+from graftseg.types import Geometry
 
 
 class Encoder(nn.Module):
@@ -96,6 +97,23 @@ def test_volumes_for_a_slice_network(fit: str) -> None:
     image[1:3, 1:3, 0] = image[1:3, 1:3, 2] = 20.0
     found = observe(network(fit), "a", given_image(image))
     assert found.sizes == (16.0,) and found.parts == (2,)
+
+
+@pytest.mark.parametrize("shape", [(5, 7), (8, 8, 3), (4, 4, 3), (4, 8, 2), (16, 15, 2)])
+def test_sizes_of_stretched_slices_are_those_of_the_label_map(shape: tuple[int, ...]) -> None:
+    label = np.zeros(shape, np.uint8)
+    # halves, so that a slice that is larger than the patch loses nothing of them either
+    label[: shape[0] // 2] = 1
+    image = np.where(label, 20.0, -20.0)
+    found, truth = (observe(network("stretch"), "a", given_image(image, known)) for known in (None, label))
+    assert found.sizes == truth.sizes == (2.0 * label.sum(),)
+    assert found.parts == truth.parts == (1,)
+
+
+def test_a_label_value_that_is_no_class_is_refused() -> None:
+    label = np.full((8, 8), 2, np.uint8)
+    with pytest.raises(UserError, match="a: the label value 2 is not among the classes 0 to 1 of the run"):
+        observe(network(), "a", given_image(np.zeros((8, 8)), label))
 
 
 def test_other_channels_are_refused() -> None:
@@ -176,6 +194,38 @@ def test_a_scan_that_cannot_be_read_is_named(cli: CommandLine, trained: Path, sc
     broken.write_bytes(b"nothing")
     code, printed, error = cli("rank", trained, "--data", data, "--device", "cpu")
     assert code == 2 and len(printed.splitlines()) == 5 and broken.name in error
+
+
+def test_a_label_map_on_another_grid_is_named(cli: CommandLine, trained: Path, tmp_path: Path) -> None:
+    data = tiny.write_scans(tmp_path / "data")
+    bad = sorted((data / "labelsTr").iterdir())[0]
+    label = read_label(bad)
+    write_label(bad, label.array[:-1], Geometry((15, 16), label.geometry.affine))
+    code, printed, error = cli("rank", trained, "--data", data, "--device", "cpu")
+    assert code == 2 and len(printed.splitlines()) == 6
+    assert f"{bad}: image and label lie on different grids: shape 16x16 against 15x16" in error
+
+
+def test_voxels_of_a_sheared_grid(tmp_path: Path) -> None:
+    affine = ((1.0, 0.0, 0.0, 0.0), (0.0, 1.0, 3.0, 0.0), (0.0, 0.0, 4.0, 0.0), (0.0, 0.0, 0.0, 1.0))
+    geometry = Geometry((6, 5, 4), affine)
+    for name in ("imagesTr/a", "imagesUn/b"):
+        write_scan(tmp_path / "data" / f"{name}_0000.nii.gz", np.arange(120.0).reshape(6, 5, 4), geometry)
+    write_label(tmp_path / "data" / "labelsTr" / "a.nii.gz", np.ones((6, 5, 4), np.uint8), geometry)
+    recipe = tiny.tiny_recipe(3, data={"dimensions": 3, "spacing": [2.0, None, None]})
+    stored = prepare(read_layout(tmp_path / "data"), tmp_path / "store", recipe.data)
+    for place in (tmp_path / "data", stored.path):
+        found = candidates_in(place, recipe)
+        # slices are 4 mm apart and 5 mm along the sheared axis; two voxels along the first axis become one
+        assert [case.read().voxel for case in (*found.labeled, *found.unlabeled)] == pytest.approx([8.0, 8.0])
+
+
+def test_of_a_folder_of_folds_one_is_to_be_named(cli: CommandLine, trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "folds" / "fold-0").mkdir(parents=True)
+    (tmp_path / "folds" / "fold-0" / "run.json").write_bytes((trained / "run.json").read_bytes())
+    folds = tmp_path / "folds"
+    for command in (("rank", folds), ("export", "weights", folds, "--out", tmp_path / "out.safetensors")):
+        assert f"name one of its runs, such as {folds / 'fold-0'}" in cli.fails(*command)
 
 
 def test_refusals(cli: CommandLine, trained: Path, store: Store, tmp_path: Path) -> None:

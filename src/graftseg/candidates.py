@@ -1,5 +1,6 @@
 """The scans that could be annotated next, and the labeled ones they are set beside. No hidden label is ever opened."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,14 +12,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from graftseg.data.batches import BatchSettings, training_cases
-from graftseg.data.dataset import Dataset
-from graftseg.data.grid import to_grid
+from graftseg.data.dataset import Dataset, label_path
+from graftseg.data.grid import Grid, grid_difference, to_grid
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import PrepareSettings, prepare_image
 from graftseg.data.store import Store, StoredCase, is_store, open_store
 from graftseg.errors import UserError
 from graftseg.recipe import Recipe
-from graftseg.types import Case
+from graftseg.types import Case, Geometry
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def _of_store(store: Store, recipe: Recipe) -> Candidates:
 def _stored(store: Store, case: StoredCase, *, labeled: bool) -> Prepared:
     store.verify_file(case, case.image)
     label = np.array(store.label(case)) if labeled else None
-    return Prepared(torch.from_numpy(np.array(store.image(case))), float(np.prod(case.grid.prepared_spacing)), label)
+    return Prepared(torch.from_numpy(np.array(store.image(case))), voxel_size(case.geometry, case.grid), label)
 
 
 def _of_scans(dataset: Dataset, recipe: Recipe) -> Candidates:
@@ -95,6 +96,21 @@ def _as_trained(dataset: Dataset, batches: BatchSettings) -> Dataset:
 
 
 def _scanned(dataset: Dataset, case: Case, settings: PrepareSettings) -> Prepared:
-    image, grid = prepare_image(dataset.reader.image(case), settings, where=case.images[0])
-    label = None if case.label is None else to_grid(dataset.reader.label(case).array, grid, labels=True)
-    return Prepared(torch.from_numpy(image), float(np.prod(grid.prepared_spacing)), label)
+    scan = dataset.reader.image(case)
+    image, grid = prepare_image(scan, settings, where=case.images[0])
+    label = None if case.label is None else to_grid(_label(dataset, case, scan.geometry), grid, labels=True)
+    return Prepared(torch.from_numpy(image), voxel_size(scan.geometry, grid), label)
+
+
+def _label(dataset: Dataset, case: Case, geometry: Geometry) -> NDArray[Any]:
+    label = dataset.reader.label(case)
+    if difference := grid_difference(geometry, label.geometry):
+        finding = f"image and label lie on different grids: {difference}"
+        raise UserError(label_path(case), finding, "resample the label to the image's grid or correct its header")
+    return label.array
+
+
+def voxel_size(geometry: Geometry, grid: Grid) -> float:
+    """The area or volume of a prepared voxel, whose edges are as far from right angles as those of the scan."""
+    size = math.prod(grid.prepared_spacing)
+    return size * (geometry.voxel_volume / math.prod(geometry.spacing)) if len(geometry.shape) == 3 else size

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from graftseg.candidates import Prepared
 from graftseg.errors import UserError
 from graftseg.shipped import Shipped
-from graftseg.stretched import stretched_slabs
+from graftseg.stretched import stretched, stretched_slabs
 from graftseg.windows import InferenceSettings, Segment, is_slicewise, probability_slabs
 
 Labels = NDArray[np.uint8]
@@ -50,6 +50,10 @@ def observe(network: Shipped, case: str, given: Prepared) -> Observation:
     if len(given.image) != network.channels:
         finding = f"the number of channels is {len(given.image)} where the run was trained on {network.channels}"
         raise UserError(case, finding, "give the same channels as in training")
+    classes = len(network.classes)
+    if given.label is not None and (top := int(given.label.max(initial=0))) >= classes:
+        finding = f"the label value {top} is not among the classes 0 to {classes - 1} of the run"
+        raise UserError(case, finding, "correct the label map")
     # a network that saw no mirrored scans in training is not to be asked about them
     mirrors = given.label is None and network.recipe.batches.augment.rotate_flip > 0
     axes = (2, 3) if mirrors else ()
@@ -57,7 +61,6 @@ def observe(network: Shipped, case: str, given: Prepared) -> Observation:
         labels, entropy = _seen(network, given.image, features.first_of_each(network.method.segment, axes))
     uncertainty, at_boundary = _doubts(labels, entropy)
     found = labels if given.label is None else given.label
-    classes = len(network.classes)
     counts = np.bincount(found.ravel(), minlength=classes)[1:classes]
     return Observation(
         case=case,
@@ -74,11 +77,17 @@ def _seen(network: Shipped, image: Tensor, segment: Segment) -> tuple[Labels, ND
     """The label map and, where foreground is in question, the entropy of a prepared image; elsewhere that is -1."""
     settings = network.recipe.inference.model_copy(update={"stride": None, "overlap": OVERLAP})
     stretch = network.recipe.batches.fit == "stretch"
-    pieces = [_decided(probabilities) for _, probabilities in _slabs(network, image, segment, settings)]
+    pieces = []
+    for _, probabilities in _slabs(network, image, segment, settings):
+        decided = _decided(probabilities)
+        # sizes are counted in voxels of the scan, not of the patch
+        decided = tuple(stretched(values, image.shape[1:3]) for values in decided) if stretch else decided
+        pieces.append([values.cpu().numpy() for values in decided])
     labels, entropy = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
     if stretch or is_slicewise(image, network.patch):
         labels, entropy = np.moveaxis(labels, 0, -1), np.moveaxis(entropy, 0, -1)
-    return np.ascontiguousarray(labels), np.ascontiguousarray(entropy)
+    space = tuple(image.shape[1:])
+    return np.ascontiguousarray(labels).reshape(space), np.ascontiguousarray(entropy).reshape(space)
 
 
 def _slabs(
@@ -91,11 +100,11 @@ def _slabs(
     return probability_slabs(segment, image, network.patch, settings, device=network.device)
 
 
-def _decided(probabilities: Tensor) -> tuple[Labels, NDArray[np.float32]]:
+def _decided(probabilities: Tensor) -> tuple[Tensor, ...]:
     entropy = -(probabilities * probabilities.clamp(min=1e-12).log()).sum(0) / log(len(probabilities))
     in_question = probabilities[0] <= 1 - IN_QUESTION
     entropy = torch.where(in_question, entropy, -1.0)
-    return probabilities.argmax(0).to(torch.uint8).cpu().numpy(), entropy.cpu().numpy()
+    return probabilities.argmax(0).to(torch.uint8), entropy
 
 
 def _doubts(labels: Labels, entropy: NDArray[np.float32]) -> tuple[float, float]:

@@ -1,6 +1,7 @@
 """A bundle that MONAI runs gives the label maps of ``predict``."""
 
 import json
+import shutil
 import warnings
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,19 @@ def shares_that_differ(run: RunFolder, scans: Path, tmp_path: Path) -> list[floa
     return shares
 
 
+def by_bundle(image: Any, settings: IntensitySettings) -> Any:
+    """An image on a grid of its own, scaled as the program that runs a bundle does."""
+    from monai.bundle import ConfigParser
+    from monai.data import MetaTensor
+
+    (config,) = _intensity(settings)
+    grid = torch.diag(torch.tensor([2.0, 3.0, 4.0, 1.0]))
+    given = MetaTensor(torch.from_numpy(image), affine=grid)
+    scaled = ConfigParser({"scaling": config}).get_parsed_content("scaling")({"image": given})["image"]
+    assert torch.equal(scaled.affine.float(), grid)
+    return np.asarray(scaled)
+
+
 def recipe_of(dimensions: int, data: dict[str, Any], inference: dict[str, Any]) -> Any:
     return tiny.tiny_recipe(dimensions, data={"dimensions": dimensions, **data}, inference=inference)
 
@@ -112,15 +126,21 @@ def test_slices(tmp_path: Path, store: Store) -> None:
     ],
 )
 def test_every_rule_of_intensities_has_its_transform(settings: dict[str, Any]) -> None:
-    import monai.transforms
-
     rule = IntensitySettings(**settings)
     image = np.random.default_rng(0).normal(size=(2, 6, 7, 8)).astype(np.float32)
     image[1] *= 30
-    (config,) = _intensity(rule)
-    transform = getattr(monai.transforms, config.pop("_target_"))(**config)
-    np.testing.assert_allclose(np.asarray(transform({"image": image})["image"]), normalise(image, rule), atol=1e-5)
+    np.testing.assert_allclose(by_bundle(image, rule), normalise(image, rule), atol=1e-5)
     assert _intensity(IntensitySettings(rule="none")) == []
+
+
+@pytest.mark.parametrize("rule", ["percentile", "minmax", "zscore"])
+def test_channels_of_nearly_nothing_but_background(rule: Any) -> None:
+    image = np.full((3, 10, 10, 10), 5.0, np.float32)
+    image[0, 0, 0, :3] = 100.0, 400.0, 1000.0
+    image[2] = np.random.default_rng(0).normal(size=(10, 10, 10))
+    expected = normalise(image, IntensitySettings(rule=rule))
+    assert rule != "percentile" or (expected[0].min(), expected[0].max()) == (0, 1)
+    np.testing.assert_allclose(by_bundle(image, IntensitySettings(rule=rule)), expected, atol=1e-5)
 
 
 def test_overlaps_give_the_same_steps() -> None:
@@ -139,6 +159,15 @@ def test_the_bundle_tells_nothing_of_where_it_was_made(tmp_path: Path) -> None:
         assert str(tmp_path) not in (tmp_path / "bundle" / name).read_text()
     metadata = json.loads((tmp_path / "bundle" / "configs" / "metadata.json").read_text())
     assert metadata["network_data_format"]["outputs"]["pred"]["channel_def"]["2"] == "core"
+
+
+def test_a_run_that_was_moved_with_its_store(tmp_path: Path, store: Store) -> None:
+    run = write_run(tmp_path / "run", tiny.tiny_recipe(2), CLASSES)
+    shutil.copytree(store.path, run.store)
+    moved = RunFolder(run.path.rename(tmp_path / "moved"))
+    export_run("monai", Request(moved, tmp_path / "bundle"))
+    config = json.loads((tmp_path / "bundle" / "configs" / "inference.json").read_text())
+    assert config["inferer"]["_target_"] == "SlidingWindowInferer"
 
 
 def test_what_a_bundle_cannot_say_is_refused(tmp_path: Path) -> None:

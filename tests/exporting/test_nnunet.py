@@ -101,6 +101,26 @@ def test_channels_of_one_file_and_other_endings(tmp_path: Path) -> None:
     assert description["labels"] == {"background": 0, "y": 1}
 
 
+def test_a_run_that_was_moved_with_its_store(run: RunFolder, data: Path, tmp_path: Path) -> None:
+    write_predictions(run.predictions, data, "unlabeled_000")
+    (tmp_path / "store").rename(run.store)
+    moved = RunFolder(run.path.rename(tmp_path / "moved"))
+    (first, _) = export_run("nnunet", Request(moved, tmp_path / "Dataset501_Phantoms"))
+    assert first.endswith("3 labeled cases and 1 with label maps of the run")
+    data.rename(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match=r"its scans are no longer at .*data; name the folder of the scans as --data"):
+        export_run("nnunet", Request(moved, tmp_path / "Dataset502_Phantoms"))
+
+
+def test_of_two_label_maps_of_a_case_none_is_chosen(run: RunFolder, data: Path, tmp_path: Path) -> None:
+    write_predictions(run.predictions, data, "unlabeled_000")
+    (run.predictions / "unlabeled_000.dcm").write_bytes(b"no label map is read from it")
+    export_run("nnunet", Request(run, tmp_path / "Dataset501_Phantoms"))
+    (run.predictions / "unlabeled_000.nrrd").write_bytes(b"never read")
+    with pytest.raises(UserError, match=r"unlabeled_000.nrrd: the same case as unlabeled_000.nii.gz; keep one"):
+        export_run("nnunet", Request(run, tmp_path / "Dataset502_Phantoms"))
+
+
 def test_refusals(run: RunFolder, data: Path, tmp_path: Path) -> None:
     def refused(out: str = "Dataset501_Phantoms", **parts: Path) -> str:
         with pytest.raises(UserError) as error:

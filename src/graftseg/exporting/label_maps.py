@@ -6,7 +6,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from graftseg.data.scans import is_scan, scan_stem
+from graftseg.data.layouts import labels_in
+from graftseg.data.scans import scan_stem
 from graftseg.errors import UserError
 from graftseg.exporting.request import Request
 from graftseg.manifest import read_manifest
@@ -29,9 +30,11 @@ def predictions_of(request: Request) -> Path:
 
 
 def label_map_of(folder: Path, case: str) -> Path | None:
-    """The label map of a case, if there is one."""
-    found = (path for path in sorted(folder.iterdir()) if is_scan(path) and scan_stem(path) == case)
-    return next(found, None)
+    """The label map of a case, if there is one; of two nobody can say which is meant."""
+    found = [path for path in labels_in(folder) if scan_stem(path) == case]
+    if len(found) > 1:
+        raise UserError(found[1], f"the same case as {found[0].name}", "keep one of the two files")
+    return found[0] if found else None
 
 
 def check_values(path: Path, labels: NDArray[Any], classes: Sequence[str]) -> None:

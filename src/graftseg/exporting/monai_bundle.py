@@ -169,10 +169,6 @@ def _intensity(settings: IntensitySettings) -> list[Config]:
         "window": window,
         "window-zscore": window | _scaled_bounds(settings),
     }
-    if settings.mean is not None and settings.std is not None:
-        ends = {"a_min": settings.low, "a_max": settings.high, "clip": True}
-        scaled = {f"b_{end}": (ends[f"a_{end}"] - settings.mean) / settings.std for end in ("min", "max")}
-        rules["window-zscore"] = {"_target_": "ScaleIntensityRanged", **ends, **scaled}
     if settings.rule not in rules:
         finding = f"the rule {settings.rule} has no counterpart among MONAI's transforms"
         raise UserError("data.intensity", finding, "export onnx or weights instead")

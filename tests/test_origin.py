@@ -1,0 +1,47 @@
+"""The store of a run is found where it was, in the run, and beside the runs of a moved folder."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from graftseg.data.store import Store
+from graftseg.errors import UserError
+from graftseg.origin import trained_on
+from graftseg.runs import RunFolder
+
+
+def begun(path: Path, store: Path, identity: str) -> RunFolder:
+    run = RunFolder(path)
+    path.mkdir(parents=True)
+    facts = {"path": str(store), "identity": identity, "classes": ["background", "ring"], "channels": 1}
+    run.update_manifest({"store": facts, "device": "cpu", "versions": {}, "started": ""})
+    return run
+
+
+def test_where_it_was_comes_first(store: Store, tmp_path: Path) -> None:
+    run = begun(tmp_path / "run", store.path, store.identity)
+    shutil.copytree(store.path, run.store)
+    assert trained_on(run) == store.path
+
+
+def test_a_run_that_was_moved_with_its_store(store: Store, tmp_path: Path) -> None:
+    run = begun(tmp_path / "run", tmp_path / "gone", store.identity)
+    shutil.copytree(store.path, run.store)
+    assert trained_on(run) == run.store
+
+
+@pytest.mark.parametrize("within", ["fold-1", "seed-0", "baseline/fold-1"])
+def test_a_folder_of_runs_that_was_moved_with_its_store(store: Store, tmp_path: Path, within: str) -> None:
+    run = begun(tmp_path / "runs" / within, tmp_path / "gone", store.identity)
+    shutil.copytree(store.path, tmp_path / "runs" / "store")
+    assert trained_on(run) == tmp_path / "runs" / "store"
+
+
+def test_the_store_of_another_run_is_not_taken(store: Store, tmp_path: Path) -> None:
+    run = begun(tmp_path / "runs" / "fold-0", tmp_path / "gone", "another")
+    shutil.copytree(store.path, tmp_path / "runs" / "store")
+    with pytest.raises(UserError, match=r"its store is no longer at .*gone; name a store or the folder of the scans"):
+        trained_on(run)
+    with pytest.raises(UserError, match="gone; put it back"):
+        trained_on(run, "put it back")
