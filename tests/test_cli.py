@@ -46,7 +46,7 @@ def test_the_whole_way(cli: CommandLine, scans: Path, recipe: Path, tmp_path: Pa
     assert code == 0 and "4 labeled, 5 unlabeled, 2 test scans; 0 findings" in out
     assert cli("prepare", scans, "--out", tmp_path / "store", "--recipe", recipe)[0] == 0
     code, out, _ = cli("train", recipe, "--data", tmp_path / "store", "--out", run)
-    assert (code, out) == (0, f"{run}: finished after 9 steps\n")
+    assert code == 0 and out.startswith(f"{run}: finished after 9 steps\nnext: graftseg test {run}, or")
     code, out, _ = cli("predict", run, scans / "imagesTs")
     assert (code, out) == (0, f"{run / 'predictions'}: 2 label maps\n")
     code, out, _ = cli("evaluate", run / "predictions", "--reference", scans / "labelsTs")
@@ -128,7 +128,8 @@ def test_describe(cli: CommandLine, trained: Path, scans: Path, store: Store) ->
 
 def test_plan_says_why(cli: CommandLine, scans: Path, tmp_path: Path) -> None:
     code, out, _ = cli("plan", scans, "--out", tmp_path / "plan.yaml")
-    assert code == 0 and "dimensions: 2  # the scans are 2-D" in out
+    assert code == 0 and out.startswith("A plan by graftseg") and out.endswith(f"plan: {tmp_path / 'plan.yaml'}\n")
+    assert "dimensions: 2  # the scans are 2-D" in (tmp_path / "plan.yaml").read_text()
     assert "exists; name another --out" in cli.fails("plan", scans, "--out", tmp_path / "plan.yaml")
     assert api.info(tmp_path / "plan.yaml")["network"]["name"] == "unet-2d"
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -165,6 +166,17 @@ def test_images_without_volumes_need_another_witness(tmp_path: Path) -> None:
     assert f"no case in common with {known[0]}" in refused(known[0], other)
 
 
+def test_scores_against_references_in_different_places_are_not_paired(tmp_path: Path) -> None:
+    """Images have no volume that could tell their references apart, and a run and its baseline share their store."""
+    for name, place in (("one", "labels"), ("two", "other-labels")):
+        write_run(tmp_path / name / "predictions", {"a": 0.5}, volume=math.nan, about={"references": f"/data/{place}"})
+        write_json(tmp_path / name / "run.json", {"store": {"identity": "f00"}})
+    assert "nothing tells that it was scored against the same references" in refused(tmp_path / "one", tmp_path / "two")
+    write_run(tmp_path / "three" / "predictions", {"a": 0.5}, volume=math.nan, about={})
+    write_json(tmp_path / "three" / "run.json", {"store": {"identity": "f00"}})
+    assert len(compare_runs([tmp_path / "one", tmp_path / "three"])) == 1
+
+
 def test_folders_of_every_kind(runs: tuple[Path, Path], tmp_path: Path) -> None:
     """A run's folder has its scores, its manifest and its facts in different places."""
     write_run(tmp_path / "run" / "predictions", {"a": 0.5}, about={"checkpoint": "best on test, step 4"})
@@ -176,7 +188,7 @@ def test_folders_of_every_kind(runs: tuple[Path, Path], tmp_path: Path) -> None:
     (tmp_path / "untested").mkdir()
     for name in ("run.json", "recipe.yaml"):
         (tmp_path / "untested" / name).write_text("{}")
-    assert "the run has not been tested; test it with graftseg predict" in refused(runs[0], tmp_path / "untested")
+    assert "the run has not been tested; test it with graftseg test RUN" in refused(runs[0], tmp_path / "untested")
     (tmp_path / "several" / "seed-0").mkdir(parents=True)
     assert "holds several runs; name one of them, such as" in refused(runs[0], tmp_path / "several")
     assert "neither a tested run nor a record" in refused(runs[0], tmp_path / "absent")

@@ -1,17 +1,18 @@
 """A run and its baseline on test scans: the same figures as step by step, a verdict, and what is refused."""
 
 import json
-import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 from command_line import CommandLine
 from tiny import tiny_recipe, write_scans
 
 from graftseg import api, examination
 from graftseg.errors import UserError
-from graftseg.paired import Effect
+from graftseg.evaluation import Evaluation
 
 
 @pytest.fixture(scope="module")
@@ -43,14 +44,15 @@ def test_run_and_baseline_are_scored_as_step_by_step(run: Path, scans: Path, tmp
     assert examined.beside.first.name == str(run / "baseline")
     assert examined.report == run / "report.html"
     assert "Beside the baseline" in examined.report.read_text()
-    (verdict,) = examined.verdict()
-    assert verdict.startswith("with the unlabeled scans the mean Dice is ")
+    *_, said = examined.verdict()
+    assert said.startswith("mean Dice ") and said.endswith("neither network is good enough for that to mean anything")
 
 
 def test_a_run_without_a_baseline_is_scored_alone(run: Path, scans: Path) -> None:
     shutil.rmtree(run / "baseline")
     examined = examination.test(run, scans, device="cpu")
-    assert list(examined.scores) == [run] and examined.beside is None and list(examined.verdict()) == []
+    assert list(examined.scores) == [run] and examined.beside is None
+    assert not [sentence for sentence in examined.verdict() if "unlabeled" in sentence]
 
 
 def test_it_can_be_repeated_and_named_in_three_ways(
@@ -113,9 +115,43 @@ def test_a_baseline_that_has_not_ended_does_not_stop_the_test_of_the_run(run: Pa
     (run / "baseline" / "run.json").write_text(json.dumps(facts | {"status": "running"}))
     examined = examination.test(run, device="cpu")
     assert list(examined.scores) == [run] and examined.beside is None
-    assert list(examined.verdict()) == [
-        f"{run / 'baseline'} has not been trained to its end, so that nothing stands beside the run"
-    ]
+    assert examined.warnings == (
+        f"{run / 'baseline'} has not been trained to its end, so that nothing stands beside the run",
+    )
+
+
+def test_a_baseline_of_another_kind_is_refused(run: Path) -> None:
+    tree = yaml.safe_load((run / "baseline" / "recipe.yaml").read_text())
+    (run / "baseline" / "recipe.yaml").write_text(yaml.safe_dump(tree | {"seed": 7}))
+    with pytest.raises(UserError, match=r"not what the labeled scans alone give .* \(seed differ"):
+        examination.test(run, device="cpu")
+    assert not (run / "predictions").exists()
+
+
+def test_scans_of_the_training_are_told(run: Path, scans: Path) -> None:
+    examined = examination.test(run, images=scans / "imagesTr", labels=scans / "labelsTr", device="cpu")
+    (told,) = examined.warnings
+    assert told.startswith("3 of 3 test cases have the names of scans in the training (labeled_000)")
+
+
+def test_classes_that_are_never_found_are_told(run: Path) -> None:
+    examined = examination.test(run, device="cpu")
+    rows = [replace(row, dice=0.0) if row.label == 1 else replace(row, dice=0.5) for row in examined.scores[run].rows]
+    (told,) = examination._never_found(run, Evaluation(tuple(rows), "standard"))
+    assert told.startswith(f"{run} finds crescent in none of 3 cases")
+
+
+@pytest.mark.parametrize("lost", ["imagesTs", "labelsTs"])
+def test_scans_and_labels_without_a_partner_are_refused_at_once(
+    run: Path, scans: Path, tmp_path: Path, lost: str
+) -> None:
+    data = Path(shutil.copytree(scans, tmp_path / "data"))
+    next(path for path in (data / lost).iterdir() if "001" in path.name).unlink()
+    with pytest.raises(UserError, match=r"test_001 is a (scan|label map) without a (scan|label map) of the same name"):
+        examination.test(run, data, device="cpu")
+    assert not (run / "predictions").exists()
+    examined = examination.test(run, data, device="cpu", allow_missing=True)
+    assert {row.case for row in examined.scores[run].rows} == {"test_000", "test_002"}
 
 
 def test_what_is_refused(
@@ -155,27 +191,3 @@ def test_scans_that_have_gone(run: Path, scans: Path, tmp_path: Path) -> None:
         UserError, match="no test scans with labels are known of this run; name a folder with imagesTs/"
     ):
         examination.test(moved, device="cpu")
-
-
-def effect(difference: float, low: float, high: float, p: float = 0.01) -> Effect:
-    return Effect(40, 80.0, 80.0 + difference, difference, low, high, p, 30, 10)
-
-
-@pytest.mark.parametrize(
-    ("found", "words"),
-    [
-        (
-            effect(1.25, 0.5, 2.0),
-            "1.25 points higher than without (95 % interval +0.50 to +2.00), better in 30 of 40 cases: they helped",
-        ),
-        (
-            effect(-1.25, -2.0, -0.5),
-            "1.25 points lower than without (95 % interval -2.00 to -0.50), better in 30 of 40 cases: they did harm",
-        ),
-        (effect(0.25, -0.5, 1.0), "cases: that does not tell whether they helped"),
-        (effect(0.25, 0.1, 0.4, p=0.5), "cases: that does not tell whether they helped"),
-        (effect(0.25, math.nan, math.nan), "0.25 points higher than without, in a single case"),
-    ],
-)
-def test_the_verdict_says_no_more_than_the_cases_do(found: Effect, words: str) -> None:
-    assert examination._worth(found).endswith(words)

@@ -127,7 +127,7 @@ def test_runs_that_are_not_ready(run: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="the label maps are not those of the run's network"):
         api.record(run, results=results)
     (run / "predictions" / "metrics.csv").unlink()
-    with pytest.raises(UserError, match="the run has not been tested; graftseg predict RUN STORE, then graftseg eval"):
+    with pytest.raises(UserError, match="the run has not been tested; test it with graftseg test RUN STORE"):
         api.record(run, results=results)
     assert not results.exists()
 

@@ -1,7 +1,11 @@
 """The command line: a table from verb to the function that Python users call."""
 
 import io
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -57,7 +61,10 @@ def plan(
     """Write a recipe that is fitted to the scans and to a device, with the reason for every value."""
     from graftseg import api
 
-    typer.echo(api.plan(data, out, device=device, minutes=minutes).read_text())
+    lines = api.plan(data, out, device=device, minutes=minutes).read_text().splitlines()
+    for line in takewhile(lambda line: line.startswith("#"), lines):
+        typer.echo(line.removeprefix("#").strip())
+    typer.echo(f"plan: {out}")
 
 
 @app.command()
@@ -241,7 +248,8 @@ def main() -> NoReturn:
         # a path that is not UTF-8 must not stop what was done well
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        app()
+        with _telling_of_interrupts():
+            app()
     except UserError as error:
         typer.echo(f"graftseg: {error}", err=True)
         sys.exit(2)
@@ -257,6 +265,20 @@ def main() -> NoReturn:
         typer.echo("graftseg: the memory of this machine is full; use a larger one or smaller scans.", err=True)
         sys.exit(2)
     except KeyboardInterrupt:
-        typer.echo("graftseg: interrupted", err=True)
         sys.exit(130)
     sys.exit(0)
+
+
+@contextmanager
+def _telling_of_interrupts() -> Iterator[None]:
+    """Say so when Ctrl-C ends a command; what parses the command line would end without a word."""
+
+    def tell(number: int, frame: object) -> None:
+        typer.echo("graftseg: interrupted", err=True)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, tell)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -34,8 +34,10 @@ def test(
     examined = examination.test(
         run, data, images=test_images, labels=test_labels, device=device, allow_missing=allow_missing
     )
+    typer.echo(f"test scans: {examined.scans.images}")
     for path, evaluation in examined.scores.items():
-        typer.echo(f"{path}: {len({row.case for row in evaluation.rows})} test cases")
+        count = len({row.case for row in evaluation.rows})
+        typer.echo(f"{path}: {count} test case{'s' if count > 1 else ''}")
         print_table(*scores_table(evaluation))
     if examined.beside is not None:
         typer.echo(f"first {examined.beside.first.name}, second {examined.beside.second.name}")

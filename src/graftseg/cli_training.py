@@ -74,6 +74,7 @@ def _train(recipe: str, data: Given, out: Path, asked: Count | None, ask: Ask) -
     outcome = api.train(recipe, data, out, **ask)
     beside = RunFolder(out).baseline
     typer.echo(f"{out}: finished after {outcome.steps} steps" + (f"; baseline: {beside.path}" if beside.exists else ""))
+    typer.echo(f"next: graftseg test {out}, or graftseg predict {out} SCANS --out LABELS")
 
 
 def _train_seeds(recipe: str, data: Given, out: Path, seeds: int, ask: Ask) -> None:

@@ -17,7 +17,7 @@ from graftseg.runs import RunFolder
 
 HEAD = ("figure", "class", "cases", "first", "second", "difference", "95 % interval", "p", "better/worse/equal")
 COLUMNS = ("first_run", "second_run", "figure", "unit", "label", "class", *Effect.__dataclass_fields__, "equal")
-TEST = "test it with graftseg predict RUN STORE, then graftseg evaluate RUN/predictions --reference STORE"
+TEST = "test it with graftseg test RUN"
 CLOSE = 1e-6
 
 
@@ -124,7 +124,9 @@ def _refuse_others(first: Scored, second: Scored) -> None:
         finding = f"its classes are {', '.join(classes[1].values())}, and not {', '.join(classes[0].values())}"
         raise UserError(second.name, f"{finding} as those of {first.name}", "compare runs on the same data")
     if not (_same_volumes(first, second) or _same(first.references, second.references)):
-        if _same(first.identity, second.identity):
+        # without the place of the references, what the runs were trained on has to tell
+        untold = first.references is None or second.references is None
+        if untold and _same(first.identity, second.identity):
             return
         finding = f"nothing tells that it was scored against the same references as {first.name}"
         raise UserError(second.name, finding, "evaluate both runs on this machine, against the same --reference")

@@ -24,6 +24,9 @@ from graftseg.settings import Settings
 from graftseg.snapshots import snapshot, snapshot_steps
 from graftseg.stepping import Precision, StageSettings, Stepped, Stepper, Way, autocast, uncompiled
 
+SAME_SIGNAL = 1.0
+"""Seconds within which a signal that comes again is taken for the same one."""
+
 
 class LoopSettings(Settings):
     """How the loop runs and what it leaves behind; nothing here but ``precision`` changes the result.
@@ -259,19 +262,28 @@ def _told(at: Position, batches: Batches) -> Iterator[None]:
 
 @contextmanager
 def _stop_signals() -> Iterator[list[signal.Signals]]:
-    """Collect Ctrl-C and SIGTERM, so that the step in hand can end; a second one of either ends it at once."""
+    """Collect Ctrl-C and SIGTERM, so that the step in hand can end; another one a while later ends it at once.
+
+    A step that waits for a process which was ended too, such as a compiler's, never ends by itself. One within a moment
+    is the same one again, as where both a group of processes and its leader are told.
+    """
     received: list[signal.Signals] = []
+    told_at: list[float] = []
 
     def note(number: int, frame: object) -> None:
-        received.append(signal.Signals(number))
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        # a step that waits for a process which was ended too, such as a compiler's, never ends
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if not received:
+            received.append(signal.Signals(number))
+            told_at.append(monotonic())
+        elif monotonic() - told_at[0] > SAME_SIGNAL:
+            signal.signal(number, before[signal.Signals(number)])
+            signal.raise_signal(number)
 
     if threading.current_thread() is not threading.main_thread():
         yield received
         return
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, note)
     try:
         yield received
     finally:

@@ -169,14 +169,15 @@ def evaluate_pair(
     classes: Mapping[int, str],
     protocol: Protocol = "standard",
     *,
-    where: str | Path | None = None,
+    where: tuple[str | Path, str | Path] | None = None,
 ) -> list[Row]:
     """Score every class but background of one case, both label maps ``(*space)`` on the grid of ``geometry``.
 
-    ``where`` names the prediction in errors; without it the case does.
+    ``where`` names prediction and reference in errors; without it the case does.
     """
-    _refuse_unnamed_values(where or case, prediction, classes)
-    _refuse_unnamed_values(f"reference of {case}", reference, classes)
+    places = where or (case, f"reference of {case}")
+    for place, labels in zip(places, (prediction, reference), strict=True):
+        _refuse_unnamed_values(place, labels, classes)
     voxel_ml = geometry.voxel_volume / 1000 if len(geometry.shape) == 3 else math.nan
     rows = []
     for label in sorted(set(classes) - {0}):
@@ -283,7 +284,8 @@ def _evaluate_case(pair: tuple[str, Path, Reference], *, classes: Mapping[int, s
     if difference := grid_difference(predicted.geometry, expected.geometry):
         finding = f"not on the grid of its reference {reference.path.name}: {difference}"
         raise UserError(prediction, finding, "bring both label maps to one grid")
-    return evaluate_pair(case, predicted.array, expected.array, expected.geometry, classes, protocol, where=prediction)
+    where = (prediction, reference.path)
+    return evaluate_pair(case, predicted.array, expected.array, expected.geometry, classes, protocol, where=where)
 
 
 def _paired(

@@ -18,7 +18,7 @@ THINNED = 50
 SCORES, BEST = "metrics", "metrics-best"
 NAME = re.compile(r"seed-(\d+)(?:-(.+))?")
 VARIANT = re.compile(r"[A-Za-z0-9][\w.+-]*")
-TEST = "graftseg predict RUN STORE, then graftseg evaluate RUN/predictions --reference STORE"
+TEST = "test it with graftseg test RUN STORE"
 
 
 @dataclass(frozen=True)

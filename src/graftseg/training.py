@@ -46,7 +46,10 @@ def train_run(recipe: Recipe, data: Data, run: RunFolder, device: torch.device, 
     selector = build_selector(recipe, store, device)
     with run.lock():
         _check_folder(run, recipe, resume)
-        _begin(run, recipe, _facts(recipe, store, batches, device))
+        # what a run that has ended says of itself is of when it was trained
+        ended = run.exists and run.manifest().get("status") == "finished"
+        if not ended:
+            _begin(run, recipe, _facts(recipe, store, batches, device))
         try:
             torch.manual_seed(recipe.seed)
             scout = Sightings(recipe, store, batches, run)
@@ -54,12 +57,14 @@ def train_run(recipe: Recipe, data: Data, run: RunFolder, device: torch.device, 
                 stages, batches, run, recipe.loop, device=device, resume=resume, selector=selector, scout=scout
             )
         except BaseException as error:
-            run.update_manifest({"status": "failed"})
+            if not ended:
+                run.update_manifest({"status": "failed"})
             if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error):
                 remedy = "lower batches.labeled, batches.unlabeled, batches.patch or network.width in a new run"
                 raise UserError(device.type, "the memory of the device is full", remedy) from None
             raise
-        _finish(run, outcome, selector)
+        if not ended:
+            _finish(run, outcome, selector)
     return outcome
 
 

@@ -1,4 +1,4 @@
-"""DICOM as a case: a folder, a zip or a file; what is told apart, and what is refused."""
+"""DICOM as a case: a folder or a file; what is told apart, and what is refused."""
 
 import json
 import logging
@@ -20,7 +20,7 @@ from pydicom.uid import RLELossless, generate_uid
 from test_formats_itk import rotation
 
 from graftseg import api
-from graftseg.data.formats import dicom_members, dicom_pixels
+from graftseg.data.formats import dicom_pixels
 from graftseg.data.grid import axis_codes
 from graftseg.data.layouts import read_layout, scan_cases
 from graftseg.data.provenance import source_of, unchanged
@@ -68,14 +68,6 @@ def by_itk(folder: Path) -> Any:
     reader = SimpleITK.ImageSeriesReader()
     reader.SetFileNames(reader.GetGDCMSeriesFileNames(str(folder)))
     return reader.Execute()
-
-
-def test_a_folder_and_a_zip_are_the_same_scan(volume: Volume, tmp_path: Path) -> None:
-    folder = series(tmp_path / "case", volume)
-    scan, packed = read_scan(folder), read_scan(zipped(folder, tmp_path / "case.zip"))
-    np.testing.assert_array_equal(scan.array[0], volume)
-    np.testing.assert_array_equal(packed.array, scan.array)
-    assert packed.geometry == scan.geometry == read_geometry(folder) == read_geometry(tmp_path / "case.zip")
 
 
 @fuzz
@@ -194,6 +186,40 @@ def test_two_patients_are_refused(volume: Volume, tmp_path: Path) -> None:
     assert "the slices of 2 patients in one place; give every patient a folder" in refusal(tmp_path / "case")
 
 
+@pytest.mark.parametrize(
+    ("others", "people"),
+    [
+        ({"PatientID": ""}, 1),
+        ({"PatientName": ""}, 1),
+        ({"PatientID": "", "PatientName": ""}, 1),
+        # who has the same number may be spelled in another way
+        ({"PatientName": "Doe^J"}, 1),
+        ({"PatientID": "", "PatientName": "Doe^J"}, 2),
+        ({"PatientID": "67890", "PatientName": ""}, 2),
+        ({"PatientID": "67890"}, 2),
+    ],
+)
+def test_only_what_is_told_makes_another_patient(
+    volume: Volume, tmp_path: Path, others: dict[str, str], people: int
+) -> None:
+    uid = generate_uid()
+    for z in range(4):
+        tags = others if z == 2 else {}
+        write_slice(tmp_path / f"{z}.dcm", volume[:, :, z].T, (0, 0, z), SeriesInstanceUID=uid, **tags)
+    if people == 1:
+        np.testing.assert_array_equal(read_scan(tmp_path).array[0], volume[:, :, :4])
+    else:
+        assert "the slices of 2 patients in one place" in refusal(tmp_path)
+
+
+def test_names_alone_tell_patients_apart(volume: Volume, tmp_path: Path) -> None:
+    for z, name in enumerate(("Roe^Ann", "", "Roe^Ann^", "Doe^Jane")):
+        write_slice(tmp_path / f"{z}.dcm", volume[:, :, z].T, (0, 0, z), PatientID=None, PatientName=name)
+    assert "the slices of 2 patients in one place" in refusal(tmp_path)
+    (tmp_path / "3.dcm").unlink()
+    np.testing.assert_array_equal(read_scan(tmp_path).array[0], volume[:, :, :3])
+
+
 def test_what_is_no_image_is_passed_over(volume: Volume, tmp_path: Path) -> None:
     folder = series(tmp_path / "case", volume)
     write_slice(folder / "report", volume[:, :, 0].T, None, Modality="SR", SeriesInstanceUID=generate_uid())
@@ -260,41 +286,6 @@ def test_slices_that_make_no_volume(volume: Volume, tmp_path: Path) -> None:
     assert "its values stand in a table (ModalityLUTSequence)" in refusal(folder)
 
 
-def test_a_multi_frame_file(volume: Volume, tmp_path: Path) -> None:
-    write_enhanced(tmp_path / "case.dcm", volume, (0.7, 0.8, 2.5), slope=2.0)
-    scan, plain = read_scan(tmp_path / "case.dcm"), read_geometry(series(tmp_path / "plain", volume))
-    np.testing.assert_array_equal(scan.array[0], 2.0 * volume)
-    np.testing.assert_allclose(scan.geometry.matrix, plain.matrix)
-    assert read_geometry(tmp_path / "case.dcm") == scan.geometry
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "case.dcm").rename(tmp_path / "folder" / "x")
-    assert read_geometry(tmp_path / "folder") == scan.geometry
-
-
-def test_multi_frame_files_that_are_not_simple(volume: Volume, tmp_path: Path) -> None:
-    path = tmp_path / "a.dcm"
-    write_enhanced(path, volume, (1, 1, 1))
-    one = pydicom.dcmread(path)
-    frames = list(one.PerFrameFunctionalGroupsSequence)
-    del one.PerFrameFunctionalGroupsSequence
-    one.save_as(path)
-    assert "a multi-frame file whose 8 frames do not say where they lie, such as a film" in refusal(path)
-    one.PerFrameFunctionalGroupsSequence = frames[:7]
-    one.save_as(path)
-    assert "8 frames, and the places of 7" in refusal(path)
-    one.PerFrameFunctionalGroupsSequence = [*frames[:7], pydicom.Dataset()]
-    one.save_as(path)
-    assert "frame 8 of 8 does not say where it lies" in refusal(path)
-    one.PerFrameFunctionalGroupsSequence = frames[:4] * 2
-    one.save_as(path)
-    with pytest.raises(UserError, match="its 8 slices lie in 4 places"):
-        read_scan(path)
-    uid = generate_uid()
-    for name in "xy":
-        write_enhanced(tmp_path / "two" / f"{name}.dcm", volume, (1, 1, 1), SeriesInstanceUID=uid)
-    assert "2 files of several frames each in one series" in refusal(tmp_path / "two")
-
-
 def test_a_radiograph_is_2d(tmp_path: Path) -> None:
     pixels = np.arange(12, dtype=np.int16).reshape(3, 4)
     write_slice(tmp_path / "a.dcm", pixels, None, PixelSpacing=None, ImagerPixelSpacing=[0.2, 0.1], Modality="DX")
@@ -302,49 +293,6 @@ def test_a_radiograph_is_2d(tmp_path: Path) -> None:
     np.testing.assert_array_equal(scan.array, pixels.T[None])
     assert scan.geometry.spacing == (0.1, 0.2) and axis_codes(scan.geometry) == "LP"
     assert read_geometry(tmp_path / "a.dcm") == scan.geometry
-
-
-def test_zips_that_are_refused(volume: Volume, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = zipped(series(tmp_path / "case", volume), tmp_path / "a.zip")
-    whole = path.read_bytes()
-    path.write_bytes(whole[: len(whole) // 2])
-    assert "the zip is damaged or of another kind" in refusal(path)
-    refused = 0
-    # of the list of entries every byte: a damaged length there swallows the entries behind it
-    for place in (*range(0, len(whole), 97), *range(whole.find(b"PK\x01\x02"), len(whole))):
-        damaged = bytearray(whole)
-        damaged[place] ^= 255
-        path.write_bytes(damaged)
-        try:
-            # what may change unseen is a time or a flag that nobody reads
-            np.testing.assert_array_equal(read_scan(path).array[0], volume)
-        except UserError:
-            refused += 1
-    assert refused > 20
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("notes.txt", "nothing")
-    assert "no DICOM images in it; give the folder or zip of one series" in refusal(path)
-    path.write_bytes(whole)
-    monkeypatch.setattr(dicom_members, "MAX_BYTES", 1000)
-    assert "bytes in 8 files, above the limit" in refusal(path)
-    monkeypatch.undo()
-    locked = bytearray(whole)
-    for place in range(len(whole) - 4):
-        if whole[place : place + 4] == b"PK\x01\x02":
-            locked[place + 8] |= 1
-    path.write_bytes(locked)
-    assert "the zip is locked by a password; unpack it into a folder" in refusal(path)
-
-
-@pytest.mark.parametrize("prefix", ["../../", "/", "a/../../../"])
-def test_no_entry_of_a_zip_leaves_it(volume: Volume, tmp_path: Path, prefix: str) -> None:
-    folder = tmp_path / "deep" / "er" / "data"
-    path = zipped(series(tmp_path / "case", volume), tmp_path / "a.zip", prefix)
-    folder.mkdir(parents=True)
-    path = path.rename(folder / "a.zip")
-    before = sorted(tmp_path.rglob("*"))
-    np.testing.assert_array_equal(read_scan(path).array[0], volume)
-    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_label_maps_are_not_read_from_dicom(volume: Volume, tmp_path: Path) -> None:

@@ -45,6 +45,28 @@ def test_without_positions_the_file_names_tell(volume: NDArray[np.int16], tmp_pa
     assert scan.geometry.spacing == (0.5, 0.5, 2.0) and axis_codes(scan.geometry) == "LPS"
 
 
+@pytest.mark.parametrize(("tag", "lost"), [("ImagePositionPatient", 1), ("ImageOrientationPatient", 2)])
+def test_a_place_that_only_some_slices_tell(volume: NDArray[np.int16], tmp_path: Path, tag: str, lost: int) -> None:
+    """Without those that are lost the others must not be laid out by their numbers."""
+    paths = write_series(tmp_path, volume, (0.7, 0.8, 2.5))
+    for z in range(lost):
+        write_slice(
+            paths[z], volume[:, :, 4 - z].T, (-10, -20, 5 + 2.5 * (4 - z)), PixelSpacing=[0.8, 0.7], **{tag: None}
+        )
+    sentence = f"{tmp_path}: {lost} of its 5 slices without {tag}, the first 001.dcm; export the series again"
+    for read in (read_series, series_geometry):
+        with pytest.raises(UserError) as caught:
+            read(paths)
+        assert str(caught.value).startswith(sentence)
+
+
+def test_positions_without_directions(volume: NDArray[np.int16], tmp_path: Path) -> None:
+    path = tmp_path / "a.dcm"
+    write_slice(path, volume[:, :, 0].T, (1, 2, 3), ImageOrientationPatient=None)
+    with pytest.raises(UserError, match=r"a\.dcm: 1 of its 1 slices without ImageOrientationPatient"):
+        read_series([path])
+
+
 def test_a_single_slice(volume: NDArray[np.int16], tmp_path: Path) -> None:
     scan = read_series(write_series(tmp_path, volume[:, :, :1], (1, 1, 3)))
     assert scan.geometry.shape == (4, 3, 1)

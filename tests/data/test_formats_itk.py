@@ -178,6 +178,25 @@ def test_voxels_outside_the_folder_are_refused(tmp_path: Path, suffix: str, name
     assert "outside the folder of the header" in refusal(path)
 
 
+def test_what_is_said_of_damage_tells_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "Jane Doe").mkdir()
+    path = tmp_path / "Jane Doe" / "a.nrrd"
+    path.write_bytes(b"NRRX0004\n")
+    monkeypatch.chdir(tmp_path)
+    for spelled in (path, Path("Jane Doe/a.nrrd")):
+        with pytest.raises(UserError) as caught:
+            read_scan(spelled)
+        assert caught.value.finding.endswith('Unable to determine ImageIO reader for "a.nrrd")')
+
+
+@pytest.mark.parametrize("folder", ["/data/Jane", "C:\\data\\Jane"])
+def test_a_path_in_a_header_is_not_told(tmp_path: Path, folder: str) -> None:
+    path = write(tmp_path / "a.mhd", image_of(ramp(2, 2, 2)))
+    separator = "/" if "/" in folder else "\\"
+    path.write_text(path.read_text().replace("= a.raw", f"= {folder}{separator}a.raw"))
+    assert "'a.raw'" in refusal(path) and "Jane" not in refusal(path)
+
+
 def test_voxels_that_are_not_there(tmp_path: Path) -> None:
     path = write(tmp_path / "a.mhd", image_of(ramp(2, 2, 2)))
     assert [file.name for file in files_of(path)] == ["a.mhd", "a.raw"]

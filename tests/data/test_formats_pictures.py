@@ -30,6 +30,15 @@ def tiff(path: Path, pixels: NDArray[Any], **options: Any) -> Path:
     return path
 
 
+def by_hand(path: Path, header: bytes, rows: bytes) -> Path:
+    """A PNG of parts that no package writes."""
+    content = b"\x89PNG\r\n\x1a\n"
+    for name, data in ((b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")):
+        content += struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+    path.write_bytes(content)
+    return path
+
+
 def refusal(path: Path) -> str:
     with pytest.raises(UserError) as caught:
         read_scan(path)
@@ -98,14 +107,8 @@ def test_grey_values_of_few_bits(tmp_path: Path, bits: int) -> None:
     """Made by hand: a row of each value, which a reader may spread over the values of a byte."""
     values = np.arange(2**bits, dtype=np.uint8)
     packed = np.packbits(np.unpackbits(values[:, None], axis=1)[:, -bits:].ravel()).tobytes()
-    chunks = [
-        (b"IHDR", struct.pack(">IIBBBBB", 2**bits, 1, bits, 0, 0, 0, 0)),
-        (b"IDAT", zlib.compress(b"\0" + packed)),
-    ]
-    content = b"\x89PNG\r\n\x1a\n"
-    for name, data in (*chunks, (b"IEND", b"")):
-        content += struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-    (tmp_path / "a.png").write_bytes(content)
+    header = struct.pack(">IIBBBBB", 2**bits, 1, bits, 0, 0, 0, 0)
+    by_hand(tmp_path / "a.png", header, b"\0" + packed)
     np.testing.assert_array_equal(read_label(tmp_path / "a.png").array[:, 0], values)
 
 
@@ -114,6 +117,34 @@ def test_an_alpha_channel_may_hide_nothing(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_scan(png(tmp_path / "a.png", opaque)).array, RGB.transpose(2, 1, 0))
     opaque[1, 1, 3] = 7
     assert "parts of the picture are transparent" in refusal(png(tmp_path / "a.png", opaque))
+
+
+def grey_alpha(path: Path, grey: NDArray[Any], alpha: NDArray[Any]) -> Path:
+    """A PNG of grey and alpha in 16 bits, each row but the first told as the differences from the one above."""
+    rows = np.stack([grey, alpha], axis=-1).astype(">u2").reshape(len(grey), -1).view(np.uint8)
+    told = np.concatenate([rows[:1], np.diff(rows, axis=0)])
+    filters = np.array([[0], *[[2]] * (len(rows) - 1)], np.uint8)
+    header = struct.pack(">IIBBBBB", grey.shape[1], grey.shape[0], 16, 4, 0, 0, 0)
+    return by_hand(path, header, np.concatenate([filters, told], axis=1).tobytes())
+
+
+def test_sixteen_bits_beside_an_alpha_channel(tmp_path: Path) -> None:
+    grey = np.array([[1, 300, 70], [65535, 2, 258]], np.uint16)
+    alpha = np.full_like(grey, 65535)
+    path = grey_alpha(tmp_path / "a.png", grey, alpha)
+    for scan in (read_scan(path), read_label(grey_alpha(tmp_path / "b.png", grey % 256, alpha))):
+        assert scan.geometry.shape == (3, 2)
+    np.testing.assert_array_equal(read_scan(path).array[0], grey.T)
+    np.testing.assert_array_equal(read_label(tmp_path / "b.png").array, grey.T % 256)
+    assert read_scan(path).array.dtype == np.uint16
+    alpha[1, 2] = 65534
+    assert "parts of the picture are transparent" in refusal(grey_alpha(path, grey, alpha))
+    content = bytearray(path.read_bytes())
+    for place in (30, 45):
+        damaged = content.copy()
+        damaged[place] ^= 255
+        path.write_bytes(damaged)
+        assert "damaged or cut off" in refusal(path) and "object at" not in refusal(path)
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
@@ -136,11 +167,59 @@ def test_what_is_refused(tmp_path: Path) -> None:
         read_geometry(tmp_path / "none.png")
 
 
+def test_what_is_said_of_damage_tells_no_folder(tmp_path: Path) -> None:
+    """Every byte in turn; what is not seen to be damaged is read without a crash."""
+    findings = set()
+    kinds = (
+        png(tmp_path / "a.png", GREY),
+        tiff(tmp_path / "a.tif", GREY, compression="zlib"),
+        tiff(tmp_path / "b.tif", GREY),
+    )
+    for path in kinds:
+        whole = path.read_bytes()
+        for place in range(len(whole)):
+            damaged = bytearray(whole)
+            damaged[place] ^= 255
+            path.write_bytes(damaged)
+            for read in (read_scan, read_geometry):
+                try:
+                    read(path)
+                except UserError as error:
+                    findings.add(error.finding)
+    assert "the picture is damaged or cut off (its first parts make no sense)" in findings and len(findings) > 3
+    assert not [finding for finding in findings if tmp_path.name in finding]
+
+
 def test_a_header_that_asks_for_too_much(tmp_path: Path) -> None:
     path = png(tmp_path / "a.png", GREY)
     content = path.read_bytes()
     path.write_bytes(content[:16] + b"\x7f\xff\xff\xff" * 2 + content[24:])
     assert "above the limit of 17179869184" in refusal(path)
+
+
+def test_a_tiff_is_not_believed_to_hold_more_than_its_strips(tmp_path: Path) -> None:
+    path = tiff(tmp_path / "a.tif", GREY)
+    whole = path.read_bytes()
+    rows = whole.index(struct.pack("<HHI", 257, 4, 1)) + 8
+    for count, finding in (
+        (2**24, "needs 67108864 bytes of pixels and has at most"),
+        (12, "1 of its 4 strips are there"),
+    ):
+        path.write_bytes(whole[:rows] + struct.pack("<I", count) + whole[rows + 4 :])
+        assert f"damaged or cut off ({finding}" in refusal(path)
+
+
+@pytest.mark.parametrize("options", [{"rowsperstrip": 1}, {"tile": (16, 16)}])
+def test_strips_and_tiles(tmp_path: Path, options: dict[str, Any]) -> None:
+    pixels = np.random.default_rng(0).integers(0, 65536, (37, 21)).astype(np.uint16)
+    np.testing.assert_array_equal(read_scan(tiff(tmp_path / "a.tif", pixels, **options)).array[0], pixels.T)
+
+
+def test_bits(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 2, (128, 200)) == 1
+    Image.fromarray(pixels).save(tmp_path / "a.tif")
+    assert (tmp_path / "a.tif").stat().st_size < pixels.size / 4
+    np.testing.assert_array_equal(read_label(tmp_path / "a.tif").array, pixels.T)
 
 
 def test_sixteen_bits_of_colour_are_not_made_eight(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Label maps as DICOM segmentations: round trips, references, and nothing of a person where it does not belong."""
 
+import logging
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from graftseg.data.formats.dicom_tags import silent
 from graftseg.data.scans import Scan, write_label
 from graftseg.errors import UserError
 from graftseg.exporting import Request, export_run
@@ -191,6 +194,60 @@ def test_refusals_tell_nothing_of_the_person(run: RunFolder, tmp_path: Path) -> 
     write_series(tmp_path / "four" / "b")
     assert "no label map of the case" in refused(tmp_path / "four" / "b")
     assert not (tmp_path / "out").exists() and not list(tmp_path.glob(".partial*"))
+
+
+@pytest.mark.parametrize(
+    "tags",
+    [
+        # a name of one part, values that are too long, and one that is no date
+        {"PatientName": "JANE DOE"},
+        {"PatientName": 40 * "JANE", "PatientID": 40 * "JANE"},
+        {"PatientName": "JANE=DOE=X=Y"},
+        {"PatientBirthDate": "JANE"},
+    ],
+)
+def test_no_package_tells_of_the_person(
+    run: RunFolder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+    tags: dict[str, str],
+) -> None:
+    array, geometry = turned(labels_of(), (0, 1, 2), (False, False, False))
+    write_label(run.predictions / "a.nii.gz", array, geometry)
+    for name, value in tags.items():
+        monkeypatch.setitem(PERSON, name, value)
+    with silent():
+        write_series(tmp_path / "a")
+    levels = [logging.getLogger(name).level for name in ("pydicom", "highdicom")]
+    caplog.clear()
+    with warnings.catch_warnings(record=True) as warned, caplog.at_level(logging.DEBUG):
+        warnings.simplefilter("always")
+        try:
+            told = export(run, tmp_path / "a", tmp_path / "out")
+        except UserError as error:
+            told = [str(error)]
+            assert "PatientBirthDate" in tags and "do not allow a segmentation (ValueError)" in told[0]
+        else:
+            with silent():
+                assert pydicom.dcmread(tmp_path / "out" / "a.dcm").PatientName == PERSON["PatientName"]
+    said = [*told, *(str(one.message) for one in warned), caplog.text, *capfd.readouterr()]
+    assert not [text for text in said if "JANE" in text]
+    assert levels == [logging.getLogger(name).level for name in ("pydicom", "highdicom")]
+
+
+def test_a_header_that_makes_no_sense_is_not_quoted(run: RunFolder, tmp_path: Path) -> None:
+    array, geometry = turned(labels_of(), (0, 1, 2), (False, False, False))
+    write_label(run.predictions / "a.nii.gz", array, geometry)
+    write_series(tmp_path / "a")
+    for path in (tmp_path / "a").iterdir():
+        content = path.read_bytes()
+        assert content.count(b"0.75\\0.5") == 1
+        path.write_bytes(content.replace(b"0.75\\0.5", b"JANE\\0.5"))
+    with pytest.raises(UserError, match=r"a: the headers of its series do not allow a segmentation \(\w+\)") as caught:
+        export(run, tmp_path / "a", tmp_path / "out")
+    assert "JANE" not in str(caught.value) and not (tmp_path / "out").exists()
 
 
 def test_a_series_without_the_fields_of_a_person(run: RunFolder, tmp_path: Path) -> None:

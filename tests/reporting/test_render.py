@@ -115,7 +115,7 @@ def test_bare_run_folder_has_every_section(tmp_path: Path) -> None:
 
 
 def test_without_baseline_says_how_to_add_one(run: Path) -> None:
-    assert "graftseg report RUN --baseline OTHER_RUN" in rendered(run).text
+    assert "graftseg test RUN" in rendered(run).text
 
 
 def test_baseline_stands_beside(run: Path, tmp_path: Path) -> None:
@@ -124,6 +124,7 @@ def test_baseline_stands_beside(run: Path, tmp_path: Path) -> None:
     write_predictions(other, tmp_path / "labels", dict.fromkeys(CASES, 6.0))
     text = rendered(run, other).text
     assert "demo-2d/supervised, Dice %" in text
+    assert "Mean Dice" in text and "% with the unlabeled scans and" in text
     assert "2 / 1 / 1" in text
 
 

@@ -15,6 +15,7 @@ from graftseg.bench.subject import Subject
 from graftseg.clock import StepClock
 from graftseg.data.batches import Batches
 from graftseg.engine import LoopSettings, Stage
+from graftseg.errors import StoppedError
 from graftseg.methods import Method
 from graftseg.methods.self_training import SelfTraining
 from graftseg.optimizers import build_optimizer
@@ -56,7 +57,7 @@ def time_whole(
         loop = _quiet(subject, every)
         outcome = engine.fit([Stage(stage, subject.build)], batches, RunFolder(folder), loop, device=subject.device)
     if outcome.stopped_by is not None:
-        raise KeyboardInterrupt
+        raise StoppedError(outcome.stopped_by, outcome.steps)
     return (stamps[(warm_up + steps) // every - 1] - stamps[warm_up // every - 1]) / steps, outcome.method
 
 

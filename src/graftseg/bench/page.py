@@ -9,6 +9,7 @@ def table(result: Measurement) -> str:
     facts = result.facts
     size, batch = "x".join(map(str, facts["patch"])), facts["batch"]
     ways = [result.own] if result.usual is None else [result.own, result.usual]
+    beside = f" ({facts['usual_warm_up']} the usual way)" if result.usual else ""
     heads = ["graftseg", "usual way"][: len(ways)]
     lines = [
         f"{facts['recipe']} on {facts['device']}: patches of {size}, {batch['labeled']} labeled and "
@@ -22,7 +23,7 @@ def table(result: Measurement) -> str:
         _row("peak memory, MiB", [f"{way.peak_mib:.0f}" for way in ways]),
         "",
         f"Medians over rounds in turn: {facts['rounds']}, of {facts['steps_a_round']} timed steps after "
-        f"{facts['warm_up']} to warm up ({facts['usual_warm_up']} the usual way).",
+        f"{facts['warm_up']} to warm up{beside}.",
     ]
     if result.ratio is not None:
         lines.append(f"The usual way takes {result.ratio:.2f} times as long ({_spread(result)} by round).")

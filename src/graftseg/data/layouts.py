@@ -145,11 +145,11 @@ def _named_channels(description: dict[str, Any]) -> int | None:
 
 def _numbers_channels(images: Path, labels: Path, description: dict[str, Any]) -> bool:
     """Whether names end in channel numbers; ``case_0007`` labeled by ``case_0007`` is a numbered case."""
+    if len(description.get("channel_names") or ()) > 1:
+        return True
     stems = {scan_stem(path) for path in scans_in(images)}
-    numbered = [CHANNEL.fullmatch(stem) is not None for stem in stems]
-    if "channel_names" in description:
-        return any(numbered) or _named_channels(description) != 1
-    return bool(stems) and all(numbered) and stems.isdisjoint(map(scan_stem, labels_in(labels)))
+    numbered = all(CHANNEL.fullmatch(stem) for stem in stems)
+    return bool(stems) and numbered and stems.isdisjoint(map(scan_stem, labels_in(labels)))
 
 
 def _collect(

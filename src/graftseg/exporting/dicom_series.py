@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from graftseg.data.formats.dicom_tags import pydicom_package
 from graftseg.errors import UserError
 
 NEEDED = (
@@ -51,8 +52,7 @@ class Series:
 
 def series_in(folder: Path) -> list[Series]:
     """The series of a folder that are stacks of slices; what is no image slice is passed over."""
-    import pydicom
-
+    pydicom = pydicom_package()
     found: dict[str, list[Any]] = {}
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         try:

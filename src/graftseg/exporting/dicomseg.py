@@ -4,7 +4,8 @@ A segmentation belongs to a patient and a study by the standard, so these fields
 file to file; none of them reaches a file name, a line on the terminal or an error.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graftseg import __version__
+from graftseg.data.formats.dicom_tags import silent
 from graftseg.data.scans import Scan, read_label
 from graftseg.errors import UserError
 from graftseg.exporting.dicom_series import Series, series_in
@@ -39,8 +41,10 @@ def write(request: Request) -> list[str]:
         raise UserError(folder, finding, "predict them first and name that folder as --predictions")
     with new_folder(request.out) as out:
         for name, path in maps.items():
-            segmentation = _segmentation(cases[name], path, classes)
-            segmentation.save_as(out / f"{name}.dcm")
+            label = read_label(path)
+            check_values(path, label.array, classes)
+            with _nothing_told(cases[name]):
+                _segmentation(cases[name], path.name, label, classes).save_as(out / f"{name}.dcm")
     lines = [f"{request.out}: {len(maps)} DICOM segmentations of {', '.join(classes[1:])}"]
     if left := len(cases) - len(maps):
         lines.append(f"{left} cases have no label map in {folder} and are left out")
@@ -63,15 +67,27 @@ def _label_map(folder: Path, name: str) -> Path | None:
     return label_map_of(folder, name) or label_map_of(folder, name.removesuffix("_0000"))
 
 
-def _segmentation(folder: Path, path: Path, classes: Sequence[str]) -> Any:
-    label = read_label(path)
-    check_values(path, label.array, classes)
+@contextmanager
+def _nothing_told(folder: Path) -> Iterator[None]:
+    """Whatever packages say about the values of headers stays unsaid: it could be about a person."""
+    try:
+        with silent():
+            yield
+    except (UserError, OSError, MemoryError):
+        raise
+    except Exception as error:
+        # the kind of an error quotes nothing
+        finding = f"the headers of its series do not allow a segmentation ({type(error).__name__})"
+        raise UserError(folder, finding, "export the series again from where it came from") from None
+
+
+def _segmentation(folder: Path, name: str, label: Scan, classes: Sequence[str]) -> Any:
     fitting = [(series, frames) for series in series_in(folder) if (frames := on_slices(label, series)) is not None]
     if len(fitting) != 1:
         how_many = "none of its series lies" if not fitting else f"{len(fitting)} of its series lie"
         remedy = "give the series that was predicted" if not fitting else "keep the one series that was predicted"
-        raise UserError(folder, f"{how_many} on the grid of the label map {path.name}", remedy)
-    return _encoded(folder, *fitting[0], classes)
+        raise UserError(folder, f"{how_many} on the grid of the label map {name}", remedy)
+    return _encoded(*fitting[0], classes)
 
 
 def on_slices(label: Scan, series: Series) -> NDArray[np.uint8] | None:
@@ -104,33 +120,28 @@ def on_slices(label: Scan, series: Series) -> NDArray[np.uint8] | None:
     return np.ascontiguousarray(columns_rows_slices.T.astype(np.uint8))
 
 
-def _encoded(folder: Path, series: Series, frames: NDArray[np.uint8], classes: Sequence[str]) -> Any:
+def _encoded(series: Series, frames: NDArray[np.uint8], classes: Sequence[str]) -> Any:
     """A binary segmentation with a segment for each class."""
     import highdicom
 
-    try:
-        return highdicom.seg.Segmentation(
-            source_images=list(series.slices),
-            pixel_array=frames,
-            segmentation_type=highdicom.seg.SegmentationTypeValues.BINARY,
-            segment_descriptions=[_segment(number, name) for number, name in enumerate(classes[1:], start=1)],
-            series_instance_uid=highdicom.UID(),
-            series_number=SERIES_NUMBER,
-            sop_instance_uid=highdicom.UID(),
-            instance_number=1,
-            manufacturer="graftseg",
-            manufacturer_model_name="graftseg",
-            software_versions=__version__,
-            device_serial_number="0",
-            content_label="SEGMENTATION",
-            content_description="Automatic segmentation",
-            series_description="Automatic segmentation",
-            omit_empty_frames=bool(frames.any()),
-        )
-    except (AttributeError, KeyError, ValueError, TypeError) as error:
-        # what is said of a value could be about a person, the kind of error cannot
-        finding = f"the headers of its series do not allow a segmentation ({type(error).__name__})"
-        raise UserError(folder, finding, "export the series again from where it came from") from None
+    return highdicom.seg.Segmentation(
+        source_images=list(series.slices),
+        pixel_array=frames,
+        segmentation_type=highdicom.seg.SegmentationTypeValues.BINARY,
+        segment_descriptions=[_segment(number, name) for number, name in enumerate(classes[1:], start=1)],
+        series_instance_uid=highdicom.UID(),
+        series_number=SERIES_NUMBER,
+        sop_instance_uid=highdicom.UID(),
+        instance_number=1,
+        manufacturer="graftseg",
+        manufacturer_model_name="graftseg",
+        software_versions=__version__,
+        device_serial_number="0",
+        content_label="SEGMENTATION",
+        content_description="Automatic segmentation",
+        series_description="Automatic segmentation",
+        omit_empty_frames=bool(frames.any()),
+    )
 
 
 def _segment(number: int, name: str) -> Any:

@@ -2,10 +2,13 @@
 
 from typing import Any
 
+from graftseg.baselines import SUPERVISED
+from graftseg.paired import effect_of, paired
 from graftseg.reporting.markup import Html, missing, section, table, tag
 from graftseg.reporting.palette import named
 from graftseg.reporting.results import COMMAND, Results, fixed, mean, percent, read_results, used_checkpoint
 from graftseg.runs import RunFolder
+from graftseg.verdicts import verdict
 
 TITLE = "Beside the baseline"
 Scores = dict[str, float]
@@ -15,7 +18,7 @@ def comparison_section(results: Results | None, facts: dict[str, Any], baseline:
     """Mean Dice per class of both runs over the cases they share, the difference, and cases won and lost."""
     if baseline is None:
         sentence = "A semi-supervised run says little without a supervised one on the same labeled scans."
-        return section("comparison", TITLE, missing(sentence, "graftseg report RUN --baseline OTHER_RUN"))
+        return section("comparison", TITLE, missing(sentence, "graftseg test RUN"))
     other_facts, other = baseline.manifest(), read_results(baseline.predictions)
     if results is None or other is None:
         which = "this run" if results is None else "the baseline"
@@ -41,7 +44,18 @@ def comparison_section(results: Results | None, facts: dict[str, Any], baseline:
     ours, theirs = used_checkpoint(results, facts), used_checkpoint(other, other_facts)
     if ours != theirs:
         warnings.append(tag("p", f"Checkpoints: {ours} here, {theirs} for the baseline.", class_="caption"))
-    return section("comparison", TITLE, table(head, lines, caption=caption), *warnings)
+    said = _verdict(results, other, (facts, other_facts))
+    return section("comparison", TITLE, table(head, lines, caption=caption), *said, *warnings)
+
+
+def _verdict(results: Results, other: Results, both: tuple[dict[str, Any], dict[str, Any]]) -> list[Html]:
+    """What the unlabeled scans were worth, where that is what the two runs differ in."""
+    method, beside = (str(facts.get("method")) for facts in both)
+    if beside != SUPERVISED or method == SUPERVISED or results.evaluation.protocol != other.evaluation.protocol:
+        return []
+    found = [pairs for pairs in paired(other.evaluation, results.evaluation) if pairs.figure == "dice"]
+    sentence = verdict(effect_of(found[-1]))
+    return [tag("p", sentence[0].upper() + sentence[1:] + ".")]
 
 
 def _title(facts: dict[str, Any]) -> str:

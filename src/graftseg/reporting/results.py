@@ -11,10 +11,7 @@ from graftseg.files import read_object
 from graftseg.reporting.markup import Html, join, missing, section, table, tag
 from graftseg.reporting.palette import named
 
-COMMAND = (
-    "graftseg predict RUN SCANS --out RUN/predictions && "
-    "graftseg evaluate RUN/predictions --reference LABELS --out RUN/predictions/metrics.csv"
-)
+COMMAND = "graftseg test RUN"
 FLATTERED = "Selected on the test cases: an optimistic figure."
 
 

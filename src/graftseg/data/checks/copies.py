@@ -10,6 +10,8 @@ from graftseg.data.coarse import Floats
 from graftseg.data.fingerprint import CaseFingerprint
 
 ALIKE = 0.999
+FEW = 3
+"""Copies of one scan that are believed, however few scans there are."""
 Seen = tuple[CaseFingerprint, Floats | None]
 
 
@@ -32,6 +34,9 @@ def likeness_findings(seen: Sequence[Seen]) -> Iterator[Finding]:
         vectors = np.stack([vector for _, vector in alike])
         products = vectors @ vectors.T
         for members in _groups(products > ALIKE):
+            if len(members) > max(FEW, len(alike) // 2):
+                # so many are not one scan: their coarse grids show little but the outline of a body
+                continue
             group = [alike[member][0] for member in members]
             if len({case.content for case in group}) < 2:
                 continue
@@ -53,15 +58,16 @@ def _by_shape(seen: Sequence[Seen]) -> dict[tuple[int, ...], list[tuple[CaseFing
 
 
 def _groups(near: NDArray[np.bool_]) -> Iterator[list[int]]:
-    """Members of each group of two or more that hang together by being near."""
-    from scipy.sparse import csr_matrix
-    from scipy.sparse.csgraph import connected_components
-
-    count, group_of = connected_components(csr_matrix(near.astype(np.int8)), directed=False)
-    for group in range(count):
-        members = np.flatnonzero(group_of == group)
+    """Groups of two or more, each near every other of its group, and none in two of them."""
+    left = list(range(len(near)))
+    while left:
+        members: list[int] = []
+        for one in left:
+            if all(near[one, other] for other in members):
+                members.append(one)
+        left = [one for one in left if one not in members]
         if len(members) > 1:
-            yield [int(member) for member in members]
+            yield members
 
 
 def _across(group: Sequence[CaseFingerprint]) -> str:

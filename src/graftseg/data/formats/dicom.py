@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from graftseg.data.folders import visible
-from graftseg.data.formats.dicom_frames import read_frames
+from graftseg.data.formats.dicom_frames import EACH, SHARED, read_frames
 from graftseg.data.formats.dicom_members import LOOKED_AT, Member, files_below, is_slice, members_of
 from graftseg.data.formats.dicom_series import Slice, arranged, read_slice, volume_of
 from graftseg.data.formats.dicom_tags import AGAIN, read_tags, value
@@ -36,14 +36,27 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Image:
-    """A DICOM file with pixels; ``person`` is a number that says nothing but whether two are the same."""
+    """A DICOM file with pixels.
+
+    ``patient`` and ``name`` are numbers that say nothing but whether two are the same, None where the tag is empty.
+    ``is_enhanced`` says that what is true of its frames stands in groups of the header.
+    """
 
     member: Member
     series: str
     called: str
     is_scout: bool
     frames: int
-    person: int | None
+    is_enhanced: bool
+    patient: int | None
+    name: int | None
+
+    def slices(self, *, pixels: bool) -> list[Slice]:
+        """The slices in the file, with their pixels or without."""
+        where, content = self.member.where, self.member.content()
+        if self.frames > 1 or self.is_enhanced:
+            return read_frames(where, content, pixels=pixels)
+        return [read_slice(where, content, pixels=pixels)]
 
 
 def holds_slices(folder: Path) -> bool:
@@ -85,24 +98,21 @@ def _slices(path: Path, *, pixels: bool) -> list[Slice]:
         refuse_absent(path)
     with members_of(path) as members:
         chosen = _chosen(path, _images(members))
-        if any(image.frames > 1 for image in chosen):
-            if len(chosen) > 1:
-                finding = f"{len(chosen)} files of several frames each in one series"
-                raise UserError(path, finding, "keep one of them, or export the series as single slices")
-            member = chosen[0].member
-            return read_frames(member.where, member.content(), pixels=pixels)
-        return [read_slice(image.member.where, image.member.content(), pixels=pixels) for image in chosen]
+        if len(chosen) > 1 and (several := sum(image.frames > 1 for image in chosen)):
+            finding = f"{len(chosen)} files in one series, {several} of several frames"
+            raise UserError(path, finding, "keep one of these, or export the series as single slices")
+        return [one for image in chosen for one in image.slices(pixels=pixels)]
 
 
 def _images(members: Sequence[Member]) -> list[_Image]:
     found = []
     for member in members:
-        header = read_tags(member.where, member.content(), (*TAGS, *PERSON))
+        header = read_tags(member.where, member.content(), (*TAGS, *PERSON, SHARED, EACH))
         told = {tag: value(member.where, header, tag) for tag in (*TAGS, *PERSON)}
         modality = str(told["Modality"] or "unknown kind")
         if not told["Rows"] or modality in NO_IMAGES:
             continue
-        named = next((str(told[tag]) for tag in PERSON if told[tag]), None)
+        patient, name = (str(told[tag] or "").strip("^ ") for tag in PERSON)
         number = told["SeriesNumber"]
         found.append(
             _Image(
@@ -111,7 +121,9 @@ def _images(members: Sequence[Member]) -> list[_Image]:
                 called=modality if number is None else f"number {number}, {modality}",
                 is_scout="LOCALIZER" in (told["ImageType"] or ()),
                 frames=int(told["NumberOfFrames"] or 1),
-                person=None if named is None else hash(named),
+                is_enhanced=SHARED in header or EACH in header,
+                patient=hash(patient) if patient else None,
+                name=hash(name) if name else None,
             )
         )
     return found
@@ -121,7 +133,7 @@ def _chosen(path: Path, images: Sequence[_Image]) -> list[_Image]:
     """The images of the series that is the volume."""
     if not images:
         raise UserError(path, "no DICOM images in it", "give the folder or zip of one series")
-    if (people := len({image.person for image in images if image.person is not None})) > 1:
+    if (people := _people(images)) > 1:
         raise UserError(path, f"the slices of {people} patients in one place", "give every patient a folder")
     series: dict[str, list[_Image]] = {}
     for image in images:
@@ -138,6 +150,16 @@ def _chosen(path: Path, images: Sequence[_Image]) -> list[_Image]:
     return largest
 
 
+def _people(images: Sequence[_Image]) -> int:
+    """How many patients there are for certain: numbers tell, and names where a number is missing."""
+    numbers = {image.patient for image in images} - {None}
+    if len(numbers) > 1:
+        return len(numbers)
+    numbered = {image.name for image in images if image.patient is not None} - {None}
+    unnumbered = {image.name for image in images if image.patient is None} - {None}
+    return len(unnumbered - numbered) + bool(numbered)
+
+
 def _count(images: Sequence[_Image]) -> int:
     return sum(image.frames for image in images)
 
@@ -151,7 +173,7 @@ def _is_flat(slices: Sequence[Slice]) -> bool:
     """Whether the scan is one picture, such as a radiograph, that says nothing of its place in the body."""
     one = slices[0]
     places = ("ImagePositionPatient", "ImageOrientationPatient")
-    return len(slices) == 1 and all(one.header.get(tag) is None for tag in places)
+    return len(slices) == 1 and all(value(one.where, one.header, tag) is None for tag in places)
 
 
 def _flat_geometry(one: Slice) -> Geometry:

@@ -24,14 +24,14 @@ PIXELS = (
     "PixelRepresentation",
     "PixelData",
 )
+THROUGH_ITK = "pip install SimpleITK (and unpack a zip), or export the series uncompressed"
 MISSING = ("missing dependencies", "missing required dependencies")
 
 
 def stored_pixels(where: Path, header: Any) -> NDArray[np.float32]:
     """Pixels ``(columns, rows)`` of one slice, rescaled."""
     slope, intercept = number(where, header, "RescaleSlope", 1.0), number(where, header, "RescaleIntercept")
-    if header.get("ModalityLUTSequence"):
-        raise UserError(where, "its values stand in a table (ModalityLUTSequence)", "export it with a rescale slope")
+    refuse_table(where, header)
     try:
         pixels = np.asarray(header.pixel_array, np.float32).T
     except Exception as error:
@@ -40,6 +40,12 @@ def stored_pixels(where: Path, header: Any) -> NDArray[np.float32]:
             raise undecoded(where, header, error) from None
         return _inverted_rescaled(rescaled, header, slope, intercept)
     return rescale(where, upright(pixels, header), slope, intercept)
+
+
+def refuse_table(where: Path, header: Any) -> None:
+    """Raise a UserError where a slope and an intercept do not tell what stored values mean."""
+    if header.get("ModalityLUTSequence"):
+        raise UserError(where, "its values stand in a table (ModalityLUTSequence)", "export it with a rescale slope")
 
 
 def upright(pixels: NDArray[np.float32], header: Any) -> NDArray[np.float32]:
@@ -87,11 +93,11 @@ def _through_itk(where: Path, header: Any) -> NDArray[np.float32] | None:
     return np.asarray(array[0], np.float32).T if array.ndim == 3 and len(array) == 1 else None
 
 
-def undecoded(where: Path, header: Any, error: Exception) -> UserError:
-    """Why pixels cannot be decoded, with the package to install where one is missing."""
+def undecoded(where: Path, header: Any, error: Exception, remedy: str = THROUGH_ITK) -> UserError:
+    """Why pixels cannot be decoded, with what helps where a package is missing."""
     if any(sign in str(error) for sign in MISSING):
         name = header.file_meta.TransferSyntaxUID.name
         finding = f"its pixels are compressed ({name}), which no installed package reads"
-        return UserError(where, finding, "pip install SimpleITK (and unpack a zip), or export the series uncompressed")
-    finding = f"its pixels cannot be decoded ({words(error)})"
+        return UserError(where, finding, remedy)
+    finding = f"its pixels cannot be decoded ({words(error, where)})"
     return UserError(where, finding, "copy the series again or export it uncompressed")

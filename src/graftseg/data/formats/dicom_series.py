@@ -28,6 +28,9 @@ HEADER = (
     "ImagePositionPatient",
     "ImageOrientationPatient",
 )
+PLACE = {"ImagePositionPatient": 3, "ImageOrientationPatient": 6}
+"""The tags that say where a slice lies, and how many numbers each has."""
+
 GAP = 1.5
 """Slices that lie so many times as far apart as usual have lost one between them."""
 
@@ -86,18 +89,18 @@ def volume_of(slices: Sequence[Slice]) -> Scan:
 
 
 def arranged(slices: Sequence[Slice]) -> tuple[list[int], Geometry]:
-    """The slices along their normal, and their grid; by number or file where a header does not tell the position."""
+    """The slices along their normal, and their grid; by number or file where no header tells a position."""
     columns, rows = _same_size(slices)
     shape = (columns, rows, len(slices))
     refuse_bytes(slices[0].where.parent, 4 * prod(shape))
     down, across = _same_spacing(slices)
     positions = [one.numbers("ImagePositionPatient", 3) for one in slices]
     known = [position for position in positions if position is not None]
-    directions = slices[0].numbers("ImageOrientationPatient", 6)
-    if directions is None or len(known) < len(slices):
+    if not known:
         thickness = slices[0].number("SliceThickness") or 1.0
         return _by_number(slices), lps_geometry(shape, np.eye(3), np.array([across, down, thickness]), np.zeros(3))
-    axes = _axes(slices, directions)
+    _refuse_unplaced(slices)
+    axes = _axes(slices)
     heights = np.array([float(axes[:, 2] @ position) for position in known])
     order = [int(index) for index in np.argsort(heights, kind="stable")]
     _refuse_gaps(slices, heights, order)
@@ -143,11 +146,22 @@ def _by_number(slices: Sequence[Slice]) -> list[int]:
     return sorted(range(len(slices)), key=counted.__getitem__)
 
 
-def _axes(slices: Sequence[Slice], directions: Floats) -> Floats:
+def _refuse_unplaced(slices: Sequence[Slice]) -> None:
+    """Refuse slices without a place among others that have one: their order and distances would be guesses."""
+    where = slices[0].where if len(slices) == 1 else slices[0].where.parent
+    for tag, count in PLACE.items():
+        if unplaced := [one.where.name for one in slices if one.numbers(tag, count) is None]:
+            finding = f"{len(unplaced)} of its {len(slices)} slices without {tag}, the first {unplaced[0]}"
+            raise UserError(where, finding, "export the series again, or take out what is no slice of it")
+
+
+def _axes(slices: Sequence[Slice]) -> Floats:
     """The directions of columns, rows and their normal, as columns of length 1; the same in every slice."""
-    for one in slices[1:]:
-        other = one.numbers("ImageOrientationPatient", 6)
-        if other is None or np.abs(other - directions).max() > 1e-3:
+    directions, *others = [
+        values for one in slices if (values := one.numbers("ImageOrientationPatient", 6)) is not None
+    ]
+    for one, other in zip(slices[1:], others, strict=True):
+        if np.abs(other - directions).max() > 1e-3:
             raise UserError(one.where, f"the slice is tilted against {slices[0].where.name}", ONE_SERIES)
     along, down = directions[:3], directions[3:]
     lengths = np.linalg.norm(along), np.linalg.norm(down)

@@ -1,7 +1,10 @@
 """Reading chosen tags of a DICOM file, and numbers out of them."""
 
+import logging
+import warnings
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 from zipfile import BadZipFile
@@ -25,7 +28,7 @@ def read_tags(where: Path, content: Path | BinaryIO, tags: Sequence[str]) -> Any
     except pydicom.errors.InvalidDicomError:
         raise UserError(where, "not a DICOM file", AGAIN) from None
     except UNREADABLE as error:
-        raise UserError(where, f"the file cannot be read ({words(error)})", AGAIN) from None
+        raise UserError(where, f"the file cannot be read ({words(error, where)})", AGAIN) from None
 
 
 def value(where: Path, header: Any, tag: str) -> Any:
@@ -70,3 +73,19 @@ def pydicom_package() -> Any:
     pydicom = optional("pydicom", "pydicom", "DICOM files")
     pydicom.config.settings.reading_validation_mode = pydicom.config.IGNORE
     return pydicom
+
+
+@contextmanager
+def silent() -> Iterator[None]:
+    """Neither a warning nor a line in a log of the packages that read and write whole headers: both quote names."""
+    loggers = [logging.getLogger(name) for name in ("pydicom", "highdicom")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

@@ -8,7 +8,7 @@ import math
 import re
 import zlib
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from graftseg.data.formats.scan import (
     refuse_absent,
     refuse_bytes,
     refuse_time_series,
+    without_folder,
     words,
 )
 from graftseg.errors import UserError
@@ -88,7 +89,7 @@ def read_itk(path: Path) -> Scan:
     try:
         image = described.reader.Execute()
     except RuntimeError as error:
-        raise UserError(path, f"its voxels cannot be read ({_reason(error)})", AGAIN) from None
+        raise UserError(path, f"its voxels cannot be read ({_reason(error, path)})", AGAIN) from None
     array: NDArray[Any] = _simple_itk().GetArrayFromImage(image)
     if array.dtype.kind not in "iuf":
         raise UserError(path, f"its voxels are of type {array.dtype}", "save one real number a voxel and channel")
@@ -109,7 +110,7 @@ def _describe(path: Path) -> _Described:
         reader.SetFileName(str(path))
         reader.ReadImageInformation()
     except RuntimeError as error:
-        raise UserError(path, f"its header cannot be read ({_reason(error)})", AGAIN) from None
+        raise UserError(path, f"its header cannot be read ({_reason(error, path)})", AGAIN) from None
     sizes, components = reader.GetSize(), reader.GetNumberOfComponents()
     bits = re.search(r"(\d+)-bit", itk.GetPixelIDValueAsString(reader.GetPixelID()))
     needed = math.prod(sizes) * components * (int(bits[1]) if bits else 64) // 8
@@ -162,12 +163,14 @@ def _read_text(path: Path) -> _Text:
 
 def _beside(path: Path, named: str) -> Path:
     """The file of the voxels, which must lie in the folder of its header."""
+    # of a path in a header only the last part is told, whichever system wrote it
+    name = PureWindowsPath(named).name
     if Path(named).name != named:
-        finding = f"its voxels are in {named!r}, outside the folder of the header"
+        finding = f"its voxels are in {name!r}, outside the folder of the header"
         raise UserError(path, finding, "move the two files into one folder and correct the header")
     voxels = path.parent / named
     if not voxels.is_file():
-        finding = f"its voxels should be in one file called {named!r}, which is not there"
+        finding = f"its voxels should be in one file called {name!r}, which is not there"
         raise UserError(path, finding, "copy that file too, or save the scan in one file")
     return voxels
 
@@ -191,10 +194,10 @@ def _check_sum(path: Path, described: _Described) -> None:
         raise UserError(path, finding, AGAIN)
 
 
-def _reason(error: RuntimeError) -> str:
+def _reason(error: RuntimeError, path: Path) -> str:
     """The last line of what ITK says, without the paths before it."""
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return words(RuntimeError(lines[-1].split("):")[-1] if lines else "no reason given"))
+    lines = [line for line in without_folder(str(error), path).splitlines() if line.strip()]
+    return words(RuntimeError(lines[-1].split("):")[-1] if lines else "no reason given"), path)
 
 
 def _simple_itk() -> Any:

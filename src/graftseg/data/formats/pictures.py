@@ -3,7 +3,10 @@
 Pixels are taken to be one millimetre apart, columns to the left and rows to the back, as ITK reads such files.
 """
 
+import math
 import struct
+import zlib
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,9 @@ SUFFIXES = (".png", ".tif", ".tiff")
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _PNG_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 _COLOURS, _PALETTE = 2, 3  # the bit of a PNG's kind that says colours, and the kind with a palette
+_GREY_ALPHA, _RGB_ALPHA = 4, 6
+_TIFF_GAIN = (8, 50_000)  # how many bytes one byte of a picture can become, plain (bits) and compressed
+_HEADER, _CHECKSUM = slice(12, 29), slice(29, 33)  # what the checksum of a PNG's header is of, and where it stands
 
 
 def picture_geometry(path: Path) -> Geometry:
@@ -93,16 +99,35 @@ def _png(path: Path, is_label: bool) -> NDArray[Any]:
     try:
         # the size was looked at above, and the limit of the package is for web pages
         image.MAX_IMAGE_PIXELS = None
-        with image.open(path, formats=("PNG",)) as picture:
+        two_bytes = (bits, kind) == (16, _GREY_ALPHA)
+        with image.open(_as_bytes(path) if two_bytes else path, formats=("PNG",)) as picture:
             pixels = np.array(picture)
+    except image.UnidentifiedImageError:
+        raise UserError(path, "the picture is damaged or cut off (its first parts make no sense)", AGAIN) from None
     except (OSError, SyntaxError, ValueError, EOFError, struct.error) as error:
-        raise UserError(path, f"the picture is damaged or cut off ({words(error)})", AGAIN) from None
+        raise _damaged(path, error) from None
+    if two_bytes:
+        return pixels.view(">u2").astype(np.uint16)
     if pixels.dtype == np.bool_:
         return pixels.astype(np.uint8)
     if kind == 0 and bits < 8:
         # grey values of fewer bits are spread over those of a byte; as class numbers they would be others
         return np.asarray(pixels // (255 // (2**bits - 1)), np.uint8)
     return pixels.astype(np.uint16) if bits == 16 else pixels
+
+
+def _as_bytes(path: Path) -> BytesIO:
+    """A PNG of grey and alpha in 16 bits as one of four channels in 8 bits, the halves of the two numbers.
+
+    The package would drop the lower halves. Both kinds lie in a file the same way, but for the header.
+    """
+    content = bytearray(path.read_bytes())
+    before = bytes(content[_HEADER])
+    content[_HEADER] = after = before[:12] + bytes((8, _RGB_ALPHA)) + before[14:]
+    (found,) = struct.unpack(">I", content[_CHECKSUM])
+    # a checksum that was wrong stays wrong
+    content[_CHECKSUM] = struct.pack(">I", found ^ zlib.crc32(before) ^ zlib.crc32(after))
+    return BytesIO(content)
 
 
 class _Tiff:
@@ -120,25 +145,27 @@ class _Tiff:
         except OSError as error:
             raise UserError(self.path, f"cannot be read ({error.strerror})", "check the file's permissions") from None
         except Exception as error:
-            raise UserError(self.path, f"not a TIFF file that can be read ({words(error)})", AGAIN) from None
+            raise UserError(self.path, f"not a TIFF file that can be read ({words(error, self.path)})", AGAIN) from None
         if pages > 1:
             self.file.close()
             remedy = "save one picture a file, or the volume as NIfTI or NRRD, which say how far slices lie apart"
             raise UserError(self.path, f"a TIFF file of {pages} pages", remedy)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.file.close()
+        if isinstance(error, Exception) and not isinstance(error, (UserError, MemoryError)):
+            raise _damaged(self.path, error) from None
 
 
 def _tiff(path: Path, is_label: bool) -> NDArray[Any]:
     with _Tiff(path) as tiff:
         page = tiff.page
-        refuse_bytes(path, int(page.nbytes))
+        _refuse_more_than_stored(path, page)
         photometric, planar = int(page.photometric), int(page.planarconfig)
         if photometric == 3 and not is_label:
             raise UserError(path, "the colours of the picture are those of a palette", "save it as grey or RGB")
-        if page.ndim not in (2, 3):
+        if page.ndim not in (2, 3) or 0 in page.shape:
             raise UserError(path, f"a picture of shape {page.shape}", "save grey or RGB pixels")
         pixels = _decoded(path, page)
     if pixels.ndim == 3 and planar == 2:
@@ -152,11 +179,29 @@ def _tiff(path: Path, is_label: bool) -> NDArray[Any]:
     return (top - pixels).astype(pixels.dtype) if photometric == 0 and top and not is_label else pixels
 
 
+def _refuse_more_than_stored(path: Path, page: Any) -> None:
+    """Raise an error where a header asks for more than the file holds."""
+    needed = int(page.nbytes)
+    refuse_bytes(path, needed)
+    available = path.stat().st_size * _TIFF_GAIN[int(page.compression) > 1]
+    if needed > available:
+        raise ValueError(f"needs {needed} bytes of pixels and has at most {available}")
+    if (strips := math.prod(page.chunked)) != len(page.dataoffsets):
+        raise ValueError(f"{len(page.dataoffsets)} of its {strips} strips are there")
+
+
 def _decoded(path: Path, page: Any) -> NDArray[Any]:
     try:
-        return np.asarray(page.asarray())
+        pixels = np.asarray(page.asarray())
     except Exception as error:
-        if "imagecodecs" in str(error):
-            finding = f"its pixels are compressed ({page.compression.name}), which no installed package reads"
-            raise UserError(path, finding, "pip install imagecodecs, or save it uncompressed") from None
-        raise UserError(path, f"the picture is damaged or cut off ({words(error)})", AGAIN) from None
+        if "imagecodecs" not in str(error):
+            raise
+        finding = f"its pixels are compressed ({page.compression.name}), which no installed package reads"
+        raise UserError(path, finding, "pip install imagecodecs, or save it uncompressed") from None
+    if pixels.shape != page.shape:
+        raise ValueError(f"pixels of shape {pixels.shape} where {page.shape} are told")
+    return pixels
+
+
+def _damaged(path: Path, error: Exception) -> UserError:
+    return UserError(path, f"the picture is damaged or cut off ({words(error, path)})", AGAIN)

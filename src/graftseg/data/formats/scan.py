@@ -1,5 +1,6 @@
 """What every format gives: voxels and where they lie; and what the formats share."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
@@ -90,6 +91,16 @@ def optional(module: str, package: str, what: str) -> Any:
         raise UserError(what, f"{package} is not installed", f"pip install {package}") from None
 
 
-def words(error: BaseException, most: int = 120) -> str:
-    """What an error of another package says, in one short line."""
-    return " ".join(str(error).split())[:most]
+def words(error: BaseException, path: Path, most: int = 120) -> str:
+    """What an error of another package about a file says, in one short line that does not tell the file's folder."""
+    return " ".join(without_folder(str(error), path).split())[:most]
+
+
+def without_folder(text: str, path: Path) -> str:
+    """A text that calls a file, and others beside it, by their names alone, however it spells their folder."""
+    folders = {str(folder) for folder in (path.parent, path.parent.absolute(), path.parent.resolve())}
+    # quoted, a backslash stands twice
+    spelled = {word.rstrip("/\\") for folder in folders for word in (folder, repr(folder)[1:-1])} - {"", "."}
+    for folder in sorted(spelled, key=len, reverse=True):
+        text = re.sub(rf"(?<![\w.-]){re.escape(folder)}[/\\]+", "", text)
+    return text

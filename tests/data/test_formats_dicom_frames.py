@@ -1,0 +1,195 @@
+"""Enhanced DICOM: what is true of a frame stands in groups of the header, whether a file has several frames or one."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pydicom
+import pytest
+from dicom_fakes import write_enhanced, write_slice
+from pydicom.uid import RLELossless, generate_uid
+from test_formats_dicom import Volume, refusal, series
+
+from graftseg.data.layouts import scan_cases
+from graftseg.data.scans import read_geometry, read_scan
+from graftseg.errors import UserError
+
+SPACING = (0.7, 0.8, 2.5)
+
+
+@pytest.fixture
+def volume() -> Volume:
+    return np.random.default_rng(0).integers(-1000, 1000, (4, 3, 8)).astype(np.int16)
+
+
+def write_single(path: Path, volume: Volume, z: int, slope: float = 1.0, **tags: Any) -> None:
+    """One slice of a volume as an enhanced file of a single frame."""
+    write_enhanced(path, volume[:, :, z : z + 1], SPACING, slope, **tags)
+    one = pydicom.dcmread(path)
+    place = one.PerFrameFunctionalGroupsSequence[0].PlanePositionSequence[0]
+    place.ImagePositionPatient = [-10.0, -20.0, 5 + z * SPACING[2]]
+    one.save_as(path)
+
+
+def without(path: Path, names: Sequence[str], **tags: Any) -> None:
+    """Take groups out of what is true of all frames of a file, and set tags of the file."""
+    one = pydicom.dcmread(path)
+    for name in names:
+        delattr(one.SharedFunctionalGroupsSequence[0], name)
+    for tag, value in tags.items():
+        setattr(one, tag, value)
+    one.save_as(path)
+
+
+def test_a_multi_frame_file(volume: Volume, tmp_path: Path) -> None:
+    write_enhanced(tmp_path / "case.dcm", volume, (0.7, 0.8, 2.5), slope=2.0)
+    scan, plain = read_scan(tmp_path / "case.dcm"), read_geometry(series(tmp_path / "plain", volume))
+    np.testing.assert_array_equal(scan.array[0], 2.0 * volume)
+    np.testing.assert_allclose(scan.geometry.matrix, plain.matrix)
+    assert read_geometry(tmp_path / "case.dcm") == scan.geometry
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "case.dcm").rename(tmp_path / "folder" / "x")
+    assert read_geometry(tmp_path / "folder") == scan.geometry
+
+
+def test_multi_frame_files_that_are_not_simple(volume: Volume, tmp_path: Path) -> None:
+    path = tmp_path / "a.dcm"
+    write_enhanced(path, volume, (1, 1, 1))
+    one = pydicom.dcmread(path)
+    frames = list(one.PerFrameFunctionalGroupsSequence)
+    del one.PerFrameFunctionalGroupsSequence
+    one.save_as(path)
+    assert "a multi-frame file whose 8 frames do not say where they lie, such as a film" in refusal(path)
+    one.PerFrameFunctionalGroupsSequence = frames[:7]
+    one.save_as(path)
+    assert "8 frames, and the places of 7" in refusal(path)
+    one.PerFrameFunctionalGroupsSequence = [*frames[:7], pydicom.Dataset()]
+    one.save_as(path)
+    assert "frame 8 of 8 does not say where it lies" in refusal(path)
+    one.PerFrameFunctionalGroupsSequence = frames[:4] * 2
+    one.save_as(path)
+    with pytest.raises(UserError, match="its 8 slices lie in 4 places"):
+        read_scan(path)
+    uid = generate_uid()
+    for name in "xy":
+        write_enhanced(tmp_path / "two" / f"{name}.dcm", volume, (1, 1, 1), SeriesInstanceUID=uid)
+    assert "2 files in one series, 2 of several frames; keep one of these" in refusal(tmp_path / "two")
+
+
+def test_a_file_of_a_single_frame(volume: Volume, tmp_path: Path) -> None:
+    path = tmp_path / "case.dcm"
+    write_single(path, volume, 3, slope=2.5)
+    scan = read_scan(path)
+    np.testing.assert_array_equal(scan.array[0, :, :, 0], 2.5 * volume[:, :, 3])
+    np.testing.assert_array_equal(scan.geometry.matrix[:3], [[-0.7, 0, 0, 10], [0, -0.8, 0, 20], [0, 0, 2.5, 12.5]])
+    assert read_geometry(path) == scan.geometry and scan.geometry.shape == (4, 3, 1)
+
+
+def test_a_series_of_single_frames(volume: Volume, tmp_path: Path) -> None:
+    uid, folder = generate_uid(), tmp_path / "all" / "case"
+    for z in range(8):
+        # the names of files run against the positions
+        write_single(folder / f"{9 - z}.dcm", volume, z, slope=z + 1, SeriesInstanceUID=uid)
+    scan = read_scan(folder)
+    np.testing.assert_array_equal(scan.array[0], volume * np.arange(1, 9))
+    np.testing.assert_allclose(scan.geometry.matrix, read_geometry(series(tmp_path / "plain", volume)).matrix)
+    assert read_geometry(folder) == scan.geometry
+    assert [case.name for case in scan_cases(folder, 1)[0]] == ["case"]
+    (folder / "5.dcm").unlink()
+    assert "a slice is missing before it: 5.00 mm from 6.dcm" in refusal(folder)
+
+
+def test_single_frames_beside_a_file_of_several(volume: Volume, tmp_path: Path) -> None:
+    uid = generate_uid()
+    write_single(tmp_path / "1.dcm", volume, 0, SeriesInstanceUID=uid)
+    write_enhanced(tmp_path / "2.dcm", volume[:, :, 1:], SPACING, SeriesInstanceUID=uid)
+    assert "2 files in one series, 1 of several frames" in refusal(tmp_path)
+
+
+def test_a_single_frame_may_say_all_in_what_frames_share_or_in_the_file(volume: Volume, tmp_path: Path) -> None:
+    path = tmp_path / "a.dcm"
+    write_single(path, volume, 2, slope=2.0)
+    expected = read_scan(path)
+    one = pydicom.dcmread(path)
+    shared = one.SharedFunctionalGroupsSequence[0]
+    shared.PlanePositionSequence = one.PerFrameFunctionalGroupsSequence[0].PlanePositionSequence
+    del one.PerFrameFunctionalGroupsSequence
+    one.save_as(path)
+    assert read_scan(path).geometry == expected.geometry
+    one.ImagePositionPatient = shared.PlanePositionSequence[0].ImagePositionPatient
+    one.ImageOrientationPatient = shared.PlaneOrientationSequence[0].ImageOrientationPatient
+    one.PixelSpacing, one.SliceThickness, one.RescaleSlope = [0.8, 0.7], 2.5, 2.0
+    one.SharedFunctionalGroupsSequence = []
+    one.save_as(path)
+    scan = read_scan(path)
+    assert scan.geometry == expected.geometry
+    np.testing.assert_array_equal(scan.array, expected.array)
+
+
+def test_a_single_frame_without_a_place_is_2d(volume: Volume, tmp_path: Path) -> None:
+    groups, path = [pydicom.Dataset()], tmp_path / "a.dcm"
+    tags = {"SharedFunctionalGroupsSequence": groups, "PerFrameFunctionalGroupsSequence": groups}
+    write_slice(path, volume[:, :, 0].T, None, PixelSpacing=None, ImagerPixelSpacing=[0.2, 0.1], **tags)
+    scan = read_scan(path)
+    np.testing.assert_array_equal(scan.array[0], volume[:, :, 0])
+    assert scan.geometry.spacing == (0.1, 0.2) and read_geometry(path) == scan.geometry
+
+
+def test_colours_of_a_single_frame_are_not_taken_for_frames(volume: Volume, tmp_path: Path) -> None:
+    path = tmp_path / "a.dcm"
+    write_single(path, volume, 0)
+    without(path, (), SamplesPerPixel=3, PhotometricInterpretation="RGB", PlanarConfiguration=0, PixelData=bytes(72))
+    with pytest.raises(UserError, match="its pixels have the shape"):
+        read_scan(path)
+
+
+def test_a_rescaling_of_the_whole_file(volume: Volume, tmp_path: Path) -> None:
+    path = tmp_path / "a.dcm"
+    write_enhanced(path, volume, SPACING)
+    without(path, ["PixelValueTransformationSequence"], RescaleSlope=2, RescaleIntercept=-1024)
+    np.testing.assert_array_equal(read_scan(path).array[0], 2.0 * volume - 1024)
+    # what is said of the frames wins
+    write_enhanced(path, volume, SPACING, slope=3.0, RescaleSlope=2, RescaleIntercept=-1024)
+    np.testing.assert_array_equal(read_scan(path).array[0], 3.0 * volume)
+
+
+@pytest.mark.parametrize("tag", ["PixelSpacing", "RescaleSlope"])
+def test_a_number_of_a_frame_that_is_none_is_not_quoted(volume: Volume, tmp_path: Path, tag: str) -> None:
+    path = tmp_path / "a.dcm"
+    write_enhanced(path, volume, (0.7, 0.8, 2.5), slope=1.125)
+    written = {"PixelSpacing": b"0.8\\0.7", "RescaleSlope": b"1.125"}[tag]
+    content = path.read_bytes()
+    assert content.count(written) == 1
+    path.write_bytes(content.replace(written, b"Doe" + written[3:]))
+    assert f"{tag} in its header" in refusal(path)
+
+
+def test_a_picture_whose_place_makes_no_sense(volume: Volume, tmp_path: Path) -> None:
+    path = tmp_path / "a.dcm"
+    write_slice(path, volume[:, :, 0].T, (1.25, 2.5, 3.75))
+    path.write_bytes(path.read_bytes().replace(b"1.25\\2.5", b"Doe.\\2.5"))
+    assert "ImagePositionPatient in its header" in refusal(path)
+
+
+def test_the_place_of_a_file_is_not_that_of_a_frame(volume: Volume, tmp_path: Path) -> None:
+    path = tmp_path / "a.dcm"
+    write_enhanced(path, volume, SPACING, ImageOrientationPatient=[1, 0, 0, 0, 1, 0])
+    without(path, ["PlaneOrientationSequence"])
+    assert "frame 1 of 8 does not say where it lies" in refusal(path)
+
+
+def test_values_in_a_table_are_refused(volume: Volume, tmp_path: Path) -> None:
+    write_enhanced(tmp_path / "a.dcm", volume, SPACING, ModalityLUTSequence=[pydicom.Dataset()])
+    assert "its values stand in a table (ModalityLUTSequence); export it with a rescale slope" in refusal(
+        tmp_path / "a.dcm"
+    )
+
+
+def test_compressed_frames(volume: Volume, tmp_path: Path) -> None:
+    path = tmp_path / "a.dcm"
+    write_single(path, volume, 1, SOPClassUID="1.2.840.10008.5.1.4.1.1.2.1")
+    one = pydicom.dcmread(path)
+    one.compress(RLELossless)
+    one.save_as(path)
+    np.testing.assert_array_equal(read_scan(path).array[0, :, :, 0], volume[:, :, 1])

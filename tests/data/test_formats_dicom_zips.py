@@ -1,0 +1,68 @@
+"""DICOM in a zip: the same scan as in a folder, and nothing of it is believed."""
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_formats_dicom import Volume, refusal, series, zipped
+
+from graftseg.data.formats import dicom_members
+from graftseg.data.scans import read_geometry, read_scan
+from graftseg.errors import UserError
+
+
+@pytest.fixture
+def volume() -> Volume:
+    return np.random.default_rng(0).integers(-1000, 1000, (4, 3, 8)).astype(np.int16)
+
+
+def test_a_folder_and_a_zip_are_the_same_scan(volume: Volume, tmp_path: Path) -> None:
+    folder = series(tmp_path / "case", volume)
+    scan, packed = read_scan(folder), read_scan(zipped(folder, tmp_path / "case.zip"))
+    np.testing.assert_array_equal(scan.array[0], volume)
+    np.testing.assert_array_equal(packed.array, scan.array)
+    assert packed.geometry == scan.geometry == read_geometry(folder) == read_geometry(tmp_path / "case.zip")
+
+
+def test_zips_that_are_refused(volume: Volume, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = zipped(series(tmp_path / "case", volume), tmp_path / "a.zip")
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    assert "the zip is damaged or of another kind" in refusal(path)
+    refused = 0
+    # of the list of entries every byte: a damaged length there swallows the entries behind it
+    for place in (*range(0, len(whole), 97), *range(whole.find(b"PK\x01\x02"), len(whole))):
+        damaged = bytearray(whole)
+        damaged[place] ^= 255
+        path.write_bytes(damaged)
+        try:
+            # what may change unseen is a time or a flag that nobody reads
+            np.testing.assert_array_equal(read_scan(path).array[0], volume)
+        except UserError:
+            refused += 1
+    assert refused > 20
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("notes.txt", "nothing")
+    assert "no DICOM images in it; give the folder or zip of one series" in refusal(path)
+    path.write_bytes(whole)
+    monkeypatch.setattr(dicom_members, "MAX_BYTES", 1000)
+    assert "bytes in 8 files, above the limit" in refusal(path)
+    monkeypatch.undo()
+    locked = bytearray(whole)
+    for place in range(len(whole) - 4):
+        if whole[place : place + 4] == b"PK\x01\x02":
+            locked[place + 8] |= 1
+    path.write_bytes(locked)
+    assert "the zip is locked by a password; unpack it into a folder" in refusal(path)
+
+
+@pytest.mark.parametrize("prefix", ["../../", "/", "a/../../../"])
+def test_no_entry_of_a_zip_leaves_it(volume: Volume, tmp_path: Path, prefix: str) -> None:
+    folder = tmp_path / "deep" / "er" / "data"
+    path = zipped(series(tmp_path / "case", volume), tmp_path / "a.zip", prefix)
+    folder.mkdir(parents=True)
+    path = path.rename(folder / "a.zip")
+    before = sorted(tmp_path.rglob("*"))
+    np.testing.assert_array_equal(read_scan(path).array[0], volume)
+    assert sorted(tmp_path.rglob("*")) == before

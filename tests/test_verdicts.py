@@ -1,0 +1,38 @@
+"""The sentence about what unlabeled scans were worth says no more than the cases show."""
+
+import math
+
+import pytest
+
+from graftseg.paired import Effect
+from graftseg.verdicts import verdict
+
+
+def effect(difference: float, low: float, high: float, *, p: float = 0.01, first: float = 80.0) -> Effect:
+    return Effect(40, first, first + difference, difference, low, high, p, 30, 10)
+
+
+def test_a_clear_gain() -> None:
+    assert verdict(effect(1.25, 0.5, 2.0)) == (
+        "mean Dice 81.25 % with the unlabeled scans and 80.00 % without, +1.25 points (95 % interval +0.50 to +2.00, "
+        "p = 0.01), better in 30 of 40 cases: they helped, in this one training"
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "meaning"),
+    [
+        (effect(-1.25, -2.0, -0.5), "they did harm, in this one training"),
+        (effect(1.25, -0.5, 3.0), "these cases do not show whether they helped"),
+        (effect(1.25, 0.5, 2.0, p=0.0625), "these cases do not show whether they helped"),
+        (effect(0.0, 0.0, 0.0, p=1.0), "these cases do not show whether they helped"),
+        (effect(0.25, 0.1, 0.4), "too little to matter"),
+        (effect(9.0, 8.0, 10.0, first=2.0), "neither network is good enough for that to mean anything"),
+    ],
+)
+def test_what_it_means(found: Effect, meaning: str) -> None:
+    assert verdict(found).endswith(f" cases: {meaning}")
+
+
+def test_a_single_case() -> None:
+    assert verdict(effect(1.25, math.nan, math.nan)).endswith("+1.25 points, in a single case, which shows nothing")
