@@ -239,6 +239,19 @@ def test_references_of_background_alone_are_an_error(tmp_path: Path) -> None:
         evaluate_folder(tmp_path, tmp_path)
 
 
+def test_a_class_that_no_reference_shows_is_told(folders: tuple[Path, Path], caplog: pytest.LogCaptureFixture) -> None:
+    """Where neither of two label maps has it, they agree, and the mean would be better for it."""
+    evaluate_folder(*folders, classes=CLASSES)
+    assert not caplog.messages
+    evaluate_folder(*folders, classes=CLASSES | {3: "third"})
+    assert caplog.messages == ["third is in none of the 2 references: what it scores says nothing"]
+
+
+def test_cases_can_be_chosen(folders: tuple[Path, Path]) -> None:
+    (folders[1] / "b.nii.gz").unlink()
+    assert {row.case for row in evaluate_folder(*folders, only={"a"}).rows} == {"a"}
+
+
 def test_an_unknown_protocol_is_an_error(folders: tuple[Path, Path]) -> None:
     name: Any = "kind"
     with pytest.raises(UserError, match="'kind' is unknown; use standard or paper"):

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import logging
 import math
 import os
 from collections.abc import Collection, Iterable, Mapping
@@ -23,6 +24,7 @@ from graftseg.types import Geometry
 
 LabelMap = npt.NDArray[np.unsignedinteger[Any]]
 MOST_WORKERS = 16
+logger = logging.getLogger(__name__)
 METRICS = (
     "dice",
     "jaccard",
@@ -225,7 +227,10 @@ def evaluate_folder(
         raise UserError(references, "no class but background to score", "give label maps that hold a class")
     evaluate_case = partial(_evaluate_case, classes=classes, protocol=protocol)
     evaluated = in_parallel(evaluate_case, pairs, "Evaluating", workers)
-    return Evaluation(tuple(row for rows in evaluated for row in rows), protocol)
+    shown = set().union(*(values for _, values in evaluated))
+    for label in sorted(set(classes) - {0} - shown):
+        logger.warning("%s is in none of the %d references: what it scores says nothing", classes[label], len(pairs))
+    return Evaluation(tuple(row for rows, _ in evaluated for row in rows), protocol)
 
 
 def description_of(table: Path) -> Path:
@@ -278,14 +283,18 @@ def _rows_told(table: Path) -> int | None:
     return rows if isinstance(rows, int) else None
 
 
-def _evaluate_case(pair: tuple[str, Path, Reference], *, classes: Mapping[int, str], protocol: Protocol) -> list[Row]:
+def _evaluate_case(
+    pair: tuple[str, Path, Reference], *, classes: Mapping[int, str], protocol: Protocol
+) -> tuple[list[Row], set[int]]:
+    """The scores of a case, and the values that its reference shows."""
     case, prediction, reference = pair
     predicted, expected = read_label(prediction), reference.read()
     if difference := grid_difference(predicted.geometry, expected.geometry):
         finding = f"not on the grid of its reference {reference.path.name}: {difference}"
         raise UserError(prediction, finding, "bring both label maps to one grid")
     where = (prediction, reference.path)
-    return evaluate_pair(case, predicted.array, expected.array, expected.geometry, classes, protocol, where=where)
+    rows = evaluate_pair(case, predicted.array, expected.array, expected.geometry, classes, protocol, where=where)
+    return rows, set(np.unique(expected.array).tolist())
 
 
 def _paired(
