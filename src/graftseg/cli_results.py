@@ -41,7 +41,8 @@ def test(
         print_table(*scores_table(evaluation))
     if examined.beside is not None:
         typer.echo(f"first {examined.beside.first.name}, second {examined.beside.second.name}")
-        print_table(HEAD, examined.beside.lines())
+        # the other figures are told by graftseg compare
+        print_table(HEAD, [line for line in examined.beside.lines() if line[0] == "Dice %"])
     for sentence in examined.verdict():
         typer.echo(sentence)
     typer.echo(f"report: {examined.report}")

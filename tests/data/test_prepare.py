@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from pydantic import ValidationError
 
 from graftseg.data import dataset as module
 from graftseg.data.intensity import IntensitySettings
@@ -385,19 +384,3 @@ def test_names_that_are_no_file_names(root: Path, out: Path, name: str) -> None:
     with pytest.raises(UserError, match="the name of the case cannot be a file name; rename the scan"):
         prepare(Dataset(root, "msd", (case,), {}), out, VOLUMES)
     assert not out.exists()
-
-
-@pytest.mark.parametrize(
-    ("content", "sentence"),
-    [
-        ({"dimensions": 4}, "dimensions"),
-        ({"dimensions": 3, "spacing": [1, 1]}, "spacing has 2 entries for 3 dimensions"),
-        ({"dimensions": 2, "spacing": [1, 0]}, "spacing must be above 0 mm"),
-        ({"dimensions": 3, "orientation": "RAX"}, "is not three axis codes such as RAS"),
-        ({"dimensions": 3, "orientation": "RLA"}, "is not three axis codes such as RAS"),
-        ({"dimensions": 3, "crop": True}, "crop"),
-    ],
-)
-def test_settings_that_contradict(content: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ValidationError, match=sentence):
-        PrepareSettings.model_validate(content)

@@ -2,69 +2,32 @@
 
 import gzip
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from unittest.mock import Mock
 
 import nibabel
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from graftseg.data import scans
 from graftseg.data.formats import nifti as nifti_format
-from graftseg.data.scans import Scan, read_case, read_geometry, read_label, read_scan, write_label, write_scan
+from graftseg.data.scans import Scan, read_case, read_geometry, read_label, read_scan, write_scan
 from graftseg.errors import UserError
-from graftseg.types import Geometry
-
-OBLIQUE = np.array([[0.9, -0.2, 0.1, -12.5], [0.2, 0.95, -0.3, 40.25], [0.0, 0.4, 2.5, 7.0], [0, 0, 0, 1]])
-NAN = float("nan")
-OBLIQUE = OBLIQUE.astype(np.float32).astype(np.float64)
-fuzz = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-special = st.sampled_from([[0.0, 0, 0], [1.0, 0, 0], [0, 0, 1.0], [0.5, 0.5, 0.5], [0, 0.6, 0.8]])
-tilts = st.lists(st.floats(-0.5, 0.5, width=32), min_size=3, max_size=3)
-Shape = tuple[int, ...]
-plain_and_compressed = pytest.mark.parametrize("name", ["a.nii", "a.nii.gz"])
-
-
-def geometry(shape: Shape, **fields: Any) -> Geometry:
-    return Geometry(shape, tuple(tuple(float(value) for value in row) for row in OBLIQUE), **fields)
-
-
-def ramp(*shape: int, dtype: str = "int16") -> NDArray[Any]:
-    return np.arange(np.prod(shape)).reshape(shape).astype(dtype)
-
-
-def nifti(array: NDArray[Any], fields: dict[str, Any] | None = None, kind: str = "Nifti1Header") -> bytes:
-    """A NIfTI file made by hand, in the byte order of the array: any field may be set to anything."""
-    order: Literal[">", "<"] = ">" if array.dtype.byteorder == ">" else "<"
-    header = getattr(nibabel, kind)(endianness=order)
-    header.set_data_shape(array.shape)
-    header.set_data_dtype(array.dtype)
-    header.set_sform(OBLIQUE, code=1)
-    usual = {"vox_offset": header.single_vox_offset, "xyzt_units": 2, "scl_slope": 1, "scl_inter": 0}
-    for name, value in {**usual, **(fields or {})}.items():
-        header[name] = value
-    return bytes(header.binaryblock) + bytes(4) + array.tobytes(order="F")
-
-
-def saved(path: Path, content: bytes) -> Path:
-    path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
-    return path
-
-
-def refusal(path: Path) -> str:
-    with pytest.raises(UserError) as caught:
-        read_scan(path)
-    assert str(caught.value).startswith(f"{path}: ")
-    return str(caught.value)
-
-
-def assert_same(first: Scan, second: Scan) -> None:
-    np.testing.assert_array_equal(first.array, second.array)
-    assert first.array.dtype == second.array.dtype
-    assert first.geometry == second.geometry
+from scan_fakes import (
+    NAN,
+    OBLIQUE,
+    Shape,
+    assert_same,
+    fuzz,
+    geometry,
+    nifti,
+    plain_and_compressed,
+    ramp,
+    refusal,
+    saved,
+)
 
 
 def test_names() -> None:
@@ -331,88 +294,6 @@ def test_what_cannot_be_a_label_is_refused(tmp_path: Path, value: Any, dtype: st
     with pytest.raises(UserError) as caught:
         read_label(saved(tmp_path / "a.nii", nifti(array)))
     assert caught.value.finding == finding
-
-
-@plain_and_compressed
-@pytest.mark.parametrize("shape", [(3, 4), (3, 4, 1), (3, 4, 5)])
-@pytest.mark.parametrize("codes", [(1, 1), (0, 2), (4, 3)])
-@pytest.mark.parametrize("units", ["mm", "meter", "micron", "unknown"])
-def test_written_labels_come_back(tmp_path: Path, name: str, shape: Shape, codes: Shape, units: str) -> None:
-    grid = geometry(shape, units=units, qform_code=codes[0], sform_code=codes[1])
-    labels = ramp(*shape, dtype="int64") % 3
-    write_label(tmp_path / name, labels, grid)
-    assert_same(read_label(tmp_path / name), Scan(labels.astype(np.uint8), grid))
-    loaded = nibabel.load(tmp_path / name)
-    assert (loaded.shape, loaded.get_data_dtype()) == (shape, np.uint8)
-    np.testing.assert_array_equal(loaded.affine, OBLIQUE)
-    np.testing.assert_array_equal(np.asarray(loaded.dataobj), labels)
-    assert [path.name for path in tmp_path.iterdir()] == [name]
-
-
-@fuzz
-@given(quaternion=special | tilts, code=st.sampled_from([0, 1]))
-@pytest.mark.parametrize("qfac", [-1, 1])
-def test_a_grid_without_sform_survives(tmp_path: Path, quaternion: list[float], code: int, qfac: int) -> None:
-    fields = dict(zip(("quatern_b", "quatern_c", "quatern_d"), quaternion, strict=True))
-    fields |= {"qform_code": code, "sform_code": 0, "qoffset_y": -7.3}
-    content = nifti(ramp(5, 4, 3), {"pixdim": [qfac, 0.7, 0.8, 3, 1, 1, 1, 1], **fields})
-    before = read_geometry(saved(tmp_path / "a.nii", content))
-    write_label(tmp_path / "b.nii", np.zeros((5, 4, 3), np.uint8), before)
-    after = read_geometry(tmp_path / "b.nii")
-    assert (after.qform_code, after.sform_code) == (code, 0)
-    np.testing.assert_allclose(after.matrix, before.matrix, rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize("code", [0, 1])
-def test_an_affine_that_its_codes_cannot_hold_is_written_as_sform(tmp_path: Path, code: int) -> None:
-    write_label(tmp_path / "a.nii", ramp(3, 3), geometry((3, 3), qform_code=code, sform_code=0))
-    assert read_geometry(tmp_path / "a.nii") == geometry((3, 3), qform_code=code, sform_code=1)
-
-
-def test_the_same_labels_give_the_same_bytes_in_any_memory_order(tmp_path: Path) -> None:
-    labels = ramp(4, 5, 6, dtype="uint8")
-    write_label(tmp_path / "a.nii.gz", labels, geometry(labels.shape))
-    write_label(tmp_path / "b.nii.gz", np.asfortranarray(labels), geometry(labels.shape))
-    assert (tmp_path / "a.nii.gz").read_bytes() == (tmp_path / "b.nii.gz").read_bytes()
-
-
-def test_large_values_and_long_axes_are_written(tmp_path: Path) -> None:
-    labels = np.zeros((40000, 2), np.int64)
-    labels[39999, 1] = 256
-    write_label(tmp_path / "a.nii.gz", labels, geometry((40000, 2)))
-    assert_same(read_label(tmp_path / "a.nii.gz"), Scan(labels.astype(np.uint16), geometry((40000, 2))))
-
-
-@pytest.mark.parametrize(
-    ("labels", "reason"),
-    [
-        (np.zeros((2, 2), np.float32), "labels of type float32 are not integers"),
-        (np.full((2, 2), -1), "labels from -1 to -1 do not fit 0 to 65535"),
-        (np.full((2, 2), 65536), "labels from 65536 to 65536 do not fit 0 to 65535"),
-        (np.zeros((2, 3), np.uint8), r"labels of shape \(2, 3\) on a grid of \(2, 2\)"),
-    ],
-)
-def test_write_label_takes_labels_only(tmp_path: Path, labels: NDArray[Any], reason: str) -> None:
-    with pytest.raises(ValueError, match=reason):
-        write_label(tmp_path / "a.nii", labels, geometry((2, 2)))
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(("given", "read"), [(">i2", "i2"), ("f8", "f8"), ("f2", "f4"), ("?", "u1")])
-@pytest.mark.parametrize("shape", [(1, 3, 4), (1, 3, 4, 5), (2, 3, 4, 5), (2, 3, 4, 1)])
-def test_written_scans_come_back(tmp_path: Path, given: str, read: str, shape: Shape) -> None:
-    array, grid = ramp(*shape, dtype=given), geometry(shape[1:])
-    write_scan(tmp_path / "a.nii.gz", array, grid)
-    assert_same(read_scan(tmp_path / "a.nii.gz"), Scan(array.astype(read), grid))
-
-
-def test_write_scan_refuses_what_a_file_cannot_hold(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="3 channels of a 2-D scan in one file; write one file a channel"):
-        write_scan(tmp_path / "a.nii", ramp(3, 2, 2), geometry((2, 2)))
-    with pytest.raises(UserError, match=r"a scan is written as \.nii or \.nii\.gz; change the name"):
-        write_scan(tmp_path / "a.png", ramp(2, 2), geometry((2, 2)))
-    with pytest.raises(ValueError, match="on a grid of"):
-        write_scan(tmp_path / "a.nii", ramp(2, 3), geometry((2, 2)))
 
 
 def test_free_text_and_extensions_are_read_past_and_not_carried_over(tmp_path: Path) -> None:
