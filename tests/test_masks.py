@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.autograd.profiler import profile
 
-from graftseg.errors import UserError
 from graftseg.masks import (
     Box,
     ContactSlab,
@@ -151,7 +150,7 @@ def test_zero_voxels_of_the_published_masks(
     mask: Box | RandomCubes | ContactSlab, space: tuple[int, ...], zeros: int
 ) -> None:
     torch.manual_seed(0)
-    mask.check(len(space))
+    mask.check(space, 2 / 3)
     M = mask.draw(space, 2 / 3, "cpu")
     assert (M.dtype, M.shape) == (torch.bool, space)
     assert int((~M).sum()) == zeros
@@ -214,9 +213,9 @@ def test_the_last_place_of_a_slab(
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    with pytest.raises(UserError, match=r"a cube of \[4, 4\] with \[1, 1\] starts does not fit into \[3, 3\] voxels"):
+    with pytest.raises(ValueError, match=r"a cube of \[4, 4\] with \[1, 1\] starts does not fit into \[3, 3\] voxels"):
         random_cubes_mask((9, 9), 0.5, sizes=(4, 4))
-    with pytest.raises(UserError, match=r"a slab of \[5\] with \[6\] starts does not fit into \[9\] voxels"):
+    with pytest.raises(ValueError, match=r"a slab of \[5\] with \[6\] starts does not fit into \[9\] voxels"):
         contact_mask((9, 9), 0.5, thickness=5, starts=6)
 
 

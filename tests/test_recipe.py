@@ -215,3 +215,21 @@ def test_unknown_names_list_the_choices(tmp_path: Path) -> None:
 
 def test_yaml_is_plain() -> None:
     assert yaml.safe_load(tiny_recipe().to_yaml())["stages"][0]["method"] == "bcp-pretrain"
+
+
+@pytest.mark.parametrize(
+    ("change", "finding"),
+    [
+        (["stages.1.method=fg-cutmix", "stages.1.settings={cells: [9, 4]}"], "a grid of [9, 4] cells has more of them"),
+        (["stages.1.settings.mask={name: contact, thickness: 9}"], "mask: a slab of [9]"),
+        (
+            ["stages.1.method=dan", "stages.1.settings={}"],
+            "batches.patch has a side of 8 and the method needs 16 at least",
+        ),
+    ],
+)
+def test_patches_that_are_too_small_are_refused_with_the_recipe(change: list[str], finding: str) -> None:
+    """Before scans are prepared, which may take long."""
+    with pytest.raises(UserError) as caught:
+        changed(tiny_recipe(batches={"patch": [8, 8]}), change)
+    assert finding in str(caught.value)

@@ -8,7 +8,6 @@ import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor
 
-from graftseg.errors import UserError
 from graftseg.settings import Settings
 
 CELLS = 3
@@ -20,8 +19,8 @@ class Box(Settings):
 
     name: Literal["box"] = "box"
 
-    def check(self, dimensions: int) -> None:
-        """A box fits spaces of any number of axes."""
+    def check(self, space: Sequence[int], beta: float) -> None:
+        """A box fits into any space."""
 
     def draw(self, space: Sequence[int], beta: float, device: torch.device | str) -> Tensor:
         """A mask ``(*space)``, drawn on the device."""
@@ -38,11 +37,12 @@ class RandomCubes(Settings):
     sizes: tuple[PositiveInt, ...] | None = None
     starts: tuple[PositiveInt, ...] | None = None
 
-    def check(self, dimensions: int) -> None:
-        """Raise a ValueError if the sizes are those of another number of axes."""
+    def check(self, space: Sequence[int], beta: float) -> None:
+        """Raise a ValueError if the sizes are those of another number of axes, or the cubes do not fit."""
         for name, values in (("sizes", self.sizes), ("starts", self.starts)):
-            if values is not None and len(values) != dimensions:
-                raise ValueError(f"mask.{name} has {len(values)} numbers and there are {dimensions} axes")
+            if values is not None and len(values) != len(space):
+                raise ValueError(f"mask.{name} has {len(values)} numbers and there are {len(space)} axes")
+        self.draw(space, beta, "meta")
 
     def draw(self, space: Sequence[int], beta: float, device: torch.device | str) -> Tensor:
         """A mask ``(*space)``, drawn on the device."""
@@ -60,10 +60,11 @@ class ContactSlab(Settings):
     thickness: PositiveInt | None = None
     starts: PositiveInt | None = None
 
-    def check(self, dimensions: int) -> None:
-        """Raise a ValueError if there is no such axis."""
-        if self.axis >= dimensions:
-            raise ValueError(f"mask.axis is {self.axis}, counted from 0, and there are only {dimensions} axes")
+    def check(self, space: Sequence[int], beta: float) -> None:
+        """Raise a ValueError if there is no such axis, or the slab does not fit along it."""
+        if self.axis >= len(space):
+            raise ValueError(f"mask.axis is {self.axis}, counted from 0, and there are only {len(space)} axes")
+        self.draw(space, beta, "meta")
 
     def draw(self, space: Sequence[int], beta: float, device: torch.device | str) -> Tensor:
         """A mask ``(*space)``, drawn on the device."""
@@ -164,8 +165,9 @@ def _starts(space: Sequence[int], size: Sequence[int]) -> list[int]:
 
 def _fit(what: str, space: Sequence[int], size: Sequence[int], starts: Sequence[int]) -> None:
     if any(s + choice - 1 > n for n, s, choice in zip(space, size, starts, strict=True)):
-        finding = f"{what} of {list(size)} with {list(starts)} starts does not fit into {list(space)} voxels"
-        raise UserError("mask", finding, "choose fewer voxels or starts, or larger patches")
+        raise ValueError(
+            f"mask: {what} of {list(size)} with {list(starts)} starts does not fit into {list(space)} voxels"
+        )
 
 
 def _drawn_box(space: Sequence[int], size: Sequence[int], starts: Sequence[int], device: torch.device | str) -> Tensor:

@@ -101,7 +101,7 @@ class Recipe(Settings):
             if unknown := stage.optimizers.keys() - set(method.moves):
                 raise ValueError(f"method {stage.method} has no {', '.join(sorted(unknown))} to optimise")
             labeled, unlabeled = self.batches.labeled, self.batches.unlabeled
-            method.check(config, labeled=labeled, unlabeled=unlabeled, dimensions=self.data.dimensions)
+            method.check(config, labeled=labeled, unlabeled=unlabeled, patch=self.batches.patch)
         return self
 
     @model_validator(mode="after")

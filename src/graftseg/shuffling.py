@@ -5,8 +5,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from graftseg.errors import UserError
-
 
 def draw_permutations(cells: Sequence[int], images: int, device: torch.device | str = "cpu") -> Tensor:
     """For each cell of a grid a permutation of the images, ``(*cells, images)``, drawn on the device."""
@@ -25,9 +23,13 @@ def exchange(tensor: Tensor, permutations: Tensor) -> Tensor:
     place in the image. ``exchange(exchange(x, s), inverse(s))`` is x.
     """
     cells, space = permutations.shape[:-1], tensor.shape[2:]
-    if any(c > n for c, n in zip(cells, space, strict=True)):
-        finding = f"a grid of {list(cells)} cells has more of them than {list(space)} has voxels"
-        raise UserError("cells", finding, "choose fewer cells or larger patches")
+    check_cells(cells, space)
     lines = [torch.arange(n, device=tensor.device) * c // n for n, c in zip(space, cells, strict=True)]
     source = permutations[torch.meshgrid(*lines, indexing="ij")].movedim(-1, 0).unsqueeze(1)
     return tensor.gather(0, source.expand_as(tensor))
+
+
+def check_cells(cells: Sequence[int], space: Sequence[int]) -> None:
+    """Raise a ValueError if a grid has more cells along an axis than there are voxels."""
+    if any(c > n for c, n in zip(cells, space, strict=True)):
+        raise ValueError(f"a grid of {list(cells)} cells has more of them than {list(space)} has voxels")

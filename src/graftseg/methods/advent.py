@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from graftseg.losses import SupervisedDice, entropy, supervised_terms
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
-from graftseg.networks.discriminator import EntropyDiscriminator, judging
+from graftseg.networks.discriminator import LEAST_SIDE, EntropyDiscriminator, judging
 from graftseg.schedules import consistency_ramp
 from graftseg.settings import Settings
 from graftseg.types import Batch, Objective, Progress
@@ -73,6 +73,7 @@ class AdventAdversarial(Method):
 
     Config = AdventAdversarialConfig
     moves = ("student", "discriminator")
+    least_side = LEAST_SIDE
     hot = ("terms", "information")
     config: AdventAdversarialConfig
 

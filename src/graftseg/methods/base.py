@@ -1,6 +1,6 @@
 """The contract that every method keeps."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -17,6 +17,7 @@ class Method(nn.Module):
     Every lasting thing is a sub-module or a buffer, so that ``state_dict()`` is the method's whole checkpoint. The
     engine owns the optimisers: one for each sub-module named in ``moves``. ``capturable`` is false where a step waits
     for the host or has shapes that depend on the data. ``hot`` names attributes that are functions worth compiling.
+    Patches have ``least_side`` voxels along each axis at least.
     """
 
     Config: ClassVar[type[Settings]] = Settings
@@ -24,6 +25,7 @@ class Method(nn.Module):
     uses_unlabeled: ClassVar[bool] = True
     capturable: ClassVar[bool] = True
     hot: ClassVar[tuple[str, ...]] = ()
+    least_side: ClassVar[int] = 1
 
     student: nn.Module
 
@@ -37,8 +39,10 @@ class Method(nn.Module):
         return networks.build()
 
     @classmethod
-    def check(cls, config: Any, *, labeled: int, unlabeled: int, dimensions: int) -> None:
-        """Raise a ValueError if the method cannot work with such batches: so many images, so many axes of space."""
+    def check(cls, config: Any, *, labeled: int, unlabeled: int, patch: Sequence[int]) -> None:
+        """Raise a ValueError if the method cannot work with such batches: so many images of such a size."""
+        if min(patch) < cls.least_side:
+            raise ValueError(f"batches.patch has a side of {min(patch)} and the method needs {cls.least_side} at least")
         if cls.uses_unlabeled and unlabeled == 0:
             raise ValueError("batches.unlabeled is 0 and the method learns from unlabeled images")
 

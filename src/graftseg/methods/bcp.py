@@ -56,15 +56,15 @@ class Bcp(SelfTraining):
         self.mixed_loss = partial(mixed_loss, dice=config.dice, legacy_background_mask=config.legacy_background_mask)
 
     @classmethod
-    def check(cls, config: BcpConfig, *, labeled: int, unlabeled: int, dimensions: int) -> None:
+    def check(cls, config: BcpConfig, *, labeled: int, unlabeled: int, patch: Sequence[int]) -> None:
         """Each labeled image meets an unlabeled one, in two halves."""
         if labeled % 2 or labeled != unlabeled:
             raise ValueError(
                 f"batches.labeled is {labeled} and batches.unlabeled {unlabeled}; copy-paste pairs them up in two "
                 "halves and needs the same even number of both"
             )
-        config.mask.check(dimensions)
-        super().check(config, labeled=labeled, unlabeled=unlabeled, dimensions=dimensions)
+        config.mask.check(patch, config.beta)
+        super().check(config, labeled=labeled, unlabeled=unlabeled, patch=patch)
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
         """Yield the loss of every mixture; by default ``L_all = L_in + L_out``, Eqs. (1) to (9)."""

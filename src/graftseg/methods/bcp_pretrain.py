@@ -1,6 +1,6 @@
 """Pre-training by copy-paste between labeled scans, or without it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Literal, Self
 
@@ -52,9 +52,9 @@ class BcpPretrain(Method):
         self.mixed_loss = partial(mixed_loss, dice=config.dice, legacy_background_mask=config.legacy_background_mask)
 
     @classmethod
-    def check(cls, config: BcpPretrainConfig, *, labeled: int, unlabeled: int, dimensions: int) -> None:
+    def check(cls, config: BcpPretrainConfig, *, labeled: int, unlabeled: int, patch: Sequence[int]) -> None:
         """Copy-paste pairs up the labeled images."""
-        config.mask.check(dimensions)
+        config.mask.check(patch, config.beta)
         if config.mixing and labeled % 2:
             raise ValueError(f"batches.labeled is {labeled}; copy-paste pairs images up and needs an even number")
 

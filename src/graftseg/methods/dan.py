@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from graftseg.losses import SupervisedDice, supervised_terms
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
-from graftseg.networks.discriminator import Discriminator, evaluating, judging, labeled_first
+from graftseg.networks.discriminator import LEAST_SIDE, Discriminator, evaluating, judging, labeled_first
 from graftseg.schedules import consistency_ramp
 from graftseg.settings import Settings
 from graftseg.types import Batch, Objective, Progress
@@ -38,6 +38,7 @@ class Dan(Method):
 
     Config = DanConfig
     moves = ("student", "discriminator")
+    least_side = LEAST_SIDE
     hot = ("terms",)
     config: DanConfig
 

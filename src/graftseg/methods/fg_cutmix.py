@@ -4,7 +4,7 @@ A row of the paper's table of interpolations, whose details were not published. 
 that patches of the whole batch are combined at random; that a patch keeps its place in the image is a choice of ours.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import torch
@@ -13,8 +13,11 @@ from pydantic import PositiveInt
 from graftseg.losses import segmentation_loss
 from graftseg.methods.self_training import SelfTraining, SelfTrainingConfig
 from graftseg.networks import Networks
-from graftseg.shuffling import draw_permutations, exchange, inverse
+from graftseg.shuffling import check_cells, draw_permutations, exchange, inverse
 from graftseg.types import Batch, Objective, Progress
+
+USUAL = (4, 4, 1)
+"""Cells along each axis where nothing is said."""
 
 
 class FgCutmixConfig(SelfTrainingConfig):
@@ -39,14 +42,15 @@ class FgCutmix(SelfTraining):
     def __init__(self, config: FgCutmixConfig, networks: Networks) -> None:
         super().__init__(config, networks)
         self.loss = partial(segmentation_loss, dice=config.dice)
-        self.cells = config.cells or (4, 4, 1)[: networks.dimensions]
+        self.cells = config.cells or USUAL[: networks.dimensions]
 
     @classmethod
-    def check(cls, config: FgCutmixConfig, *, labeled: int, unlabeled: int, dimensions: int) -> None:
+    def check(cls, config: FgCutmixConfig, *, labeled: int, unlabeled: int, patch: Sequence[int]) -> None:
         """The grid has as many axes as the images."""
-        super().check(config, labeled=labeled, unlabeled=unlabeled, dimensions=dimensions)
-        if config.cells is not None and len(config.cells) != dimensions:
-            raise ValueError(f"cells has {len(config.cells)} numbers and there are {dimensions} axes")
+        super().check(config, labeled=labeled, unlabeled=unlabeled, patch=patch)
+        if config.cells is not None and len(config.cells) != len(patch):
+            raise ValueError(f"cells has {len(config.cells)} numbers and there are {len(patch)} axes")
+        check_cells(config.cells or USUAL[: len(patch)], patch)
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
         """Yield ``L_seg`` of the labeled images, and ``alpha`` times that of the unlabeled ones."""

@@ -4,7 +4,7 @@ A row of the paper's table of interpolations, whose details were not published. 
 paper's sentence on it and from GuidedMix-Net, on which that is based.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import torch
@@ -56,9 +56,9 @@ class Mixup(SelfTraining):
         self.loss = partial(segmentation_loss, dice=config.dice)
 
     @classmethod
-    def check(cls, config: MixupConfig, *, labeled: int, unlabeled: int, dimensions: int) -> None:
+    def check(cls, config: MixupConfig, *, labeled: int, unlabeled: int, patch: Sequence[int]) -> None:
         """Each labeled image meets an unlabeled one."""
-        super().check(config, labeled=labeled, unlabeled=unlabeled, dimensions=dimensions)
+        super().check(config, labeled=labeled, unlabeled=unlabeled, patch=patch)
         if labeled != unlabeled:
             raise ValueError(
                 f"batches.labeled is {labeled} and batches.unlabeled {unlabeled}; mixup pairs them up and needs the "

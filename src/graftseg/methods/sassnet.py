@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from graftseg.losses import SupervisedDice
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
-from graftseg.networks.discriminator import Discriminator, evaluating, judging, labeled_first
+from graftseg.networks.discriminator import LEAST_SIDE, Discriminator, evaluating, judging, labeled_first
 from graftseg.networks.dual_task import dual_task
 from graftseg.schedules import consistency_ramp
 from graftseg.settings import Settings
@@ -45,6 +45,7 @@ class SassNet(Method):
 
     Config = SassNetConfig
     moves = ("student", "discriminator")
+    least_side = LEAST_SIDE
     hot = ("terms",)
     config: SassNetConfig
 

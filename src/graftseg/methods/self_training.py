@@ -1,6 +1,6 @@
 """What methods share in which a mean teacher labels the unlabeled images."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import torch
@@ -45,11 +45,11 @@ class SelfTraining(Taught):
     config: SelfTrainingConfig
 
     @classmethod
-    def check(cls, config: Any, *, labeled: int, unlabeled: int, dimensions: int) -> None:
+    def check(cls, config: Any, *, labeled: int, unlabeled: int, patch: Sequence[int]) -> None:
         """Neighbours are those of a space of so many axes."""
-        super().check(config, labeled=labeled, unlabeled=unlabeled, dimensions=dimensions)
-        if config.connectivity is not None and config.connectivity > dimensions:
-            raise ValueError(f"connectivity is {config.connectivity} and there are only {dimensions} axes")
+        super().check(config, labeled=labeled, unlabeled=unlabeled, patch=patch)
+        if config.connectivity is not None and config.connectivity > len(patch):
+            raise ValueError(f"connectivity is {config.connectivity} and there are only {len(patch)} axes")
 
     def after_step(self, now: Progress) -> None:
         """Eq. (10): the teacher follows the student."""
