@@ -7,7 +7,7 @@ import nibabel
 import numpy as np
 import pytest
 
-from graftseg import api
+from graftseg import api, examination
 
 ARCHIVE = Path(__file__).parents[2] / "shared" / "benchmarks" / "hippocampus.tar"
 CASES = 6
@@ -53,17 +53,19 @@ def test_the_whole_way(scans: Path, tmp_path: Path) -> None:
 
 
 def test_the_way_of_a_plan(scans: Path, tmp_path: Path) -> None:
-    """Plan, train with the baseline beside it, predict with uncertainty, evaluate, compare, rank, report."""
+    """Plan, train with the baseline beside it, test both, predict with uncertainty, rank: the tutorial, cut down."""
     recipe = api.plan(scans, tmp_path / "plan.yaml", minutes=2)
     assert "10 volumes" not in recipe.read_text() and "4 volumes with labels and 6 without" in recipe.read_text()
     run, steps = tmp_path / "run", ["stages.0.steps=120", "stages.1.steps=40", "network.width=4"]
     api.train(recipe, scans, run, overrides=[*steps, "loop.tensorboard=false"])
-    for folder in (run, run / "baseline"):
-        predicted = api.predict(folder, scans / "imagesTs", uncertainty=True)
-        assert len(predicted.cases) == CASES and predicted.failures == ()
-        scores = api.evaluate(predicted.folder, scans / "labelsTs")
+    examined = examination.test(run)
+    assert list(examined.scores) == [run, run / "baseline"]
+    for scores in examined.scores.values():
+        assert len(scores.rows) == 2 * CASES
         assert np.mean([row.dice for row in scores.rows if row.label == 1]) > 0.3
-    (beside,) = api.compare(run / "baseline", run)
-    assert beside
+    *_, said = examined.verdict()
+    assert said.startswith("mean Dice ") and f"of {CASES} cases: " in said
+    assert "Beside the baseline" in examined.report.read_text()
+    predicted = api.predict(run, scans / "imagesUn", tmp_path / "labels", uncertainty=True)
+    assert len(predicted.cases) == 6 and predicted.failures == ()
     assert len(api.rank(run, scans).rows) == 6
-    assert "baseline" in api.report(run).read_text()

@@ -1,7 +1,7 @@
 """A run and the supervised one beside it on test scans: label maps, scores, how far they are apart, and a report."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from graftseg import api
@@ -40,8 +40,8 @@ class Examined:
     """
 
     scans: Unseen
-    scores: dict[Path, Evaluation]
-    beside: Beside | None
+    scores: dict[Path, Evaluation] = field(repr=False)
+    beside: Beside | None = field(repr=False)
     report: Path
     warnings: tuple[str, ...] = ()
 

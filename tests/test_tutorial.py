@@ -1,0 +1,44 @@
+"""The figures of the tutorial are those of the runs that were recorded for it."""
+
+import re
+from pathlib import Path
+from statistics import fmean, stdev
+
+from graftseg import api
+from graftseg.evaluation import read_csv
+from graftseg.figures import figures_of
+from graftseg.verdicts import verdict
+
+ROOT = Path(__file__).parents[1]
+RECORDS = ROOT / "results" / "hippocampus"
+PAGE = (ROOT / "docs" / "tutorials" / "own-scans.md").read_text()
+KINDS = ("planned-supervised/seed-{}", "planned/seed-{}", "planned-supervised/seed-{}-all-labels")
+SEEDS = (0, 1, 2)
+
+
+def dice(kind: str, seed: int) -> float:
+    return figures_of(read_csv(RECORDS / kind.format(seed) / "metrics.csv"))["dice"]
+
+
+def test_the_table_of_seeds() -> None:
+    for seed in SEEDS:
+        assert f"| {seed} | {' | '.join(f'{dice(kind, seed):.2f}' for kind in KINDS)} |" in PAGE
+    columns = [[dice(kind, seed) for seed in SEEDS] for kind in KINDS]
+    means = " | ".join(f"{fmean(column):.2f} ± {stdev(column):.2f}" for column in columns)
+    assert f"| mean and deviation | {means} |" in PAGE
+
+
+def test_the_printed_scores() -> None:
+    for kind in KINDS[:2]:
+        summary = read_csv(RECORDS / kind.format(0) / "metrics.csv").summary()
+        for one in summary.classes:
+            cells = [100 * one.metrics[name].mean for name in ("dice", "jaccard")]
+            cells += [one.metrics[name].mean for name in ("hd95", "asd", "volume_error_ml", "volume_error_percent")]
+            row = r"\s+".join([one.name, *(re.escape(f"{cell:.2f}") for cell in cells)])
+            assert re.search(row, PAGE), row
+
+
+def test_the_verdict() -> None:
+    (beside,) = api.compare(*(RECORDS / kind.format(0) for kind in KINDS[:2]))
+    effects = [effect for pairs, effect in beside.effects if pairs.figure == "dice"]
+    assert verdict(effects[-1]) in PAGE
