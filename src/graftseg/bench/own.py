@@ -57,7 +57,7 @@ def time_whole(
         loop = _quiet(subject, every)
         outcome = engine.fit([Stage(stage, subject.build)], batches, RunFolder(folder), loop, device=subject.device)
     if outcome.stopped_by is not None:
-        raise StoppedError(outcome.stopped_by, outcome.steps)
+        raise StoppedError(outcome.stopped_by, outcome.steps, is_saved=False)
     return (stamps[(warm_up + steps) // every - 1] - stamps[warm_up // every - 1]) / steps, outcome.method
 
 
