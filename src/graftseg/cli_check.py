@@ -47,7 +47,8 @@ def _print(examination: "Examination") -> None:
         _print_mended(examination.mended)
     counts = examination.counts.items()
     scans = ", ".join(f"{count} {split}" for split, count in counts if count or split != "validation")
-    typer.echo(f"{scans} scans; {len(examination)} findings, {examination.errors} of them errors")
+    findings = f"{len(examination)} finding{'' if len(examination) == 1 else 's'}"
+    typer.echo(f"{scans} scans; {findings}, {examination.errors} of them errors")
 
 
 def _print_mended(mended: "Mended") -> None:
