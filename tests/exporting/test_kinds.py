@@ -74,4 +74,4 @@ def test_a_folder_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
 def test_a_missing_package_is_named_with_its_command() -> None:
     with pytest.raises(UserError) as error:
         needed("no_such_package", "export")
-    assert str(error.value).endswith("it is missing; run: pip install 'graftseg[export]'.")
+    assert str(error.value).endswith("it is missing; run pip install '.[export]' in the folder of graftseg.")

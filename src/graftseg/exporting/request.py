@@ -30,5 +30,5 @@ def needed(package: str, extra: str) -> ModuleType:
     try:
         return import_module(package)
     except ImportError:
-        remedy = f"run: pip install '.[{extra}]'"
+        remedy = f"run pip install '.[{extra}]' in the folder of graftseg"
         raise UserError(package.partition(".")[0], "this export needs the package and it is missing", remedy) from None
