@@ -8,7 +8,7 @@ import pytest
 import tiny
 import torch
 
-from graftseg import api
+from graftseg import api, stepping
 from graftseg.data.batches import Batches
 from graftseg.data.foreground import Positions, positions_in
 from graftseg.data.store import Store
@@ -38,6 +38,19 @@ def test_what_the_first_stage_finds_is_kept_and_drawn_around(store: Store, tmp_p
     api.train(tiny.tiny_recipe(), store.path, tmp_path / "plain")
     assert not RunFolder(tmp_path / "plain").foreground_file(1).exists()
     assert of(tmp_path / "plain") != of(tmp_path / "run")
+
+
+@pytest.mark.parametrize("dimensions", [2, 3])
+def test_scans_are_looked_at_in_bfloat16_too(dimensions: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As planned trainings do on a CPU that has it; stored scans are of float16, which its autocast does not know."""
+    monkeypatch.setattr(stepping, "has_bf16", lambda device: True)
+    scans = tiny.write_scans(tmp_path / "scans", dimensions)
+    tree = tiny.recipe_tree(dimensions)
+    changes = {"batches": tree["batches"] | {"foreground": 0.5, "validation_cases": 1}, "selection": {"every": 3}}
+    recipe = tiny.tiny_recipe(dimensions, fast=True, **changes)
+    assert recipe.loop.precision == "bf16"
+    api.train(recipe, scans, tmp_path / "run", device="cpu")
+    assert RunFolder(tmp_path / "run").foreground_file(1).exists()
 
 
 class BrightHalf(torch.nn.Module):

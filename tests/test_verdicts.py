@@ -1,6 +1,7 @@
 """The sentence about what unlabeled scans were worth says no more than the cases show."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -32,6 +33,11 @@ def test_a_clear_gain() -> None:
 )
 def test_what_it_means(found: Effect, meaning: str) -> None:
     assert verdict(found).endswith(f" cases: {meaning}")
+
+
+def test_few_cases() -> None:
+    found = replace(effect(2.0, 1.0, 3.0, p=0.0625), count=5, better=5, worse=0)
+    assert verdict(found).endswith("better in 5 of 5 cases: fewer than 6 cases cannot show whether they helped")
 
 
 def test_a_single_case() -> None:

@@ -70,11 +70,21 @@ def _train(recipe: str, data: Given, out: Path, asked: Count | None, ask: Ask) -
         result = api.train_folds(recipe, data, out, folds=count, tell=typer.echo, **ask)
         print_table(*result.table())
         typer.echo(result.said())
+        typer.echo(f"next: graftseg report {out}")
         return
     outcome = api.train(recipe, data, out, **ask)
     beside = RunFolder(out).baseline
     typer.echo(f"{out}: finished after {outcome.steps} steps" + (f"; baseline: {beside.path}" if beside.exists else ""))
-    typer.echo(f"next: graftseg test {out}, or graftseg predict {out} SCANS --out LABELS")
+    test = f"graftseg test {out}, or " if _has_test(data) else ""
+    typer.echo(f"next: {test}graftseg predict {out} SCANS --out LABELS")
+
+
+def _has_test(data: Given) -> bool:
+    """Whether test scans with labels are likely to be there; a store may hold them."""
+    from graftseg.data.sources import Sources
+    from graftseg.data.store import is_store
+
+    return not isinstance(data, Sources) and (is_store(data) or (data / "labelsTs").is_dir())
 
 
 def _train_seeds(recipe: str, data: Given, out: Path, seeds: int, ask: Ask) -> None:

@@ -79,7 +79,7 @@ def test(
     both = (folder, *([baseline] if ready else []))
     scores = {one.path: _scored(one, scans, device, allow_missing=allow_missing) for one in both}
     beside = api.compare(baseline.path, folder.path)[0] if ready else None
-    warnings = (*_seen_before(names, networks), *([] if ready else _not_ended(baseline)))
+    warnings = (*_seen_before(names, networks), *([] if ready else _not_ended(baseline)), *_told_elsewhere(folder))
     return Examined(scans, scores, beside, api.report(folder.path), warnings)
 
 
@@ -160,6 +160,11 @@ def _check_baseline(run: RunFolder) -> None:
 def _not_ended(baseline: RunFolder) -> Iterator[str]:
     if baseline.path.exists():
         yield f"{baseline.path} has not been trained to its end, so that nothing stands beside the run"
+
+
+def _told_elsewhere(run: RunFolder) -> Iterator[str]:
+    if run.folds_file.is_file():
+        yield f"the report is about the folds; scores of the test scans are in {run.predictions}"
 
 
 def _seen_before(names: set[str], networks: list[RunFolder]) -> Iterator[str]:

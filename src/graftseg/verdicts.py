@@ -8,6 +8,8 @@ LIKELY = 0.05
 """Below this p of Wilcoxon's test, and with an interval on one side of zero, a difference is more than chance."""
 MATTERS = 0.5
 """Points of Dice below which a difference is of no use, however sure it is."""
+FEWEST = 6
+"""Cases from which on Wilcoxon's p can be that small."""
 USABLE = 50.0
 """Mean Dice in percent that one of the two must reach for their difference to mean anything."""
 
@@ -27,6 +29,8 @@ def verdict(effect: Effect) -> str:
 def _meaning(effect: Effect) -> str:
     if max(effect.first, effect.second) < USABLE:
         return "neither network is good enough for that to mean anything"
+    if effect.count < FEWEST:
+        return f"fewer than {FEWEST} cases cannot show whether they helped"
     if effect.low <= 0 <= effect.high or not effect.p < LIKELY:
         return "these cases do not show whether they helped"
     if abs(effect.difference) < MATTERS:

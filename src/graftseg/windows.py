@@ -105,8 +105,9 @@ def probability_slabs(
     crop = (slice(None), *_box(left, tuple(image.shape[1:])))
 
     def forward(starts: list[Index]) -> Tensor:
-        windows = torch.stack([padded[(slice(None), *_box(start, patch))] for start in starts])
-        windows = windows.to(image.device if device is None else device).float()
+        target = image.device if device is None else device
+        # in float32 before they are put together: autocast on a CPU knows no float16
+        windows = torch.stack([padded[(slice(None), *_box(start, patch))].to(target).float() for start in starts])
         return segment(windows.squeeze(2)).unsqueeze(2) if slicewise else segment(windows)
 
     for begin, slab in _rolling_average(forward, tuple(padded.shape[1:]), patch, stride, settings):

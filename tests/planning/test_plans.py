@@ -17,7 +17,7 @@ from graftseg.networks import stride_of
 from graftseg.planning import Facts, Plan, Target, choose
 from graftseg.planning.target import GIB
 from graftseg.planning.usual import usual_reason
-from graftseg.recipe import load_recipe
+from graftseg.recipe import load_recipe, parse_recipe
 
 META = torch.device("meta")
 
@@ -64,8 +64,14 @@ def test_every_value_has_a_reason_on_its_line_or_above(known: Facts, target: Tar
 
 @pytest.mark.parametrize("target", [CPU, GPU])
 def test_all_settings_of_the_recipe_stand_in_the_plan(target: Target) -> None:
+    """But those that follow from another one of them."""
     plan = choose(facts(*usual()), target)
-    assert yaml.safe_load(plan.text) == plan.recipe.model_dump(mode="json", exclude={"published"})
+    tree, whole = yaml.safe_load(plan.text), plan.recipe.model_dump(mode="json", exclude={"published"})
+    assert parse_recipe(tree, "plan") == plan.recipe
+    assert (whole["loop"].pop("precision"), whole["stages"][1]["settings"].pop("joint")) == ("bf16", True)
+    assert tree == whole
+    exact = parse_recipe(tree | {"fast": False}, "plan")
+    assert exact.loop.precision == "float32" and exact.stages[1].settings["joint"] is False
     assert not [line for line in plan.text.splitlines() if line.endswith("# the default")]
 
 

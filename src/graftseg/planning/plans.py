@@ -20,6 +20,8 @@ from graftseg.recipe import Recipe, parse_recipe
 Timed = Callable[[Recipe], float]
 """From a recipe to the seconds that a step of its last stage takes on the device."""
 
+LONGER = 1.1
+"""Times the minutes that were asked for, above which a plan says so."""
 FEW = 1500
 """Steps below which a network is not worth much."""
 
@@ -69,7 +71,7 @@ def choose(facts: Facts, target: Target, *, minutes: float | None = None, timed:
         )
     length = length_at(speed)
     choices = fixed | length.choices
-    head = (*_about(facts, frame, semi), _memory(shape, target), *_time(length, speed, semi), *_use())
+    head = (*_about(facts, frame, semi), _memory(shape, target), *_time(length, speed, semi, minutes), *_use())
     return Plan(_recipe(choices), choices, head, length.minutes)
 
 
@@ -83,7 +85,9 @@ def _others(frame: Frame, target: Target, semi: bool) -> Choices:
     choices = {
         "name": Choice("planned", "what the report calls it"),
         "about": Choice("made by graftseg plan", "one line for people"),
-        "fast": Choice(True, "bf16 where the device has it, and both mixtures in one pass: a good deal faster"),
+        "fast": Choice(
+            True, "bf16 where the device has it (loop.precision) and both mixtures in one pass (joint): faster"
+        ),
         "batches.augment.rotate_flip": Choice(
             0.0, "no mirroring, which would swap left and right; 1 suits organs without a side"
         ),
@@ -138,7 +142,7 @@ def _memory(shape: Shape, target: Target) -> str:
     )
 
 
-def _time(length: Length, speed: Speed, semi: bool) -> list[str]:
+def _time(length: Length, speed: Speed, semi: bool, minutes: float | None) -> list[str]:
     steps = length.pretraining + length.training
     beside = f" and {length.baseline_seconds / 60:.2g} for the supervised baseline" if semi else ""
     folds = f", {length.folds} times, once for each fold" if length.folds else ""
@@ -146,6 +150,10 @@ def _time(length: Length, speed: Speed, semi: bool) -> list[str]:
         f"Time: about {length.minutes:.2g} minutes in all: {length.seconds / 60:.2g} for {steps} steps{beside}{folds}. "
         f"Seconds of a step are {speed.source}; reading, preparing and scoring come on top."
     ]
+    if minutes is not None and length.minutes > LONGER * minutes:
+        lines.append(
+            f"Warning: that is more than the {minutes:g} minutes that were asked for; fewer steps make no sense."
+        )
     if steps < FEW:
         lines.append(
             f"Warning: {steps} steps show that everything works and make no good network; give more --minutes."

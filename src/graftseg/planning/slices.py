@@ -14,7 +14,12 @@ Spacings = Sequence[Sequence[float]]
 
 def coarseness(spacings: Spacings) -> float:
     """How many times as long as wide voxels are, in a usual scan."""
-    return median(max(spacing) / min(spacing) for spacing in spacings)
+    return median(_length(spacing) for spacing in spacings)
+
+
+def _length(spacing: Sequence[float]) -> float:
+    """Of a voxel, in widths; without the rounding of an affine, which would decide about slices of 1 x 1 x 3 mm."""
+    return round(max(spacing) / min(spacing), 3)
 
 
 def thinness(shapes: Shapes) -> float:
@@ -29,6 +34,6 @@ def is_sliced(shapes: Shapes, spacings: Spacings) -> bool:
 
 def stacked_axis(shape: Sequence[int], spacing: Sequence[float]) -> int:
     """The axis of the largest spacing where voxels are long, else that of the fewest; of equal ones the last."""
-    long = max(spacing) > COARSE * min(spacing)
+    long = _length(spacing) > COARSE
     sizes = list(spacing) if long else [-voxels for voxels in shape]
     return max(range(len(sizes)), key=lambda axis: (sizes[axis], axis))

@@ -7,6 +7,7 @@ from pydantic import BaseModel
 
 from graftseg.recipe import Recipe
 
+FOLLOWS = "what fast means"
 USUAL = {
     "name": "what the report calls it",
     "about": "one line for people",
@@ -36,7 +37,7 @@ USUAL = {
     "settings.decision": "the most probable class, for any number of classes",
     "settings.connectivity": "voxels that touch at a corner belong together",
     "settings.direction": "crops are pasted both ways",
-    "settings.joint": "what fast means",
+    "settings.joint": FOLLOWS,
     "optimizer.weight_decay": "the usual one of this optimiser here",
     "optimizer.momentum": "as published",
     "optimizer.betas": "Adam's own",
@@ -44,7 +45,7 @@ USUAL = {
     "optimizer.clip_gradient": "losses are bounded, so gradients are left alone",
     "optimizers": "the method moves the student alone",
     "carry_optimizer": "every stage has a schedule of its own",
-    "loop.precision": "what fast means",
+    "loop.precision": FOLLOWS,
     "loop.compiled": "where it pays off",
     "loop.captured": "where it pays off",
     "loop.log_every": "steps between two writings of the log",

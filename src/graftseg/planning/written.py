@@ -1,4 +1,4 @@
-"""A plan as a file: every setting of the recipe, each with its reason beside it."""
+"""A plan as a file: the settings of the recipe, each with its reason beside it."""
 
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from graftseg.planning.choices import Choices
-from graftseg.planning.usual import usual_reason
+from graftseg.planning.usual import FOLLOWS, usual_reason
 from graftseg.recipe import Recipe
 
 WIDTH = 120
@@ -36,8 +36,9 @@ def _entry(key: str, value: Any, name: str, depth: int, choices: Choices, dash: 
             for place, (part, inner) in enumerate(item.items()):
                 begin, own = (inside + 2, "- ") if place == 0 else (inside + 4, "")
                 yield from _entry(part, inner, f"{name}.{number}.{part}", begin, choices, own)
-    else:
-        yield from _leaf(f"{lead}{key}: {_flow(value)}", depth, _reason(name, choices))
+    elif (reason := _reason(name, choices)) != FOLLOWS:
+        # what follows from another setting would not follow it any more if it were written down
+        yield from _leaf(f"{lead}{key}: {_flow(value)}", depth, reason)
 
 
 def _leaf(line: str, depth: int, reason: str) -> Iterator[str]:

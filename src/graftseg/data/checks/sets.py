@@ -109,4 +109,4 @@ def slice_findings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
 def _slice_axis(case: CaseFingerprint) -> int | None:
     """The axis, in canonical order, along which thick slices are stacked, if there are any."""
     spacing = case.canonical_spacing
-    return spacing.index(max(spacing)) if max(spacing) > COARSE * min(spacing) else None
+    return spacing.index(max(spacing)) if round(max(spacing) / min(spacing), 3) > COARSE else None
