@@ -239,12 +239,16 @@ def test_references_of_background_alone_are_an_error(tmp_path: Path) -> None:
         evaluate_folder(tmp_path, tmp_path)
 
 
-def test_a_class_that_no_reference_shows_is_told(folders: tuple[Path, Path], caplog: pytest.LogCaptureFixture) -> None:
+def test_a_class_that_no_reference_shows_is_told_and_not_scored(
+    folders: tuple[Path, Path], caplog: pytest.LogCaptureFixture
+) -> None:
     """Where neither of two label maps has it, they agree, and the mean would be better for it."""
     evaluate_folder(*folders, classes=CLASSES)
     assert not caplog.messages
-    evaluate_folder(*folders, classes=CLASSES | {3: "third"})
-    assert caplog.messages == ["third is in none of the 2 references: what it scores says nothing"]
+    scored = evaluate_folder(*folders, classes=CLASSES | {3: "third"})
+    assert caplog.messages == ["third is in none of the 2 references and is not scored"]
+    assert all(math.isnan(row.dice) for row in scored.rows if row.label == 3)
+    assert scored.summary().overall == evaluate_folder(*folders, classes=CLASSES).summary().overall
 
 
 def test_cases_can_be_chosen(folders: tuple[Path, Path]) -> None:

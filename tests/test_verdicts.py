@@ -40,5 +40,9 @@ def test_few_cases() -> None:
     assert verdict(found).endswith("better in 5 of 5 cases: fewer than 6 cases cannot show whether they helped")
 
 
+def test_no_case() -> None:
+    assert verdict(replace(effect(0.0, 0.0, 0.0), count=0)) == "no class of the test cases could be scored"
+
+
 def test_a_single_case() -> None:
     assert verdict(effect(1.25, math.nan, math.nan)).endswith("+1.25 points, in a single case, which shows nothing")

@@ -6,7 +6,7 @@ import logging
 import math
 import os
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -227,10 +227,12 @@ def evaluate_folder(
         raise UserError(references, "no class but background to score", "give label maps that hold a class")
     evaluate_case = partial(_evaluate_case, classes=classes, protocol=protocol)
     evaluated = in_parallel(evaluate_case, pairs, "Evaluating", workers)
-    shown = set().union(*(values for _, values in evaluated))
-    for label in sorted(set(classes) - {0} - shown):
-        logger.warning("%s is in none of the %d references: what it scores says nothing", classes[label], len(pairs))
-    return Evaluation(tuple(row for rows, _ in evaluated for row in rows), protocol)
+    absent = set(classes) - {0} - set().union(*(values for _, values in evaluated))
+    for label in sorted(absent):
+        logger.warning("%s is in none of the %d references and is not scored", classes[label], len(pairs))
+    unscored: dict[str, Any] = dict.fromkeys(METRICS, math.nan)
+    scored = (row for rows, _ in evaluated for row in rows)
+    return Evaluation(tuple(replace(row, **unscored) if row.label in absent else row for row in scored), protocol)
 
 
 def description_of(table: Path) -> Path:

@@ -1,5 +1,6 @@
 """A run and the supervised one beside it on test scans: label maps, scores, how far they are apart, and a report."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ from graftseg.ensembles import segmenters_of
 from graftseg.errors import UserError
 from graftseg.evaluation import Evaluation
 from graftseg.origin import trained_on
+from graftseg.prediction import ELSEWHERE
 from graftseg.recipe import differences, load_recipe
 from graftseg.references import references_in
 from graftseg.runs import RunFolder
@@ -152,8 +154,11 @@ def _has_ended(run: RunFolder) -> bool:
 def _check_baseline(run: RunFolder) -> None:
     """A folder of that name may hold another run, whose difference would be due to something else."""
     expected, found = baseline_of(load_recipe(run.recipe_file)), load_recipe(run.baseline.recipe_file)
-    if other := differences(expected, found):
-        finding = f"not what the labeled scans alone give with the recipe of the run ({', '.join(other)} differ)"
+    other = differences(expected, found)
+    stores = [{one.begun()["store"]["identity"] for one in segmenters_of(both)} for both in (run, run.baseline)]
+    if other or stores[0] != stores[1]:
+        apart = ", ".join(other) or "the scans"
+        finding = f"not what the labeled scans alone give in place of the run (differ: {apart})"
         raise UserError(run.baseline.path, finding, "move it away; graftseg compare sets any two runs side by side")
 
 
@@ -180,9 +185,9 @@ def _seen_before(names: set[str], networks: list[RunFolder]) -> Iterator[str]:
 
 def _never_found(path: Path, evaluation: Evaluation) -> Iterator[str]:
     for label, name in sorted({(row.label, row.name) for row in evaluation.rows}):
-        rows = [row for row in evaluation.rows if row.label == label]
-        if not any(row.dice > 0 for row in rows):
-            yield f"{path} finds {name} in none of {len(rows)} cases; its distances are those of an empty label map"
+        rows = [row for row in evaluation.rows if row.label == label and not math.isnan(row.dice)]
+        if rows and not any(row.dice > 0 for row in rows):
+            yield f"{path} finds {name} right in none of {len(rows)} cases, which makes its distances large"
 
 
 def _scored(run: RunFolder, scans: Unseen, device: str, *, allow_missing: bool) -> Evaluation:
@@ -190,7 +195,7 @@ def _scored(run: RunFolder, scans: Unseen, device: str, *, allow_missing: bool) 
     try:
         predicted = api.predict(run.path, scans.images, device=device)
     except UserError as error:
-        if "--out" in error.remedy:
+        if error.remedy == ELSEWHERE:
             raise UserError(error.where, error.finding, f"move {run.predictions} away and test again") from None
         raise
     if predicted.failures:

@@ -13,11 +13,9 @@ def trained_on(run: RunFolder, remedy: str = NAME_DATA) -> Path:
     """The store of a run: where it was, in the run, or beside the folds, seeds or baselines that the run is one of."""
     facts = run.begun()["store"]
     recorded = Path(str(facts.get("path", run.store)))
-    for place in (recorded, run.store):
-        if is_store(place):
-            return place
-    for place in (folder / run.store.name for folder in run.path.resolve().parents[:2]):
-        # what lies outside of the run may belong to another one
+    around = (folder / run.store.name for folder in run.path.resolve().parents[:2])
+    for place in (recorded, run.store, *around):
+        # what lies there now may belong to another run
         if is_store(place) and open_store(place).identity == facts["identity"]:
             return place
     raise UserError(run.path, f"its store is no longer at {recorded}", remedy)

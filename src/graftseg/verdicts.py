@@ -16,6 +16,8 @@ USABLE = 50.0
 
 def verdict(effect: Effect) -> str:
     """One sentence on the mean Dice, in percent, of a run (the second) and of its baseline (the first)."""
+    if not effect.count:
+        return "no class of the test cases could be scored"
     found = (
         f"mean Dice {effect.second:.2f} % with the unlabeled scans and {effect.first:.2f} % without, "
         f"{effect.difference:+.2f} points"

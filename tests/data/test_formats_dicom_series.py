@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from graftseg.data.formats.dicom_series import read_series, series_geometry
 from graftseg.data.grid import axis_codes
+from graftseg.data.scans import read_scan
 from graftseg.errors import UserError
 
 
@@ -166,3 +167,14 @@ def test_pydicom_missing_names_the_install_command(tmp_path: Path, monkeypatch: 
     monkeypatch.setitem(sys.modules, "pydicom", None)
     with pytest.raises(UserError, match=r"pydicom is not installed; pip install pydicom"):
         read_series([tmp_path / "a.dcm"])
+
+
+@pytest.mark.parametrize("cut", [140, 300, 500])
+def test_a_slice_that_is_cut_off_is_not_passed_over(volume: NDArray[np.int16], tmp_path: Path, cut: int) -> None:
+    """Not even at an end of the series, where no gap would tell."""
+    write_series(tmp_path / "a", volume, (0.7, 0.8, 2.5))
+    last = sorted((tmp_path / "a").iterdir())[-1]
+    last.write_bytes(last.read_bytes()[:cut])
+    with pytest.raises(UserError, match="the file is cut off before its pixels") as caught:
+        read_scan(tmp_path / "a")
+    assert caught.value.where == str(last)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +32,7 @@ SHARE = 4
 """A series of at most ``FEW`` slices is a scout beside one that has ``SHARE`` times as many."""
 
 SPACINGS = ("PixelSpacing", "ImagerPixelSpacing", "NominalScannedPixelSpacing")
+KIND, IMAGES = "SOPClassUID", "Image Storage"
 log = logging.getLogger(__name__)
 
 
@@ -107,10 +109,11 @@ def _slices(path: Path, *, pixels: bool) -> list[Slice]:
 def _images(members: Sequence[Member]) -> list[_Image]:
     found = []
     for member in members:
-        header = read_tags(member.where, member.content(), (*TAGS, *PERSON, SHARED, EACH))
+        header = read_tags(member.where, member.content(), (*TAGS, *PERSON, KIND, SHARED, EACH))
         told = {tag: value(member.where, header, tag) for tag in (*TAGS, *PERSON)}
         modality = str(told["Modality"] or "unknown kind")
         if not told["Rows"] or modality in NO_IMAGES:
+            _refuse_rest(member.where, header, modality)
             continue
         patient, name = (str(told[tag] or "").strip("^ ") for tag in PERSON)
         number = told["SeriesNumber"]
@@ -127,6 +130,13 @@ def _images(members: Sequence[Member]) -> list[_Image]:
             )
         )
     return found
+
+
+def _refuse_rest(where: Path, header: Any, modality: str) -> None:
+    """A file without pixels is another kind of object, such as a report; what would be an image was cut off."""
+    kind = value(where, header, KIND)
+    if modality not in NO_IMAGES and (kind is None or kind.name.endswith(IMAGES)):
+        raise UserError(where, "the file is cut off before its pixels", AGAIN)
 
 
 def _chosen(path: Path, images: Sequence[_Image]) -> list[_Image]:
