@@ -4,6 +4,7 @@ import pytest
 from planning_fakes import case, facts
 
 from graftseg.planning.frame import frame_of
+from graftseg.planning.slices import is_sliced, stacked_axis
 
 
 @pytest.mark.parametrize(
@@ -64,3 +65,12 @@ def test_equal_spacings_are_kept() -> None:
     frame = frame_of(facts(*[case((64, 64, 64), (0.48828125, 0.48828125, 0.5)) for _ in range(3)]))
     assert frame.spacing == (0.4883, 0.4883, 0.5) and frame.size == (64, 64, 64)
     assert "nothing is interpolated" in frame.choices["data.spacing"].reason
+
+
+@pytest.mark.parametrize("slack", [-1e-7, 0.0, 1e-7])
+def test_rounding_does_not_decide_between_slices_and_volumes(slack: float) -> None:
+    """Spacings out of an affine that lies askew are off in the last digits."""
+    spacing = (1.0, 1.0, 3.0 + slack)
+    assert not is_sliced([(64, 64, 40)], [spacing])
+    assert is_sliced([(64, 64, 40)], [(1.0, 1.0, 3.01)])
+    assert stacked_axis((20, 64, 40), spacing) == 0
