@@ -19,10 +19,16 @@ def begun(path: Path, store: Path, identity: str) -> RunFolder:
     return run
 
 
-def test_where_it_was_comes_first(store: Store, tmp_path: Path) -> None:
+def test_the_run_s_own_comes_first(store: Store, tmp_path: Path) -> None:
     run = begun(tmp_path / "run", store.path, store.identity)
-    shutil.copytree(store.path, run.store)
     assert trained_on(run) == store.path
+    shutil.copytree(store.path, run.store)
+    assert trained_on(run) == run.store
+
+
+def test_another_store_in_its_old_place_is_not_taken(store: Store, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="its store is no longer at"):
+        trained_on(begun(tmp_path / "run", store.path, "another"))
 
 
 def test_a_run_that_was_moved_with_its_store(store: Store, tmp_path: Path) -> None:

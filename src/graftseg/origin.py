@@ -10,11 +10,13 @@ NAME_DATA = "name a store or the folder of the scans as --data"
 
 
 def trained_on(run: RunFolder, remedy: str = NAME_DATA) -> Path:
-    """The store of a run: where it was, in the run, or beside the folds, seeds or baselines that the run is one of."""
+    """The store of a run: in the run, where it was, or beside the folds, seeds or baselines that the run is one of."""
     facts = run.begun()["store"]
     recorded = Path(str(facts.get("path", run.store)))
+    if is_store(run.store):
+        return run.store
     around = (folder / run.store.name for folder in run.path.resolve().parents[:2])
-    for place in (recorded, run.store, *around):
+    for place in (recorded, *around):
         # what lies there now may belong to another run
         if is_store(place) and open_store(place).identity == facts["identity"]:
             return place
