@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import tiny
 import torch
+from command_line import CommandLine
 
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
@@ -38,3 +39,9 @@ def volumes(tmp_path_factory: pytest.TempPathFactory) -> Store:
     """A store of small 3-D phantoms; tests do not change it."""
     scans = tiny.write_scans(tmp_path_factory.mktemp("volumes"), 3)
     return prepare(read_layout(scans), tmp_path_factory.mktemp("volume-stores") / "store", tiny.tiny_recipe(3).data)
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+    """The command line, called as a person does."""
+    return CommandLine(capsys, monkeypatch)

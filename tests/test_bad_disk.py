@@ -26,11 +26,6 @@ from graftseg.manifest import read_manifest
 Words = tuple[object, ...]
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> CommandLine:
-    return CommandLine(capsys, monkeypatch)
-
-
 @dataclass(frozen=True)
 class World:
     """Scans, and what was made of them on a good day."""

@@ -26,11 +26,6 @@ def recipe(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> CommandLine:
-    return CommandLine(capsys, monkeypatch)
-
-
 @pytest.fixture(scope="module")
 def trained(scans: Path, store: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("runs") / "run"

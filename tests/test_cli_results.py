@@ -20,11 +20,6 @@ from graftseg.figures import figures_of, scores_table
 
 
 @pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> CommandLine:
-    return CommandLine(capsys, monkeypatch)
-
-
-@pytest.fixture
 def recipe(tmp_path: Path) -> Path:
     path = tmp_path / "tiny.yaml"
     tree = tiny.recipe_tree() | {"name": "tiny/supervised", "stages": [{"method": "supervised", "steps": 2}]}

@@ -141,11 +141,6 @@ def test_parts_are_those_of_scipy() -> None:
     assert count_parts(labels, 2) == 0
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> CommandLine:
-    return CommandLine(capsys, monkeypatch)
-
-
 @pytest.fixture(scope="module")
 def trained(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("ranked") / "run"
