@@ -16,6 +16,7 @@ from graftseg.engine import LoopSettings, Outcome, Stage, fit
 from graftseg.models import build_method
 from graftseg.networks import convolution
 from graftseg.networks.unet import Convolution2d, Interpolation
+from graftseg.planning import probe
 from graftseg.recipe import Recipe
 from graftseg.runs import RunFolder, read_log
 from graftseg.stepping import Precision, Way
@@ -161,3 +162,12 @@ def test_the_usual_way_runs_no_kernel_of_ours(volumes: Store, monkeypatch: pytes
         monkeypatch.setattr(convolution, name, None)
     steps = (batches.at(0, step) for step in range(2))
     assert time_whole(way, steps, warm_up=1, steps=1) > 0
+
+
+def test_a_plan_times_replays_of_a_captured_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The capture and the replay after it come first, then those that are timed."""
+    replays: list[float] = []
+    replay = torch.cuda.CUDAGraph.replay
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", lambda graph: (replays.append(0.0), replay(graph))[1])
+    assert 0 < probe.seconds_per_step(wide("vnet-bn"), 1, 2, GPU) < probe.PATIENCE
+    assert len(replays) == 2 + probe.STEPS

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from pydantic import Field
 from torch import Tensor
 
 from graftseg.clock import StepClock
-from graftseg.data.batches import Batches
+from graftseg.data.augment import Table
 from graftseg.environment import has_triton
 from graftseg.methods import Method
 from graftseg.optimizers import Adam, OptimizerSettings, Sgd, learning_rate, rate_on_device, update
@@ -79,6 +79,18 @@ class Stepped:
     shows: dict[str, Tensor] = field(repr=False, default_factory=dict)
 
 
+class Source(Protocol):
+    """Where the batches of a stage come from, as ``data.batches.Batches`` says it."""
+
+    @property
+    def device(self) -> torch.device: ...  # noqa: D102
+    @property
+    def resident(self) -> bool: ...  # noqa: D102
+    def at(self, stage: int, step: int, *, unlabeled: bool = True) -> Batch: ...  # noqa: D102
+    def draw(self, stage: int, step: int, *, unlabeled: bool = True) -> Table: ...  # noqa: D102
+    def gather(self, table: Tensor) -> Batch: ...  # noqa: D102
+
+
 class Stepper:
     """Runs the steps of one stage."""
 
@@ -87,7 +99,7 @@ class Stepper:
         method: Method,
         optimizers: Mapping[str, torch.optim.Optimizer],
         stage: StageSettings,
-        batches: Batches,
+        batches: Source,
         way: Way,
         clock: StepClock,
         *,
@@ -127,7 +139,7 @@ class Stepper:
             stepped: Stepped = graph.run(self._on_device)
         return Stepped(stepped.names, stepped.values.clone(), stepped.shows)
 
-    def _table(self, step: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+    def _table(self, step: int) -> Table:
         """What was drawn, and as the last row the step and the learning rates."""
         drawn = self._batches.draw(self.index, step, unlabeled=self.method.uses_unlabeled)
         last = np.zeros((1, drawn.shape[1]))
@@ -177,7 +189,7 @@ class _Graph:
         self._table: Tensor | None = None
         self._staging: list[tuple[Tensor, torch.cuda.Event]] = []
 
-    def load(self, table: np.ndarray[Any, np.dtype[np.float64]]) -> None:
+    def load(self, table: Table) -> None:
         """Send a table after those before it; the host may be a few steps ahead of the device."""
         if self._table is None:
             self._table = torch.zeros(table.shape, dtype=torch.float64, device=self._device)

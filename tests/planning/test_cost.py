@@ -1,5 +1,7 @@
 """Operations, bytes and seconds of a step, and the device that they are for."""
 
+from unittest.mock import Mock
+
 import pytest
 import torch
 from planning_fakes import CPU, GPU, facts, usual
@@ -8,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from graftseg.errors import UserError
 from graftseg.networks import NetworkSettings, build_network, parameter_count
-from graftseg.planning import choose, target_of
+from graftseg.planning import choose, probe, target_of
 from graftseg.planning.cost import Speed, load_of, step_bytes, table_speed
 from graftseg.planning.length import pretraining_of, round_down
 from graftseg.planning.probe import seconds_per_step
@@ -63,6 +65,22 @@ def test_a_step_can_be_timed_without_touching_random_numbers() -> None:
     before = torch.get_rng_state()
     assert 0 < seconds_per_step(recipe, 1, 2, torch.device("cpu")) < 30
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_first_step_counts_only_where_it_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of steps of 9, 1, 2 and 3 s the first warms up; of one of 9 s and more patience than that it is the answer."""
+    seconds = {0: 9.0, 1: 1.0, 2: 2.0, 3: 3.0}
+    monkeypatch.setattr(probe, "_timed", lambda stepper, step, device: seconds[step])
+    assert probe._shortest(Mock(), torch.device("cpu")) == 9.0
+    monkeypatch.setattr(probe, "PATIENCE", 10.0)
+    assert probe._shortest(Mock(), torch.device("cpu")) == 1.0
+
+
+def test_on_a_gpu_only_replayed_steps_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three steps compile kernels, the fourth is captured, the fifth is the first replay: none of them counts."""
+    seconds = [60.0, 5.0, 5.0, 20.0, 0.5, 0.02, 0.01, 0.03]
+    monkeypatch.setattr(probe, "_timed", lambda stepper, step, device: seconds[step])
+    assert probe._shortest(Mock(), torch.device("cuda")) == 0.01
 
 
 @pytest.mark.parametrize(("number", "rounded"), [(7.9, 7), (99.9, 99), (123.0, 120), (4567.8, 4500), (99999.0, 99000)])

@@ -1,14 +1,19 @@
 """Seconds of a step on this machine, by running a few of them on noise."""
 
+from dataclasses import dataclass
 from time import perf_counter
 
+import numpy as np
 import torch
+from torch import Tensor
 
+from graftseg.clock import StepClock
+from graftseg.data.augment import Table
 from graftseg.models import build_method
-from graftseg.optimizers import build_optimizer, learning_rate, update
+from graftseg.optimizers import build_optimizer
 from graftseg.recipe import Recipe
-from graftseg.stepping import autocast
-from graftseg.types import Batch, Labeled, Progress
+from graftseg.stepping import WARM_UP, Stepper, Way
+from graftseg.types import Batch, Labeled
 
 STEPS = 3
 PATIENCE = 8.0
@@ -16,35 +21,54 @@ PATIENCE = 8.0
 
 
 def seconds_per_step(recipe: Recipe, channels: int, classes: int, device: torch.device) -> float:
-    """The shortest of a few steps of a recipe's last stage, after one that is not timed unless it is slow.
+    """The shortest of a few steps of a recipe's last stage, run as a training runs them.
 
-    On a GPU a training also captures its steps, so that it is faster than this.
+    On a GPU they are replays of a captured step. A long training compiles its networks besides and is faster than this.
     """
-    stage = recipe.stages[-1]
+    stage, loop = recipe.stages[-1], recipe.loop
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         method = build_method(recipe, stage, channels, classes, device).train()
         optimizers = {
             name: build_optimizer(method.get_submodule(name), stage.optimizer_of(name)) for name in method.moves
         }
-        batch, now = _noise(recipe, channels, classes, device), Progress(torch.zeros((), device=device), stage.steps)
-        times: list[float] = []
-        while len(times) <= STEPS and sum(times) < PATIENCE:
-            began = perf_counter()
-            pending = method.objectives(batch, now)
-            while True:
-                with autocast(recipe.loop.precision, device):
-                    objective = next(pending, None)
-                if objective is None:
-                    break
-                optimizer, settings = optimizers[objective.updates], stage.optimizer_of(objective.updates)
-                optimizer.zero_grad(set_to_none=True)
-                objective.total.backward()  # type: ignore[no-untyped-call]
-                update(optimizer, settings, learning_rate(settings, 0, stage.steps))
-            method.after_step(now)
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)
-            times.append(perf_counter() - began)
-    return min(times[1:] or times)
+        way = Way.chosen(loop.precision, device, stage.steps, compiled=False, captured=loop.captured)
+        noise = _Noise(_noise(recipe, channels, classes, device), device)
+        return _shortest(Stepper(method, optimizers, stage, noise, way, StepClock(device), index=0), device)
+
+
+def _shortest(stepper: Stepper, device: torch.device) -> float:
+    """On a GPU the first steps compile kernels, and one is captured; on a CPU a first step that is slow counts."""
+    first = [_timed(stepper, step, device) for step in range(WARM_UP + 2 if device.type == "cuda" else 1)]
+    times = first if device.type == "cpu" and first[0] > PATIENCE else []
+    while len(times) < STEPS and sum(times) < PATIENCE:
+        times.append(_timed(stepper, len(first) + len(times), device))
+    return min(times)
+
+
+def _timed(stepper: Stepper, step: int, device: torch.device) -> float:
+    began = perf_counter()
+    stepper(step)
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return perf_counter() - began
+
+
+@dataclass(frozen=True)
+class _Noise:
+    """The same batch at every step."""
+
+    batch: Batch
+    device: torch.device
+    resident: bool = True
+
+    def at(self, stage: int, step: int, *, unlabeled: bool = True) -> Batch:
+        return self.batch
+
+    def draw(self, stage: int, step: int, *, unlabeled: bool = True) -> Table:
+        return np.zeros((1, 8))
+
+    def gather(self, table: Tensor) -> Batch:
+        return self.batch
 
 
 def _noise(recipe: Recipe, channels: int, classes: int, device: torch.device) -> Batch:
