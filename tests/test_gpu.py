@@ -166,8 +166,13 @@ def test_the_usual_way_runs_no_kernel_of_ours(volumes: Store, monkeypatch: pytes
 
 def test_a_plan_times_replays_of_a_captured_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """The capture and the replay after it come first, then those that are timed."""
-    replays: list[float] = []
+    replays: list[torch.cuda.CUDAGraph] = []
     replay = torch.cuda.CUDAGraph.replay
-    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", lambda graph: (replays.append(0.0), replay(graph))[1])
+
+    def counted(graph: torch.cuda.CUDAGraph) -> None:
+        replays.append(graph)
+        replay(graph)
+
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", counted)
     assert 0 < probe.seconds_per_step(wide("vnet-bn"), 1, 2, GPU) < probe.PATIENCE
     assert len(replays) == 2 + probe.STEPS
