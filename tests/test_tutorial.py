@@ -28,6 +28,12 @@ def test_the_table_of_seeds() -> None:
     assert f"| mean and deviation | {means} |" in PAGE
 
 
+def test_the_table_of_the_gpu() -> None:
+    for seed in (0, 1):
+        row = [dice(kind.replace("seed-{}", "seed-{}-gpu"), seed) for kind in KINDS]
+        assert f"| {seed} | {' | '.join(f'{cell:.2f}' for cell in row)} | " in PAGE
+
+
 def test_the_printed_scores() -> None:
     for kind in KINDS[:2]:
         summary = read_csv(RECORDS / kind.format(0) / "metrics.csv").summary()
