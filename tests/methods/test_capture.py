@@ -1,0 +1,119 @@
+"""What a captured and compiled step needs of every method: it never waits for the host, and it compiles to the same.
+
+A GPU is not needed to see the first. Tensors on the device ``meta`` have no values, so that reading one fails, and so
+does a shape that depends on one; whatever is made on the host, or copied from there, is noted.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from tiny import SIDE, tiny_batch, tiny_method
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from graftseg import pseudo_labels, signed_distance
+from graftseg.distance_transform import squared_distance_to
+from graftseg.methods import METHODS, Method
+from graftseg.types import Batch, Labeled, Objective, Progress
+
+
+class HostWork(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes operations that touch a tensor of the host."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.found: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        tensors = (leaf for leaf in tree_leaves((args, kwargs, result)) if isinstance(leaf, Tensor))
+        if any(tensor.device.type == "cpu" for tensor in tensors):
+            self.found.add(str(func))
+        return result
+
+
+@pytest.fixture
+def _as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two things are kernels or a fixed sequence of them on a GPU alone; their own tests run them there."""
+    monkeypatch.setattr(pseudo_labels, "largest_components", lambda labels, *_, **__: labels)
+    monkeypatch.setattr(signed_distance, "distance_to", lambda masks: squared_distance_to(masks).sqrt())
+
+
+def host_work(build: Callable[[], Method], dimensions: int) -> set[str]:
+    with torch.device("meta"):
+        method = build().to("meta")
+    batch = tiny_batch(dimensions, side=SIDE)
+    labeled = Labeled(batch.labeled.images.to("meta"), batch.labeled.labels.to("meta"))
+    batch, now = Batch(labeled, batch.unlabeled.to("meta")), Progress(torch.zeros((), device="meta"), 10)
+    work = HostWork()
+    with work:
+        for objective in method.objectives(batch, now):
+            objective.total.backward()  # type: ignore[no-untyped-call]
+        method.after_step(now)
+    return work.found
+
+
+@pytest.mark.usefixtures("_as_on_a_gpu")
+@pytest.mark.parametrize("dimensions", [2, 3])
+@pytest.mark.parametrize("name", METHODS)
+def test_a_step_does_nothing_on_the_host(name: str, dimensions: int) -> None:
+    if METHODS[name].capturable:
+        assert host_work(lambda: tiny_method(name, dimensions), dimensions) == set()
+
+
+class Waiting(Method):
+    """Reads a number back."""
+
+    def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
+        loss = self.student(batch.labeled.images).square().mean()
+        yield Objective("student", {"loss": loss * (2 if loss.item() > 1 else 1)})
+
+
+class Copying(Method):
+    """Sends a number that was made on the host."""
+
+    def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
+        loss = self.student(batch.labeled.images).square().mean()
+        yield Objective("student", {"loss": loss * torch.tensor([2.0, 3.0]).to(loss.device).sum()})
+
+
+def test_a_step_that_waits_or_copies_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, method in (("waiting", Waiting), ("copying", Copying)):
+        monkeypatch.setitem(METHODS, name, method)
+    with pytest.raises(RuntimeError, match="cannot be called on meta tensors"):
+        host_work(lambda: tiny_method("waiting", 2), 2)
+    assert "aten._to_copy.default" in host_work(lambda: tiny_method("copying", 2), 2)
+
+
+def first_losses(name: str, *, compiled: bool) -> list[Tensor]:
+    method, batch = tiny_method(name, 2), tiny_batch(2, side=SIDE)
+    if compiled:
+        torch.compiler.reset()
+        method.accelerate()
+    torch.manual_seed(1)
+    losses = []
+    for objective in method.objectives(batch, Progress(torch.tensor(5), 10)):
+        method.zero_grad()
+        objective.total.backward()  # type: ignore[no-untyped-call]
+        losses += [objective.total.detach(), nn.utils.get_total_norm(gradients_of(method))]
+    return losses
+
+
+def gradients_of(module: nn.Module) -> list[Tensor]:
+    return [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:torch", "ignore::DeprecationWarning")
+@pytest.mark.parametrize("name", METHODS)
+def test_a_compiled_step_is_the_plain_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Traced whole for forward and backward; which kernels a compiler then writes is not its concern."""
+    compile_with = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda f, **options: compile_with(f, **options | {"backend": "aot_eager"}))
+    torch._dynamo.utils.counters.clear()
+    losses, others = first_losses(name, compiled=False), first_losses(name, compiled=True)
+    torch.testing.assert_close(others, losses, rtol=1e-5, atol=1e-6)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] >= 1
+    assert not torch._dynamo.utils.counters["graph_break"]
