@@ -11,6 +11,7 @@ from graftseg.networks import check_sizes
 from graftseg.networks.acceleration import accelerated
 from graftseg.networks.encoder_decoder import Extensible, LevelDecoder
 from graftseg.networks.interpolation import Upsampling
+from graftseg.networks.norms import BatchNorm2d
 
 PUBLISHED_DROPOUT = (0.05, 0.1, 0.2, 0.3, 0.5)
 
@@ -114,9 +115,7 @@ def _block(in_channels: int, channels: int, dropout: float) -> nn.Sequential:
 
 
 def _unit(in_channels: int, channels: int) -> nn.Sequential:
-    return nn.Sequential(
-        Convolution2d(in_channels, channels), nn.BatchNorm2d(channels), nn.LeakyReLU(0.01, inplace=True)
-    )
+    return nn.Sequential(Convolution2d(in_channels, channels), BatchNorm2d(channels), nn.LeakyReLU(0.01, inplace=True))
 
 
 def _double(fine: int, way: Upsampling) -> nn.Module:

@@ -11,6 +11,7 @@ from graftseg.networks.acceleration import accelerated
 from graftseg.networks.convolution import Convolution3d, Doubling3d, Halving3d
 from graftseg.networks.encoder_decoder import Extensible, LevelDecoder
 from graftseg.networks.interpolation import Interpolation3d, Upsampling
+from graftseg.networks.norms import BatchNorm3d
 
 Norm = Literal["batch", "instance"]
 MOST_UNITS = 3
@@ -174,7 +175,7 @@ def _double(fine: int, norm: Norm, way: Upsampling) -> nn.Sequential:
 
 
 def _unit(convolution: nn.Module, channels: int, norm: Norm) -> nn.Sequential:
-    layer = nn.BatchNorm3d(channels) if norm == "batch" else InstanceNorm(channels)
+    layer = BatchNorm3d(channels) if norm == "batch" else InstanceNorm(channels)
     return nn.Sequential(convolution, layer, nn.ReLU(inplace=True))
 
 
