@@ -81,8 +81,8 @@ def test_first_weights_have_the_variance_for_relu() -> None:
         fan_in = module.weight[0].numel()
         assert module.weight.std().item() == pytest.approx((2 / fan_in) ** 0.5, rel=0.05)
     torch.manual_seed(0)
-    head = UNet3d(width=16, levels=2).another_head(4096)
-    assert head.weight.std().item() == pytest.approx((2 / 4096) ** 0.5, rel=0.05)
+    weight = UNet3d(width=16, levels=2).another_head(4096).get_parameter("weight")
+    assert weight.std().item() == pytest.approx((2 / 4096) ** 0.5, rel=0.05)
 
 
 def test_forward_and_backward_reach_every_parameter() -> None:

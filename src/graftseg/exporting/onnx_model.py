@@ -1,9 +1,7 @@
 """The network as an ONNX file, compared with PyTorch before it is kept."""
 
 import logging
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +13,7 @@ from graftseg.errors import UserError
 from graftseg.exporting.request import Request, needed, new_folder
 from graftseg.files import write_json
 from graftseg.inputs import sources_in
+from graftseg.quiet import quiet
 from graftseg.shipped import Probabilities, Shipped, shipped_network
 
 OPSET = 18
@@ -121,17 +120,6 @@ def _described(shipped: Shipped, difference: float, checked_on: str) -> dict[str
     }
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
+def _quiet() -> AbstractContextManager[None]:
     """The exporter tells of its own deprecations and passes, which are of no use to whoever exports."""
-    loggers = [logging.getLogger(name) for name in ("onnxscript", "onnx_ir", "torch.onnx")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+    return quiet("onnxscript", "onnx_ir", "torch.onnx", below=logging.ERROR)

@@ -1,9 +1,11 @@
 """The seam that the networks share: encode, decode, head."""
 
+from collections.abc import Callable, Iterable
 from typing import ClassVar
 
 from torch import Tensor, nn
 
+from graftseg.networks import check_sizes
 from graftseg.networks.interpolation import Upsampling
 
 
@@ -35,6 +37,26 @@ class EncoderDecoder(nn.Module):
         return logits
 
 
+class LevelEncoder(nn.Module):
+    """A way down: at each level a step that halves the size (none at the first), then that level's stage."""
+
+    def __init__(self, halvings: Iterable[nn.Module], stages: Iterable[nn.Module]) -> None:
+        """Join the parts; there is one halving less than there are stages."""
+        super().__init__()
+        self.downs = nn.ModuleList([nn.Identity(), *halvings])
+        self.stages = nn.ModuleList(stages)
+        self.stride = 1 << (len(self.stages) - 1)
+
+    def forward(self, images: Tensor) -> list[Tensor]:
+        """Images ``(B, C, *space)`` to the features of every level, finest first."""
+        check_sizes(images.shape[2:], self.stride)
+        x, skips = images, []
+        for down, stage in zip(self.downs, self.stages, strict=True):
+            x = stage(down(x))
+            skips.append(x)
+        return skips
+
+
 class LevelDecoder(nn.Module):
     """A way up whose features can be had at every level."""
 
@@ -57,15 +79,17 @@ class Extensible(EncoderDecoder):
     ways: ClassVar[tuple[Upsampling, ...]]
     decoder: LevelDecoder
 
-    @property
-    def width(self) -> int:
-        """Channels at full resolution."""
-        raise NotImplementedError
+    def __init__(
+        self, encoder: LevelEncoder, decoder: Callable[..., LevelDecoder], head: Callable[[int], nn.Module], width: int
+    ) -> None:
+        """Join an encoder, a decoder with its own way up and a head for features of ``width`` channels."""
+        super().__init__(encoder, decoder(), head(width), encoder.stride)
+        self._decoder, self._head, self.width = decoder, head, width
 
     def another_decoder(self, way: Upsampling) -> LevelDecoder:
         """A fresh decoder of the same size, with another way up."""
-        raise NotImplementedError
+        return self._decoder(way=way)
 
     def another_head(self, channels: int) -> nn.Module:
         """A fresh head for features of so many channels."""
-        raise NotImplementedError
+        return self._head(channels)

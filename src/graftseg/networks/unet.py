@@ -7,9 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graftseg.networks import check_sizes
 from graftseg.networks.acceleration import accelerated
-from graftseg.networks.encoder_decoder import Extensible, LevelDecoder
+from graftseg.networks.encoder_decoder import Extensible, LevelDecoder, LevelEncoder
 from graftseg.networks.interpolation import Upsampling
 from graftseg.networks.norms import BatchNorm2d
 
@@ -45,44 +44,18 @@ class UNet2d(Extensible):
         """Build the three parts with PyTorch's default initialisation."""
         encoder = Encoder(in_channels, width=width, levels=levels, dropout=dropout)
         decoder = partial(Decoder, width=width, levels=levels)
-        super().__init__(encoder, decoder(), nn.Conv2d(width, classes, 3, padding=1), encoder.stride)
-        self._decoder = decoder
-
-    @property
-    def width(self) -> int:
-        """Channels at full resolution."""
-        return self.head.in_channels
-
-    def another_decoder(self, way: Upsampling) -> "Decoder":
-        """A fresh decoder of the same size, with another way up."""
-        return self._decoder(way=way)
-
-    def another_head(self, channels: int) -> nn.Conv2d:
-        """A fresh head for features of so many channels."""
-        return nn.Conv2d(channels, self.head.out_channels, 3, padding=1)
+        super().__init__(encoder, decoder, partial(nn.Conv2d, out_channels=classes, kernel_size=3, padding=1), width)
 
 
-class Encoder(nn.Module):
+class Encoder(LevelEncoder):
     """The way down: at each level max pooling (none at the first), then a block."""
 
     def __init__(self, in_channels: int, *, width: int, levels: int, dropout: Sequence[float]) -> None:
         """Build one pooling and one block for each level."""
-        super().__init__()
-        self.stride = 1 << (levels - 1)
         channels = [width << level for level in range(levels)]
         probabilities = [dropout[min(level, len(dropout) - 1)] for level in range(levels)]
-        entries = [in_channels, *channels[:-1]]
-        self.downs = nn.ModuleList([nn.Identity(), *(nn.MaxPool2d(2) for _ in channels[1:])])
-        self.stages = nn.ModuleList(map(_block, entries, channels, probabilities))
-
-    def forward(self, images: Tensor) -> list[Tensor]:
-        """Images ``(B, C, *space)`` to the features of every level, finest first."""
-        check_sizes(images.shape[2:], self.stride)
-        x, skips = images, []
-        for down, stage in zip(self.downs, self.stages, strict=True):
-            x = stage(down(x))
-            skips.append(x)
-        return skips
+        halvings = [nn.MaxPool2d(2) for _ in channels[1:]]
+        super().__init__(halvings, map(_block, [in_channels, *channels[:-1]], channels, probabilities))
 
 
 class Decoder(LevelDecoder):

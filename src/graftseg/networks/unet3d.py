@@ -1,18 +1,19 @@
 """The 3-D U-Net that URPC is trained with on the left atrium."""
 
 from functools import partial
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from graftseg.networks import check_sizes
 from graftseg.networks.convolution import Convolution3d, Doubling3d
-from graftseg.networks.encoder_decoder import Extensible, LevelDecoder
+from graftseg.networks.encoder_decoder import Extensible, LevelDecoder, LevelEncoder
 from graftseg.networks.interpolation import Interpolation3d, Upsampling
 from graftseg.networks.vnet import Head3d, InstanceNorm
 
 # of the way up, the finest level first; the last one stands for all levels below it
 PUBLISHED_DROPOUT = (0.1, 0.2, 0.3, 0.5)
+Part = TypeVar("Part", bound=nn.Module)
 
 
 class UNet3d(Extensible):
@@ -38,47 +39,26 @@ class UNet3d(Extensible):
         """Build the three parts and draw their weights."""
         encoder = Encoder(in_channels, width=width, levels=levels)
         decoder = partial(Decoder, width=width, levels=levels, dropout=dropout)
-        super().__init__(encoder, decoder(), Head3d(width, classes), encoder.stride)
-        self._decoder = decoder
+        super().__init__(encoder, decoder, partial(Head3d, classes=classes), width)
         _draw_weights(self)
 
-    @property
-    def width(self) -> int:
-        """Channels at full resolution."""
-        return self.head.in_channels
-
-    def another_decoder(self, way: Upsampling) -> "Decoder":
+    def another_decoder(self, way: Upsampling) -> LevelDecoder:
         """A fresh decoder of the same size, with another way up."""
-        decoder = self._decoder(way=way)
-        _draw_weights(decoder)
-        return decoder
+        return _draw_weights(super().another_decoder(way))
 
-    def another_head(self, channels: int) -> Head3d:
+    def another_head(self, channels: int) -> nn.Module:
         """A fresh head for features of so many channels."""
-        head = Head3d(channels, self.head.out_channels)
-        _draw_weights(head)
-        return head
+        return _draw_weights(super().another_head(channels))
 
 
-class Encoder(nn.Module):
+class Encoder(LevelEncoder):
     """The way down: at each level max pooling (none at the first), then a block."""
 
     def __init__(self, in_channels: int, *, width: int, levels: int) -> None:
         """Build one pooling and one block for each level."""
-        super().__init__()
-        self.stride = 1 << (levels - 1)
         channels = [width << level for level in range(levels)]
-        self.downs = nn.ModuleList([nn.Identity(), *(nn.MaxPool3d(2) for _ in channels[1:])])
-        self.stages = nn.ModuleList(map(_block, [in_channels, *channels[:-1]], channels))
-
-    def forward(self, images: Tensor) -> list[Tensor]:
-        """Images ``(B, C, *space)`` to the features of every level, finest first."""
-        check_sizes(images.shape[2:], self.stride)
-        x, skips = images, []
-        for down, stage in zip(self.downs, self.stages, strict=True):
-            x = stage(down(x))
-            skips.append(x)
-        return skips
+        halvings = [nn.MaxPool3d(2) for _ in channels[1:]]
+        super().__init__(halvings, map(_block, [in_channels, *channels[:-1]], channels))
 
 
 class Decoder(LevelDecoder):
@@ -125,7 +105,8 @@ def _channel_dropout(level: int) -> nn.Dropout3d:
     return nn.Dropout3d(PUBLISHED_DROPOUT[min(level, len(PUBLISHED_DROPOUT) - 1)])
 
 
-def _draw_weights(network: nn.Module) -> None:
-    for module in network.modules():
+def _draw_weights(part: Part) -> Part:
+    for module in part.modules():
         if isinstance(module, nn.Conv3d | nn.ConvTranspose3d):
             nn.init.kaiming_normal_(module.weight)
+    return part

@@ -6,10 +6,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from graftseg.networks import check_sizes
 from graftseg.networks.acceleration import accelerated
 from graftseg.networks.convolution import Convolution3d, Doubling3d, Halving3d
-from graftseg.networks.encoder_decoder import Extensible, LevelDecoder
+from graftseg.networks.encoder_decoder import Extensible, LevelDecoder, LevelEncoder
 from graftseg.networks.interpolation import Interpolation3d, Upsampling
 from graftseg.networks.norms import BatchNorm3d
 
@@ -48,46 +47,24 @@ class VNet(Extensible):
         """Build the three parts with PyTorch's default initialisation."""
         encoder = Encoder(in_channels, width=width, levels=levels, norm=norm, dropout=dropout)
         decoder = partial(Decoder, width=width, levels=levels, norm=norm, dropout=dropout)
-        super().__init__(encoder, decoder(), Head3d(width, classes), encoder.stride)
-        self._decoder = decoder
-
-    @property
-    def width(self) -> int:
-        """Channels at full resolution."""
-        return self.head.in_channels
-
-    def another_decoder(self, way: Upsampling) -> "Decoder":
-        """A fresh decoder of the same size, with another way up."""
-        return self._decoder(way=way)
-
-    def another_head(self, channels: int) -> "Head3d":
-        """A fresh head for features of so many channels."""
-        return Head3d(channels, self.head.out_channels)
+        super().__init__(encoder, decoder, partial(Head3d, classes=classes), width)
 
 
-class Encoder(nn.Module):
-    """The way down: at each level a strided unit (none at the first), then that level's units."""
+class Encoder(LevelEncoder):
+    """The way down: at each level a strided unit (none at the first), then that level's units; dropout at the end."""
 
     def __init__(self, in_channels: int, *, width: int, levels: int, norm: Norm, dropout: float) -> None:
         """Build one step down and one stage for each level."""
-        super().__init__()
-        self.stride = 1 << (levels - 1)
         channels = [width << level for level in range(levels)]
-        halvings = (_halve(fine, norm) for fine in channels[:-1])
-        self.downs = nn.ModuleList([nn.Identity(), *halvings])
-        entries = [in_channels, *channels[1:]]
-        self.stages = nn.ModuleList(_stage(entry, channels[level], level, norm) for level, entry in enumerate(entries))
+        halvings = [_halve(fine, norm) for fine in channels[:-1]]
+        entries = enumerate([in_channels, *channels[1:]])
+        super().__init__(halvings, (_stage(entry, channels[level], level, norm) for level, entry in entries))
         self.dropout = _channel_dropout(dropout)
 
     def forward(self, images: Tensor) -> list[Tensor]:
         """Images ``(B, C, *space)`` to the features of every level, finest first."""
-        check_sizes(images.shape[2:], self.stride)
-        x, skips = images, []
-        for down, stage in zip(self.downs, self.stages, strict=True):
-            x = stage(down(x))
-            skips.append(x)
-        skips[-1] = self.dropout(x)
-        return skips
+        *finer, coarsest = super().forward(images)
+        return [*finer, self.dropout(coarsest)]
 
 
 class Decoder(LevelDecoder):

@@ -1,10 +1,9 @@
 """Reading chosen tags of a DICOM file, and numbers out of them."""
 
 import logging
-import warnings
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, BinaryIO
 from zipfile import BadZipFile
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from graftseg.data.formats.scan import optional, words
 from graftseg.errors import UserError
+from graftseg.quiet import quiet
 
 AGAIN = "copy or download the series again"
 Floats = NDArray[np.float64]
@@ -75,17 +75,6 @@ def pydicom_package() -> Any:
     return pydicom
 
 
-@contextmanager
-def silent() -> Iterator[None]:
+def silent() -> AbstractContextManager[None]:
     """Neither a warning nor a line in a log of the packages that read and write whole headers: both quote names."""
-    loggers = [logging.getLogger(name) for name in ("pydicom", "highdicom")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL + 1)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+    return quiet("pydicom", "highdicom", below=logging.CRITICAL + 1)
