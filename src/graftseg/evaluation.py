@@ -80,7 +80,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Statistic:
-    """Mean and standard deviation (divided by ``count``, not by one less) of ``count`` values."""
+    """Mean and standard deviation (divided by one less than ``count``, NaN of a single value) of ``count`` values."""
 
     mean: float
     std: float
@@ -351,7 +351,8 @@ def _statistic(values: Iterable[float]) -> Statistic:
     known = [value for value in values if not math.isnan(value)]
     if not known:
         return Statistic(math.nan, math.nan, 0)
-    return Statistic(float(np.mean(known)), float(np.std(known)), len(known))
+    deviation = float(np.std(known, ddof=1)) if len(known) > 1 else math.nan
+    return Statistic(float(np.mean(known)), deviation, len(known))
 
 
 def _known(value: float) -> float | None:

@@ -75,7 +75,7 @@ def test(
     predicted = {one.path: _predicted(one, scans, device) for one in both}
     scores = {path: _scored(found, scans, allow_missing=allow_missing) for path, found in predicted.items()}
     beside = api.compare(baseline.path, folder.path)[0] if ready else None
-    warnings = (*_seen_before(names, networks), *([] if ready else _not_ended(baseline)), *_told_elsewhere(folder))
+    warnings = (*_seen_before(names, networks), *([] if ready else _not_ended(baseline)))
     return Examined(scans, scores, beside, api.report(folder.path), warnings)
 
 
@@ -102,11 +102,6 @@ def _check_baseline(run: RunFolder) -> None:
 def _not_ended(baseline: RunFolder) -> Iterator[str]:
     if baseline.path.exists():
         yield f"{baseline.path} has not been trained to its end, so that nothing stands beside the run"
-
-
-def _told_elsewhere(run: RunFolder) -> Iterator[str]:
-    if run.folds_file.is_file():
-        yield f"the report is about the folds; scores of the test scans are in {run.predictions}"
 
 
 def _seen_before(names: set[str], networks: list[RunFolder]) -> Iterator[str]:
