@@ -137,10 +137,7 @@ def test_the_verdict_stands_under_the_title(run: Path, tmp_path: Path) -> None:
     title = texts.index(("h1", "demo-2d/bcp"))
     assert texts[title + 1][0] == "p" and texts[title + 1][1].startswith("Mean Dice ")
     assert texts[title + 1][1].endswith("fewer than 6 cases cannot show whether they helped.")
-    assert rendered(run).texts[title + 1] == (
-        "p",
-        "2 labeled and 3 unlabeled cases, 20 steps, 1 min 15 s on cpu, seed 7",
-    )
+    assert rendered(run).texts[title + 1][1].startswith("2 labeled and 3 unlabeled cases, 20 steps, ")
 
 
 @pytest.mark.parametrize(
