@@ -1,6 +1,7 @@
 """The command line, as a person uses it: the whole way, and one sentence for every mistake."""
 
 import json
+import shlex
 import shutil
 import subprocess
 import sys
@@ -53,6 +54,17 @@ def test_the_whole_way(cli: CommandLine, scans: Path, recipe: Path, tmp_path: Pa
         scan = nibabel.load(scans / "imagesTs" / f"{name}_0000.nii.gz")
         assert np.array_equal(predicted.affine, scan.affine) and predicted.shape == scan.shape
         assert predicted.get_data_dtype() == np.uint8
+
+
+@pytest.mark.parametrize("folds", [0, 2])
+def test_what_comes_next_can_be_typed_as_it_stands(
+    cli: CommandLine, scans: Path, recipe: Path, tmp_path: Path, folds: int
+) -> None:
+    run = tmp_path / "my $HOME run; it's"
+    out = cli.works("train", recipe, "--data", scans, "--out", run, "--folds", folds, "--set", "stages.1.steps=1")
+    (line,) = (line.removeprefix("next: ") for line in out.splitlines() if line.startswith("next: "))
+    words = [shlex.split(command)[:3] for command in line.split(", or ")]
+    assert words == [["graftseg", verb, str(run)] for verb in (["report"] if folds else ["test", "predict"])]
 
 
 def test_scans_can_be_trained_on_without_preparing_them(

@@ -2,17 +2,23 @@
 
 import json
 import shutil
+import signal
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import yaml
-from command_line import CommandLine
+from command_line import CommandLine, contents, entries
 from tiny import tiny_recipe, write_scans
 
-from graftseg import api, examination
+from graftseg import api, examination, outputs, prediction
+from graftseg.data.scans import read_label, read_scan, write_label, write_scan
 from graftseg.errors import UserError
 from graftseg.evaluation import Evaluation
+from graftseg.types import Geometry
 
 
 @pytest.fixture(scope="module")
@@ -191,3 +197,131 @@ def test_scans_that_have_gone(run: Path, scans: Path, tmp_path: Path) -> None:
         UserError, match="no test scans with labels are known of this run; name a folder with imagesTs/"
     ):
         examination.test(moved, device="cpu")
+
+
+def _cut_label(data: Path) -> None:
+    path = data / "labelsTs" / "test_001.nii.gz"
+    label = read_label(path)
+    write_label(path, label.array[:-1], Geometry((15, 16), label.geometry.affine))
+
+
+def _other_class(data: Path) -> None:
+    path = data / "labelsTs" / "test_001.nii.gz"
+    label = read_label(path)
+    write_label(path, np.full_like(label.array, 9), label.geometry)
+
+
+def _broken_label(data: Path) -> None:
+    (data / "labelsTs" / "test_001.nii.gz").write_bytes(b"nothing")
+
+
+def _lost_label(data: Path) -> None:
+    (data / "labelsTs" / "test_001.nii.gz").unlink()
+
+
+def _broken_scan(data: Path) -> None:
+    path = next((data / "imagesTs").glob("test_001*"))
+    path.write_bytes(path.read_bytes()[:100])
+
+
+def _two_channels(data: Path) -> None:
+    for path in sorted((data / "imagesTs").iterdir()):
+        scan = read_scan(path)
+        geometry = replace(scan.geometry, shape=(*scan.geometry.shape, 1))
+        write_scan(path, np.concatenate([scan.array, scan.array])[..., None], geometry)
+    for path in sorted((data / "labelsTs").iterdir()):
+        label = read_label(path)
+        write_label(path, label.array[..., None], replace(label.geometry, shape=(*label.geometry.shape, 1)))
+
+
+def _second_channel(data: Path) -> None:
+    path = next((data / "imagesTs").glob("test_001*"))
+    shutil.copy(path, path.parent / "test_001_0001.nii.gz")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "finding"),
+    [
+        (_cut_label, r"test_001.nii.gz: not on the grid of its scan test_001.*: shape 16x16 against 15x16"),
+        (_other_class, r"test_001.nii.gz: value 9 in 256 voxels is none of the classes \[1, 2, 3\]"),
+        (_broken_label, r"test_001.nii.gz"),
+        (_lost_label, "test_001 is a scan without a label map"),
+        (_broken_scan, "test_001"),
+        (_two_channels, "the number of channels is 2 where the run was trained on 1"),
+        (_second_channel, "test_001"),
+    ],
+)
+def test_what_is_refused_costs_nothing_of_former_scores(
+    run: Path, scans: Path, tmp_path: Path, spoil: Callable[[Path], None], finding: str
+) -> None:
+    examination.test(run, scans, device="cpu")
+    before = contents(run)
+    data = Path(shutil.copytree(scans, tmp_path / "data"))
+    spoil(data)
+    with pytest.raises(UserError, match=finding):
+        examination.test(run, data, device="cpu")
+    assert contents(run) == before
+
+
+def test_a_store_that_does_not_fit_costs_nothing_of_former_scores(run: Path, scans: Path, tmp_path: Path) -> None:
+    examination.test(run, scans, device="cpu")
+    before = contents(run)
+    data = Path(shutil.copytree(scans, tmp_path / "data"))
+    facts = json.loads((data / "dataset.json").read_text())
+    names = {name: value for name, value in facts["labels"].items() if value != 3}
+    (data / "dataset.json").write_text(json.dumps(facts | {"labels": names | {"kernel": 3}}))
+    store = api.prepare(data, tmp_path / "store", recipe=run / "recipe.yaml")
+    with pytest.raises(UserError, match="its classes are background, crescent, ring, kernel where the run has"):
+        examination.test(run, store.path, device="cpu")
+    (data / "labelsTs" / "test_001.nii.gz").unlink()
+    shutil.copy(scans / "dataset.json", data)
+    partly = api.prepare(data, tmp_path / "partly", recipe=run / "recipe.yaml")
+    with pytest.raises(UserError, match="test_001 is a scan without a label map"):
+        examination.test(run, partly.path, device="cpu")
+    assert contents(run) == before
+
+
+def test_label_maps_of_the_baseline_that_stay_cost_nothing_of_those_of_the_run(run: Path, scans: Path) -> None:
+    examination.test(run, scans, device="cpu")
+    shutil.rmtree(run / "baseline" / "predictions")
+    api.predict(run / "baseline", scans / "imagesTr", overrides=["inference.overlap=0.75"], device="cpu")
+    before = contents(run)
+    with pytest.raises(UserError, match=r"other inference settings; move .*baseline/predictions away and test again"):
+        examination.test(run, scans, device="cpu")
+    assert contents(run) == before
+
+
+def test_a_file_of_someone_else_is_not_replaced_by_scores(run: Path, scans: Path) -> None:
+    examination.test(run, scans, device="cpu")
+    (run / "baseline" / "predictions" / "metrics.json").write_text("[]")
+    before = contents(run)
+    with pytest.raises(UserError, match=r"metrics.json beside it would be overwritten"):
+        examination.test(run, scans, device="cpu")
+    assert contents(run) == before
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [(signal.SIGINT, "graftseg: interrupted\n"), (signal.SIGTERM, "graftseg: stopped by SIGTERM\n")],
+)
+def test_a_stop_is_told_and_leaves_no_scores_by_half(
+    cli: CommandLine, run: Path, scans: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, said: str
+) -> None:
+    cli.works("test", run, scans, "--device", "cpu")
+    before, write = contents(run), outputs.write_maps
+
+    def stopping(folder: Path, *arguments: Any) -> None:
+        write(folder, *arguments)
+        if folder.parent.name == "baseline":
+            signal.raise_signal(number)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(prediction, "write_maps", stopping)
+        code, out, error = cli("test", run, scans, "--device", "cpu")
+    assert (code, out, error) == (128 + number, "", said)
+    left = entries(run)
+    assert not [name for name in left if name.endswith(("metrics.csv", "metrics.json"))]
+    assert json.loads((run / "baseline" / "predictions" / "manifest.json").read_text())["unfinished"]
+    cli.works("test", run, scans, "--device", "cpu")
+    scores = {name: text for name, text in before.items() if "metrics" in name}
+    assert len(scores) == 4 and scores.items() <= contents(run).items()

@@ -3,12 +3,23 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from graftseg import files
 from graftseg.errors import UserError
-from graftseg.files import atomic_path, read_json, read_object, sha256_of, write_bytes, write_json, write_text
+from graftseg.files import (
+    atomic_path,
+    read_json,
+    read_object,
+    sha256_of,
+    write_bytes,
+    write_described,
+    write_json,
+    write_text,
+)
 
 
 def test_the_target_appears_when_the_block_has_ended(tmp_path: Path) -> None:
@@ -135,3 +146,52 @@ def test_an_object_is_asked_for(tmp_path: Path, content: str) -> None:
         read_object(tmp_path / "a.json")
     (tmp_path / "a.json").write_text('{"a": 1}')
     assert read_object(tmp_path / "a.json") == {"a": 1}
+
+
+@pytest.mark.parametrize("cut", range(5))
+def test_no_file_stands_beside_the_description_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: int
+) -> None:
+    table, described = tmp_path / "metrics.csv", tmp_path / "metrics.json"
+    write_described((table, "old"), (described, "of old"))
+    calls: list[str] = []
+
+    def cutting(name: str, original: Callable[..., object]) -> Callable[..., object]:
+        def call(*arguments: object, **options: object) -> object:
+            calls.append(name)
+            if len(calls) > cut:
+                raise KeyboardInterrupt
+            return original(*arguments, **options)
+
+        return call
+
+    def write() -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(files, "_flush_to_disk", cutting("flush", files._flush_to_disk))
+            patched.setattr(Path, "replace", cutting("replace", Path.replace))
+            write_described((table, "new"), (described, "of new"))
+
+    if cut < 4:
+        with pytest.raises(KeyboardInterrupt):
+            write()
+    else:
+        write()
+    found = table.read_text(), described.read_text() if described.exists() else None
+    assert found == [("old", None), ("old", None), ("new", None), ("new", None), ("new", "of new")][cut]
+    assert {path.name for path in tmp_path.iterdir()} <= {table.name, described.name}
+
+
+def test_a_full_disk_leaves_both_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, described = tmp_path / "metrics.csv", tmp_path / "metrics.json"
+    write_described((table, "old"), (described, "of old"))
+    write = Path.write_bytes
+
+    def full(path: Path, content: bytes) -> int:
+        if path.name.endswith(".csv"):
+            raise OSError(28, "No space left on device")
+        return write(path, content)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(UserError, match=r"metrics.csv: cannot be written \(No space left on device\)"):
+        write_described((table, "new"), (described, "of new"))
+    assert (table.read_text(), described.read_text()) == ("old", "of old")

@@ -200,23 +200,6 @@ def test_folds_stand_beside_their_baseline(trained: tuple[RunFolder, CrossValida
     assert "tiny-supervised, Dice %" in api.report(run.fold(1).path, run.path / "page.html").read_text()
 
 
-def test_the_report_of_folds(trained: tuple[RunFolder, CrossValidation], tmp_path: Path) -> None:
-    run, result = trained
-    page = api.report(run.path, tmp_path / "page.html").read_text()
-    assert all(name in page for part in result.parts for name in part)
-    assert "4 labeled cases in 2 folds, 3 unlabeled ones, seed 0" in page
-    assert "neither its label nor its image" in page and result.table()[1][1][-2] in page
-    assert str(tmp_path) not in page and str(run.path) not in page
-    with pytest.raises(UserError, match=r"name one of its runs, such as .*fold-0"):
-        api.record(run.path)
-
-
-def test_folds_that_have_not_ended_have_no_report(tmp_path: Path) -> None:
-    (tmp_path / "folds.json").write_text('{"folds": []}')
-    with pytest.raises(UserError, match="not every fold has been trained and scored"):
-        api.report(tmp_path)
-
-
 def test_what_info_says(trained: tuple[RunFolder, CrossValidation]) -> None:
     run, _ = trained
     said = yaml.safe_load(CliRunner().invoke(app, ["info", str(run.path)]).stdout)

@@ -15,11 +15,13 @@ from torch import Tensor, nn
 
 from graftseg import api
 from graftseg.candidates import Prepared, candidates_in
+from graftseg.data.grid import Grid
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.data.scans import read_label, read_scan, write_label, write_scan
 from graftseg.data.store import Store
 from graftseg.errors import UserError
+from graftseg.inference import Predictor
 from graftseg.observation import count_parts, near_boundary, observe
 from graftseg.shipped import Shipped
 from graftseg.types import Geometry
@@ -44,8 +46,9 @@ class Student(nn.Module):
         return torch.cat([torch.zeros_like(images), images], dim=1)
 
 
-def network(fit: str = "crop") -> Shipped:
-    recipe = tiny.tiny_recipe(2, batches={"patch": [8, 8], "labeled": 2, "unlabeled": 2, "fit": fit})
+def network(fit: str = "crop", **inference: Any) -> Shipped:
+    batches = {"patch": [8, 8], "labeled": 2, "unlabeled": 2, "fit": fit}
+    recipe = tiny.tiny_recipe(2, batches=batches, inference=inference)
     student = Student()
     method: Any = SimpleNamespace(student=student, segment=lambda images: student(images).softmax(1))
     return Shipped(method, recipe, ("background", "ring"), 1, torch.device("cpu"))
@@ -70,6 +73,34 @@ def test_a_scan_whose_answer_is_known() -> None:
     # windows begin at 0 and 4 along the first axis, at 0 and 2 along the second
     windows = [image[a : a + 8, b : b + 8].mean() for a in (0, 4) for b in (0, 2)]
     assert found.features == pytest.approx([np.mean(windows)], rel=1e-5)
+
+
+@pytest.mark.parametrize(("rule", "size", "parts"), [(True, 8.0, 1), ((1,), 8.0, 1), ((2,), 10.0, 2), (False, 10.0, 2)])
+@pytest.mark.parametrize("fit", ["crop", "stretch"])
+def test_specks_that_no_prediction_shows_are_not_counted(fit: str, rule: Any, size: float, parts: int) -> None:
+    image = np.full((8, 8), -20.0)
+    image[2:4, 2:4] = image[7, 7] = 20.0
+    found = observe(network(fit, largest_component=rule), "a", given_image(image))
+    assert (found.sizes, found.parts) == ((size,), (parts,))
+
+
+def test_what_is_counted_is_what_is_predicted() -> None:
+    image = torch.from_numpy(np.random.default_rng(5).normal(-0.5, 1.0, (8, 8)).astype(np.float32))[None]
+    for rule in (True, False):
+        shipped = network(largest_component=rule)
+        settings = shipped.recipe.inference
+        predictor = Predictor(shipped.method.segment, (8, 8), settings, 2, torch.device("cpu"))
+        labels = predictor.labels(image, Grid.identity((8, 8)))
+        found = observe(shipped, "a", Prepared(image, 1.0, None))
+        assert (found.sizes, found.parts) == ((float(labels.sum()),), (count_parts(labels, 1),))
+        assert (found.parts == (1,)) == rule
+
+
+def test_specks_of_a_label_map_that_a_person_made_stay() -> None:
+    label = np.zeros((8, 8), np.uint8)
+    label[0, 0] = label[4, 4] = 1
+    found = observe(network(largest_component=True), "a", given_image(np.full((8, 8), 20.0), label))
+    assert found.parts == (2,)
 
 
 def test_uncertain_inside() -> None:

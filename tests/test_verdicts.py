@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from graftseg.paired import Effect
-from graftseg.verdicts import verdict
+from graftseg.verdicts import SEVERAL, verdict
 
 
 def effect(difference: float, low: float, high: float, *, p: float = 0.01, first: float = 80.0) -> Effect:
@@ -33,6 +33,10 @@ def test_a_clear_gain() -> None:
 )
 def test_what_it_means(found: Effect, meaning: str) -> None:
     assert verdict(found).endswith(f" cases: {meaning}")
+
+
+def test_several_trainings() -> None:
+    assert verdict(effect(1.25, 0.5, 2.0), SEVERAL).endswith("30 of 40 cases: they helped, in these trainings")
 
 
 def test_few_cases() -> None:

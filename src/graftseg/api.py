@@ -23,7 +23,7 @@ from graftseg.environment import choose_device, describe_machine
 from graftseg.errors import StoppedError, UserError
 from graftseg.evaluation import Evaluation, description_of, evaluate_folder
 from graftseg.exporting import Request, export_run
-from graftseg.files import read_json, read_object, write_json, write_text
+from graftseg.files import read_json, read_object, write_text
 from graftseg.fold_results import CrossValidation
 from graftseg.folds import Count, Tell
 from graftseg.folds import train_folds as _train_folds
@@ -221,7 +221,8 @@ def evaluate(
     """
     folder = Path(predictions)
     target = Path(out or folder / "metrics.csv")
-    described = description_of(target)
+    # refused before anything is read
+    description_of(target)
     evaluation = evaluate_folder(
         folder,
         Path(reference),
@@ -230,11 +231,7 @@ def evaluate(
         allow_missing=allow_missing,
         only=only,
     )
-    # a description is never older than its table
-    if described.is_file():
-        described.unlink()
-    evaluation.write_csv(target)
-    write_json(described, {"references": str(Path(reference).resolve()), **evaluation.description()})
+    evaluation.keep(target, {"references": str(Path(reference).resolve())})
     return evaluation
 
 

@@ -271,14 +271,25 @@ def main() -> NoReturn:
 
 @contextmanager
 def _telling_of_interrupts() -> Iterator[None]:
-    """Say so when Ctrl-C ends a command; what parses the command line would end without a word."""
+    """Say so when Ctrl-C or SIGTERM ends a command, and end as after any failure, so that nothing stays half-written.
 
-    def tell(number: int, frame: object) -> None:
+    What parses the command line would end without a word at Ctrl-C, and the operating system at once at SIGTERM, which
+    it does if it comes again. A training has its own way to stop.
+    """
+
+    def interrupt(number: int, frame: object) -> None:
         typer.echo("graftseg: interrupted", err=True)
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGINT, tell)
+    def terminate(number: int, frame: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        typer.echo("graftseg: stopped by SIGTERM", err=True)
+        raise SystemExit(128 + number)
+
+    handlers = {signal.SIGINT: interrupt, signal.SIGTERM: terminate}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

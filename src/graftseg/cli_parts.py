@@ -82,19 +82,18 @@ def print_facts(facts: dict[str, Any], as_json: bool) -> None:
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table that fits the terminal by folding its cells; without a terminal, cells divided by tabs."""
+    """A table that fits the terminal, with what is too wide under its row; without a terminal, cells by tabs."""
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
+
+    from graftseg.columns import laid_out
 
     console = Console()
     if not console.is_terminal:
         for row in (head, *rows):
             typer.echo("\t".join(row))
         return
-    table = Table()
-    for name in head:
-        table.add_column(name, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    console.print(table)
+    laid = laid_out(head, rows, console.width)
+    for lines, style in ((laid.head, "bold"), (laid.body, "")):
+        for line in lines:
+            console.print(Text(line, style=style), soft_wrap=True)

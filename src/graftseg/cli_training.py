@@ -1,6 +1,7 @@
 """The command that trains: one network, several seeds, or folds, with or without a baseline beside them."""
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any, Literal
 
 import typer
@@ -70,13 +71,14 @@ def _train(recipe: str, data: Given, out: Path, asked: Count | None, ask: Ask) -
         result = api.train_folds(recipe, data, out, folds=count, tell=typer.echo, **ask)
         print_table(*result.table())
         typer.echo(result.said())
-        typer.echo(f"next: graftseg report {out}")
+        typer.echo(f"next: graftseg report {quote(str(out))}")
         return
     outcome = api.train(recipe, data, out, **ask)
     beside = RunFolder(out).baseline
     typer.echo(f"{out}: finished after {outcome.steps} steps" + (f"; baseline: {beside.path}" if beside.exists else ""))
-    test = f"graftseg test {out}, or " if _has_test(data) else ""
-    typer.echo(f"next: {test}graftseg predict {out} SCANS --out LABELS")
+    run = quote(str(out))
+    test = f"graftseg test {run}, or " if _has_test(data) else ""
+    typer.echo(f"next: {test}graftseg predict {run} SCANS --out LABELS")
 
 
 def _has_test(data: Given) -> bool:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from graftseg.console import in_parallel
 from graftseg.data.scans import grid_difference, read_label
 from graftseg.errors import UserError
-from graftseg.files import read_json, write_text
+from graftseg.files import as_json, read_json, write_described, write_text
 from graftseg.metrics import PROTOCOLS, Protocol, score
 from graftseg.references import Reference, label_maps, references_in
 from graftseg.types import Geometry
@@ -80,7 +80,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Statistic:
-    """Mean and standard deviation (divided by ``count``, not by one less) of ``count`` values."""
+    """Mean and standard deviation (divided by one less than ``count``, NaN of a single value) of ``count`` values."""
 
     mean: float
     std: float
@@ -151,12 +151,20 @@ class Evaluation:
 
     def write_csv(self, path: Path) -> None:
         """Write a line for each row, units in the header; NaN is empty, all else reads back as it was."""
+        write_text(path, self._csv())
+
+    def keep(self, table: Path, about: Mapping[str, Any]) -> None:
+        """Write the table and, beside it, its description with what else is to be told ``about`` it; or neither."""
+        words = as_json({**about, **self.description()})
+        write_described((table, self._csv()), (description_of(table), words))
+
+    def _csv(self) -> str:
         stream = io.StringIO()
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(["protocol", *_COLUMNS.values(), *VOLUME_ERRORS])
         for row in self.rows:
             writer.writerow([self.protocol, *(_cell(getattr(row, name)) for name in (*_COLUMNS, *VOLUME_ERRORS))])
-        write_text(path, stream.getvalue())
+        return stream.getvalue()
 
 
 _VOXEL_FIELDS = {"hd95", "hd95_max", "asd", "assd"}
@@ -179,7 +187,7 @@ def evaluate_pair(
     """
     places = where or (case, f"reference of {case}")
     for place, labels in zip(places, (prediction, reference), strict=True):
-        _refuse_unnamed_values(place, labels, classes)
+        refuse_unnamed_values(place, labels, classes)
     voxel_ml = geometry.voxel_volume / 1000 if len(geometry.shape) == 3 else math.nan
     rows = []
     for label in sorted(set(classes) - {0}):
@@ -325,7 +333,8 @@ def _values_of(reference: Reference) -> set[int]:
     return set(np.unique(reference.read().array).tolist()) - {0}
 
 
-def _refuse_unnamed_values(where: str | Path, labels: LabelMap, classes: Mapping[int, str]) -> None:
+def refuse_unnamed_values(where: str | Path, labels: LabelMap, classes: Mapping[int, str]) -> None:
+    """Refuse a label map with a value that is none of the classes."""
     values, counts = np.unique(labels, return_counts=True)
     for value, count in zip(values.tolist(), counts.tolist(), strict=True):
         if value != 0 and value not in classes:
@@ -342,7 +351,8 @@ def _statistic(values: Iterable[float]) -> Statistic:
     known = [value for value in values if not math.isnan(value)]
     if not known:
         return Statistic(math.nan, math.nan, 0)
-    return Statistic(float(np.mean(known)), float(np.std(known)), len(known))
+    deviation = float(np.std(known, ddof=1)) if len(known) > 1 else math.nan
+    return Statistic(float(np.mean(known)), deviation, len(known))
 
 
 def _known(value: float) -> float | None:

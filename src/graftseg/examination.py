@@ -2,36 +2,26 @@
 
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import torch
 
 from graftseg import api
 from graftseg.baselines import baseline_of
 from graftseg.comparison import Beside
-from graftseg.data.layouts import scan_cases
-from graftseg.data.store import is_store, open_store
 from graftseg.ensembles import segmenters_of
+from graftseg.environment import choose_device
 from graftseg.errors import UserError
-from graftseg.evaluation import Evaluation
-from graftseg.origin import trained_on
-from graftseg.prediction import ELSEWHERE
+from graftseg.evaluation import Evaluation, description_of
+from graftseg.prediction import ELSEWHERE, Predicted, check_target
 from graftseg.recipe import differences, load_recipe
-from graftseg.references import references_in
 from graftseg.runs import RunFolder
+from graftseg.unseen import Unseen, checked_cases, unseen_by
 from graftseg.verdicts import verdict
 
-IMAGES, LABELS = "imagesTs", "labelsTs"
-NAME_THEM = f"name a folder with {IMAGES}/ and {LABELS}/, a store with test cases, or --test-images and --test-labels"
-FOLDS = "without any, train with --folds, which scores labeled scans by networks that never saw them"
 Folder = str | Path
-
-
-@dataclass(frozen=True)
-class Unseen:
-    """Where test scans and their label maps lie; both the same where it is a prepared store."""
-
-    images: Path
-    labels: Path
 
 
 @dataclass(frozen=True)
@@ -71,75 +61,22 @@ def test(
     ``data`` is a folder with ``imagesTs`` and ``labelsTs`` or a prepared store, by default what the run was trained
     from; ``images`` and ``labels`` name folders one by one.
     """
-    folder = RunFolder(Path(run))
+    folder, chosen = RunFolder(Path(run)), choose_device(device)
     networks = segmenters_of(folder)
-    scans, baseline = _unseen(networks[0], data, images, labels), folder.baseline
-    names = _names(scans, networks[0], allow_missing=allow_missing)
+    scans, baseline = unseen_by(networks[0], data, images, labels), folder.baseline
     ready = _has_ended(baseline)
     if ready:
         _check_baseline(folder)
+    names = checked_cases(scans, networks[0], allow_missing=allow_missing)
     both = (folder, *([baseline] if ready else []))
-    scores = {one.path: _scored(one, scans, device, allow_missing=allow_missing) for one in both}
+    for one in both:
+        _check_target(one, scans, chosen)
+    # what was scored before goes with the first label map, so that nothing that is refused may come later
+    predicted = {one.path: _predicted(one, scans, device) for one in both}
+    scores = {path: _scored(found, scans, allow_missing=allow_missing) for path, found in predicted.items()}
     beside = api.compare(baseline.path, folder.path)[0] if ready else None
-    warnings = (*_seen_before(names, networks), *([] if ready else _not_ended(baseline)), *_told_elsewhere(folder))
+    warnings = (*_seen_before(names, networks), *([] if ready else _not_ended(baseline)))
     return Examined(scans, scores, beside, api.report(folder.path), warnings)
-
-
-def _unseen(run: RunFolder, data: Folder | None, images: Folder | None, labels: Folder | None) -> Unseen:
-    if images is None and labels is None:
-        return _arranged(Path(data)) if data is not None else _by_default(run)
-    if data is not None or images is None or labels is None:
-        raise UserError("test", "the test scans are not named in one way", NAME_THEM)
-    return Unseen(_folder(Path(images)), _folder(Path(labels)))
-
-
-def _folder(path: Path) -> Path:
-    if not path.is_dir():
-        raise UserError(path, "this is a file" if path.exists() else "there is no such folder", NAME_THEM)
-    return path
-
-
-def _arranged(data: Path) -> Unseen:
-    if is_store(data):
-        return Unseen(data, data)
-    if not _is_arranged(_folder(data)):
-        raise UserError(data, f"holds no test scans with labels in {IMAGES}/ and {LABELS}/", NAME_THEM)
-    return Unseen(data / IMAGES, data / LABELS)
-
-
-def _by_default(run: RunFolder) -> Unseen:
-    """What the run was trained from: the scans themselves if they are still there, or else the store."""
-    store = open_store(trained_on(run, NAME_THEM))
-    root = Path(store.root)
-    if _is_arranged(root):
-        return Unseen(root / IMAGES, root / LABELS)
-    if not store.of("test"):
-        raise UserError(root, "no test scans with labels are known of this run", f"{NAME_THEM}; {FOLDS}")
-    return Unseen(store.path, store.path)
-
-
-def _is_arranged(folder: Path) -> bool:
-    return (folder / IMAGES).is_dir() and (folder / LABELS).is_dir()
-
-
-def _names(scans: Unseen, run: RunFolder, *, allow_missing: bool) -> set[str]:
-    """The cases to test; what lacks its partner is refused before anything is predicted."""
-    if is_store(scans.images):
-        return set(references_in(scans.labels))
-    found, failures = scan_cases(scans.images, run.begun()["store"]["channels"])
-    names = {case.name for case in found} | set(failures)
-    labels = references_in(scans.labels).keys()
-    if not names & labels:
-        finding = f"none of its {len(labels)} label maps has the name of a scan in {scans.images}"
-        raise UserError(scans.labels, finding, "give the two files of a case the same name, without _0000 for labels")
-    for folder, what, alone in (
-        (scans.images, "scan without a label map", names - labels),
-        (scans.labels, "label map without a scan", labels - names),
-    ):
-        if alone and not allow_missing:
-            finding = f"{min(alone)} is a {what} of the same name ({len(alone)} are)"
-            raise UserError(folder, finding, "add what is missing, or leave them out with --allow-missing")
-    return names & labels
 
 
 def _has_ended(run: RunFolder) -> bool:
@@ -167,11 +104,6 @@ def _not_ended(baseline: RunFolder) -> Iterator[str]:
         yield f"{baseline.path} has not been trained to its end, so that nothing stands beside the run"
 
 
-def _told_elsewhere(run: RunFolder) -> Iterator[str]:
-    if run.folds_file.is_file():
-        yield f"the report is about the folds; scores of the test scans are in {run.predictions}"
-
-
 def _seen_before(names: set[str], networks: list[RunFolder]) -> Iterator[str]:
     stores = [network.begun()["store"] for network in networks]
     known = {str(name) for store in stores for key in ("labeled", "unlabeled") for name in store.get(key, ())}
@@ -190,15 +122,34 @@ def _never_found(path: Path, evaluation: Evaluation) -> Iterator[str]:
             yield f"{path} finds {name} right in none of {len(rows)} cases, which makes its distances large"
 
 
-def _scored(run: RunFolder, scans: Unseen, device: str, *, allow_missing: bool) -> Evaluation:
-    """Scores of these scans alone: the folder may hold label maps of others, even of scans that were trained on."""
-    try:
+def _check_target(run: RunFolder, scans: Unseen, device: torch.device) -> None:
+    """Refuse what could not be written, while all that was there is still there."""
+    with _told_to_move(run):
+        check_target(run, scans.images, run.predictions, device)
+    description_of(run.predictions / "metrics.csv")
+
+
+def _predicted(run: RunFolder, scans: Unseen, device: str) -> Predicted:
+    """Label maps of all these scans."""
+    with _told_to_move(run):
         predicted = api.predict(run.path, scans.images, device=device)
+    if predicted.failures:
+        raise predicted.failures[0]
+    return predicted
+
+
+def _scored(predicted: Predicted, scans: Unseen, *, allow_missing: bool) -> Evaluation:
+    """Scores of these scans alone: the folder may hold label maps of others, even of scans that were trained on."""
+    names = {case.case for case in predicted.cases}
+    return api.evaluate(predicted.folder, scans.labels, allow_missing=allow_missing, only=names)
+
+
+@contextmanager
+def _told_to_move(run: RunFolder) -> Iterator[None]:
+    """A test has no --out that could be named in place of a folder that holds something else."""
+    try:
+        yield
     except UserError as error:
         if error.remedy == ELSEWHERE:
             raise UserError(error.where, error.finding, f"move {run.predictions} away and test again") from None
         raise
-    if predicted.failures:
-        raise predicted.failures[0]
-    names = {case.case for case in predicted.cases}
-    return api.evaluate(predicted.folder, scans.labels, allow_missing=allow_missing, only=names)

@@ -11,6 +11,7 @@ FIGURES = {"dice": "Dice", "jaccard": "Jaccard", "hd95": "95HD", "asd": "ASD"}
 SHARES = ("dice", "jaccard")
 VOLUME_COLUMNS = {"volume error ml": "volume_error_ml", "volume error %": "volume_error_percent"}
 NOTHING = "-"
+DEVIATION = "standard deviation over cases, divided by one less than their number"
 Figures = dict[str, float]
 """By the keys of ``FIGURES``: overlaps in percent, distances in voxels; NaN where there is none."""
 

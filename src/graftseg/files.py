@@ -90,7 +90,23 @@ def write_text(target: Path, content: str) -> None:
 
 def write_json(target: Path, content: Any) -> None:
     """Write ``content`` as readable JSON, atomically."""
-    write_text(target, json.dumps(content, indent=2, allow_nan=False) + "\n")
+    write_text(target, as_json(content))
+
+
+def as_json(content: Any) -> str:
+    """``content`` as readable JSON, which ends with a line."""
+    return json.dumps(content, indent=2, allow_nan=False) + "\n"
+
+
+def write_described(table: tuple[Path, str], description: tuple[Path, str]) -> None:
+    """Write a file and the one that describes it, each a path and a text: both, or where that fails none of them.
+
+    Whenever this is cut off, no file stands beside the description of another.
+    """
+    with atomic_path(description[0]) as words, atomic_path(table[0]) as rows:
+        words.write_bytes(description[1].encode(errors="backslashreplace"))
+        rows.write_bytes(table[1].encode(errors="backslashreplace"))
+        description[0].unlink(missing_ok=True)
 
 
 def read_json(path: Path) -> Any:

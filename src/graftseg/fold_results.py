@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from graftseg.evaluation import Evaluation
-from graftseg.figures import FIGURES, NOTHING, SHARES, Spread, spread, written
+from graftseg.figures import DEVIATION, FIGURES, NOTHING, SHARES, Spread, spread, written
 from graftseg.paired import effect_of, paired
 
 SHOWN = ("dice", "hd95")
@@ -44,7 +44,8 @@ class CrossValidation:
         """What the figures are of, in one sentence."""
         cases = len({row.case for row in self.evaluation.rows})
         beside = "" if self.baseline is None else ", and once by a supervised one"
-        return f"{self.folder}: {cases} labeled cases, each scored once by a network that never saw it{beside}"
+        scored = f"{cases} labeled cases, each scored once by a network that never saw it{beside}"
+        return f"{self.folder}: {scored}; ± is the {DEVIATION}"
 
     def to_json(self) -> dict[str, Any]:
         """All figures as plain values, None for what does not exist."""

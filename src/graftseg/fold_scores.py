@@ -14,8 +14,7 @@ from graftseg.data.scans import Scan, grid_difference, read_label
 from graftseg.data.sources import Data
 from graftseg.data.store import Store
 from graftseg.errors import UserError
-from graftseg.evaluation import Evaluation, Row, description_of, evaluate_pair
-from graftseg.files import write_json
+from graftseg.evaluation import Evaluation, Row, evaluate_pair
 from graftseg.known_scores import known_scores
 from graftseg.metrics import Protocol
 from graftseg.prediction import predict_scans, weights_of
@@ -113,11 +112,8 @@ def held_out_scores(
 
 def keep_scores(evaluation: Evaluation, folder: Path, references: References, checkpoint: str | None = None) -> None:
     """Write ``metrics.csv`` and what says where it comes from."""
-    table = folder / "metrics.csv"
-    described = description_of(table)
-    evaluation.write_csv(table)
-    about = {"references": str(references.source.resolve()), **evaluation.description()}
-    write_json(described, about | ({"checkpoint": checkpoint} if checkpoint else {}))
+    about = {"references": str(references.source.resolve())}
+    evaluation.keep(folder / "metrics.csv", about | ({"checkpoint": checkpoint} if checkpoint else {}))
 
 
 def _score(case: str, *, folder: Path, references: References, classes: Mapping[int, str]) -> list[Row]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from graftseg.candidates import Prepared
+from graftseg.components import chosen_classes, largest_components
 from graftseg.errors import UserError
 from graftseg.shipped import Shipped
 from graftseg.stretched import stretched, stretched_slabs
@@ -32,7 +33,8 @@ class Observation:
     first two axes, if the training mirrored scans) over the voxels that may be foreground, and ``at_boundary`` the part
     of it that lies within two voxels of a boundary.
     ``sizes`` (in mm to the power of the axes) and ``parts`` (connected components) have an entry for each foreground
-    class: found by the network, or of the label map where a person made one. ``voxel`` is the smallest size there is.
+    class: of the label map that the run predicts, in which the largest component alone stays where its recipe says so,
+    or of the one that a person made. ``voxel`` is the smallest size there is.
     ``features`` are those of the encoder's coarsest level, averaged over the scan.
     """
 
@@ -58,7 +60,8 @@ def observe(network: Shipped, case: str, given: Prepared) -> Observation:
     mirrors = given.label is None and network.recipe.batches.augment.rotate_flip > 0
     axes = (2, 3) if mirrors else ()
     with _features(network.method.student) as features:
-        labels, entropy = _seen(network, given.image, features.first_of_each(network.method.segment, axes))
+        decided, entropy = _seen(network, given.image, features.first_of_each(network.method.segment, axes))
+    labels = _cleaned(decided, network)
     uncertainty, at_boundary = _doubts(labels, entropy)
     found = labels if given.label is None else given.label
     counts = np.bincount(found.ravel(), minlength=classes)[1:classes]
@@ -105,6 +108,15 @@ def _decided(probabilities: Tensor) -> tuple[Tensor, ...]:
     in_question = probabilities[0] <= 1 - IN_QUESTION
     entropy = torch.where(in_question, entropy, -1.0)
     return probabilities.argmax(0).to(torch.uint8), entropy
+
+
+def _cleaned(labels: Labels, network: Shipped) -> Labels:
+    """The label map without the specks that a prediction of the run would not show either."""
+    rule = network.recipe.inference.largest_component
+    if not rule:
+        return labels
+    kept = largest_components(torch.from_numpy(labels)[None], len(network.classes), only=chosen_classes(rule))
+    return np.asarray(kept[0].numpy(), dtype=np.uint8)
 
 
 def _doubts(labels: Labels, entropy: NDArray[np.float32]) -> tuple[float, float]:

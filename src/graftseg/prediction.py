@@ -66,26 +66,16 @@ def predict_scans(
 
     What is ``wanted`` besides labels never changes them.
     """
-    wanted = wanted or Wanted()
-    networks = Segmenters.of(segmenters_of(run, fold), device, overrides, checkpoint)
-    cases, failures = sources_in(scans, networks.recipe.data, networks.channels, only)
-    if scans.is_file() and not is_scan(scans):
-        # a mistyped name costs nothing of what is in the folder
-        raise UserError(scans, "not a scan by its name", f"use {READABLE} files with their usual endings")
-    names = (*failures, *(case.name for case in cases))
-    outputs = _outputs(names, wanted)
-    if scans.is_dir() and scans.resolve() == out.resolve():
-        raise UserError(out, "label maps would stand among the scans and be taken for scans", ELSEWHERE)
-    _check_inputs(out, cases, outputs)
-    networks.try_out()
+    task = _task(run, scans, out, device, overrides, checkpoint, only, fold, wanted or Wanted())
+    networks, failures = task.networks, dict(task.failures)
     done: list[PredictedCase] = []
     make_folder(out)
     with locked(out, "another prediction writes into this folder"):
-        manifest = _begin(out, _planned(run, networks, wanted), names, outputs)
+        manifest = _begin(out, task)
         try:
-            with metered(len(cases), "Predicting") as meter:
-                work = _Work(networks, wanted, out, meter)
-                for case in cases:
+            with metered(len(task.cases), "Predicting") as meter:
+                work = _Work(networks, task.wanted, out, meter)
+                for case in task.cases:
                     try:
                         done.append(work.predict(case))
                     except UserError as error:
@@ -95,6 +85,54 @@ def predict_scans(
             _end(out, replace(manifest, peak_memory=_peak_memory(device)), done, failures)
     warning = UNSEEN if networks.recipe.inference.flips and not networks.is_mirrored else ""
     return Predicted(out, tuple(done), tuple(failures.values()), warning)
+
+
+def check_target(run: RunFolder, scans: Path, out: Path, device: torch.device) -> None:
+    """Refuse what a prediction of these scans into ``out`` would refuse; nothing is written or removed."""
+    task = _task(run, scans, out, device, (), "shipped", (), None, Wanted())
+    _succession(out, task)
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What a call is to predict, with which networks, and the manifest that it will write."""
+
+    networks: Segmenters
+    wanted: Wanted
+    cases: list[Source]
+    failures: dict[str, UserError]
+    planned: Manifest
+    outputs: set[str]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All cases, also those that cannot be predicted."""
+        return (*self.failures, *(case.name for case in self.cases))
+
+
+def _task(
+    run: RunFolder,
+    scans: Path,
+    out: Path,
+    device: torch.device,
+    overrides: Iterable[str],
+    checkpoint: Checkpoint,
+    only: Collection[str],
+    fold: int | None,
+    wanted: Wanted,
+) -> _Task:
+    """What is asked for; what cannot work is refused before anything is touched."""
+    networks = Segmenters.of(segmenters_of(run, fold), device, overrides, checkpoint)
+    cases, failures = sources_in(scans, networks.recipe.data, networks.channels, only)
+    if scans.is_file() and not is_scan(scans):
+        # a mistyped name costs nothing of what is in the folder
+        raise UserError(scans, "not a scan by its name", f"use {READABLE} files with their usual endings")
+    outputs = _outputs((*failures, *(case.name for case in cases)), wanted)
+    if scans.is_dir() and scans.resolve() == out.resolve():
+        raise UserError(out, "label maps would stand among the scans and be taken for scans", ELSEWHERE)
+    _check_inputs(out, cases, outputs)
+    networks.try_out()
+    return _Task(networks, wanted, cases, failures, _planned(run, networks, wanted), outputs)
 
 
 @dataclass(frozen=True)
@@ -180,32 +218,36 @@ def _check_inputs(out: Path, cases: Sequence[Source], outputs: set[str]) -> None
             raise UserError((out / name).resolve(), "the label map would overwrite a scan", ELSEWHERE)
 
 
-def _begin(out: Path, planned: Manifest, names: Collection[str], outputs: set[str]) -> Manifest:
+def _begin(out: Path, task: _Task) -> Manifest:
     """Write down what is about to be made; scores of what was there go, since they would be out of date.
 
     Label maps of an earlier call stay until their successors are whole, unless other settings made them. Only files
     that an earlier manifest lists are ever replaced or removed; another network's are refused.
     """
-    check_classes(out, ELSEWHERE)
+    manifest, before = _succession(out, task)
     for left in out.glob(f"{PARTIAL}*"):
         left.unlink()
-    before = _earlier(out, planned)
-    known = before.outputs if before else set()
-    for name in sorted(outputs - known):
-        if (out / name).exists():
-            raise UserError(out / name, "the file exists and is not a label map of this run", ELSEWHERE)
-    manifest = replace(planned, unfinished=tuple(sorted(outputs)))
-    if before is not None:
-        manifest = _succeeding(out, manifest, before, outputs)
     manifest.save(out)
-    write_classes(out, planned.classes)
+    write_classes(out, manifest.classes)
     if before is not None:
-        replaced = _files(names, manifest) & known
-        if _is_same_use(before.inference, planned.inference):
-            replaced -= outputs
+        replaced = _files(task.names, manifest) & before.outputs
+        if _is_same_use(before.inference, manifest.inference):
+            replaced -= task.outputs
         for name in (*replaced, *SCORES):
             (out / name).unlink(missing_ok=True)
     return manifest
+
+
+def _succession(out: Path, task: _Task) -> tuple[Manifest, Manifest | None]:
+    """The manifest to begin with and the earlier one, if there is one; what must not be replaced is refused."""
+    check_classes(out, ELSEWHERE)
+    before = _earlier(out, task.planned)
+    known = before.outputs if before else set()
+    for name in sorted(task.outputs - known):
+        if (out / name).exists():
+            raise UserError(out / name, "the file exists and is not a label map of this run", ELSEWHERE)
+    manifest = replace(task.planned, unfinished=tuple(sorted(task.outputs)))
+    return (manifest if before is None else _succeeding(out, manifest, before, task.outputs)), before
 
 
 def _succeeding(out: Path, manifest: Manifest, before: Manifest, outputs: set[str]) -> Manifest:

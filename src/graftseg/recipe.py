@@ -22,6 +22,8 @@ from graftseg.stepping import Precision, StageSettings
 
 SHIPPED = Path(str(files("graftseg") / "recipes"))
 Tree = dict[Any, Any]
+PLANNED = "planned"
+"""The name of every recipe that was fitted to someone's scans: it tells nothing of what they show."""
 FAST_PRECISION: Precision = "bf16"
 NOT_TRAINED = {"loop", "inference", "name", "about", "published", "baseline", "folds"}
 

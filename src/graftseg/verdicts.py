@@ -12,9 +12,11 @@ FEWEST = 6
 """Cases from which on Wilcoxon's p can be that small."""
 USABLE = 50.0
 """Mean Dice in percent that one of the two must reach for their difference to mean anything."""
+ONE = "in this one training"
+SEVERAL = "in these trainings"
 
 
-def verdict(effect: Effect) -> str:
+def verdict(effect: Effect, trainings: str = ONE) -> str:
     """One sentence on the mean Dice, in percent, of a run (the second) and of its baseline (the first)."""
     if not effect.count:
         return "no class of the test cases could be scored"
@@ -25,10 +27,10 @@ def verdict(effect: Effect) -> str:
     if math.isnan(effect.low):
         return f"{found}, in a single case, which shows nothing"
     sure = f"95 % interval {effect.low:+.2f} to {effect.high:+.2f}, p = {effect.p:.2g}"
-    return f"{found} ({sure}), better in {effect.better} of {effect.count} cases: {_meaning(effect)}"
+    return f"{found} ({sure}), better in {effect.better} of {effect.count} cases: {_meaning(effect, trainings)}"
 
 
-def _meaning(effect: Effect) -> str:
+def _meaning(effect: Effect, trainings: str) -> str:
     if max(effect.first, effect.second) < USABLE:
         return "neither network is good enough for that to mean anything"
     if effect.count < FEWEST:
@@ -37,4 +39,4 @@ def _meaning(effect: Effect) -> str:
         return "these cases do not show whether they helped"
     if abs(effect.difference) < MATTERS:
         return "too little to matter"
-    return f"they {'helped' if effect.difference > 0 else 'did harm'}, in this one training"
+    return f"they {'helped' if effect.difference > 0 else 'did harm'}, {trainings}"

@@ -1,10 +1,11 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 from report_fakes import GEOMETRY, Page, write_facts, write_predictions
 
 from graftseg.evaluation import read_csv
-from graftseg.reporting.comparison import comparison_section
+from graftseg.reporting.comparison import Told, comparison_section, told_of, verdict_of
 from graftseg.reporting.results import Results, read_results
 from graftseg.runs import RunFolder
 
@@ -27,7 +28,7 @@ def results(tmp_path: Path) -> Results:
 
 
 def test_shared_cases_side_by_side(results: Results, baseline: RunFolder) -> None:
-    page = Page(comparison_section(results, FACTS, baseline))
+    page = Page(comparison_section(Told(FACTS, results), told_of(baseline)))
     dice = {(row.case, row.label): row.dice for row in read_csv(baseline.predictions / "metrics.csv").rows}
     before = 100 * (dice["a", 1] + dice["b", 1]) / 2
     after = 100 * (1.0 + dice["b", 1]) / 2
@@ -45,7 +46,7 @@ def test_losses_are_shown_as_losses(results: Results, baseline: RunFolder) -> No
     theirs = read_results(baseline.predictions)
     assert theirs is not None
     write_facts(results.folder.parent)
-    page = Page(comparison_section(theirs, FACTS, RunFolder(results.folder.parent)))
+    page = Page(comparison_section(Told(FACTS, theirs), told_of(RunFolder(results.folder.parent))))
     cells = [text for element, text in page.texts if element in ("td", "b")]
     assert cells[2].startswith("−")
     assert cells[3] == "0 / 1 / 1"
@@ -54,17 +55,52 @@ def test_losses_are_shown_as_losses(results: Results, baseline: RunFolder) -> No
 def test_other_protocol_is_told(results: Results, baseline: RunFolder) -> None:
     metrics = baseline.predictions / "metrics.csv"
     metrics.write_text(metrics.read_text().replace("standard", "paper"))
-    text = Page(comparison_section(results, FACTS, baseline)).text
+    text = Page(comparison_section(Told(FACTS, results), told_of(baseline))).text
     assert "The protocols differ: standard here, paper for the baseline." in text
 
 
 def test_baseline_without_predictions(results: Results, baseline: RunFolder) -> None:
     (baseline.predictions / "metrics.csv").unlink()
-    assert "No prediction of the baseline has been evaluated." in comparison_section(results, FACTS, baseline)
-    assert "No prediction of this run has been evaluated." in comparison_section(None, FACTS, baseline)
+    assert "No prediction of the baseline has been evaluated." in comparison_section(
+        Told(FACTS, results), told_of(baseline)
+    )
+    assert "No prediction of this run has been evaluated." in comparison_section(Told(FACTS, None), told_of(baseline))
 
 
 def test_no_shared_case(tmp_path: Path, baseline: RunFolder) -> None:
     assert len(GEOMETRY.shape) == 2
     alone = read_results(write_predictions(tmp_path / "alone", tmp_path / "z_labels", {"z": 8.0}))
-    assert "The two runs share no evaluated case." in comparison_section(alone, FACTS, baseline)
+    assert "The two runs share no evaluated case." in comparison_section(Told(FACTS, alone), told_of(baseline))
+
+
+@pytest.mark.parametrize(
+    ("changes", "speaks"),
+    [
+        ({"method": "supervised"}, True),
+        ({"method": "mean-teacher"}, False),
+        ({"method": "supervised", "store": {"labeled": ["l0", "l1", "u0"]}}, False),
+    ],
+)
+def test_a_verdict_where_the_unlabeled_scans_are_all_that_differs(
+    tmp_path: Path, results: Results, baseline: RunFolder, changes: dict[str, Any], speaks: bool
+) -> None:
+    write_facts(baseline.path, **changes)
+    write_facts(tmp_path / "run")
+    said = verdict_of(told_of(RunFolder(tmp_path / "run")), told_of(baseline))
+    assert (said is not None) == speaks
+    assert said is None or said.startswith("Mean Dice ")
+
+
+def test_no_verdict_without_a_shared_case_or_under_different_protocols(
+    tmp_path: Path, results: Results, baseline: RunFolder
+) -> None:
+    write_facts(baseline.path, method="supervised")
+    facts = RunFolder(baseline.path).manifest() | {"method": "bcp"}
+    alone = read_results(write_predictions(tmp_path / "alone", tmp_path / "z_labels", {"z": 8.0}))
+    assert verdict_of(Told(facts, results), told_of(baseline)) is not None
+    assert verdict_of(Told(facts, alone), told_of(baseline)) is None
+    assert verdict_of(Told(facts, None), told_of(baseline)) is None
+    assert verdict_of(Told(facts, results), None) is None
+    metrics = baseline.predictions / "metrics.csv"
+    metrics.write_text(metrics.read_text().replace("standard", "paper"))
+    assert verdict_of(Told(facts, results), told_of(baseline)) is None

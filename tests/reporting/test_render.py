@@ -1,6 +1,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -126,6 +127,36 @@ def test_baseline_stands_beside(run: Path, tmp_path: Path) -> None:
     assert "demo-2d/supervised, Dice %" in text
     assert "Mean Dice" in text and "% with the unlabeled scans and" in text
     assert "2 / 1 / 1" in text
+
+
+def test_the_verdict_stands_under_the_title(run: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    write_facts(other, method="supervised", recipe="demo-2d/supervised")
+    write_predictions(other, tmp_path / "labels", dict.fromkeys(CASES, 6.0))
+    texts = rendered(run, other).texts
+    title = texts.index(("h1", "demo-2d/bcp"))
+    assert texts[title + 1][0] == "p" and texts[title + 1][1].startswith("Mean Dice ")
+    assert texts[title + 1][1].endswith("fewer than 6 cases cannot show whether they helped.")
+    assert rendered(run).texts[title + 1][1].startswith("2 labeled and 3 unlabeled cases, 20 steps, ")
+
+
+@pytest.mark.parametrize(
+    ("changes", "title"),
+    [
+        ({"recipe": "planned"}, "ring and <core> by bcp"),
+        ({"recipe": "planned-supervised", "method": "supervised"}, "ring and <core> by supervised"),
+        ({"recipe": "my <b>liver</b>"}, "my <b>liver</b>"),
+        ({"recipe": "planned", "store": {"classes": ["background", "a"]}}, "a by bcp"),
+        ({"recipe": "planned", "store": {"classes": list("0abcd")}}, "a, b, c and d by bcp"),
+        ({"recipe": "planned", "store": {"classes": list("0abcde")}}, "a, b, c and 2 more by bcp"),
+        ({"recipe": "planned", "store": {}}, "planned"),
+    ],
+)
+def test_the_title_says_what_was_trained(tmp_path: Path, changes: dict[str, Any], title: str) -> None:
+    write_facts(tmp_path / "run", **changes)
+    page = rendered(tmp_path / "run")
+    assert [text for element, text in page.texts if element == "h1"] == [title]
+    assert [text for element, text in page.texts if element == "title"] == [f"{title} – graftseg"]
 
 
 def test_supervised_run_does_not_speak_of_unlabeled_cases(tmp_path: Path) -> None:

@@ -49,8 +49,8 @@ def test_tables_hold_the_figures() -> None:
     assert table[0][:3] == ["Class", "Dice %", "Jaccard %"]
     assert table[1] == [
         "class 1",
-        "70.00 ± 20.00",
-        "35.00 ± 10.00",
+        "70.00 ± 28.28",
+        "35.00 ± 14.14",
         "2.00 ± 0.00",
         "6.00 ± 0.00",
         "4.00 ± 0.00",

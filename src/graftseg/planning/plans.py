@@ -15,7 +15,7 @@ from graftseg.planning.patches import Shape, shape_of
 from graftseg.planning.pieces import component_choices
 from graftseg.planning.target import GIB, Target
 from graftseg.planning.written import written
-from graftseg.recipe import Recipe, parse_recipe
+from graftseg.recipe import PLANNED, Recipe, parse_recipe
 
 Timed = Callable[[Recipe], float]
 """From a recipe to the seconds that a step of its last stage takes on the device."""
@@ -83,7 +83,7 @@ def _others(frame: Frame, target: Target, semi: bool) -> Choices:
     """Settings that follow from what the others are."""
     slices, cpu = frame.dimensions == 2, target.kind == "cpu"
     choices = {
-        "name": Choice("planned", "what the report calls it"),
+        "name": Choice(PLANNED, "what the report calls it"),
         "about": Choice("made by graftseg plan", "one line for people"),
         "fast": Choice(
             True, "bf16 where the device has it (loop.precision) and both mixtures in one pass (joint): faster"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from graftseg.files import write_text
 from graftseg.reporting.cases import cases_section
-from graftseg.reporting.comparison import comparison_section
+from graftseg.reporting.comparison import Told, comparison_section, told_of, verdict_of
 from graftseg.reporting.folder import class_names, read_curves, read_recipe, snapshot_paths
 from graftseg.reporting.folds import render_folds
 from graftseg.reporting.gallery import mixed_section, watched_section
@@ -30,10 +30,11 @@ def render_report(run: Path, out: Path | None = None, *, baseline: Path | None =
         return render_folds(folder, out)
     facts, log, snapshots, album = folder.manifest(), read_curves(folder), snapshot_paths(folder), Album()
     results, classes = read_results(folder.predictions), class_names(facts)
+    told, other = Told(facts, results), None if baseline is None else told_of(RunFolder(baseline))
     sections = [
         results_section(results, facts),
         cases_section(results, classes, album),
-        comparison_section(results, facts, None if baseline is None else RunFolder(baseline)),
+        comparison_section(told, other),
         training_section(log, facts),
         mixed_section(snapshots, log, classes, album),
         watched_section(snapshots, classes, album),
@@ -41,5 +42,5 @@ def render_report(run: Path, out: Path | None = None, *, baseline: Path | None =
         notes_section(facts, results.evaluation if results is not None else None, used_checkpoint(results, facts)),
     ]
     target = out or run / "report.html"
-    write_text(target, page(facts, sections))
+    write_text(target, page(facts, sections, verdict_of(told, other)))
     return target

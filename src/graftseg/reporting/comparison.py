@@ -1,28 +1,75 @@
 """This run beside another one, case by case."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from graftseg.baselines import SUPERVISED
+from graftseg.evaluation import Evaluation
 from graftseg.paired import effect_of, paired
 from graftseg.reporting.markup import Html, missing, section, table, tag
 from graftseg.reporting.palette import named
 from graftseg.reporting.results import COMMAND, Results, fixed, mean, percent, read_results, used_checkpoint
 from graftseg.runs import RunFolder
-from graftseg.verdicts import verdict
+from graftseg.verdicts import ONE, verdict
 
 TITLE = "Beside the baseline"
 Scores = dict[str, float]
 
 
-def comparison_section(results: Results | None, facts: dict[str, Any], baseline: RunFolder | None) -> Html:
+@dataclass(frozen=True)
+class Told:
+    """What a run says of itself, and its scores if it has been evaluated."""
+
+    facts: dict[str, Any]
+    results: Results | None
+
+
+def told_of(run: RunFolder) -> Told:
+    """Read both from the folder of a run."""
+    return Told(run.manifest(), read_results(run.predictions))
+
+
+def verdict_of(run: Told, baseline: Told | None) -> str | None:
+    """What the unlabeled scans were worth, where that is what two evaluated runs differ in."""
+    if baseline is None or run.results is None or baseline.results is None:
+        return None
+    method, beside = (str(told.facts.get("method")) for told in (run, baseline))
+    trained = [told.facts.get("store", {}).get("labeled") for told in (run, baseline)]
+    if beside != SUPERVISED or method == SUPERVISED or trained[0] != trained[1]:
+        return None
+    return verdict_between(run.results.evaluation, baseline.results.evaluation)
+
+
+def verdict_between(evaluation: Evaluation, baseline: Evaluation, trainings: str = ONE) -> str | None:
+    """The same of two evaluations, as a sentence; None where they cannot be paired."""
+    if not can_be_paired(evaluation, baseline):
+        return None
+    found = [pairs for pairs in paired(baseline, evaluation) if pairs.figure == "dice"]
+    sentence = verdict(effect_of(found[-1]), trainings)
+    return sentence[0].upper() + sentence[1:] + "."
+
+
+def can_be_paired(first: Evaluation, second: Evaluation) -> bool:
+    """Whether two evaluations have a case in common, scored by the same rule."""
+    shared = {row.case for row in first.rows} & {row.case for row in second.rows}
+    return bool(shared) and first.protocol == second.protocol
+
+
+def comparison_section(run: Told, baseline: Told | None) -> Html:
     """Mean Dice per class of both runs over the cases they share, the difference, and cases won and lost."""
     if baseline is None:
         sentence = "A semi-supervised run says little without a supervised one on the same labeled scans."
         return section("comparison", TITLE, missing(sentence, "graftseg test RUN"))
-    other_facts, other = baseline.manifest(), read_results(baseline.predictions)
-    if results is None or other is None:
-        which = "this run" if results is None else "the baseline"
+    if run.results is None or baseline.results is None:
+        which = "this run" if run.results is None else "the baseline"
         return section("comparison", TITLE, missing(f"No prediction of {which} has been evaluated.", COMMAND))
+    said = verdict_of(run, baseline)
+    parts = _side_by_side(run.results, run.facts, baseline.results, baseline.facts)
+    return section("comparison", TITLE, *parts, *([tag("p", said)] if said else []))
+
+
+def _side_by_side(results: Results, facts: dict[str, Any], other: Results, other_facts: dict[str, Any]) -> list[Html]:
+    """A line for each class, and what makes the comparison less than fair."""
     names = {row.label: row.name for row in results.evaluation.rows}
     lines = [
         _line(named(label, name), _dice(other, label), _dice(results, label)) for label, name in sorted(names.items())
@@ -38,24 +85,13 @@ def comparison_section(results: Results | None, facts: dict[str, Any], baseline:
     ]
     shared = _dice(results, None).keys() & _dice(other, None).keys()
     if not shared:
-        return section("comparison", TITLE, missing("The two runs share no evaluated case."))
+        return [missing("The two runs share no evaluated case.")]
     caption = f"Mean over the {len(shared)} cases that both runs were evaluated on"
     warnings = _warnings(results, other, len(shared))
     ours, theirs = used_checkpoint(results, facts), used_checkpoint(other, other_facts)
     if ours != theirs:
         warnings.append(tag("p", f"Checkpoints: {ours} here, {theirs} for the baseline.", class_="caption"))
-    said = _verdict(results, other, (facts, other_facts))
-    return section("comparison", TITLE, table(head, lines, caption=caption), *said, *warnings)
-
-
-def _verdict(results: Results, other: Results, both: tuple[dict[str, Any], dict[str, Any]]) -> list[Html]:
-    """What the unlabeled scans were worth, where that is what the two runs differ in."""
-    method, beside = (str(facts.get("method")) for facts in both)
-    if beside != SUPERVISED or method == SUPERVISED or results.evaluation.protocol != other.evaluation.protocol:
-        return []
-    found = [pairs for pairs in paired(other.evaluation, results.evaluation) if pairs.figure == "dice"]
-    sentence = verdict(effect_of(found[-1]))
-    return [tag("p", sentence[0].upper() + sentence[1:] + ".")]
+    return [table(head, lines, caption=caption), *warnings]
 
 
 def _title(facts: dict[str, Any]) -> str:

@@ -2,25 +2,40 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from graftseg.ensembles import held_out_of
 from graftseg.errors import UserError
 from graftseg.evaluation import Evaluation, read_csv
+from graftseg.figures import DEVIATION
 from graftseg.files import read_object, write_text
 from graftseg.fold_results import CrossValidation
+from graftseg.reporting.comparison import can_be_paired, verdict_between
+from graftseg.reporting.fold_facts import fold_facts, span
 from graftseg.reporting.folder import read_recipe
 from graftseg.reporting.markup import Html, missing, section, table, tag
-from graftseg.reporting.notes import notes_section, run_section
-from graftseg.reporting.page import document, run_title
-from graftseg.reporting.results import case_dice, mean, percent, read_results, results_section
+from graftseg.reporting.notes import duration, notes_section, run_section
+from graftseg.reporting.page import document, run_title, verdicts
+from graftseg.reporting.results import (
+    Results,
+    case_dice,
+    class_table,
+    headline,
+    mean,
+    percent,
+    read_results,
+    results_section,
+    used_checkpoint,
+)
 from graftseg.runs import RunFolder
+from graftseg.verdicts import SEVERAL
 
-CONTENTS = {"results": "Results", "comparison": "Baseline", "folds": "Folds", "run": "Run", "notes": "Notes"}
 UNSEEN = "Every labeled case was scored once, by a network that saw neither its label nor its image."
 SHARED = (
     "The interval is over cases. Networks of different folds share most of their training cases, so it says less of "
     "what other labeled cases would give."
 )
+BESIDE = f"The same folds trained on the labeled scans alone, case by case; ± is the {DEVIATION}"
 
 
 def render_folds(run: RunFolder, out: Path | None = None) -> Path:
@@ -31,27 +46,43 @@ def render_folds(run: RunFolder, out: Path | None = None) -> Path:
         raise UserError(run.path, "not every fold has been trained and scored", "go on with train --resume")
     baseline = run.baseline.path / "metrics.csv"
     other = read_csv(baseline) if baseline.is_file() else None
-    facts = run.fold(0).manifest() | {"checkpoint": read_object(run.path / "metrics.json").get("checkpoint", "last")}
-    count = len(parts)
-    sections = [
-        results_section(results, facts),
-        _comparison(CrossValidation(run.path, (), results.evaluation, other)),
-        _folds(parts, results.evaluation),
-        run_section(facts, read_recipe(run)),
-        notes_section(facts, results.evaluation),
-    ]
+    folds = [run.fold(number).manifest() for number in range(len(parts))]
+    facts = folds[0] | {"checkpoint": read_object(run.path / "metrics.json").get("checkpoint", "last")}
+    tested, tested_other = read_results(run.predictions), read_results(run.baseline.predictions)
+    sections = {
+        "results": ("Results", results_section(results, facts)),
+        "comparison": ("Baseline", _comparison(CrossValidation(run.path, (), results.evaluation, other))),
+        "folds": ("Folds", _folds(parts, results.evaluation, folds)),
+        "test": ("Test scans", _test(tested, tested_other, len(parts))),
+        "run": ("Run", run_section(facts, read_recipe(run), fold_facts(folds, parts))),
+        "notes": ("Notes", notes_section(facts, results.evaluation, others=_notes(folds, told))),
+    }
+    shown = {identity: part for identity, part in sections.items() if part[1]}
     labeled, unlabeled = len(case_dice(results.evaluation)), told.get("unlabeled", "some")
-    about = f"{labeled} labeled cases in {count} folds, {unlabeled} unlabeled ones"
+    about = f"{labeled} labeled cases in {len(parts)} folds, {unlabeled} unlabeled ones"
     head = [
+        *verdicts([_verdict("Held-out labeled cases", results, other), _verdict("Test scans", tested, tested_other)]),
         tag("p", f"{about}, seed {told.get('seed', 'unknown')}", class_="subtitle"),
         tag("p", UNSEEN, class_="subtitle"),
     ]
-    footer = "This page holds everything it shows and loads nothing."
-    target = out or run.path / "report.html"
-    write_text(
-        target, document("graftseg report", f"{run_title(facts)}, {count} folds", head, CONTENTS, sections, footer)
+    page = document(
+        "graftseg report",
+        f"{run_title(facts)}, {len(parts)} folds",
+        head,
+        {identity: name for identity, (name, _) in shown.items()},
+        [part for _, part in shown.values()],
+        "This page holds everything it shows and loads nothing.",
     )
+    target = out or run.path / "report.html"
+    write_text(target, page)
     return target
+
+
+def _verdict(where: str, results: Results | None, other: Results | Evaluation | None) -> str | None:
+    """What the unlabeled scans were worth on some cases."""
+    beside = other.evaluation if isinstance(other, Results) else other
+    said = None if results is None or beside is None else verdict_between(results.evaluation, beside, SEVERAL)
+    return f"{where}: {said[0].lower()}{said[1:]}" if said else None
 
 
 def _comparison(result: CrossValidation) -> Html:
@@ -61,12 +92,11 @@ def _comparison(result: CrossValidation) -> Html:
         sentence = "A semi-supervised run says little without a supervised one on the same labeled scans."
         return section("comparison", title, missing(sentence, "graftseg train RECIPE --data DATA --out RUN --baseline"))
     head, rows = result.table()
-    caption = "The same folds trained on the labeled scans alone, case by case"
-    return section("comparison", title, table(head, rows, caption=caption), tag("p", SHARED, class_="caption"))
+    return section("comparison", title, table(head, rows, caption=BESIDE), tag("p", SHARED, class_="caption"))
 
 
-def _folds(parts: Sequence[tuple[str, ...]], evaluation: Evaluation) -> Html:
-    """What each fold held out and how its network did there."""
+def _folds(parts: Sequence[tuple[str, ...]], evaluation: Evaluation, folds: Sequence[dict[str, Any]]) -> Html:
+    """What each fold held out, how its network did there and how long it was trained."""
     dice = case_dice(evaluation)
     rows = [
         [
@@ -74,7 +104,36 @@ def _folds(parts: Sequence[tuple[str, ...]], evaluation: Evaluation) -> Html:
             str(sum(map(len, parts)) - len(part)),
             ", ".join(part),
             percent(mean([dice[case] for case in part if case in dice])),
+            "–" if facts.get("wall_seconds") is None else duration(float(facts["wall_seconds"])),
         ]
-        for number, part in enumerate(parts)
+        for number, (part, facts) in enumerate(zip(parts, folds, strict=True))
     ]
-    return section("folds", "Folds", table(["Fold", "Trained on", "Held out", "Dice %"], rows, caption="Each fold"))
+    head = ["Fold", "Trained on", "Held out", "Dice %", "Time"]
+    return section("folds", "Folds", table(head, rows, caption="Each fold"))
+
+
+def _test(tested: Results | None, baseline: Results | None, count: int) -> Html:
+    """How the networks of all folds do together on test scans; nothing where none were tested."""
+    if tested is None:
+        return Html("")
+    sentence = f"Label maps by the mean of the networks of all {count} folds, on scans that were named as test scans."
+    figures = headline(tested.evaluation, used_checkpoint(tested, {}))
+    parts = [tag("p", sentence), figures, class_table(tested.evaluation)]
+    if baseline is not None and can_be_paired(tested.evaluation, baseline.evaluation):
+        caption = f"The same folds trained on the labeled scans alone; ± is the {DEVIATION}"
+        head, rows = CrossValidation(tested.folder, (), tested.evaluation, baseline.evaluation).table()
+        parts.append(table(head, rows, caption=caption))
+    return section("test", "Test scans", *parts)
+
+
+def _notes(folds: Sequence[dict[str, Any]], told: dict[str, Any]) -> dict[str, str]:
+    """What the notes say of the data and of what is one and what several."""
+    labeled, unlabeled = (
+        span([len(facts.get("store", {}).get(kind, [])) for facts in folds]) for kind in ("labeled", "unlabeled")
+    )
+    seed = told.get("seed", "unknown")
+    return {
+        "±": f"the {DEVIATION}.",
+        "Data": f"each fold trained with {labeled} labeled and {unlabeled} unlabeled cases, seed {seed}.",
+        "One run": "one division into folds and a single seed; another one gives other figures.",
+    }

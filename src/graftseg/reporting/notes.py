@@ -1,6 +1,6 @@
 """What was run, with which settings, and how the figures of the page are to be read."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from graftseg.evaluation import Evaluation
@@ -28,24 +28,32 @@ EMPTY_RULES = {
 }
 
 
-def run_section(facts: dict[str, Any], recipe: dict[str, Any] | None) -> Html:
-    """Facts of the run, and its settings to unfold."""
-    rows = [[name, value] for name, value in _facts(facts) if value]
+Rows = Iterable[tuple[str, str]]
+
+
+def run_section(facts: dict[str, Any], recipe: dict[str, Any] | None, rows: Rows | None = None) -> Html:
+    """Facts of the run, or other ``rows`` of them, and its settings to unfold."""
+    lines = [[name, value] for name, value in (_facts(facts) if rows is None else rows) if value]
     settings = missing("The run folder holds no recipe.yaml.", "graftseg train RECIPE --data DATA --out RUN")
     if recipe is not None:
-        lines = [[key, value] for key, value in flatten(recipe)]
+        values = [[key, value] for key, value in flatten(recipe)]
         settings = tag(
             "details",
-            tag("summary", f"All {len(lines)} settings of the recipe"),
-            table(["Setting", "Value"], lines, caption="The resolved recipe", class_="facts"),
+            tag("summary", f"All {len(values)} settings of the recipe"),
+            table(["Setting", "Value"], values, caption="The resolved recipe", class_="facts"),
         )
     return section(
-        "run", "The run", table(["Fact", "Value"], rows, caption="Facts of the run", class_="facts"), settings
+        "run", "The run", table(["Fact", "Value"], lines, caption="Facts of the run", class_="facts"), settings
     )
 
 
-def notes_section(facts: dict[str, Any], evaluation: Evaluation | None, checkpoint: str = "last") -> Html:
-    """How each figure is defined, the rule for empty masks, the checkpoint and the data."""
+def notes_section(
+    facts: dict[str, Any],
+    evaluation: Evaluation | None,
+    checkpoint: str = "last",
+    others: Mapping[str, str] | None = None,
+) -> Html:
+    """How each figure is defined, the rule for empty masks, the checkpoint and the data; ``others`` replace these."""
     seed = facts.get("seed", "unknown")
     rule = EMPTY_RULES[evaluation.protocol if evaluation is not None else "standard"]
     entries = {
@@ -54,6 +62,7 @@ def notes_section(facts: dict[str, Any], evaluation: Evaluation | None, checkpoi
         "Checkpoint": _checkpoint(checkpoint),
         "Data": f"trained with {case_counts(facts)}, seed {seed}.",
         "One run": "a single seed; differences between runs smaller than those between seeds mean nothing.",
+        **(others or {}),
     }
     items = [part for name, text in entries.items() for part in (tag("dt", name), tag("dd", text))]
     return section("notes", "How to read this page", tag("dl", *items, class_="notes"))
@@ -102,15 +111,16 @@ def _facts(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "Data", short_path(str(store.get("path", "")))
     yield "Data identity", str(store.get("identity", ""))[:16]
     yield "Seed", str(facts.get("seed", ""))
-    yield "Steps", _count(facts.get("steps"))
+    yield "Steps", counted(facts.get("steps"))
     yield "Time", "" if facts.get("wall_seconds") is None else duration(float(facts["wall_seconds"]))
-    yield "Parameters", _count(facts.get("parameters"))
+    yield "Parameters", counted(facts.get("parameters"))
     yield "Device", str(facts.get("device", ""))
     yield "Versions", ", ".join(f"{name} {version}" for name, version in versions.items())
     yield "Started", str(facts.get("started", ""))
 
 
-def _count(number: int | None) -> str:
+def counted(number: int | None) -> str:
+    """A number with its thousands set apart; nothing where it is not known."""
     return "" if number is None else f"{number:,}"
 
 

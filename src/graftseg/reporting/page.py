@@ -1,9 +1,12 @@
 """The page around the sections: head, style, title, contents."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from typing import Any
 
+from graftseg.baselines import SUPERVISED
+from graftseg.recipe import PLANNED
+from graftseg.reporting.folder import class_names
 from graftseg.reporting.markup import Html, join, looks_like_path, short_path, tag
 from graftseg.reporting.notes import case_counts, duration
 
@@ -22,13 +25,20 @@ STATES = {
     "stopped": "This run was stopped before its end.",
     "failed": "This run failed before its end.",
 }
+# what a plan, and the baseline beside it, are always called
+UNTOLD = (PLANNED, f"{PLANNED}-{SUPERVISED}")
+NAMED = 3
 # Nothing may be fetched or run, whatever a case or a class is named.
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
-def page(facts: dict[str, Any], sections: Sequence[Html]) -> str:
-    """The whole document about a run as one text."""
-    about = [tag("p", _subtitle(facts), class_="subtitle"), *_state(str(facts.get("status", "")))]
+def page(facts: dict[str, Any], sections: Sequence[Html], verdict: str | None = None) -> str:
+    """The whole document about a run as one text; what it found, if anything, comes first."""
+    about = [
+        *verdicts([verdict]),
+        tag("p", _subtitle(facts), class_="subtitle"),
+        *_state(str(facts.get("status", ""))),
+    ]
     return document("graftseg report", run_title(facts), about, CONTENTS, sections, _footer(facts))
 
 
@@ -58,10 +68,29 @@ def document(
     return "<!doctype html>\n" + tag("html", head, "\n", body, lang="en") + "\n"
 
 
+def verdicts(sentences: Iterable[str | None]) -> list[Html]:
+    """What was found, to stand under the title."""
+    return [tag("p", sentence, class_="verdict") for sentence in sentences if sentence]
+
+
 def run_title(facts: dict[str, Any]) -> str:
-    """The recipe's name, or the method's where the recipe has none."""
-    recipe = str(facts.get("recipe") or facts.get("method") or "run")
-    return short_path(recipe) if looks_like_path(recipe) else recipe
+    """The recipe's name, or where that is any plan's, what was trained to be found and by which method.
+
+    Folders of scans may be named after a person, classes are not.
+    """
+    recipe, method = str(facts.get("recipe") or ""), str(facts.get("method") or "")
+    classes = class_names(facts)[1:]
+    if classes and method and recipe in ("", *UNTOLD):
+        return f"{listed(classes)} by {method}"
+    title = recipe or method or "run"
+    return short_path(title) if looks_like_path(title) else title
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names in a phrase; of many the first few and how many more."""
+    shown, more = (names, 0) if len(names) <= NAMED + 1 else (names[:NAMED], len(names) - NAMED)
+    *first, last = [*shown, f"{more} more"] if more else shown
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _subtitle(facts: dict[str, Any]) -> Html:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from graftseg.evaluation import Evaluation, Row, read_csv
+from graftseg.figures import DEVIATION
 from graftseg.files import read_object
 from graftseg.reporting.markup import Html, join, missing, section, table, tag
 from graftseg.reporting.palette import named
@@ -64,8 +65,8 @@ def results_section(results: Results | None, facts: dict[str, Any]) -> Html:
     return section(
         "results",
         "Results",
-        _headline(results.evaluation, used_checkpoint(results, facts)),
-        _class_table(results.evaluation),
+        headline(results.evaluation, used_checkpoint(results, facts)),
+        class_table(results.evaluation),
         _case_table(results),
     )
 
@@ -100,7 +101,8 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _headline(evaluation: Evaluation, checkpoint: str) -> Html:
+def headline(evaluation: Evaluation, checkpoint: str) -> Html:
+    """The four figures over all cases and classes, and what they are of."""
     overall = evaluation.summary().overall
     also = {name: f"{fixed(overall[f'{name}_mm'])} mm" if evaluation.has_spacing else "" for name in ("hd95", "asd")}
     tiles = [
@@ -123,7 +125,8 @@ def _tile(name: str, value: str, unit: str, also: str = "") -> Html:
     return tag("div", tag("dt", name), figure, *([tag("dd", also, class_="also")] if also else []))
 
 
-def _class_table(evaluation: Evaluation) -> Html:
+def class_table(evaluation: Evaluation) -> Html:
+    """Mean and deviation of every figure for each class."""
     columns = {"Dice %": "dice", "Jaccard %": "jaccard", "hd95 voxel": "hd95", "hd95 mm": "hd95_mm"}
     columns |= {"ASD voxel": "asd", "ASD mm": "asd_mm"}
     shown = {name: metric for name, metric in columns.items() if evaluation.has_spacing or not metric.endswith("_mm")}
@@ -135,7 +138,7 @@ def _class_table(evaluation: Evaluation) -> Html:
         rows.append([named(one.label, one.name), *cells])
     if len(rows) > 1:
         rows.append(["mean", *(_written(summary.overall[metric], metric) for metric in metrics)])
-    return table(head, rows, caption="Each class: mean ± standard deviation over cases")
+    return table(head, rows, caption=f"Each class: mean ± {DEVIATION}")
 
 
 def _case_table(results: Results) -> Html:
@@ -171,4 +174,5 @@ def _written(value: float, metric: str) -> str:
 
 
 def _spread(value: float, deviation: float, metric: str) -> Html:
-    return join([_written(value, metric), tag("small", f" ± {_written(deviation, metric)}")])
+    spread = [] if math.isnan(deviation) else [tag("small", f" ± {_written(deviation, metric)}")]
+    return join([_written(value, metric), *spread])

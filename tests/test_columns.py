@@ -1,0 +1,108 @@
+"""Tables on a terminal: nothing is lost, nothing is wider than the terminal, and pipes get tabs."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graftseg.cli_parts import print_table
+from graftseg.columns import Laid, laid_out
+from graftseg.comparison import HEAD as COMPARISON
+from graftseg.ranking import HEAD as RANKING
+
+SCORES = ("class", "Dice %", "95HD voxel", "volume error ml")
+COMPARED = [
+    ("Dice %", "anterior", "40", "84.33", "86.29", "+1.95", "+1.03 to +2.90", "8.3e-05", "31/9/0"),
+    ("Dice %", "posterior", "40", "81.91", "84.24", "+2.33", "+1.11 to +3.53", "0.00015", "32/8/0"),
+]
+RANKED = [
+    ("1", "case_7", "0.602", "0.215", "2.121", "0.812", "0", "uncertain at the boundary; looks unlike the others")
+]
+
+
+def lines_of(laid: Laid) -> list[str]:
+    return [*laid.head, *laid.body]
+
+
+def test_what_fits_stands_in_plain_columns() -> None:
+    laid = laid_out(SCORES, [("left", "86.29", "1.62", "-0.13"), ("mean", "6.29", "11.62", "-")], 80)
+    assert laid == Laid(
+        ["class  Dice %  95HD voxel  volume error ml"],
+        [
+            "left    86.29        1.62            -0.13",
+            "mean     6.29       11.62                -",
+        ],
+    )
+
+
+def test_heads_are_broken_before_anything_else() -> None:
+    laid = laid_out(SCORES, [("left", "86.29", "1.62", "-0.13")], 30)
+    assert lines_of(laid) == [
+        "                     volume",
+        "        Dice   95HD   error",
+        "class      %  voxel      ml",
+        "left   86.29   1.62   -0.13",
+    ]
+
+
+def test_a_comparison_at_80_columns() -> None:
+    laid = laid_out(COMPARISON, COMPARED, 80)
+    assert laid.body == [
+        "Dice % anterior     40 84.33  86.29      +1.95 +1.03 to +2.90 8.3e-05 31/9/0",
+        "Dice % posterior    40 81.91  84.24      +2.33 +1.11 to +3.53 0.00015 32/8/0",
+    ]
+    assert laid.head[-1] == "figure class     cases first second difference 95 % interval        p equal"
+    assert [line.strip() for line in laid.head[:2]] == ["better/", "worse/"]
+
+
+def test_reasons_stand_under_their_row() -> None:
+    assert lines_of(laid_out(RANKING, RANKED, 64)) == [
+        "rank  case    score  uncertainty  unlike   size  specks",
+        "   1  case_7  0.602        0.215   2.121  0.812       0",
+        "      reasons: uncertain at the boundary; looks unlike the",
+        "      others",
+    ]
+
+
+def test_a_path_that_is_too_long_stays_whole() -> None:
+    path = "/data/" + "x" * 90
+    laid = laid_out(("", "finding", "where"), [("note", "odd", path)], 40)
+    assert laid.body == ["note  odd", "      where:", f"      {path}"]
+
+
+def test_characters_that_move_the_cursor_are_left_out_and_wide_ones_are_counted() -> None:
+    laid = laid_out(("case", "n"), [("a\x1b[2J\nb", "1"), ("心臓", "12")], 80)
+    assert laid == Laid(["case      n"], ["a [2J b   1", "心臓     12"])
+
+
+cells = st.text("ab /-.1", max_size=12)
+
+
+@given(st.data(), st.integers(1, 5), st.integers(30, 90))
+def test_nothing_is_lost_and_nothing_is_too_wide(data: st.DataObject, count: int, width: int) -> None:
+    head = data.draw(st.lists(cells, min_size=count, max_size=count))
+    rows = data.draw(st.lists(st.lists(cells, min_size=count, max_size=count), max_size=4))
+    laid = laid_out(head, rows, width)
+    # no word is wider than a terminal here, so that no line may be
+    assert all(len(line) <= width for line in lines_of(laid))
+    said = "".join("".join(laid.body).split())
+    for row in rows:
+        for cell in row:
+            for word in cell.split():
+                assert word in said
+    assert len(laid.body) >= len(rows)
+
+
+def test_a_terminal_has_no_boxes_and_a_pipe_has_tabs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+    print_table(COMPARISON, COMPARED)
+    assert capsys.readouterr().out == "".join("\t".join(line) + "\n" for line in (COMPARISON, *COMPARED))
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    print_table(COMPARISON, COMPARED)
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[3:] == laid_out(COMPARISON, COMPARED, 80).body
+    assert not set("".join(printed)) & set("│┃─━┏┓")

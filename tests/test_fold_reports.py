@@ -1,0 +1,96 @@
+"""The page about folds: what it says first, whose facts it shows, and that its figures are those of the table."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+from statistics import fmean, stdev
+
+import pytest
+from tiny import tiny_recipe, write_scans
+
+from graftseg import api, examination
+from graftseg.errors import UserError
+from graftseg.evaluation import Evaluation
+from graftseg.fold_results import CrossValidation
+from graftseg.runs import RunFolder
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFolder, CrossValidation]:
+    scans = write_scans(tmp_path_factory.mktemp("scans"), labeled=4, unlabeled=3, test=0)
+    out = tmp_path_factory.mktemp("runs") / "run"
+    return RunFolder(out), api.train_folds(tiny_recipe(), scans, out, folds=2, baseline=True, device="cpu")
+
+
+def test_the_report_of_folds(trained: tuple[RunFolder, CrossValidation], tmp_path: Path) -> None:
+    run, result = trained
+    page = api.report(run.path, tmp_path / "page.html").read_text()
+    assert all(name in page for part in result.parts for name in part)
+    assert "4 labeled cases in 2 folds, 3 unlabeled ones, seed 0" in page
+    assert "neither its label nor its image" in page and result.table()[1][1][-2] in page
+    assert str(tmp_path) not in page and str(run.path) not in page
+    assert '<section id="test">' not in page
+    with pytest.raises(UserError, match=r"name one of its runs, such as .*fold-0"):
+        api.record(run.path)
+
+
+def most_varied(evaluation: Evaluation) -> tuple[str, list[float]]:
+    """The class whose distances differ most from case to case, and these."""
+    found = {name: [row.hd95 for row in evaluation.rows if row.name == name] for name in ("crescent", "ring", "core")}
+    name = max(found, key=lambda name: stdev(found[name]))
+    assert stdev(found[name]) > 0.1
+    return name, found[name]
+
+
+def test_deviations_are_the_same_everywhere(trained: tuple[RunFolder, CrossValidation], tmp_path: Path) -> None:
+    run, result = trained
+    name, distances = most_varied(result.evaluation)
+    written = f"{fmean(distances):.2f} ± {stdev(distances):.2f}"
+    _, lines = result.table()
+    assert ("95HD voxel", name, "4", written) in [line[:4] for line in lines]
+    page = api.report(run.path, tmp_path / "page.html").read_text()
+    # once over the classes, once beside the baseline
+    assert page.replace("<small>", "").count(written) == 2
+    assert page.count("standard deviation over cases, divided by one less than their number") >= 3
+    assert result.said().endswith("; ± is the standard deviation over cases, divided by one less than their number")
+    (kept,) = (one for one in json.loads((run.path / "metrics.json").read_text())["classes"] if one["name"] == name)
+    assert kept["hd95"]["std"] == pytest.approx(stdev(distances))
+
+
+def test_facts_of_folds_say_whose_they_are(trained: tuple[RunFolder, CrossValidation], tmp_path: Path) -> None:
+    run = RunFolder(Path(shutil.copytree(trained[0].path, tmp_path / "run")))
+    for number, seconds in enumerate((30.0, 90.0)):
+        run.fold(number).update_manifest({"wall_seconds": seconds, "steps": 9 + number})
+    page = api.report(run.path).read_text()
+    facts = dict(re.findall(r'<th scope="row">([^<]*)</th><td>([^<]*)</td></tr>', page))
+    assert facts["Time of all folds"] == "2 min 0 s" and facts["Time of a fold"] == "30.0 s to 1 min 30 s"
+    assert facts["Labeled cases in all folds"] == "4" and facts["Labeled cases that a fold trains on"] == "2"
+    assert facts["Steps in each fold"] == "9 to 10" and "Time" not in facts and "Labeled cases" not in facts
+    assert "each fold trained with 2 labeled and 3 unlabeled cases, seed 0." in page
+    assert ">30.0 s</td></tr>" in page and ">1 min 30 s</td></tr>" in page
+
+
+def test_what_folds_found_stands_under_the_title(trained: tuple[RunFolder, CrossValidation], tmp_path: Path) -> None:
+    run, _ = trained
+    page = api.report(run.path, tmp_path / "page.html").read_text()
+    assert '</h1><p class="verdict">Held-out labeled cases: mean Dice ' in page
+
+
+def test_the_test_of_all_folds_is_in_their_report(trained: tuple[RunFolder, CrossValidation], tmp_path: Path) -> None:
+    run = Path(shutil.copytree(trained[0].path, tmp_path / "run"))
+    data = write_scans(tmp_path / "data", labeled=1, unlabeled=0, test=3)
+    examined = examination.test(run, data, device="cpu")
+    page = examined.report.read_text()
+    assert "by the mean of the networks of all 2 folds" in page and '<a href="#test">Test scans</a>' in page
+    part = page[page.index('<section id="test">') : page.index('<section id="run">')]
+    _, distances = most_varied(examined.scores[run])
+    written = f"{fmean(distances):.2f} ± {stdev(distances):.2f}"
+    assert part.replace("<small>", "").count(written) == 2 and "Mean over 3 classes of the mean over 3 cases" in part
+    assert '<p class="verdict">Test scans: mean Dice ' in page and not examined.warnings
+
+
+def test_folds_that_have_not_ended_have_no_report(tmp_path: Path) -> None:
+    (tmp_path / "folds.json").write_text('{"folds": []}')
+    with pytest.raises(UserError, match="not every fold has been trained and scored"):
+        api.report(tmp_path)
