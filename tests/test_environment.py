@@ -11,7 +11,7 @@ import torch
 
 import graftseg
 from graftseg import environment
-from graftseg.environment import choose_device, describe_machine, devices, free_memory, versions
+from graftseg.environment import choose_device, describe_machine, devices, free_memory, source_digest, versions
 from graftseg.errors import UserError
 
 
@@ -120,3 +120,16 @@ def test_kernels_need_triton_and_a_compiler_for_c(
     monkeypatch.setattr(environment, "find_spec", lambda name: object() if installed else None)
     monkeypatch.setattr("shutil.which", lambda name: compiler)
     assert environment.has_triton() is expected
+
+
+def test_the_source_is_known_by_its_content(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name / "part").mkdir(parents=True)
+        (tmp_path / name / "part" / "a.py").write_text("a = 1")
+    (tmp_path / "two" / "notes.txt").write_text("not code")
+    first = source_digest(tmp_path / "one")
+    assert source_digest(tmp_path / "two") == first and len(first) == 12
+    (tmp_path / "two" / "part" / "a.py").write_text("a = 2")
+    source_digest.cache_clear()
+    assert source_digest(tmp_path / "two") != first
+    assert versions()["graftseg source"] == source_digest()

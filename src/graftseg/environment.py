@@ -4,6 +4,8 @@ import os
 import platform
 import shutil
 import sys
+from functools import cache
+from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,8 +22,17 @@ EXTRAS = {"tensorboard": "tensorboard", "h5": "h5py", "dicom": "pydicom"}
 
 def versions() -> dict[str, str]:
     """Versions that a result depends on."""
-    own = {"graftseg": __version__, "python": platform.python_version(), "torch": str(torch.__version__)}
-    return own | {"numpy": _version("numpy")}
+    own = {"graftseg": __version__, "graftseg source": source_digest(), "python": platform.python_version()}
+    return own | {"torch": str(torch.__version__), "numpy": _version("numpy")}
+
+
+@cache
+def source_digest(package: Path = Path(__file__).parent) -> str:
+    """The first digits of a hash of the package's files: which code it was, where a version had several states."""
+    digest = sha256()
+    for path in sorted(path for path in package.rglob("*") if path.suffix in (".py", ".yaml")):
+        digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:12]
 
 
 def devices() -> list[str]:
