@@ -25,11 +25,13 @@ class Reader(Protocol):
 
 @dataclass(frozen=True)
 class ScanFiles:
-    """Scan files, one a channel, and a scan file with the label map."""
+    """Scan files, one a channel, and a scan file with the label map; ``named`` is how many channels have a name."""
+
+    named: int | None = None
 
     def image(self, case: Case) -> Scan:
         """The channels of a case in one array."""
-        return read_case(case.images)
+        return read_case(case.images, self.named if len(case.images) == 1 else None)
 
     def label(self, case: Case) -> Scan:
         """The label map of a case that has one."""

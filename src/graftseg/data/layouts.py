@@ -10,6 +10,7 @@ from typing import Any
 
 from graftseg.data.benchmarks import recognise_benchmark
 from graftseg.data.dataset import Dataset as Dataset
+from graftseg.data.dataset import ScanFiles
 from graftseg.data.folders import visible
 from graftseg.data.formats.dicom import holds_own_slices
 from graftseg.data.scans import READABLE, files_of, is_header, is_label_map, is_scan, scan_stem
@@ -120,7 +121,8 @@ def _plain(sources: Sources) -> Dataset:
     else:
         group, channels = _by_name, 1
     dataset = _collect(sources.root, "plain", sources.places, {}, group, channels)
-    return replace(dataset, classes=_classes(sources.labels.parent, description))
+    reader = ScanFiles(_named_channels(description))
+    return replace(dataset, classes=_classes(sources.labels.parent, description), reader=reader)
 
 
 LAYOUTS: dict[str, Callable[[Path], Dataset | None]] = {
@@ -173,7 +175,9 @@ def _collect(
     cases.sort(key=lambda case: (("labeled", "unlabeled", "test").index(case.split), case.name))
     problems += _repeated(cases)
     problems += _listed_but_absent(folder, description, {case.name for case in cases})
-    return Dataset(folder, layout, tuple(cases), _classes(folder, description), tuple(problems), _ignored(places))
+    reader = ScanFiles(_named_channels(description))
+    classes, ignored = _classes(folder, description), _ignored(places)
+    return Dataset(folder, layout, tuple(cases), classes, tuple(problems), ignored, reader)
 
 
 def _by_channel(scans: list[Path], problems: list[UserError]) -> Files:

@@ -14,8 +14,9 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from graftseg.console import in_parallel
-from graftseg.data.dataset import SCAN_FILES, Dataset, agreed, label_path
+from graftseg.data.dataset import Dataset, ScanFiles, agreed, label_path
 from graftseg.data.grid import Grid, plan_grid, to_grid
+from graftseg.data.guesses import Guess, told
 from graftseg.data.intensity import IntensitySettings, normalise
 from graftseg.data.provenance import source_of, unchanged
 from graftseg.data.scans import Scan, grid_difference
@@ -94,7 +95,9 @@ def prepare(dataset: Dataset, out: Path, settings: PrepareSettings, *, workers: 
     with locked(out / LOCK, "another prepare is writing this store"):
         work = _Work(dataset, out, settings)
         made = in_parallel(work, dataset.cases, "Preparing scans", workers)
-        cases = tuple(case for case, _ in made)
+        cases = tuple(one.case for one in made)
+        for line in told(guess for one in made for guess in one.guesses):
+            log.warning("%s", line)
         store = Store(
             path=out,
             root=str(dataset.root.resolve()),
@@ -107,9 +110,18 @@ def prepare(dataset: Dataset, out: Path, settings: PrepareSettings, *, workers: 
         agreed([len(case.shape) for case in cases], dataset.cases, "axes")
         dropped = _drop_others(out, cases)
         store.save()
-    anew = sum(fresh for _, fresh in made)
+    anew = sum(one.is_new for one in made)
     log.info("%s: %d cases made, %d reused, %d files dropped", out, anew, len(cases) - anew, dropped)
     return open_store(out)
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A stored case, whether it was made anew, and what was guessed about its scan then."""
+
+    case: StoredCase
+    is_new: bool
+    guesses: tuple[Guess, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -120,13 +132,13 @@ class _Work:
     out: Path
     settings: PrepareSettings
 
-    def __call__(self, case: Case) -> tuple[StoredCase, bool]:
-        """The stored case, and whether it was made anew."""
+    def __call__(self, case: Case) -> _Made:
+        """The case as it is in the store, made anew where need be."""
         kept = self._kept(case)
         if kept is not None:
             _check_values(self.dataset, case, kept.values)
-            return kept, False
-        return self._make(case), True
+            return _Made(kept, is_new=False)
+        return self._make(case)
 
     def _kept(self, case: Case) -> StoredCase | None:
         """The case as it is in the store, if its files are whole and neither sources nor settings changed."""
@@ -142,7 +154,7 @@ class _Work:
             return None
         return kept if all(unchanged(path, kept.sources[name]) for name, path in sources.items()) else None
 
-    def _make(self, case: Case) -> StoredCase:
+    def _make(self, case: Case) -> _Made:
         sources = {name: source_of(path) for name, path in self._sources(case).items()}
         scan = self.dataset.reader.image(case)
         image, grid = prepare_image(scan, self.settings, where=case.images[0])
@@ -168,7 +180,7 @@ class _Work:
         )
         record = {"root": str(self.dataset.root.resolve()), "key": self._key(), "case": stored.to_json()}
         write_json(_record(self.out, case.name), record)
-        return stored
+        return _Made(stored, is_new=True, guesses=scan.guesses)
 
     def _label(self, case: Case, scan: Scan) -> tuple[npt.NDArray[np.uint8], tuple[int, ...]]:
         path, label = label_path(case), self.dataset.reader.label(case)
@@ -196,7 +208,7 @@ class _Work:
 
     def _key(self) -> str:
         content: list[Any] = [FORMAT, self.settings.model_dump(mode="json")]
-        if self.dataset.reader != SCAN_FILES:
+        if not isinstance(self.dataset.reader, ScanFiles):
             content.append(repr(self.dataset.reader))
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -234,7 +246,7 @@ def _check_values(dataset: Dataset, case: Case, values: Iterable[int]) -> None:
     unknown = sorted(set(values) - dataset.classes.keys())
     if dataset.classes and unknown:
         finding = f"the label value {unknown[0]} is not among the classes 0 to {max(dataset.classes)}"
-        listed = "name the value in dataset.json or " if dataset.reader == SCAN_FILES else ""
+        listed = "name the value in dataset.json or " if isinstance(dataset.reader, ScanFiles) else ""
         raise UserError(case.label or case.name, finding, f"{listed}correct the label map")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from graftseg.data.grid import to_source_axes
-from graftseg.data.scans import is_scan, read_case, read_label, scan_stem
+from graftseg.data.scans import KNOWN, is_scan, read_case, read_label, scan_stem
 from graftseg.data.slices import Cut
 from graftseg.data.store import is_store, open_store
 from graftseg.errors import UserError
@@ -101,7 +101,7 @@ def _read(case: str, entry: dict[str, Any] | None, results: Results) -> View | s
     if absent := [path.name for path in (*images, prediction) if not path.exists()]:
         return f"{absent[0]} is not where it was when the case was predicted"
     try:
-        scan, expected, predicted = read_case(images), read_label(reference), read_label(prediction)
+        scan, expected, predicted = read_case(images, KNOWN), read_label(reference), read_label(prediction)
     except UserError as error:
         return f"{Path(error.where).name} cannot be read"
     if not scan.geometry.shape == expected.array.shape == predicted.array.shape:
