@@ -15,7 +15,7 @@ MOST_CHANNELS = 8
 KNOWN = -1
 """In place of the number of named channels: the file was read before, and its volumes are known to be channels."""
 
-NAMED = "if they are channels, name them in dataset.json (channel_names)"
+NAMED = 'if they are channels, name them in dataset.json, as in "modality": {"0": "T1", "1": "T2"}'
 SPLIT = "save the volume that is to be segmented, or the channels of a case as CASE_0000, CASE_0001"
 
 
