@@ -9,6 +9,7 @@ from graftseg import api
 from graftseg.baselines import baseline_of
 from graftseg.comparison import Beside
 from graftseg.data.layouts import scan_cases
+from graftseg.data.names import same_names
 from graftseg.data.store import is_store, open_store
 from graftseg.ensembles import segmenters_of
 from graftseg.errors import UserError
@@ -129,17 +130,18 @@ def _names(scans: Unseen, run: RunFolder, *, allow_missing: bool) -> set[str]:
     found, failures = scan_cases(scans.images, run.begun()["store"]["channels"])
     names = {case.name for case in found} | set(failures)
     labels = references_in(scans.labels).keys()
-    if not names & labels:
+    both = same_names(names, labels)
+    if not both:
         finding = f"none of its {len(labels)} label maps has the name of a scan in {scans.images}"
         raise UserError(scans.labels, finding, "give the two files of a case the same name, without _0000 for labels")
     for folder, what, alone in (
-        (scans.images, "scan without a label map", names - labels),
-        (scans.labels, "label map without a scan", labels - names),
+        (scans.images, "scan without a label map", names - both),
+        (scans.labels, "label map without a scan", labels - same_names(labels, names)),
     ):
         if alone and not allow_missing:
             finding = f"{min(alone)} is a {what} of the same name ({len(alone)} are)"
             raise UserError(folder, finding, "add what is missing, or leave them out with --allow-missing")
-    return names & labels
+    return both
 
 
 def _has_ended(run: RunFolder) -> bool:
@@ -175,7 +177,7 @@ def _told_elsewhere(run: RunFolder) -> Iterator[str]:
 def _seen_before(names: set[str], networks: list[RunFolder]) -> Iterator[str]:
     stores = [network.begun()["store"] for network in networks]
     known = {str(name) for store in stores for key in ("labeled", "unlabeled") for name in store.get(key, ())}
-    if both := sorted(names & known):
+    if both := sorted(same_names(names, known)):
         verb = "has the name of a scan" if len(both) == 1 else "have the names of scans"
         yield (
             f"{len(both)} of {len(names)} test cases {verb} in the training ({both[0]}): if they are the same, "

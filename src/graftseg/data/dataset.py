@@ -91,7 +91,7 @@ class Dataset:
         none of them.
         """
         labeled = seen(self.root, self.of("labeled"), held_out)
-        unseen = tuple(case for case in self.of("labeled") if case.name in held_out)
+        unseen = tuple(case for case in self.of("labeled") if case not in labeled)
         first_held_out = len(labeled) - validation_cases
         count = labeled_cases or max(first_held_out, 1)
         if count > first_held_out:

@@ -18,6 +18,7 @@ from graftseg.data.dataset import Dataset, ScanFiles, agreed, label_path
 from graftseg.data.grid import Grid, plan_grid, to_grid
 from graftseg.data.guesses import Guess, told
 from graftseg.data.intensity import IntensitySettings, normalise
+from graftseg.data.names import spelled
 from graftseg.data.provenance import source_of, unchanged
 from graftseg.data.scans import Scan, grid_difference
 from graftseg.data.store import CASES, FORMAT, LOCK, MANIFEST, Store, StoredCase, is_store, open_store
@@ -282,10 +283,15 @@ def _check_target(out: Path, root: Path) -> None:
         return
 
 
+def _is_file_of(path: Path, name: str | None) -> bool:
+    """Whether a file is the one of this name; some disks tell names in another form than they were written in."""
+    return name is not None and (path.name == name or path.samefile(path.with_name(name)))
+
+
 def _drop_others(out: Path, cases: tuple[StoredCase, ...]) -> int:
     """Remove the files of cases that are gone, and what an interrupted call left behind."""
-    files = {name for case in cases for name in (*case.sha256, f"{case.name}.json")}
-    others = [path for path in (out / CASES).iterdir() if path.name not in files]
+    files = {spelled(name): name for case in cases for name in (*case.sha256, f"{case.name}.json")}
+    others = [path for path in (out / CASES).iterdir() if not _is_file_of(path, files.get(spelled(path.name)))]
     if others:
         (out / MANIFEST).unlink(missing_ok=True)
     for path in others:
