@@ -22,6 +22,7 @@ _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _PNG_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 _COLOURS, _PALETTE = 2, 3  # the bit of a PNG's kind that says colours, and the kind with a palette
 _GREY_ALPHA, _RGB_ALPHA = 4, 6
+_OTHER_SPACES = {5: "CMYK", 8: "CIELab", 9: "ICCLab", 10: "ITULab"}  # how a TIFF may tell colours, by its number
 _TIFF_GAIN = (8, 50_000)  # how many bytes one byte of a picture can become, plain (bits) and compressed
 _HEADER, _CHECKSUM = slice(12, 29), slice(29, 33)  # what the checksum of a PNG's header is of, and where it stands
 
@@ -165,6 +166,9 @@ def _tiff(path: Path, is_label: bool) -> NDArray[Any]:
         photometric, planar = int(page.photometric), int(page.planarconfig)
         if photometric == 3 and not is_label:
             raise UserError(path, "the colours of the picture are those of a palette", "save it as grey or RGB")
+        if photometric in _OTHER_SPACES:
+            finding = f"the colour space of the picture is {_OTHER_SPACES[photometric]}"
+            raise UserError(path, finding, "convert it to grey or RGB")
         if page.ndim not in (2, 3) or 0 in page.shape:
             raise UserError(path, f"a picture of shape {page.shape}", "save grey or RGB pixels")
         pixels = _decoded(path, page)
