@@ -15,6 +15,7 @@ from graftseg import __version__, cli_check, cli_export, cli_results, cli_traini
 from graftseg.briefs import brief
 from graftseg.cli_parts import Data, Device, Given, Overrides, Run, print_facts, print_table, takes_sources
 from graftseg.errors import StoppedError, UserError
+from graftseg.permissions import denied
 
 app = typer.Typer(
     name="graftseg",
@@ -252,6 +253,9 @@ def main() -> NoReturn:
             app()
     except UserError as error:
         typer.echo(f"graftseg: {error}", err=True)
+        sys.exit(2)
+    except PermissionError as error:
+        typer.echo(f"graftseg: {denied(error)}", err=True)
         sys.exit(2)
     except OSError as error:
         typer.echo(

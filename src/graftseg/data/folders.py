@@ -4,10 +4,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from graftseg.errors import UserError
+from graftseg.permissions import refuse_closed
 
 
 def visible(folder: Path) -> list[Path]:
     """What a folder holds, by name, without hidden files (``._case.nii.gz``, ``.DS_Store``)."""
+    refuse_closed(folder)
     try:
         entries: Iterable[Path] = folder.iterdir() if folder.is_dir() else ()
         return sorted(path for path in entries if not path.name.startswith("."))

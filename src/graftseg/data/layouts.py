@@ -18,6 +18,7 @@ from graftseg.data.scans import READABLE, files_of, is_header, is_label_map, is_
 from graftseg.data.sources import Data, Sources
 from graftseg.errors import UserError
 from graftseg.files import read_json
+from graftseg.permissions import refuse_closed
 from graftseg.types import Case, Split
 
 LOOKED_FOR = "imagesTr/ and labelsTr/, with imagesUn/, imagesTs/, labelsTs/ and dataset.json if there are any"
@@ -37,8 +38,11 @@ Places = tuple[tuple[Path, Path | None, Split], ...]
 def read_layout(data: Data) -> Dataset:
     """Find the cases of a folder, whichever of the known layouts it has, or of folders named one by one."""
     if isinstance(data, Sources):
+        for named in data.folders:
+            refuse_closed(named)
         return _with_labels(_plain(data), data.labeled_images, data.labels)
     folder = data
+    refuse_closed(folder)
     if not folder.exists():
         raise UserError(folder, "there is no such folder", "check the spelling of the path")
     if not folder.is_dir():

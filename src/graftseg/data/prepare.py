@@ -24,6 +24,7 @@ from graftseg.data.scans import Scan, grid_difference
 from graftseg.data.store import CASES, FORMAT, LOCK, MANIFEST, Store, StoredCase, is_store, open_store
 from graftseg.errors import UserError
 from graftseg.files import atomic_path, locked, read_json, sha256_of, write_json
+from graftseg.permissions import refuse_closed
 from graftseg.settings import Settings
 from graftseg.types import Case, Geometry
 
@@ -267,6 +268,8 @@ def _class_names(dataset: Dataset, cases: tuple[StoredCase, ...]) -> tuple[str, 
 
 def _check_target(out: Path, root: Path) -> None:
     """Refuse a folder that is something else, or a store of other data."""
+    for folder in (out, out / CASES):
+        refuse_closed(folder)
     if out.exists() and not out.is_dir():
         raise UserError(out, "this is a file", "name a folder for the store")
     if not out.exists() or not any(out.iterdir()):

@@ -16,6 +16,7 @@ from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from graftseg.data.formats.scan import MAX_BYTES
 from graftseg.errors import UserError
+from graftseg.permissions import denied
 
 MOST_FILES = 100_000
 LOOKED_AT = 64
@@ -76,9 +77,17 @@ def is_slice(file: Path) -> bool:
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    for root, folders, files in os.walk(folder):
+    for root, folders, files in os.walk(folder, onerror=_refuse):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         yield from (Path(root) / name for name in sorted(files) if not name.startswith("."))
+
+
+def _refuse(error: OSError) -> None:
+    """A folder that cannot be listed may hold slices, which must not be left out in silence."""
+    if isinstance(error, PermissionError):
+        raise denied(error) from None
+    if not isinstance(error, FileNotFoundError):
+        raise UserError(error.filename, f"the folder cannot be read ({error.strerror})", "check the disk") from None
 
 
 def _claims(name: str) -> bool:
