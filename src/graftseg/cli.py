@@ -187,7 +187,10 @@ def report(
 def bench(
     recipe: Annotated[str, typer.Argument(help="Recipe file, or the name of a shipped one.")],
     data: Annotated[Path | None, typer.Option(help="Prepared store; by default phantoms of the recipe's kind.")] = None,
-    steps: Annotated[int, typer.Option(min=1, help="Steps to time, of each way, in all rounds together.")] = 30,
+    steps: Annotated[
+        int,
+        typer.Option(min=1, help="Timed steps of each way, over all rounds together: 30 in 3 rounds are 10 a round."),
+    ] = 30,
     rounds: Annotated[int, typer.Option(min=1, help="How often the two ways take turns.")] = 3,
     usual: Annotated[bool, typer.Option("--usual/--no-usual", help="Time the usual way too.")] = True,
     persistent_workers: Annotated[
