@@ -11,7 +11,7 @@ from typing import Any
 from graftseg.data.benchmarks import recognise_benchmark
 from graftseg.data.dataset import Dataset as Dataset
 from graftseg.data.dataset import ScanFiles
-from graftseg.data.folders import visible
+from graftseg.data.folders import refuse_lost, visible
 from graftseg.data.formats.dicom import holds_own_slices
 from graftseg.data.names import OTHERWISE, same_names, spelled
 from graftseg.data.scans import READABLE, files_of, is_header, is_label_map, is_scan, scan_stem
@@ -21,6 +21,7 @@ from graftseg.files import read_json
 from graftseg.permissions import refuse_closed
 from graftseg.types import Case, Split
 
+MOST_DIGITS = 18
 LOOKED_FOR = "imagesTr/ and labelsTr/, with imagesUn/, imagesTs/, labelsTs/ and dataset.json if there are any"
 # Labels of unlabeled images have no place in this table: nothing ever looks for them.
 FOLDERS: tuple[tuple[str, str | None, Split], ...] = (
@@ -280,6 +281,7 @@ def _with_labels(dataset: Dataset, images: Path, labels: Path) -> Dataset:
 def _description(folder: Path) -> dict[str, Any]:
     """The content of ``dataset.json``, or nothing where there is none."""
     path = folder / "dataset.json"
+    refuse_lost(path)
     if not path.is_file():
         return {}
     content = read_json(path)
@@ -317,13 +319,17 @@ def _class(path: Path, key: str, entry: object) -> tuple[int, str]:
         )
     if key == "ignore":
         raise UserError(path, "a label to ignore is not supported", "leave such scans unlabeled")
-    if isinstance(entry, str) and not entry.isdecimal() and key.isdecimal():
+    if isinstance(entry, str) and not _is_value(entry) and _is_value(key):
         return int(key), entry
-    if isinstance(entry, int | str) and not isinstance(entry, bool) and str(entry).isdecimal():
+    if isinstance(entry, int | str) and not isinstance(entry, bool) and _is_value(str(entry)):
         return int(entry), key
     raise UserError(
-        path, f"the label {key!r}: {entry!r} names no class", 'write labels as {"background": 0, "liver": 1}'
+        path, f"the label {key!r:.40}: {entry!r:.40} names no class", 'write labels as {"background": 0, "liver": 1}'
     )
+
+
+def _is_value(text: str) -> bool:
+    return text.isdecimal() and len(text) <= MOST_DIGITS
 
 
 def _listed_but_absent(folder: Path, description: dict[str, Any], names: set[str]) -> Iterator[UserError]:

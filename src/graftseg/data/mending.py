@@ -176,7 +176,7 @@ def _link(path: Path, place: Path) -> None:
         place.symlink_to(path.resolve(), target_is_directory=True)
         return
     try:
-        os.link(path.resolve(), place)
+        os.link(os.path.realpath(path), place)
     except OSError:
         try:
             shutil.copy2(path, place)

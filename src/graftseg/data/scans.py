@@ -44,6 +44,7 @@ FORMATS: dict[str, Format] = {
     **dict.fromkeys(pictures.SUFFIXES, PICTURE),
     **dict.fromkeys(dicom.SUFFIXES, DICOM),
 }
+LARGEST = float(np.finfo(np.float32).max)
 READABLE = "NIfTI, NRRD, MHA, PNG, TIFF or DICOM"
 
 
@@ -163,14 +164,15 @@ def _smallest(labels: NDArray[Any], top: int) -> NDArray[Any]:
 
 
 def refuse_non_finite(path: Path, array: NDArray[Any]) -> None:
-    """Raise a UserError that names the first voxel of ``(C, *space)`` that is no number."""
+    """Raise a UserError that names the first voxel of ``(C, *space)`` that is no number, or none for 32 bits."""
     if array.dtype.kind != "f":
         return
-    bad = ~np.isfinite(array)
+    bad = ~np.isfinite(array) if array.itemsize <= 4 else ~(np.abs(array) <= LARGEST)
     if count := int(np.count_nonzero(bad)):
         channel, *voxel = _first(bad)
         within = f" of channel {channel + 1}" if len(array) > 1 else ""
-        finding = f"{count} of {array.size} voxels are NaN or infinite, the first at {tuple(voxel)}{within}"
+        beyond = f", or beyond {LARGEST:.2g}" if array.itemsize > 4 else ""
+        finding = f"{count} of {array.size} voxels are NaN or infinite{beyond}, the first at {tuple(voxel)}{within}"
         raise UserError(path, finding, "replace them by a number, such as the value of air")
 
 

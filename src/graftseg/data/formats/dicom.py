@@ -62,7 +62,9 @@ class _Image:
 
 
 def holds_slices(folder: Path) -> bool:
-    """Whether a folder, or one below it, holds DICOM files."""
+    """Whether a folder, or one below it, holds DICOM files; a link to a folder above it holds nothing of its own."""
+    if folder.is_symlink() and folder.parent.resolve().is_relative_to(folder.resolve()):
+        return False
     return any(is_slice(file) for file in islice(files_below(folder), LOOKED_AT))
 
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
+from lzma import LZMAError
 from pathlib import Path, PurePosixPath
 from typing import IO, BinaryIO
 from zipfile import BadZipFile, ZipFile, ZipInfo
@@ -104,7 +105,7 @@ def _opened(path: Path) -> Iterator[ZipFile]:
         with ZipFile(path) as archive:
             _refuse_missing_entries(path, archive)
             yield archive
-    except (BadZipFile, NotImplementedError, EOFError, zlib.error) as error:
+    except (BadZipFile, NotImplementedError, EOFError, zlib.error, LZMAError) as error:
         raise UserError(path, f"the zip is damaged or of another kind ({error})", "copy or pack it again") from None
     except OSError as error:
         raise UserError(path, f"cannot be read ({error.strerror or error})", "check the file's permissions") from None

@@ -3,9 +3,11 @@
 Pixels are taken to be one millimetre apart, columns to the left and rows to the back, as ITK reads such files.
 """
 
+import logging
 import math
 import struct
 import zlib
+from contextlib import ExitStack
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -137,12 +139,17 @@ class _Tiff:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.package = optional("tifffile", "tifffile", "TIFF files")
+        # what it has to say is told in one sentence
+        logging.getLogger("tifffile").setLevel(logging.CRITICAL + 1)
 
     def __enter__(self) -> "_Tiff":
         try:
             self.file = self.package.TiffFile(self.path)
-            pages = len(self.file.pages)
-            self.page = self.file.pages[0]
+            with ExitStack() as on_failure:
+                on_failure.callback(self.file.close)
+                pages = len(self.file.pages)
+                self.page = self.file.pages[0]
+                on_failure.pop_all()
         except OSError as error:
             raise UserError(self.path, f"cannot be read ({error.strerror})", "check the file's permissions") from None
         except Exception as error:
