@@ -7,6 +7,7 @@ from time import sleep
 import pytest
 import tiny
 import torch
+from command_line import CommandLine
 
 from graftseg import api, engine, pseudo_labels
 from graftseg.bench import own, stopwatch
@@ -127,6 +128,12 @@ def test_the_whole_step_is_timed_after_the_warm_up(
     assert next(times, None) is None
 
 
+def test_the_help_says_what_steps_count(cli: CommandLine) -> None:
+    words = " ".join(cli.works("bench", "--help").replace("|", " ").split())
+    assert "Timed steps of each way, over all rounds together: 30 in 3 rounds are 10 a round." in words
+    assert Plan().steps_a_round(CPU) == 10
+
+
 def test_steps_are_spread_over_the_rounds() -> None:
     assert Plan(7, rounds=3).steps_a_round(CPU) == 3
     assert Plan(7, rounds=3).steps_a_round(torch.device("cuda")) == 10
@@ -174,6 +181,10 @@ def test_the_table_has_every_phase_and_the_ratio() -> None:
     }
     assert lines[0].startswith("la-8/bcp on cpu with 2 threads: patches of 112x112x80, 4 labeled and 4 unlabeled")
     assert lines[0].endswith(" a step, bf16, compiled, phantoms")
+    counted = (
+        "Medians over rounds in turn: 3, each of 10 timed steps (30 together) after 2 to warm up (2 the usual way)."
+    )
+    assert lines[-2] == counted
     assert lines[-1] == "The usual way takes 3.50 times as long (2.33 to 6.00 by round)."
 
 

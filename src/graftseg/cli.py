@@ -15,6 +15,7 @@ from graftseg import __version__, cli_check, cli_export, cli_results, cli_traini
 from graftseg.briefs import brief
 from graftseg.cli_parts import Data, Device, Given, Overrides, Run, print_facts, print_table, takes_sources
 from graftseg.errors import StoppedError, UserError
+from graftseg.permissions import denied
 
 app = typer.Typer(
     name="graftseg",
@@ -186,7 +187,10 @@ def report(
 def bench(
     recipe: Annotated[str, typer.Argument(help="Recipe file, or the name of a shipped one.")],
     data: Annotated[Path | None, typer.Option(help="Prepared store; by default phantoms of the recipe's kind.")] = None,
-    steps: Annotated[int, typer.Option(min=1, help="Steps to time, of each way, in all rounds together.")] = 30,
+    steps: Annotated[
+        int,
+        typer.Option(min=1, help="Timed steps of each way, over all rounds together: 30 in 3 rounds are 10 a round."),
+    ] = 30,
     rounds: Annotated[int, typer.Option(min=1, help="How often the two ways take turns.")] = 3,
     usual: Annotated[bool, typer.Option("--usual/--no-usual", help="Time the usual way too.")] = True,
     persistent_workers: Annotated[
@@ -252,6 +256,9 @@ def main() -> NoReturn:
             app()
     except UserError as error:
         typer.echo(f"graftseg: {error}", err=True)
+        sys.exit(2)
+    except PermissionError as error:
+        typer.echo(f"graftseg: {denied(error)}", err=True)
         sys.exit(2)
     except OSError as error:
         typer.echo(

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from graftseg.console import in_parallel
-from graftseg.data.scans import grid_difference, read_label
+from graftseg.data.names import by_spelling, same_names, spelled
+from graftseg.data.scans import grid_difference, read_label, scan_stem
 from graftseg.errors import UserError
 from graftseg.files import as_json, read_json, write_described, write_text
 from graftseg.metrics import PROTOCOLS, Protocol, score
@@ -310,13 +311,15 @@ def _evaluate_case(
 def _paired(
     predictions: Path, references: Path, *, allow_missing: bool, only: Collection[str] | None
 ) -> list[tuple[str, Path, Reference]]:
-    found, expected = label_maps(predictions), references_in(references)
-    predicted = {case: path for case, path in found.items() if only is None or case in only}
+    found, expected = label_maps(predictions), by_spelling(references_in(references))
+    wanted = found.keys() if only is None else same_names(found, only)
+    predicted = {spelled(case): path for case, path in found.items() if case in wanted}
     if not allow_missing:
         paths = {case: reference.path for case, reference in expected.items()}
         _refuse_single("reference", paths, "prediction", predicted)
         _refuse_single("prediction", predicted, "reference", paths)
-    pairs = [(case, predicted[case], expected[case]) for case in sorted(predicted.keys() & expected.keys())]
+    both = sorted(predicted.keys() & expected.keys())
+    pairs = [(scan_stem(predicted[case]), predicted[case], expected[case]) for case in both]
     if not pairs:
         finding = f"none of its {len(predicted)} label maps has a reference of the same name in {references}"
         raise UserError(predictions, finding, "give the two files of a case the same name")

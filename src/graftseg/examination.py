@@ -11,6 +11,7 @@ import torch
 from graftseg import api
 from graftseg.baselines import baseline_of
 from graftseg.comparison import Beside
+from graftseg.data.names import same_names
 from graftseg.ensembles import segmenters_of
 from graftseg.environment import choose_device
 from graftseg.errors import UserError
@@ -107,7 +108,7 @@ def _not_ended(baseline: RunFolder) -> Iterator[str]:
 def _seen_before(names: set[str], networks: list[RunFolder]) -> Iterator[str]:
     stores = [network.begun()["store"] for network in networks]
     known = {str(name) for store in stores for key in ("labeled", "unlabeled") for name in store.get(key, ())}
-    if both := sorted(names & known):
+    if both := sorted(same_names(names, known)):
         verb = "has the name of a scan" if len(both) == 1 else "have the names of scans"
         yield (
             f"{len(both)} of {len(names)} test cases {verb} in the training ({both[0]}): if they are the same, "

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from graftseg.console import in_parallel
-from graftseg.data.dataset import SCAN_FILES, Dataset, label_path
+from graftseg.data.dataset import Dataset, ScanFiles, label_path
 from graftseg.data.layouts import read_layout, scan_cases
 from graftseg.data.scans import Scan, grid_difference, read_label
 from graftseg.data.sources import Data
@@ -71,7 +71,7 @@ def references_of(data: Data, store: Store, cases: Sequence[str]) -> References:
 def _images(dataset: Dataset, cases: Sequence[Case], store: Store) -> Path:
     """Where cases are predicted from: the folder of their scans, or the store where that names them otherwise."""
     folder = _folder([path for case in cases for path in case.images])
-    if folder is None or dataset.reader != SCAN_FILES:
+    if folder is None or not isinstance(dataset.reader, ScanFiles):
         return store.path
     found = {case.name: case.images for case in scan_cases(folder, store.channels)[0]}
     return folder if all(found.get(case.name) == case.images for case in cases) else store.path

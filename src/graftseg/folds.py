@@ -11,6 +11,7 @@ from graftseg.baselines import baseline_of, fitting, require_unlabeled
 from graftseg.completion import complete
 from graftseg.data.batches import training_cases
 from graftseg.data.layouts import read_layout
+from graftseg.data.names import same_names
 from graftseg.data.prepare import prepare
 from graftseg.data.sources import Data
 from graftseg.data.store import Store, is_store, open_store
@@ -117,7 +118,7 @@ def _store(recipe: Recipe, data: Data, run: RunFolder, count: Count, *, baseline
         return open_store(run.store)
     batches = recipe.batches
     dataset = read_layout(data).for_training(batches.labeled_cases, batches.validation_cases, batches.held_out)
-    seen = [case.name for case in dataset.of("labeled") if case.name not in batches.held_out]
+    seen = [case.name for case in dataset.of("labeled") if not same_names([case.name], batches.held_out)]
     # refused before scans are prepared, which may take long
     _divided(seen[: len(seen) - batches.validation_cases], count, recipe)
     if not (baseline or recipe.baseline or dataset.problems):

@@ -1,5 +1,6 @@
 """What a network is to segment: scans on disk, or the test cases of a prepared store."""
 
+import logging
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,12 +10,15 @@ import numpy as np
 import torch
 
 from graftseg.data.grid import Grid
+from graftseg.data.guesses import told
 from graftseg.data.layouts import scan_cases
 from graftseg.data.prepare import PrepareSettings, prepare_image, prepared_grid
 from graftseg.data.scans import read_case, read_geometry
 from graftseg.data.store import CASES, Store, StoredCase, is_store, open_store
 from graftseg.errors import UserError
 from graftseg.types import Case, Geometry
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,7 @@ class ScanSource:
 
     case: Case
     settings: PrepareSettings
+    channels: int | None = None
 
     @property
     def name(self) -> str:
@@ -63,14 +68,16 @@ class ScanSource:
 
     def grid(self) -> Grid:
         """The grid that the scan will be brought to, by its header."""
-        return prepared_grid(read_geometry(self.files[0]), self.settings, where=self.files[0])
+        return prepared_grid(read_geometry(self.files[0], self.channels), self.settings, where=self.files[0])
 
     def read(self) -> Input:
         """Read and prepare the scan."""
         try:
-            scan = read_case(self.case.images)
+            scan = read_case(self.case.images, self.channels)
         except MemoryError:
             raise UserError(self.files[0], "does not fit into memory", "use a larger machine") from None
+        for line in told(scan.guesses):
+            log.warning("%s", line)
         image, grid = prepare_image(scan, self.settings, where=self.files[0])
         return Input(torch.from_numpy(image), grid, scan.geometry)
 
@@ -114,7 +121,7 @@ def sources_in(
     cases, failures = scan_cases(path, channels)
     if only:
         failures = {name: error for name, error in failures.items() if name in only}
-    return [ScanSource(case, settings) for case in cases if not only or case.name in only], failures
+    return [ScanSource(case, settings, channels) for case in cases if not only or case.name in only], failures
 
 
 def _stored(store: Store, settings: PrepareSettings, only: Collection[str]) -> list[Source]:

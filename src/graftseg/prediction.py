@@ -1,5 +1,6 @@
 """A run and scans -> label maps in the scans' own geometry, beside a manifest that says where they come from."""
 
+import os
 import resource
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -212,10 +213,11 @@ def _outputs(names: Iterable[str], wanted: Wanted) -> set[str]:
 
 def _check_inputs(out: Path, cases: Sequence[Source], outputs: set[str]) -> None:
     """Never write a label map over a scan."""
-    inputs = {path.resolve() for case in cases for path in case.files}
+    # unlike a path, this does not fail for a link that leads back to itself
+    inputs = {os.path.realpath(path) for case in cases for path in case.files}
     for name in sorted(outputs):
-        if (out / name).resolve() in inputs:
-            raise UserError((out / name).resolve(), "the label map would overwrite a scan", ELSEWHERE)
+        if (place := os.path.realpath(out / name)) in inputs:
+            raise UserError(place, "the label map would overwrite a scan", ELSEWHERE)
 
 
 def _begin(out: Path, task: _Task) -> Manifest:

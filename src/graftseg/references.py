@@ -9,6 +9,7 @@ import numpy as np
 
 from graftseg.data.grid import to_source_axes
 from graftseg.data.layouts import labels_in
+from graftseg.data.names import OTHERWISE, spelled
 from graftseg.data.scans import Scan, read_label, scan_stem
 from graftseg.data.store import CASES, Store, StoredCase, is_store, open_store
 from graftseg.errors import UserError
@@ -82,10 +83,16 @@ def label_maps(folder: Path) -> dict[str, Path]:
     found: dict[str, Path] = {}
     extras = extras_in(folder)
     for path in labels_in(folder):
-        if path.name in extras:
-            continue
-        if (other := found.setdefault(scan_stem(path), path)) != path:
-            raise UserError(path, f"the same case as {other.name}", "keep one of the two files")
+        if path.name not in extras and (other := found.setdefault(spelled(scan_stem(path)), path)) != path:
+            raise same_case(path, other)
     if not found:
         raise UserError(folder, "no label map in it", "give the folder that holds the label maps")
-    return found
+    return {scan_stem(path): path for path in found.values()}
+
+
+def same_case(path: Path, other: Path) -> UserError:
+    """What is wrong with two files of one case."""
+    finding = f"the same case as {other.name}"
+    if path.name != other.name and spelled(path.name) == spelled(other.name):
+        finding += f", whose name {OTHERWISE}"
+    return UserError(path, finding, "keep one of the two files")

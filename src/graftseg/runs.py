@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from graftseg.errors import UserError
 from graftseg.files import PARTIAL, atomic_path, locked, read_json, write_json, write_text
+from graftseg.permissions import refuse_closed
 
 FORMAT = 1
 LOCK = ".run-lock"
@@ -80,6 +81,7 @@ class RunFolder:
     @property
     def folds_file(self) -> Path:
         """The list of folds, where this folder holds folds in place of a run."""
+        refuse_closed(self.path)
         return self.path / "folds.json"
 
     @property
@@ -98,6 +100,7 @@ class RunFolder:
     @property
     def is_free(self) -> bool:
         """Whether a run may begin here: nothing is there, or only what an attempt to begin one left."""
+        refuse_closed(self.path)
         if not self.path.exists():
             return True
         if not self.path.is_dir():
@@ -108,6 +111,7 @@ class RunFolder:
     @property
     def exists(self) -> bool:
         """Whether a run was begun here; its recipe is written last."""
+        refuse_closed(self.path)
         return self.manifest_file.is_file() and self.recipe_file.is_file()
 
     @contextmanager
@@ -125,6 +129,7 @@ class RunFolder:
 
     def manifest(self) -> dict[str, Any]:
         """What is known about the run."""
+        refuse_closed(self.path)
         if not self.manifest_file.is_file():
             several = next(chain(self.path.glob("seed-*/run.json"), sorted(self.path.glob("fold-*/run.json"))), None)
             remedy = (

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from graftseg.console import in_parallel
 from graftseg.data.layouts import scan_cases
+from graftseg.data.names import by_spelling, same_names, spelled
 from graftseg.data.scans import grid_difference, read_case, read_geometry
 from graftseg.data.store import Store, is_store, open_store
 from graftseg.errors import UserError
@@ -49,13 +50,13 @@ def checked_cases(scans: Unseen, run: RunFolder, *, allow_missing: bool) -> set[
     else:
         found, failures = scan_cases(scans.images, channels)
         files, names = {case.name: case.images for case in found}, {case.name for case in found} | set(failures)
-    labels = references_in(scans.labels)
+    labels = by_spelling(references_in(scans.labels))
     both = _with_partners(scans, names, set(labels), allow_missing=allow_missing)
     if files:
         if failures:
             raise failures[min(failures)]
         _check_channels(files[min(files)], channels)
-    check = partial(_check_case, files=files, labels=labels, classes=dict(enumerate(classes)))
+    check = partial(_check_case, files=files, labels=labels, classes=dict(enumerate(classes)), channels=channels)
     in_parallel(check, sorted(both | files.keys()), "Checking test scans")
     return both
 
@@ -102,22 +103,23 @@ def _stored(store: Store, classes: tuple[str, ...], channels: int) -> set[str]:
 
 def _with_partners(scans: Unseen, names: set[str], labels: set[str], *, allow_missing: bool) -> set[str]:
     """The cases with both a scan and a label map; without one of the two is refused unless it is allowed."""
-    if not names & labels:
+    both = same_names(names, labels)
+    if not both:
         finding = f"none of its {len(labels)} label maps has the name of a scan in {scans.images}"
         raise UserError(scans.labels, finding, "give the two files of a case the same name, without _0000 for labels")
     for folder, what, alone in (
-        (scans.images, "scan without a label map", names - labels),
-        (scans.labels, "label map without a scan", labels - names),
+        (scans.images, "scan without a label map", names - both),
+        (scans.labels, "label map without a scan", labels - same_names(labels, names)),
     ):
         if alone and not allow_missing:
             finding = f"{min(alone)} is a {what} of the same name ({len(alone)} are)"
             raise UserError(folder, finding, "add what is missing, or leave them out with --allow-missing")
-    return names & labels
+    return both
 
 
 def _check_channels(files: tuple[Path, ...], channels: int) -> None:
     """Refuse scans of another number of channels, as the first tells; only reading a file shows how many it has."""
-    found = len(read_case(files).array)
+    found = len(read_case(files, channels).array)
     if found != channels:
         finding = f"the number of channels is {found} where the run was trained on {channels}"
         raise UserError(files[0], finding, "give it the same channels, as CASE_0000, CASE_0001 or in one file")
@@ -129,12 +131,13 @@ def _check_case(
     files: Mapping[str, tuple[Path, ...]],
     labels: Mapping[str, Reference],
     classes: Mapping[int, str],
+    channels: int,
 ) -> None:
     """Refuse a scan whose header cannot be read, and a label map of other classes or on another grid than its scan."""
-    geometry = _common_geometry(files[name]) if name in files else None
-    if name not in labels:
+    geometry = _common_geometry(files[name], channels) if name in files else None
+    reference = labels.get(spelled(name))
+    if reference is None:
         return
-    reference = labels[name]
     label = reference.read()
     if geometry is not None and (difference := grid_difference(geometry, label.geometry)):
         finding = f"not on the grid of its scan {files[name][0].name}: {difference}"
@@ -142,9 +145,9 @@ def _check_case(
     refuse_unnamed_values(reference.path, label.array, classes)
 
 
-def _common_geometry(files: tuple[Path, ...]) -> Geometry:
+def _common_geometry(files: tuple[Path, ...], channels: int) -> Geometry:
     """Where the voxels of a scan lie by the headers of its channels, which must agree."""
-    first, *others = map(read_geometry, files)
+    first, *others = (read_geometry(path, channels) for path in files)
     for path, geometry in zip(files[1:], others, strict=True):
         if difference := grid_difference(first, geometry):
             finding = f"its grid is not that of {files[0].name}: {difference}"

@@ -35,9 +35,9 @@ def test_a_sound_data_set_has_no_findings(root: Path) -> None:
 def test_every_file_is_read_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[str] = []
 
-    def case(paths: tuple[Path, ...]) -> Scan:
+    def case(paths: tuple[Path, ...], named: int | None) -> Scan:
         reads.extend(path.name for path in paths)
-        return read_case(paths)
+        return read_case(paths, named)
 
     def label_map(path: Path) -> Scan:
         reads.append(path.name)

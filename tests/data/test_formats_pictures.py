@@ -119,6 +119,24 @@ def test_an_alpha_channel_may_hide_nothing(tmp_path: Path) -> None:
     assert "parts of the picture are transparent" in refusal(png(tmp_path / "a.png", opaque))
 
 
+@pytest.mark.parametrize("black", [0, 9, 255])
+def test_cmyk_is_neither_colours_nor_transparency(tmp_path: Path, black: int) -> None:
+    """A fourth channel of 255 throughout would pass for one that hides nothing."""
+    inks = np.concatenate([RGB, np.full((3, 4, 1), black, np.uint8)], axis=2)
+    by_pillow = tmp_path / "b.tiff"
+    Image.frombytes("CMYK", (4, 3), inks.tobytes()).save(by_pillow)
+    for path in (tiff(tmp_path / "a.tif", inks, photometric="separated"), by_pillow):
+        sentence = "the colour space of the picture is CMYK; convert it to grey or RGB."
+        assert refusal(path) == f"{path}: {sentence}"
+        with pytest.raises(UserError, match="CMYK"):
+            read_label(path)
+
+
+def test_lab_colours_are_not_rgb(tmp_path: Path) -> None:
+    path = tiff(tmp_path / "a.tif", RGB, photometric="cielab")
+    assert "the colour space of the picture is CIELab; convert it" in refusal(path)
+
+
 def grey_alpha(path: Path, grey: NDArray[Any], alpha: NDArray[Any]) -> Path:
     """A PNG of grey and alpha in 16 bits, each row but the first told as the differences from the one above."""
     rows = np.stack([grey, alpha], axis=-1).astype(">u2").reshape(len(grey), -1).view(np.uint8)

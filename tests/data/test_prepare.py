@@ -206,11 +206,11 @@ def stop_at(monkeypatch: pytest.MonkeyPatch, name: str) -> list[str]:
     """Make the reading of a scan end the program; the list fills with the names of the scans read."""
     reads: list[str] = []
 
-    def read(paths: tuple[Path, ...]) -> Scan:
+    def read(paths: tuple[Path, ...], named: int | None) -> Scan:
         reads.append(paths[0].name)
         if paths[0].name == name:
             raise KeyboardInterrupt
-        return read_case(paths)
+        return read_case(paths, named)
 
     monkeypatch.setattr(module, "read_case", read)
     return reads

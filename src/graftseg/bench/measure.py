@@ -30,7 +30,10 @@ USUAL_WARM_UP = {"cpu": 2, "cuda": 4}
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is run: ``rounds`` of each way in turn, each of ``steps`` timed steps after some that warm up."""
+    """How much is run: ``rounds`` of each way in turn, all of them together of ``steps`` timed steps of that way.
+
+    Every round begins with some steps more that warm up.
+    """
 
     steps: int = 30
     rounds: int = 3
@@ -39,7 +42,7 @@ class Plan:
     persistent_workers: bool = False
 
     def steps_a_round(self, device: torch.device) -> int:
-        """Timed steps of a round, a multiple of how often losses are read."""
+        """Timed steps of one round: its share of all, rounded up to a multiple of how often losses are read."""
         every = READ_EVERY[device.type]
         return every * ceil(self.steps / self.rounds / every)
 

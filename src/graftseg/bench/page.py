@@ -22,8 +22,8 @@ def table(result: Measurement) -> str:
         _row("steps a second", [f"{1000 / way.step_ms:.2f}" for way in ways]),
         _row("peak memory, MiB", [f"{way.peak_mib:.0f}" for way in ways]),
         "",
-        f"Medians over rounds in turn: {facts['rounds']}, of {facts['steps_a_round']} timed steps after "
-        f"{facts['warm_up']} to warm up{beside}.",
+        f"Medians over rounds in turn: {facts['rounds']}, each of {facts['steps_a_round']} timed steps "
+        f"({facts['rounds'] * facts['steps_a_round']} together) after {facts['warm_up']} to warm up{beside}.",
     ]
     if result.ratio is not None:
         lines.append(f"The usual way takes {result.ratio:.2f} times as long ({_spread(result)} by round).")

@@ -25,11 +25,13 @@ class Reader(Protocol):
 
 @dataclass(frozen=True)
 class ScanFiles:
-    """Scan files, one a channel, and a scan file with the label map."""
+    """Scan files, one a channel, and a scan file with the label map; ``named`` is how many channels have a name."""
+
+    named: int | None = None
 
     def image(self, case: Case) -> Scan:
         """The channels of a case in one array."""
-        return read_case(case.images)
+        return read_case(case.images, self.named if len(case.images) == 1 else None)
 
     def label(self, case: Case) -> Scan:
         """The label map of a case that has one."""
@@ -89,7 +91,7 @@ class Dataset:
         none of them.
         """
         labeled = seen(self.root, self.of("labeled"), held_out)
-        unseen = tuple(case for case in self.of("labeled") if case.name in held_out)
+        unseen = tuple(case for case in self.of("labeled") if case not in labeled)
         first_held_out = len(labeled) - validation_cases
         count = labeled_cases or max(first_held_out, 1)
         if count > first_held_out:

@@ -4,6 +4,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from graftseg.data.names import same_names
 from graftseg.errors import UserError
 
 
@@ -21,7 +22,8 @@ Listed = TypeVar("Listed", bound=Named)
 
 def seen(where: Path, labeled: tuple[Listed, ...], held_out: Collection[str]) -> tuple[Listed, ...]:
     """The labeled cases without those that are held out; a name that is none of them may be a slip and is refused."""
-    if unknown := sorted(set(held_out) - {case.name for case in labeled}):
+    known = same_names(held_out, (case.name for case in labeled))
+    if unknown := sorted(set(held_out) - known):
         finding = f"batches.held_out names {unknown[0]}, which is no labeled case ({len(unknown)} such names)"
         raise UserError(where, finding, "name labeled cases")
-    return tuple(case for case in labeled if case.name not in held_out)
+    return tuple(case for case in labeled if not same_names([case.name], held_out))

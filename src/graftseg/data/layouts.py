@@ -10,14 +10,18 @@ from typing import Any
 
 from graftseg.data.benchmarks import recognise_benchmark
 from graftseg.data.dataset import Dataset as Dataset
-from graftseg.data.folders import visible
+from graftseg.data.dataset import ScanFiles
+from graftseg.data.folders import refuse_lost, visible
 from graftseg.data.formats.dicom import holds_own_slices
+from graftseg.data.names import OTHERWISE, same_names, spelled
 from graftseg.data.scans import READABLE, files_of, is_header, is_label_map, is_scan, scan_stem
 from graftseg.data.sources import Data, Sources
 from graftseg.errors import UserError
 from graftseg.files import read_json
+from graftseg.permissions import refuse_closed
 from graftseg.types import Case, Split
 
+MOST_DIGITS = 18
 LOOKED_FOR = "imagesTr/ and labelsTr/, with imagesUn/, imagesTs/, labelsTs/ and dataset.json if there are any"
 # Labels of unlabeled images have no place in this table: nothing ever looks for them.
 FOLDERS: tuple[tuple[str, str | None, Split], ...] = (
@@ -27,14 +31,19 @@ FOLDERS: tuple[tuple[str, str | None, Split], ...] = (
 )
 CHANNEL = re.compile(r"(?P<case>.+)_(?P<channel>\d{4})")
 Files = dict[str, dict[int, Path]]
+"""The files of a case by channel, the cases by their names in one Unicode form."""
+
 Places = tuple[tuple[Path, Path | None, Split], ...]
 
 
 def read_layout(data: Data) -> Dataset:
     """Find the cases of a folder, whichever of the known layouts it has, or of folders named one by one."""
     if isinstance(data, Sources):
+        for named in data.folders:
+            refuse_closed(named)
         return _with_labels(_plain(data), data.labeled_images, data.labels)
     folder = data
+    refuse_closed(folder)
     if not folder.exists():
         raise UserError(folder, "there is no such folder", "check the spelling of the path")
     if not folder.is_dir():
@@ -70,8 +79,9 @@ def scan_cases(path: Path, channels: int) -> tuple[list[Case], dict[str, UserErr
     if problems:
         raise problems[0]
     complete = {name: found for name, found in files.items() if name not in failures} | whole
-    cases = [Case(name, tuple(found[k] for k in sorted(found)), None, "test") for name, found in complete.items()]
-    return sorted(cases, key=lambda case: case.name), failures
+    cases = [_case(found, None, "test", is_numbered=name in files) for name, found in complete.items()]
+    own_names = {_own_name(files[name], is_numbered=True): error for name, error in failures.items()}
+    return sorted(cases, key=lambda case: case.name), own_names
 
 
 def _to_predict(path: Path) -> list[Path]:
@@ -120,7 +130,8 @@ def _plain(sources: Sources) -> Dataset:
     else:
         group, channels = _by_name, 1
     dataset = _collect(sources.root, "plain", sources.places, {}, group, channels)
-    return replace(dataset, classes=_classes(sources.labels.parent, description))
+    reader = ScanFiles(_named_channels(description))
+    return replace(dataset, classes=_classes(sources.labels.parent, description), reader=reader)
 
 
 LAYOUTS: dict[str, Callable[[Path], Dataset | None]] = {
@@ -149,7 +160,7 @@ def _numbers_channels(images: Path, labels: Path, description: dict[str, Any]) -
         return True
     stems = {scan_stem(path) for path in scans_in(images)}
     numbered = all(CHANNEL.fullmatch(stem) for stem in stems)
-    return bool(stems) and numbered and stems.isdisjoint(map(scan_stem, labels_in(labels)))
+    return bool(stems) and numbered and not same_names(stems, map(scan_stem, labels_in(labels)))
 
 
 def _collect(
@@ -169,18 +180,20 @@ def _collect(
     remedy = "add the missing files, remove those in excess or correct dataset.json"
     for images, labels, split in places:
         problems += [error for _, error in _incomplete(grouped[images], channels, remedy)]
-        cases += _pair(grouped[images], labels, split, problems)
+        cases += _pair(grouped[images], labels, split, problems, is_numbered=group is _by_channel)
     cases.sort(key=lambda case: (("labeled", "unlabeled", "test").index(case.split), case.name))
     problems += _repeated(cases)
-    problems += _listed_but_absent(folder, description, {case.name for case in cases})
-    return Dataset(folder, layout, tuple(cases), _classes(folder, description), tuple(problems), _ignored(places))
+    problems += _listed_but_absent(folder, description, {spelled(case.name) for case in cases})
+    reader = ScanFiles(_named_channels(description))
+    classes, ignored = _classes(folder, description), _ignored(places)
+    return Dataset(folder, layout, tuple(cases), classes, tuple(problems), ignored, reader)
 
 
 def _by_channel(scans: list[Path], problems: list[UserError]) -> Files:
     files: Files = {}
     for path in scans:
         if match := CHANNEL.fullmatch(scan_stem(path)):
-            _add(files, match["case"], int(match["channel"]), path, problems)
+            _add(files, spelled(match["case"]), int(match["channel"]), path, problems)
         else:
             problems.append(
                 UserError(
@@ -195,14 +208,28 @@ def _by_channel(scans: list[Path], problems: list[UserError]) -> Files:
 def _by_name(scans: list[Path], problems: list[UserError]) -> Files:
     files: Files = {}
     for path in scans:
-        _add(files, scan_stem(path), 0, path, problems)
+        _add(files, spelled(scan_stem(path)), 0, path, problems)
     return files
 
 
 def _add(files: Files, case: str, channel: int, path: Path, problems: list[UserError]) -> None:
     taken = files.setdefault(case, {}).setdefault(channel, path)
     if taken != path:
-        problems.append(UserError(path, f"the same scan as {taken.name}, by its name", "keep one of the two files"))
+        finding = f"the same scan as {taken.name}, by its name"
+        if taken.name != path.name and spelled(taken.name) == spelled(path.name):
+            finding += f", which {OTHERWISE}"
+        problems.append(UserError(path, finding, "keep one of the two files"))
+
+
+def _own_name(files: dict[int, Path], *, is_numbered: bool) -> str:
+    """The name of a case in the form in which its first file has it."""
+    stem = scan_stem(min(files.items())[1])
+    return stem.rpartition("_")[0] if is_numbered else stem
+
+
+def _case(files: dict[int, Path], label: Path | None, split: Split, *, is_numbered: bool) -> Case:
+    images = tuple(files[channel] for channel in sorted(files))
+    return Case(_own_name(files, is_numbered=is_numbered), images, label, split)
 
 
 def _incomplete(files: Files, channels: int, remedy: str) -> Iterator[tuple[str, UserError]]:
@@ -215,21 +242,23 @@ def _incomplete(files: Files, channels: int, remedy: str) -> Iterator[tuple[str,
             yield name, UserError(min(found.items())[1], finding, remedy)
 
 
-def _pair(files: Files, labels: Path | None, split: Split, problems: list[UserError]) -> Iterator[Case]:
+def _pair(
+    files: Files, labels: Path | None, split: Split, problems: list[UserError], *, is_numbered: bool
+) -> Iterator[Case]:
     """Cases with their labels; a training image without a label is an unlabeled one."""
     found = _by_name(labels_in(labels), problems) if labels else {}
     for name, channels in files.items():
-        images = tuple(channels[channel] for channel in sorted(channels))
         label = found.pop(name, {}).get(0)
-        yield Case(name, images, label, "unlabeled" if split == "labeled" and label is None else split)
+        meant: Split = "unlabeled" if split == "labeled" and label is None else split
+        yield _case(channels, label, meant, is_numbered=is_numbered)
     remedy = "add the image, remove the label or give it the name of its case"
     problems += [UserError(orphan[0], "no image belongs to this label", remedy) for orphan in found.values()]
 
 
 def _repeated(cases: list[Case]) -> Iterator[UserError]:
-    for name, times in Counter(case.name for case in cases).items():
+    for name, times in Counter(spelled(case.name) for case in cases).items():
         if times > 1:
-            places = " and ".join(f"{case.images[0].parent.name}" for case in cases if case.name == name)
+            places = " and ".join(f"{case.images[0].parent.name}" for case in cases if spelled(case.name) == name)
             yield UserError(name, f"{times} cases have this name, in {places}", "give every case a name of its own")
 
 
@@ -252,6 +281,7 @@ def _with_labels(dataset: Dataset, images: Path, labels: Path) -> Dataset:
 def _description(folder: Path) -> dict[str, Any]:
     """The content of ``dataset.json``, or nothing where there is none."""
     path = folder / "dataset.json"
+    refuse_lost(path)
     if not path.is_file():
         return {}
     content = read_json(path)
@@ -289,13 +319,17 @@ def _class(path: Path, key: str, entry: object) -> tuple[int, str]:
         )
     if key == "ignore":
         raise UserError(path, "a label to ignore is not supported", "leave such scans unlabeled")
-    if isinstance(entry, str) and not entry.isdecimal() and key.isdecimal():
+    if isinstance(entry, str) and not _is_value(entry) and _is_value(key):
         return int(key), entry
-    if isinstance(entry, int | str) and not isinstance(entry, bool) and str(entry).isdecimal():
+    if isinstance(entry, int | str) and not isinstance(entry, bool) and _is_value(str(entry)):
         return int(entry), key
     raise UserError(
-        path, f"the label {key!r}: {entry!r} names no class", 'write labels as {"background": 0, "liver": 1}'
+        path, f"the label {key!r:.40}: {entry!r:.40} names no class", 'write labels as {"background": 0, "liver": 1}'
     )
+
+
+def _is_value(text: str) -> bool:
+    return text.isdecimal() and len(text) <= MOST_DIGITS
 
 
 def _listed_but_absent(folder: Path, description: dict[str, Any], names: set[str]) -> Iterator[UserError]:
@@ -308,7 +342,7 @@ def _listed_but_absent(folder: Path, description: dict[str, Any], names: set[str
                 f"the entry {entry!r} lies outside the folder",
                 "move the file inside",
             )
-        stem = scan_stem(inside)
+        stem = spelled(scan_stem(inside))
         numbered = CHANNEL.fullmatch(stem)
         if stem not in names and not (numbered and numbered["case"] in names):
             yield UserError(

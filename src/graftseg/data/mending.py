@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from graftseg.data.checks.cases import is_noise
-from graftseg.data.dataset import SCAN_FILES, Dataset
+from graftseg.data.dataset import Dataset, ScanFiles
 from graftseg.data.fingerprint import Fingerprint
 from graftseg.data.folders import visible
 from graftseg.data.grid import corner_distance
 from graftseg.data.renumbering import Renumbering, renumber
-from graftseg.data.scans import read_geometry, read_label, read_scan, scan_stem, write_label, write_scan
+from graftseg.data.scans import KNOWN, read_geometry, read_label, read_scan, scan_stem, write_label, write_scan
 from graftseg.errors import UserError
 from graftseg.files import make_folder, new_folder, read_object, write_json
 from graftseg.types import Case, Geometry
@@ -92,7 +92,7 @@ def mend(dataset: Dataset, summaries: Fingerprint, out: Path) -> Mended:
 
 def refuse_target(dataset: Dataset, out: Path) -> None:
     """Raise a UserError where a data set cannot be mended into a folder."""
-    if dataset.reader != SCAN_FILES or dataset.layout not in LAYOUTS:
+    if not isinstance(dataset.reader, ScanFiles) or dataset.layout not in LAYOUTS:
         finding = "only a folder with imagesTr/ and labelsTr/ can be mended"
         raise UserError(dataset.root, finding, "arrange the scans like that, or mend the files yourself")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -115,7 +115,8 @@ def _renumbering(dataset: Dataset, counts: list[dict[int, int]]) -> tuple[Renumb
 def _repairs(case: Case, counts: dict[int, int], renumbering: Renumbering | None) -> Iterator[Repair]:
     """The files of a case that are to be written anew."""
     try:
-        grids = {path: read_geometry(path) for path in case.images}
+        # a file that is no scan has been told of, and nothing is wrong with its geometry
+        grids = {path: read_geometry(path, KNOWN) for path in case.images}
     except UserError:
         return
     image = grids[case.images[0]]
@@ -158,7 +159,7 @@ def _write(repair: Repair, place: Path) -> None:
     if not place.name.lower().endswith(WRITTEN):
         place = place.with_name(f"{scan_stem(place)}.nii.gz")
     if repair.values is None:
-        scan = read_scan(repair.path)
+        scan = read_scan(repair.path, KNOWN)
         write_scan(place, scan.array, repair.geometry or scan.geometry)
         return
     scan = read_label(repair.path)
@@ -175,7 +176,7 @@ def _link(path: Path, place: Path) -> None:
         place.symlink_to(path.resolve(), target_is_directory=True)
         return
     try:
-        os.link(path.resolve(), place)
+        os.link(os.path.realpath(path), place)
     except OSError:
         try:
             shutil.copy2(path, place)

@@ -14,14 +14,17 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from graftseg.console import in_parallel
-from graftseg.data.dataset import SCAN_FILES, Dataset, agreed, label_path
+from graftseg.data.dataset import Dataset, ScanFiles, agreed, label_path
 from graftseg.data.grid import Grid, plan_grid, to_grid
+from graftseg.data.guesses import Guess, told
 from graftseg.data.intensity import IntensitySettings, normalise
+from graftseg.data.names import spelled
 from graftseg.data.provenance import source_of, unchanged
 from graftseg.data.scans import Scan, grid_difference
 from graftseg.data.store import CASES, FORMAT, LOCK, MANIFEST, Store, StoredCase, is_store, open_store
 from graftseg.errors import UserError
 from graftseg.files import atomic_path, locked, read_json, sha256_of, write_json
+from graftseg.permissions import refuse_closed
 from graftseg.settings import Settings
 from graftseg.types import Case, Geometry
 
@@ -94,7 +97,9 @@ def prepare(dataset: Dataset, out: Path, settings: PrepareSettings, *, workers: 
     with locked(out / LOCK, "another prepare is writing this store"):
         work = _Work(dataset, out, settings)
         made = in_parallel(work, dataset.cases, "Preparing scans", workers)
-        cases = tuple(case for case, _ in made)
+        cases = tuple(one.case for one in made)
+        for line in told(guess for one in made for guess in one.guesses):
+            log.warning("%s", line)
         store = Store(
             path=out,
             root=str(dataset.root.resolve()),
@@ -107,9 +112,18 @@ def prepare(dataset: Dataset, out: Path, settings: PrepareSettings, *, workers: 
         agreed([len(case.shape) for case in cases], dataset.cases, "axes")
         dropped = _drop_others(out, cases)
         store.save()
-    anew = sum(fresh for _, fresh in made)
+    anew = sum(one.is_new for one in made)
     log.info("%s: %d cases made, %d reused, %d files dropped", out, anew, len(cases) - anew, dropped)
     return open_store(out)
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A stored case, whether it was made anew, and what was guessed about its scan then."""
+
+    case: StoredCase
+    is_new: bool
+    guesses: tuple[Guess, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -120,13 +134,13 @@ class _Work:
     out: Path
     settings: PrepareSettings
 
-    def __call__(self, case: Case) -> tuple[StoredCase, bool]:
-        """The stored case, and whether it was made anew."""
+    def __call__(self, case: Case) -> _Made:
+        """The case as it is in the store, made anew where need be."""
         kept = self._kept(case)
         if kept is not None:
             _check_values(self.dataset, case, kept.values)
-            return kept, False
-        return self._make(case), True
+            return _Made(kept, is_new=False)
+        return self._make(case)
 
     def _kept(self, case: Case) -> StoredCase | None:
         """The case as it is in the store, if its files are whole and neither sources nor settings changed."""
@@ -142,7 +156,7 @@ class _Work:
             return None
         return kept if all(unchanged(path, kept.sources[name]) for name, path in sources.items()) else None
 
-    def _make(self, case: Case) -> StoredCase:
+    def _make(self, case: Case) -> _Made:
         sources = {name: source_of(path) for name, path in self._sources(case).items()}
         scan = self.dataset.reader.image(case)
         image, grid = prepare_image(scan, self.settings, where=case.images[0])
@@ -168,7 +182,7 @@ class _Work:
         )
         record = {"root": str(self.dataset.root.resolve()), "key": self._key(), "case": stored.to_json()}
         write_json(_record(self.out, case.name), record)
-        return stored
+        return _Made(stored, is_new=True, guesses=scan.guesses)
 
     def _label(self, case: Case, scan: Scan) -> tuple[npt.NDArray[np.uint8], tuple[int, ...]]:
         path, label = label_path(case), self.dataset.reader.label(case)
@@ -196,7 +210,7 @@ class _Work:
 
     def _key(self) -> str:
         content: list[Any] = [FORMAT, self.settings.model_dump(mode="json")]
-        if self.dataset.reader != SCAN_FILES:
+        if not isinstance(self.dataset.reader, ScanFiles):
             content.append(repr(self.dataset.reader))
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -234,7 +248,7 @@ def _check_values(dataset: Dataset, case: Case, values: Iterable[int]) -> None:
     unknown = sorted(set(values) - dataset.classes.keys())
     if dataset.classes and unknown:
         finding = f"the label value {unknown[0]} is not among the classes 0 to {max(dataset.classes)}"
-        listed = "name the value in dataset.json or " if dataset.reader == SCAN_FILES else ""
+        listed = "name the value in dataset.json or " if isinstance(dataset.reader, ScanFiles) else ""
         raise UserError(case.label or case.name, finding, f"{listed}correct the label map")
 
 
@@ -254,6 +268,8 @@ def _class_names(dataset: Dataset, cases: tuple[StoredCase, ...]) -> tuple[str, 
 
 def _check_target(out: Path, root: Path) -> None:
     """Refuse a folder that is something else, or a store of other data."""
+    for folder in (out, out / CASES):
+        refuse_closed(folder)
     if out.exists() and not out.is_dir():
         raise UserError(out, "this is a file", "name a folder for the store")
     if not out.exists() or not any(out.iterdir()):
@@ -270,10 +286,15 @@ def _check_target(out: Path, root: Path) -> None:
         return
 
 
+def _is_file_of(path: Path, name: str | None) -> bool:
+    """Whether a file is the one of this name; some disks tell names in another form than they were written in."""
+    return name is not None and (path.name == name or path.samefile(path.with_name(name)))
+
+
 def _drop_others(out: Path, cases: tuple[StoredCase, ...]) -> int:
     """Remove the files of cases that are gone, and what an interrupted call left behind."""
-    files = {name for case in cases for name in (*case.sha256, f"{case.name}.json")}
-    others = [path for path in (out / CASES).iterdir() if path.name not in files]
+    files = {spelled(name): name for case in cases for name in (*case.sha256, f"{case.name}.json")}
+    others = [path for path in (out / CASES).iterdir() if not _is_file_of(path, files.get(spelled(path.name)))]
     if others:
         (out / MANIFEST).unlink(missing_ok=True)
     for path in others:

@@ -4,15 +4,16 @@ A table says which format a name stands for; the package ``formats`` opens the f
 as a file is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from graftseg.data.formats import dicom, itk, nifti, pictures
+from graftseg.data.formats.fourth_axis import KNOWN as KNOWN
 from graftseg.data.formats.scan import MAX_BYTES as MAX_BYTES
 from graftseg.data.formats.scan import Format
 from graftseg.data.formats.scan import Scan as Scan
@@ -22,8 +23,20 @@ from graftseg.types import Geometry
 
 NIFTI = Format(nifti.nifti_geometry, nifti.read_nifti, nifti.read_nifti)
 ITK = Format(itk.itk_geometry, itk.read_itk, itk.read_itk)
-PICTURE = Format(pictures.picture_geometry, pictures.read_picture, pictures.read_label_picture)
-DICOM = Format(dicom.dicom_geometry, dicom.read_dicom, None)
+Read = TypeVar("Read")
+
+
+def _whatever_is_named(read: Callable[[Path], Read]) -> Callable[[Path, int | None], Read]:
+    """Read a format in which there is no doubt about what is a channel."""
+    return lambda path, named: read(path)
+
+
+PICTURE = Format(
+    _whatever_is_named(pictures.picture_geometry),
+    _whatever_is_named(pictures.read_picture),
+    pictures.read_label_picture,
+)
+DICOM = Format(_whatever_is_named(dicom.dicom_geometry), _whatever_is_named(dicom.read_dicom), None)
 
 FORMATS: dict[str, Format] = {
     **dict.fromkeys(nifti.SUFFIXES, NIFTI),
@@ -31,6 +44,7 @@ FORMATS: dict[str, Format] = {
     **dict.fromkeys(pictures.SUFFIXES, PICTURE),
     **dict.fromkeys(dicom.SUFFIXES, DICOM),
 }
+LARGEST = float(np.finfo(np.float32).max)
 READABLE = "NIfTI, NRRD, MHA, PNG, TIFF or DICOM"
 
 
@@ -62,25 +76,27 @@ def files_of(path: Path) -> list[Path]:
     return itk.itk_files(path) if _suffix(path) in itk.SUFFIXES else [path]
 
 
-def read_geometry(path: Path) -> Geometry:
+def read_geometry(path: Path, named: int | None = None) -> Geometry:
     """Where the voxels lie, from the header alone: only reading shows whether the voxels are sound."""
-    return _format(path).geometry(path)
+    return _format(path).geometry(path, named)
 
 
-def read_scan(path: Path) -> Scan:
+def read_scan(path: Path, named: int | None = None) -> Scan:
     """Read one file, or a folder of DICOM slices, as ``(C, *space)``: all axes after the third are channels.
 
-    Voxels keep the type they have in the file, or become float32 / float64 where the header scales them.
-    A file of two axes is a 2-D scan, a file of three a volume, even if it is one slice thick.
+    A time series is refused, and what may be one is told among the guesses, unless there are as many volumes as
+    somebody has ``named`` channels, or they are ``KNOWN`` to be that. Voxels keep the type they have in the file, or
+    become float32 / float64 where the header scales them. A file of two axes is a 2-D scan, a file of three a volume,
+    even if it is one slice thick.
     """
-    scan = _format(path).scan(path)
+    scan = _format(path).scan(path, named)
     refuse_non_finite(path, scan.array)
     return scan
 
 
-def read_case(images: Sequence[Path]) -> Scan:
+def read_case(images: Sequence[Path], named: int | None = None) -> Scan:
     """Read the files of one case, one a channel, as ``(C, *space)``; all must lie on one grid."""
-    scans = [read_scan(path) for path in images]
+    scans = [read_scan(path, named) for path in images]
     geometry = scans[0].geometry
     for path, scan in zip(images, scans, strict=True):
         if difference := grid_difference(geometry, scan.geometry):
@@ -88,7 +104,8 @@ def read_case(images: Sequence[Path]) -> Scan:
             raise UserError(path, finding, "bring all channels of a case to one grid")
     if len(scans) == 1:
         return scans[0]
-    return Scan(np.concatenate([scan.array for scan in scans]), geometry)
+    guesses = tuple(guess for scan in scans for guess in scan.guesses)
+    return Scan(np.concatenate([scan.array for scan in scans]), geometry, guesses)
 
 
 def read_label(path: Path) -> Scan:
@@ -147,14 +164,15 @@ def _smallest(labels: NDArray[Any], top: int) -> NDArray[Any]:
 
 
 def refuse_non_finite(path: Path, array: NDArray[Any]) -> None:
-    """Raise a UserError that names the first voxel of ``(C, *space)`` that is no number."""
+    """Raise a UserError that names the first voxel of ``(C, *space)`` that is no number, or none for 32 bits."""
     if array.dtype.kind != "f":
         return
-    bad = ~np.isfinite(array)
+    bad = ~np.isfinite(array) if array.itemsize <= 4 else ~(np.abs(array) <= LARGEST)
     if count := int(np.count_nonzero(bad)):
         channel, *voxel = _first(bad)
         within = f" of channel {channel + 1}" if len(array) > 1 else ""
-        finding = f"{count} of {array.size} voxels are NaN or infinite, the first at {tuple(voxel)}{within}"
+        beyond = f", or beyond {LARGEST:.2g}" if array.itemsize > 4 else ""
+        finding = f"{count} of {array.size} voxels are NaN or infinite{beyond}, the first at {tuple(voxel)}{within}"
         raise UserError(path, finding, "replace them by a number, such as the value of air")
 
 

@@ -21,6 +21,7 @@ from graftseg.data.grid import Grid
 from graftseg.data.sources import Data, Sources
 from graftseg.errors import UserError
 from graftseg.files import read_json, sha256_of, write_json
+from graftseg.permissions import refuse_closed
 from graftseg.types import MILLIMETRES, Geometry, Split
 
 MANIFEST, CASES, LOCK = "manifest.json", "cases", ".store-lock"
@@ -170,6 +171,7 @@ def is_store(path: Data) -> TypeGuard[Path]:
     """Whether a folder is a prepared store, finished or not; folders of scans named one by one never are."""
     if isinstance(path, Sources):
         return False
+    refuse_closed(path)
     return (path / LOCK).is_file() or _manifest(path) is not None
 
 
@@ -178,6 +180,8 @@ def open_store(path: Path) -> Store:
 
     Label maps are looked at when they are asked for: whoever trains without a label never opens it.
     """
+    refuse_closed(path)
+    refuse_closed(path / CASES)
     manifest = path / MANIFEST
     if not manifest.is_file():
         if (path / LOCK).is_file():

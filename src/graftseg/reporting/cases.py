@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from graftseg.data.grid import to_source_axes
-from graftseg.data.scans import is_scan, read_case, read_label, scan_stem
+from graftseg.data.names import by_spelling, spelled
+from graftseg.data.scans import KNOWN, is_scan, read_case, read_label, scan_stem
 from graftseg.data.slices import Cut
 from graftseg.data.store import is_store, open_store
 from graftseg.errors import UserError
@@ -101,7 +102,7 @@ def _read(case: str, entry: dict[str, Any] | None, results: Results) -> View | s
     if absent := [path.name for path in (*images, prediction) if not path.exists()]:
         return f"{absent[0]} is not where it was when the case was predicted"
     try:
-        scan, expected, predicted = read_case(images), read_label(reference), read_label(prediction)
+        scan, expected, predicted = read_case(images, KNOWN), read_label(reference), read_label(prediction)
     except UserError as error:
         return f"{Path(error.where).name} cannot be read"
     if not scan.geometry.shape == expected.array.shape == predicted.array.shape:
@@ -113,7 +114,7 @@ def _read_stored(case: str, path: Path, prediction: Path) -> View | str:
     """The view of a test case of a store, its axes turned back to those of its scan."""
     try:
         store, predicted = open_store(path), read_label(prediction)
-        reference = stored_references(store).get(case)
+        reference = by_spelling(stored_references(store)).get(spelled(case))
         if reference is None:
             return ELSEWHERE
         image, expected = np.asarray(store.image(reference.case)), reference.read()
@@ -128,7 +129,8 @@ def _read_stored(case: str, path: Path, prediction: Path) -> View | str:
 def _reference(case: str, folder: Path | None) -> Path | None:
     if folder is None or not folder.is_dir():
         return None
-    return next((path for path in sorted(folder.iterdir()) if is_scan(path) and scan_stem(path) == case), None)
+    found = (path for path in sorted(folder.iterdir()) if is_scan(path) and spelled(scan_stem(path)) == spelled(case))
+    return next(found, None)
 
 
 def _manifest(folder: Path) -> dict[str, dict[str, Any]]:

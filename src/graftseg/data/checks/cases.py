@@ -8,7 +8,7 @@ import numpy as np
 from graftseg.data.checks.findings import Finding, counted, from_error
 from graftseg.data.checks.labels import value_findings
 from graftseg.data.coarse import Floats, coarse_view
-from graftseg.data.dataset import SCAN_FILES, Dataset
+from graftseg.data.dataset import Dataset, ScanFiles
 from graftseg.data.fingerprint import CaseFingerprint, fingerprint_case
 from graftseg.data.grid import GRID_TOLERANCE, corner_distance, grid_difference
 from graftseg.data.scans import Scan, read_geometry, read_scan
@@ -18,9 +18,6 @@ from graftseg.types import Case, Geometry
 
 SMALLEST = 16
 """Fewer voxels than this along two axes leave no patch that a network could halve a few times."""
-
-MOST_CHANNELS = 8
-"""More volumes in one file are rather points in time than channels."""
 
 NOISE = 0.1
 """Grids whose corners lie less than so many voxels apart were meant to be one: headers round."""
@@ -52,7 +49,7 @@ class CaseCheck:
         try:
             scan = self.dataset.reader.image(case)
         except UserError as error:
-            if self.dataset.reader != SCAN_FILES or not is_noise_between_channels(case):
+            if not isinstance(self.dataset.reader, ScanFiles) or not is_noise_between_channels(case):
                 return Examined(case, findings=[from_error(self.dataset.root, error, case.name)])
             findings.append(
                 from_error(self.dataset.root, UserError(error.where, error.finding, f"{COPY}first channel"), case.name)
@@ -65,7 +62,7 @@ class CaseCheck:
             except UserError as error:
                 findings.append(from_error(self.dataset.root, error, case.name))
         summary = fingerprint_case(case, scan, label)
-        findings += [*_image_findings(case, summary)]
+        findings += [*_guess_findings(case, scan), *_image_findings(case, summary)]
         if label is not None:
             findings += value_findings(case.name, summary.label_counts, self.dataset.classes)
             findings += _grids(case.name, scan.geometry, label.geometry)
@@ -91,7 +88,13 @@ def is_noise_between_channels(case: Case) -> bool:
 def _on_one_grid(case: Case) -> Scan:
     """The channels of a case on the grid of the first, which they miss by rounding alone."""
     scans = [read_scan(path) for path in case.images]
-    return Scan(np.concatenate([scan.array for scan in scans]), scans[0].geometry)
+    guesses = tuple(guess for scan in scans for guess in scan.guesses)
+    return Scan(np.concatenate([scan.array for scan in scans]), scans[0].geometry, guesses)
+
+
+def _guess_findings(case: Case, scan: Scan) -> Iterator[Finding]:
+    for guess in scan.guesses:
+        yield Finding("warning", guess.what, case.name, guess.taken, guess.remedy, (case.name,))
 
 
 def _image_findings(case: Case, summary: CaseFingerprint) -> Iterator[Finding]:
@@ -102,10 +105,6 @@ def _image_findings(case: Case, summary: CaseFingerprint) -> Iterator[Finding]:
         level = f"{summary.mean[constant[0]]:g}"
         size = level if whole else f"{level} in channel {constant[0]:04d}"
         yield Finding("warning", what, case.name, size, "export the scan again, or leave the case out", (case.name,))
-    if len(case.images) == 1 and len(summary.std) > MOST_CHANNELS:
-        what, size = "the volumes of one file are taken for channels", f"{len(summary.std)} channels"
-        remedy = "nothing to do if they are channels; of a time series keep one volume"
-        yield Finding("warning", what, case.name, size, remedy, (case.name,))
     short = sum(size < SMALLEST for size in summary.shape)
     if short >= 2:
         size = "x".join(map(str, summary.shape)) + f" voxels, below {SMALLEST} along {counted(short, 'axis', 'axes')}"

@@ -55,6 +55,7 @@ def class_findings(dataset: Dataset, summaries: Fingerprint) -> Iterator[Finding
     elif values[-1] > TOP:
         what, size = "there are too many classes", f"values up to {values[-1]}, at most {TOP}"
         yield Finding("error", what, "dataset.json", size, "leave out classes that are not needed")
+        return
     # A label that could not be read may hold the missing class.
     if all(case.label_counts for case in summaries.of("labeled")):
         shown = {*found, 1} if values == [0, 1] and MASK in found else {*found}

@@ -7,7 +7,7 @@ thing is looked at, and forgotten at once: whether all slices are of the same on
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import numpy as np
 from graftseg.data.folders import visible
 from graftseg.data.formats.dicom_frames import EACH, SHARED, read_frames
 from graftseg.data.formats.dicom_members import LOOKED_AT, Member, files_below, is_slice, members_of
-from graftseg.data.formats.dicom_series import Slice, arranged, read_slice, volume_of
+from graftseg.data.formats.dicom_series import Slice, arranged, guesses_about, read_slice, volume_of
 from graftseg.data.formats.dicom_tags import AGAIN, read_tags, value
 from graftseg.data.formats.scan import Scan, lps_geometry, refuse_absent
 from graftseg.errors import UserError
@@ -62,7 +62,9 @@ class _Image:
 
 
 def holds_slices(folder: Path) -> bool:
-    """Whether a folder, or one below it, holds DICOM files."""
+    """Whether a folder, or one below it, holds DICOM files; a link to a folder above it holds nothing of its own."""
+    if folder.is_symlink() and folder.parent.resolve().is_relative_to(folder.resolve()):
+        return False
     return any(is_slice(file) for file in islice(files_below(folder), LOOKED_AT))
 
 
@@ -87,7 +89,7 @@ def read_dicom(path: Path) -> Scan:
     """Voxels ``(1, columns, rows, slices)``, or ``(1, columns, rows)`` of one picture that has no place, as float32."""
     slices = _slices(path, pixels=True)
     if not _is_flat(slices):
-        return volume_of(slices)
+        return replace(volume_of(slices), guesses=guesses_about(path, slices))
     geometry, pixels = _flat_geometry(slices[0]), slices[0].pixels()
     if pixels.shape != geometry.shape:
         raise UserError(path, f"its pixels have the shape {pixels.shape}", "export one grey picture a file")

@@ -10,12 +10,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
+from lzma import LZMAError
 from pathlib import Path, PurePosixPath
 from typing import IO, BinaryIO
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from graftseg.data.formats.scan import MAX_BYTES
 from graftseg.errors import UserError
+from graftseg.permissions import denied
 
 MOST_FILES = 100_000
 LOOKED_AT = 64
@@ -76,9 +78,17 @@ def is_slice(file: Path) -> bool:
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    for root, folders, files in os.walk(folder):
+    for root, folders, files in os.walk(folder, onerror=_refuse):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         yield from (Path(root) / name for name in sorted(files) if not name.startswith("."))
+
+
+def _refuse(error: OSError) -> None:
+    """A folder that cannot be listed may hold slices, which must not be left out in silence."""
+    if isinstance(error, PermissionError):
+        raise denied(error) from None
+    if not isinstance(error, FileNotFoundError):
+        raise UserError(error.filename, f"the folder cannot be read ({error.strerror})", "check the disk") from None
 
 
 def _claims(name: str) -> bool:
@@ -95,7 +105,7 @@ def _opened(path: Path) -> Iterator[ZipFile]:
         with ZipFile(path) as archive:
             _refuse_missing_entries(path, archive)
             yield archive
-    except (BadZipFile, NotImplementedError, EOFError, zlib.error) as error:
+    except (BadZipFile, NotImplementedError, EOFError, zlib.error, LZMAError) as error:
         raise UserError(path, f"the zip is damaged or of another kind ({error})", "copy or pack it again") from None
     except OSError as error:
         raise UserError(path, f"cannot be read ({error.strerror or error})", "check the file's permissions") from None

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from graftseg.data.formats.dicom_pixels import PIXELS, stored_pixels
 from graftseg.data.formats.dicom_tags import AGAIN, Floats, number, numbers, read_tags
 from graftseg.data.formats.scan import Scan, lps_geometry, refuse_bytes
+from graftseg.data.guesses import Guess
 from graftseg.errors import UserError
 from graftseg.types import Geometry
 
@@ -21,6 +22,7 @@ HEADER = (
     "Rows",
     "Columns",
     "PixelSpacing",
+    "SpacingBetweenSlices",
     "SliceThickness",
     "ImagerPixelSpacing",
     "NominalScannedPixelSpacing",
@@ -30,6 +32,9 @@ HEADER = (
 )
 PLACE = {"ImagePositionPatient": 3, "ImageOrientationPatient": 6}
 """The tags that say where a slice lies, and how many numbers each has."""
+
+DISTANCES = ("SpacingBetweenSlices", "SliceThickness")
+"""The tags that tell how far slices lie apart, the better one first."""
 
 GAP = 1.5
 """Slices that lie so many times as far apart as usual have lost one between them."""
@@ -97,8 +102,8 @@ def arranged(slices: Sequence[Slice]) -> tuple[list[int], Geometry]:
     positions = [one.numbers("ImagePositionPatient", 3) for one in slices]
     known = [position for position in positions if position is not None]
     if not known:
-        thickness = slices[0].number("SliceThickness") or 1.0
-        return _by_number(slices), lps_geometry(shape, np.eye(3), np.array([across, down, thickness]), np.zeros(3))
+        spacing = np.array([across, down, _distance(slices[0])[0]])
+        return _by_number(slices)[0], lps_geometry(shape, np.eye(3), spacing, np.zeros(3))
     _refuse_unplaced(slices)
     axes = _axes(slices)
     heights = np.array([float(axes[:, 2] @ position) for position in known])
@@ -138,12 +143,32 @@ def _spacing(one: Slice) -> Floats:
     return values
 
 
-def _by_number(slices: Sequence[Slice]) -> list[int]:
-    """The order of the slices' own numbers, or of their files where these do not tell all of them apart."""
+def guesses_about(where: Path, slices: Sequence[Slice]) -> tuple[Guess, ...]:
+    """What is guessed where no slice says where it lies: the order, the direction and the distance."""
+    if any(one.numbers("ImagePositionPatient", 3) is not None for one in slices):
+        return ()
+    distance, told_by = _distance(slices[0])
+    apart = f"{distance:g} mm apart by {told_by}" if told_by else f"{distance:g} mm apart, which no tag tells"
+    count = "1 slice" if len(slices) == 1 else f"{len(slices)} slices"
+    taken = f"{count} in the order of their {_by_number(slices)[1]}, {apart}, the first taken for the lowest"
+    what = "no slice says where it lies (ImagePositionPatient): order, direction and slice spacing are guesses"
+    remedy = "export the series again with its positions, or save it as NIfTI with the spacing that you know"
+    return (Guess(where, what, taken, remedy),)
+
+
+def _by_number(slices: Sequence[Slice]) -> tuple[list[int], str]:
+    """The order of the slices' own numbers, or of their files where these do not tell all of them apart; by what."""
     counted = [one.number("InstanceNumber", -1.0) for one in slices]
     if len(set(counted)) < len(counted):
-        return list(range(len(slices)))
-    return sorted(range(len(slices)), key=counted.__getitem__)
+        return list(range(len(slices))), "file names"
+    return sorted(range(len(slices)), key=counted.__getitem__), "numbers (InstanceNumber)"
+
+
+def _distance(one: Slice) -> tuple[float, str | None]:
+    """How far slices lie apart where positions do not tell, in mm, and the tag that does, if any; 1 mm if none."""
+    # a sign says to which side the next one lies, in some scanners
+    found = ((abs(one.number(tag)), tag) for tag in DISTANCES)
+    return next(((distance, tag) for distance, tag in found if distance > 0), (1.0, None))
 
 
 def _refuse_unplaced(slices: Sequence[Slice]) -> None:
@@ -199,7 +224,7 @@ def _step(
 ) -> tuple[Floats, float]:
     """The direction, of length 1, and the length of the way from a slice to the next; oblique for a tilted gantry."""
     if len(positions) == 1:
-        return normal, slices[0].number("SliceThickness") or 1.0
+        return normal, abs(slices[0].number("SliceThickness")) or 1.0
     way = (positions[-1] - positions[0]) / (len(positions) - 1)
     length = float(np.linalg.norm(way))
     for place, position in enumerate(positions):

@@ -4,6 +4,7 @@ import logging
 import zlib
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from lzma import LZMAError
 from pathlib import Path
 from typing import Any, BinaryIO
 from zipfile import BadZipFile
@@ -17,7 +18,17 @@ from graftseg.quiet import quiet
 
 AGAIN = "copy or download the series again"
 Floats = NDArray[np.float64]
-UNREADABLE = (OSError, EOFError, ValueError, KeyError, AttributeError, NotImplementedError, BadZipFile, zlib.error)
+UNREADABLE = (
+    OSError,
+    EOFError,
+    ValueError,
+    KeyError,
+    AttributeError,
+    NotImplementedError,
+    BadZipFile,
+    zlib.error,
+    LZMAError,
+)
 
 
 def read_tags(where: Path, content: Path | BinaryIO, tags: Sequence[str]) -> Any:

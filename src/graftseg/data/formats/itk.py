@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from graftseg.data.formats.fourth_axis import FourthAxis
 from graftseg.data.formats.scan import (
     AGAIN,
     Scan,
@@ -21,7 +22,6 @@ from graftseg.data.formats.scan import (
     optional,
     refuse_absent,
     refuse_bytes,
-    refuse_time_series,
     without_folder,
     words,
 )
@@ -63,6 +63,7 @@ class _Described:
     text: _Text
     geometry: Geometry
     size: int
+    fourth: FourthAxis
 
 
 def itk_files(path: Path) -> list[Path]:
@@ -76,14 +77,14 @@ def itk_files(path: Path) -> list[Path]:
     return [path] if voxels == path else [path, voxels]
 
 
-def itk_geometry(path: Path) -> Geometry:
-    """Where the voxels lie, from the header alone."""
-    return _describe(path).geometry
+def itk_geometry(path: Path, named: int | None = None) -> Geometry:
+    """Where the voxels lie, from the header alone; a time series is refused unless so many channels are named."""
+    return _describe(path, named).geometry
 
 
-def read_itk(path: Path) -> Scan:
+def read_itk(path: Path, named: int | None = None) -> Scan:
     """Voxels ``(C, *space)``; components of a vector and axes after the third are channels. A label map likewise."""
-    described = _describe(path)
+    described = _describe(path, named)
     if described.text.encoding == "zlib":
         _check_sum(path, described)
     try:
@@ -98,10 +99,11 @@ def read_itk(path: Path) -> Scan:
     shape = described.geometry.shape
     # SimpleITK's arrays have the last axis of space first
     channels = array.reshape(-1, *shape[::-1])
-    return Scan(channels.transpose(0, *range(len(shape), 0, -1)), described.geometry)
+    turned = channels.transpose(0, *range(len(shape), 0, -1))
+    return Scan(turned, described.geometry, described.fourth.guesses(path, named))
 
 
-def _describe(path: Path) -> _Described:
+def _describe(path: Path, named: int | None) -> _Described:
     refuse_absent(path)
     itk = _simple_itk()
     text = _read_text(path)
@@ -120,9 +122,11 @@ def _describe(path: Path) -> _Described:
         raise UserError(path, f"cut off: needs {needed} bytes of voxels and has at most {available}", AGAIN)
     if not 2 <= len(sizes) <= 4 or 0 in sizes:
         raise UserError(path, f"its header tells of {len(sizes)} axes", "save two or three axes of space")
-    refuse_time_series(path, sizes[3] if len(sizes) > 3 else 1, reader.GetSpacing()[-1])
-    refuse_time_series(path, components, 1.0)
-    return _Described(reader, text, _geometry(path, reader), needed)
+    says_time = "time" in text.fields.get("kinds", "").lower().split()
+    fourth = FourthAxis(sizes[3] if len(sizes) > 3 else 1, reader.GetSpacing()[-1], says_time)
+    for axis in (fourth, FourthAxis(components, 1.0)):
+        axis.refuse_time(path, named)
+    return _Described(reader, text, _geometry(path, reader), needed, fourth)
 
 
 def _geometry(path: Path, reader: Any) -> Geometry:

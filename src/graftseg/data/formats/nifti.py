@@ -8,6 +8,7 @@ for good.
 import gzip
 import itertools
 import math
+import re
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +22,8 @@ from nibabel.nifti1 import data_type_codes
 from nibabel.spatialimages import HeaderDataError
 from numpy.typing import NDArray
 
-from graftseg.data.formats.scan import AGAIN, MAX_BYTES, Scan, refuse_absent, refuse_time_series
+from graftseg.data.formats.fourth_axis import FourthAxis
+from graftseg.data.formats.scan import AGAIN, MAX_BYTES, Scan, refuse_absent
 from graftseg.data.grid import grid_difference
 from graftseg.errors import UserError
 from graftseg.files import atomic_path
@@ -33,7 +35,9 @@ _SLACK = 2**20  # bytes after the voxels of a compressed file that are read past
 _DEFLATE_GAIN = 1100  # one compressed byte never becomes more bytes than this
 _GZIP_MAGIC = b"\x1f\x8b"
 _UNITS = {0: "unknown", 1: "meter", 2: "mm", 3: "micron"}
-_OTHER_TIMES = (16, 24)  # milliseconds and microseconds; seconds are what writers put without a thought
+_SECONDS, _OTHER_TIMES = 8, (16, 24)  # of time; seconds are what writers put without a thought
+_TIME_SERIES = 2001  # as what the file is meant for
+_WORDS_OF_TIME = re.compile(rb"time.?(series|course)|fmri|\bbold\b|\bcine\b", re.IGNORECASE)
 
 
 def is_nifti(path: Path) -> bool:
@@ -50,9 +54,7 @@ class _Header:
     dtype: np.dtype[Any]
     offset: int
     scaling: tuple[float, float] | None
-    volumes: int
-    time_step: float
-    says_time: bool
+    fourth: FourthAxis
 
     @property
     def size(self) -> int:
@@ -60,15 +62,15 @@ class _Header:
         return math.prod(self.geometry.shape) * self.channels * self.dtype.itemsize
 
 
-def nifti_geometry(path: Path) -> Geometry:
-    """Where the voxels lie, from the header alone."""
-    with _open_nifti(path) as (_, header):
+def nifti_geometry(path: Path, named: int | None = None) -> Geometry:
+    """Where the voxels lie, from the header alone; a time series is refused unless so many channels are named."""
+    with _open_nifti(path, named) as (_, header):
         return header.geometry
 
 
-def read_nifti(path: Path) -> Scan:
+def read_nifti(path: Path, named: int | None = None) -> Scan:
     """Voxels ``(C, *space)`` of the type they have in the file, or scaled as the header asks; a label map likewise."""
-    with _open_nifti(path) as (stream, header):
+    with _open_nifti(path, named) as (stream, header):
         stream.seek(header.offset)
         content = _take(stream, header.size)
         if len(content) < header.size:
@@ -78,11 +80,11 @@ def read_nifti(path: Path) -> Scan:
     flat = np.frombuffer(content, header.dtype)
     flat = _scaled(flat.astype(header.dtype.newbyteorder("="), copy=False), header.scaling)
     array = flat.reshape((*header.geometry.shape, header.channels), order="F")
-    return Scan(np.moveaxis(array, -1, 0), header.geometry)
+    return Scan(np.moveaxis(array, -1, 0), header.geometry, header.fourth.guesses(path, named))
 
 
 @contextmanager
-def _open_nifti(path: Path) -> Iterator[tuple[BinaryIO, _Header]]:
+def _open_nifti(path: Path, named: int | None) -> Iterator[tuple[BinaryIO, _Header]]:
     """Open a NIfTI file, compressed or not, and check its header against the size of the file."""
     try:
         refuse_absent(path)
@@ -92,7 +94,7 @@ def _open_nifti(path: Path) -> Iterator[tuple[BinaryIO, _Header]]:
             stream = cast(BinaryIO, gzip.GzipFile(fileobj=file)) if compressed else file
             header = _read_header(path, stream)
             _refuse_size(path, header, path.stat().st_size * (_DEFLATE_GAIN if compressed else 1))
-            refuse_time_series(path, header.volumes, header.time_step, says_time=header.says_time)
+            header.fourth.refuse_time(path, named)
             yield stream, header
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UserError(path, f"its compressed data is damaged or cut off ({error})", AGAIN) from None
@@ -150,9 +152,19 @@ def _checked_header(path: Path, raw: Any) -> _Header:
         dtype=_dtype(path, raw),
         offset=int(offset),
         scaling=_scaling(path, raw),
+        fourth=_fourth(raw),
+    )
+
+
+def _fourth(raw: Any) -> FourthAxis:
+    unit = int(raw["xyzt_units"]) & 56
+    words = bytes(raw["descrip"].item()) + b" " + bytes(raw["intent_name"].item())
+    meant = int(raw["intent_code"]) == _TIME_SERIES or _WORDS_OF_TIME.search(words) is not None
+    return FourthAxis(
         volumes=int(raw["dim"][4]) if raw["dim"][0] > 3 else 1,
-        time_step=float(raw["pixdim"][4]),
-        says_time=int(raw["xyzt_units"]) & 56 in _OTHER_TIMES,
+        step=float(raw["pixdim"][4]),
+        says_time=unit in _OTHER_TIMES or meant,
+        in_seconds=unit == _SECONDS,
     )
 
 

@@ -3,9 +3,11 @@
 Pixels are taken to be one millimetre apart, columns to the left and rows to the back, as ITK reads such files.
 """
 
+import logging
 import math
 import struct
 import zlib
+from contextlib import ExitStack
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _PNG_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 _COLOURS, _PALETTE = 2, 3  # the bit of a PNG's kind that says colours, and the kind with a palette
 _GREY_ALPHA, _RGB_ALPHA = 4, 6
+_OTHER_SPACES = {5: "CMYK", 8: "CIELab", 9: "ICCLab", 10: "ITULab"}  # how a TIFF may tell colours, by its number
 _TIFF_GAIN = (8, 50_000)  # how many bytes one byte of a picture can become, plain (bits) and compressed
 _HEADER, _CHECKSUM = slice(12, 29), slice(29, 33)  # what the checksum of a PNG's header is of, and where it stands
 
@@ -136,12 +139,17 @@ class _Tiff:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.package = optional("tifffile", "tifffile", "TIFF files")
+        # what it has to say is told in one sentence
+        logging.getLogger("tifffile").setLevel(logging.CRITICAL + 1)
 
     def __enter__(self) -> "_Tiff":
         try:
             self.file = self.package.TiffFile(self.path)
-            pages = len(self.file.pages)
-            self.page = self.file.pages[0]
+            with ExitStack() as on_failure:
+                on_failure.callback(self.file.close)
+                pages = len(self.file.pages)
+                self.page = self.file.pages[0]
+                on_failure.pop_all()
         except OSError as error:
             raise UserError(self.path, f"cannot be read ({error.strerror})", "check the file's permissions") from None
         except Exception as error:
@@ -165,6 +173,9 @@ def _tiff(path: Path, is_label: bool) -> NDArray[Any]:
         photometric, planar = int(page.photometric), int(page.planarconfig)
         if photometric == 3 and not is_label:
             raise UserError(path, "the colours of the picture are those of a palette", "save it as grey or RGB")
+        if photometric in _OTHER_SPACES:
+            finding = f"the colour space of the picture is {_OTHER_SPACES[photometric]}"
+            raise UserError(path, finding, "convert it to grey or RGB")
         if page.ndim not in (2, 3) or 0 in page.shape:
             raise UserError(path, f"a picture of shape {page.shape}", "save grey or RGB pixels")
         pixels = _decoded(path, page)

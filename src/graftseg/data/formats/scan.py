@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from graftseg.data.guesses import Guess
 from graftseg.errors import UserError
 from graftseg.types import Geometry
 
@@ -17,29 +18,27 @@ MAX_BYTES = 16 * 2**30
 """The most a file may ask for, in bytes: far above any scan, far below what stops a machine."""
 
 AGAIN = "copy or export the file again"
-MOST_VOLUMES = 16
-"""A file of more volumes than this on its fourth axis is taken for a time series."""
-
-CHANNELS = "save the volume that is to be segmented, or the channels of a case as CASE_0000, CASE_0001"
 
 
 @dataclass(frozen=True)
 class Scan:
-    """Voxels ``(C, *space)``, or ``(*space)`` for a label map, and where they lie."""
+    """Voxels ``(C, *space)``, or ``(*space)`` for a label map, where they lie, and what of that is guessed."""
 
     array: NDArray[Any]
     geometry: Geometry
+    guesses: tuple[Guess, ...] = ()
 
 
 @dataclass(frozen=True)
 class Format:
     """How files of a format are read: the header alone, the scan ``(C, *space)``, and the same as a label map.
 
-    ``label`` is None for a format that no label map is read from.
+    The first two are told how many channels somebody has named, if anybody has. ``label`` is None for a format that no
+    label map is read from.
     """
 
-    geometry: Callable[[Path], Geometry]
-    scan: Callable[[Path], Scan]
+    geometry: Callable[[Path, int | None], Geometry]
+    scan: Callable[[Path, int | None], Scan]
     label: Callable[[Path], Scan] | None
 
 
@@ -70,17 +69,6 @@ def refuse_bytes(path: Path, needed: int) -> None:
     """Raise a UserError where voxels need more memory than any scan does."""
     if needed > MAX_BYTES:
         raise UserError(path, f"its header asks for {needed} bytes, above the limit of {MAX_BYTES}", AGAIN)
-
-
-def refuse_time_series(path: Path, volumes: int, step: float, *, says_time: bool = False) -> None:
-    """Raise a UserError where a fourth axis holds points in time rather than channels.
-
-    A step of 0 or 1 along that axis says nothing: it is what writers of channels leave there.
-    """
-    told = step > 0 and abs(step - 1) > 1e-6
-    if volumes > 1 and (volumes > MOST_VOLUMES or told or says_time):
-        apart = f", {step:g} apart" if told else ""
-        raise UserError(path, f"a time series of {volumes} volumes{apart}, not a scan", CHANNELS)
 
 
 def optional(module: str, package: str, what: str) -> Any:

@@ -1,0 +1,47 @@
+"""Folders that this person must not look into, told by their own names rather than by those of files in them."""
+
+import os
+from pathlib import Path
+
+from graftseg.errors import UserError
+
+REMEDY = "give yourself the right to read it and what is in it (chmod -R u+rX), or name another folder"
+
+
+def refuse_closed(folder: Path) -> None:
+    """Raise a UserError where a folder is there and must not be looked into, or one above it."""
+    try:
+        with os.scandir(folder):
+            _enter(folder)
+    except PermissionError as error:
+        raise denied(error, folder) from None
+    except OSError:
+        # whoever wants something of it says what else is wrong
+        return
+
+
+def denied(error: PermissionError, path: Path | None = None) -> UserError:
+    """What to tell of a path that must not be touched: the folder that bars the way to it, or else the path itself."""
+    reason = error.strerror or str(error)
+    if path is None and not isinstance(error.filename, str | os.PathLike):
+        return UserError("a file", reason, "check disk and permissions")
+    barred = path or Path(error.filename)
+    above = next((folder for folder in reversed(barred.parents) if _is_closed(folder)), None)
+    if above is not None or barred.is_dir():
+        return UserError(above or barred, f"the folder must not be looked into ({reason})", REMEDY)
+    return UserError(barred, reason, "check disk and permissions")
+
+
+def _is_closed(folder: Path) -> bool:
+    try:
+        _enter(folder)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _enter(folder: Path) -> None:
+    """Reach for something in a folder, which takes another right than to list it."""
+    (folder / "..").stat()

@@ -1,0 +1,147 @@
+"""Files and links that break off, lead in circles or ask for too much: one sentence each, and nothing left out."""
+
+import json
+import logging
+import warnings
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from check_fakes import image, make_scans, put
+from dicom_fakes import write_series
+
+from graftseg.data.check import check, examine
+from graftseg.data.layouts import read_layout, scan_cases
+from graftseg.data.mending import mend
+from graftseg.data.prepare import PrepareSettings, prepare
+from graftseg.data.scans import is_scan, read_scan
+from graftseg.errors import UserError
+from graftseg.inputs import ScanSource
+from graftseg.prediction import _check_inputs
+from graftseg.types import Case
+from scan_fakes import nifti, refusal, saved
+
+SETTINGS = PrepareSettings(dimensions=3)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return make_scans(tmp_path / "data")
+
+
+@pytest.mark.parametrize("kind", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2, zipfile.ZIP_DEFLATED])
+@pytest.mark.parametrize("name", ["a.dcm", "a"])
+def test_a_zip_whose_entry_is_damaged(tmp_path: Path, kind: int, name: str) -> None:
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w", kind) as archive:
+        archive.writestr(name, np.random.default_rng(0).bytes(9999))
+    content = bytearray(path.read_bytes())
+    content[60:90] = b"\xff" * 30
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=r"damaged|cannot be read") as caught:
+        read_scan(path)
+    assert str(caught.value).startswith(str(path))
+
+
+@pytest.mark.parametrize("value", [1e39, -1e300])
+def test_numbers_beyond_32_bits(tmp_path: Path, value: float) -> None:
+    array = np.zeros((2, 3, 4))
+    array[1, 2, 3] = value
+    sentence = refusal(saved(tmp_path / "a.nii", nifti(array)))
+    assert "1 of 24 voxels are NaN or infinite, or beyond 3.4e+38, the first at (1, 2, 3); replace" in sentence
+    array[1, 2, 3] = 3e38
+    assert read_scan(saved(tmp_path / "a.nii", nifti(array))).array.max() == 3e38
+
+
+@pytest.mark.parametrize("place", ["imagesUn", "labelsTs", "imagesTs", "dataset.json"])
+@pytest.mark.parametrize("target", ["self", "nowhere"])
+def test_a_link_that_leads_nowhere(root: Path, place: str, target: str) -> None:
+    """What it stood for would otherwise be left out without a word."""
+    if (root / place).is_dir():
+        for path in (root / place).iterdir():
+            path.unlink()
+        (root / place).rmdir()
+    (root / place).unlink(missing_ok=True)
+    (root / place).symlink_to(place if target == "self" else target)
+    with pytest.raises(UserError) as caught:
+        read_layout(root)
+    assert str(caught.value) == f"{root / place}: the link leads nowhere; correct it, or remove it."
+
+
+def test_a_scan_that_is_a_link_to_itself(root: Path, tmp_path: Path) -> None:
+    scan = root / "imagesTr" / "l0.nii.gz"
+    scan.unlink()
+    scan.symlink_to(scan.name)
+    assert [finding.where for finding in check(read_layout(root))] == ["imagesTr/l0.nii.gz"]
+    with pytest.raises(UserError, match="Too many levels of symbolic links"):
+        prepare(read_layout(root), tmp_path / "store", SETTINGS)
+    assert not (tmp_path / "store" / "manifest.json").exists()
+    cases, _ = scan_cases(root / "imagesTr", 1)
+    sources = [ScanSource(case, SETTINGS) for case in cases]
+    _check_inputs(tmp_path / "maps", sources, {"l0.nii.gz"})
+    with pytest.raises(UserError, match="the file is missing"):
+        sources[0].read()
+
+
+def test_a_label_map_is_never_written_over_a_scan(tmp_path: Path) -> None:
+    put(tmp_path, "l0", image(0))
+    (tmp_path / "maps").mkdir()
+    (tmp_path / "maps" / "l0.nii.gz").symlink_to("../l0.nii.gz")
+    source = ScanSource(Case("l0", (tmp_path / "l0.nii.gz",), None, "test"), SETTINGS)
+    with pytest.raises(UserError, match="the label map would overwrite a scan"):
+        _check_inputs(tmp_path / "maps", [source], {"l0.nii.gz"})
+
+
+@pytest.mark.parametrize("target", [".", "..", "../.."])
+def test_a_link_to_a_folder_above_is_no_scan(tmp_path: Path, target: str) -> None:
+    """It would be all series at once, or walk through a whole disk."""
+    folder = tmp_path / "data" / "imagesTr"
+    write_series(folder / "a", np.zeros((4, 4, 4), np.int16), (1, 1, 1))
+    (folder / "loop").symlink_to(target)
+    (folder / "b").symlink_to("a")
+    assert [is_scan(folder / name) for name in ("a", "b", "loop")] == [True, True, False]
+
+
+def test_a_circle_does_not_stop_the_mending(root: Path, tmp_path: Path) -> None:
+    """The copy has it too, and all else is mended."""
+    (root / "dataset.json").write_text(json.dumps({"labels": {"background": 0, "liver": 1, "tumour": 5}}))
+    for number in range(3):
+        label = np.zeros((16, 16, 4), np.uint8)
+        label[:2, 0, 0] = 1, 5
+        put(root, f"labelsTr/l{number}", label)
+    (root / "circle").symlink_to("circle")
+    dataset = read_layout(root)
+    mended = mend(dataset, examine(dataset).fingerprint, tmp_path / "mended")
+    assert mended.values == {5: 2} and len(mended.files) == 3
+    assert (tmp_path / "mended" / "circle").is_symlink()
+    assert check(read_layout(tmp_path / "mended")) == []
+
+
+@pytest.mark.parametrize("labels", [{"a": "9" * 5000}, {"9" * 5000: "a"}, {"a": "²"}])
+def test_label_values_that_are_no_numbers(root: Path, labels: dict[str, str]) -> None:
+    (root / "dataset.json").write_text(json.dumps({"labels": labels}))
+    with pytest.raises(UserError, match="names no class") as caught:
+        read_layout(root)
+    assert len(str(caught.value)) < len(str(root)) + 200
+
+
+def test_far_too_many_classes_are_one_finding(root: Path) -> None:
+    listed = {f"class {value}": value for value in range(70_000)}
+    (root / "dataset.json").write_text(json.dumps({"labels": listed}))
+    (finding,) = check(read_layout(root))
+    assert (finding.severity, finding.what, finding.size) == (
+        "error",
+        "there are too many classes",
+        "values up to 69999, at most 254",
+    )
+
+
+@pytest.mark.parametrize("content", [b"II*\0hello", b"II*\0\x08\0\0\0\0\0\x08\0\0\0", b"II*\0"])
+def test_a_damaged_tiff_says_one_sentence(tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    """The package that reads it adds nothing, and the file is closed."""
+    (tmp_path / "a.tif").write_bytes(content)
+    with warnings.catch_warnings(), caplog.at_level(logging.DEBUG):
+        warnings.simplefilter("error")
+        assert str(tmp_path / "a.tif") in refusal(tmp_path / "a.tif")
+    assert caplog.records == []

@@ -1,0 +1,204 @@
+"""What files leave open: slices that do not say where they lie, volumes that may be points in time."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from dicom_fakes import AXIAL, write_slice
+
+from graftseg import api
+from graftseg.data.check import check
+from graftseg.data.formats.dicom import read_dicom
+from graftseg.data.guesses import Guess, told
+from graftseg.data.layouts import read_layout
+from graftseg.data.prepare import PrepareSettings, prepare
+from graftseg.data.scans import KNOWN, read_case, read_geometry, read_scan, write_label
+from graftseg.inputs import sources_in
+from scan_fakes import nifti, ramp, refusal, saved
+
+SETTINGS = PrepareSettings(dimensions=3)
+SECRETS = ("Doe", "Jane", "12345", "Elsewhere")
+OPEN = "no slice says where it lies (ImagePositionPatient): order, direction and slice spacing are guesses"
+CHANNELS = "the volumes of one file are taken for channels"
+
+
+def unplaced(folder: Path, count: int = 5, *, numbered: bool = True, **tags: Any) -> Path:
+    """A series of which no slice tells its place; slice ``z`` holds ``z`` and its file is named the other way round."""
+    for z in range(count):
+        own = {"InstanceNumber": z + 1} if numbered else {}
+        pixels = np.full((16, 16), z, np.int16)
+        pixels[0, 0] += 7
+        write_slice(folder / f"{count - z:03d}.dcm", pixels, None, InstitutionName="Saint Elsewhere", **own, **tags)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("tags", "order", "distance", "words"),
+    [
+        ({}, "numbers (InstanceNumber)", 2.0, "2 mm apart by SliceThickness"),
+        ({"SpacingBetweenSlices": 3.5}, "numbers (InstanceNumber)", 3.5, "3.5 mm apart by SpacingBetweenSlices"),
+        ({"SpacingBetweenSlices": -3}, "numbers (InstanceNumber)", 3.0, "3 mm apart by SpacingBetweenSlices"),
+        ({"SliceThickness": -4}, "numbers (InstanceNumber)", 4.0, "4 mm apart by SliceThickness"),
+        ({"SliceThickness": None}, "numbers (InstanceNumber)", 1.0, "1 mm apart, which no tag tells"),
+        ({"SliceThickness": 0, "numbered": False}, "file names", 1.0, "1 mm apart, which no tag tells"),
+    ],
+)
+def test_slices_without_positions(
+    tmp_path: Path, tags: dict[str, Any], order: str, distance: float, words: str
+) -> None:
+    scan = read_scan(unplaced(tmp_path / "a", **tags))
+    values = scan.array[0, 5, 5].tolist()
+    assert values == ([0, 1, 2, 3, 4] if tags.get("numbered", True) else [4, 3, 2, 1, 0])
+    assert scan.geometry.spacing == (0.5, 0.5, distance)
+    (guess,) = scan.guesses
+    assert (guess.where, guess.what) == (tmp_path / "a", OPEN)
+    assert guess.taken == f"5 slices in the order of their {order}, {words}, the first taken for the lowest"
+    assert not [secret for secret in SECRETS if secret in str(guess)]
+
+
+def test_slices_with_positions_leave_nothing_open(tmp_path: Path) -> None:
+    for z in range(3):
+        write_slice(tmp_path / "a" / f"{z}.dcm", np.zeros((4, 4), np.int16), (0, 0, 3 * z))
+    assert read_dicom(tmp_path / "a").guesses == ()
+
+
+def test_one_slice_that_tells_its_orientation_alone(tmp_path: Path) -> None:
+    write_slice(tmp_path / "a.dcm", np.zeros((4, 4), np.int16), None, ImageOrientationPatient=list(AXIAL))
+    (guess,) = read_scan(tmp_path / "a.dcm").guesses
+    assert guess.taken.startswith("1 slice in the order of their ")
+
+
+def dicom_data(root: Path) -> Path:
+    for name in ("labeled", "other"):
+        folder = unplaced(root / "imagesTr" / name, 16)
+        label = np.zeros((16, 16, 16), np.uint8)
+        label[4:8, 4:8, 4:8] = 1
+        write_label(root / "labelsTr" / f"{name}.nii.gz", label, read_geometry(folder))
+    return root
+
+
+def test_check_tells_of_slices_without_positions(tmp_path: Path) -> None:
+    found = [finding for finding in check(read_layout(dicom_data(tmp_path))) if finding.what == OPEN]
+    assert [(finding.severity, finding.where) for finding in found] == [("warning", "labeled"), ("warning", "other")]
+    assert "16 slices" in found[0].size and "2 mm apart by SliceThickness" in found[0].size
+    assert found[0].remedy.startswith("export the series again with its positions")
+
+
+def test_prepare_and_predict_warn_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    data = dicom_data(tmp_path / "data")
+    with caplog.at_level(logging.WARNING):
+        # without a recipe the scans are read for a plan first
+        api.prepare(data, tmp_path / "store")
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 2
+    for name, line in zip(("labeled", "other"), lines, strict=True):
+        assert line.startswith(f"{data / 'imagesTr' / name}: {OPEN} (16 slices in the order of")
+    caplog.clear()
+    (source,), failures = sources_in(data / "imagesTr" / "other", SETTINGS, 1)
+    assert not failures
+    with caplog.at_level(logging.WARNING):
+        source.grid()
+        source.read()
+    (record,) = caplog.records
+    assert record.getMessage().startswith(f"{data / 'imagesTr' / 'other'}: {OPEN}")
+    assert not [secret for secret in SECRETS if secret in "".join(lines) + caplog.text]
+
+
+def test_many_guesses_of_a_kind_are_one_line() -> None:
+    guesses = [Guess(Path(f"/scans/{number}"), "open", f"{number} mm", "close it") for number in range(5)]
+    assert [*told(guesses)] == ["/scans/0 and 4 more: open (0 mm); close it"]
+    assert [*told(guesses[:2])] == ["/scans/0: open (0 mm); close it", "/scans/1: open (1 mm); close it"]
+
+
+def series(path: Path, volumes: int = 4, step: float = 1, units: int = 10, **fields: Any) -> Path:
+    """A file of several volumes; units of 10 are millimetres and seconds."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = {"pixdim": [1, 1, 1, 1, step, 1, 1, 1], "xyzt_units": units, **fields}
+    return saved(path, nifti(ramp(16, 16, 16, volumes), content))
+
+
+def data_of_series(root: Path, description: dict[str, Any] | None = None, **fields: Any) -> Path:
+    for name in ("labeled", "other"):
+        image = series(root / "imagesTr" / f"{name}.nii.gz", **fields)
+        label = np.zeros((16, 16, 16), np.uint8)
+        label[4:8, 4:8, 4:8] = 1
+        (root / "labelsTr").mkdir(exist_ok=True)
+        write_label(root / "labelsTr" / f"{name}.nii.gz", label, read_geometry(image, KNOWN))
+    if description is not None:
+        (root / "dataset.json").write_text(json.dumps(description))
+    return root
+
+
+def test_seconds_may_be_time(tmp_path: Path) -> None:
+    (guess,) = read_scan(series(tmp_path / "a.nii")).guesses
+    assert (guess.what, guess.taken) == (CHANNELS, "4 channels, 1 s apart by its header")
+    assert guess.remedy.startswith('if they are channels, name them in dataset.json, as in "modality": {')
+    for certain in (read_scan(tmp_path / "a.nii", 4), read_case([tmp_path / "a.nii"], KNOWN)):
+        assert certain.guesses == () and len(certain.array) == 4
+    assert read_scan(tmp_path / "a.nii", 3).guesses == (guess,)
+
+
+@pytest.mark.parametrize(("step", "units"), [(0, 10), (1, 2), (1, 0), (0, 0)])
+def test_headers_without_a_word_of_time(tmp_path: Path, step: float, units: int) -> None:
+    assert read_scan(series(tmp_path / "a.nii", step=step, units=units)).guesses == ()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"intent_code": 2001},
+        {"descrip": b"rest fMRI, run 1"},
+        {"intent_name": b"Time series"},
+        {"descrip": b"cine short axis"},
+        {"step": 2.5},
+        {"units": 18},
+        {"volumes": 20},
+    ],
+)
+def test_time_series_are_refused_unless_their_channels_are_named(tmp_path: Path, fields: dict[str, Any]) -> None:
+    path = series(tmp_path / "a.nii", **{"units": 2, **fields})
+    volumes = fields.get("volumes", 4)
+    sentence = refusal(path)
+    assert f"a time series of {volumes} volumes" in sentence
+    assert sentence.endswith('name them in dataset.json, as in "modality": {"0": "T1", "1": "T2"}.')
+    assert len(read_scan(path, volumes).array) == volumes and read_scan(path, volumes).guesses == ()
+    assert read_geometry(path, volumes).shape == (16, 16, 16)
+
+
+NAMES = {str(channel): name for channel, name in enumerate(("FLAIR", "T1w", "t1gd", "T2w"))}
+
+
+@pytest.mark.parametrize("fields", [{}, {"step": 2.5}, {"units": 18}])
+def test_named_channels_go_through(tmp_path: Path, caplog: pytest.LogCaptureFixture, fields: dict[str, Any]) -> None:
+    """As in the brain tumours of the Medical Segmentation Decathlon: four channels in one file."""
+    root = data_of_series(tmp_path / "data", {"modality": NAMES, "labels": {"background": 0, "tumour": 1}}, **fields)
+    dataset = read_layout(root)
+    assert not [finding for finding in check(dataset) if finding.severity == "error" or finding.what == CHANNELS]
+    assert prepare(dataset, tmp_path / "store", SETTINGS).channels == 4
+    assert caplog.records == []
+    (source, _), _ = sources_in(root / "imagesTr", SETTINGS, 4)
+    assert len(source.read().image) == 4 and caplog.records == []
+
+
+def test_volumes_in_doubt_are_a_finding_and_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    dataset = read_layout(data_of_series(tmp_path / "data"))
+    found = [finding for finding in check(dataset) if finding.what == CHANNELS]
+    assert [(finding.severity, finding.where, finding.size) for finding in found] == [
+        ("warning", "labeled", "4 channels, 1 s apart by its header"),
+        ("warning", "other", "4 channels, 1 s apart by its header"),
+    ]
+    prepare(dataset, tmp_path / "store", SETTINGS)
+    assert [record.getMessage().split(": ")[1].split(" (")[0] for record in caplog.records] == [CHANNELS] * 2
+
+
+def test_a_time_series_is_a_finding_of_the_check(tmp_path: Path) -> None:
+    dataset = read_layout(data_of_series(tmp_path / "data", {"modality": {"0": "MRI"}}, step=2.0))
+    found = check(dataset)
+    assert [(finding.severity, finding.where) for finding in found] == [
+        ("error", "imagesTr/labeled.nii.gz"),
+        ("error", "imagesTr/other.nii.gz"),
+    ]
+    assert found[0].what == "a time series of 4 volumes, 2 apart, not a scan"

@@ -1,0 +1,216 @@
+"""Names whose letters are encoded in two ways, as disks of different systems do: they meet, and stay as they are."""
+
+import json
+import shutil
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+import yaml
+from command_line import CommandLine, entries
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graftseg import api
+from graftseg.data.layouts import read_layout, scan_cases
+from graftseg.data.names import by_spelling, same_names, spelled
+from graftseg.data.prepare import PrepareSettings, prepare
+from graftseg.data.scans import read_label, write_label, write_scan
+from graftseg.data.sources import Sources
+from graftseg.errors import UserError
+from graftseg.evaluation import evaluate_folder
+from graftseg.exporting.label_maps import label_map_of
+from graftseg.types import Geometry
+
+NFC, NFD = (unicodedata.normalize(form, "é") for form in ("NFC", "NFD"))
+FORMS = pytest.mark.parametrize(("own", "other"), [(NFC, NFD), (NFD, NFC)], ids=["NFC", "NFD"])
+GRID = Geometry((16, 16), ((1.0, 0, 0, 0), (0, 1.0, 0, 0), (0, 0, 1.0, 0), (0, 0, 0, 1.0)))
+SETTINGS = PrepareSettings(dimensions=2)
+
+
+def image(path: Path, seed: int = 0) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_scan(path, np.random.default_rng(seed).normal(size=(16, 16)).astype(np.float32), GRID)
+
+
+def label(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    array = np.zeros((16, 16), np.uint8)
+    array[4:8, 4:8] = 1
+    write_label(path, array, GRID)
+
+
+def one_sentence(error: UserError) -> str:
+    assert str(error).count("; ") == 1 and str(error).endswith(".")
+    return str(error)
+
+
+@given(st.text(max_size=8))
+def test_a_name_is_the_same_in_every_form(name: str) -> None:
+    forms = [unicodedata.normalize(form, name) for form in ("NFC", "NFD")]
+    assert spelled(forms[0]) == spelled(forms[1]) == forms[0]
+    assert same_names([forms[1]], [forms[0]]) == {forms[1]}
+    assert by_spelling({forms[1]: 3})[forms[0]] == 3
+
+
+def test_names_that_look_alike_stay_apart() -> None:
+    assert NFC != NFD and spelled("ﬁ") != spelled("fi") and same_names(["a"], ["A"]) == set()
+
+
+@FORMS
+def test_msd(tmp_path: Path, own: str, other: str) -> None:
+    image(tmp_path / "imagesTr" / f"{own}.nii.gz")
+    label(tmp_path / "labelsTr" / f"{other}.nii.gz")
+    listed = {"image": f"./imagesTr/{other}.nii.gz", "label": f"./labelsTr/{own}.nii.gz"}
+    (tmp_path / "dataset.json").write_text(json.dumps({"labels": {"0": "background", "1": "x"}, "training": [listed]}))
+    dataset = read_layout(tmp_path)
+    assert dataset.layout == "msd" and dataset.problems == ()
+    assert [(case.name, case.split) for case in dataset.cases] == [(own, "labeled")]
+
+
+@FORMS
+def test_nnunet(tmp_path: Path, own: str, other: str) -> None:
+    """The channels of a case meet too; the first gives the name."""
+    image(tmp_path / "imagesTr" / f"{own}_0000.nii.gz")
+    image(tmp_path / "imagesTr" / f"{other}_0001.nii.gz")
+    label(tmp_path / "labelsTr" / f"{other}.nii.gz")
+    listed = [{"image": f"imagesTr/{other}_0000.nii.gz"}]
+    (tmp_path / "dataset.json").write_text(json.dumps({"channel_names": {"0": "a", "1": "b"}, "training": listed}))
+    dataset = read_layout(tmp_path)
+    assert dataset.problems == ()
+    assert [(case.name, case.split, len(case.images)) for case in dataset.cases] == [(own, "labeled", 2)]
+    (case,), failures = scan_cases(tmp_path / "imagesTr", 2)
+    assert (case.name, len(case.images), failures) == (own, 2, {})
+    assert [*scan_cases(tmp_path / "imagesTr", 3)[1]] == [own]
+
+
+@FORMS
+def test_numbered_cases_stay_cases(tmp_path: Path, own: str, other: str) -> None:
+    image(tmp_path / "imagesTr" / f"{own}_0007.nii.gz")
+    label(tmp_path / "labelsTr" / f"{other}_0007.nii.gz")
+    dataset = read_layout(tmp_path)
+    assert (dataset.layout, [case.name for case in dataset.of("labeled")]) == ("msd", [f"{own}_0007"])
+
+
+@FORMS
+def test_folders_named_one_by_one(tmp_path: Path, own: str, other: str) -> None:
+    image(tmp_path / "a" / f"{own}.nii.gz")
+    label(tmp_path / "b" / f"{other}.nii.gz")
+    image(tmp_path / "c" / f"{own}{own}.nii.gz", 1)
+    dataset = read_layout(Sources(tmp_path / "a", tmp_path / "b", unlabeled=tmp_path / "c"))
+    found = [(case.name, case.split) for case in dataset.cases]
+    assert (found, dataset.problems) == ([(own, "labeled"), (own + own, "unlabeled")], ())
+
+
+@FORMS
+def test_two_forms_in_a_folder_are_a_duplicate(tmp_path: Path, own: str, other: str) -> None:
+    for name in (own, other):
+        image(tmp_path / "imagesTr" / f"{name}.nii.gz")
+    label(tmp_path / "labelsTr" / f"{own}.nii.gz")
+    (problem,) = read_layout(tmp_path).problems
+    words = "by its name, which differs only in how its letters are encoded (Unicode NFC and NFD); keep one of the two"
+    assert words in one_sentence(problem)
+    with pytest.raises(UserError, match="differs only in how its letters are encoded"):
+        prepare(read_layout(tmp_path), tmp_path / "store", SETTINGS)
+    assert not (tmp_path / "store").exists()
+    with pytest.raises(UserError, match="differs only in how its letters are encoded"):
+        scan_cases(tmp_path / "imagesTr", 1)
+    label(tmp_path / "labelsTr" / f"{other}.nii.gz")
+    with pytest.raises(UserError, match="whose name differs only in how its letters are encoded") as caught:
+        evaluate_folder(tmp_path / "labelsTr", tmp_path / "labelsTr")
+    assert "keep one of the two files" in one_sentence(caught.value)
+    with pytest.raises(UserError, match="whose name differs only"):
+        label_map_of(tmp_path / "labelsTr", NFC)
+
+
+def test_two_forms_in_two_folders_are_a_duplicate(tmp_path: Path) -> None:
+    image(tmp_path / "imagesTr" / f"{NFC}.nii.gz")
+    image(tmp_path / "imagesUn" / f"{NFD}.nii.gz")
+    label(tmp_path / "labelsTr" / f"{NFC}.nii.gz")
+    (problem,) = read_layout(tmp_path).problems
+    assert "2 cases have this name, in imagesTr and imagesUn; give every" in one_sentence(problem)
+
+
+@FORMS
+def test_evaluation(tmp_path: Path, own: str, other: str) -> None:
+    label(tmp_path / "maps" / f"{own}.nii.gz")
+    label(tmp_path / "references" / f"{other}.nii.gz")
+    (row,) = evaluate_folder(tmp_path / "maps", tmp_path / "references", only=[other]).rows
+    assert (row.case, row.dice) == (own, 1.0)
+    found = label_map_of(tmp_path / "references", own)
+    assert found is not None and found.name == f"{other}.nii.gz"
+
+
+@FORMS
+def test_held_out_cases(tmp_path: Path, own: str, other: str) -> None:
+    for name in (own, "b", "c"):
+        image(tmp_path / "imagesTr" / f"{name}.nii.gz")
+        label(tmp_path / "labelsTr" / f"{name}.nii.gz")
+    dataset = read_layout(tmp_path).for_training(1, 0, [other])
+    found = [(case.name, case.split) for case in dataset.cases]
+    assert found == [(own, "labeled"), ("b", "labeled"), ("c", "unlabeled")]
+
+
+def test_a_disk_that_changes_the_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store stays whole where its disk tells names in another form than they were written in."""
+    image(tmp_path / "imagesTr" / f"{NFC}.nii.gz")
+    label(tmp_path / "labelsTr" / f"{NFC}.nii.gz")
+    dataset, listed = read_layout(tmp_path), Path.iterdir
+    (tmp_path / "store" / "cases").mkdir(parents=True)
+    (tmp_path / "store" / ".store-lock").touch()
+    (tmp_path / "store" / "cases" / f"{NFD}{NFD}.json").write_text("{}")
+
+    def decomposed(folder: Path) -> Iterator[Path]:
+        return (path.with_name(unicodedata.normalize("NFD", path.name)) for path in listed(folder))
+
+    def is_same(path: Path, other: Path) -> bool:
+        return spelled(path.name) == spelled(other.name)
+
+    monkeypatch.setattr(Path, "iterdir", decomposed)
+    monkeypatch.setattr(Path, "samefile", is_same)
+    assert [case.name for case in prepare(dataset, tmp_path / "store", SETTINGS).cases] == [NFC]
+    monkeypatch.undo()
+    assert {path.name for path in (tmp_path / "store" / "cases").iterdir()} == {
+        f"{NFC}.json",
+        f"{NFC}.image.npy",
+        f"{NFC}.label.npy",
+    }
+
+
+def test_what_another_form_left_in_a_store_is_dropped(tmp_path: Path) -> None:
+    """Where a disk tells the two forms apart, no file of the other is kept."""
+    image(tmp_path / "imagesTr" / f"{NFC}.nii.gz")
+    label(tmp_path / "labelsTr" / f"{NFC}.nii.gz")
+    prepare(read_layout(tmp_path), tmp_path / "store", SETTINGS)
+    for path in tmp_path.glob("*Tr/*"):
+        path.rename(path.with_name(f"{NFD}.nii.gz"))
+    prepare(read_layout(tmp_path), tmp_path / "store", SETTINGS)
+    assert {path.name.split(".")[0] for path in (tmp_path / "store" / "cases").iterdir()} == {NFD}
+
+
+def test_the_whole_way(cli: CommandLine, scans: Path, tmp_path: Path) -> None:
+    """Scans in one form, labels and references in the other, from the check to the report."""
+    data = Path(shutil.copytree(scans, tmp_path / "data"))
+    for path in data.glob("*/*.nii.gz"):
+        accent = NFD if path.parent.name.startswith("labels") else NFC
+        path.rename(path.with_name(accent + path.name))
+    recipe = tmp_path / "tiny.yaml"
+    recipe.write_text(yaml.safe_dump(tiny.recipe_tree()))
+    assert "4 labeled, 5 unlabeled, 2 test scans; 0 findings" in cli.works("check", data)
+    cli.works("train", recipe, "--data", data, "--out", tmp_path / "run")
+    cli.works("test", tmp_path / "run")
+    maps = tmp_path / "run" / "predictions"
+    assert {f"{NFC}test_000.nii.gz", f"{NFC}test_001.nii.gz", "metrics.csv"} <= entries(maps)
+    assert not [name for name in entries(maps) if NFD in name]
+    assert f"standard,{NFC}test_000,1," in (maps / "metrics.csv").read_text()
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "No picture" not in page and f"{NFC}test_000" in page
+    api.predict(tmp_path / "run", data / "imagesUn", tmp_path / "more")
+    words = ("export", "nnunet", tmp_path / "run", "--data", data, "--predictions", tmp_path / "more")
+    cli.works(*words, "--out", tmp_path / "Dataset501_X")
+    exported = {name for name in entries(tmp_path / "Dataset501_X") if name.startswith("labelsTr/")}
+    assert len(exported) == 9 and not [name for name in exported if NFD in name]
+    assert read_label(tmp_path / "Dataset501_X" / "labelsTr" / f"{NFC}labeled_000.nii.gz").array.any()
