@@ -15,7 +15,7 @@ from graftseg.methods import Method
 from graftseg.models import build_method
 from graftseg.optimizers import build_optimizer
 from graftseg.recipe import Recipe
-from graftseg.stepping import StageSettings, Stepped, Stepper, Way
+from graftseg.stepping import Source, StageSettings, Stepped, Stepper, Way
 
 CPU = torch.device("cpu")
 STEPS = 20
@@ -50,7 +50,7 @@ def stepper_of(
     return stepper_for(method, stage, batches or batches_for(recipe, store, device), way or Way())
 
 
-def stepper_for(method: Method, stage: StageSettings, batches: Batches, way: Way) -> Stepper:
+def stepper_for(method: Method, stage: StageSettings, batches: Source, way: Way) -> Stepper:
     moved = {name: method.get_submodule(name) for name in method.moves}
     optimizers = {name: build_optimizer(module, stage.optimizer_of(name)) for name, module in moved.items()}
     return Stepper(method, optimizers, stage, batches, way, StepClock(batches.device), index=0)

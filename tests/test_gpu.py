@@ -20,7 +20,7 @@ from graftseg.planning import probe
 from graftseg.recipe import Recipe
 from graftseg.runs import RunFolder, read_log
 from graftseg.stepping import Precision, Way
-from stepping_fakes import ADAM, SGD, STEPS, losses, stage_recipe, stepper_of
+from stepping_fakes import ADAM, SGD, STEPS, losses, stage_recipe, stepper_for, stepper_of
 
 pytestmark = [
     pytest.mark.gpu,
@@ -76,6 +76,20 @@ def test_compiled_and_captured_steps_are_the_plain_ones(network: str, width: int
     torch.compiler.reset()
     fast = losses(stepper_of(recipe, data, Way(compiled=True, captured=True), GPU), range(8))
     assert_same_losses(losses(stepper_of(recipe, data, device=GPU), range(8)), fast)
+
+
+@pytest.mark.parametrize("network", ["unet-2d", "vnet-bn"])
+def test_every_replay_drops_other_units(network: str, store: Store, volumes: Store) -> None:
+    """The same batch and, but for a rate of next to nothing, the same weights: what differs is dropout alone."""
+    recipe = wide(network, SGD | {"learning_rate": 1e-12}, dropout=True)
+    supervised = recipe.stages[0].model_copy(update={"method": "supervised", "settings": {}})
+    recipe = recipe.model_copy(update={"stages": (supervised,)})
+    batch = Batches(store_of(recipe, store, volumes), recipe.batches, seed=0, device=GPU).at(0, 0)
+    method = build_method(recipe, supervised, 1, len(store.classes), GPU).train()
+    torch.compiler.reset()
+    stepper = stepper_for(method, supervised, probe.Constant(batch, GPU), Way("bf16", compiled=True, captured=True))
+    totals = losses(stepper, range(12))[:, -1]
+    assert len(totals.unique()) == 12
 
 
 @pytest.mark.usefixtures("_exact")

@@ -32,7 +32,7 @@ def seconds_per_step(recipe: Recipe, channels: int, classes: int, device: torch.
             name: build_optimizer(method.get_submodule(name), stage.optimizer_of(name)) for name in method.moves
         }
         way = Way.chosen(loop.precision, device, stage.steps, compiled=False, captured=loop.captured)
-        noise = _Noise(_noise(recipe, channels, classes, device), device)
+        noise = Constant(_noise(recipe, channels, classes, device), device)
         return _shortest(Stepper(method, optimizers, stage, noise, way, StepClock(device), index=0), device)
 
 
@@ -54,7 +54,7 @@ def _timed(stepper: Stepper, step: int, device: torch.device) -> float:
 
 
 @dataclass(frozen=True)
-class _Noise:
+class Constant:
     """The same batch at every step."""
 
     batch: Batch
@@ -62,12 +62,15 @@ class _Noise:
     resident: bool = True
 
     def at(self, stage: int, step: int, *, unlabeled: bool = True) -> Batch:
+        """The batch."""
         return self.batch
 
     def draw(self, stage: int, step: int, *, unlabeled: bool = True) -> Table:
+        """Nothing is drawn; there is room for what a step sends with it."""
         return np.zeros((1, 8))
 
     def gather(self, table: Tensor) -> Batch:
+        """The batch."""
         return self.batch
 
 
