@@ -51,7 +51,8 @@ def test_run_and_baseline_are_scored_as_step_by_step(run: Path, scans: Path, tmp
     assert examined.report == run / "report.html"
     assert "Beside the baseline" in examined.report.read_text()
     *_, said = examined.verdict()
-    assert said.startswith("mean Dice ") and said.endswith("neither network is good enough for that to mean anything")
+    assert said.startswith("without crescent and core, which neither network finds: mean Dice ")
+    assert said.endswith("neither network is good enough for that to mean anything")
 
 
 def test_a_run_without_a_baseline_is_scored_alone(run: Path, scans: Path) -> None:

@@ -74,7 +74,8 @@ def test_facts_of_folds_say_whose_they_are(trained: tuple[RunFolder, CrossValida
 def test_what_folds_found_stands_under_the_title(trained: tuple[RunFolder, CrossValidation], tmp_path: Path) -> None:
     run, _ = trained
     page = api.report(run.path, tmp_path / "page.html").read_text()
-    assert '</h1><p class="verdict">Held-out labeled cases: mean Dice ' in page
+    assert '</h1><p class="verdict">Held-out labeled cases: ' in page
+    assert "This run finds core right in none of 4 cases, which makes its distances large." in page
 
 
 def test_the_test_of_all_folds_is_in_their_report(trained: tuple[RunFolder, CrossValidation], tmp_path: Path) -> None:

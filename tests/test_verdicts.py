@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from graftseg.evaluation import Evaluation, Row
 from graftseg.paired import Effect
-from graftseg.verdicts import SEVERAL, verdict
+from graftseg.verdicts import SEVERAL, never_found, verdict, verdict_between
 
 
 def effect(difference: float, low: float, high: float, *, p: float = 0.01, first: float = 80.0) -> Effect:
@@ -50,3 +51,39 @@ def test_no_case() -> None:
 
 def test_a_single_case() -> None:
     assert verdict(effect(1.25, math.nan, math.nan)).endswith("+1.25 points, in a single case, which shows nothing")
+
+
+def scored(liver: float, gallbladder: float, cases: int = 8) -> Evaluation:
+    """Every case a little better than the one before."""
+    rows = [
+        Row(f"case_{number}", label, name, dice + (number / 100 if dice else 0), *[math.nan] * 11)
+        for number in range(cases)
+        for label, name, dice in ((1, "liver", liver), (2, "gallbladder", gallbladder))
+    ]
+    return Evaluation(tuple(rows), "standard")
+
+
+def test_a_class_that_neither_finds_does_not_hide_the_others() -> None:
+    said = verdict_between(scored(0.8, 0.0), scored(0.9, 0.0))
+    assert said.startswith(
+        "without gallbladder, which neither network finds: mean Dice 93.50 % with the unlabeled scans and 83.50 % "
+        "without, +10.00 points"
+    )
+    assert said.endswith("better in 8 of 8 cases: they helped, in this one training")
+
+
+def test_a_class_that_one_of_them_finds_counts() -> None:
+    said = verdict_between(scored(0.8, 0.0), scored(0.8, 0.4))
+    assert said.startswith("mean Dice 63.50 % with the unlabeled scans and 41.75 % without")
+
+
+def test_where_nothing_is_found_that_is_said() -> None:
+    said = verdict_between(scored(0.0, 0.0), scored(0.0, 0.0), SEVERAL)
+    assert said.startswith("mean Dice 0.00 %") and said.endswith(
+        "neither network is good enough for that to mean anything"
+    )
+
+
+def test_classes_that_are_never_found() -> None:
+    assert never_found(scored(0.5, 0.0)) == {2: "gallbladder"}
+    assert never_found(scored(0.5, math.nan)) == {}, "what could not be scored was not missed"

@@ -1,8 +1,10 @@
 """What two runs on the same cases say of the unlabeled scans, in words that claim no more than the cases show."""
 
 import math
+from dataclasses import replace
 
-from graftseg.paired import Effect
+from graftseg.evaluation import Evaluation
+from graftseg.paired import Effect, effect_of, paired
 
 LIKELY = 0.05
 """Below this p of Wilcoxon's test, and with an interval on one side of zero, a difference is more than chance."""
@@ -14,6 +16,34 @@ USABLE = 50.0
 """Mean Dice in percent that one of the two must reach for their difference to mean anything."""
 ONE = "in this one training"
 SEVERAL = "in these trainings"
+
+
+def verdict_between(baseline: Evaluation, run: Evaluation, trainings: str = ONE) -> str:
+    """One sentence on two evaluations of the same cases; a class that neither network finds would hide the others."""
+    lost = {name: label for label, name in never_found(baseline).items() if label in never_found(run)}
+    rest = [_without(one, set(lost.values())) for one in (baseline, run)]
+    if not lost or not rest[0].rows or not rest[1].rows:
+        return verdict(_dice(baseline, run), trainings)
+    return f"without {' and '.join(lost)}, which neither network finds: {verdict(_dice(*rest), trainings)}"
+
+
+def never_found(evaluation: Evaluation) -> dict[int, str]:
+    """The classes, by their values, of which no voxel was found right in any case that was scored."""
+    found: dict[int, str] = {}
+    for label, name in sorted({(row.label, row.name) for row in evaluation.rows}):
+        rows = [row for row in evaluation.rows if row.label == label and not math.isnan(row.dice)]
+        if rows and not any(row.dice > 0 for row in rows):
+            found[label] = name
+    return found
+
+
+def _without(evaluation: Evaluation, labels: set[int]) -> Evaluation:
+    return replace(evaluation, rows=tuple(row for row in evaluation.rows if row.label not in labels))
+
+
+def _dice(baseline: Evaluation, run: Evaluation) -> Effect:
+    """The mean over classes is the last, and with a single class the class itself."""
+    return effect_of([pairs for pairs in paired(baseline, run) if pairs.figure == "dice"][-1])
 
 
 def verdict(effect: Effect, trainings: str = ONE) -> str:

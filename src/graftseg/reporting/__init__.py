@@ -4,7 +4,7 @@ from pathlib import Path
 
 from graftseg.files import write_text
 from graftseg.reporting.cases import cases_section
-from graftseg.reporting.comparison import Told, comparison_section, told_of, verdict_of
+from graftseg.reporting.comparison import Told, comparison_section, missed, told_of, verdict_of
 from graftseg.reporting.folder import class_names, read_curves, read_recipe, snapshot_paths
 from graftseg.reporting.folds import render_folds
 from graftseg.reporting.gallery import mixed_section, watched_section
@@ -42,5 +42,5 @@ def render_report(run: Path, out: Path | None = None, *, baseline: Path | None =
         notes_section(facts, results.evaluation if results is not None else None, used_checkpoint(results, facts)),
     ]
     target = out or run / "report.html"
-    write_text(target, page(facts, sections, verdict_of(told, other)))
+    write_text(target, page(facts, sections, [verdict_of(told, other), *missed(results)]))
     return target

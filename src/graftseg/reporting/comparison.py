@@ -1,16 +1,17 @@
 """This run beside another one, case by case."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from graftseg import verdicts
 from graftseg.baselines import SUPERVISED
 from graftseg.evaluation import Evaluation
-from graftseg.paired import effect_of, paired
 from graftseg.reporting.markup import Html, missing, section, table, tag
 from graftseg.reporting.palette import named
 from graftseg.reporting.results import COMMAND, Results, fixed, mean, percent, read_results, used_checkpoint
 from graftseg.runs import RunFolder
-from graftseg.verdicts import ONE, verdict
+from graftseg.verdicts import ONE
 
 TITLE = "Beside the baseline"
 Scores = dict[str, float]
@@ -44,9 +45,17 @@ def verdict_between(evaluation: Evaluation, baseline: Evaluation, trainings: str
     """The same of two evaluations, as a sentence; None where they cannot be paired."""
     if not can_be_paired(evaluation, baseline):
         return None
-    found = [pairs for pairs in paired(baseline, evaluation) if pairs.figure == "dice"]
-    sentence = verdict(effect_of(found[-1]), trainings)
+    sentence = verdicts.verdict_between(baseline, evaluation, trainings)
     return sentence[0].upper() + sentence[1:] + "."
+
+
+def missed(results: Results | None) -> Iterator[str]:
+    """Classes that the run never finds, in sentences: their distances are large and mean nothing."""
+    if results is None:
+        return
+    cases = len({row.case for row in results.evaluation.rows})
+    for name in verdicts.never_found(results.evaluation).values():
+        yield f"This run finds {name} right in none of {cases} cases, which makes its distances large."
 
 
 def can_be_paired(first: Evaluation, second: Evaluation) -> bool:

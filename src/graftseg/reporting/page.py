@@ -32,10 +32,10 @@ NAMED = 3
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
-def page(facts: dict[str, Any], sections: Sequence[Html], verdict: str | None = None) -> str:
-    """The whole document about a run as one text; what it found, if anything, comes first."""
+def page(facts: dict[str, Any], sections: Sequence[Html], found: Sequence[str | None] = ()) -> str:
+    """The whole document about a run as one text; what was found, if anything, comes first."""
     about = [
-        *verdicts([verdict]),
+        *verdicts(found),
         tag("p", _subtitle(facts), class_="subtitle"),
         *_state(str(facts.get("status", ""))),
     ]
