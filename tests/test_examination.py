@@ -1,6 +1,7 @@
 """A run and its baseline on test scans: the same figures as step by step, a verdict, and what is refused."""
 
 import json
+import os
 import shutil
 import signal
 from collections.abc import Callable
@@ -326,3 +327,15 @@ def test_a_stop_is_told_and_leaves_no_scores_by_half(
     cli.works("test", run, scans, "--device", "cpu")
     scores = {name: text for name, text in before.items() if "metrics" in name}
     assert len(scores) == 4 and scores.items() <= contents(run).items()
+
+
+def test_a_baseline_that_cannot_be_written_costs_no_scores(
+    run: Path, scans: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    examination.test(run, scans, device="cpu")
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    closed = run / "baseline" / "predictions"
+    monkeypatch.setattr(os, "access", lambda path, mode: path != closed)
+    with pytest.raises(UserError, match=f"{closed}: the folder cannot be written into"):
+        examination.test(run, scans, device="cpu")
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before

@@ -17,7 +17,7 @@ from command_line import CommandLine, contents
 from graftseg import api
 from graftseg.data.scans import is_scan
 from graftseg.errors import UserError
-from graftseg.permissions import denied, refuse_closed
+from graftseg.permissions import denied, refuse_closed, refuse_target, refuse_unwritable
 
 FINDING = "the folder must not be looked into (Permission denied); give yourself the right to read it"
 MODES = pytest.mark.parametrize("mode", [0o000, 0o400, 0o100], ids=["closed", "listed", "entered"])
@@ -155,3 +155,19 @@ def test_rights_of_the_system(tmp_path: Path, mode: int) -> None:
     finally:
         (tmp_path / "a").chmod(0o700)
     assert str(caught.value).startswith(f"{tmp_path / 'a'}: {FINDING}")
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_it_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path)
+    refuse_unwritable(tmp_path.parent)
+    for folder in (tmp_path, tmp_path / "new" / "newer"):
+        with pytest.raises(UserError, match=f"{tmp_path}: the folder cannot be written into"):
+            refuse_unwritable(folder)
+
+
+def test_a_file_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    refuse_target(tmp_path / "figures.json")
+    with pytest.raises(UserError, match="exists and is not a plain file; name another file"):
+        refuse_target(tmp_path)

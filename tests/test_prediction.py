@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,31 @@ def test_scores_do_not_outlive_their_label_maps(run: Path, images: Path, scans: 
     assert {"metrics.csv", "metrics.json"} <= content(out).keys()
     api.predict(run, images / "test_000_0000.nii.gz", out, device="cpu")
     assert sorted(content(out)) == ["classes.json", "manifest.json", "test_000.nii.gz", "test_001.nii.gz"]
+
+
+def test_scores_stay_with_their_label_maps(run: Path, images: Path, scans: Path, out: Path) -> None:
+    first, second = sorted(images.iterdir())[:2]
+    api.predict(run, first, out, device="cpu")
+    api.evaluate(out, scans / "labelsTs", allow_missing=True)
+    scored = (out / "metrics.csv").read_bytes()
+    added = api.predict(run, second, out, device="cpu")
+    assert (out / "metrics.csv").read_bytes() == scored and not added.warnings
+    again = api.predict(run, first, out, device="cpu")
+    assert not (out / "metrics.csv").exists() and not (out / "metrics.json").exists()
+    (warning,) = again.warnings
+    assert warning.startswith(f"{out}: the scores there were of label maps that have been made anew")
+
+
+def test_a_name_in_another_unicode_form_is_the_same_case(run: Path, images: Path, out: Path, tmp_path: Path) -> None:
+    scan = sorted(images.iterdir())[0]
+    names = [unicodedata.normalize(form, "é_0000.nii.gz") for form in ("NFC", "NFD")]
+    for number, name in enumerate(names):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        shutil.copy(scan, folder / name)
+        api.predict(run, folder, out, device="cpu")
+    (left,) = out.glob("*.nii.gz")
+    assert left.name == unicodedata.normalize("NFD", "é.nii.gz")
 
 
 def test_scores_of_somebody_else_stay(run: Path, images: Path, out: Path) -> None:

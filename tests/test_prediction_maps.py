@@ -113,7 +113,7 @@ def test_a_network_that_knows_mirrored_scans_is_asked_about_them(
     flipped = api.predict(run, scan, tmp_path / "flips", uncertainty=True, overrides=[FLIPS], device="cpu")
     np.testing.assert_allclose(shares(tmp_path / "flips", "uncertainty"), uncertainty, atol=1.01 / PARTS)
     assert flipped.cases[0].mean_uncertainty == pytest.approx(case.mean_uncertainty, rel=1e-4)
-    assert not flipped.warning
+    assert not flipped.warnings
 
 
 def test_a_network_that_knows_no_mirrored_scans_speaks_for_itself(run: Path, scan: Path, tmp_path: Path) -> None:
@@ -122,12 +122,12 @@ def test_a_network_that_knows_no_mirrored_scans_speaks_for_itself(run: Path, sca
     (copied / "recipe.yaml").write_text(recipe.to_yaml())
     out = tmp_path / "out"
     plain = api.predict(copied, scan, out, probabilities=True, uncertainty=True, device="cpu")
-    assert (manifest(out)["opinions"], plain.warning) == ("one network", "")
+    assert (manifest(out)["opinions"], plain.warnings) == ("one network", ())
     probabilities = shares(out)
     expected = stats.entropy(probabilities, axis=-1, base=4)
     assert np.abs(shares(out, "uncertainty") - expected).max() < 0.03
     flipped = api.predict(copied, scan, tmp_path / "flips", overrides=[FLIPS], device="cpu")
-    assert "trained without mirrored scans" in flipped.warning
+    assert "trained without mirrored scans" in flipped.warnings[0]
 
 
 def test_folds_are_averaged(folds: Path, scan: Path, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from graftseg import __version__, cli_check, cli_export, cli_results, cli_traini
 from graftseg.briefs import brief
 from graftseg.cli_parts import Data, Device, Given, Overrides, Run, print_facts, print_table, takes_sources
 from graftseg.errors import StoppedError, UserError
-from graftseg.permissions import denied
+from graftseg.permissions import denied, refuse_target
 
 app = typer.Typer(
     name="graftseg",
@@ -136,7 +136,7 @@ def predict(
     )
     empty = sum(case.is_empty for case in predicted.cases)
     typer.echo(f"{predicted.folder}: {len(predicted.cases)} label maps" + (f", {empty} of them empty" if empty else ""))
-    for told in (*((predicted.warning,) if predicted.warning else ()), *predicted.failures):
+    for told in (*predicted.warnings, *predicted.failures):
         typer.echo(f"graftseg: {told}", err=True)
     if predicted.failures:
         raise typer.Exit(2)
@@ -207,10 +207,12 @@ def bench(
     from graftseg.files import write_json
 
     plan = Plan(steps, rounds, usual, persistent_workers=persistent_workers)
+    if out is not None:
+        refuse_target(out)
     result = api.bench(recipe, data, overrides=overrides or (), device=device, plan=plan)
+    typer.echo(table(result))
     if out is not None:
         write_json(out, result.to_json())
-    typer.echo(table(result))
 
 
 for command in (*cli_results.COMMANDS, *cli_export.COMMANDS):

@@ -3,6 +3,11 @@
 from pathlib import Path
 
 
+def in_one_line(text: str) -> str:
+    """The text with what would move the cursor or set colours, such as in the name of a file, written out."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
 class UserError(Exception):
     """A mistake in the input, told in one sentence: where, what was found, how to mend it.
 
@@ -13,7 +18,7 @@ class UserError(Exception):
         self.where = str(where)
         self.finding = finding
         self.remedy = remedy
-        super().__init__(f"{self.where}: {finding}; {remedy}.")
+        super().__init__(in_one_line(f"{self.where}: {finding}; {remedy}."))
 
     def __reduce__(self) -> tuple[type["UserError"], tuple[str, str, str]]:
         """Travel between processes without losing the three parts."""

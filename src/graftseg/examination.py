@@ -15,6 +15,7 @@ from graftseg.ensembles import segmenters_of
 from graftseg.environment import choose_device
 from graftseg.errors import UserError
 from graftseg.evaluation import Evaluation, description_of
+from graftseg.permissions import refuse_unwritable
 from graftseg.prediction import ELSEWHERE, Predicted, check_target
 from graftseg.recipe import differences, load_recipe
 from graftseg.runs import RunFolder
@@ -122,6 +123,7 @@ def _never_found(path: Path, evaluation: Evaluation) -> Iterator[str]:
 
 def _check_target(run: RunFolder, scans: Unseen, device: torch.device) -> None:
     """Refuse what could not be written, while all that was there is still there."""
+    refuse_unwritable(run.path)
     with _told_to_move(run):
         check_target(run, scans.images, run.predictions, device)
     description_of(run.predictions / "metrics.csv")

@@ -20,6 +20,22 @@ def refuse_closed(folder: Path) -> None:
         return
 
 
+def refuse_unwritable(folder: Path) -> None:
+    """Raise a UserError where nothing could be written into a folder, or where it could not be made."""
+    there = next((path for path in (folder, *folder.parents) if path.exists()), folder)
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise UserError(
+            there, "the folder cannot be written into", "give yourself the right to write there (chmod u+wx)"
+        )
+
+
+def refuse_target(file: Path) -> None:
+    """Raise a UserError where a file could not be written, before work is done for it."""
+    if file.exists() and not file.is_file():
+        raise UserError(file, "exists and is not a plain file", "name another file")
+    refuse_unwritable(file.parent)
+
+
 def denied(error: PermissionError, path: Path | None = None) -> UserError:
     """What to tell of a path that must not be touched: the folder that bars the way to it, or else the path itself."""
     reason = error.strerror or str(error)

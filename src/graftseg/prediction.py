@@ -11,10 +11,12 @@ from time import perf_counter
 import torch
 from pydantic import ValidationError
 
+from graftseg.data.names import same_names
 from graftseg.data.scans import READABLE, is_scan
 from graftseg.ensembles import segmenters_of
 from graftseg.environment import versions
 from graftseg.errors import UserError
+from graftseg.evaluation import read_csv
 from graftseg.files import PARTIAL, locked, make_folder
 from graftseg.footprint import check_memory
 from graftseg.inputs import Source, sources_in
@@ -22,6 +24,7 @@ from graftseg.manifest import Manifest, PredictedCase, read_manifest
 from graftseg.maps import Wanted
 from graftseg.meters import Meter, metered
 from graftseg.outputs import check_classes, names_of, write_classes, write_maps
+from graftseg.permissions import refuse_unwritable
 from graftseg.runs import RunFolder
 from graftseg.segmenters import CHECKPOINTS, Checkpoint, Segmenters, predicted, weights_of
 from graftseg.windows import InferenceSettings
@@ -34,16 +37,17 @@ FLIPS = "inference.flips=true"
 UNSEEN = (
     "the network was trained without mirrored scans (batches.augment.rotate_flip is 0): flips may spoil its label maps"
 )
+DROPPED = "{}: the scores there were of label maps that have been made anew and are removed; test or evaluate again"
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """The label maps of a call, what could not be predicted, each with its reason, and a word of warning if need be."""
+    """The label maps of a call, what could not be predicted, each with its reason, and warnings if need be."""
 
     folder: Path
     cases: tuple[PredictedCase, ...]
     failures: tuple[UserError, ...]
-    warning: str = ""
+    warnings: tuple[str, ...] = ()
 
 
 def predict_scans(
@@ -72,7 +76,7 @@ def predict_scans(
     done: list[PredictedCase] = []
     make_folder(out)
     with locked(out, "another prediction writes into this folder"):
-        manifest = _begin(out, task)
+        manifest, dropped = _begin(out, task)
         try:
             with metered(len(task.cases), "Predicting") as meter:
                 work = _Work(networks, task.wanted, out, meter)
@@ -84,13 +88,15 @@ def predict_scans(
                     meter.end()
         finally:
             _end(out, replace(manifest, peak_memory=_peak_memory(device)), done, failures)
-    warning = UNSEEN if networks.recipe.inference.flips and not networks.is_mirrored else ""
-    return Predicted(out, tuple(done), tuple(failures.values()), warning)
+    unseen = networks.recipe.inference.flips and not networks.is_mirrored
+    warnings = (*((UNSEEN,) if unseen else ()), *((DROPPED.format(out),) if dropped else ()))
+    return Predicted(out, tuple(done), tuple(failures.values()), warnings)
 
 
 def check_target(run: RunFolder, scans: Path, out: Path, device: torch.device) -> None:
     """Refuse what a prediction of these scans into ``out`` would refuse; nothing is written or removed."""
     task = _task(run, scans, out, device, (), "shipped", (), None, Wanted())
+    refuse_unwritable(out)
     _succession(out, task)
 
 
@@ -220,8 +226,8 @@ def _check_inputs(out: Path, cases: Sequence[Source], outputs: set[str]) -> None
             raise UserError(place, "the label map would overwrite a scan", ELSEWHERE)
 
 
-def _begin(out: Path, task: _Task) -> Manifest:
-    """Write down what is about to be made; scores of what was there go, since they would be out of date.
+def _begin(out: Path, task: _Task) -> tuple[Manifest, bool]:
+    """Write down what is about to be made; whether scores had to go, since they would be out of date, comes with it.
 
     Label maps of an earlier call stay until their successors are whole, unless other settings made them. Only files
     that an earlier manifest lists are ever replaced or removed; another network's are refused.
@@ -235,9 +241,30 @@ def _begin(out: Path, task: _Task) -> Manifest:
         replaced = _files(task.names, manifest) & before.outputs
         if _is_same_use(before.inference, manifest.inference):
             replaced -= task.outputs
-        for name in (*replaced, *SCORES):
+        for name in replaced | _respelled(task, before):
             (out / name).unlink(missing_ok=True)
-    return manifest
+    return manifest, before is not None and _drop_scores(out, task)
+
+
+def _respelled(task: _Task, before: Manifest) -> set[str]:
+    """Files of the same cases under names in another Unicode form."""
+    same = same_names((case.case for case in before.cases), task.names)
+    return {file for case in before.cases if case.case in same for file in case.files} - task.outputs
+
+
+def _drop_scores(out: Path, task: _Task) -> bool:
+    """Remove scores of label maps that are about to be made anew, and say whether there were any."""
+    table, described = (out / name for name in SCORES)
+    try:
+        kept = table.is_file() and not same_names((row.case for row in read_csv(table).rows), task.names)
+    except UserError:
+        kept = False
+    if kept:
+        return False
+    there = table.is_file()
+    for path in (described, table):
+        path.unlink(missing_ok=True)
+    return there
 
 
 def _succession(out: Path, task: _Task) -> tuple[Manifest, Manifest | None]:
@@ -249,12 +276,13 @@ def _succession(out: Path, task: _Task) -> tuple[Manifest, Manifest | None]:
         if (out / name).exists():
             raise UserError(out / name, "the file exists and is not a label map of this run", ELSEWHERE)
     manifest = replace(task.planned, unfinished=tuple(sorted(task.outputs)))
-    return (manifest if before is None else _succeeding(out, manifest, before, task.outputs)), before
+    return (manifest if before is None else _succeeding(out, manifest, before, task.names, task.outputs)), before
 
 
-def _succeeding(out: Path, manifest: Manifest, before: Manifest, outputs: set[str]) -> Manifest:
+def _succeeding(out: Path, manifest: Manifest, before: Manifest, names: Collection[str], outputs: set[str]) -> Manifest:
     """A manifest that keeps what an earlier one says of other cases."""
-    stays = [case for case in before.cases if case.output not in outputs and (out / case.output).is_file()]
+    again = same_names((case.case for case in before.cases), names)
+    stays = [case for case in before.cases if case.case not in again and (out / case.output).is_file()]
     if stays and not _is_same_use(before.inference, manifest.inference):
         finding = f"holds {len(stays)} label maps of other cases made with other inference settings"
         raise UserError(out, finding, ELSEWHERE)
