@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from graftseg.networks import Networks
 from graftseg.networks.encoder_decoder import EncoderDecoder
-from graftseg.networks.vnet import Head3d
+from graftseg.networks.heads import Head2d, Head3d
 
 
 class DualTask(EncoderDecoder):
@@ -54,4 +54,4 @@ def _head_like(head: nn.Module, channels: int) -> nn.Module:
     if isinstance(head, nn.Conv3d):
         return Head3d(head.in_channels, channels)
     assert isinstance(head, nn.Conv2d)
-    return nn.Conv2d(head.in_channels, channels, 3, padding=1)
+    return Head2d(head.in_channels, channels)

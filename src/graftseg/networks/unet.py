@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from graftseg.networks.acceleration import accelerated
 from graftseg.networks.encoder_decoder import Extensible, LevelDecoder, LevelEncoder
+from graftseg.networks.heads import Head2d
 from graftseg.networks.interpolation import Upsampling
 from graftseg.networks.norms import BatchNorm2d
 
@@ -30,7 +31,7 @@ class UNet2d(Extensible):
     ways = ("linear", "transposed", "nearest")
     encoder: "Encoder"
     decoder: "Decoder"
-    head: nn.Conv2d
+    head: Head2d
 
     def __init__(
         self,
@@ -44,7 +45,7 @@ class UNet2d(Extensible):
         """Build the three parts with PyTorch's default initialisation."""
         encoder = Encoder(in_channels, width=width, levels=levels, dropout=dropout)
         decoder = partial(Decoder, width=width, levels=levels)
-        super().__init__(encoder, decoder, partial(nn.Conv2d, out_channels=classes, kernel_size=3, padding=1), width)
+        super().__init__(encoder, decoder, partial(Head2d, classes=classes), width)
 
 
 class Encoder(LevelEncoder):

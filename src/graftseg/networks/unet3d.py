@@ -8,8 +8,9 @@ from torch import Tensor, nn
 
 from graftseg.networks.convolution import Convolution3d, Doubling3d
 from graftseg.networks.encoder_decoder import Extensible, LevelDecoder, LevelEncoder
+from graftseg.networks.heads import Head3d
 from graftseg.networks.interpolation import Interpolation3d, Upsampling
-from graftseg.networks.vnet import Head3d, InstanceNorm
+from graftseg.networks.vnet import InstanceNorm
 
 # of the way up, the finest level first; the last one stands for all levels below it
 PUBLISHED_DROPOUT = (0.1, 0.2, 0.3, 0.5)

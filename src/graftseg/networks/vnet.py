@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from graftseg.networks.acceleration import accelerated
 from graftseg.networks.convolution import Convolution3d, Doubling3d, Halving3d
 from graftseg.networks.encoder_decoder import Extensible, LevelDecoder, LevelEncoder
+from graftseg.networks.heads import Head3d
 from graftseg.networks.interpolation import Interpolation3d, Upsampling
 from graftseg.networks.norms import BatchNorm3d
 
@@ -32,7 +33,7 @@ class VNet(Extensible):
     ways = ("transposed", "linear", "nearest")
     encoder: "Encoder"
     decoder: "Decoder"
-    head: "Head3d"
+    head: Head3d
 
     def __init__(
         self,
@@ -109,29 +110,6 @@ def normalised(x: Tensor, epsilon: float) -> Tensor:
     wide = x.float()
     var, mean = torch.var_mean(wide, (2, 3, 4), correction=0, keepdim=True)
     return ((wide - mean) * torch.rsqrt(var + epsilon)).to(x.dtype)
-
-
-class Head3d(nn.Conv3d):
-    """1x1x1, features to logits.
-
-    A compiler on a GPU gets it as sums of products, which it joins with what comes before; cuDNN would pad the few
-    classes to eight channels, at full resolution.
-    """
-
-    def __init__(self, in_channels: int, classes: int) -> None:
-        super().__init__(in_channels, classes, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """``(B, in, *space)`` to ``(B, classes, *space)``."""
-        if self.bias is None or not (accelerated(x) and torch.compiler.is_compiling()):
-            return super().forward(x)
-        return logits_by_products(x, self.weight, self.bias)
-
-
-def logits_by_products(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """A 1x1x1 convolution as sums of products, in float32."""
-    channels = [(x.float() * row.view(1, -1, 1, 1, 1)).sum(1) for row in weight]
-    return torch.stack([channel + one for channel, one in zip(channels, bias, strict=True)], dim=1)
 
 
 def _stage(in_channels: int, channels: int, level: int, norm: Norm) -> nn.Sequential:

@@ -1,0 +1,53 @@
+"""From features to logits, in float32 whatever a network computes in.
+
+In bfloat16 the logits of two classes are often rounded to the same number, and a decision between equals is always for
+the first, the background: the labels of a teacher would lose a little foreground in every step.
+"""
+
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor, nn
+
+from graftseg.networks.acceleration import accelerated
+
+
+class Head2d(nn.Conv2d):
+    """3x3, zeros around the image."""
+
+    def __init__(self, in_channels: int, classes: int) -> None:
+        super().__init__(in_channels, classes, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``(B, in, H, W)`` to ``(B, classes, H, W)``."""
+        with _as_given(x):
+            return super().forward(x.float())
+
+
+class Head3d(nn.Conv3d):
+    """1x1x1.
+
+    A compiler on a GPU gets it as sums of products, which it joins with what comes before; cuDNN would pad the few
+    classes to eight channels, at full resolution.
+    """
+
+    def __init__(self, in_channels: int, classes: int) -> None:
+        super().__init__(in_channels, classes, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``(B, in, *space)`` to ``(B, classes, *space)``."""
+        if self.bias is None or not (accelerated(x) and torch.compiler.is_compiling()):
+            with _as_given(x):
+                return super().forward(x.float())
+        return logits_by_products(x, self.weight, self.bias)
+
+
+def logits_by_products(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """A 1x1x1 convolution as sums of products, in float32."""
+    channels = [(x.float() * row.view(1, -1, 1, 1, 1)).sum(1) for row in weight]
+    return torch.stack([channel + one for channel, one in zip(channels, bias, strict=True)], dim=1)
+
+
+def _as_given(x: Tensor) -> AbstractContextManager[object]:
+    """Compute in the types that the operands have."""
+    return nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)
