@@ -219,9 +219,18 @@ def test_without_a_terminal_there_is_no_bar(
 def test_without_a_terminal_a_line_now_and_then_tells_how_far_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(module, "TELL_SECONDS", 0.0)
+    """A first stage of 15 s a step, then one of 60 s: what is left goes by the latest."""
+    times = iter([0.0, 30.0, 90.0, 95.0, 150.0, 200.0])
+    monkeypatch.setattr(module, "monotonic", lambda: next(times))
     with Recorder(RunFolder(tmp_path), 8, 0, every=1, tensorboard=False) as recording:
-        recording.add({"method": "bcp", "step": 2, "global_step": 2}, ("L",), torch.tensor([0.5, 0.5]))
-        recording.flush()
-        recording.show({"forward": 0.1})
-    assert capsys.readouterr().err == "bcp: step 2 of 8, loss 0.500, 0 minutes left\n"
+        for step in (2, 3, 4, 5, 8):
+            recording.add({"method": "bcp", "step": step, "global_step": step}, ("L",), torch.tensor([0.5, 0.5]))
+            recording.flush()
+            recording.show({"forward": 0.1})
+    told = [line.rpartition(", ")[2] for line in capsys.readouterr().err.splitlines()]
+    assert told == [
+        "2 minutes left at this pace",
+        "5 minutes left at this pace",
+        "2 minutes left at this pace",
+        "less than a minute left at this pace",
+    ]

@@ -180,8 +180,7 @@ class _Bar:
             console=self._console,
             disable=not self._console.is_terminal,
         )
-        self._total, self._done, self._began = total, done, monotonic()
-        self._told = self._began
+        self._total, self._told = total, (monotonic(), done)
         self._task = self.progress.add_task("training", total=total, completed=done, note="")
 
     def show(self, line: dict[str, Any], split: dict[str, float]) -> None:
@@ -199,9 +198,11 @@ class _Bar:
         self.progress.update(self._task, note=note)
 
     def _tell(self, text: str, step: int) -> None:
-        now = monotonic()
-        if now - self._told < TELL_SECONDS:
+        """Stages differ in their pace, so that the latest one counts."""
+        now, (before, done) = monotonic(), self._told
+        if now - before < TELL_SECONDS:
             return
-        self._told = now
-        minutes = (now - self._began) / max(step - self._done, 1) * (self._total - step) / 60
-        self._console.print(f"{text}, {minutes:.0f} minutes left", soft_wrap=True, highlight=False)
+        self._told = (now, step)
+        minutes = round((now - before) / max(step - done, 1) * (self._total - step) / 60)
+        left = "less than a minute" if minutes < 1 else "1 minute" if minutes == 1 else f"{minutes} minutes"
+        self._console.print(f"{text}, {left} left at this pace", soft_wrap=True, highlight=False)
