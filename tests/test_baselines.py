@@ -2,7 +2,9 @@
 
 import json
 import logging
+import re
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from safetensors.torch import load_file
 from tiny import recipe_tree, tiny_recipe, write_scans
 from typer.testing import CliRunner
 
-from graftseg import api
+from graftseg import api, examination
 from graftseg.baselines import baseline_of, fitting, own_baseline
 from graftseg.cli import app
 from graftseg.errors import StoppedError, UserError
@@ -148,6 +150,28 @@ def test_without_unlabeled_scans_the_labeled_ones_are_trained_on_and_this_is_sai
     assert run.manifest()["method"] == "supervised" and not run.baseline.path.exists()
     with pytest.raises(UserError, match="learns from unlabeled scans and there are none"):
         api.train(tiny_recipe(), scans, tmp_path / "other", device="cpu")
+
+
+def fills(page: Path) -> list[str]:
+    """What a report says would fill the parts of results, cases and comparison."""
+    parts = re.findall(r'<section id="(?:results|cases|comparison)">.*?</section>', page.read_text())
+    return [one for part in parts for one in re.findall("To fill this part: <code>(.*?)</code>", part)]
+
+
+def test_a_report_says_what_gives_scores_and_a_baseline(scans: Path, tmp_path: Path) -> None:
+    run, named, beside = tmp_path / "run", "graftseg test RUN DATA", "--out RUN --resume --baseline"
+    few = write_scans(tmp_path / "few", test=0)
+    train = partial(api.train, tiny_recipe(), few, run, device="cpu")
+    train()
+    assert fills(api.report(run)) == [named, named, f"graftseg train RECIPE --data DATA {beside}"]
+    assert "without any, train with --folds." in (run / "report.html").read_text()
+    # what is asked for works
+    train(resume=True, baseline=True)
+    assert fills(api.report(run)) == [named] * 3
+    examination.test(run, scans, device="cpu")
+    assert fills(api.report(run)) == []
+    api.train(tiny_recipe(baseline=True), scans, tmp_path / "other", device="cpu")
+    assert fills(api.report(tmp_path / "other")) == ["graftseg test RUN"] * 3
 
 
 def test_the_report_finds_a_baseline_that_was_evaluated(scans: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from functools import partial
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -88,6 +89,27 @@ def test_the_test_of_all_folds_is_in_their_report(trained: tuple[RunFolder, Cros
     written = f"{fmean(distances):.2f} ± {stdev(distances):.2f}"
     assert part.replace("<small>", "").count(written) == 2 and "Mean over 3 classes of the mean over 3 cases" in part
     assert '<p class="verdict">Test scans: mean Dice ' in page and not examined.warnings
+
+
+def test_a_test_without_test_scans_tells_of_the_scores_that_are_there(
+    trained: tuple[RunFolder, CrossValidation], tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(trained[0].path, tmp_path / "my run"))
+    for path in (run, run / "fold-1"):
+        with pytest.raises(
+            UserError, match=r"by a network that never saw it: graftseg report '.*/my run'\.$"
+        ) as refused:
+            examination.test(path, device="cpu")
+        assert "--folds" not in str(refused.value)
+
+
+def test_folds_without_a_baseline_say_how_to_add_one(tmp_path: Path) -> None:
+    scans, run = write_scans(tmp_path / "scans", labeled=4, unlabeled=2, test=0), tmp_path / "run"
+    train = partial(api.train_folds, tiny_recipe(), scans, run, folds=2, device="cpu")
+    train()
+    assert "<code>graftseg train RECIPE --data DATA --out RUN --resume --baseline</code>" in api.report(run).read_text()
+    train(resume=True, baseline=True)
+    assert "To fill this part" not in api.report(run).read_text()
 
 
 def test_folds_that_have_not_ended_have_no_report(tmp_path: Path) -> None:

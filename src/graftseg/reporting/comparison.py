@@ -6,9 +6,10 @@ from typing import Any
 from graftseg.baselines import SUPERVISED
 from graftseg.evaluation import Evaluation
 from graftseg.paired import effect_of, paired
+from graftseg.reporting.gaps import TEST, Remedy
 from graftseg.reporting.markup import Html, missing, section, table, tag
 from graftseg.reporting.palette import named
-from graftseg.reporting.results import COMMAND, Results, fixed, mean, percent, read_results, used_checkpoint
+from graftseg.reporting.results import Results, fixed, mean, percent, read_results, used_checkpoint
 from graftseg.runs import RunFolder
 from graftseg.verdicts import ONE, verdict
 
@@ -55,14 +56,14 @@ def can_be_paired(first: Evaluation, second: Evaluation) -> bool:
     return bool(shared) and first.protocol == second.protocol
 
 
-def comparison_section(run: Told, baseline: Told | None) -> Html:
+def comparison_section(run: Told, baseline: Told | None, remedy: Remedy = TEST) -> Html:
     """Mean Dice per class of both runs over the cases they share, the difference, and cases won and lost."""
     if baseline is None:
         sentence = "A semi-supervised run says little without a supervised one on the same labeled scans."
-        return section("comparison", TITLE, missing(sentence, "graftseg test RUN"))
+        return section("comparison", TITLE, missing(sentence, *remedy))
     if run.results is None or baseline.results is None:
         which = "this run" if run.results is None else "the baseline"
-        return section("comparison", TITLE, missing(f"No prediction of {which} has been evaluated.", COMMAND))
+        return section("comparison", TITLE, missing(f"No prediction of {which} has been evaluated.", *remedy))
     said = verdict_of(run, baseline)
     parts = _side_by_side(run.results, run.facts, baseline.results, baseline.facts)
     return section("comparison", TITLE, *parts, *([tag("p", said)] if said else []))

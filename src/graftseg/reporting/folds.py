@@ -13,6 +13,7 @@ from graftseg.fold_results import CrossValidation
 from graftseg.reporting.comparison import can_be_paired, verdict_between
 from graftseg.reporting.fold_facts import fold_facts, span
 from graftseg.reporting.folder import read_recipe
+from graftseg.reporting.gaps import BASELINE
 from graftseg.reporting.markup import Html, missing, section, table, tag
 from graftseg.reporting.notes import duration, notes_section, run_section
 from graftseg.reporting.page import document, run_title, verdicts
@@ -90,7 +91,7 @@ def _comparison(result: CrossValidation) -> Html:
     title = "Beside the baseline"
     if result.baseline is None:
         sentence = "A semi-supervised run says little without a supervised one on the same labeled scans."
-        return section("comparison", title, missing(sentence, "graftseg train RECIPE --data DATA --out RUN --baseline"))
+        return section("comparison", title, missing(sentence, BASELINE.command))
     head, rows = result.table()
     return section("comparison", title, table(head, rows, caption=BESIDE), tag("p", SHARED, class_="caption"))
 
