@@ -4,6 +4,8 @@ import json
 import logging
 import re
 import shutil
+import signal
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,12 +15,14 @@ from safetensors.torch import load_file
 from tiny import recipe_tree, tiny_recipe, write_scans
 from typer.testing import CliRunner
 
-from graftseg import api, examination
+from graftseg import api, completion, examination
 from graftseg.baselines import baseline_of, fitting, own_baseline
 from graftseg.cli import app
+from graftseg.engine import Outcome
 from graftseg.errors import StoppedError, UserError
 from graftseg.recipe import Recipe, differences, load_recipe, shipped_recipes
 from graftseg.runs import RunFolder
+from graftseg.training import train_run
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +132,25 @@ def _rewind(run: RunFolder, step: int) -> None:
             path.unlink()
     assert len(list(run.checkpoints.iterdir())) == 1
     run.update_manifest({"status": "stopped", "weights": None})
+
+
+@pytest.mark.parametrize(("folds", "where"), [(None, "the baseline"), (2, "fold 0 of the baseline")])
+def test_a_stop_in_the_baseline_is_said_to_be_there(
+    scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folds: int | None, where: str
+) -> None:
+    trained = train_run
+
+    def stops(recipe: Recipe, *given: Any, **more: Any) -> Outcome:
+        outcome = trained(recipe, *given, **more)
+        return replace(outcome, stopped_by=signal.SIGINT, steps=7) if recipe.method == "supervised" else outcome
+
+    monkeypatch.setattr(completion, "train_run", stops)
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(tiny_recipe(baseline=True, folds=folds).to_yaml())
+    asked = ["train", str(recipe), "--data", str(scans), "--out", str(tmp_path / "run"), "--device", "cpu"]
+    said = CliRunner().invoke(app, asked)
+    sentence = f"stopped in {where}, after step 7, which is saved; the same command with --resume goes on"
+    assert said.exit_code == 130 and said.stderr.endswith(f"graftseg: {sentence}\n")
 
 
 def test_a_stop_before_the_baseline_is_told(scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean, stdev
@@ -76,6 +77,26 @@ def test_what_folds_found_stands_under_the_title(trained: tuple[RunFolder, Cross
     run, _ = trained
     page = api.report(run.path, tmp_path / "page.html").read_text()
     assert '</h1><p class="verdict">Held-out labeled cases: mean Dice ' in page
+
+
+def test_what_the_training_says_at_its_end_is_what_the_report_says(
+    trained: tuple[RunFolder, CrossValidation], tmp_path: Path
+) -> None:
+    run, result = trained
+    *_, last = result.verdict()
+    assert last.endswith("neither network is good enough for that to mean anything.")
+    assert f'<p class="verdict">{last}</p>' in api.report(run.path, tmp_path / "page.html").read_text()
+
+
+def test_a_class_that_no_fold_finds_is_told(trained: tuple[RunFolder, CrossValidation]) -> None:
+    run, result = trained
+    rows = tuple(replace(row, dice=0.0 if row.name == "ring" else 0.9) for row in result.evaluation.rows)
+    alone = CrossValidation(run.path, result.parts, Evaluation(rows, "standard"))
+    finding = "finds ring right in none of 4 cases, which makes its distances large"
+    assert list(alone.verdict()) == [f"{run.path} {finding}"]
+    found = tuple(replace(row, dice=0.9) for row in rows)
+    beside = CrossValidation(run.path, result.parts, Evaluation(found, "standard"), alone.evaluation)
+    assert list(beside.verdict())[:-1] == [f"{run.baseline.path} {finding}"]
 
 
 def test_the_test_of_all_folds_is_in_their_report(trained: tuple[RunFolder, CrossValidation], tmp_path: Path) -> None:

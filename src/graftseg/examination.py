@@ -1,6 +1,5 @@
 """A run and the supervised one beside it on test scans: label maps, scores, how far they are apart, and a report."""
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from graftseg.evaluation import Evaluation, description_of
 from graftseg.prediction import ELSEWHERE, Predicted, check_target
 from graftseg.recipe import differences, load_recipe
 from graftseg.runs import RunFolder
+from graftseg.unfound import never_found
 from graftseg.unseen import Unseen, checked_cases, unseen_by
 from graftseg.verdicts import verdict
 
@@ -41,7 +41,7 @@ class Examined:
     def verdict(self) -> Iterator[str]:
         """What was found, in sentences; with a baseline, what the unlabeled scans were worth."""
         yield from self.warnings
-        yield from (sentence for path, one in self.scores.items() for sentence in _never_found(path, one))
+        yield from (sentence for path, one in self.scores.items() for sentence in never_found(path, one))
         if self.beside is not None:
             found = [effect for pairs, effect in self.beside.effects if pairs.figure == "dice"]
             # the mean over classes is the last, and with a single class the class itself
@@ -114,13 +114,6 @@ def _seen_before(names: set[str], networks: list[RunFolder]) -> Iterator[str]:
             f"{len(both)} of {len(names)} test cases {verb} in the training ({both[0]}): if they are the same, "
             "the figures say nothing of new scans"
         )
-
-
-def _never_found(path: Path, evaluation: Evaluation) -> Iterator[str]:
-    for label, name in sorted({(row.label, row.name) for row in evaluation.rows}):
-        rows = [row for row in evaluation.rows if row.label == label and not math.isnan(row.dice)]
-        if rows and not any(row.dice > 0 for row in rows):
-            yield f"{path} finds {name} right in none of {len(rows)} cases, which makes its distances large"
 
 
 def _check_target(run: RunFolder, scans: Unseen, device: torch.device) -> None:

@@ -1,6 +1,7 @@
 """What the folds of a recipe say together, alone and beside those of its baseline."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,12 @@ from typing import Any
 from graftseg.evaluation import Evaluation
 from graftseg.figures import DEVIATION, FIGURES, NOTHING, SHARES, Spread, spread, written
 from graftseg.paired import effect_of, paired
+from graftseg.unfound import never_found
+from graftseg.verdicts import SEVERAL, verdict
 
 SHOWN = ("dice", "hd95")
 MEAN = "mean"
+HELD_OUT = "Held-out labeled cases"
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,15 @@ class CrossValidation:
         beside = "" if self.baseline is None else ", and once by a supervised one"
         scored = f"{cases} labeled cases, each scored once by a network that never saw it{beside}"
         return f"{self.folder}: {scored}; ± is the {DEVIATION}"
+
+    def verdict(self) -> Iterator[str]:
+        """What was found, in sentences: classes that are never found and, with a baseline, what was gained."""
+        yield from never_found(self.folder, self.evaluation)
+        if self.baseline is not None:
+            yield from never_found(self.folder / "baseline", self.baseline)
+            found = [pairs for pairs in paired(self.baseline, self.evaluation) if pairs.figure == "dice"]
+            # the mean over classes is the last, and with a single class the class itself
+            yield f"{HELD_OUT}: {verdict(effect_of(found[-1]), SEVERAL)}."
 
     def to_json(self) -> dict[str, Any]:
         """All figures as plain values, None for what does not exist."""

@@ -9,7 +9,7 @@ from graftseg.errors import UserError
 from graftseg.evaluation import Evaluation, read_csv
 from graftseg.figures import DEVIATION
 from graftseg.files import read_object, write_text
-from graftseg.fold_results import CrossValidation
+from graftseg.fold_results import HELD_OUT, CrossValidation
 from graftseg.reporting.comparison import can_be_paired, verdict_between
 from graftseg.reporting.fold_facts import fold_facts, span
 from graftseg.reporting.folder import read_recipe
@@ -62,7 +62,7 @@ def render_folds(run: RunFolder, out: Path | None = None) -> Path:
     labeled, unlabeled = len(case_dice(results.evaluation)), told.get("unlabeled", "some")
     about = f"{labeled} labeled cases in {len(parts)} folds, {unlabeled} unlabeled ones"
     head = [
-        *verdicts([_verdict("Held-out labeled cases", results, other), _verdict("Test scans", tested, tested_other)]),
+        *verdicts([_verdict(HELD_OUT, results, other), _verdict("Test scans", tested, tested_other)]),
         tag("p", f"{about}, seed {told.get('seed', 'unknown')}", class_="subtitle"),
         tag("p", UNSEEN, class_="subtitle"),
     ]
