@@ -141,8 +141,9 @@ def predict(
     count, empty = len(predicted.cases), sum(case.is_empty for case in predicted.cases)
     maps = "1 label map" if count == 1 else f"{count} label maps"
     typer.echo(f"{predicted.folder}: {maps}" + (f", {empty} of them empty" if empty else ""))
-    unfound = f"in none of the label maps: {', '.join(predicted.unfound)}" if predicted.unfound else ""
-    for told in (*filter(None, (predicted.warning, unfound)), *predicted.failures):
+    if predicted.unfound:
+        typer.echo(f"Warning: in none of the label maps: {', '.join(predicted.unfound)}")
+    for told in (*((predicted.warning,) if predicted.warning else ()), *predicted.failures):
         typer.echo(f"graftseg: {told}", err=True)
     if predicted.failures:
         raise typer.Exit(2)

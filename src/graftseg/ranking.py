@@ -26,8 +26,8 @@ STANDS_OUT = 0.5
 ALIKE = 0.25
 HARDLY_ANY = 0.1
 CLIP = 3.0
-AMOUNTS = re.compile(r"\d+\.\d(?= times )|^\d+ (?=specks? )")
-"""Parts of a reason that differ from scan to scan where the reason is the same."""
+AMOUNTS = {r"\d+\.\d times as large as": "larger than", r"\d+\.\d times smaller": "smaller", r"^\d+ specks?": "specks"}
+"""What differs in a reason from scan to scan where the reason is the same, and words in its place."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ class Ranking:
         shown = self.rows[:top]
         if len(shown) < 2:
             return None
-        kinds = [{_kind(reason): reason for reason in row.reasons} for row in shown]
-        shared = [kinds[0][kind] for kind in kinds[0] if all(kind in others for others in kinds)]
+        kinds = [[_kind(reason) for reason in row.reasons] for row in shown]
+        shared = [kind for kind in kinds[0] if all(kind in others for others in kinds)]
         if not shared:
             return None
         return (
@@ -93,7 +93,9 @@ class Ranking:
 
 
 def _kind(reason: str) -> str:
-    return AMOUNTS.sub("", reason).replace("specks", "speck")
+    for amount, words in AMOUNTS.items():
+        reason = re.sub(amount, words, reason)
+    return reason
 
 
 def check_target(path: Path) -> None:
