@@ -2,7 +2,11 @@
 
 import json
 import logging
+import re
 import shutil
+import signal
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +15,14 @@ from safetensors.torch import load_file
 from tiny import recipe_tree, tiny_recipe, write_scans
 from typer.testing import CliRunner
 
-from graftseg import api
+from graftseg import api, completion, examination
 from graftseg.baselines import baseline_of, fitting, own_baseline
 from graftseg.cli import app
+from graftseg.engine import Outcome
 from graftseg.errors import StoppedError, UserError
 from graftseg.recipe import Recipe, differences, load_recipe, shipped_recipes
 from graftseg.runs import RunFolder
+from graftseg.training import train_run
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +134,25 @@ def _rewind(run: RunFolder, step: int) -> None:
     run.update_manifest({"status": "stopped", "weights": None})
 
 
+@pytest.mark.parametrize(("folds", "where"), [(None, "the baseline"), (2, "fold 0 of the baseline")])
+def test_a_stop_in_the_baseline_is_said_to_be_there(
+    scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folds: int | None, where: str
+) -> None:
+    trained = train_run
+
+    def stops(recipe: Recipe, *given: Any, **more: Any) -> Outcome:
+        outcome = trained(recipe, *given, **more)
+        return replace(outcome, stopped_by=signal.SIGINT, steps=7) if recipe.method == "supervised" else outcome
+
+    monkeypatch.setattr(completion, "train_run", stops)
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(tiny_recipe(baseline=True, folds=folds).to_yaml())
+    asked = ["train", str(recipe), "--data", str(scans), "--out", str(tmp_path / "run"), "--device", "cpu"]
+    said = CliRunner().invoke(app, asked)
+    sentence = f"stopped in {where}, after step 7, which is saved; the same command with --resume goes on"
+    assert said.exit_code == 130 and said.stderr.endswith(f"graftseg: {sentence}\n")
+
+
 def test_a_stop_before_the_baseline_is_told(scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stops(*_: object, **__: object) -> None:
         raise StoppedError(2, 3)
@@ -148,6 +173,28 @@ def test_without_unlabeled_scans_the_labeled_ones_are_trained_on_and_this_is_sai
     assert run.manifest()["method"] == "supervised" and not run.baseline.path.exists()
     with pytest.raises(UserError, match="learns from unlabeled scans and there are none"):
         api.train(tiny_recipe(), scans, tmp_path / "other", device="cpu")
+
+
+def fills(page: Path) -> list[str]:
+    """What a report says would fill the parts of results, cases and comparison."""
+    parts = re.findall(r'<section id="(?:results|cases|comparison)">.*?</section>', page.read_text())
+    return [one for part in parts for one in re.findall("To fill this part: <code>(.*?)</code>", part)]
+
+
+def test_a_report_says_what_gives_scores_and_a_baseline(scans: Path, tmp_path: Path) -> None:
+    run, named, beside = tmp_path / "run", "graftseg test RUN DATA", "--out RUN --resume --baseline"
+    few = write_scans(tmp_path / "few", test=0)
+    train = partial(api.train, tiny_recipe(), few, run, device="cpu")
+    train()
+    assert fills(api.report(run)) == [named, named, f"graftseg train RECIPE --data DATA {beside}"]
+    assert "without any, train with --folds." in (run / "report.html").read_text()
+    # what is asked for works
+    train(resume=True, baseline=True)
+    assert fills(api.report(run)) == [named] * 3
+    examination.test(run, scans, device="cpu")
+    assert fills(api.report(run)) == []
+    api.train(tiny_recipe(baseline=True), scans, tmp_path / "other", device="cpu")
+    assert fills(api.report(tmp_path / "other")) == ["graftseg test RUN"] * 3
 
 
 def test_the_report_finds_a_baseline_that_was_evaluated(scans: Path, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from graftseg.data.scans import read_label, read_scan, write_label, write_scan
 from graftseg.errors import UserError
 from graftseg.evaluation import Evaluation
 from graftseg.types import Geometry
+from graftseg.verdicts import missed
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +146,7 @@ def test_scans_of_the_training_are_told(run: Path, scans: Path) -> None:
 def test_classes_that_are_never_found_are_told(run: Path) -> None:
     examined = examination.test(run, device="cpu")
     rows = [replace(row, dice=0.0) if row.label == 1 else replace(row, dice=0.5) for row in examined.scores[run].rows]
-    (told,) = examination._never_found(run, Evaluation(tuple(rows), "standard"))
+    (told,) = missed(str(run), Evaluation(tuple(rows), "standard"))
     assert told.startswith(f"{run} finds crescent right in none of 3 cases")
 
 

@@ -3,6 +3,8 @@
 import json
 import re
 import shutil
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -78,6 +80,26 @@ def test_what_folds_found_stands_under_the_title(trained: tuple[RunFolder, Cross
     assert "This run finds core right in none of 4 cases, which makes its distances large." in page
 
 
+def test_what_the_training_says_at_its_end_is_what_the_report_says(
+    trained: tuple[RunFolder, CrossValidation], tmp_path: Path
+) -> None:
+    run, result = trained
+    *_, last = result.verdict()
+    assert last.endswith("neither network is good enough for that to mean anything.")
+    assert f'<p class="verdict">{last}</p>' in api.report(run.path, tmp_path / "page.html").read_text()
+
+
+def test_a_class_that_no_fold_finds_is_told(trained: tuple[RunFolder, CrossValidation]) -> None:
+    run, result = trained
+    rows = tuple(replace(row, dice=0.0 if row.name == "ring" else 0.9) for row in result.evaluation.rows)
+    alone = CrossValidation(run.path, result.parts, Evaluation(rows, "standard"))
+    finding = "finds ring right in none of 4 cases, which makes its distances large"
+    assert list(alone.verdict()) == [f"{run.path} {finding}"]
+    found = tuple(replace(row, dice=0.9) for row in rows)
+    beside = CrossValidation(run.path, result.parts, Evaluation(found, "standard"), alone.evaluation)
+    assert list(beside.verdict())[:-1] == [f"{run.baseline.path} {finding}"]
+
+
 def test_the_test_of_all_folds_is_in_their_report(trained: tuple[RunFolder, CrossValidation], tmp_path: Path) -> None:
     run = Path(shutil.copytree(trained[0].path, tmp_path / "run"))
     data = write_scans(tmp_path / "data", labeled=1, unlabeled=0, test=3)
@@ -89,6 +111,27 @@ def test_the_test_of_all_folds_is_in_their_report(trained: tuple[RunFolder, Cros
     written = f"{fmean(distances):.2f} ± {stdev(distances):.2f}"
     assert part.replace("<small>", "").count(written) == 2 and "Mean over 3 classes of the mean over 3 cases" in part
     assert '<p class="verdict">Test scans: mean Dice ' in page and not examined.warnings
+
+
+def test_a_test_without_test_scans_tells_of_the_scores_that_are_there(
+    trained: tuple[RunFolder, CrossValidation], tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(trained[0].path, tmp_path / "my run"))
+    for path in (run, run / "fold-1"):
+        with pytest.raises(
+            UserError, match=r"by a network that never saw it: graftseg report '.*/my run'\.$"
+        ) as refused:
+            examination.test(path, device="cpu")
+        assert "--folds" not in str(refused.value)
+
+
+def test_folds_without_a_baseline_say_how_to_add_one(tmp_path: Path) -> None:
+    scans, run = write_scans(tmp_path / "scans", labeled=4, unlabeled=2, test=0), tmp_path / "run"
+    train = partial(api.train_folds, tiny_recipe(), scans, run, folds=2, device="cpu")
+    train()
+    assert "<code>graftseg train RECIPE --data DATA --out RUN --resume --baseline</code>" in api.report(run).read_text()
+    train(resume=True, baseline=True)
+    assert "To fill this part" not in api.report(run).read_text()
 
 
 def test_folds_that_have_not_ended_have_no_report(tmp_path: Path) -> None:

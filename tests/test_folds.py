@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -221,9 +222,9 @@ def test_what_was_trained_stays_and_what_was_cut_goes_on(
     shutil.rmtree(again.baseline.fold(1).path)
     (again.fold(1).predictions / "metrics.csv").unlink()
 
-    def note(recipe: Any, store: Any, at: RunFolder, device: Any) -> None:
+    def note(recipe: Any, store: Any, at: RunFolder, device: Any, where: str) -> None:
         began.append(at.path.relative_to(again.path).as_posix() if not at.exists else "")
-        complete(recipe, store, at, device)
+        complete(recipe, store, at, device, where)
 
     monkeypatch.setattr(folds, "complete", note)
     with pytest.raises(UserError, match="holds folds already; add --resume"):
@@ -248,15 +249,17 @@ def test_other_folds_and_other_recipes_are_not_mixed(
 
 
 def test_a_stop_leaves_what_was_done(scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stops(*_: object) -> None:
-        raise StoppedError(2, 3)
+    def stops(*asked: Any) -> None:
+        raise StoppedError(2, 3, where=asked[-1])
 
     monkeypatch.setattr(folds, "complete", stops)
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(tiny_recipe(folds=2).to_yaml())
     asked = ["train", str(recipe), "--data", str(scans), "--out", str(tmp_path / "run"), "--device", "cpu"]
     said = CliRunner().invoke(app, asked)
-    assert said.exit_code == 130 and "go on with --resume" in said.stderr
+    assert said.exit_code == 130 and said.stderr == (
+        "graftseg: stopped in fold 0, after step 3, which is saved; the same command with --resume goes on\n"
+    )
     assert "figures" not in json.loads((tmp_path / "run" / "folds.json").read_text())
 
 
@@ -317,6 +320,11 @@ def test_the_command(scans: Path, tmp_path: Path) -> None:
     code, text = command(*given, str(tmp_path / "two"), "--no-baseline")
     assert code == 0 and "4 labeled cases, each scored once by a network that never saw it" in text
     assert not (tmp_path / "two" / "baseline").exists()
+    assert "Held-out labeled cases" not in text
+    code, text = command(*given, str(tmp_path / "both"))
+    assert code == 0 and re.search(
+        r"^Held-out labeled cases: mean Dice .* points .*\.\nnext: graftseg report", text, re.M
+    )
     code, text = command(*given, str(tmp_path / "one"), "--folds", "0", "--no-baseline")
     assert code == 0 and RunFolder(tmp_path / "one").exists
 

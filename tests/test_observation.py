@@ -23,6 +23,7 @@ from graftseg.data.store import Store
 from graftseg.errors import UserError
 from graftseg.inference import Predictor
 from graftseg.observation import count_parts, near_boundary, observe
+from graftseg.ranking import Ranked, Ranking
 from graftseg.shipped import Shipped
 from graftseg.types import Geometry
 
@@ -183,12 +184,23 @@ def test_from_a_run_to_a_table(cli: CommandLine, trained: Path, store: Store, sc
     out = tmp_path / "rank.csv"
     code, printed, _ = cli("rank", trained, "--out", out, "--top", 2, "--device", "cpu")
     lines = printed.splitlines()
-    assert code == 0 and len(lines) == 4 and lines[-1] == f"{out}: 5 scans"
-    assert [line.split("\t") for line in lines[1:3]] == [
-        list(cells) for cells in api.rank(trained, store.path, device="cpu").lines(2)
-    ]
+    ranking = api.rank(trained, store.path, device="cpu")
+    assert code == 0 and lines[3:] == [*filter(None, [ranking.in_common(2)]), f"{out}: 5 scans"]
+    assert [line.split("\t") for line in lines[1:3]] == [list(cells) for cells in ranking.lines(2)]
     by_scans = api.rank(trained, scans, device="cpu").rows
     assert {row.case for row in by_scans} == {f"unlabeled_{i:03d}" for i in range(5)}
+
+
+def test_what_stands_beside_every_scan_is_said_to_be_of_the_network(
+    cli: CommandLine, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = tuple(Ranked(name, 0.5, 0.1, 1.0, 0.0, 0, ("no core found",) if name < "c" else ()) for name in "abc")
+    monkeypatch.setattr(api, "rank", lambda *_, **__: Ranking(rows))
+    sentence = (
+        "The same stands beside every scan shown (no core found): it speaks of the network rather than of the scans."
+    )
+    assert sentence in cli.works("rank", trained, "--top", 2)
+    assert sentence not in cli.works("rank", trained, "--top", 3)
 
 
 def test_an_odd_scan_comes_first(trained: Path, scans: Path, tmp_path: Path) -> None:
@@ -219,7 +231,7 @@ def test_a_scan_that_cannot_be_read_is_named(cli: CommandLine, trained: Path, sc
     broken = next((data / "imagesUn").glob("unlabeled_001*"))
     broken.write_bytes(b"nothing")
     code, printed, error = cli("rank", trained, "--data", data, "--device", "cpu")
-    assert code == 2 and len(printed.splitlines()) == 5 and broken.name in error
+    assert code == 2 and printed.count("\tunlabeled_") == 4 and broken.name in error
 
 
 def test_a_label_map_on_another_grid_is_named(cli: CommandLine, trained: Path, tmp_path: Path) -> None:
@@ -228,7 +240,7 @@ def test_a_label_map_on_another_grid_is_named(cli: CommandLine, trained: Path, t
     label = read_label(bad)
     write_label(bad, label.array[:-1], Geometry((15, 16), label.geometry.affine))
     code, printed, error = cli("rank", trained, "--data", data, "--device", "cpu")
-    assert code == 2 and len(printed.splitlines()) == 6
+    assert code == 2 and printed.count("\tunlabeled_") == 5
     assert f"{bad}: image and label lie on different grids: shape 16x16 against 15x16" in error
 
 

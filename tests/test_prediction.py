@@ -1,6 +1,7 @@
 """Prediction: one bad scan stops nobody, a folder of label maps is of one network, and nothing else is touched."""
 
 import json
+import re
 import shutil
 import unicodedata
 from collections.abc import Callable
@@ -11,8 +12,10 @@ import numpy as np
 import pytest
 import tiny
 import torch
+from command_line import CommandLine
 
 from graftseg import api, prediction
+from graftseg.data.grid import Grid
 from graftseg.data.scans import write_scan
 from graftseg.data.store import Store
 from graftseg.errors import UserError
@@ -20,6 +23,7 @@ from graftseg.files import locked
 from graftseg.inference import Predictor
 from graftseg.inputs import Source
 from graftseg.manifest import PredictedCase
+from graftseg.maps import ScanMaps
 from graftseg.types import Geometry
 
 
@@ -247,6 +251,28 @@ def test_an_interrupted_call_is_taken_up(run: Path, images: Path, out: Path, mon
     assert (listed(out), manifest(out)["unfinished"]) == (["test_000", "test_001"], [])
     for name in ("test_000.nii.gz", "test_001.nii.gz"):
         assert content(out)[name] == whole[name]
+
+
+def test_classes_that_are_found_nowhere_are_named(
+    run: Path, images: Path, out: Path, monkeypatch: pytest.MonkeyPatch, cli: CommandLine
+) -> None:
+    """The first label map has the first class, the second the first and the last."""
+    values = iter([[1, 1], [1, 3], [0, 0], [0, 0]])
+
+    def finds(predictor: object, image: torch.Tensor, grid: Grid, *_: object) -> ScanMaps:
+        labels = np.zeros(grid.source_shape, np.uint8)
+        labels[0, :2] = next(values)
+        return ScanMaps(labels)
+
+    monkeypatch.setattr(prediction, "predicted", finds)
+    said = cli.works("predict", run, images, "--out", out)
+    assert said == f"{out}: 2 label maps\nWarning: in none of the label maps: ring\n"
+    assert api.predict(run, images, out).unfound == ("crescent", "ring", "core")
+
+
+def test_one_label_map_is_one(run: Path, images: Path, out: Path, cli: CommandLine) -> None:
+    said = cli.works("predict", run, images / "test_000_0000.nii.gz", "--out", out)
+    assert re.fullmatch(r"1 label map(, 1 of them empty)?", said.splitlines()[0].removeprefix(f"{out}: "))
 
 
 def test_a_full_memory_is_told_in_a_sentence(

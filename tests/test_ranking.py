@@ -137,6 +137,38 @@ def test_the_covariance_is_shrunken_between_two_bounds() -> None:
     assert np.trace(shrunken) == pytest.approx(np.trace(empirical))
 
 
+@pytest.mark.parametrize(
+    ("reasons", "said"),
+    [
+        ([("no core found", "uncertain at the boundary"), ("no core found",)], "no core found"),
+        (
+            [("a 2.3 times as large as in any labeled scan",), ("a 1.5 times as large as in any labeled scan",)],
+            "a larger than in any labeled scan",
+        ),
+        (
+            [("1 speck that labeled scans do not have",), ("14 specks that labeled scans do not have",)],
+            "specks that labeled scans do not have",
+        ),
+        ([("no class 1 found",), ("no class 2 found",)], None),
+        (
+            [
+                ("class 1 2.3 times smaller than in any labeled scan",),
+                ("class 2 2.3 times smaller than in any labeled scan",),
+            ],
+            None,
+        ),
+        ([("no core found",), ()], None),
+        ([(), ()], None),
+        ([("no core found",)], None),
+    ],
+)
+def test_a_reason_beside_every_scan_speaks_of_the_network(reasons: list[tuple[str, ...]], said: str | None) -> None:
+    rows = [Ranked(f"case{place}", 0.5, 0.1, 1.0, 0.0, 0, one) for place, one in enumerate(reasons)]
+    sentence = Ranking((*rows, Ranked("last", 0.1, 0.1, 1.0, 0.0, 0, ()))).in_common(len(rows))
+    assert sentence is None if said is None else sentence is not None and f"shown ({said})" in sentence
+    assert sentence is None or "rather than of the scans. A class that is found nowhere has not been" in sentence
+
+
 def test_a_table_replaces_only_its_own_kind(tmp_path: Path) -> None:
     ranking = Ranking(rank_cases([*POOL, seen("a, b", uncertainty=0.9)], LABELED, CLASSES))
     path = tmp_path / "rank.csv"

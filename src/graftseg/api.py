@@ -130,7 +130,7 @@ def train(
     outcome = _ended(train_run(loaded, source, run, chosen, resume=resume))
     if beside:
         store = open_store(source if is_store(source) else run.store)
-        complete(baseline_of(loaded), store, run.baseline, chosen)
+        complete(baseline_of(loaded), store, run.baseline, chosen, "the baseline")
     return outcome
 
 

@@ -67,9 +67,13 @@ def fitting(recipe: Recipe, *, unlabeled: int, baseline: bool) -> tuple[Recipe, 
     return baseline_of(recipe), False
 
 
-def own_baseline(run: RunFolder) -> Path | None:
-    """The folder of the evaluated supervised run that was trained beside this one, if there is one; a fold's too."""
+def kept_baselines(run: RunFolder) -> list[RunFolder]:
+    """The supervised run that was begun beside this one, if there is one; a fold's too."""
     folder = RunFolder(run.path.resolve().parent)
     kept = [run.baseline, *([RunFolder(folder.baseline.path / run.path.name)] if folder.folds_file.is_file() else [])]
-    evaluated = (one.path for one in kept if one.exists and (one.predictions / "metrics.csv").is_file())
-    return next(evaluated, None)
+    return [one for one in kept if one.exists]
+
+
+def own_baseline(run: RunFolder) -> Path | None:
+    """The folder of the evaluated supervised run that was trained beside this one, if there is one; a fold's too."""
+    return next((one.path for one in kept_baselines(run) if (one.predictions / "metrics.csv").is_file()), None)

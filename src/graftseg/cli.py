@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import takewhile
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, NoReturn
 
 import typer
 
 from graftseg import __version__, cli_check, cli_export, cli_results, cli_training
 from graftseg.briefs import brief
-from graftseg.cli_parts import Data, Device, Given, Overrides, Run, print_facts, print_table, takes_sources
+from graftseg.cli_parts import Data, Device, Given, Overrides, Run, as_typed, print_facts, print_table, takes_sources
 from graftseg.errors import StoppedError, UserError
 from graftseg.permissions import denied, refuse_target
 
@@ -61,11 +62,14 @@ def plan(
 ) -> None:
     """Write a recipe that is fitted to the scans and to a device, with the reason for every value."""
     from graftseg import api
+    from graftseg.planning.plans import USE
 
     lines = api.plan(data, out, device=device, minutes=minutes).read_text().splitlines()
-    for line in takewhile(lambda line: line.startswith("#"), lines):
-        typer.echo(line.removeprefix("#").strip())
+    head = [line.removeprefix("#").strip() for line in takewhile(lambda line: line.startswith("#"), lines)]
+    for line in head[: head.index(USE)]:
+        typer.echo(line)
     typer.echo(f"plan: {out}")
+    typer.echo(f"next: graftseg train {quote(str(out))} {as_typed(data)} --out RUN")
 
 
 @app.command()
@@ -134,8 +138,11 @@ def predict(
         probabilities=probabilities,
         uncertainty=uncertainty,
     )
-    empty = sum(case.is_empty for case in predicted.cases)
-    typer.echo(f"{predicted.folder}: {len(predicted.cases)} label maps" + (f", {empty} of them empty" if empty else ""))
+    count, empty = len(predicted.cases), sum(case.is_empty for case in predicted.cases)
+    maps = "1 label map" if count == 1 else f"{count} label maps"
+    typer.echo(f"{predicted.folder}: {maps}" + (f", {empty} of them empty" if empty else ""))
+    if predicted.unfound:
+        typer.echo(f"Warning: in none of the label maps: {', '.join(predicted.unfound)}")
     for told in (*predicted.warnings, *predicted.failures):
         typer.echo(f"graftseg: {told}", err=True)
     if predicted.failures:

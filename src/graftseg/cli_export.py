@@ -25,6 +25,8 @@ def rank(
 
     ranking = api.rank(run, data, out=out, device=device)
     print_table(HEAD, ranking.lines(top))
+    if shared := ranking.in_common(top):
+        typer.echo(shared)
     if out is not None:
         typer.echo(f"{out}: {len(ranking.rows)} scans")
     for failure in ranking.failures:

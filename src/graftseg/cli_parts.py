@@ -5,6 +5,7 @@ import inspect
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -69,6 +70,12 @@ def _given(data: Any, folders: dict[str, Path | None]) -> Any:
     from graftseg.data.sources import Sources
 
     return Sources(images, labels, folders["unlabeled"], folders["test_images"], folders["test_labels"])
+
+
+def as_typed(data: Given) -> str:
+    """The options that name data again, as they were given."""
+    named = {"data": data} if isinstance(data, Path) else vars(data)
+    return " ".join(f"--{one.replace('_', '-')} {quote(str(path))}" for one, path in named.items() if path is not None)
 
 
 def print_facts(facts: dict[str, Any], as_json: bool) -> None:

@@ -46,7 +46,7 @@ def train(
         raise UserError(f"--protocol {protocol}", "unknown", "choose one of last, val and paper")
     chosen = [*(overrides or ()), *([f"selection.protocol={protocol}"] if protocol is not None else ())]
     asked = _folds(folds, leave_one_out)
-    again = "run the same command again" if seeds else "go on with --resume"
+    again = "run the same command again" if seeds else "the same command with --resume goes on"
     try:
         if seeds:
             _refuse_beside_seeds(asked, baseline)
@@ -70,7 +70,8 @@ def _train(recipe: str, data: Given, out: Path, asked: Count | None, ask: Ask) -
     if count:
         result = api.train_folds(recipe, data, out, folds=count, tell=typer.echo, **ask)
         print_table(*result.table())
-        typer.echo(result.said())
+        for sentence in (result.said(), *result.verdict()):
+            typer.echo(sentence)
         typer.echo(f"next: graftseg report {quote(str(out))}")
         return
     outcome = api.train(recipe, data, out, **ask)

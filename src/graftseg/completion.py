@@ -4,18 +4,21 @@ import torch
 
 from graftseg.data.store import Store
 from graftseg.errors import StoppedError, UserError
-from graftseg.recipe import Recipe, differences, load_recipe
+from graftseg.recipe import Recipe, differences, first_few, load_recipe
 from graftseg.runs import RunFolder
 from graftseg.training import train_run
 
 
-def complete(recipe: Recipe, store: Store, run: RunFolder, device: torch.device) -> None:
-    """Train, or go on where the training was stopped; a run that has ended stays if it is what would be trained."""
+def complete(recipe: Recipe, store: Store, run: RunFolder, device: torch.device, where: str = "") -> None:
+    """Train, or go on where the training was stopped; a run that has ended stays if it is what would be trained.
+
+    ``where`` is what a stop is said to have been in.
+    """
     if is_complete(recipe, store, run):
         return
     outcome = train_run(recipe, store.path, run, device, resume=run.exists)
     if outcome.stopped_by is not None:
-        raise StoppedError(outcome.stopped_by, outcome.steps)
+        raise StoppedError(outcome.stopped_by, outcome.steps, where=where)
 
 
 def is_complete(recipe: Recipe, store: Store, run: RunFolder) -> bool:
@@ -23,8 +26,8 @@ def is_complete(recipe: Recipe, store: Store, run: RunFolder) -> bool:
     if not run.exists or run.manifest().get("status") != "finished":
         return False
     if other := differences(recipe, load_recipe(run.recipe_file)):
-        finding = f"the run was trained with other settings ({', '.join(other)})"
-        raise UserError(run.recipe_file, finding, "use the same recipe or name another --out")
+        finding = f"the run was trained with other settings ({first_few(other)})"
+        raise UserError(run.recipe_file, finding, "give the same recipe and --set, or name another --out")
     if run.begun()["store"]["identity"] != store.identity:
         raise UserError(run.path, f"the run was not trained on {store.path}", "give the same --data or another --out")
     return True

@@ -28,6 +28,7 @@ class UserError(Exception):
 class StoppedError(Exception):
     """A training was asked to stop, by Ctrl-C or SIGTERM, and has saved where it was, unless nobody will go on."""
 
-    def __init__(self, signal: int, steps: int, *, is_saved: bool = True) -> None:
-        super().__init__(f"stopped after step {steps}" + (", which is saved" if is_saved else ""))
+    def __init__(self, signal: int, steps: int, *, where: str = "", is_saved: bool = True) -> None:
+        place = f" in {where}," if where else ""
+        super().__init__(f"stopped{place} after step {steps}" + (", which is saved" if is_saved else ""))
         self.signal, self.steps = signal, steps

@@ -20,7 +20,7 @@ from graftseg.prediction import ELSEWHERE, Predicted, check_target
 from graftseg.recipe import differences, load_recipe
 from graftseg.runs import RunFolder
 from graftseg.unseen import Unseen, checked_cases, unseen_by
-from graftseg.verdicts import never_found, verdict_between
+from graftseg.verdicts import missed, verdict_between
 
 Folder = str | Path
 
@@ -41,7 +41,7 @@ class Examined:
     def verdict(self) -> Iterator[str]:
         """What was found, in sentences; with a baseline, what the unlabeled scans were worth."""
         yield from self.warnings
-        yield from (sentence for path, one in self.scores.items() for sentence in _never_found(path, one))
+        yield from (sentence for path, one in self.scores.items() for sentence in missed(str(path), one))
         if self.beside is not None:
             run, baseline = self.scores.values()
             yield verdict_between(baseline, run)
@@ -113,12 +113,6 @@ def _seen_before(names: set[str], networks: list[RunFolder]) -> Iterator[str]:
             f"{len(both)} of {len(names)} test cases {verb} in the training ({both[0]}): if they are the same, "
             "the figures say nothing of new scans"
         )
-
-
-def _never_found(path: Path, evaluation: Evaluation) -> Iterator[str]:
-    cases = len({row.case for row in evaluation.rows})
-    for name in never_found(evaluation).values():
-        yield f"{path} finds {name} right in none of {cases} cases, which makes its distances large"
 
 
 def _check_target(run: RunFolder, scans: Unseen, device: torch.device) -> None:

@@ -1,6 +1,7 @@
 """What the folds of a recipe say together, alone and beside those of its baseline."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,11 @@ from typing import Any
 from graftseg.evaluation import Evaluation
 from graftseg.figures import DEVIATION, FIGURES, NOTHING, SHARES, Spread, spread, written
 from graftseg.paired import effect_of, paired
+from graftseg.verdicts import SEVERAL, missed, verdict_between
 
 SHOWN = ("dice", "hd95")
 MEAN = "mean"
+HELD_OUT = "Held-out labeled cases"
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,13 @@ class CrossValidation:
         beside = "" if self.baseline is None else ", and once by a supervised one"
         scored = f"{cases} labeled cases, each scored once by a network that never saw it{beside}"
         return f"{self.folder}: {scored}; ± is the {DEVIATION}"
+
+    def verdict(self) -> Iterator[str]:
+        """What was found, in sentences: classes that are never found and, with a baseline, what was gained."""
+        yield from missed(str(self.folder), self.evaluation)
+        if self.baseline is not None:
+            yield from missed(str(self.folder / "baseline"), self.baseline)
+            yield f"{HELD_OUT}: {verdict_between(self.baseline, self.evaluation, SEVERAL)}."
 
     def to_json(self) -> dict[str, Any]:
         """All figures as plain values, None for what does not exist."""

@@ -83,7 +83,7 @@ def train_folds(
     course = _Course(store, parts, references_of(data, store, cases), device, tell)
     tell(f"{len(cases)} labeled cases in {len(parts)} folds; {RULE}")
     evaluation = _trained(recipe, run, course)
-    other = _trained(baseline_of(recipe), run.baseline, course) if baseline else None
+    other = _trained(baseline_of(recipe), run.baseline, course, " of the baseline") if baseline else None
     result = CrossValidation(run.path, tuple(parts), evaluation, other)
     write_json(run.folds_file, _told(recipe, course) | result.to_json())
     return result
@@ -137,12 +137,13 @@ def _refuse_twins(store: Store, recipe: Recipe, labeled: Sequence[str]) -> None:
             raise UserError(store.path, f"{finding}, which could then not be held out", "remove one of the two")
 
 
-def _trained(recipe: Recipe, run: RunFolder, course: _Course) -> Evaluation:
+def _trained(recipe: Recipe, run: RunFolder, course: _Course, of: str = "") -> Evaluation:
     """The scores of all cases, each by the network of the fold that held it out; what is there is not made again."""
     _begin(recipe, run, course)
     scores = []
     for number, part in enumerate(course.parts):
-        complete(fold_recipe(recipe, part), course.store, run.fold(number), course.device)
+        where = f"fold {number}{of}"
+        complete(fold_recipe(recipe, part), course.store, run.fold(number), course.device, where)
         scores.append(held_out_scores(run.fold(number), course.store, part, course.references, course.device))
         dice = written(figures_of(scores[-1])["dice"])
         course.tell(f"{run.fold(number).path}: Dice {dice} % on {', '.join(part)}")

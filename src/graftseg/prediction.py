@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from time import perf_counter
 
+import numpy as np
 import torch
 from pydantic import ValidationError
 
@@ -42,12 +43,16 @@ DROPPED = "{}: the scores there were of label maps that have been made anew and 
 
 @dataclass(frozen=True)
 class Predicted:
-    """The label maps of a call, what could not be predicted, each with its reason, and warnings if need be."""
+    """The label maps of a call, what could not be predicted, each with its reason, and warnings if need be.
+
+    ``unfound`` are the classes of the network that none of the label maps has.
+    """
 
     folder: Path
     cases: tuple[PredictedCase, ...]
     failures: tuple[UserError, ...]
     warnings: tuple[str, ...] = ()
+    unfound: tuple[str, ...] = ()
 
 
 def predict_scans(
@@ -74,12 +79,13 @@ def predict_scans(
     task = _task(run, scans, out, device, overrides, checkpoint, only, fold, wanted or Wanted())
     networks, failures = task.networks, dict(task.failures)
     done: list[PredictedCase] = []
+    found = {0}
     make_folder(out)
     with locked(out, "another prediction writes into this folder"):
         manifest, dropped = _begin(out, task)
         try:
             with metered(len(task.cases), "Predicting") as meter:
-                work = _Work(networks, task.wanted, out, meter)
+                work = _Work(networks, task.wanted, out, meter, found)
                 for case in task.cases:
                     try:
                         done.append(work.predict(case))
@@ -90,7 +96,8 @@ def predict_scans(
             _end(out, replace(manifest, peak_memory=_peak_memory(device)), done, failures)
     unseen = networks.recipe.inference.flips and not networks.is_mirrored
     warnings = (*((UNSEEN,) if unseen else ()), *((DROPPED.format(out),) if dropped else ()))
-    return Predicted(out, tuple(done), tuple(failures.values()), warnings)
+    unfound = tuple(name for value, name in enumerate(networks.classes) if done and value not in found)
+    return Predicted(out, tuple(done), tuple(failures.values()), warnings, unfound)
 
 
 def check_target(run: RunFolder, scans: Path, out: Path, device: torch.device) -> None:
@@ -144,12 +151,13 @@ def _task(
 
 @dataclass(frozen=True)
 class _Work:
-    """Predicts one case after the other into a folder."""
+    """Predicts one case after the other into a folder; ``found`` collects the values in their label maps."""
 
     networks: Segmenters
     wanted: Wanted
     out: Path
     meter: Meter
+    found: set[int]
 
     def predict(self, case: Source) -> PredictedCase:
         """Read a case, write its maps and say so."""
@@ -164,6 +172,8 @@ class _Work:
         maps = predicted(predictor, given.image, given.grid, self.wanted, where)
         names = names_of(case.name, self.wanted)
         write_maps(self.out, names, maps, given.geometry)
+        if len(self.found) < len(self.networks.classes):
+            self.found.update(np.unique(maps.labels).tolist())
         return PredictedCase(
             case.name,
             tuple(str(path.resolve()) for path in case.files),

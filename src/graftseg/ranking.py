@@ -6,6 +6,7 @@ sizes or specks that labeled scans do not have; and if it is unlike those that c
 
 import csv
 import io
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,8 @@ STANDS_OUT = 0.5
 ALIKE = 0.25
 HARDLY_ANY = 0.1
 CLIP = 3.0
+AMOUNTS = {r"\d+\.\d times as large as": "larger than", r"\d+\.\d times smaller": "smaller", r"^\d+ specks?": "specks"}
+"""What differs in a reason from scan to scan where the reason is the same, and words in its place."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,20 @@ class Ranking:
         """The first rows as cells."""
         return [row.cells(rank) for rank, row in enumerate(self.rows[:top], start=1)]
 
+    def in_common(self, top: int | None = None) -> str | None:
+        """A sentence where one reason stands beside all of the first rows, whatever its numbers are."""
+        shown = self.rows[:top]
+        if len(shown) < 2:
+            return None
+        kinds = [[_kind(reason) for reason in row.reasons] for row in shown]
+        shared = [kind for kind in kinds[0] if all(kind in others for others in kinds)]
+        if not shared:
+            return None
+        return (
+            f"The same stands beside every scan shown ({'; '.join(shared)}): it speaks of the network rather than of "
+            "the scans. A class that is found nowhere has not been learned yet."
+        )
+
     def write_csv(self, path: Path) -> None:
         """Write every row; only a table of this kind is ever replaced."""
         stream = io.StringIO()
@@ -73,6 +90,12 @@ class Ranking:
         writer.writerows([HEAD, *self.lines()])
         check_target(path)
         write_text(path, stream.getvalue())
+
+
+def _kind(reason: str) -> str:
+    for amount, words in AMOUNTS.items():
+        reason = re.sub(amount, words, reason)
+    return reason
 
 
 def check_target(path: Path) -> None:

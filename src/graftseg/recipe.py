@@ -1,6 +1,6 @@
 """A recipe: all settings of a training in one readable file."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Self, get_args
@@ -25,6 +25,8 @@ Tree = dict[Any, Any]
 PLANNED = "planned"
 """The name of every recipe that was fitted to someone's scans: it tells nothing of what they show."""
 FAST_PRECISION: Precision = "bf16"
+SHOWN = 3
+"""Settings that a refusal names, of many."""
 NOT_TRAINED = {"loop", "inference", "name", "about", "published", "baseline", "folds"}
 
 
@@ -180,6 +182,12 @@ def differences(first: Recipe, second: Recipe) -> list[str]:
     if first.loop.precision != second.loop.precision:
         changed.append("loop.precision")
     return sorted(changed)
+
+
+def first_few(names: Sequence[str]) -> str:
+    """Names of settings in a phrase; of many the first three and how many more."""
+    more = len(names) - SHOWN
+    return ", ".join(names) if more <= 1 else f"{', '.join(names[:SHOWN])} and {more} more"
 
 
 def _resolved(recipe: Recipe) -> Recipe:

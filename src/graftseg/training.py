@@ -23,7 +23,7 @@ from graftseg.errors import UserError
 from graftseg.files import sha256_of, write_text
 from graftseg.models import build_method, save_student, save_weights
 from graftseg.networks import parameter_count
-from graftseg.recipe import Recipe, differences, load_recipe
+from graftseg.recipe import Recipe, differences, first_few, load_recipe
 from graftseg.runs import RunFolder
 from graftseg.selection import Selector
 from graftseg.sightings import Sightings
@@ -109,8 +109,8 @@ def _check_folder(run: RunFolder, recipe: Recipe, resume: bool) -> None:
     if changed := differences(recipe, load_recipe(run.recipe_file)):
         raise UserError(
             run.recipe_file,
-            f"the run was begun with other settings ({', '.join(changed)})",
-            "resume with the same recipe or name another --out",
+            f"the run was begun with other settings ({first_few(changed)})",
+            "give the same recipe and --set, or name another --out",
         )
 
 

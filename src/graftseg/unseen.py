@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from shlex import quote
 
 from graftseg.console import in_parallel
 from graftseg.data.layouts import scan_cases
@@ -20,6 +21,7 @@ from graftseg.types import Geometry
 IMAGES, LABELS = "imagesTs", "labelsTs"
 NAME_THEM = f"name a folder with {IMAGES}/ and {LABELS}/, a store with test cases, or --test-images and --test-labels"
 FOLDS = "without any, train with --folds, which scores labeled scans by networks that never saw them"
+SCORED = "the labeled scans are scored already, each by a network that never saw it: graftseg report"
 Folder = str | Path
 
 
@@ -38,6 +40,14 @@ def unseen_by(run: RunFolder, data: Folder | None, images: Folder | None, labels
     if data is not None or images is None or labels is None:
         raise UserError("test", "the test scans are not named in one way", NAME_THEM)
     return Unseen(_folder(Path(images)), _folder(Path(labels)))
+
+
+def has_unseen(run: RunFolder) -> bool:
+    """Whether test scans with labels are found where the run was trained from."""
+    try:
+        return bool(_by_default(run))
+    except (UserError, OSError):
+        return False
 
 
 def checked_cases(scans: Unseen, run: RunFolder, *, allow_missing: bool) -> set[str]:
@@ -82,7 +92,9 @@ def _by_default(run: RunFolder) -> Unseen:
     if _is_arranged(root):
         return Unseen(root / IMAGES, root / LABELS)
     if not store.of("test"):
-        raise UserError(root, "no test scans with labels are known of this run", f"{NAME_THEM}; {FOLDS}")
+        folder = RunFolder(run.path.parent)
+        more = f"{SCORED} {quote(str(folder.path))}" if folder.folds_file.is_file() else FOLDS
+        raise UserError(root, "no test scans with labels are known of this run", f"{NAME_THEM}; {more}")
     return Unseen(store.path, store.path)
 
 

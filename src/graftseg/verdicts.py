@@ -1,6 +1,7 @@
 """What two runs on the same cases say of the unlabeled scans, in words that claim no more than the cases show."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 from graftseg.evaluation import Evaluation
@@ -25,6 +26,13 @@ def verdict_between(baseline: Evaluation, run: Evaluation, trainings: str = ONE)
     if not lost or not rest[0].rows or not rest[1].rows:
         return verdict(_dice(baseline, run), trainings)
     return f"without {' and '.join(lost)}, which neither network finds: {verdict(_dice(*rest), trainings)}"
+
+
+def missed(who: str, evaluation: Evaluation) -> Iterator[str]:
+    """A sentence for each class that is never found, which a mean over classes may hide."""
+    for label, name in never_found(evaluation).items():
+        cases = sum(row.label == label and not math.isnan(row.dice) for row in evaluation.rows)
+        yield f"{who} finds {name} right in none of {cases} cases, which makes its distances large"
 
 
 def never_found(evaluation: Evaluation) -> dict[int, str]:

@@ -47,7 +47,7 @@ def facts(
     pieces: Sequence[Pieced] | None = None,
     slice_pieces: Sequence[Pieced] | None = None,
     names: tuple[str, ...] = (),
-    has_test: bool = False,
+    tested: int = 0,
 ) -> Facts:
     """What the planner would know of such scans; every class is one piece unless something else is said."""
     whole = (Pieced(), *[Pieced(10, 10)] * (classes - 1))
@@ -58,7 +58,7 @@ def facts(
         Foreground(-150.4, 240.2, 60.0, 40.0),
         tuple(pieces or whole),
         tuple(slice_pieces or whole),
-        has_test,
+        tested,
     )
 
 
@@ -106,4 +106,6 @@ def any_facts(draw: st.DrawFn) -> Facts:
             )
         )
     pieces = [Pieced(10, draw(st.integers(0, 10))) for _ in range(classes)]
-    return facts(*scans, classes=classes, pieces=pieces, slice_pieces=pieces[::-1], has_test=draw(st.booleans()))
+    return facts(
+        *scans, classes=classes, pieces=pieces, slice_pieces=pieces[::-1], tested=draw(st.sampled_from([0, 1, 5, 6]))
+    )

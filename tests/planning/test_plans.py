@@ -1,5 +1,6 @@
 """Plans as a whole: whatever the scans are, a plan loads, builds and says why."""
 
+import re
 from math import prod
 
 import pytest
@@ -148,8 +149,8 @@ def test_scans_that_are_too_many_for_the_memory_are_read_from_disk() -> None:
 
 def test_a_measured_step_decides_the_number_of_steps() -> None:
     """A step of one second: an hour has 3600 of them, less those of the baseline and the folds."""
-    slow = choose(facts(*usual(), has_test=True), CPU, timed=lambda recipe: 1.0)
-    fast = choose(facts(*usual(), has_test=True), CPU, timed=lambda recipe: 0.1)
+    slow = choose(facts(*usual(), tested=9), CPU, timed=lambda recipe: 1.0)
+    fast = choose(facts(*usual(), tested=9), CPU, timed=lambda recipe: 0.1)
     total = [sum(stage.steps for stage in plan.recipe.stages) for plan in (slow, fast)]
     # the first 1000 steps cost 1.5 / 4 of a second, the others one, and each of the baseline's 3 / 4
     assert total == [2400, 17_000] and slow.recipe.stages[0].steps == 1000
@@ -172,6 +173,35 @@ def test_too_little_time_is_told() -> None:
     assert any(line.startswith("Warning: 400 steps") for line in plan.head)
 
 
+def told_minutes(plan: Plan, begin: str) -> int:
+    """The minutes that a warning of the head asks for."""
+    (line,) = (line for line in plan.head if line.startswith(begin))
+    return int(re.findall(r"--minutes (\d+)", line)[0])
+
+
+def test_minutes_that_would_do_are_told() -> None:
+    """A step of one second, of pre-training 3 / 8 and of the baseline 3 / 4; a tenth is added."""
+    plan = choose(facts(*usual(labeled=4)), CPU, minutes=1, timed=lambda recipe: 1.0)
+    assert told_minutes(plan, "Warning: that is more than") == 11  # 1.1 * (200 * 3 / 8 + 200 + 400 * 3 / 4) / 60
+    assert told_minutes(plan, "Warning: 400 steps") == 40  # 1.1 * (750 * 3 / 8 + 750 + 1500 * 3 / 4) / 60
+    assert told_minutes(plan, "Warning: nothing will") == 211  # 4.4 * (1000 * 3 / 8 + 1000 + 2000 * 3 / 4) / 60
+
+
+@given(seconds=st.floats(0.01, 20), labeled=st.integers(2, 12), semi=st.booleans())
+@settings(deadline=None, max_examples=30)
+def test_the_minutes_that_are_told_are_enough(seconds: float, labeled: int, semi: bool) -> None:
+    known = facts(*usual(labeled=labeled, unlabeled=8 * semi))
+
+    def planned(minutes: float) -> Plan:
+        return choose(known, CPU, minutes=minutes, timed=lambda recipe: seconds)
+
+    short = planned(0.01)
+    for begin in ("Warning: that is more than", "Warning: 400 steps", "Warning: nothing will score this run"):
+        longer = planned(told_minutes(short, begin))
+        assert not [line for line in longer.head if line.startswith(begin)]
+    assert longer.recipe.folds == min(labeled, 5)
+
+
 @pytest.mark.parametrize("minutes", [0.0, -3.0, float("nan")])
 def test_no_time_is_refused(minutes: float) -> None:
     with pytest.raises(UserError, match="give minutes above 0"):
@@ -191,9 +221,30 @@ def test_no_time_is_refused(minutes: float) -> None:
 def test_folds_where_nothing_else_scores(
     labeled: int, has_test: bool, seconds: float, folds: int | None, reason: str
 ) -> None:
-    plan = choose(facts(*usual(labeled=labeled), has_test=has_test), CPU, timed=lambda recipe: seconds)
+    plan = choose(facts(*usual(labeled=labeled), tested=9 * has_test), CPU, timed=lambda recipe: seconds)
     assert plan.recipe.folds == folds
     assert reason in of(plan, "folds")[1]
+
+
+@pytest.mark.parametrize(
+    ("labeled", "unlabeled", "tested", "seconds", "begin"),
+    [
+        (4, 8, 0, 1.0, "Warning: nothing will score this run: there are no test scans with labels, and no time for"),
+        (4, 8, 0, 0.01, None),
+        (1, 8, 0, 1.0, None),
+        (4, 8, 1, 1.0, "Note: 1 test scan with labels will give scores; with fewer than 6, `graftseg test` cannot"),
+        (4, 8, 5, 1.0, "Note: 5 test scans with labels will give scores"),
+        (4, 8, 6, 1.0, None),
+        (4, 0, 5, 1.0, None),
+    ],
+)
+def test_what_will_score_the_networks_is_told(
+    labeled: int, unlabeled: int, tested: int, seconds: float, begin: str | None
+) -> None:
+    known = facts(*usual(labeled=labeled, unlabeled=unlabeled), tested=tested)
+    head = choose(known, CPU, timed=lambda recipe: seconds).head
+    said = [line for line in head if line.startswith(("Warning: nothing", "Note: "))]
+    assert len(said) == (begin is not None) and all(line.startswith(str(begin)) for line in said)
 
 
 def test_short_trainings_use_adam() -> None:

@@ -1,5 +1,6 @@
 """Plans of scans on disk, from the command line to a trained network."""
 
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +47,21 @@ def test_the_command(tmp_path: Path) -> None:
     assert str(tmp_path) not in out.read_text()
     again = CliRunner().invoke(app, words)
     assert isinstance(again.exception, UserError) and "the file exists" in str(again.exception)
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_what_comes_next_can_be_typed_as_it_stands(tmp_path: Path, named: bool) -> None:
+    scans = tiny.write_scans(tmp_path / "it's mine", 2)
+    out = tmp_path / "my plan.yaml"
+    folders = {"--labeled-images": "imagesTr", "--labels": "labelsTr", "--unlabeled": "imagesUn"}
+    options = [word for option, name in folders.items() for word in (option, str(scans / name))]
+    said = CliRunner().invoke(
+        app, ["plan", *(options if named else [str(scans)]), "--out", str(out), "--device", "cuda"]
+    )
+    *_, plan, line = said.output.splitlines()
+    assert plan == f"plan: {out}" and "THIS_FILE" not in said.output
+    words = ["graftseg", "train", str(out), *(options if named else ["--data", str(scans)]), "--out", "RUN"]
+    assert shlex.split(line.removeprefix("next: ")) == words
 
 
 def test_a_cpu_is_timed(tmp_path: Path) -> None:

@@ -23,6 +23,9 @@ def test_missing_names_the_command() -> None:
         ("p", "Nothing. To fill this part: "),
         ("code", "graftseg x"),
     ]
+    assert missing("Nothing.", "x", "or y") == (
+        '<p class="missing">Nothing. To fill this part: <code>x</code>, or y.</p>'
+    )
     assert missing("Nothing.") == '<p class="missing">Nothing.</p>'
 
 

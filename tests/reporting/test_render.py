@@ -116,7 +116,10 @@ def test_bare_run_folder_has_every_section(tmp_path: Path) -> None:
 
 
 def test_without_baseline_says_how_to_add_one(run: Path) -> None:
-    assert "graftseg test RUN" in rendered(run).text
+    command = "graftseg train RECIPE --data DATA --out RUN --resume --baseline"
+    assert ("code", command) in rendered(run).texts
+    write_facts(run, method="supervised")
+    assert ("code", "graftseg report RUN --baseline OTHER_RUN") in rendered(run).texts
 
 
 def test_baseline_stands_beside(run: Path, tmp_path: Path) -> None:

@@ -58,7 +58,10 @@ class Pieced:
 
 @dataclass(frozen=True)
 class Facts:
-    """All that the planner knows. ``pieces`` are counted in whole label maps, ``slice_pieces`` in single slices."""
+    """All that the planner knows. ``pieces`` are counted in whole label maps, ``slice_pieces`` in single slices.
+
+    ``tested`` is how many test scans have labels.
+    """
 
     fingerprint: Fingerprint
     classes: tuple[str, ...]
@@ -66,7 +69,12 @@ class Facts:
     foreground: Foreground | None = None
     pieces: tuple[Pieced, ...] = ()
     slice_pieces: tuple[Pieced, ...] = ()
-    has_test: bool = False
+    tested: int = 0
+
+    @property
+    def has_test(self) -> bool:
+        """Whether there are test scans with labels."""
+        return self.tested > 0
 
     @property
     def labeled(self) -> int:
@@ -102,7 +110,7 @@ def facts_of(dataset: Dataset, *, workers: int | None = None) -> Facts:
         _foreground([one.foreground for one in seen]),
         _summed([one.pieces for one in seen], count),
         _summed([one.slice_pieces for one in seen], count),
-        has_test=any(case.label is not None for case in dataset.of("test")),
+        tested=sum(case.label is not None for case in dataset.of("test")),
     )
 
 

@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from dataclasses import dataclass
-from math import floor, log10
+from math import ceil, floor, log10
 
 from graftseg.planning.choices import Choice, Choices
 from graftseg.planning.cost import PRETRAIN, SELF_TRAINING, SUPERVISED, Speed
@@ -17,9 +17,36 @@ WORTH_FOLDS = 2000
 """Steps that each training must have left for folds to be worth it."""
 LONG = 5000
 """Steps from which the published optimiser is taken."""
+SPARE = 1.1
+"""Times the expected minutes that are told to be enough: a step is not timed twice alike."""
 PRETRAINING = 0.2
 ENOUGH = 1000
 """Steps of pre-training after which a fifth is enough."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Seconds of a step of each kind, and of whole trainings."""
+
+    pretraining: float
+    self_training: float
+    supervised: float
+    semi: bool
+
+    def seconds(self, steps: int) -> tuple[float, float]:
+        """Of so many steps in both stages, and of as many for the baseline."""
+        if not self.semi:
+            return steps * self.supervised, 0.0
+        first = pretraining_of(steps)
+        return first * self.pretraining + (steps - first) * self.self_training, steps * self.supervised
+
+    def steps_in(self, budget: float) -> int:
+        """The most steps that take no longer than so many seconds; one more than the most that are planned at most."""
+        return bisect_right(range(MOST + 2), budget, key=lambda steps: sum(self.seconds(steps))) - 1
+
+    def minutes_for(self, steps: int, trainings: int = 1) -> int:
+        """Whole minutes that are enough for so many steps, with the baseline, in each of some trainings."""
+        return ceil(SPARE * trainings * sum(self.seconds(steps)) / 60)
 
 
 @dataclass(frozen=True)
@@ -32,6 +59,7 @@ class Length:
     seconds: float
     baseline_seconds: float
     choices: Choices
+    pace: Pace
 
     @property
     def trainings(self) -> int:
@@ -57,7 +85,7 @@ def length_of(
 ) -> Length:
     """Steps that fit. ``operations`` are those of a forward pass of all images of one stream in a batch."""
     first, second, alone = (speed.seconds(work * operations) for work in (PRETRAIN, SELF_TRAINING, SUPERVISED))
-    pace = _Pace(first, second, alone, semi)
+    pace = Pace(first, second, alone, semi)
     budget = 60 * (MINUTES[kind] if minutes is None else minutes)
     most = PUBLISHED[dimensions] if minutes is None else MOST
     suggested = suggested_folds(labeled, has_test=has_test)
@@ -73,28 +101,7 @@ def length_of(
         semi,
         "a supervised run of as many steps beside it: what the unlabeled scans were worth" if semi else "it is one",
     )
-    return Length(begun, steps - begun, folds, *pace.seconds(steps), choices)
-
-
-@dataclass(frozen=True)
-class _Pace:
-    """Seconds of a step of each kind, and of whole trainings."""
-
-    pretraining: float
-    self_training: float
-    supervised: float
-    semi: bool
-
-    def seconds(self, steps: int) -> tuple[float, float]:
-        """Of so many steps in both stages, and of as many for the baseline."""
-        if not self.semi:
-            return steps * self.supervised, 0.0
-        first = pretraining_of(steps)
-        return first * self.pretraining + (steps - first) * self.self_training, steps * self.supervised
-
-    def steps_in(self, budget: float) -> int:
-        """The most steps that take no longer than so many seconds; one more than the most that are planned at most."""
-        return bisect_right(range(MOST + 2), budget, key=lambda steps: sum(self.seconds(steps))) - 1
+    return Length(begun, steps - begun, folds, *pace.seconds(steps), choices, pace)
 
 
 def pretraining_of(steps: int) -> int:

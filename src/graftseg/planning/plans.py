@@ -10,12 +10,14 @@ from graftseg.planning.cost import SELF_TRAINING, SUPERVISED, Speed, load_of, ta
 from graftseg.planning.facts import Facts
 from graftseg.planning.frame import Frame, frame_of
 from graftseg.planning.intensities import intensity_choices
-from graftseg.planning.length import Length, length_of
+from graftseg.planning.length import WORTH_FOLDS, Length, length_of
 from graftseg.planning.patches import Shape, shape_of
 from graftseg.planning.pieces import component_choices
 from graftseg.planning.target import GIB, Target
 from graftseg.planning.written import written
 from graftseg.recipe import PLANNED, Recipe, parse_recipe
+from graftseg.splits import suggested_folds
+from graftseg.verdicts import FEWEST
 
 Timed = Callable[[Recipe], float]
 """From a recipe to the seconds that a step of its last stage takes on the device."""
@@ -24,6 +26,7 @@ LONGER = 1.1
 """Times the minutes that were asked for, above which a plan says so."""
 FEW = 1500
 """Steps below which a network is not worth much."""
+USE = "Train it with `graftseg train THIS_FILE --data DATA --out RUN`."
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,8 @@ def choose(facts: Facts, target: Target, *, minutes: float | None = None, timed:
         )
     length = length_at(speed)
     choices = fixed | length.choices
-    head = (*_about(facts, frame, semi), _memory(shape, target), *_time(length, speed, semi, minutes), *_use())
+    pace = _time(length, speed, semi, minutes)
+    head = (*_about(facts, frame, semi), _memory(shape, target), *pace, *_scores(facts, length, semi), "", USE)
     return Plan(_recipe(choices), choices, head, length.minutes)
 
 
@@ -152,14 +156,29 @@ def _time(length: Length, speed: Speed, semi: bool, minutes: float | None) -> li
     ]
     if minutes is not None and length.minutes > LONGER * minutes:
         lines.append(
-            f"Warning: that is more than the {minutes:g} minutes that were asked for; fewer steps make no sense."
+            f"Warning: that is more than the {minutes:g} minutes that were asked for; fewer steps make no sense, and "
+            f"these take --minutes {length.pace.minutes_for(steps)}."
         )
     if steps < FEW:
         lines.append(
-            f"Warning: {steps} steps show that everything works and make no good network; give more --minutes."
+            f"Warning: {steps} steps show that everything works and make no good network; give --minutes "
+            f"{length.pace.minutes_for(FEW)} or more."
         )
     return lines
 
 
-def _use() -> tuple[str, ...]:
-    return ("", "Train it with `graftseg train THIS_FILE --data DATA --out RUN`.")
+def _scores(facts: Facts, length: Length, semi: bool) -> list[str]:
+    """What to know where nothing, or too little, will score the networks; of a single scan more is said above."""
+    if semi and 0 < facts.tested < FEWEST:
+        return [
+            f"Note: {counted(facts.tested, 'test scan')} with labels will give scores; with fewer than {FEWEST}, "
+            "`graftseg test` cannot tell help from chance."
+        ]
+    folds = suggested_folds(facts.labeled, has_test=facts.has_test)
+    if folds is None or length.folds:
+        return []
+    return [
+        "Warning: nothing will score this run: there are no test scans with labels, and no time for folds. Give "
+        f"--minutes {length.pace.minutes_for(WORTH_FOLDS, folds)} or more for {folds} folds, or put test scans into "
+        "imagesTs and their labels into labelsTs."
+    ]

@@ -8,6 +8,7 @@ from graftseg.reporting.comparison import Told, comparison_section, missed, told
 from graftseg.reporting.folder import class_names, read_curves, read_recipe, snapshot_paths
 from graftseg.reporting.folds import render_folds
 from graftseg.reporting.gallery import mixed_section, watched_section
+from graftseg.reporting.gaps import gaps_of
 from graftseg.reporting.notes import notes_section, run_section
 from graftseg.reporting.page import page
 from graftseg.reporting.pictures import Album
@@ -31,10 +32,11 @@ def render_report(run: Path, out: Path | None = None, *, baseline: Path | None =
     facts, log, snapshots, album = folder.manifest(), read_curves(folder), snapshot_paths(folder), Album()
     results, classes = read_results(folder.predictions), class_names(facts)
     told, other = Told(facts, results), None if baseline is None else told_of(RunFolder(baseline))
+    gaps = gaps_of(folder)
     sections = [
-        results_section(results, facts),
-        cases_section(results, classes, album),
-        comparison_section(told, other),
+        results_section(results, facts, gaps.scores),
+        cases_section(results, classes, album, gaps.scores),
+        comparison_section(told, other, gaps.beside if other is None else gaps.scores),
         training_section(log, facts),
         mixed_section(snapshots, log, classes, album),
         watched_section(snapshots, classes, album),

@@ -15,10 +15,11 @@ from graftseg.data.store import is_store, open_store
 from graftseg.errors import UserError
 from graftseg.files import read_object
 from graftseg.references import stored_references
+from graftseg.reporting.gaps import TEST, Remedy
 from graftseg.reporting.markup import Html, missing, section, tag
 from graftseg.reporting.palette import legend
 from graftseg.reporting.pictures import Album, Labels, Plane, label_layer
-from graftseg.reporting.results import COMMAND, Results, case_dice, percent
+from graftseg.reporting.results import Results, case_dice, percent
 from graftseg.types import Geometry
 
 TITLE = "Worst, median and best cases"
@@ -35,10 +36,10 @@ class View:
     aspect: float
 
 
-def cases_section(results: Results | None, classes: Sequence[str], album: Album) -> Html:
-    """A row of three pictures for each chosen case."""
+def cases_section(results: Results | None, classes: Sequence[str], album: Album, remedy: Remedy = TEST) -> Html:
+    """A row of three pictures for each chosen case, or what would give them."""
     if results is None:
-        return section("cases", TITLE, missing("There is no evaluated case to show.", COMMAND))
+        return section("cases", TITLE, missing("There is no evaluated case to show.", *remedy))
     entries = _manifest(results.folder)
     scores = case_dice(results.evaluation)
     figures = [

@@ -7,9 +7,10 @@ from typing import Any
 from graftseg import verdicts
 from graftseg.baselines import SUPERVISED
 from graftseg.evaluation import Evaluation
+from graftseg.reporting.gaps import TEST, Remedy
 from graftseg.reporting.markup import Html, missing, section, table, tag
 from graftseg.reporting.palette import named
-from graftseg.reporting.results import COMMAND, Results, fixed, mean, percent, read_results, used_checkpoint
+from graftseg.reporting.results import Results, fixed, mean, percent, read_results, used_checkpoint
 from graftseg.runs import RunFolder
 from graftseg.verdicts import ONE
 
@@ -51,11 +52,8 @@ def verdict_between(evaluation: Evaluation, baseline: Evaluation, trainings: str
 
 def missed(results: Results | None) -> Iterator[str]:
     """Classes that the run never finds, in sentences: their distances are large and mean nothing."""
-    if results is None:
-        return
-    cases = len({row.case for row in results.evaluation.rows})
-    for name in verdicts.never_found(results.evaluation).values():
-        yield f"This run finds {name} right in none of {cases} cases, which makes its distances large."
+    for sentence in () if results is None else verdicts.missed("This run", results.evaluation):
+        yield f"{sentence}."
 
 
 def can_be_paired(first: Evaluation, second: Evaluation) -> bool:
@@ -64,14 +62,14 @@ def can_be_paired(first: Evaluation, second: Evaluation) -> bool:
     return bool(shared) and first.protocol == second.protocol
 
 
-def comparison_section(run: Told, baseline: Told | None) -> Html:
+def comparison_section(run: Told, baseline: Told | None, remedy: Remedy = TEST) -> Html:
     """Mean Dice per class of both runs over the cases they share, the difference, and cases won and lost."""
     if baseline is None:
         sentence = "A semi-supervised run says little without a supervised one on the same labeled scans."
-        return section("comparison", TITLE, missing(sentence, "graftseg test RUN"))
+        return section("comparison", TITLE, missing(sentence, *remedy))
     if run.results is None or baseline.results is None:
         which = "this run" if run.results is None else "the baseline"
-        return section("comparison", TITLE, missing(f"No prediction of {which} has been evaluated.", COMMAND))
+        return section("comparison", TITLE, missing(f"No prediction of {which} has been evaluated.", *remedy))
     said = verdict_of(run, baseline)
     parts = _side_by_side(run.results, run.facts, baseline.results, baseline.facts)
     return section("comparison", TITLE, *parts, *([tag("p", said)] if said else []))

@@ -9,10 +9,11 @@ from graftseg.errors import UserError
 from graftseg.evaluation import Evaluation, read_csv
 from graftseg.figures import DEVIATION
 from graftseg.files import read_object, write_text
-from graftseg.fold_results import CrossValidation
+from graftseg.fold_results import HELD_OUT, CrossValidation
 from graftseg.reporting.comparison import can_be_paired, missed, verdict_between
 from graftseg.reporting.fold_facts import fold_facts, span
 from graftseg.reporting.folder import read_recipe
+from graftseg.reporting.gaps import BASELINE
 from graftseg.reporting.markup import Html, missing, section, table, tag
 from graftseg.reporting.notes import duration, notes_section, run_section
 from graftseg.reporting.page import document, run_title, verdicts
@@ -61,7 +62,7 @@ def render_folds(run: RunFolder, out: Path | None = None) -> Path:
     labeled, unlabeled = len(case_dice(results.evaluation)), told.get("unlabeled", "some")
     about = f"{labeled} labeled cases in {len(parts)} folds, {unlabeled} unlabeled ones"
     head = [
-        *verdicts([_verdict("Held-out labeled cases", results, other), *missed(results)]),
+        *verdicts([_verdict(HELD_OUT, results, other), *missed(results)]),
         *verdicts([_verdict("Test scans", tested, tested_other)]),
         tag("p", f"{about}, seed {told.get('seed', 'unknown')}", class_="subtitle"),
         tag("p", UNSEEN, class_="subtitle"),
@@ -91,7 +92,7 @@ def _comparison(result: CrossValidation) -> Html:
     title = "Beside the baseline"
     if result.baseline is None:
         sentence = "A semi-supervised run says little without a supervised one on the same labeled scans."
-        return section("comparison", title, missing(sentence, "graftseg train RECIPE --data DATA --out RUN --baseline"))
+        return section("comparison", title, missing(sentence, BASELINE.command))
     head, rows = result.table()
     return section("comparison", title, table(head, rows, caption=BESIDE), tag("p", SHARED, class_="caption"))
 

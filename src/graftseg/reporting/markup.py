@@ -39,10 +39,10 @@ def section(identity: str, title: str, *children: str) -> Html:
     return tag("section", tag("h2", title), *children, id=identity)
 
 
-def missing(sentence: str, command: str | None = None) -> Html:
-    """What stands in the place of a part that has nothing to show: why, and which command would fill it."""
+def missing(sentence: str, command: str | None = None, note: str = "") -> Html:
+    """What stands in the place of a part that has nothing to show: why, which command would fill it, what it needs."""
     children: list[str] = [sentence] if command is None else [f"{sentence} To fill this part: ", tag("code", command)]
-    return tag("p", *children, class_="missing")
+    return tag("p", *children, *([f", {note}."] if note else []), class_="missing")
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str, class_: str = "figures") -> Html:

@@ -9,10 +9,10 @@ from typing import Any
 from graftseg.evaluation import Evaluation, Row, read_csv
 from graftseg.figures import DEVIATION
 from graftseg.files import read_object
+from graftseg.reporting.gaps import TEST, Remedy
 from graftseg.reporting.markup import Html, join, missing, section, table, tag
 from graftseg.reporting.palette import named
 
-COMMAND = "graftseg test RUN"
 FLATTERED = "Selected on the test cases: an optimistic figure."
 
 
@@ -58,10 +58,10 @@ def case_dice(evaluation: Evaluation) -> dict[str, float]:
     return {case: mean([row.dice for row in rows]) for case, rows in _by_case(evaluation).items()}
 
 
-def results_section(results: Results | None, facts: dict[str, Any]) -> Html:
-    """Headline figures, then a table of the classes and one of the cases, worst first."""
+def results_section(results: Results | None, facts: dict[str, Any], remedy: Remedy = TEST) -> Html:
+    """Headline figures, then a table of the classes and one of the cases, worst first; or what would give them."""
     if results is None:
-        return section("results", "Results", missing("No prediction of this run has been evaluated.", COMMAND))
+        return section("results", "Results", missing("No prediction of this run has been evaluated.", *remedy))
     return section(
         "results",
         "Results",
