@@ -11,6 +11,7 @@ import pytest
 from dicom_fakes import write_enhanced, write_slice
 from pydicom.uid import CTImageStorage
 
+from graftseg.data.formats import dicom_pixels
 from graftseg.data.formats.dicom import holds_own_slices
 from graftseg.data.scans import read_geometry, read_scan
 from graftseg.errors import UserError
@@ -140,3 +141,23 @@ def test_why_pixels_cannot_be_decoded(tmp_path: Path) -> None:
     assert refusal(path).startswith("its pixels cannot be decoded") and "Doe" not in refusal(path)
     classic(path, PhotometricInterpretation="Doe^Jane")
     assert "Doe" not in "".join(sentences(path.parent))
+
+
+def test_a_slope_that_makes_all_values_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "a.dcm"
+    sentence = "RescaleSlope in its header is 0, which makes all its values the same; export the series again"
+    classic(path, RescaleSlope=0.0, RescaleIntercept=5.0)
+    assert refusal(path).startswith(sentence)
+    write_enhanced(path, VOLUME, (1, 1, 1), slope=0.0)
+    assert refusal(path).startswith(sentence)
+    # a slice of air says nothing else by any slope
+    write_slice(path, np.zeros((3, 4), np.int16), (0, 0, 0), RescaleSlope=0.0, RescaleIntercept=5.0)
+    assert read_scan(path).array.tolist() == np.full((1, 4, 3, 1), 5.0).tolist()
+
+
+def test_a_slope_of_zero_where_another_package_decodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gives values that are rescaled already."""
+    path = tmp_path / "a.dcm"
+    classic(path, RescaleSlope=0.0, PixelData=b"\0\0")
+    monkeypatch.setattr(dicom_pixels, "_through_itk", lambda where, header: np.zeros((4, 3), np.float32))
+    assert refusal(path).startswith("RescaleSlope in its header is 0")

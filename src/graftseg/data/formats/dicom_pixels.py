@@ -46,6 +46,8 @@ def stored_pixels(where: Path, header: Any) -> NDArray[np.float32]:
             rescaled = _through_itk(where, header)
             if rescaled is None:
                 raise undecoded(where, header, error) from None
+            if slope == 0:
+                raise _flattened(where) from None
             return _inverted_rescaled(rescaled, header, slope, intercept)
         return rescale(where, upright(pixels, header), slope, intercept)
 
@@ -64,11 +66,18 @@ def upright(pixels: NDArray[np.float32], header: Any) -> NDArray[np.float32]:
 
 def rescale(where: Path, pixels: NDArray[np.float32], slope: float, intercept: float) -> NDArray[np.float32]:
     """Stored values -> those that the header means."""
+    if slope == 0 and np.ptp(pixels) > 0:
+        raise _flattened(where)
     with np.errstate(over="ignore", invalid="ignore"):
         scaled: NDArray[np.float32] = pixels * np.float32(slope) + np.float32(intercept)
     if not np.isfinite(scaled).all():
         raise UserError(where, f"RescaleSlope {slope:g} makes its values infinite", AGAIN)
     return scaled
+
+
+def _flattened(where: Path) -> UserError:
+    finding = "RescaleSlope in its header is 0, which makes all its values the same"
+    return UserError(where, finding, "export the series again with the slope that it was scanned with")
 
 
 def _turned_from(header: Any) -> float | None:
