@@ -340,3 +340,26 @@ def test_names_with_spaces_and_other_letters(
     assert f"{rename('unlabeled_003')}.nii.gz" in entries(place / "Dataset501_X" / "labelsTr")
     cli.works("export", "weights", run, "--out", place / rename("x.safetensors"))
     cli.works("export", "monai", run, "--out", place / rename("monai"))
+
+
+@pytest.mark.parametrize("folds", ["0", "2"])
+def test_a_refused_training_does_not_block_its_folder(
+    cli: CommandLine, scans: Path, data: Path, recipe: Path, tmp_path: Path, folds: str
+) -> None:
+    """Nothing was begun with the store that the refused attempt made."""
+    cut(first(data, "imagesUn"))
+    run = tmp_path / "run"
+    cli.fails("train", recipe, "--data", data, "--out", run, "--folds", folds)
+    assert entries(run) >= {".run-lock"} and list((run / "store" / "cases").glob("*.json"))
+    cli.works("train", recipe, "--data", scans, "--out", run, "--folds", folds, *FEW_STEPS)
+    assert json.loads((run / "store" / "manifest.json").read_text())["root"] == str(scans.resolve())
+
+
+def test_a_training_that_was_begun_keeps_its_store(
+    cli: CommandLine, scans: Path, data: Path, recipe: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    cli.works("train", recipe, "--data", scans, "--out", run, *FEW_STEPS)
+    before = contents(run / "store")
+    cli.fails("train", recipe, "--data", data, "--out", run)
+    assert contents(run / "store") == before

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
 from graftseg.cli_parts import print_table
 from graftseg.columns import Laid, laid_out
@@ -74,7 +75,12 @@ def test_characters_that_move_the_cursor_are_left_out_and_wide_ones_are_counted(
     assert laid == Laid(["case      n"], ["a [2J b   1", "心臓     12"])
 
 
-cells = st.text("ab /-.1", max_size=12)
+def test_wide_letters_are_counted_under_a_row_too() -> None:
+    laid = laid_out(("case", "why"), [("a", "心臓 " * 9)], 20)
+    assert laid.body == ["a", "      why: 心臓 心臓", *["      心臓 心臓 心臓"] * 2, "      心臓"]
+
+
+cells = st.text("ab /-.1心", max_size=12)
 
 
 @given(st.data(), st.integers(1, 5), st.integers(30, 90))
@@ -83,7 +89,7 @@ def test_nothing_is_lost_and_nothing_is_too_wide(data: st.DataObject, count: int
     rows = data.draw(st.lists(st.lists(cells, min_size=count, max_size=count), max_size=4))
     laid = laid_out(head, rows, width)
     # no word is wider than a terminal here, so that no line may be
-    assert all(len(line) <= width for line in lines_of(laid))
+    assert all(cell_len(line) <= width for line in lines_of(laid))
     said = "".join("".join(laid.body).split())
     for row in rows:
         for cell in row:

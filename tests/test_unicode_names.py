@@ -15,14 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graftseg import api
+from graftseg.comparison import compare_runs
 from graftseg.data.layouts import read_layout, scan_cases
 from graftseg.data.names import by_spelling, same_names, spelled
 from graftseg.data.prepare import PrepareSettings, prepare
 from graftseg.data.scans import read_label, write_label, write_scan
 from graftseg.data.sources import Sources
 from graftseg.errors import UserError
-from graftseg.evaluation import evaluate_folder
+from graftseg.evaluation import Evaluation, Row, evaluate_folder
 from graftseg.exporting.label_maps import label_map_of
+from graftseg.paired import paired
 from graftseg.types import Geometry
 
 NFC, NFD = (unicodedata.normalize(form, "é") for form in ("NFC", "NFD"))
@@ -145,6 +147,23 @@ def test_evaluation(tmp_path: Path, own: str, other: str) -> None:
 
 
 @FORMS
+def test_two_runs_side_by_side(tmp_path: Path, own: str, other: str) -> None:
+    """The pairs bear the first run's names; a case that the second has alone keeps its own."""
+    first, second = (
+        Evaluation(tuple(Row(case, 1, "x", *[dice, *[1.0] * 11]) for case in cases), "standard")
+        for cases, dice in (((own, "b"), 0.5), ((other, "b", f"c{other}"), 0.75))
+    )
+    assert [(pairs.cases, pairs.differences.tolist()) for pairs in paired(first, second)[:1]] == [
+        (("b", own), [25.0, 25.0])
+    ]
+    for name, evaluation in (("first", first), ("second", second)):
+        evaluation.keep(tmp_path / name / "metrics.csv", {"references": "the same"})
+    (beside,) = compare_runs([tmp_path / "first", tmp_path / "second"])
+    assert (beside.only_first, beside.only_second) == ((), (f"c{other}",))
+    assert {effect.count for _, effect in beside.effects} == {2}
+
+
+@FORMS
 def test_held_out_cases(tmp_path: Path, own: str, other: str) -> None:
     for name in (own, "b", "c"):
         image(tmp_path / "imagesTr" / f"{name}.nii.gz")
@@ -189,6 +208,21 @@ def test_what_another_form_left_in_a_store_is_dropped(tmp_path: Path) -> None:
         path.rename(path.with_name(f"{NFD}.nii.gz"))
     prepare(read_layout(tmp_path), tmp_path / "store", SETTINGS)
     assert {path.name.split(".")[0] for path in (tmp_path / "store" / "cases").iterdir()} == {NFD}
+
+
+def test_folds_that_go_on(tmp_path: Path) -> None:
+    """A disk tells the names in another form than when the folds were begun; what is missing is made as it was."""
+    data, out = tiny.write_scans(tmp_path / "data", labeled=2, unlabeled=2, test=0), tmp_path / "run"
+    for path in data.glob("*/*.nii.gz"):
+        path.rename(path.with_name(NFC + path.name))
+    api.train_folds(tiny.tiny_recipe(), data, out, folds=2, device="cpu")
+    before = (out / "metrics.csv").read_bytes()
+    for path in data.glob("*/*.nii.gz"):
+        path.rename(path.with_name(path.name.replace(NFC, NFD)))
+    shutil.rmtree(out / "fold-1" / "predictions")
+    result = api.train_folds(tiny.tiny_recipe(), data, out, folds=2, device="cpu", resume=True)
+    assert (out / "metrics.csv").read_bytes() == before
+    assert {row.case for row in result.evaluation.rows} == {f"{NFC}labeled_000", f"{NFC}labeled_001"}
 
 
 def test_the_whole_way(cli: CommandLine, scans: Path, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def rank(
 
     ranking = api.rank(run, data, out=out, device=device)
     print_table(HEAD, ranking.lines(top))
-    if shared := ranking.in_common(top):
+    if shared := ranking.in_common():
         typer.echo(shared)
     if out is not None:
         typer.echo(f"{out}: {len(ranking.rows)} scans")

@@ -1,7 +1,6 @@
 """A table as lines of text that fit a terminal: plain columns, and what is too wide for them under its row."""
 
 import re
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -101,18 +100,16 @@ def _lines(columns: Sequence[_Column], cells: Sequence[Sequence[str]], widths: S
 
 
 def _folded(name: str, cell: str, indent: str, width: int) -> list[str]:
-    """A cell under its row."""
+    """A cell under its row, broken at spaces; letters of some scripts take two columns of the terminal each."""
     if not cell:
         return []
-    text = f"{name}: {cell}" if name else cell
-    return textwrap.wrap(
-        text,
-        max(width, len(indent) + 1),
-        initial_indent=indent,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    lines: list[str] = []
+    for word in re.findall(" *[^ ]+", f"{name}: {cell}" if name else cell):
+        if lines and _width(lines[-1] + word) <= width:
+            lines[-1] += word
+        else:
+            lines.append(indent + word.lstrip())
+    return lines
 
 
 def _is_number(cell: str) -> bool:

@@ -4,7 +4,7 @@ import csv
 import io
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from graftseg.errors import UserError
 from graftseg.evaluation import Evaluation, read_csv
 from graftseg.figures import FIGURES, SHARES, written
 from graftseg.files import read_object, write_json, write_text
-from graftseg.paired import Effect, Pairs, effect_of, paired
+from graftseg.paired import Effect, Pairs, effect_of, named_as, paired
 from graftseg.runs import RunFolder
 
 HEAD = ("figure", "class", "cases", "first", "second", "difference", "95 % interval", "p", "better/worse/equal")
@@ -104,6 +104,7 @@ def write_comparison(comparison: Sequence[Beside], folder: Path) -> None:
 
 
 def _beside(first: Scored, second: Scored) -> Beside:
+    second = replace(second, evaluation=named_as(first.evaluation, second.evaluation))
     _refuse_others(first, second)
     shared = first.cases & second.cases
     if not shared:

@@ -10,6 +10,7 @@ import torch
 from graftseg.console import in_parallel
 from graftseg.data.dataset import Dataset, ScanFiles, label_path
 from graftseg.data.layouts import read_layout, scan_cases
+from graftseg.data.names import spelled
 from graftseg.data.scans import Scan, grid_difference, read_label
 from graftseg.data.sources import Data
 from graftseg.data.store import Store
@@ -59,22 +60,24 @@ def references_of(data: Data, store: Store, cases: Sequence[str]) -> References:
     if data.resolve() == store.path.resolve():
         return References(store.path, {name: _stored(store, name) for name in cases}, store.path)
     dataset = read_layout(data)
-    known = {case.name: case for case in dataset.of("labeled")}
-    if missing := [name for name in cases if name not in known]:
+    known = {spelled(case.name): case for case in dataset.of("labeled")}
+    if missing := [name for name in cases if spelled(name) not in known]:
         finding = f"case {missing[0]}, with which the run began, has no label here"
         raise UserError(str(data), finding, "give the same --data")
-    used = [known[name] for name in cases]
-    labels = _folder([label_path(case) for case in used]) or dataset.root
-    return References(labels, {case.name: CaseLabel(dataset, case) for case in used}, _images(dataset, used, store))
+    used = {name: known[spelled(name)] for name in cases}
+    labels = _folder([label_path(case) for case in used.values()]) or dataset.root
+    return References(
+        labels, {name: CaseLabel(dataset, case) for name, case in used.items()}, _images(dataset, used, store)
+    )
 
 
-def _images(dataset: Dataset, cases: Sequence[Case], store: Store) -> Path:
+def _images(dataset: Dataset, cases: Mapping[str, Case], store: Store) -> Path:
     """Where cases are predicted from: the folder of their scans, or the store where that names them otherwise."""
-    folder = _folder([path for case in cases for path in case.images])
+    folder = _folder([path for case in cases.values() for path in case.images])
     if folder is None or not isinstance(dataset.reader, ScanFiles):
         return store.path
     found = {case.name: case.images for case in scan_cases(folder, store.channels)[0]}
-    return folder if all(found.get(case.name) == case.images for case in cases) else store.path
+    return folder if all(found.get(name) == case.images for name, case in cases.items()) else store.path
 
 
 def _folder(files: Sequence[Path]) -> Path | None:

@@ -125,7 +125,8 @@ def _store(recipe: Recipe, data: Data, run: RunFolder, count: Count, *, baseline
         require_unlabeled(recipe, len(dataset.of("unlabeled")), dataset.root)
     make_folder(run.path)
     with run.lock():
-        return prepare(dataset, run.store, recipe.data)
+        # what an attempt left that was refused is nobody's
+        return prepare(dataset, run.store, recipe.data, anew=run.is_free)
 
 
 def _refuse_twins(store: Store, recipe: Recipe, labeled: Sequence[str]) -> None:

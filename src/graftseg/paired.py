@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
+from graftseg.data.names import spelled
 from graftseg.evaluation import Evaluation
 from graftseg.figures import FIGURES, SHARES
 
@@ -68,7 +69,7 @@ def paired(first: Evaluation, second: Evaluation) -> list[Pairs]:
 
     A case counts in the mean with those of its classes that both runs have a value for.
     """
-    found = []
+    found, second = [], named_as(first, second)
     for figure in FIGURES:
         one, two = _values(first, figure), _values(second, figure)
         keys = sorted(one.keys() & two.keys(), key=lambda key: (key[1], key[0]))
@@ -81,6 +82,13 @@ def paired(first: Evaluation, second: Evaluation) -> list[Pairs]:
             groups = [[key for key in keys if key[0] == case] for case in cases]
             found.append(_pairs(figure, None, "mean", groups, one, two))
     return found
+
+
+def named_as(first: Evaluation, second: Evaluation) -> Evaluation:
+    """The second evaluation with its cases called as in the first, where only the form of their letters differs."""
+    names = {spelled(row.case): row.case for row in first.rows}
+    rows = (replace(row, case=names.get(spelled(row.case), row.case)) for row in second.rows)
+    return replace(second, rows=tuple(rows))
 
 
 def effect_of(pairs: Pairs) -> Effect:

@@ -69,17 +69,19 @@ class Ranking:
         """The first rows as cells."""
         return [row.cells(rank) for rank, row in enumerate(self.rows[:top], start=1)]
 
-    def in_common(self, top: int | None = None) -> str | None:
-        """A sentence where one reason stands beside all of the first rows, whatever its numbers are."""
-        shown = self.rows[:top]
-        if len(shown) < 2:
+    def in_common(self) -> str | None:
+        """A sentence where one reason stands beside all scans, whatever its numbers are.
+
+        All of them: the first ones have reasons in common because these have put them first.
+        """
+        if len(self.rows) < 2:
             return None
-        kinds = [[_kind(reason) for reason in row.reasons] for row in shown]
+        kinds = [[_kind(reason) for reason in row.reasons] for row in self.rows]
         shared = [kind for kind in kinds[0] if all(kind in others for others in kinds)]
         if not shared:
             return None
         return (
-            f"The same stands beside every scan shown ({'; '.join(shared)}): it speaks of the network rather than of "
+            f"The same stands beside every scan ({'; '.join(shared)}): it speaks of the network rather than of "
             "the scans. A class that is found nowhere has not been learned yet."
         )
 

@@ -82,7 +82,8 @@ def _store(recipe: Recipe, data: Data, run: RunFolder) -> Store:
     if recipe.selection.opens_test:
         dataset = replace(dataset, cases=dataset.cases + layout.of("test"))
     with run.lock():
-        return prepare(dataset, run.store, recipe.data)
+        # what an attempt left that was refused is nobody's
+        return prepare(dataset, run.store, recipe.data, anew=run.is_free)
 
 
 def unlabeled_cases(recipe: Recipe, data: Data, run: RunFolder) -> int:

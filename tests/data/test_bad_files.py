@@ -69,18 +69,34 @@ def test_a_link_that_leads_nowhere(root: Path, place: str, target: str) -> None:
     assert str(caught.value) == f"{root / place}: the link leads nowhere; correct it, or remove it."
 
 
+@pytest.mark.parametrize("name", ["a.nii.gz", "a.nrrd", "a.png", "a.dcm"])
+@pytest.mark.parametrize("target", ["self", "nowhere"])
+def test_a_file_that_is_a_link_that_leads_nowhere(tmp_path: Path, name: str, target: str) -> None:
+    path = tmp_path / name
+    path.symlink_to(name if target == "self" else target)
+    assert refusal(path) == f"{path}: the link leads nowhere; correct it, or remove it."
+
+
+def test_a_label_that_is_a_link_to_itself(root: Path) -> None:
+    label = root / "labelsTr" / "l0.nii.gz"
+    label.unlink()
+    label.symlink_to(label.name)
+    (finding,) = check(read_layout(root))
+    assert (finding.where, finding.what) == ("labelsTr/l0.nii.gz", "the link leads nowhere")
+
+
 def test_a_scan_that_is_a_link_to_itself(root: Path, tmp_path: Path) -> None:
     scan = root / "imagesTr" / "l0.nii.gz"
     scan.unlink()
     scan.symlink_to(scan.name)
     assert [finding.where for finding in check(read_layout(root))] == ["imagesTr/l0.nii.gz"]
-    with pytest.raises(UserError, match="Too many levels of symbolic links"):
+    with pytest.raises(UserError, match="the link leads nowhere; correct it"):
         prepare(read_layout(root), tmp_path / "store", SETTINGS)
     assert not (tmp_path / "store" / "manifest.json").exists()
     cases, _ = scan_cases(root / "imagesTr", 1)
     sources = [ScanSource(case, SETTINGS) for case in cases]
     _check_inputs(tmp_path / "maps", sources, {"l0.nii.gz"})
-    with pytest.raises(UserError, match="the file is missing"):
+    with pytest.raises(UserError, match="the link leads nowhere; correct it"):
         sources[0].read()
 
 

@@ -256,3 +256,26 @@ def test_the_package_is_named(
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(UserError, match=f"{package} is not installed; pip install {package}"):
         read_scan(path)
+
+
+@pytest.mark.parametrize(("kind", "name"), [(50000, "ZSTD"), (5, "LZW")])
+def test_a_sound_picture_that_lacks_a_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: int, name: str
+) -> None:
+    """Some kinds of compression are read by parts of Python that not every Python has."""
+    path = tiff(tmp_path / "a.tif", GREY)
+    content = path.read_bytes()
+    plain = struct.pack("<HHIH", 259, 3, 1, 1)
+    assert content.count(plain) == 1
+    path.write_bytes(content.replace(plain, struct.pack("<HHIH", 259, 3, 1, kind)))
+    for module in ("imagecodecs", "compression", "backports.zstd"):
+        monkeypatch.setitem(sys.modules, module, None)
+    finding = f"its pixels are compressed ({name}), which no installed package reads"
+    assert f"{finding}; pip install imagecodecs, or save it uncompressed" in refusal(path)
+
+
+def test_an_animated_png(tmp_path: Path) -> None:
+    path = png(tmp_path / "a.png", GREY, save_all=True, append_images=[Image.fromarray(GREY // 2)])
+    assert "an animated PNG file of 2 pictures; save one picture a file" in refusal(path)
+    path = png(tmp_path / "b.png", GREY, save_all=True)
+    np.testing.assert_array_equal(read_scan(path).array[0], GREY.T)

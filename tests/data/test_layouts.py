@@ -317,3 +317,30 @@ def test_the_roles_are_those_that_batches_give(
         assert caught.value.remedy == error.remedy
         return
     assert roles(six.for_training(labeled, validation)) == expected
+
+
+def test_an_image_whose_channel_number_was_forgotten(tmp_path: Path) -> None:
+    """The image is to blame, not the labels, neither its own nor those of the others."""
+    touch(tmp_path, "imagesTr/a.nii.gz", "imagesTr/b_0000.nii.gz", "imagesTr/c_0000.nii.gz")
+    touch(tmp_path, "labelsTr/a.nii.gz", "labelsTr/b.nii.gz", "labelsTr/c.nii.gz")
+    dataset = read_layout(tmp_path)
+    (problem,) = dataset.problems
+    assert (problem.where, problem.finding) == (str(tmp_path / "imagesTr/a.nii.gz"), "the name has no channel number")
+    assert names(dataset) == [("b", "labeled"), ("c", "labeled")]
+
+
+def test_numbers_of_cases_among_names_without_stay_parts_of_names(tmp_path: Path) -> None:
+    touch(tmp_path, "imagesTr/a.nii.gz", "imagesTr/a_0007.nii.gz", "imagesTr/b_0000.nii.gz")
+    touch(tmp_path, "labelsTr/a.nii.gz", "labelsTr/a_0007.nii.gz")
+    dataset = read_layout(tmp_path)
+    assert (dataset.layout, dataset.problems) == ("msd", ())
+    assert names(dataset) == [("a", "labeled"), ("a_0007", "labeled"), ("b_0000", "unlabeled")]
+    (tmp_path / "imagesTr/a.nii.gz").unlink()
+    assert read_layout(tmp_path).problems[0].where == str(tmp_path / "labelsTr/a.nii.gz")
+
+
+def test_a_line_break_in_a_name(tmp_path: Path) -> None:
+    touch(tmp_path, "imagesTr/a\nb_0000.nii.gz", "imagesTr/a\nb_0001.nii.gz", "labelsTr/a\nb.nii.gz")
+    dataset = read_layout(tmp_path)
+    assert (dataset.layout, dataset.problems, names(dataset)) == ("nnunet", (), [("a\nb", "labeled")])
+    assert [len(case.images) for case in scan_cases(tmp_path / "imagesTr", 2)[0]] == [2]

@@ -13,7 +13,7 @@ from graftseg.data.dataset import Dataset as Dataset
 from graftseg.data.dataset import ScanFiles
 from graftseg.data.folders import refuse_lost, visible
 from graftseg.data.formats.dicom import holds_own_slices
-from graftseg.data.names import OTHERWISE, same_names, spelled
+from graftseg.data.names import OTHERWISE, spelled
 from graftseg.data.scans import READABLE, files_of, is_header, is_label_map, is_scan, scan_stem
 from graftseg.data.sources import Data, Sources
 from graftseg.errors import UserError
@@ -29,7 +29,7 @@ FOLDERS: tuple[tuple[str, str | None, Split], ...] = (
     ("imagesUn", None, "unlabeled"),
     ("imagesTs", "labelsTs", "test"),
 )
-CHANNEL = re.compile(r"(?P<case>.+)_(?P<channel>\d{4})")
+CHANNEL = re.compile(r"(?P<case>.+)_(?P<channel>\d{4})", re.DOTALL)
 Files = dict[str, dict[int, Path]]
 """The files of a case by channel, the cases by their names in one Unicode form."""
 
@@ -158,9 +158,12 @@ def _numbers_channels(images: Path, labels: Path, description: dict[str, Any]) -
     """Whether names end in channel numbers; ``case_0007`` labeled by ``case_0007`` is a numbered case."""
     if len(description.get("channel_names") or ()) > 1:
         return True
-    stems = {scan_stem(path) for path in scans_in(images)}
-    numbered = all(CHANNEL.fullmatch(stem) for stem in stems)
-    return bool(stems) and numbered and not same_names(stems, map(scan_stem, labels_in(labels)))
+    stems, labeled = ({spelled(scan_stem(path)) for path in found} for found in (scans_in(images), labels_in(labels)))
+    numbered = {stem: match["case"] for stem in stems if (match := CHANNEL.fullmatch(stem))}
+    if not numbered or numbered.keys() & labeled:
+        return False
+    # an image whose number was forgotten does not make cases of the others
+    return len(numbered) == len(stems) or not labeled.isdisjoint({*numbered.values()} - stems)
 
 
 def _collect(
@@ -180,7 +183,7 @@ def _collect(
     remedy = "add the missing files, remove those in excess or correct dataset.json"
     for images, labels, split in places:
         problems += [error for _, error in _incomplete(grouped[images], channels, remedy)]
-        cases += _pair(grouped[images], labels, split, problems, is_numbered=group is _by_channel)
+        cases += _pair(images, grouped[images], labels, split, problems, is_numbered=group is _by_channel)
     cases.sort(key=lambda case: (("labeled", "unlabeled", "test").index(case.split), case.name))
     problems += _repeated(cases)
     problems += _listed_but_absent(folder, description, {spelled(case.name) for case in cases})
@@ -243,7 +246,7 @@ def _incomplete(files: Files, channels: int, remedy: str) -> Iterator[tuple[str,
 
 
 def _pair(
-    files: Files, labels: Path | None, split: Split, problems: list[UserError], *, is_numbered: bool
+    images: Path, files: Files, labels: Path | None, split: Split, problems: list[UserError], *, is_numbered: bool
 ) -> Iterator[Case]:
     """Cases with their labels; a training image without a label is an unlabeled one."""
     found = _by_name(labels_in(labels), problems) if labels else {}
@@ -252,7 +255,10 @@ def _pair(
         meant: Split = "unlabeled" if split == "labeled" and label is None else split
         yield _case(channels, label, meant, is_numbered=is_numbered)
     remedy = "add the image, remove the label or give it the name of its case"
-    problems += [UserError(orphan[0], "no image belongs to this label", remedy) for orphan in found.values()]
+    # what an image is told to lack is not told of its label again
+    unnumbered = {spelled(scan_stem(path)) for path in scans_in(images)} if found else set()
+    orphans = [found[name][0] for name in found if name not in unnumbered or CHANNEL.fullmatch(name)]
+    problems += [UserError(orphan, "no image belongs to this label", remedy) for orphan in orphans]
 
 
 def _repeated(cases: list[Case]) -> Iterator[UserError]:

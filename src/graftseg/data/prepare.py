@@ -21,10 +21,10 @@ from graftseg.data.intensity import IntensitySettings, normalise
 from graftseg.data.names import spelled
 from graftseg.data.provenance import source_of, unchanged
 from graftseg.data.scans import Scan, grid_difference
-from graftseg.data.store import CASES, FORMAT, LOCK, MANIFEST, Store, StoredCase, is_store, open_store
+from graftseg.data.store import CASES, FORMAT, LOCK, MANIFEST, Store, StoredCase, open_store
+from graftseg.data.targets import check_target, clear_other
 from graftseg.errors import UserError
 from graftseg.files import atomic_path, locked, read_json, sha256_of, write_json
-from graftseg.permissions import refuse_closed
 from graftseg.settings import Settings
 from graftseg.types import Case, Geometry
 
@@ -82,10 +82,13 @@ def prepared_grid(geometry: Geometry, settings: PrepareSettings, *, where: str |
     return plan_grid(geometry, orientation=settings.orientation if axes == 3 else None, spacing=spacing)
 
 
-def prepare(dataset: Dataset, out: Path, settings: PrepareSettings, *, workers: int | None = None) -> Store:
+def prepare(
+    dataset: Dataset, out: Path, settings: PrepareSettings, *, workers: int | None = None, anew: bool = False
+) -> Store:
     """Make the store ``out`` from a data set, or bring it up to date: only what changed is made anew.
 
-    An interrupted call is taken up by the next one. The manifest is there only while the store is whole.
+    An interrupted call is taken up by the next one. The manifest is there only while the store is whole. A store of
+    other data is refused, or replaced where it may be made ``anew``, since nobody has begun anything with it.
     """
     if dataset.problems:
         raise dataset.problems[0]
@@ -93,8 +96,10 @@ def prepare(dataset: Dataset, out: Path, settings: PrepareSettings, *, workers: 
         if not _is_file_name(case.name):
             raise UserError(case.name, "the name of the case cannot be a file name", "rename the scan")
     _check_class_list(dataset)
-    _check_target(out, dataset.root)
+    check_target(out, dataset.root, anew=anew)
     with locked(out / LOCK, "another prepare is writing this store"):
+        if anew:
+            clear_other(out, dataset.root)
         work = _Work(dataset, out, settings)
         made = in_parallel(work, dataset.cases, "Preparing scans", workers)
         cases = tuple(one.case for one in made)
@@ -112,8 +117,8 @@ def prepare(dataset: Dataset, out: Path, settings: PrepareSettings, *, workers: 
         agreed([len(case.shape) for case in cases], dataset.cases, "axes")
         dropped = _drop_others(out, cases)
         store.save()
-    anew = sum(one.is_new for one in made)
-    log.info("%s: %d cases made, %d reused, %d files dropped", out, anew, len(cases) - anew, dropped)
+    fresh = sum(one.is_new for one in made)
+    log.info("%s: %d cases made, %d reused, %d files dropped", out, fresh, len(cases) - fresh, dropped)
     return open_store(out)
 
 
@@ -264,26 +269,6 @@ def _class_names(dataset: Dataset, cases: tuple[StoredCase, ...]) -> tuple[str, 
             finding = f"the label value {case.values[-1]} occurs in no labeled case"
             raise UserError(case.name, finding, "name the classes in dataset.json or correct the label map")
     return ("background", *(f"class {value}" for value in range(1, top + 1)))
-
-
-def _check_target(out: Path, root: Path) -> None:
-    """Refuse a folder that is something else, or a store of other data."""
-    for folder in (out, out / CASES):
-        refuse_closed(folder)
-    if out.exists() and not out.is_dir():
-        raise UserError(out, "this is a file", "name a folder for the store")
-    if not out.exists() or not any(out.iterdir()):
-        return
-    if not is_store(out):
-        raise UserError(out, "the folder is not empty and not a prepared store", "name a new folder")
-    for path in (out / MANIFEST, *sorted((out / CASES).glob("*.json"))):
-        try:
-            recorded = str(read_json(path)["root"])
-        except (UserError, KeyError, TypeError):
-            continue
-        if recorded != str(root) and Path(recorded).resolve() != root.resolve():
-            raise UserError(out, f"the store was made from {recorded}, not from {root}", "name another folder")
-        return
 
 
 def _is_file_of(path: Path, name: str | None) -> bool:

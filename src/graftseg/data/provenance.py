@@ -3,6 +3,7 @@
 import hashlib
 from pathlib import Path
 
+from graftseg.data.folders import refuse_lost
 from graftseg.data.scans import files_of
 from graftseg.data.store import Source
 from graftseg.errors import UserError
@@ -34,6 +35,7 @@ def unchanged(path: Path, source: Source) -> bool:
 
 
 def _files(path: Path) -> list[Path]:
+    refuse_lost(path)
     files = files_of(path)
     if not files or (path.exists() and not path.is_file() and files == [path]):
         raise UserError(path, "not a file", "put a scan in its place")

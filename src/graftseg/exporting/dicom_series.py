@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graftseg.data.formats.dicom_tags import pydicom_package
+from graftseg.data.formats.dicom_tags import pydicom_package, sound
 from graftseg.errors import UserError
 
 NEEDED = (
@@ -55,14 +55,13 @@ def series_in(folder: Path) -> list[Series]:
     pydicom = pydicom_package()
     found: dict[str, list[Any]] = {}
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        try:
-            header = pydicom.dcmread(path, stop_before_pixels=True)
-        except pydicom.errors.InvalidDicomError:
-            continue
-        except (OSError, EOFError, ValueError, KeyError, AttributeError):
-            raise UserError(path, "the file cannot be read", "copy the series again") from None
-        if "Rows" in header:
-            found.setdefault(str(header.get("SeriesInstanceUID", "")), []).append(header)
+        with sound(path):
+            try:
+                header = pydicom.dcmread(path, stop_before_pixels=True)
+            except pydicom.errors.InvalidDicomError:
+                continue
+            if "Rows" in header:
+                found.setdefault(str(header.get("SeriesInstanceUID", "")), []).append(header)
     if not found:
         raise UserError(folder, "holds no DICOM image", "name the folder of a DICOM series")
     stacks = [_stack(folder, slices) for slices in found.values()]

@@ -1,4 +1,4 @@
-"""From features to logits, in float32 whatever a network computes in.
+"""From features to logits, in the precision of the weights whatever a network computes in.
 
 In bfloat16 the logits of two classes are often rounded to the same number, and a decision between equals is always for
 the first, the background: the labels of a teacher would lose a little foreground in every step.
@@ -21,7 +21,7 @@ class Head2d(nn.Conv2d):
     def forward(self, x: Tensor) -> Tensor:
         """``(B, in, H, W)`` to ``(B, classes, H, W)``."""
         with _as_given(x):
-            return super().forward(x.float())
+            return super().forward(x.to(self.weight.dtype))
 
 
 class Head3d(nn.Conv3d):
@@ -38,7 +38,7 @@ class Head3d(nn.Conv3d):
         """``(B, in, *space)`` to ``(B, classes, *space)``."""
         if self.bias is None or not (accelerated(x) and torch.compiler.is_compiling()):
             with _as_given(x):
-                return super().forward(x.float())
+                return super().forward(x.to(self.weight.dtype))
         return logits_by_products(x, self.weight, self.bias)
 
 

@@ -18,7 +18,7 @@ from graftseg.data.folders import visible
 from graftseg.data.formats.dicom_frames import EACH, SHARED, read_frames
 from graftseg.data.formats.dicom_members import LOOKED_AT, Member, files_below, is_slice, members_of
 from graftseg.data.formats.dicom_series import Slice, arranged, guesses_about, read_slice, volume_of
-from graftseg.data.formats.dicom_tags import AGAIN, read_tags, value
+from graftseg.data.formats.dicom_tags import AGAIN, number, read_tags, sound, value
 from graftseg.data.formats.scan import Scan, lps_geometry, refuse_absent
 from graftseg.errors import UserError
 from graftseg.types import Geometry
@@ -111,33 +111,38 @@ def _slices(path: Path, *, pixels: bool) -> list[Slice]:
 def _images(members: Sequence[Member]) -> list[_Image]:
     found = []
     for member in members:
-        header = read_tags(member.where, member.content(), (*TAGS, *PERSON, KIND, SHARED, EACH))
-        told = {tag: value(member.where, header, tag) for tag in (*TAGS, *PERSON)}
-        modality = str(told["Modality"] or "unknown kind")
-        if not told["Rows"] or modality in NO_IMAGES:
-            _refuse_rest(member.where, header, modality)
-            continue
-        patient, name = (str(told[tag] or "").strip("^ ") for tag in PERSON)
-        number = told["SeriesNumber"]
-        found.append(
-            _Image(
-                member,
-                series=str(told["SeriesInstanceUID"] or ""),
-                called=modality if number is None else f"number {number}, {modality}",
-                is_scout="LOCALIZER" in (told["ImageType"] or ()),
-                frames=int(told["NumberOfFrames"] or 1),
-                is_enhanced=SHARED in header or EACH in header,
-                patient=hash(patient) if patient else None,
-                name=hash(name) if name else None,
-            )
-        )
-    return found
+        with sound(member.where):
+            found.append(_image(member))
+    return [image for image in found if image is not None]
+
+
+def _image(member: Member) -> _Image | None:
+    """What a file says of itself; None for one without pixels."""
+    header = read_tags(member.where, member.content(), (*TAGS, *PERSON, KIND, SHARED, EACH))
+    told = {tag: value(member.where, header, tag) for tag in (*TAGS, *PERSON)}
+    modality = str(told["Modality"] or "unknown kind")
+    if not told["Rows"] or modality in NO_IMAGES:
+        _refuse_rest(member.where, header, modality)
+        return None
+    patient, name = (str(told[tag] or "").strip("^ ") for tag in PERSON)
+    place = told["SeriesNumber"]
+    return _Image(
+        member,
+        series=str(told["SeriesInstanceUID"] or ""),
+        called=modality if place is None else f"number {place}, {modality}",
+        is_scout="LOCALIZER" in (told["ImageType"] or ()),
+        frames=int(number(member.where, told, "NumberOfFrames", 1)) or 1,
+        is_enhanced=SHARED in header or EACH in header,
+        patient=hash(patient) if patient else None,
+        name=hash(name) if name else None,
+    )
 
 
 def _refuse_rest(where: Path, header: Any, modality: str) -> None:
     """A file without pixels is another kind of object, such as a report; what would be an image was cut off."""
     kind = value(where, header, KIND)
-    if modality not in NO_IMAGES and (kind is None or kind.name.endswith(IMAGES)):
+    # of several kinds, as no file has, the first thing to doubt is the header
+    if modality not in NO_IMAGES and getattr(kind, "name", IMAGES).endswith(IMAGES):
         raise UserError(where, "the file is cut off before its pixels", AGAIN)
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from graftseg.data.formats.dicom_pixels import PIXELS, refuse_table, rescale, undecoded, upright
 from graftseg.data.formats.dicom_series import HEADER as OF_SLICES
 from graftseg.data.formats.dicom_series import PLACE, Slice
-from graftseg.data.formats.dicom_tags import AGAIN, number, read_tags, value
+from graftseg.data.formats.dicom_tags import AGAIN, number, read_tags, sound, value
 from graftseg.errors import UserError
 
 SHARED, EACH = "SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence"
@@ -29,6 +29,11 @@ UNPACKED = "export the series uncompressed or as single slices"
 
 def read_frames(where: Path, content: Path | BinaryIO, *, pixels: bool) -> list[Slice]:
     """The frames of a file, in the order they are stored in; each of several must say where it lies."""
+    with sound(where):
+        return _frames(where, content, pixels=pixels)
+
+
+def _frames(where: Path, content: Path | BinaryIO, *, pixels: bool) -> list[Slice]:
     header = read_tags(where, content, (*HEADER, *PIXELS) if pixels else HEADER)
     count = int(number(where, header, "NumberOfFrames", 1))
     refuse_table(where, header)
@@ -73,9 +78,10 @@ class _Decoded:
 
     def frame(self, index: int, merged: Any) -> NDArray[np.float32]:
         """Pixels ``(columns, rows)`` of a frame, rescaled."""
-        pixels = upright(np.asarray(self.stored()[index], np.float32).T, merged)
-        slope = number(self.where, merged, "RescaleSlope", 1.0)
-        return rescale(self.where, pixels, slope, number(self.where, merged, "RescaleIntercept"))
+        with sound(self.where):
+            pixels = upright(np.asarray(self.stored()[index], np.float32).T, merged)
+            slope = number(self.where, merged, "RescaleSlope", 1.0)
+            return rescale(self.where, pixels, slope, number(self.where, merged, "RescaleIntercept"))
 
     def _stored(self) -> NDArray[Any]:
         try:

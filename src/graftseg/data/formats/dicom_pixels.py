@@ -1,13 +1,14 @@
 """The pixels of a DICOM file: decoded, upright in brightness, rescaled."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from graftseg.data.formats.dicom_tags import AGAIN, number
-from graftseg.data.formats.scan import optional, words
+from graftseg.data.formats.dicom_tags import AGAIN, number, sound
+from graftseg.data.formats.scan import optional
 from graftseg.errors import UserError
 
 PIXELS = (
@@ -26,20 +27,29 @@ PIXELS = (
 )
 THROUGH_ITK = "pip install SimpleITK (and unpack a zip), or export the series uncompressed"
 MISSING = ("missing dependencies", "missing required dependencies")
+REASONS = {
+    re.compile(r"less than expected \((\d+) vs (\d+) bytes\)"): r"\1 of \2 bytes are there",
+    re.compile(r"Missing required element: \(\w{4},\w{4}\) '([\w ]+)'"): r"its header has no \1",
+    re.compile(r"has no 'Pixel Data'"): "they are not there",
+}
+"""What is told of the reasons why pixels cannot be decoded; the others may quote the header, and with it a name."""
 
 
 def stored_pixels(where: Path, header: Any) -> NDArray[np.float32]:
     """Pixels ``(columns, rows)`` of one slice, rescaled."""
-    slope, intercept = number(where, header, "RescaleSlope", 1.0), number(where, header, "RescaleIntercept")
-    refuse_table(where, header)
-    try:
-        pixels = np.asarray(header.pixel_array, np.float32).T
-    except Exception as error:
-        rescaled = _through_itk(where, header)
-        if rescaled is None:
-            raise undecoded(where, header, error) from None
-        return _inverted_rescaled(rescaled, header, slope, intercept)
-    return rescale(where, upright(pixels, header), slope, intercept)
+    with sound(where):
+        slope, intercept = number(where, header, "RescaleSlope", 1.0), number(where, header, "RescaleIntercept")
+        refuse_table(where, header)
+        try:
+            pixels = np.asarray(header.pixel_array, np.float32).T
+        except Exception as error:
+            rescaled = _through_itk(where, header)
+            if rescaled is None:
+                raise undecoded(where, header, error) from None
+            if slope == 0:
+                raise _flattened(where) from None
+            return _inverted_rescaled(rescaled, header, slope, intercept)
+        return rescale(where, upright(pixels, header), slope, intercept)
 
 
 def refuse_table(where: Path, header: Any) -> None:
@@ -56,11 +66,18 @@ def upright(pixels: NDArray[np.float32], header: Any) -> NDArray[np.float32]:
 
 def rescale(where: Path, pixels: NDArray[np.float32], slope: float, intercept: float) -> NDArray[np.float32]:
     """Stored values -> those that the header means."""
+    if slope == 0 and np.ptp(pixels) > 0:
+        raise _flattened(where)
     with np.errstate(over="ignore", invalid="ignore"):
         scaled: NDArray[np.float32] = pixels * np.float32(slope) + np.float32(intercept)
     if not np.isfinite(scaled).all():
         raise UserError(where, f"RescaleSlope {slope:g} makes its values infinite", AGAIN)
     return scaled
+
+
+def _flattened(where: Path) -> UserError:
+    finding = "RescaleSlope in its header is 0, which makes all its values the same"
+    return UserError(where, finding, "export the series again with the slope that it was scanned with")
 
 
 def _turned_from(header: Any) -> float | None:
@@ -77,7 +94,8 @@ def _inverted_rescaled(pixels: NDArray[np.float32], header: Any, slope: float, i
 
 
 def _is_compressed(header: Any) -> bool:
-    return bool(header.file_meta.TransferSyntaxUID.is_compressed)
+    syntax = header.file_meta.get("TransferSyntaxUID")
+    return bool(syntax) and syntax.is_transfer_syntax and syntax.is_compressed
 
 
 def _through_itk(where: Path, header: Any) -> NDArray[np.float32] | None:
@@ -99,5 +117,8 @@ def undecoded(where: Path, header: Any, error: Exception, remedy: str = THROUGH_
         name = header.file_meta.TransferSyntaxUID.name
         finding = f"its pixels are compressed ({name}), which no installed package reads"
         return UserError(where, finding, remedy)
-    finding = f"its pixels cannot be decoded ({words(error, where)})"
-    return UserError(where, finding, "copy the series again or export it uncompressed")
+    if not header.file_meta.get("TransferSyntaxUID"):
+        return UserError(where, "its header does not say how its pixels are stored (TransferSyntaxUID)", AGAIN)
+    found = ((sign.search(str(error)), told) for sign, told in REASONS.items())
+    reason = next((f" ({sign.expand(told)})" for sign, told in found if sign), "")
+    return UserError(where, f"its pixels cannot be decoded{reason}", "copy the series again or export it uncompressed")

@@ -116,8 +116,10 @@ def arranged(slices: Sequence[Slice]) -> tuple[list[int], Geometry]:
 
 def _same_size(slices: Sequence[Slice]) -> tuple[int, int]:
     first = slices[0]
+    if min(first.size) <= 0:
+        raise UserError(first.where, "its header tells no number of columns and rows", AGAIN)
     for one in slices:
-        if one.size != first.size or 0 in one.size:
+        if one.size != first.size:
             (columns, rows), (usual_columns, usual_rows) = one.size, first.size
             finding = f"the slice has {columns} x {rows} pixels where {first.where.name} has"
             raise UserError(one.where, f"{finding} {usual_columns} x {usual_rows}", ONE_SERIES)

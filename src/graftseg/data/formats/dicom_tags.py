@@ -1,45 +1,47 @@
 """Reading chosen tags of a DICOM file, and numbers out of them."""
 
 import logging
-import zlib
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from lzma import LZMAError
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
-from graftseg.data.formats.scan import optional, words
+from graftseg.data.formats.scan import optional
 from graftseg.errors import UserError
 from graftseg.quiet import quiet
 
 AGAIN = "copy or download the series again"
 Floats = NDArray[np.float64]
-UNREADABLE = (
-    OSError,
-    EOFError,
-    ValueError,
-    KeyError,
-    AttributeError,
-    NotImplementedError,
-    BadZipFile,
-    zlib.error,
-    LZMAError,
-)
+
+
+@contextmanager
+def sound(where: Path) -> Iterator[None]:
+    """Whatever the content of a file makes other packages raise becomes one sentence that names the file.
+
+    Their own words are left out: they may quote the header, and with it a person's name.
+    """
+    try:
+        yield
+    except (UserError, MemoryError):
+        raise
+    except Exception as error:
+        told = error.strerror if isinstance(error, OSError) else None
+        finding = f"the file cannot be read ({told})" if told else "the file is damaged or cut off"
+        raise UserError(where, finding, AGAIN) from None
 
 
 def read_tags(where: Path, content: Path | BinaryIO, tags: Sequence[str]) -> Any:
     """The named tags of a file, and no others; the pixels only where they are among them."""
     pydicom = pydicom_package()
-    try:
-        return pydicom.dcmread(content, specific_tags=list(tags), stop_before_pixels="PixelData" not in tags)
-    except pydicom.errors.InvalidDicomError:
-        raise UserError(where, "not a DICOM file", AGAIN) from None
-    except UNREADABLE as error:
-        raise UserError(where, f"the file cannot be read ({words(error, where)})", AGAIN) from None
+    with sound(where):
+        try:
+            return pydicom.dcmread(content, specific_tags=list(tags), stop_before_pixels="PixelData" not in tags)
+        except pydicom.errors.InvalidDicomError:
+            raise UserError(where, "not a DICOM file", AGAIN) from None
 
 
 def value(where: Path, header: Any, tag: str) -> Any:
@@ -80,9 +82,12 @@ def numbers(where: Path, header: Any, tag: str, count: int) -> Floats | None:
 
 
 def pydicom_package() -> Any:
-    """The package pydicom, told not to warn of values that no standard allows: the warning quotes them."""
+    """The package pydicom, told not to warn of values and of headers that no standard allows: it quotes them."""
     pydicom = optional("pydicom", "pydicom", "DICOM files")
     pydicom.config.settings.reading_validation_mode = pydicom.config.IGNORE
+    # for good, since threads share the filters and would end each other's silence
+    warnings.filterwarnings("ignore", module=r"pydicom\.")
+    logging.getLogger("pydicom").setLevel(logging.CRITICAL + 1)
     return pydicom
 
 

@@ -26,6 +26,7 @@ _COLOURS, _PALETTE = 2, 3  # the bit of a PNG's kind that says colours, and the 
 _GREY_ALPHA, _RGB_ALPHA = 4, 6
 _OTHER_SPACES = {5: "CMYK", 8: "CIELab", 9: "ICCLab", 10: "ITULab"}  # how a TIFF may tell colours, by its number
 _TIFF_GAIN = (8, 50_000)  # how many bytes one byte of a picture can become, plain (bits) and compressed
+_ONE_EACH = "save one picture a file, or the volume as NIfTI or NRRD, which say how far slices lie apart"
 _HEADER, _CHECKSUM = slice(12, 29), slice(29, 33)  # what the checksum of a PNG's header is of, and where it stands
 
 
@@ -104,11 +105,13 @@ def _png(path: Path, is_label: bool) -> NDArray[Any]:
         image.MAX_IMAGE_PIXELS = None
         two_bytes = (bits, kind) == (16, _GREY_ALPHA)
         with image.open(_as_bytes(path) if two_bytes else path, formats=("PNG",)) as picture:
-            pixels = np.array(picture)
+            pixels, frames = np.array(picture), picture.n_frames
     except image.UnidentifiedImageError:
         raise UserError(path, "the picture is damaged or cut off (its first parts make no sense)", AGAIN) from None
     except (OSError, SyntaxError, ValueError, EOFError, struct.error) as error:
         raise _damaged(path, error) from None
+    if frames > 1:
+        raise UserError(path, f"an animated PNG file of {frames} pictures", _ONE_EACH)
     if two_bytes:
         return pixels.view(">u2").astype(np.uint16)
     if pixels.dtype == np.bool_:
@@ -156,8 +159,7 @@ class _Tiff:
             raise UserError(self.path, f"not a TIFF file that can be read ({words(error, self.path)})", AGAIN) from None
         if pages > 1:
             self.file.close()
-            remedy = "save one picture a file, or the volume as NIfTI or NRRD, which say how far slices lie apart"
-            raise UserError(self.path, f"a TIFF file of {pages} pages", remedy)
+            raise UserError(self.path, f"a TIFF file of {pages} pages", _ONE_EACH)
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -205,7 +207,8 @@ def _decoded(path: Path, page: Any) -> NDArray[Any]:
     try:
         pixels = np.asarray(page.asarray())
     except Exception as error:
-        if "imagecodecs" not in str(error):
+        # some kinds are read by a part of newer Pythons
+        if "imagecodecs" not in str(error) and not isinstance(error, ImportError):
             raise
         finding = f"its pixels are compressed ({page.compression.name}), which no installed package reads"
         raise UserError(path, finding, "pip install imagecodecs, or save it uncompressed") from None

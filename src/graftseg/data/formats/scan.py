@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from graftseg.data.folders import refuse_lost
 from graftseg.data.guesses import Guess
 from graftseg.errors import UserError
 from graftseg.types import Geometry
@@ -60,6 +61,7 @@ def lps_geometry(
 
 def refuse_absent(path: Path) -> None:
     """Raise a UserError unless the path is a file."""
+    refuse_lost(path)
     if not path.is_file():
         found = "a folder" if path.is_dir() else "not a file" if path.exists() else "the file is missing"
         raise UserError(path, found, "check the path")
