@@ -34,6 +34,11 @@ def test_the_table_of_the_gpu() -> None:
         assert f"| {seed} | {' | '.join(f'{cell:.2f}' for cell in row)} | " in PAGE
 
 
+def test_the_run_with_heads_in_float32() -> None:
+    without, with_them = (dice(f"{kind}-float32-heads", 0) for kind in KINDS[:2])
+    assert f"{with_them:.2f} with the unlabeled scans and {without:.2f} without" in PAGE
+
+
 def test_the_printed_scores() -> None:
     for kind in KINDS[:2]:
         summary = read_csv(RECORDS / kind.format(0) / "metrics.csv").summary()
