@@ -83,12 +83,21 @@ class Source(Protocol):
     """Where the batches of a stage come from, as ``data.batches.Batches`` says it."""
 
     @property
-    def device(self) -> torch.device: ...  # noqa: D102
+    def device(self) -> torch.device:
+        """Where batches lie."""
+
     @property
-    def resident(self) -> bool: ...  # noqa: D102
-    def at(self, stage: int, step: int, *, unlabeled: bool = True) -> Batch: ...  # noqa: D102
-    def draw(self, stage: int, step: int, *, unlabeled: bool = True) -> Table: ...  # noqa: D102
-    def gather(self, table: Tensor) -> Batch: ...  # noqa: D102
+    def resident(self) -> bool:
+        """Whether a batch comes out of the device's own memory, as a captured step needs it."""
+
+    def at(self, stage: int, step: int, *, unlabeled: bool = True) -> Batch:
+        """The batch of a step."""
+
+    def draw(self, stage: int, step: int, *, unlabeled: bool = True) -> Table:
+        """All that is drawn for a step, on the host."""
+
+    def gather(self, table: Tensor) -> Batch:
+        """The batch of a table on the device."""
 
 
 class Stepper:
