@@ -12,6 +12,7 @@ from graftseg.networks.encoder_decoder import Extensible, LevelDecoder, LevelEnc
 from graftseg.networks.heads import Head2d
 from graftseg.networks.interpolation import Upsampling
 from graftseg.networks.norms import BatchNorm2d
+from graftseg.networks.one_channel import convolve_one_channel, written_out
 
 PUBLISHED_DROPOUT = (0.05, 0.1, 0.2, 0.3, 0.5)
 
@@ -113,6 +114,8 @@ class Convolution2d(nn.Conv2d):
         """``(B, in, H, W)`` to ``(B, out, H, W)``."""
         if self.bias is None or not accelerated(x):
             return super().forward(x)
+        if written_out(x):
+            return convolve_one_channel(x, self.weight, self.bias.detach(), torch.get_autocast_dtype(x.device.type))
         return F.conv2d(x, self.weight, self.bias.detach(), padding=1)
 
 

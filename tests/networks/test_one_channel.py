@@ -1,0 +1,62 @@
+"""A convolution that is written out against PyTorch's own."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from graftseg.networks import unet
+from graftseg.networks.one_channel import convolve_one_channel, written_out
+from graftseg.networks.unet import Convolution2d
+
+
+def operands(dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    torch.manual_seed(0)
+    x, weight, bias = torch.randn(2, 1, 5, 7), torch.randn(3, 1, 3, 3), torch.randn(3)
+    return x.to(dtype), weight.to(dtype).requires_grad_(), bias.to(dtype)
+
+
+def test_values_and_gradients_are_those_of_a_convolution() -> None:
+    x, weight, bias = operands(torch.float64)
+    towards = torch.randn(2, 3, 5, 7, dtype=torch.float64)
+    ours, theirs = convolve_one_channel(x, weight, bias, torch.float64), F.conv2d(x, weight, bias, padding=1)
+    torch.testing.assert_close(ours, theirs)
+    (a,), (b,) = (torch.autograd.grad((y * towards).sum(), weight) for y in (ours, theirs))
+    torch.testing.assert_close(a, b)
+
+
+def test_the_result_is_channels_last_and_rounded_once() -> None:
+    x, weight, bias = operands(torch.float32)
+    y = convolve_one_channel(x, weight, bias, torch.bfloat16)
+    assert y.dtype == torch.bfloat16
+    assert y.is_contiguous(memory_format=torch.channels_last)
+    exact = F.conv2d(x.bfloat16().double(), weight.bfloat16().double(), bias.double(), padding=1)
+    torch.testing.assert_close(y.double(), exact, rtol=2**-8, atol=1e-5)
+
+
+def test_it_is_written_out_in_compiled_networks_of_reduced_precision_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, _, _ = operands(torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not written_out(x)
+        monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+        assert written_out(x)
+        assert not written_out(x.expand(-1, 2, -1, -1))
+    assert not written_out(x)
+
+
+def test_a_compiled_layer_gives_the_same_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unet, "accelerated", lambda x: True)
+    used: list[torch.dtype] = []
+
+    def seen(x: Tensor, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> Tensor:
+        used.append(dtype)
+        return convolve_one_channel(x, weight, bias, dtype)
+
+    monkeypatch.setattr(unet, "convolve_one_channel", seen)
+    x, _, _ = operands(torch.float32)
+    layer = Convolution2d(1, 3)
+    with torch.autocast("cpu", torch.bfloat16):
+        compiled, plain = torch.compile(layer, backend="eager")(x), layer(x)
+    assert used == [torch.bfloat16]
+    assert compiled.dtype == plain.dtype == torch.bfloat16
+    torch.testing.assert_close(compiled, plain, rtol=2**-7, atol=1e-2)
