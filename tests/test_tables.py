@@ -13,6 +13,7 @@ from graftseg import api
 from graftseg.errors import UserError
 from graftseg.evaluation import Evaluation, Row
 from graftseg.files import write_json
+from graftseg.method_pages import filled
 from graftseg.metrics import Protocol
 from graftseg.paper import TABLES
 from graftseg.recipe import shipped_recipes
@@ -224,6 +225,38 @@ def test_scores_that_were_cut_are_named(shipped: Path, tmp_path: Path) -> None:
 def test_the_page_in_the_docs_is_the_one_that_is_made() -> None:
     page = ROOT / "docs" / "reference" / "tables.md"
     assert page.read_text() == tables_page(ROOT / "results"), "make it anew with graftseg table all --markdown"
+
+
+def test_the_methods_pages_hold_our_figures() -> None:
+    pages = [page for page in (ROOT / "docs/reference/methods").glob("*.md") if page.stem != "README"]
+    assert len(pages) == 13
+    for page in pages:
+        text = page.read_text("utf-8")
+        assert "## Our number\n" in text
+        assert text == filled(text, page.stem, ROOT / "results"), "make it anew with graftseg table all --pages"
+
+
+def test_a_methods_page_is_filled(shipped: Path, tmp_path: Path) -> None:
+    pages = tmp_path / "pages"
+    pages.mkdir()
+    (pages / "bcp.md").write_text("# bcp\n\n## Our number\n\nof old\n\n## Known differences\n\nnone\n")
+    (pages / "README.md").write_text("# Methods\n")
+    (pages / "dtc.md").write_text("## Our number\n\n## Known differences\n")
+    for seed in (0, 1):
+        record(tmp_path, "la-8/bcp", seed, 0.5 + 0.25 * seed)
+    record(tmp_path, "la-8/supervised", 0, 0.25)
+    assert api.fill_pages(pages, tmp_path) == [pages / "bcp.md", pages / "dtc.md"]
+    text = (pages / "bcp.md").read_text()
+    assert "| la-8/bcp | - | 0, 1 | last | 62.50 ± 17.68 |" in text
+    assert "| la-8/bcp | - | 0 | 100 | 100 | 25.00 | 50.00 | +25.00 |" in text
+    assert "of old" not in text and text.endswith("\n\n## Known differences\n\nnone\n")
+    assert (pages / "dtc.md").read_text() == "## Our number\n\nNothing is recorded yet.\n\n## Known differences\n"
+
+
+def test_a_folder_without_such_pages_is_named(tmp_path: Path) -> None:
+    for folder, finding in ((tmp_path, "holds no page"), (tmp_path / "none", "not a folder")):
+        with pytest.raises(UserError, match=finding):
+            api.fill_pages(folder, tmp_path)
 
 
 def test_published_figures_are_no_difference() -> None:

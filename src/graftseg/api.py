@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from graftseg import method_pages
 from graftseg.baselines import baseline_of, fitting, own_baseline
 from graftseg.bench.measure import Measurement, Plan, measure
 from graftseg.comparison import Beside, compare_runs, write_comparison
@@ -307,6 +308,13 @@ def table(name: str, results: Folder = "results") -> str:
     if not Path(results).is_dir():
         raise UserError(results, "not a folder", "name the folder of the records as --results")
     return tables_page(Path(results)) if name == ALL else paper_table(name, Path(results))
+
+
+def fill_pages(folder: Folder, results: Folder = "results") -> list[Path]:
+    """Write our figures into the methods' pages of a folder; returns the pages."""
+    if not Path(folder).is_dir():
+        raise UserError(folder, "not a folder", "name the folder of the methods' pages as --pages")
+    return method_pages.fill_pages(Path(folder), Path(results))
 
 
 def info(what: Scans) -> dict[str, Any]:

@@ -82,17 +82,23 @@ def table(
     name: Annotated[str, typer.Argument(help=NAMES)],
     results: Results = RESULTS,
     markdown: Annotated[Path | None, typer.Option(help="File to write instead of printing.")] = None,
+    pages: Annotated[
+        Path | None, typer.Option(help="Folder of the methods' pages, whose parts Our number are written anew.")
+    ] = None,
 ) -> None:
     """Print a table of the paper: recorded runs beside the published figures."""
     from graftseg import api
     from graftseg.files import write_text
 
     text = api.table(name, results)
-    if markdown is None:
-        typer.echo(text, nl=False)
-    else:
+    if pages is not None:
+        for page in api.fill_pages(pages, results):
+            typer.echo(page)
+    if markdown is not None:
         write_text(markdown, text)
         typer.echo(markdown)
+    elif pages is None:
+        typer.echo(text, nl=False)
 
 
 def sweep(

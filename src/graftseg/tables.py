@@ -59,9 +59,9 @@ def table(name: str, results: Path) -> str:
     rows = rows_of(name)
     records = {row.recipe: read_records(results, row.recipe) for row in rows}
     lines = [line for row in rows for line in _lines(row, records[row.recipe])]
-    text = _markdown([HEAD, *lines])
+    text = markdown([HEAD, *lines])
     beside = gains(records) if TABLES[name].compares else []
-    return f"{text}\n{BESIDE}\n\n{_markdown(beside)}" if beside else text
+    return f"{text}\n{BESIDE}\n\n{markdown(beside)}" if beside else text
 
 
 def rows_of(name: str) -> list[Row]:
@@ -83,7 +83,8 @@ def _labels(recipe: str) -> tuple[int, str]:
     return int(count) if count.isdigit() else 0, method
 
 
-def _markdown(lines: Lines) -> str:
+def markdown(lines: Lines) -> str:
+    """A head and lines as a table in Markdown."""
     head, *rest = lines
     return "".join(f"| {' | '.join(line)} |\n" for line in (head, ["---"] * len(head), *rest))
 
@@ -93,9 +94,13 @@ def _lines(row: Row, records: Sequence[Record]) -> list[list[str]]:
     theirs = _published(load_recipe(row.recipe).published if shipped else None)
     if not records:
         return [[row.name, row.recipe, *[NOTHING] * 7, *theirs, NOTHING]]
+    return [[row.name, row.recipe, *ours(members), *theirs, _oracle(members)] for members in lines_of(records)]
+
+
+def lines_of(records: Sequence[Record]) -> list[list[Record]]:
+    """Records of one recipe by the line of a table that they share, in order."""
     alike = groupby(sorted(records, key=lambda record: (*_group(record), record.seed)), key=_group)
-    groups = [list(members) for _, members in alike]
-    return [[row.name, row.recipe, *_ours(members), *theirs, _oracle(members)] for members in groups]
+    return [list(members) for _, members in alike]
 
 
 def _group(record: Record) -> tuple[str, str]:
@@ -103,7 +108,8 @@ def _group(record: Record) -> tuple[str, str]:
     return record.variant, record.reported.chosen
 
 
-def _ours(records: Sequence[Record]) -> list[str]:
+def ours(records: Sequence[Record]) -> list[str]:
+    """Variant, seeds, checkpoint and figures of records that share a line."""
     variant, choice = _group(records[0])
     over = spreads([figures_of(record.reported.evaluation) for record in records])
     seeds = ", ".join(str(record.seed) for record in records)
