@@ -7,11 +7,11 @@ from pathlib import Path
 from graftseg.errors import UserError
 from graftseg.figures import FIGURES
 from graftseg.files import write_text
-from graftseg.paper import benchmark_of
+from graftseg.paper import TABLES, benchmark_of
 from graftseg.recipe import shipped_recipes
 from graftseg.records import Record, read_records
 from graftseg.supervision import BASELINE, gains
-from graftseg.tables import BESIDE, TABLES, lines_of, markdown, ours
+from graftseg.tables import BESIDE, lines_of, markdown, ours
 
 PART = re.compile(r"(?<=^## Our number\n\n).*?(?=^## )", re.MULTILINE | re.DOTALL)
 HEAD = ("recipe", "variant", "seeds", "checkpoint", *FIGURES.values())
