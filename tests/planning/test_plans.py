@@ -1,6 +1,7 @@
 """Plans as a whole: whatever the scans are, a plan loads, builds and says why."""
 
 import re
+from dataclasses import replace
 from math import prod
 
 import pytest
@@ -245,6 +246,29 @@ def test_what_will_score_the_networks_is_told(
     head = choose(known, CPU, timed=lambda recipe: seconds).head
     said = [line for line in head if line.startswith(("Warning: nothing", "Note: "))]
     assert len(said) == (begin is not None) and all(line.startswith(str(begin)) for line in said)
+
+
+@pytest.mark.parametrize(
+    ("labeled", "folds", "minutes"),
+    [
+        (2, "--folds 2, which takes 2 times as long, about 119 minutes", 106),
+        (3, "--folds 3 (any number from 2 to 3), which takes 3 times as long, about 2 hours 59 minutes", 159),
+        (9, "--folds 5 (any number from 2 to 5), which takes 5 times as long, about 4 hours 58 minutes", 264),
+    ],
+)
+def test_folds_that_a_plan_had_no_time_for_can_be_trained(labeled: int, folds: str, minutes: int) -> None:
+    """A step of one second: 2400 steps and their baseline take (375 + 1400 + 1800) / 60 = 59.6 minutes."""
+    plan = choose(facts(*usual(labeled=labeled)), CPU, timed=lambda recipe: 1.0)
+    (line,) = (line for line in plan.head if line.startswith("Warning: nothing will score this run"))
+    assert f"Train this plan with {folds}; or plan with --minutes {minutes} or more" in line
+    assert line.endswith("or put test scans into imagesTs and their labels into labelsTs.")
+
+
+def test_folders_named_one_by_one_are_told_by_their_options() -> None:
+    plan = choose(replace(facts(*usual(unlabeled=0)), is_arranged=False), CPU, timed=lambda recipe: 1.5)
+    head = " ".join(plan.head)
+    assert "name test scans as --test-images and their labels as --test-labels." in head
+    assert "Name a folder of them as --unlabeled and plan again" in head and "imagesUn" not in head
 
 
 def test_short_trainings_use_adam() -> None:

@@ -61,7 +61,8 @@ class Pieced:
 class Facts:
     """All that the planner knows. ``pieces`` are counted in whole label maps, ``slice_pieces`` in single slices.
 
-    ``tested`` is how many test scans have labels.
+    ``tested`` is how many test scans have labels. ``is_arranged`` says that the scans lie in one folder, and not in
+    folders that were named one by one.
     """
 
     fingerprint: Fingerprint
@@ -71,6 +72,7 @@ class Facts:
     pieces: tuple[Pieced, ...] = ()
     slice_pieces: tuple[Pieced, ...] = ()
     tested: int = 0
+    is_arranged: bool = True
 
     @property
     def has_test(self) -> bool:
@@ -113,6 +115,7 @@ def facts_of(dataset: Dataset, *, workers: int | None = None) -> Facts:
         _summed([one.pieces for one in seen], count),
         _summed([one.slice_pieces for one in seen], count),
         tested=sum(case.label is not None for case in dataset.of("test")),
+        is_arranged=dataset.layout != "plain",
     )
 
 

@@ -16,7 +16,7 @@ from graftseg.planning.pieces import component_choices
 from graftseg.planning.target import GIB, Target
 from graftseg.planning.written import written
 from graftseg.recipe import PLANNED, Recipe, parse_recipe
-from graftseg.splits import suggested_folds
+from graftseg.splits import LEAST, suggested_folds
 from graftseg.verdicts import FEWEST
 
 Timed = Callable[[Recipe], float]
@@ -130,9 +130,10 @@ def _about(facts: Facts, frame: Frame, semi: bool) -> list[str]:
             "and the network sees the labels of one anatomy only. Label a few more."
         )
     if not semi:
+        more = "Put scans without labels into imagesUn" if facts.is_arranged else "Name a folder of them as --unlabeled"
         lines.append(
-            "Warning: there is no unlabeled scan, so this is a supervised recipe. Put scans without labels into "
-            "imagesUn and plan again to learn from them."
+            "Warning: there is no unlabeled scan, so this is a supervised recipe. "
+            f"{more} and plan again to learn from them."
         )
     return lines
 
@@ -183,8 +184,15 @@ def _scores(facts: Facts, length: Length, semi: bool) -> list[str]:
     folds = suggested_folds(facts.labeled, has_test=facts.has_test)
     if folds is None or length.folds:
         return []
+    trained = "" if folds == LEAST else f" (any number from {LEAST} to {folds})"
+    tested = (
+        "put test scans into imagesTs and their labels into labelsTs"
+        if facts.is_arranged
+        else "name test scans as --test-images and their labels as --test-labels"
+    )
     return [
-        "Warning: nothing will score this run: there are no test scans with labels, and no time for folds. Give "
-        f"--minutes {length.pace.minutes_for(WORTH_FOLDS, folds)} or more for {folds} folds, or put test scans into "
-        "imagesTs and their labels into labelsTs."
+        "Warning: nothing will score this run: there are no test scans with labels, and no time for folds. Train this "
+        f"plan with --folds {folds}{trained}, which takes {folds} times as long, about "
+        f"{spoken(length.minutes_of(folds))}; or plan with --minutes {length.pace.minutes_for(WORTH_FOLDS, folds)} or "
+        f"more for {folds} folds of at least {WORTH_FOLDS} steps each; or {tested}."
     ]
