@@ -268,7 +268,7 @@ def test_folders_named_one_by_one_are_told_by_their_options() -> None:
     plan = choose(replace(facts(*usual(unlabeled=0)), is_arranged=False), CPU, timed=lambda recipe: 1.5)
     head = " ".join(plan.head)
     assert "name test scans as --test-images and their labels as --test-labels." in head
-    assert "Name a folder of them as --unlabeled and plan again" in head and "imagesUn" not in head
+    assert "Name a folder of other scans as --unlabeled and plan again" in head and "imagesUn" not in head
 
 
 def test_short_trainings_use_adam() -> None:

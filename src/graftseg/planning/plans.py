@@ -130,7 +130,11 @@ def _about(facts: Facts, frame: Frame, semi: bool) -> list[str]:
             "and the network sees the labels of one anatomy only. Label a few more."
         )
     if not semi:
-        more = "Put scans without labels into imagesUn" if facts.is_arranged else "Name a folder of them as --unlabeled"
+        more = (
+            "Put scans without labels into imagesUn"
+            if facts.is_arranged
+            else "Name a folder of other scans as --unlabeled"
+        )
         lines.append(
             "Warning: there is no unlabeled scan, so this is a supervised recipe. "
             f"{more} and plan again to learn from them."
