@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import TypeAdapter, ValidationError
 
+from graftseg.data.class_names import name_problem
 from graftseg.data.grid import Grid
 from graftseg.data.sources import Data, Sources
 from graftseg.errors import UserError
@@ -107,6 +108,8 @@ class Store:
     cases: tuple[StoredCase, ...]
 
     def __post_init__(self) -> None:
+        if problem := name_problem(self.classes):
+            raise ValueError(problem)
         for case in self.cases:
             if case.channels != self.channels or max(case.values, default=0) >= len(self.classes):
                 raise ValueError(f"{case.name} has other channels or classes than the store")

@@ -17,7 +17,7 @@ from graftseg.data.dataset import Dataset, agreed
 from graftseg.data.fingerprint import CaseFingerprint, Fingerprint, fingerprint_case
 from graftseg.data.label_rules import checked_values, refuse_class_list
 from graftseg.data.pieces import pieces_of
-from graftseg.errors import UserError
+from graftseg.errors import UserError, in_one_line
 from graftseg.files import read_json
 from graftseg.planning.slices import is_sliced, stacked_axis
 from graftseg.types import Case
@@ -126,7 +126,8 @@ def channel_names_in(root: Path) -> tuple[str, ...]:
     named = content.get("channel_names", content.get("modality")) if isinstance(content, dict) else None
     if not isinstance(named, dict) or not all(re.fullmatch(r"\d+", str(key)) for key in named):
         return ()
-    return tuple(str(named[key]) for key in sorted(named, key=int))
+    # they stand in the comments of a plan
+    return tuple(in_one_line(str(named[key])) for key in sorted(named, key=int))
 
 
 @dataclass(frozen=True)
