@@ -53,6 +53,7 @@ def test_the_gpu_that_is_named_becomes_the_current_one(gpus: int, monkeypatch: p
         (2, "mps", "mps is not supported"),
         (2, "gpu", "no such kind of device"),
         (2, "cuda:x", "no such kind of device"),
+        (2, "cuda:256", "no such kind of device"),
         (2, "", "no such kind of device"),
     ],
     indirect=["gpus"],

@@ -185,7 +185,7 @@ def test_from_a_run_to_a_table(cli: CommandLine, trained: Path, store: Store, sc
     code, printed, _ = cli("rank", trained, "--out", out, "--top", 2, "--device", "cpu")
     lines = printed.splitlines()
     ranking = api.rank(trained, store.path, device="cpu")
-    assert code == 0 and lines[3:] == [*filter(None, [ranking.in_common()]), f"{out}: 5 scans"]
+    assert code == 0 and lines[3:] == [*filter(None, [ranking.in_common()]), f"{out}: 5 scans", *ranking.unlearned]
     assert [line.split("\t") for line in lines[1:3]] == [list(cells) for cells in ranking.lines(2)]
     by_scans = api.rank(trained, scans, device="cpu").rows
     assert {row.case for row in by_scans} == {f"unlabeled_{i:03d}" for i in range(5)}
@@ -200,6 +200,8 @@ def test_what_stands_beside_every_scan_is_said_to_be_of_the_network(
     assert sentence in cli.works("rank", trained, "--top", 1)
     monkeypatch.setattr(api, "rank", lambda *_, **__: Ranking(rows))
     assert sentence not in cli.works("rank", trained, "--top", 2)
+    monkeypatch.setattr(api, "rank", lambda *_, **__: Ranking(rows, unlearned=("core is found in none",)))
+    assert cli.works("rank", trained, "--top", 2).splitlines()[-1] == "core is found in none"
 
 
 def test_an_odd_scan_comes_first(trained: Path, scans: Path, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from graftseg.ranking import (
     specks,
     spread_out,
     stand_out,
+    unlearned,
     whitened,
 )
 
@@ -167,6 +168,38 @@ def test_a_reason_beside_every_scan_speaks_of_the_network(reasons: list[tuple[st
     sentence = Ranking(tuple(rows)).in_common()
     assert sentence is None if said is None else sentence is not None and f"every scan ({said})" in sentence
     assert sentence is None or "rather than of the scans. A class that is found nowhere has not been" in sentence
+
+
+@pytest.mark.parametrize(
+    ("found", "of", "shown", "said"),
+    [
+        (0, 12, 5, "core is found in none of 12 unlabeled scans and labeled in 5 of 5: it has not been learned yet."),
+        (1, 12, 3, "core is found in 1 of 12 unlabeled scans and labeled in 3 of 5: it has not been learned yet."),
+        (2, 12, 5, None),
+        (12, 12, 5, None),
+        (
+            0,
+            12,
+            2,
+            "core is found in none of 12 unlabeled scans and labeled in 2 of 5: it has not been learned yet, or ",
+        ),
+        (1, 12, 2, None),
+        (0, 12, 0, None),
+        (0, 1, 5, None),
+    ],
+)
+def test_a_class_that_is_hardly_ever_found_is_said_to_be_unlearned(
+    found: int, of: int, shown: int, said: str | None
+) -> None:
+    pool = [seen(f"u{i}", sizes=(100.0, 9.0 * (i < found))) for i in range(of)]
+    labeled = [seen(f"l{i}", sizes=(100.0, 9.0 * (i < shown))) for i in range(5)]
+    sentences = unlearned(pool, labeled, CLASSES)
+    assert len(sentences) == (said is not None) and all(one.startswith(str(said)) for one in sentences)
+
+
+def test_every_class_that_is_not_learned_is_named() -> None:
+    pool = [seen(f"u{i}", sizes=(0.0, 0.0)) for i in range(3)]
+    assert [one.split()[0] for one in unlearned(pool, LABELED, CLASSES)] == ["ring", "core"]
 
 
 def test_a_table_replaces_only_its_own_kind(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def test_what_agrees_with_fast(overrides: list[str]) -> None:
 
 def test_shared_parts_of_the_package_are_for_shipped_recipes_alone(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("base: la/_bcp\nname: mine\n")
-    with pytest.raises(UserError, match="'la/_bcp': neither a file nor a shipped recipe"):
+    with pytest.raises(UserError, match="its base 'la/_bcp' is neither a file nor a shipped recipe"):
         load_recipe(tmp_path / "mine.yaml")
 
 

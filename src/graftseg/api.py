@@ -14,6 +14,7 @@ from graftseg.completion import complete
 from graftseg.data import check as checking
 from graftseg.data import prepare as preparing
 from graftseg.data.benchmarks import BENCHMARKS, read_benchmark
+from graftseg.data.class_names import name_problem
 from graftseg.data.layouts import Dataset, read_layout
 from graftseg.data.mending import mend, refuse_target
 from graftseg.data.sources import Sources, given
@@ -387,4 +388,6 @@ def _classes_of(predictions: Path) -> dict[int, str] | None:
     classes = content.get("classes") if isinstance(content, dict) else None
     if not isinstance(classes, list) or not classes or not all(isinstance(name, str) for name in classes):
         return None
+    if problem := name_problem(classes):
+        raise UserError(manifest, problem, "predict again with a run whose classes have plain names")
     return dict(enumerate(classes))

@@ -58,7 +58,7 @@ def plan(
     minutes: Annotated[
         float | None, typer.Option(help="What everything that the plan trains may take; by default 60.")
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda, which need not be in this machine.")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda:N or cuda, which need not be in this machine.")] = "auto",
 ) -> None:
     """Write a recipe that is fitted to the scans and to a device, with the reason for every value."""
     from graftseg import api

@@ -29,6 +29,8 @@ def rank(
         typer.echo(shared)
     if out is not None:
         typer.echo(f"{out}: {len(ranking.rows)} scans")
+    for sentence in ranking.unlearned:
+        typer.echo(sentence)
     for failure in ranking.failures:
         typer.echo(f"graftseg: {failure}", err=True)
     if ranking.failures:

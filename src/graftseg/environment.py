@@ -55,7 +55,10 @@ def choose_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise UserError(f"--device {name}", "no such kind of device", "use auto, cpu, cuda or cuda:N") from None
+        device = None
+    # torch counts past its last number from the start again
+    if device is None or str(device) != name:
+        raise UserError(f"--device {name}", "no such kind of device", "use auto, cpu, cuda or cuda:N")
     if device.type not in ("cpu", "cuda"):
         raise UserError(f"--device {name}", f"{device.type} is not supported", "use auto, cpu, cuda or cuda:N")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():

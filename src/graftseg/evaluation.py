@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graftseg.console import in_parallel
+from graftseg.data.label_rules import is_mask
 from graftseg.data.names import by_spelling, same_names, spelled
 from graftseg.data.scans import grid_difference, read_label, scan_stem
 from graftseg.errors import UserError
@@ -342,7 +343,11 @@ def refuse_unnamed_values(where: str | Path, labels: LabelMap, classes: Mapping[
     for value, count in zip(values.tolist(), counts.tolist(), strict=True):
         if value != 0 and value not in classes:
             finding = f"value {value} in {count} voxels is none of the classes {sorted(set(classes) - {0})}"
-            raise UserError(where, finding, "name that class or correct the label map")
+            remedy = "name that class or correct the label map"
+            if is_mask(values.tolist()) and set(classes) - {0} == {1}:
+                finding = "a mask of 0 and 255 where the class is 1"
+                remedy = "write the masks as 0 and 1, as `graftseg check DATA --fix OUT` does in a copy of all scans"
+            raise UserError(where, finding, remedy)
 
 
 def _statistics(rows: Iterable[Row]) -> dict[str, Statistic]:

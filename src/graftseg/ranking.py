@@ -26,6 +26,10 @@ STANDS_OUT = 0.5
 ALIKE = 0.25
 HARDLY_ANY = 0.1
 CLIP = 3.0
+SELDOM = 0.1
+"""Share of scans below which a class that is usually there counts as not learned."""
+USUAL = 0.5
+"""Share of labeled scans that must show a class for it to be expected in the others."""
 AMOUNTS = {r"\d+\.\d times as large as": "larger than", r"\d+\.\d times smaller": "smaller", r"^\d+ specks?": "specks"}
 """What differs in a reason from scan to scan where the reason is the same, and words in its place."""
 
@@ -60,10 +64,14 @@ class Ranked:
 
 @dataclass(frozen=True)
 class Ranking:
-    """All scans, the most worthwhile first, and those that could not be looked at, each with its reason."""
+    """All scans, the most worthwhile first, and those that could not be looked at, each with its reason.
+
+    ``unlearned`` are sentences on classes that the network finds in hardly any scan.
+    """
 
     rows: tuple[Ranked, ...]
     failures: tuple[UserError, ...] = ()
+    unlearned: tuple[str, ...] = ()
 
     def lines(self, top: int | None = None) -> list[tuple[str, ...]]:
         """The first rows as cells."""
@@ -92,6 +100,31 @@ class Ranking:
         writer.writerows([HEAD, *self.lines()])
         check_target(path)
         write_text(path, stream.getvalue())
+
+
+def unlearned(
+    unlabeled: Sequence[Observation], labeled: Sequence[Observation], classes: Sequence[str]
+) -> tuple[str, ...]:
+    """A sentence for each class that labeled scans show and that the network finds in none, or nearly none, of many."""
+    return tuple(
+        sentence
+        for index, name in enumerate(classes[1:])
+        if (
+            sentence := _unlearned(name, [one.sizes[index] for one in unlabeled], [one.sizes[index] for one in labeled])
+        )
+    )
+
+
+def _unlearned(name: str, found: Sequence[float], known: Sequence[float]) -> str | None:
+    seen, shown = sum(size > 0 for size in found), sum(size > 0 for size in known)
+    is_usual = shown >= USUAL * len(known)
+    if len(found) < 2 or not shown or seen > (SELDOM * len(found) if is_usual else 0):
+        return None
+    meaning = "has not been learned yet" if is_usual else "has not been learned yet, or none of these scans shows it"
+    return (
+        f"{name} is found in {seen or 'none'} of {len(found)} unlabeled scans and labeled in {shown} of {len(known)}: "
+        f"it {meaning}."
+    )
 
 
 def _kind(reason: str) -> str:

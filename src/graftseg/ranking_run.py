@@ -9,7 +9,7 @@ from graftseg.console import track
 from graftseg.errors import UserError
 from graftseg.observation import Observation, observe
 from graftseg.origin import trained_on
-from graftseg.ranking import Ranking, check_target, rank_cases
+from graftseg.ranking import Ranking, check_target, rank_cases, unlearned
 from graftseg.runs import RunFolder
 from graftseg.shipped import Shipped, shipped_network
 
@@ -26,7 +26,11 @@ def rank_run(run: RunFolder, data: Path | None, out: Path | None, device: torch.
     unlabeled, failures = _observed(network, cases.unlabeled, "Looking at unlabeled scans")
     if not unlabeled:
         raise failures[0]
-    ranking = Ranking(rank_cases(unlabeled, labeled, network.classes), (*broken, *failures))
+    ranking = Ranking(
+        rank_cases(unlabeled, labeled, network.classes),
+        (*broken, *failures),
+        unlearned(unlabeled, labeled, network.classes),
+    )
     if out is not None:
         ranking.write_csv(out)
     return ranking

@@ -19,6 +19,7 @@ from graftseg.published import Published
 from graftseg.selection import SelectionSettings
 from graftseg.settings import Settings
 from graftseg.stepping import Precision, StageSettings
+from graftseg.yaml_text import RepeatedKeyError, read_yaml
 
 SHIPPED = Path(str(files("graftseg") / "recipes"))
 Tree = dict[Any, Any]
@@ -209,9 +210,11 @@ def _read(path: Path, above: tuple[Path, ...] = ()) -> Tree:
     if path in above:
         raise UserError(path, "is based on itself", "name another recipe as base")
     try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+        tree = read_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(path, f"cannot be read ({error.strerror})", "check the path of the recipe") from None
+    except RepeatedKeyError as error:
+        raise UserError(path, str(error), "keep one of the two") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UserError(path, f"not valid YAML ({' '.join(str(error).split())})", "correct the recipe") from None
     if not isinstance(tree, dict):
@@ -219,14 +222,25 @@ def _read(path: Path, above: tuple[Path, ...] = ()) -> Tree:
     base = tree.pop("base", None)
     if base is None:
         return tree
-    return _merged(_read(_base_path(path, str(base)), (*above, path)), tree, path)
+    return _merged(_read(_base_path(path, base), (*above, path)), tree, path)
 
 
-def _base_path(path: Path, base: str) -> Path:
+def _base_path(path: Path, base: object) -> Path:
     """A file beside the recipe, a shared part where the recipe is a shipped one, or a shipped recipe."""
+    remedy = "name as base a recipe file or a shipped recipe, such as default-3d/bcp"
+    if not isinstance(base, str):
+        raise UserError(path, f"base is {base!r:.60}, which is no name", remedy)
     folders = (path.parent, SHIPPED) if SHIPPED in path.parents else (path.parent,)
     named = (folder / f"{base}.yaml" for folder in folders)
-    return next((file for file in named if file.is_file() and file != path), None) or recipe_path(base)
+    if found := next((file for file in named if file.is_file() and file != path), None):
+        return found
+    try:
+        found = recipe_path(base)
+    except UserError:
+        found = None
+    if found is None or not found.is_file():
+        raise UserError(path, f"its base {base!r:.60} is neither a file nor a shipped recipe", remedy)
+    return found
 
 
 def _merged(below: Tree, above: Tree, path: Path) -> Tree:
@@ -263,7 +277,9 @@ def _override(tree: Tree, override: str) -> None:
     try:
         for part in parents:
             place = place[int(part)] if isinstance(place, list) else place.setdefault(part, {})
-        place[int(last) if isinstance(place, list) else last] = yaml.safe_load(text)
+        place[int(last) if isinstance(place, list) else last] = read_yaml(text)
+    except RepeatedKeyError as error:
+        raise UserError(f"--set {override}", str(error), "keep one of the two") from None
     except (IndexError, ValueError, AttributeError, TypeError, RecursionError, yaml.YAMLError):
         raise UserError(f"--set {override}", f"the recipe has no place for {key}", remedy) from None
 

@@ -108,7 +108,7 @@ def _stored(store: Store, classes: tuple[str, ...], channels: int) -> set[str]:
         finding = f"its classes are {', '.join(store.classes)} where the run has {', '.join(classes)}"
         raise UserError(store.path, finding, "give the store that the run was trained for")
     if store.channels != channels:
-        finding = f"its scans have {store.channels} channels where the run was trained on {channels}"
+        finding = f"the number of channels of its scans is {store.channels} where the run was trained on {channels}"
         raise UserError(store.path, finding, "give the store that the run was trained for")
     return {case.name for case in store.of("test")}
 

@@ -172,6 +172,11 @@ def test_channels_that_differ(root: Path) -> None:
     finding = only(root)
     assert (finding.severity, finding.where) == ("error", "u9")
     assert finding.size == "2 channels where the others have 1, 1 of 7 cases"
+    for number in range(3):
+        put(root, f"imagesUn/u{number}", np.stack([image(60 + number), image(70 + number)]))
+        put(root, f"imagesTr/l{number}", np.stack([image(80 + number), image(90 + number)]))
+    put(root, "imagesUn/u9", image(40))
+    assert only(root).size == "1 channel where the others have 2, 1 of 7 cases"
 
 
 def test_axes_that_differ(root: Path) -> None:

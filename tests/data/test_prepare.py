@@ -296,7 +296,8 @@ def test_no_absolute_path_is_written_but_that_of_the_root(
             lambda root: put(root, "labelsTr/b", label(1), geometry(origin=2.5)),
             "labelsTr/b.nii: image and label lie on different grids: origin 2.50 mm apart; resample",
         ),
-        (lambda root: put(root, "labelsTr/b", label(255)), "the label value 255 is above 254; number the classes"),
+        (lambda root: put(root, "labelsTr/b", label(255)), "b.nii: a mask of 0 and 255 where 1 is the first class"),
+        (lambda root: put(root, "labelsTr/b", label(1, 255)), "the label value 255 is above 254; number the classes"),
         (
             lambda root: [put(root, f"labels{name}", label()) for name in ("Tr/a", "Tr/b", "Ts/t")],
             "data: all label maps are empty; check the files in labelsTr",

@@ -48,7 +48,7 @@ def test_the_store_is_that_of_the_folder(scans: Path, folders: Sources, tmp_path
     assert plain.identity == whole.identity
 
 
-def test_folders_may_lie_apart(tmp_path: Path) -> None:
+def test_folders_may_lie_apart(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     touch(tmp_path, "x/a.nii", "x/b.nii", "y/z/a.nrrd", "heap/c.mha", "heap/notes.txt")
     found = read_layout(Sources(tmp_path / "x", tmp_path / "y" / "z", tmp_path / "heap"))
     assert [(case.name, case.split) for case in found.cases] == [
@@ -57,8 +57,13 @@ def test_folders_may_lie_apart(tmp_path: Path) -> None:
         ("c", "unlabeled"),
     ]
     assert found.root == tmp_path.resolve() and found.ignored == ("heap/notes.txt",)
+    assert not caplog.messages
     same = read_layout(Sources(tmp_path / "x", tmp_path / "y" / "z", tmp_path / "x"))
     assert [case.name for case in same.cases] == ["a", "b"] and not same.problems
+    assert caplog.messages == [
+        f"{tmp_path / 'x'}: labeled and unlabeled images are the same folder; those without a label map count as "
+        "unlabeled"
+    ]
 
 
 def test_channels_and_names_of_classes(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_identity_is_that_of_the_content(store: Store) -> None:
     assert replace(store, cases=(touched, other)).identity == store.identity
     assert replace(store, cases=(replace(one, split="test"), other)).identity != store.identity
     assert replace(store, cases=(one, replace(other, sha256={other.image: "0"}))).identity != store.identity
-    assert replace(store, settings={"dimensions": 2}).identity != store.identity
+    assert replace(store, settings={"dimensions": 3, "spacing": None}).identity != store.identity
     assert len(store.identity) == 64
 
 
@@ -162,19 +162,41 @@ def edit(store: Store, change: Callable[[dict[str, Any]], object]) -> None:
         (lambda content: content["cases"][1].update(image="../cases/x.npy"), "x.npy is not a file name"),
         (lambda content: content["cases"][1].update(name="../x"), r"\.\./x is not a file name"),
         (lambda content: content["cases"][1].update(sha256={}), "the hash of a file of other is missing"),
-        (lambda content: content["cases"][1].update(channels=3), r"damaged at its cases \(other has other channels or"),
+        (lambda content: content["cases"][1].update(channels=3), r"manifest is damaged \(other has other channels or"),
         (lambda content: content.update(classes=["background"]), "one has other channels or classes than the store"),
         (lambda content: content["cases"][0]["grid"].update(order=[0, 0, 1]), r"cases\.0\.grid .* the same axes"),
         (lambda content: content["cases"][0]["grid"].update(flips=[True]), r"cases\.0\.grid .* the same axes"),
         (lambda content: content["cases"][0]["geometry"].update(shape=[5, 4]), "the grid of one is not that of its"),
         (lambda content: content["cases"][0]["geometry"].update(affine=[[0] * 4] * 4), "places no voxels"),
         (lambda content: content["cases"][0]["geometry"].update(units="mile"), "places no voxels"),
+        (lambda content: content["cases"].append(content["cases"][0]), r"damaged \(the case one is listed 2 times\)"),
+        (lambda content: content["cases"].append(content["cases"][1]), r"damaged \(the case other is listed 2 times\)"),
+        (lambda content: content["cases"].append(content["cases"][0] | {"split": "test"}), "one is listed 2 times"),
+        (lambda content: content["cases"][0].update(label=None), "one is a labeled case without a label map"),
+        (
+            lambda content: content["cases"][0].update(label=None, split="validation"),
+            "one is a validation case without",
+        ),
+        (lambda content: content["classes"].append("liver"), r"damaged \(2 classes are called liver\); run prepare"),
+        (lambda content: content["classes"].append("\x1b[31mred"), "the class '.*' has control characters in its name"),
+        (lambda content: content["classes"].extend(map(str, range(253))), "256 classes, at most 255 are supported"),
+        (lambda content: content.update(dimensions=2), "dimensions is 2, and 3 in the settings"),
+        (lambda content: content.update(dimensions=5, settings={}), "dimensions is 5, neither 2 nor 3"),
     ],
 )
 def test_manifests_that_do_not_fit(store: Store, change: Callable[[dict[str, Any]], object], sentence: str) -> None:
     edit(store, change)
     with pytest.raises(UserError, match=sentence):
         open_store(store.path)
+
+
+def test_slices_in_a_store_of_volumes(store: Store) -> None:
+    flat = Grid((5, 4), (1, 0), (True, False), (4, 5), (1.0, 2.0))
+    case = replace(store.cases[1], shape=(4, 5), grid=flat, geometry=Geometry((5, 4), AFFINE))
+    with pytest.raises(ValueError, match="other has 2 axes in a store of 3 dimensions"):
+        replace(store, cases=(case,))
+    sliced = replace(store, dimensions=2, settings={}, cases=(case, store.cases[0]))
+    assert [len(one.shape) for one in sliced.cases] == [2, 3]
 
 
 def test_a_manifest_that_is_not_json(store: Store) -> None:

@@ -95,9 +95,17 @@ def test_pretraining_is_half_of_few_steps_and_a_fifth_of_many(steps: int, first:
 
 def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     absent = target_of("cuda")
     assert (absent.kind, absent.memory, absent.present) == ("cuda", ABSENT_GPU, False)
     here = target_of("auto")
     assert (here.kind, here.present) == ("cpu", True) and here.memory > 0
-    with pytest.raises(UserError, match="no plan can be made for it; use auto, cpu or cuda"):
-        target_of("tpu")
+    assert target_of("cpu:0") == target_of("cpu") == here
+    for name, finding in (
+        ("tpu", "no such kind of device; use auto, cpu, cuda or cuda:N"),
+        ("cuda:x", "no such kind of device"),
+        ("mps", "mps is not supported"),
+        ("cuda:5", "this machine has 0 CUDA devices; use auto or cpu"),
+    ):
+        with pytest.raises(UserError, match=f"--device {name}: {finding}"):
+            target_of(name)

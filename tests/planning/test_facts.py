@@ -10,6 +10,7 @@ import tiny
 
 from graftseg.data.layouts import read_layout
 from graftseg.data.scans import write_label, write_scan
+from graftseg.data.sources import Sources
 from graftseg.errors import UserError
 from graftseg.planning.facts import SAMPLE, Pieced, channel_names_in, facts_of
 from graftseg.types import Geometry
@@ -46,6 +47,12 @@ def test_slices_of_long_voxels_are_counted_one_by_one(tmp_path: Path) -> None:
     label[2, 12:16, 4:8] = 1
     write(tmp_path, "a", label.astype(np.int16), label, (6.0, 1.0, 1.0))
     assert facts_of(read_layout(tmp_path)).slice_pieces == (Pieced(), Pieced(3, 2))
+
+
+def test_folders_named_one_by_one(tmp_path: Path) -> None:
+    scans = tiny.write_scans(tmp_path / "scans")
+    assert facts_of(read_layout(scans)).is_arranged
+    assert not facts_of(read_layout(Sources(scans / "imagesTr", scans / "labelsTr"))).is_arranged
 
 
 def test_only_some_voxels_are_kept_and_always_the_same(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Plans as a whole: whatever the scans are, a plan loads, builds and says why."""
 
 import re
+from dataclasses import replace
 from math import prod
 
 import pytest
@@ -169,7 +170,7 @@ def test_a_plan_takes_the_time_that_it_is_given(minutes: float) -> None:
 def test_too_little_time_is_told() -> None:
     plan = choose(facts(*usual()), CPU, minutes=1, timed=lambda recipe: 5.0)
     assert [stage.steps for stage in plan.recipe.stages] == [200, 200]
-    assert "take longer than the 1 minutes" in plan.text and plan.minutes > 1
+    assert "take longer than the 1 minute that was asked for" in plan.text and plan.minutes > 1
     assert any(line.startswith("Warning: 400 steps") for line in plan.head)
 
 
@@ -180,9 +181,9 @@ def told_minutes(plan: Plan, begin: str) -> int:
 
 
 def test_minutes_that_would_do_are_told() -> None:
-    """A step of one second, of pre-training 3 / 8 and of the baseline 3 / 4; a tenth is added."""
+    """A step of one second, of pre-training 3 / 8 and of the baseline 3 / 4; a tenth is added where steps must fit."""
     plan = choose(facts(*usual(labeled=4)), CPU, minutes=1, timed=lambda recipe: 1.0)
-    assert told_minutes(plan, "Warning: that is more than") == 11  # 1.1 * (200 * 3 / 8 + 200 + 400 * 3 / 4) / 60
+    assert told_minutes(plan, "Warning: that is more than") == 10  # (200 * 3 / 8 + 200 + 400 * 3 / 4) / 60 is 9.6
     assert told_minutes(plan, "Warning: 400 steps") == 40  # 1.1 * (750 * 3 / 8 + 750 + 1500 * 3 / 4) / 60
     assert told_minutes(plan, "Warning: nothing will") == 211  # 4.4 * (1000 * 3 / 8 + 1000 + 2000 * 3 / 4) / 60
 
@@ -202,7 +203,7 @@ def test_the_minutes_that_are_told_are_enough(seconds: float, labeled: int, semi
     assert longer.recipe.folds == min(labeled, 5)
 
 
-@pytest.mark.parametrize("minutes", [0.0, -3.0, float("nan")])
+@pytest.mark.parametrize("minutes", [0.0, -3.0, float("nan"), float("inf"), 1e300])
 def test_no_time_is_refused(minutes: float) -> None:
     with pytest.raises(UserError, match="give minutes above 0"):
         choose(facts(*usual()), CPU, minutes=minutes)
@@ -245,6 +246,29 @@ def test_what_will_score_the_networks_is_told(
     head = choose(known, CPU, timed=lambda recipe: seconds).head
     said = [line for line in head if line.startswith(("Warning: nothing", "Note: "))]
     assert len(said) == (begin is not None) and all(line.startswith(str(begin)) for line in said)
+
+
+@pytest.mark.parametrize(
+    ("labeled", "folds", "minutes"),
+    [
+        (2, "--folds 2, which takes 2 times as long, about 119 minutes", 106),
+        (3, "--folds 3 (any number from 2 to 3), which takes 3 times as long, about 2 hours 59 minutes", 159),
+        (9, "--folds 5 (any number from 2 to 5), which takes 5 times as long, about 4 hours 58 minutes", 264),
+    ],
+)
+def test_folds_that_a_plan_had_no_time_for_can_be_trained(labeled: int, folds: str, minutes: int) -> None:
+    """A step of one second: 2400 steps and their baseline take (375 + 1400 + 1800) / 60 = 59.6 minutes."""
+    plan = choose(facts(*usual(labeled=labeled)), CPU, timed=lambda recipe: 1.0)
+    (line,) = (line for line in plan.head if line.startswith("Warning: nothing will score this run"))
+    assert f"Train this plan with {folds}; or plan with --minutes {minutes} or more" in line
+    assert line.endswith("or put test scans into imagesTs and their labels into labelsTs.")
+
+
+def test_folders_named_one_by_one_are_told_by_their_options() -> None:
+    plan = choose(replace(facts(*usual(unlabeled=0)), is_arranged=False), CPU, timed=lambda recipe: 1.5)
+    head = " ".join(plan.head)
+    assert "name test scans as --test-images and their labels as --test-labels." in head
+    assert "Name a folder of other scans as --unlabeled and plan again" in head and "imagesUn" not in head
 
 
 def test_short_trainings_use_adam() -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from graftseg.data.class_names import name_problem
 from graftseg.data.held_out import seen
 from graftseg.data.scans import Scan, read_case, read_label
 from graftseg.errors import UserError
@@ -75,6 +76,12 @@ class Dataset:
     problems: tuple[UserError, ...] = ()
     ignored: tuple[str, ...] = ()
     reader: Reader = SCAN_FILES
+
+    def __post_init__(self) -> None:
+        if problem := name_problem(self.classes.values()):
+            raise UserError(
+                self.root, f"dataset.json: {problem}", "give every class a name of its own in plain letters"
+            )
 
     def of(self, split: Split) -> tuple[Case, ...]:
         """The cases of one split."""

@@ -4,7 +4,6 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,13 +13,14 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from graftseg.console import in_parallel
-from graftseg.data.dataset import Dataset, ScanFiles, agreed, label_path
+from graftseg.data.dataset import Dataset, ScanFiles, agreed
 from graftseg.data.grid import Grid, plan_grid, to_grid
 from graftseg.data.guesses import Guess, told
 from graftseg.data.intensity import IntensitySettings, normalise
+from graftseg.data.label_rules import checked_values, refuse_class_list, refuse_unlisted
 from graftseg.data.names import spelled
 from graftseg.data.provenance import source_of, unchanged
-from graftseg.data.scans import Scan, grid_difference
+from graftseg.data.scans import Scan
 from graftseg.data.store import CASES, FORMAT, LOCK, MANIFEST, Store, StoredCase, open_store
 from graftseg.data.targets import check_target, clear_other
 from graftseg.errors import UserError
@@ -28,7 +28,6 @@ from graftseg.files import atomic_path, locked, read_json, sha256_of, write_json
 from graftseg.settings import Settings
 from graftseg.types import Case, Geometry
 
-LARGEST_VALUE = 254
 log = logging.getLogger(__name__)
 
 
@@ -95,7 +94,7 @@ def prepare(
     for case in dataset.cases:
         if not _is_file_name(case.name):
             raise UserError(case.name, "the name of the case cannot be a file name", "rename the scan")
-    _check_class_list(dataset)
+    refuse_class_list(dataset)
     check_target(out, dataset.root, anew=anew)
     with locked(out / LOCK, "another prepare is writing this store"):
         if anew:
@@ -143,7 +142,7 @@ class _Work:
         """The case as it is in the store, made anew where need be."""
         kept = self._kept(case)
         if kept is not None:
-            _check_values(self.dataset, case, kept.values)
+            refuse_unlisted(self.dataset, case, kept.values)
             return _Made(kept, is_new=False)
         return self._make(case)
 
@@ -190,15 +189,8 @@ class _Work:
         return _Made(stored, is_new=True, guesses=scan.guesses)
 
     def _label(self, case: Case, scan: Scan) -> tuple[npt.NDArray[np.uint8], tuple[int, ...]]:
-        path, label = label_path(case), self.dataset.reader.label(case)
-        if difference := grid_difference(scan.geometry, label.geometry):
-            remedy = "resample the label to the image's grid or correct its header"
-            raise UserError(path, f"image and label lie on different grids: {difference}", remedy)
-        values = tuple(int(value) for value in np.unique(label.array))
-        if values[-1] > LARGEST_VALUE:
-            finding = f"the label value {values[-1]} is above {LARGEST_VALUE}"
-            raise UserError(path, finding, "number the classes 0, 1, 2, ... (a mask of 0 and 255 becomes 0 and 1)")
-        _check_values(self.dataset, case, values)
+        label = self.dataset.reader.label(case)
+        values = checked_values(self.dataset, case, scan.geometry, label)
         return label.array.astype(np.uint8), values
 
     def _write(self, arrays: dict[str, npt.NDArray[Any]]) -> dict[str, str]:
@@ -237,24 +229,6 @@ def _half(image: npt.NDArray[np.float32], where: Path) -> npt.NDArray[np.float16
         finding = f"intensities up to {np.abs(image).max():g} exceed 65504, the largest a store can hold"
         raise UserError(where, finding, "choose another intensity rule, such as zscore")
     return half
-
-
-def _check_class_list(dataset: Dataset) -> None:
-    values = sorted(dataset.classes)
-    if values != list(range(len(values))):
-        finding = f"the label values {', '.join(map(str, values))} are not consecutive"
-        raise UserError(dataset.root / "dataset.json", finding, "number the classes 0, 1, 2, ... in labels and list")
-    if len(values) > LARGEST_VALUE + 1:
-        finding = f"{len(values)} classes, at most {LARGEST_VALUE + 1} are supported"
-        raise UserError(dataset.root / "dataset.json", finding, "merge classes")
-
-
-def _check_values(dataset: Dataset, case: Case, values: Iterable[int]) -> None:
-    unknown = sorted(set(values) - dataset.classes.keys())
-    if dataset.classes and unknown:
-        finding = f"the label value {unknown[0]} is not among the classes 0 to {max(dataset.classes)}"
-        listed = "name the value in dataset.json or " if isinstance(dataset.reader, ScanFiles) else ""
-        raise UserError(case.label or case.name, finding, f"{listed}correct the label map")
 
 
 def _class_names(dataset: Dataset, cases: tuple[StoredCase, ...]) -> tuple[str, ...]:

@@ -1,11 +1,14 @@
 """Where scans lie, when they are not arranged as one folder: a folder each of images, labels and unlabeled images."""
 
+import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from graftseg.errors import UserError
 from graftseg.types import Split
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,15 @@ class Sources:
         for images, labels in ((self.labeled_images, self.labels), (self.test_images, self.test_labels)):
             if labels is not None and images is not None and images.resolve() == labels.resolve():
                 raise UserError(labels, "images and labels are the same folder", "keep them in two")
+        if self._is_one_heap:
+            log.warning(
+                "%s: labeled and unlabeled images are the same folder; those without a label map count as unlabeled",
+                self.unlabeled,
+            )
+
+    @property
+    def _is_one_heap(self) -> bool:
+        return self.unlabeled is not None and self.unlabeled.resolve() == self.labeled_images.resolve()
 
     @property
     def folders(self) -> tuple[Path, ...]:
@@ -53,7 +65,7 @@ class Sources:
     def places(self) -> tuple[tuple[Path, Path | None, Split], ...]:
         """Images, their labels and the split of what is in both; a folder that is named twice is read once."""
         found: list[tuple[Path, Path | None, Split]] = [(self.labeled_images, self.labels, "labeled")]
-        if self.unlabeled is not None and self.unlabeled.resolve() != self.labeled_images.resolve():
+        if self.unlabeled is not None and not self._is_one_heap:
             found.append((self.unlabeled, None, "unlabeled"))
         if self.test_images is not None:
             found.append((self.test_images, self.test_labels, "test"))

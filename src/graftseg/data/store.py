@@ -8,6 +8,7 @@ for 2-D networks keeps volumes whole, with their slices along the last axis.
 import hashlib
 import json
 import tokenize
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import TypeAdapter, ValidationError
 
+from graftseg.data.class_names import name_problem
 from graftseg.data.grid import Grid
+from graftseg.data.names import spelled
 from graftseg.data.sources import Data, Sources
 from graftseg.errors import UserError
 from graftseg.files import read_json, sha256_of, write_json
@@ -27,6 +30,8 @@ from graftseg.types import MILLIMETRES, Geometry, Split
 MANIFEST, CASES, LOCK = "manifest.json", "cases", ".store-lock"
 FORMAT = {"format": "graftseg store", "version": 1}
 AGAIN = "run prepare again"
+MOST_CLASSES = 255
+WITH_LABELS = ("labeled", "validation")
 Number = TypeVar("Number", np.float16, np.uint8)
 
 
@@ -65,6 +70,8 @@ class StoredCase:
         for file in (self.name, self.image, self.label or self.image, *self.sha256):
             if Path(file).name != file:
                 raise ValueError(f"{file} is not a file name")
+        if self.label is None and self.split in WITH_LABELS:
+            raise ValueError(f"{self.name} is a {self.split} case without a label map")
         if not {self.image, self.label or self.image} <= self.sha256.keys():
             raise ValueError(f"the hash of a file of {self.name} is missing")
         if (self.geometry.shape, self.shape) != (self.grid.source_shape, self.grid.prepared_shape):
@@ -107,9 +114,25 @@ class Store:
     cases: tuple[StoredCase, ...]
 
     def __post_init__(self) -> None:
+        if problem := name_problem(self.classes) or self._mismatch():
+            raise ValueError(problem)
         for case in self.cases:
             if case.channels != self.channels or max(case.values, default=0) >= len(self.classes):
                 raise ValueError(f"{case.name} has other channels or classes than the store")
+
+    def _mismatch(self) -> str | None:
+        """What is wrong with the store as a whole; every case by itself is as it should be."""
+        if len(self.classes) > MOST_CLASSES:
+            return f"{len(self.classes)} classes, at most {MOST_CLASSES} are supported"
+        if self.dimensions not in (2, 3):
+            return f"dimensions is {self.dimensions}, neither 2 nor 3"
+        if self.settings.get("dimensions", self.dimensions) != self.dimensions:
+            return f"dimensions is {self.dimensions}, and {self.settings.get('dimensions')} in the settings"
+        for case in self.cases:
+            if len(case.shape) < self.dimensions:
+                return f"{case.name} has {len(case.shape)} axes in a store of {self.dimensions} dimensions"
+        name, times = max(Counter(spelled(case.name) for case in self.cases).items(), key=_second, default=("", 0))
+        return f"the case {name} is listed {times} times" if times > 1 else None
 
     def of(self, split: Split) -> tuple[StoredCase, ...]:
         """The cases of one split."""
@@ -163,6 +186,10 @@ class Store:
             write_json(self.path / MANIFEST, content)
 
 
+def _second(pair: tuple[str, int]) -> int:
+    return pair[1]
+
+
 _CASE = TypeAdapter(StoredCase)
 _STORE = TypeAdapter(Store)
 
@@ -197,8 +224,8 @@ def open_store(path: Path) -> Store:
         store = _STORE.validate_python(content | {"path": path})
     except ValidationError as error:
         first = error.errors()[0]
-        entry = ".".join(map(str, first["loc"])) or "its cases"
-        finding = f"the manifest is damaged at {entry} ({first['msg'].removeprefix('Value error, ')})"
+        entry = f" at {'.'.join(map(str, first['loc']))}" if first["loc"] else ""
+        finding = f"the manifest is damaged{entry} ({first['msg'].removeprefix('Value error, ')})"
         raise UserError(manifest, finding, AGAIN) from None
     for case in store.cases:
         store.image(case)

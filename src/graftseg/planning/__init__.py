@@ -1,6 +1,7 @@
 """A data set -> the recipe to train it with, fitted to the scans and to a device, with a reason for every value."""
 
 from graftseg.data.dataset import Dataset
+from graftseg.planning.durations import refuse_minutes
 from graftseg.planning.facts import Facts, facts_of
 from graftseg.planning.plans import Plan, choose
 from graftseg.planning.target import Target, target_of
@@ -14,6 +15,7 @@ def make_plan(dataset: Dataset, *, device: str = "auto", minutes: float | None =
 
     How the scans are prepared does not depend on the device.
     """
+    refuse_minutes(minutes)
     target, facts = target_of(device), facts_of(dataset)
     if not (timed and target.present):
         return choose(facts, target, minutes=minutes)

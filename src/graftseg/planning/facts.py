@@ -15,8 +15,9 @@ import numpy.typing as npt
 from graftseg.console import in_parallel
 from graftseg.data.dataset import Dataset, agreed
 from graftseg.data.fingerprint import CaseFingerprint, Fingerprint, fingerprint_case
+from graftseg.data.label_rules import checked_values, refuse_class_list
 from graftseg.data.pieces import pieces_of
-from graftseg.errors import UserError
+from graftseg.errors import UserError, in_one_line
 from graftseg.files import read_json
 from graftseg.planning.slices import is_sliced, stacked_axis
 from graftseg.types import Case
@@ -60,7 +61,8 @@ class Pieced:
 class Facts:
     """All that the planner knows. ``pieces`` are counted in whole label maps, ``slice_pieces`` in single slices.
 
-    ``tested`` is how many test scans have labels.
+    ``tested`` is how many test scans have labels. ``is_arranged`` says that the scans lie in one folder, and not in
+    folders that were named one by one.
     """
 
     fingerprint: Fingerprint
@@ -70,6 +72,7 @@ class Facts:
     pieces: tuple[Pieced, ...] = ()
     slice_pieces: tuple[Pieced, ...] = ()
     tested: int = 0
+    is_arranged: bool = True
 
     @property
     def has_test(self) -> bool:
@@ -96,6 +99,7 @@ def facts_of(dataset: Dataset, *, workers: int | None = None) -> Facts:
     """Read every scan that a training may see once."""
     if dataset.problems:
         raise dataset.problems[0]
+    refuse_class_list(dataset)
     cases = dataset.of("labeled") + dataset.of("unlabeled")
     seen = in_parallel(_Reading(dataset), cases, "Reading scans", workers)
     fingerprint = Fingerprint(tuple(one.fingerprint for one in seen))
@@ -111,6 +115,7 @@ def facts_of(dataset: Dataset, *, workers: int | None = None) -> Facts:
         _summed([one.pieces for one in seen], count),
         _summed([one.slice_pieces for one in seen], count),
         tested=sum(case.label is not None for case in dataset.of("test")),
+        is_arranged=dataset.layout != "plain",
     )
 
 
@@ -121,7 +126,8 @@ def channel_names_in(root: Path) -> tuple[str, ...]:
     named = content.get("channel_names", content.get("modality")) if isinstance(content, dict) else None
     if not isinstance(named, dict) or not all(re.fullmatch(r"\d+", str(key)) for key in named):
         return ()
-    return tuple(str(named[key]) for key in sorted(named, key=int))
+    # they stand in the comments of a plan
+    return tuple(in_one_line(str(named[key])) for key in sorted(named, key=int))
 
 
 @dataclass(frozen=True)
@@ -145,10 +151,8 @@ class _Reading:
         if case.label is None:
             return _Seen(fingerprint_case(case, scan, None), np.zeros(0, np.float32), {}, {})
         label = self.dataset.reader.label(case)
+        checked_values(self.dataset, case, scan.geometry, label)
         summary = fingerprint_case(case, scan, label)
-        if label.array.shape != scan.array.shape[1:]:
-            finding = f"the label has {label.array.shape} voxels where the image has {scan.array.shape[1:]}"
-            raise UserError(case.label, finding, "resample the label to the image's grid or correct its header")
         pieces = {value: Pieced(1, _is_whole(found.sizes[0], found.voxels)) for value, found in summary.pieces.items()}
         slices = _slices_of(summary, label.array) if is_sliced([summary.shape], [summary.spacing]) else {}
         return _Seen(summary, _sample(scan.array, label.array), pieces, slices)
@@ -199,7 +203,4 @@ def _class_count(dataset: Dataset, fingerprint: Fingerprint) -> int:
     found = max(fingerprint.label_counts, default=0)
     if found == 0:
         raise UserError(dataset.root, "all label maps are empty", "check the files in labelsTr")
-    if dataset.classes and found > max(dataset.classes):
-        finding = f"the label value {found} is not among the classes 0 to {max(dataset.classes)}"
-        raise UserError(dataset.root, finding, "name the value in dataset.json or correct the label map")
     return max(len(dataset.classes), found + 1)

@@ -6,6 +6,7 @@ from math import ceil, floor, log10
 
 from graftseg.planning.choices import Choice, Choices
 from graftseg.planning.cost import PRETRAIN, SELF_TRAINING, SUPERVISED, Speed
+from graftseg.planning.durations import asked_for
 from graftseg.splits import suggested_folds
 
 MINUTES = {"cpu": 60.0, "cuda": 60.0}
@@ -45,7 +46,7 @@ class Pace:
         return bisect_right(range(MOST + 2), budget, key=lambda steps: sum(self.seconds(steps))) - 1
 
     def minutes_for(self, steps: int, trainings: int = 1) -> int:
-        """Whole minutes that are enough for so many steps, with the baseline, in each of some trainings."""
+        """Whole minutes in which so many steps, with the baseline, are planned for each of some trainings."""
         return ceil(SPARE * trainings * sum(self.seconds(steps)) / 60)
 
 
@@ -69,7 +70,11 @@ class Length:
     @property
     def minutes(self) -> float:
         """Of everything that training the plan does."""
-        return self.trainings * (self.seconds + self.baseline_seconds) / 60
+        return self.minutes_of(self.trainings)
+
+    def minutes_of(self, trainings: int) -> float:
+        """Of so many networks of as many steps, each with its baseline."""
+        return trainings * (self.seconds + self.baseline_seconds) / 60
 
 
 def length_of(
@@ -93,7 +98,7 @@ def length_of(
     fits = pace.steps_in(budget / (folds or 1))
     steps = round_down(min(max(fits, FEWEST), most))
     begun = pretraining_of(steps) if semi else 0
-    asked = f"{budget / 60:g} minutes" + (" (--minutes changes it)" if minutes is None else " that were asked for")
+    asked = f"{MINUTES[kind]:g} minutes (--minutes changes it)" if minutes is None else asked_for(minutes)
     bound = _bound(fits, most, minutes, asked)
     choices = _stage_choices(begun, steps - begun, bound) | _optimizer_choices(2 if semi else 1, steps)
     choices["folds"] = Choice(folds, _fold_reason(folds, suggested, labeled, has_test, asked))

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import prod
+from math import ceil, prod
 
-from graftseg.errors import UserError
 from graftseg.planning.choices import Choice, Choices, counted, times, tree_of
 from graftseg.planning.cost import SELF_TRAINING, SUPERVISED, Speed, load_of, table_speed
+from graftseg.planning.durations import asked_for, refuse_minutes, spoken
 from graftseg.planning.facts import Facts
 from graftseg.planning.frame import Frame, frame_of
 from graftseg.planning.intensities import intensity_choices
@@ -16,7 +16,7 @@ from graftseg.planning.pieces import component_choices
 from graftseg.planning.target import GIB, Target
 from graftseg.planning.written import written
 from graftseg.recipe import PLANNED, Recipe, parse_recipe
-from graftseg.splits import suggested_folds
+from graftseg.splits import LEAST, suggested_folds
 from graftseg.verdicts import FEWEST
 
 Timed = Callable[[Recipe], float]
@@ -46,8 +46,7 @@ class Plan:
 
 def choose(facts: Facts, target: Target, *, minutes: float | None = None, timed: Timed | None = None) -> Plan:
     """Plan a training. Without ``timed``, seconds of a step come from a table."""
-    if minutes is not None and not minutes > 0:
-        raise UserError(f"--minutes {minutes:g}", "a training takes time", "give minutes above 0")
+    refuse_minutes(minutes)
     frame = frame_of(facts)
     shape, semi = shape_of(facts, frame, target), facts.unlabeled > 0
     fixed = frame.choices | intensity_choices(facts) | shape.choices | _others(frame, target, semi)
@@ -131,9 +130,14 @@ def _about(facts: Facts, frame: Frame, semi: bool) -> list[str]:
             "and the network sees the labels of one anatomy only. Label a few more."
         )
     if not semi:
+        more = (
+            "Put scans without labels into imagesUn"
+            if facts.is_arranged
+            else "Name a folder of other scans as --unlabeled"
+        )
         lines.append(
-            "Warning: there is no unlabeled scan, so this is a supervised recipe. Put scans without labels into "
-            "imagesUn and plan again to learn from them."
+            "Warning: there is no unlabeled scan, so this is a supervised recipe. "
+            f"{more} and plan again to learn from them."
         )
     return lines
 
@@ -142,22 +146,29 @@ def _memory(shape: Shape, target: Target) -> str:
     place = "the device's memory" if shape.is_resident else "files, as they are too many for the memory"
     return (
         f"Device: {target.name}, {target.memory / GIB:.1f} GiB of memory. A step takes about "
-        f"{shape.step_bytes / GIB:.2g} GiB of it, and the prepared scans {shape.store_bytes / GIB:.2g} GiB in {place}."
+        f"{_gib(shape.step_bytes)} GiB of it, and the prepared scans {_gib(shape.store_bytes)} GiB in {place}."
+    )
+
+
+def _gib(size: int) -> str:
+    """Two digits that count, and never a power of ten."""
+    return (
+        f"{size / GIB:.0f}" if size >= 99.5 * GIB else f"{size / GIB:.2g}" if size >= GIB // 1000 else "less than 0.001"
     )
 
 
 def _time(length: Length, speed: Speed, semi: bool, minutes: float | None) -> list[str]:
     steps = length.pretraining + length.training
-    beside = f" and {length.baseline_seconds / 60:.2g} for the supervised baseline" if semi else ""
+    beside = f" and {spoken(length.baseline_seconds / 60)} for the supervised baseline" if semi else ""
     folds = f", {length.folds} times, once for each fold" if length.folds else ""
     lines = [
-        f"Time: about {length.minutes:.2g} minutes in all: {length.seconds / 60:.2g} for {steps} steps{beside}{folds}. "
+        f"Time: about {spoken(length.minutes)} in all: {spoken(length.seconds / 60)} for {steps} steps{beside}{folds}. "
         f"Seconds of a step are {speed.source}; reading, preparing and scoring come on top."
     ]
     if minutes is not None and length.minutes > LONGER * minutes:
         lines.append(
-            f"Warning: that is more than the {minutes:g} minutes that were asked for; fewer steps make no sense, and "
-            f"these take --minutes {length.pace.minutes_for(steps)}."
+            f"Warning: that is more than the {asked_for(minutes)}; fewer steps make no sense, and "
+            f"these take --minutes {ceil(length.minutes)}."
         )
     if steps < FEW:
         lines.append(
@@ -177,8 +188,15 @@ def _scores(facts: Facts, length: Length, semi: bool) -> list[str]:
     folds = suggested_folds(facts.labeled, has_test=facts.has_test)
     if folds is None or length.folds:
         return []
+    trained = "" if folds == LEAST else f" (any number from {LEAST} to {folds})"
+    tested = (
+        "put test scans into imagesTs and their labels into labelsTs"
+        if facts.is_arranged
+        else "name test scans as --test-images and their labels as --test-labels"
+    )
     return [
-        "Warning: nothing will score this run: there are no test scans with labels, and no time for folds. Give "
-        f"--minutes {length.pace.minutes_for(WORTH_FOLDS, folds)} or more for {folds} folds, or put test scans into "
-        "imagesTs and their labels into labelsTs."
+        "Warning: nothing will score this run: there are no test scans with labels, and no time for folds. Train this "
+        f"plan with --folds {folds}{trained}, which takes {folds} times as long, about "
+        f"{spoken(length.minutes_of(folds))}; or plan with --minutes {length.pace.minutes_for(WORTH_FOLDS, folds)} or "
+        f"more for {folds} folds of at least {WORTH_FOLDS} steps each; or {tested}."
     ]

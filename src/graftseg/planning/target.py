@@ -4,8 +4,6 @@ import os
 from dataclasses import dataclass
 from typing import Literal
 
-from graftseg.errors import UserError
-
 GIB = 2**30
 ABSENT_GPU = 16 * GIB
 """Memory of a GPU that is planned for and not there."""
@@ -27,21 +25,17 @@ class Target:
 
 
 def target_of(device: str) -> Target:
-    """The device of a name: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``; a GPU may be planned for where there is none."""
+    """The device of a name, as a training takes it; ``cuda`` without a number need not be there."""
     import torch
 
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device == "cpu":
+    from graftseg.environment import choose_device
+
+    if device == "cuda" and not torch.cuda.is_available():
+        return Target("cuda", ABSENT_GPU, "a GPU that is not in this machine, taken to be a usual one", False)
+    chosen = choose_device(device)
+    if chosen.type == "cpu":
         threads = torch.get_num_threads()
         return Target("cpu", _main_memory(), f"this CPU with {threads} thread{'' if threads == 1 else 's'}", True)
-    if device.partition(":")[0] != "cuda":
-        raise UserError(f"--device {device}", "no plan can be made for it", "use auto, cpu or cuda")
-    if not torch.cuda.is_available():
-        return Target("cuda", ABSENT_GPU, "a GPU that is not in this machine, taken to be a usual one", False)
-    chosen = torch.device(device)
-    if (chosen.index or 0) >= torch.cuda.device_count():
-        raise UserError(f"--device {device}", f"this machine has {torch.cuda.device_count()} GPUs", "use auto or cuda")
     facts = torch.cuda.get_device_properties(chosen)
     return Target("cuda", int(facts.total_memory), str(facts.name), True)
 

@@ -40,7 +40,9 @@ def mixture_findings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
             continue
         usual = max(sorted(set(numbers)), key=numbers.count)
         odd = tuple(name for name, number in counts.items() if number != usual)
-        size = f"{counts[odd[0]]} {word} where the others have {usual}, {len(odd)} of {len(counts)} cases"
+        one = {"axes": "axis", "channels": "channel"}[word]
+        told = counted(counts[odd[0]], one, word)
+        size = f"{told} where the others have {usual}, {len(odd)} of {len(counts)} cases"
         yield Finding("error", f"the number of {word} differs between cases", odd[0], size, remedy, odd)
 
 

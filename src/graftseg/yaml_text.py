@@ -1,0 +1,45 @@
+"""YAML as people write it, in which a key that stands twice is a mistake."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+
+
+class RepeatedKeyError(ValueError):
+    """A key that a mapping has twice; lines count from 1."""
+
+    def __init__(self, key: str, first: int, second: int) -> None:
+        super().__init__(f"the key {key} is given twice, in lines {first} and {second}")
+
+
+def read_yaml(text: str) -> Any:
+    """The values of a text; of a key that is given twice the parser alone would silently keep the last."""
+    for key, first, second in _repeated(yaml.compose(text, yaml.SafeLoader)):
+        raise RepeatedKeyError(key, first, second)
+    return yaml.safe_load(text)
+
+
+def _repeated(root: yaml.Node | None) -> Iterator[tuple[str, int, int]]:
+    """Keys that stand twice in a mapping, with both lines; what is named by an anchor is looked at once."""
+    pending, seen = [root], set[int]()
+    while pending:
+        node = pending.pop(0)
+        if not isinstance(node, yaml.CollectionNode) or id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            yield from _repeated_here([key for key, _ in node.value])
+            pending += [value for _, value in node.value]
+        else:
+            pending += node.value
+
+
+def _repeated_here(keys: list[yaml.Node]) -> Iterator[tuple[str, int, int]]:
+    lines: dict[tuple[str, str], int] = {}
+    for key in keys:
+        if isinstance(key, yaml.ScalarNode):
+            line, name = key.start_mark.line + 1, (key.tag, key.value)
+            if name in lines:
+                yield key.value, lines[name], line
+            lines[name] = line
