@@ -24,6 +24,7 @@ from graftseg.inference import Predictor
 from graftseg.inputs import Source
 from graftseg.manifest import PredictedCase
 from graftseg.maps import ScanMaps
+from graftseg.runs import RunFolder
 from graftseg.types import Geometry
 
 
@@ -83,10 +84,23 @@ def test_scans_with_other_channels_are_named_and_stop_nobody(run: Path, images: 
     predicted = api.predict(run, images, out, device="cpu")
     assert [case.case for case in predicted.cases] == ["test_001"]
     surplus, two = map(str, predicted.failures)
-    assert "test_000_0000.nii.gz: the case has the channels 0000, 0001 where 0000 alone is expected" in surplus
+    assert "test_000_0000.nii.gz: the case has 2 channels (0000, 0001) where the network takes one" in surplus
     assert "two.nii.gz: the number of channels is 2 where the run was trained on 1; give it the same" in two
     assert manifest(out)["failures"] == {"test_000": surplus, "two": two}
     assert sorted(content(out)) == ["classes.json", "manifest.json", "test_001.nii.gz"]
+
+
+def test_two_numbers_are_two_cases_where_the_training_numbered_its_cases(
+    run: Path, images: Path, out: Path, tmp_path: Path
+) -> None:
+    (images / "test_000_0000.nii.gz").rename(images / "p_0000.nii.gz")
+    (images / "test_001_0000.nii.gz").rename(images / "p_0001.nii.gz")
+    (failure,) = api.predict(run, images, out, device="cpu").failures
+    assert "p_0000.nii.gz: the case has 2 channels" in str(failure)
+    numbered = RunFolder(Path(shutil.copytree(run, tmp_path / "numbered")))
+    numbered.update_manifest({"store": numbered.begun()["store"] | {"labeled": ["p_0007"]}})
+    assert not api.predict(numbered.path, images, out, device="cpu").failures
+    assert listed(out) == ["p_0000", "p_0001"]
 
 
 def test_cases_are_added_and_replaced(run: Path, images: Path, out: Path) -> None:

@@ -136,8 +136,9 @@ def _task(
     wanted: Wanted,
 ) -> _Task:
     """What is asked for; what cannot work is refused before anything is touched."""
-    networks = Segmenters.of(segmenters_of(run, fold), device, overrides, checkpoint)
-    cases, failures = sources_in(scans, networks.recipe.data, networks.channels, only)
+    runs = segmenters_of(run, fold)
+    networks = Segmenters.of(runs, device, overrides, checkpoint)
+    cases, failures = sources_in(scans, networks.recipe.data, networks.channels, only, runs[0].trained_on())
     if scans.is_file() and not is_scan(scans):
         # a mistyped name costs nothing of what is in the folder
         raise UserError(scans, "not a scan by its name", f"use {READABLE} files with their usual endings")

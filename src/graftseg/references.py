@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from graftseg.data.grid import to_source_axes
-from graftseg.data.layouts import labels_in
+from graftseg.data.grouping import labels_in
 from graftseg.data.names import OTHERWISE, spelled
 from graftseg.data.scans import Scan, read_label, scan_stem
 from graftseg.data.store import CASES, Store, StoredCase, is_store, open_store

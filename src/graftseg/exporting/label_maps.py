@@ -6,7 +6,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from graftseg.data.layouts import labels_in
+from graftseg.data.grouping import labels_in
 from graftseg.data.names import spelled
 from graftseg.data.scans import scan_stem
 from graftseg.errors import UserError
