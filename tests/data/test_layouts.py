@@ -221,6 +221,17 @@ def test_no_labeled_case(tmp_path: Path) -> None:
         read_layout(touch(tmp_path, "labelsTr/a_label.nii.gz"))
 
 
+def test_channels_that_are_called_by_words(tmp_path: Path) -> None:
+    touch(tmp_path, "imagesTr/p1_T1.nii.gz", "imagesTr/p1_T2.nii.gz", "imagesTr/p10_T1.nii.gz", "labelsTr/p1.nii.gz")
+    sentence = r"p1\.nii\.gz, and 2 images begin with its name \(p1_T1, p1_T2\); .* call them p1_0000, p1_0001 and so"
+    with pytest.raises(UserError, match=sentence):
+        read_layout(tmp_path)
+    (problem,) = read_layout(touch(tmp_path, "imagesTr/x.nii.gz", "labelsTr/x.nii.gz")).problems
+    assert problem.finding == "no image belongs to this label, and 2 images begin with its name (p1_T1, p1_T2)"
+    (tmp_path / "imagesTr/p1_T2.nii.gz").unlink()
+    assert read_layout(tmp_path).problems[0].remedy == "if it belongs to p1_T1, give it that name"
+
+
 def test_the_table_lists_every_layout() -> None:
     assert list(LAYOUTS) == ["nnunet", "msd", "benchmark"]
 

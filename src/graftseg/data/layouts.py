@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from graftseg.data.dataset import Dataset as Dataset
 from graftseg.data.dataset import ScanFiles
 from graftseg.data.folders import refuse_lost, visible
 from graftseg.data.grouping import CHANNEL, Files, by_channel, by_name, case_of, incomplete, labels_in, scans_in
-from graftseg.data.names import spelled
+from graftseg.data.names import beginning_with, spelled
 from graftseg.data.scans import READABLE, files_of, is_header, is_label_map, is_scan, scan_stem
 from graftseg.data.sources import Data, Sources
 from graftseg.errors import UserError
@@ -21,6 +21,7 @@ from graftseg.permissions import refuse_closed
 from graftseg.types import Case, Split
 
 MOST_DIGITS = 18
+NO_IMAGE = "no image belongs to this label"
 LOOKED_FOR = "imagesTr/ and labelsTr/, with imagesUn/, imagesTs/, labelsTs/ and dataset.json if there are any"
 # Labels of unlabeled images have no place in this table: nothing ever looks for them.
 FOLDERS: tuple[tuple[str, str | None, Split], ...] = (
@@ -152,11 +153,26 @@ def _pair(
         label = found.pop(name, {}).get(0)
         meant: Split = "unlabeled" if split == "labeled" and label is None else split
         yield case_of(channels, label, meant, is_numbered=is_numbered)
-    remedy = "add the image, remove the label or give it the name of its case"
     # what an image is told to lack is not told of its label again
     unnumbered = {spelled(scan_stem(path)) for path in scans_in(images)} if found else set()
     orphans = [found[name][0] for name in found if name not in unnumbered or CHANNEL.fullmatch(name)]
-    problems += [UserError(orphan, "no image belongs to this label", remedy) for orphan in orphans]
+    problems += [_orphaned(orphan, files) for orphan in orphans]
+
+
+def _orphaned(label: Path, images: Collection[str]) -> UserError:
+    """A label map without an image, and what to do; images that add an ending to its name may be its channels."""
+    name = scan_stem(label)
+    finding, remedy = NO_IMAGE, "add the image, remove the label or give it the name of its case"
+    if len(near := beginning_with(name, images)) > 1:
+        finding += (
+            f", and {len(near)} images begin with its name ({', '.join(near[:3])}{', ...' if len(near) > 3 else ''})"
+        )
+        remedy = (
+            f"if these are its channels, call them {name}_0000, {name}_0001 and so on, in the same order for every case"
+        )
+    elif near:
+        remedy = f"if it belongs to {near[0]}, give it that name"
+    return UserError(label, finding, remedy)
 
 
 def _repeated(cases: list[Case]) -> Iterator[UserError]:
@@ -176,9 +192,12 @@ def _with_labels(dataset: Dataset, images: Path, labels: Path) -> Dataset:
         raise UserError(dataset.root, f"{images.name}/ holds no scan", remedy)
     if not dataset.of("labeled"):
         finding = f"none of the {len(dataset.cases)} cases is labeled"
-        if orphans := [problem for problem in dataset.problems if "this label" in problem.finding]:
+        remedy = f"put label maps into {labels.name}/ under the names of their images"
+        if orphans := [problem for problem in dataset.problems if problem.finding.startswith(NO_IMAGE)]:
             finding += f", and {len(orphans)} labels fit no image, such as {Path(orphans[0].where).name}"
-        raise UserError(dataset.root, finding, f"put label maps into {labels.name}/ under the names of their images")
+            if " images begin with its name" in orphans[0].finding:
+                finding, remedy = finding + orphans[0].finding.removeprefix(NO_IMAGE), orphans[0].remedy
+        raise UserError(dataset.root, finding, remedy)
     return dataset
 
 

@@ -34,6 +34,7 @@ class Examined:
     findings: list[Finding] = field(default_factory=list)
     coarse: Floats | None = None
     glimpse: Glimpse | None = None
+    geometry: Geometry | None = None
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class CaseCheck:
             findings += value_findings(case.name, summary.label_counts, self.dataset.classes)
             findings += _grids(case.name, scan.geometry, label.geometry)
         glimpse = _glimpse(scan, label, summary) if self.pictures else None
-        return Examined(case, summary, findings, coarse_view(scan.array), glimpse)
+        return Examined(case, summary, findings, coarse_view(scan.array), glimpse, scan.geometry)
 
 
 def is_noise(first: Geometry, second: Geometry) -> bool:
