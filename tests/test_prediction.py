@@ -103,6 +103,12 @@ def test_two_numbers_are_two_cases_where_the_training_numbered_its_cases(
     assert listed(out) == ["p_0000", "p_0001"]
 
 
+def test_a_picture_that_is_not_read_is_told_by_its_ending(run: Path, images: Path, out: Path) -> None:
+    (images / "a.jpg").touch()
+    with pytest.raises(UserError, match=r"a\.jpg: not a scan by its name; convert to \.png, best from the original"):
+        api.predict(run, images / "a.jpg", out, device="cpu")
+
+
 def test_cases_are_added_and_replaced(run: Path, images: Path, out: Path) -> None:
     api.predict(run, images / "test_001_0000.nii.gz", out, device="cpu")
     first = content(out)["test_001.nii.gz"]

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from graftseg.data.names import same_names
 from graftseg.data.scans import READABLE, is_scan
+from graftseg.data.unreadable import ADVICE, ending_of
 from graftseg.ensembles import segmenters_of
 from graftseg.environment import versions
 from graftseg.errors import UserError
@@ -141,7 +142,8 @@ def _task(
     cases, failures = sources_in(scans, networks.recipe.data, networks.channels, only, runs[0].trained_on())
     if scans.is_file() and not is_scan(scans):
         # a mistyped name costs nothing of what is in the folder
-        raise UserError(scans, "not a scan by its name", f"use {READABLE} files with their usual endings")
+        remedy = ADVICE.get(ending_of(scans.name) or "", f"use {READABLE} files with their usual endings")
+        raise UserError(scans, "not a scan by its name", remedy)
     outputs = _outputs((*failures, *(case.name for case in cases)), wanted)
     if scans.is_dir() and scans.resolve() == out.resolve():
         raise UserError(out, "label maps would stand among the scans and be taken for scans", ELSEWHERE)

@@ -15,6 +15,7 @@ from graftseg.data.grouping import CHANNEL, Files, by_channel, by_name, case_of,
 from graftseg.data.names import beginning_with, spelled
 from graftseg.data.scans import READABLE, files_of, is_header, is_label_map, is_scan, scan_stem
 from graftseg.data.sources import Data, Sources
+from graftseg.data.unreadable import unread_in
 from graftseg.errors import UserError
 from graftseg.files import read_json
 from graftseg.permissions import refuse_closed
@@ -184,12 +185,15 @@ def _repeated(cases: list[Case]) -> Iterator[UserError]:
 
 def _with_labels(dataset: Dataset, images: Path, labels: Path) -> Dataset:
     if not dataset.cases:
-        if unread := [problem for problem in dataset.problems if Path(problem.where).parent == images]:
-            raise unread[0]
+        if refused := [problem for problem in dataset.problems if Path(problem.where).parent == images]:
+            raise refused[0]
         remedy = (
             f"name a folder of {READABLE} scans" if dataset.layout == "plain" else f"arrange the scans as {LOOKED_FOR}"
         )
-        raise UserError(dataset.root, f"{images.name}/ holds no scan", remedy)
+        finding = f"{images.name}/ holds no scan"
+        if unread := unread_in(images):
+            finding, remedy = f"{finding}: {unread[0]}", unread[1]
+        raise UserError(dataset.root, finding, remedy)
     if not dataset.of("labeled"):
         finding = f"none of the {len(dataset.cases)} cases is labeled"
         remedy = f"put label maps into {labels.name}/ under the names of their images"

@@ -8,6 +8,7 @@ from graftseg.data.formats.dicom import holds_own_slices
 from graftseg.data.grouping import CHANNEL, Files, add, by_channel, by_name, case_of, incomplete, own_name, scans_in
 from graftseg.data.names import spelled
 from graftseg.data.scans import READABLE, is_label_map, scan_stem
+from graftseg.data.unreadable import unread_in
 from graftseg.errors import UserError
 from graftseg.types import Case
 
@@ -22,7 +23,8 @@ def scan_cases(path: Path, channels: int, trained: Collection[str] = ()) -> tupl
         raise UserError(path, "there is no such file or folder", "check the spelling of the path")
     scans = _to_predict(path)
     if not scans:
-        raise UserError(path, "the folder holds no scan", f"name a folder with {READABLE} scans")
+        kind, remedy = unread_in(path) or ("", f"name a folder with {READABLE} scans")
+        raise UserError(path, "the folder holds no scan" + (f": {kind}" if kind else ""), remedy)
     problems: list[UserError] = []
     series = _series(trained) if channels == 1 else set()
     numbered = [
