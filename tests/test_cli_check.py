@@ -80,6 +80,18 @@ def test_a_mended_copy(cli: Check, scans: Path, tmp_path: Path) -> None:
     assert code == 2 and "it exists already" in error
 
 
+def test_the_command_that_mends_names_the_folder(cli: Check, scans: Path, tmp_path: Path) -> None:
+    shift_label(scans, 0.05)
+    code, out, _ = cli(scans)
+    assert code == 2 and f"\t`graftseg check {scans} --fix OUT` writes a copy in which" in out
+    spaced = scans.rename(tmp_path / "my scans")
+    assert f"`graftseg check '{spaced}' --fix OUT` writes" in cli(spaced)[1]
+    folders = ("--labeled-images", spaced / "imagesTr", "--labels", spaced / "labelsTr")
+    arranged = "\tonce arranged as imagesTr/ and labelsTr/ in DATA, `graftseg check DATA --fix OUT` writes"
+    assert arranged in cli(*folders)[1]
+    assert str(spaced) not in cli(spaced, "--json")[1], "what may be passed on tells no path"
+
+
 def test_renumbered_values_are_told(cli: Check, scans: Path, tmp_path: Path) -> None:
     (scans / "dataset.json").unlink()
     for path in (scans / "labelsTr").iterdir():

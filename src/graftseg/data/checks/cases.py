@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from graftseg.data.checks.findings import Finding, counted, from_error
+from graftseg.data.checks.findings import FIX, Finding, counted, from_error
 from graftseg.data.checks.labels import value_findings
 from graftseg.data.coarse import Floats, coarse_view
 from graftseg.data.dataset import Dataset, ScanFiles
@@ -22,7 +22,7 @@ SMALLEST = 16
 NOISE = 0.1
 """Grids whose corners lie less than so many voxels apart were meant to be one: headers round."""
 
-COPY = "`graftseg check DATA --fix OUT` writes a copy in which it has the geometry of the "
+COPY = f"{FIX} writes a copy in which it has the geometry of the "
 
 
 @dataclass(frozen=True)

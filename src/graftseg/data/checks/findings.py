@@ -12,6 +12,9 @@ SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 LISTED = 4
 """So many warnings or notes of one kind keep a line of their own."""
 
+FIX = "`graftseg check DATA --fix OUT`"
+"""The command that mends a copy; no finding tells where the data lie, so whoever knows puts that in for ``DATA``."""
+
 
 @dataclass(frozen=True)
 class Finding:
