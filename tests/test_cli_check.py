@@ -1,6 +1,7 @@
 """What a person sees of a check: findings, a page, JSON, a mended copy."""
 
 import json
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import CommandLine
+from PIL import Image
 
 from graftseg import api
 from graftseg.data.phantom import write_phantoms
@@ -46,6 +48,18 @@ def test_the_verdict_on_both_kinds_is_told(cli: Check, scans: Path) -> None:
     assert out.splitlines() == [
         "Nothing speaks against using labeled and unlabeled scans together: spacing and intensities are alike.",
         "3 labeled, 3 unlabeled, 0 test scans; 0 findings, 0 of them errors",
+    ]
+
+
+def test_a_package_that_is_missing_is_told_once(cli: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("imagesTr/a", "imagesTr/b", "labelsTr/a", "imagesUn/c"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.fromarray(np.eye(20, dtype=np.uint8)).save(tmp_path / f"{name}.png")
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
+    code, out, _ = cli(tmp_path)
+    assert code == 2
+    assert [line for line in out.splitlines() if line.startswith("error")] == [
+        "error\tpillow is not installed\tPNG files\t3 cases\tpip install pillow"
     ]
 
 

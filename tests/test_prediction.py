@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import sys
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 import tiny
 import torch
 from command_line import CommandLine
+from PIL import Image
 
 from graftseg import api, prediction
 from graftseg.data.grid import Grid
@@ -107,6 +109,17 @@ def test_a_picture_that_is_not_read_is_told_by_its_ending(run: Path, images: Pat
     (images / "a.jpg").touch()
     with pytest.raises(UserError, match=r"a\.jpg: not a scan by its name; convert to \.png, best from the original"):
         api.predict(run, images / "a.jpg", out, device="cpu")
+
+
+def test_a_package_that_is_missing_is_told_once(
+    run: Path, tmp_path: Path, out: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        Image.fromarray(np.eye(20, dtype=np.uint8)).save(tmp_path / f"{name}.png")
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
+    code, _, error = CommandLine(capsys, monkeypatch)("predict", run, tmp_path, "--out", out, "--device", "cpu")
+    assert (code, error) == (2, "graftseg: PNG files: pillow is not installed; pip install pillow.\n")
+    assert sorted(manifest(out)["failures"]) == ["a", "b"]
 
 
 def test_cases_are_added_and_replaced(run: Path, images: Path, out: Path) -> None:

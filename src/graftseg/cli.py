@@ -14,7 +14,18 @@ import typer
 
 from graftseg import __version__, cli_check, cli_export, cli_results, cli_training
 from graftseg.briefs import brief
-from graftseg.cli_parts import Data, Device, Given, Overrides, Run, as_typed, print_facts, print_table, takes_sources
+from graftseg.cli_parts import (
+    Data,
+    Device,
+    Given,
+    Overrides,
+    Run,
+    as_typed,
+    print_facts,
+    print_table,
+    takes_sources,
+    tell_once,
+)
 from graftseg.errors import StoppedError, UserError
 from graftseg.permissions import denied, refuse_target
 
@@ -143,8 +154,7 @@ def predict(
     typer.echo(f"{predicted.folder}: {maps}" + (f", {empty} of them empty" if empty else ""))
     if predicted.unfound:
         typer.echo(f"Warning: in none of the label maps: {', '.join(predicted.unfound)}")
-    for told in (*predicted.warnings, *predicted.failures):
-        typer.echo(f"graftseg: {told}", err=True)
+    tell_once((*predicted.warnings, *predicted.failures))
     if predicted.failures:
         raise typer.Exit(2)
 
