@@ -123,6 +123,9 @@ def predict(
     uncertainty: Annotated[
         bool, typer.Option("--uncertainty", help="Write CASE_uncertainty.nii.gz too: 0 is sure, 1 a mere guess.")
     ] = False,
+    pictures: Annotated[
+        bool, typer.Option("--pictures", help="Write CASE.png too, for 2-D scans: class numbers as grey values.")
+    ] = False,
     tta: Annotated[
         bool, typer.Option("--tta", help="Average over all flips: 4 times the work in 2-D, 8 in 3-D.")
     ] = False,
@@ -148,6 +151,7 @@ def predict(
         fold=fold,
         probabilities=probabilities,
         uncertainty=uncertainty,
+        pictures=pictures,
     )
     count, empty = len(predicted.cases), sum(case.is_empty for case in predicted.cases)
     maps = "1 label map" if count == 1 else f"{count} label maps"

@@ -166,7 +166,10 @@ class _Work:
         """Read a case, write its maps and say so."""
         began, where, channels = perf_counter(), case.files[0], self.networks.channels
         predictor = replace(self.networks.predictor, tell=self.meter.tick)
-        check_memory(case.grid(), channels, predictor, self.wanted, where)
+        grid = case.grid()
+        if self.wanted.pictures and len(grid.source_shape) > 2:
+            raise UserError(where, "the label map of a volume is no picture", "leave out --pictures")
+        check_memory(grid, channels, predictor, self.wanted, where)
         given = case.read()
         if len(given.image) != channels:
             finding = f"the number of channels is {len(given.image)} where the run was trained on {channels}"
@@ -186,6 +189,7 @@ class _Work:
             probabilities=names.probabilities,
             uncertainty=names.uncertainty,
             mean_uncertainty=maps.mean_uncertainty,
+            picture=names.picture,
         )
 
 
@@ -321,7 +325,7 @@ def _earlier(out: Path, planned: Manifest) -> Manifest | None:
 
 def _files(names: Iterable[str], manifest: Manifest) -> set[str]:
     """All files that some cases may have, without those of the cases that a manifest lists."""
-    everything = Wanted(probabilities=True, uncertainty=True)
+    everything = Wanted(probabilities=True, uncertainty=True, pictures=True)
     kept = {file for case in manifest.cases for file in case.files}
     return {file for name in names for file in names_of(name, everything).all} - kept
 

@@ -77,7 +77,7 @@ def stored_references(store: Store) -> dict[str, StoredLabel]:
 
 
 def label_maps(folder: Path) -> dict[str, Path]:
-    """The label maps of a folder by case; probabilities and uncertainty that were written beside them are none."""
+    """The label maps of a folder by case; what was written beside them, such as probabilities, is none."""
     if not folder.is_dir():
         raise UserError(folder, "not a folder", "give the folder that holds the label maps")
     found: dict[str, Path] = {}
