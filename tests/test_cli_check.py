@@ -1,6 +1,7 @@
 """What a person sees of a check: findings, a page, JSON, a mended copy."""
 
 import json
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import CommandLine
+from PIL import Image
 
 from graftseg import api
 from graftseg.data.phantom import write_phantoms
@@ -49,6 +51,18 @@ def test_the_verdict_on_both_kinds_is_told(cli: Check, scans: Path) -> None:
     ]
 
 
+def test_a_package_that_is_missing_is_told_once(cli: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("imagesTr/a", "imagesTr/b", "labelsTr/a", "imagesUn/c"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.fromarray(np.eye(20, dtype=np.uint8)).save(tmp_path / f"{name}.png")
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
+    code, out, _ = cli(tmp_path)
+    assert code == 2
+    assert [line for line in out.splitlines() if line.startswith("error")] == [
+        "error\tpillow is not installed\tPNG files\t3 cases\tpip install pillow"
+    ]
+
+
 def test_a_page(cli: Check, scans: Path, tmp_path: Path) -> None:
     code, out, _ = cli(scans, "--out", tmp_path / "check.html")
     assert code == 0 and out.endswith(f"{tmp_path / 'check.html'}\n")
@@ -78,6 +92,18 @@ def test_a_mended_copy(cli: Check, scans: Path, tmp_path: Path) -> None:
     assert cli(tmp_path / "mended")[0] == 0
     code, _, error = cli(scans, "--fix", tmp_path / "mended")
     assert code == 2 and "it exists already" in error
+
+
+def test_the_command_that_mends_names_the_folder(cli: Check, scans: Path, tmp_path: Path) -> None:
+    shift_label(scans, 0.05)
+    code, out, _ = cli(scans)
+    assert code == 2 and f"\t`graftseg check {scans} --fix OUT` writes a copy in which" in out
+    spaced = scans.rename(tmp_path / "my scans")
+    assert f"`graftseg check '{spaced}' --fix OUT` writes" in cli(spaced)[1]
+    folders = ("--labeled-images", spaced / "imagesTr", "--labels", spaced / "labelsTr")
+    arranged = "\tonce arranged as imagesTr/ and labelsTr/ in DATA, `graftseg check DATA --fix OUT` writes"
+    assert arranged in cli(*folders)[1]
+    assert str(spaced) not in cli(spaced, "--json")[1], "what may be passed on tells no path"
 
 
 def test_renumbered_values_are_told(cli: Check, scans: Path, tmp_path: Path) -> None:

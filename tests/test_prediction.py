@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import sys
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 import tiny
 import torch
 from command_line import CommandLine
+from PIL import Image
 
 from graftseg import api, prediction
 from graftseg.data.grid import Grid
@@ -24,6 +26,7 @@ from graftseg.inference import Predictor
 from graftseg.inputs import Source
 from graftseg.manifest import PredictedCase
 from graftseg.maps import ScanMaps
+from graftseg.runs import RunFolder
 from graftseg.types import Geometry
 
 
@@ -83,10 +86,40 @@ def test_scans_with_other_channels_are_named_and_stop_nobody(run: Path, images: 
     predicted = api.predict(run, images, out, device="cpu")
     assert [case.case for case in predicted.cases] == ["test_001"]
     surplus, two = map(str, predicted.failures)
-    assert "test_000_0000.nii.gz: the case has the channels 0000, 0001 where 0000 alone is expected" in surplus
+    assert "test_000_0000.nii.gz: the case has 2 channels (0000, 0001) where the network takes one" in surplus
     assert "two.nii.gz: the number of channels is 2 where the run was trained on 1; give it the same" in two
     assert manifest(out)["failures"] == {"test_000": surplus, "two": two}
     assert sorted(content(out)) == ["classes.json", "manifest.json", "test_001.nii.gz"]
+
+
+def test_two_numbers_are_two_cases_where_the_training_numbered_its_cases(
+    run: Path, images: Path, out: Path, tmp_path: Path
+) -> None:
+    (images / "test_000_0000.nii.gz").rename(images / "p_0000.nii.gz")
+    (images / "test_001_0000.nii.gz").rename(images / "p_0001.nii.gz")
+    (failure,) = api.predict(run, images, out, device="cpu").failures
+    assert "p_0000.nii.gz: the case has 2 channels" in str(failure)
+    numbered = RunFolder(Path(shutil.copytree(run, tmp_path / "numbered")))
+    numbered.update_manifest({"store": numbered.begun()["store"] | {"labeled": ["p_0007"]}})
+    assert not api.predict(numbered.path, images, out, device="cpu").failures
+    assert listed(out) == ["p_0000", "p_0001"]
+
+
+def test_a_picture_that_is_not_read_is_told_by_its_ending(run: Path, images: Path, out: Path) -> None:
+    (images / "a.jpg").touch()
+    with pytest.raises(UserError, match=r"a\.jpg: not a scan by its name; convert to \.png, best from the original"):
+        api.predict(run, images / "a.jpg", out, device="cpu")
+
+
+def test_a_package_that_is_missing_is_told_once(
+    run: Path, tmp_path: Path, out: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        Image.fromarray(np.eye(20, dtype=np.uint8)).save(tmp_path / f"{name}.png")
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
+    code, _, error = CommandLine(capsys, monkeypatch)("predict", run, tmp_path, "--out", out, "--device", "cpu")
+    assert (code, error) == (2, "graftseg: PNG files: pillow is not installed; pip install pillow.\n")
+    assert sorted(manifest(out)["failures"]) == ["a", "b"]
 
 
 def test_cases_are_added_and_replaced(run: Path, images: Path, out: Path) -> None:

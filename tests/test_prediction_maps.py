@@ -9,6 +9,7 @@ import nibabel
 import numpy as np
 import pytest
 import tiny
+from PIL import Image
 from scipy import stats
 
 from graftseg import api, footprint
@@ -16,10 +17,12 @@ from graftseg.colours import COLOURS
 from graftseg.data.scans import read_label
 from graftseg.data.store import Store
 from graftseg.errors import UserError
+from graftseg.exporting.label_maps import label_map_of
 from graftseg.files import sha256_of, write_json
 from graftseg.maps import PARTS
 from graftseg.prediction import FLIPS
 from graftseg.recipe import load_recipe
+from graftseg.references import label_maps
 from graftseg.runs import RunFolder
 
 
@@ -218,3 +221,25 @@ def test_manifests_without_the_newer_settings_are_taken_up(run: Path, scans: Pat
     write_json(out / "manifest.json", said)
     api.predict(run, images[1], out, device="cpu")
     assert [case["case"] for case in manifest(out)["cases"]] == ["test_000", "test_001"]
+
+
+def test_a_label_map_as_a_picture(run: Path, out: Path, tmp_path: Path) -> None:
+    """A pixel of the picture is the class of the pixel at the same place of the scan, whatever the sides."""
+    pixels = np.zeros((20, 36), np.uint8)
+    pixels[3:9, 20:30] = 200
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    (case,) = api.predict(run, tmp_path / "a.png", out, device="cpu", pictures=True).cases
+    assert (case.output, case.picture) == ("a.nii.gz", "a.png")
+    with Image.open(out / "a.png") as picture:
+        assert (picture.mode, picture.size) == ("L", (36, 20))
+        np.testing.assert_array_equal(np.array(picture).T, read_label(out / "a.nii.gz").array)
+    assert list(label_maps(out)) == ["a"] and label_map_of(out, "a") == out / "a.nii.gz"
+    api.predict(run, tmp_path / "a.png", out, device="cpu")
+    assert names(out) == {"a.nii.gz", "classes.json", "manifest.json"}, "an old picture would be out of date"
+
+
+def test_a_volume_is_no_picture(run: Path, out: Path, tmp_path: Path) -> None:
+    nibabel.save(nibabel.Nifti1Image(np.zeros((16, 16, 3), np.float32), np.eye(4)), tmp_path / "v.nii")
+    (failure,) = api.predict(run, tmp_path / "v.nii", out, device="cpu", pictures=True).failures
+    assert (failure.finding, failure.remedy) == ("the label map of a volume is no picture", "leave out --pictures")
+    assert names(out) == {"classes.json", "manifest.json"}

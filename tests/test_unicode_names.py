@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 
 from graftseg import api
 from graftseg.comparison import compare_runs
-from graftseg.data.layouts import read_layout, scan_cases
+from graftseg.data.layouts import read_layout
 from graftseg.data.names import by_spelling, same_names, spelled
 from graftseg.data.prepare import PrepareSettings, prepare
 from graftseg.data.scans import read_label, write_label, write_scan
+from graftseg.data.scans_to_predict import scan_cases
 from graftseg.data.sources import Sources
 from graftseg.errors import UserError
 from graftseg.evaluation import Evaluation, Row, evaluate_folder

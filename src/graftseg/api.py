@@ -187,12 +187,14 @@ def predict(
     fold: int | None = None,
     probabilities: bool = False,
     uncertainty: bool = False,
+    pictures: bool = False,
 ) -> Predicted:
     """Write label maps of scans, a file, a folder or the test cases of a store, in the scans' own geometry.
 
     ``overrides`` change how the network is used, such as ``inference.overlap=0.75``. ``checkpoint="best"`` takes the
     best network of those that the run scored on the way, in place of the one that it ships. A run that holds folds
-    predicts with the mean of all of them, or with one ``fold``. ``probabilities`` and ``uncertainty`` write these too.
+    predicts with the mean of all of them, or with one ``fold``. ``probabilities`` and ``uncertainty`` write these too,
+    and ``pictures`` the label maps of 2-D scans as PNG.
     """
     folder = RunFolder(Path(run))
     owner = folder if fold is None else segmenters_of(folder, fold)[0]
@@ -204,7 +206,7 @@ def predict(
         overrides=overrides,
         checkpoint=checkpoint,
         fold=fold,
-        wanted=Wanted(probabilities, uncertainty),
+        wanted=Wanted(probabilities, uncertainty, pictures),
     )
 
 

@@ -14,7 +14,18 @@ import typer
 
 from graftseg import __version__, cli_check, cli_export, cli_results, cli_training
 from graftseg.briefs import brief
-from graftseg.cli_parts import Data, Device, Given, Overrides, Run, as_typed, print_facts, print_table, takes_sources
+from graftseg.cli_parts import (
+    Data,
+    Device,
+    Given,
+    Overrides,
+    Run,
+    as_typed,
+    print_facts,
+    print_table,
+    takes_sources,
+    tell_once,
+)
 from graftseg.errors import StoppedError, UserError
 from graftseg.permissions import denied, refuse_target
 
@@ -112,6 +123,9 @@ def predict(
     uncertainty: Annotated[
         bool, typer.Option("--uncertainty", help="Write CASE_uncertainty.nii.gz too: 0 is sure, 1 a mere guess.")
     ] = False,
+    pictures: Annotated[
+        bool, typer.Option("--pictures", help="Write CASE.png too, for 2-D scans: class numbers as grey values.")
+    ] = False,
     tta: Annotated[
         bool, typer.Option("--tta", help="Average over all flips: 4 times the work in 2-D, 8 in 3-D.")
     ] = False,
@@ -137,14 +151,14 @@ def predict(
         fold=fold,
         probabilities=probabilities,
         uncertainty=uncertainty,
+        pictures=pictures,
     )
     count, empty = len(predicted.cases), sum(case.is_empty for case in predicted.cases)
     maps = "1 label map" if count == 1 else f"{count} label maps"
     typer.echo(f"{predicted.folder}: {maps}" + (f", {empty} of them empty" if empty else ""))
     if predicted.unfound:
         typer.echo(f"Warning: in none of the label maps: {', '.join(predicted.unfound)}")
-    for told in (*predicted.warnings, *predicted.failures):
-        typer.echo(f"graftseg: {told}", err=True)
+    tell_once((*predicted.warnings, *predicted.failures))
     if predicted.failures:
         raise typer.Exit(2)
 

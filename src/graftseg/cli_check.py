@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -30,15 +31,15 @@ def check(
     if as_json:
         typer.echo(json.dumps(examination.to_json(), indent=2, allow_nan=False))
     else:
-        _print(examination)
+        _print(examination, data)
         if out is not None:
             typer.echo(out)
     if examination.errors:
         raise typer.Exit(2)
 
 
-def _print(examination: "Examination") -> None:
-    rows = [(found.severity, found.what, found.where, found.size, found.remedy) for found in examination]
+def _print(examination: "Examination", data: Given) -> None:
+    rows = [(found.severity, found.what, found.where, found.size, _named(found.remedy, data)) for found in examination]
     if rows:
         print_table(("", "finding", "where", "how large", "remedy"), rows)
     if examination.likeness.kind != "alone":
@@ -49,6 +50,15 @@ def _print(examination: "Examination") -> None:
     scans = ", ".join(f"{count} {split}" for split, count in counts if count or split != "validation")
     findings = f"{len(examination)} finding{'' if len(examination) == 1 else 's'}"
     typer.echo(f"{scans} scans; {findings}, {examination.errors} of them errors")
+
+
+def _named(remedy: str, data: Given) -> str:
+    """A remedy whose command names the folder; folders that were named one by one have to be arranged for it."""
+    from graftseg.data.checks.findings import FIX
+
+    if isinstance(data, Path):
+        return remedy.replace(FIX, FIX.replace("DATA", quote(str(data))))
+    return remedy.replace(FIX, f"once arranged as imagesTr/ and labelsTr/ in DATA, {FIX}")
 
 
 def _print_mended(mended: "Mended") -> None:

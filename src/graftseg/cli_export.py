@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from graftseg.cli_parts import Device, Run, print_table
+from graftseg.cli_parts import Device, Run, print_table, tell_once
 
 KINDS = "onnx, weights, monai, nnunet or dicomseg."
 
@@ -31,8 +31,7 @@ def rank(
         typer.echo(f"{out}: {len(ranking.rows)} scans")
     for sentence in ranking.unlearned:
         typer.echo(sentence)
-    for failure in ranking.failures:
-        typer.echo(f"graftseg: {failure}", err=True)
+    tell_once(ranking.failures)
     if ranking.failures:
         raise typer.Exit(2)
 

@@ -3,7 +3,7 @@
 import functools
 import inspect
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -76,6 +76,12 @@ def as_typed(data: Given) -> str:
     """The options that name data again, as they were given."""
     named = {"data": data} if isinstance(data, Path) else vars(data)
     return " ".join(f"--{one.replace('_', '-')} {quote(str(path))}" for one, path in named.items() if path is not None)
+
+
+def tell_once(sentences: Iterable[object]) -> None:
+    """Tell what went wrong, each sentence once: a package that is missing is missing for every scan."""
+    for sentence in dict.fromkeys(map(str, sentences)):
+        typer.echo(f"graftseg: {sentence}", err=True)
 
 
 def print_facts(facts: dict[str, Any], as_json: bool) -> None:

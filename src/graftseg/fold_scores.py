@@ -9,9 +9,10 @@ import torch
 
 from graftseg.console import in_parallel
 from graftseg.data.dataset import Dataset, ScanFiles, label_path
-from graftseg.data.layouts import read_layout, scan_cases
+from graftseg.data.layouts import read_layout
 from graftseg.data.names import spelled
 from graftseg.data.scans import Scan, grid_difference, read_label
+from graftseg.data.scans_to_predict import scan_cases
 from graftseg.data.sources import Data
 from graftseg.data.store import Store
 from graftseg.errors import UserError
@@ -76,7 +77,8 @@ def _images(dataset: Dataset, cases: Mapping[str, Case], store: Store) -> Path:
     folder = _folder([path for case in cases.values() for path in case.images])
     if folder is None or not isinstance(dataset.reader, ScanFiles):
         return store.path
-    found = {case.name: case.images for case in scan_cases(folder, store.channels)[0]}
+    known = [case.name for case in store.cases]
+    found = {case.name: case.images for case in scan_cases(folder, store.channels, known)[0]}
     return folder if all(found.get(name) == case.images for name, case in cases.items()) else store.path
 
 

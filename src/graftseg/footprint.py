@@ -52,7 +52,7 @@ def check_memory(grid: Grid, channels: int, predictor: Predictor, wanted: Wanted
     if needed <= free:
         return
     finding = f"takes about {needed / GIB:.1f} GiB of memory and {free / GIB:.1f} GiB are free"
-    fewer = "leave out --probabilities and --uncertainty, " if wanted != Wanted() else ""
+    fewer = "leave out --probabilities and --uncertainty, " if wanted.probabilities or wanted.uncertainty else ""
     raise UserError(where, finding, f"{fewer}close other programs, cut the scan or use a larger machine")
 
 

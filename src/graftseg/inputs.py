@@ -11,9 +11,9 @@ import torch
 
 from graftseg.data.grid import Grid
 from graftseg.data.guesses import told
-from graftseg.data.layouts import scan_cases
 from graftseg.data.prepare import PrepareSettings, prepare_image, prepared_grid
 from graftseg.data.scans import read_case, read_geometry
+from graftseg.data.scans_to_predict import scan_cases
 from graftseg.data.store import CASES, Store, StoredCase, is_store, open_store
 from graftseg.errors import UserError
 from graftseg.types import Case, Geometry
@@ -110,15 +110,20 @@ class StoredSource:
 
 
 def sources_in(
-    path: Path, settings: PrepareSettings, channels: int, only: Collection[str] = ()
+    path: Path,
+    settings: PrepareSettings,
+    channels: int,
+    only: Collection[str] = (),
+    trained: Collection[str] = (),
 ) -> tuple[list[Source], dict[str, UserError]]:
     """The cases of a scan, a folder of scans or a store, and why others there cannot be taken.
 
-    Of a store the test cases are taken. ``only`` names those to take alone, of a store whatever their split.
+    Of a store the test cases are taken. ``only`` names those to take alone, of a store whatever their split. How
+    the cases that a network was ``trained`` on are called says what a number at the end of a name is.
     """
     if is_store(path):
         return _stored(open_store(path), settings, only), {}
-    cases, failures = scan_cases(path, channels)
+    cases, failures = scan_cases(path, channels, trained)
     if only:
         failures = {name: error for name, error in failures.items() if name in only}
     return [ScanSource(case, settings, channels) for case in cases if not only or case.name in only], failures

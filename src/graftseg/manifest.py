@@ -28,11 +28,12 @@ class PredictedCase:
     probabilities: str | None = None
     uncertainty: str | None = None
     mean_uncertainty: float | None = None
+    picture: str | None = None
 
     @property
     def extras(self) -> set[str]:
         """Names of the files beside the label map."""
-        return {name for name in (self.probabilities, self.uncertainty) if name is not None}
+        return {name for name in (self.probabilities, self.uncertainty, self.picture) if name is not None}
 
     @property
     def files(self) -> set[str]:

@@ -29,10 +29,11 @@ BAND = 0.05
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is kept besides the labels."""
+    """What is kept besides the labels; ``pictures`` are the labels once more, as PNG files."""
 
     probabilities: bool = False
     uncertainty: bool = False
+    pictures: bool = False
 
 
 @dataclass(frozen=True)

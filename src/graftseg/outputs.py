@@ -24,11 +24,13 @@ class Names:
     labels: str
     probabilities: str | None
     uncertainty: str | None
+    picture: str | None
 
     @property
     def all(self) -> tuple[str, ...]:
         """The files that are there."""
-        return tuple(name for name in (self.labels, self.probabilities, self.uncertainty) if name is not None)
+        names = (self.labels, self.probabilities, self.uncertainty, self.picture)
+        return tuple(name for name in names if name is not None)
 
 
 def names_of(case: str, wanted: Wanted) -> Names:
@@ -37,6 +39,7 @@ def names_of(case: str, wanted: Wanted) -> Names:
         f"{case}.nii.gz",
         f"{case}_probabilities.nii.gz" if wanted.probabilities else None,
         f"{case}_uncertainty.nii.gz" if wanted.uncertainty else None,
+        f"{case}.png" if wanted.pictures else None,
     )
 
 
@@ -46,6 +49,8 @@ def write_maps(folder: Path, names: Names, maps: ScanMaps, geometry: Geometry) -
         _write_parts(folder / names.probabilities, maps.probabilities, geometry)
     if names.uncertainty is not None and maps.uncertainty is not None:
         _write_parts(folder / names.uncertainty, maps.uncertainty[None], geometry)
+    if names.picture is not None:
+        write_label(folder / names.picture, maps.labels, geometry)
     write_label(folder / names.labels, maps.labels, geometry)
 
 

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from graftseg.data.names import same_names
 from graftseg.data.scans import READABLE, is_scan
+from graftseg.data.unreadable import ADVICE, ending_of
 from graftseg.ensembles import segmenters_of
 from graftseg.environment import versions
 from graftseg.errors import UserError
@@ -136,11 +137,13 @@ def _task(
     wanted: Wanted,
 ) -> _Task:
     """What is asked for; what cannot work is refused before anything is touched."""
-    networks = Segmenters.of(segmenters_of(run, fold), device, overrides, checkpoint)
-    cases, failures = sources_in(scans, networks.recipe.data, networks.channels, only)
+    runs = segmenters_of(run, fold)
+    networks = Segmenters.of(runs, device, overrides, checkpoint)
+    cases, failures = sources_in(scans, networks.recipe.data, networks.channels, only, runs[0].trained_on())
     if scans.is_file() and not is_scan(scans):
         # a mistyped name costs nothing of what is in the folder
-        raise UserError(scans, "not a scan by its name", f"use {READABLE} files with their usual endings")
+        remedy = ADVICE.get(ending_of(scans.name) or "", f"use {READABLE} files with their usual endings")
+        raise UserError(scans, "not a scan by its name", remedy)
     outputs = _outputs((*failures, *(case.name for case in cases)), wanted)
     if scans.is_dir() and scans.resolve() == out.resolve():
         raise UserError(out, "label maps would stand among the scans and be taken for scans", ELSEWHERE)
@@ -163,7 +166,10 @@ class _Work:
         """Read a case, write its maps and say so."""
         began, where, channels = perf_counter(), case.files[0], self.networks.channels
         predictor = replace(self.networks.predictor, tell=self.meter.tick)
-        check_memory(case.grid(), channels, predictor, self.wanted, where)
+        grid = case.grid()
+        if self.wanted.pictures and len(grid.source_shape) > 2:
+            raise UserError(where, "the label map of a volume is no picture", "leave out --pictures")
+        check_memory(grid, channels, predictor, self.wanted, where)
         given = case.read()
         if len(given.image) != channels:
             finding = f"the number of channels is {len(given.image)} where the run was trained on {channels}"
@@ -183,6 +189,7 @@ class _Work:
             probabilities=names.probabilities,
             uncertainty=names.uncertainty,
             mean_uncertainty=maps.mean_uncertainty,
+            picture=names.picture,
         )
 
 
@@ -318,7 +325,7 @@ def _earlier(out: Path, planned: Manifest) -> Manifest | None:
 
 def _files(names: Iterable[str], manifest: Manifest) -> set[str]:
     """All files that some cases may have, without those of the cases that a manifest lists."""
-    everything = Wanted(probabilities=True, uncertainty=True)
+    everything = Wanted(probabilities=True, uncertainty=True, pictures=True)
     kept = {file for case in manifest.cases for file in case.files}
     return {file for name in names for file in names_of(name, everything).all} - kept
 

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from graftseg.data.grid import to_source_axes
-from graftseg.data.layouts import labels_in
+from graftseg.data.grouping import labels_in
 from graftseg.data.names import OTHERWISE, spelled
 from graftseg.data.scans import Scan, read_label, scan_stem
 from graftseg.data.store import CASES, Store, StoredCase, is_store, open_store
@@ -77,7 +77,7 @@ def stored_references(store: Store) -> dict[str, StoredLabel]:
 
 
 def label_maps(folder: Path) -> dict[str, Path]:
-    """The label maps of a folder by case; probabilities and uncertainty that were written beside them are none."""
+    """The label maps of a folder by case; what was written beside them, such as probabilities, is none."""
     if not folder.is_dir():
         raise UserError(folder, "not a folder", "give the folder that holds the label maps")
     found: dict[str, Path] = {}

@@ -23,6 +23,7 @@ class _StoreFacts(BaseModel):
     classes: list[str] = Field(default_factory=list)
     labeled: list[str] = Field(default_factory=list)
     unlabeled: list[str] = Field(default_factory=list)
+    held_out: list[str] = Field(default_factory=list)
 
 
 class _BestFacts(BaseModel):
@@ -147,6 +148,11 @@ class RunFolder:
         manifest = self.manifest()
         self._check(manifest, _BegunFacts)
         return manifest
+
+    def trained_on(self) -> list[str]:
+        """Names of the cases that a run was begun with, those that are held out as well."""
+        store = self.begun()["store"]
+        return [name for role in ("labeled", "unlabeled", "held_out") for name in store.get(role, ())]
 
     def _check(self, manifest: dict[str, Any], kind: type[BaseModel]) -> None:
         try:

@@ -7,9 +7,9 @@ from pathlib import Path
 from shlex import quote
 
 from graftseg.console import in_parallel
-from graftseg.data.layouts import scan_cases
 from graftseg.data.names import by_spelling, same_names, spelled
 from graftseg.data.scans import grid_difference, read_case, read_geometry
+from graftseg.data.scans_to_predict import scan_cases
 from graftseg.data.store import Store, is_store, open_store
 from graftseg.errors import UserError
 from graftseg.evaluation import refuse_unnamed_values
@@ -58,7 +58,7 @@ def checked_cases(scans: Unseen, run: RunFolder, *, allow_missing: bool) -> set[
     if is_store(scans.images):
         names = _stored(open_store(scans.images), classes, channels)
     else:
-        found, failures = scan_cases(scans.images, channels)
+        found, failures = scan_cases(scans.images, channels, run.trained_on())
         files, names = {case.name: case.images for case in found}, {case.name for case in found} | set(failures)
     labels = by_spelling(references_in(scans.labels))
     both = _with_partners(scans, names, set(labels), allow_missing=allow_missing)

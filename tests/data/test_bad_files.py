@@ -12,10 +12,11 @@ from check_fakes import image, make_scans, put
 from dicom_fakes import write_series
 
 from graftseg.data.check import check, examine
-from graftseg.data.layouts import read_layout, scan_cases
+from graftseg.data.layouts import read_layout
 from graftseg.data.mending import mend
 from graftseg.data.prepare import PrepareSettings, prepare
 from graftseg.data.scans import is_scan, read_scan
+from graftseg.data.scans_to_predict import scan_cases
 from graftseg.errors import UserError
 from graftseg.inputs import ScanSource
 from graftseg.prediction import _check_inputs

@@ -10,11 +10,15 @@ import numpy as np
 import pytest
 import SimpleITK
 import tifffile
+from hypothesis import given
+from hypothesis.extra.numpy import array_shapes, arrays
 from numpy.typing import NDArray
 from PIL import Image
 
-from graftseg.data.scans import grid_difference, read_geometry, read_label, read_scan
+from graftseg.data.scans import grid_difference, read_geometry, read_label, read_scan, write_label
 from graftseg.errors import UserError
+from graftseg.types import Geometry
+from scan_fakes import fuzz
 
 GREY = np.arange(12, dtype=np.uint8).reshape(3, 4) * 20
 RGB = np.arange(36, dtype=np.uint8).reshape(3, 4, 3) * 7
@@ -44,6 +48,27 @@ def refusal(path: Path) -> str:
         read_scan(path)
     assert str(path) in str(caught.value)
     return str(caught.value)
+
+
+@fuzz
+@given(labels=arrays(np.uint8, array_shapes(min_dims=2, max_dims=2, max_side=9)))
+def test_a_label_map_as_a_picture_and_back(tmp_path: Path, labels: NDArray[np.uint8]) -> None:
+    """The first axis runs along the columns of the picture, for this program and for others."""
+    where = Geometry(labels.shape, tuple(tuple(row) for row in np.eye(4).tolist()))
+    write_label(tmp_path / "a.png", labels, where)
+    np.testing.assert_array_equal(read_label(tmp_path / "a.png").array, labels)
+    with Image.open(tmp_path / "a.png") as picture:
+        assert picture.mode == "L"
+        np.testing.assert_array_equal(np.array(picture), labels.T)
+    np.testing.assert_array_equal(SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(tmp_path / "a.png")), labels.T)
+
+
+@pytest.mark.parametrize("labels", [np.zeros((4, 4, 4), np.uint8), np.full((4, 4), 256, np.uint16)])
+def test_label_maps_that_no_picture_holds(tmp_path: Path, labels: NDArray[Any]) -> None:
+    where = Geometry(labels.shape, tuple(tuple(row) for row in np.eye(4).tolist()))
+    with pytest.raises(ValueError, match="are no picture of 8 bits"):
+        write_label(tmp_path / "a.png", labels, where)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("pixels", [GREY, GREY.astype(np.uint16) * 200, RGB])

@@ -8,7 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from graftseg.data.batches import BatchSettings, training_cases
-from graftseg.data.layouts import LAYOUTS, Dataset, read_layout, scan_cases, scans_in
+from graftseg.data.grouping import scans_in
+from graftseg.data.layouts import LAYOUTS, Dataset, read_layout
 from graftseg.data.store import Store
 from graftseg.errors import UserError
 
@@ -220,55 +221,19 @@ def test_no_labeled_case(tmp_path: Path) -> None:
         read_layout(touch(tmp_path, "labelsTr/a_label.nii.gz"))
 
 
+def test_channels_that_are_called_by_words(tmp_path: Path) -> None:
+    touch(tmp_path, "imagesTr/p1_T1.nii.gz", "imagesTr/p1_T2.nii.gz", "imagesTr/p10_T1.nii.gz", "labelsTr/p1.nii.gz")
+    sentence = r"p1\.nii\.gz, and 2 images begin with its name \(p1_T1, p1_T2\); .* call them p1_0000, p1_0001 and so"
+    with pytest.raises(UserError, match=sentence):
+        read_layout(tmp_path)
+    (problem,) = read_layout(touch(tmp_path, "imagesTr/x.nii.gz", "labelsTr/x.nii.gz")).problems
+    assert problem.finding == "no image belongs to this label, and 2 images begin with its name (p1_T1, p1_T2)"
+    (tmp_path / "imagesTr/p1_T2.nii.gz").unlink()
+    assert read_layout(tmp_path).problems[0].remedy == "if it belongs to p1_T1, give it that name"
+
+
 def test_the_table_lists_every_layout() -> None:
     assert list(LAYOUTS) == ["nnunet", "msd", "benchmark"]
-
-
-def cases_of(folder: Path, channels: int) -> tuple[dict[str, list[str]], list[str]]:
-    """The files of each case to predict, and the names of the cases that cannot be."""
-    cases, failures = scan_cases(folder, channels)
-    return {case.name: [path.name for path in case.images] for case in cases}, list(failures)
-
-
-def test_a_missing_channel_is_the_fault_of_its_case_alone(tmp_path: Path) -> None:
-    touch(tmp_path, "a_0000.nii", "a_0001.nii", "b_0000.nii", "c_0000.nii", "c_0001.nii", "d.nii", ".e.nii")
-    whole = {"a": ["a_0000.nii", "a_0001.nii"], "c": ["c_0000.nii", "c_0001.nii"], "d": ["d.nii"]}
-    assert cases_of(tmp_path, 2) == (whole, ["b"])
-    error = scan_cases(tmp_path, 2)[1]["b"]
-    assert error.where == str(tmp_path / "b_0000.nii")
-    assert "the channels 0000 where 0000 to 0001 are expected" in error.finding
-
-
-@pytest.mark.parametrize(
-    ("files", "cases", "failures"),
-    [
-        (["a_0000", "b_0000"], ["a", "b"], []),
-        (["a", "b_1"], ["a", "b_1"], []),
-        (["p_0007", "p_0008"], ["p_0007", "p_0008"], []),
-        (["p_0007", "q_0007"], ["p_0007", "q_0007"], []),
-        (["p_0000", "p_0001", "p_0002"], ["p_0000", "p_0001", "p_0002"], []),
-        (["a_0000", "a_0001", "b_0000"], ["b"], ["a"]),
-        (["a_0000", "a_0001", "b_0000", "b_0001"], [], ["a", "b"]),
-        (["a_0000", "z"], ["a", "z"], []),
-    ],
-)
-def test_scans_for_a_network_of_one_channel(
-    tmp_path: Path, files: list[str], cases: list[str], failures: list[str]
-) -> None:
-    found = cases_of(touch(tmp_path, *[f"{name}.nii.gz" for name in files]), 1)
-    assert (list(found[0]), found[1]) == (cases, failures)
-
-
-def test_one_scan_and_scans_that_are_refused(tmp_path: Path) -> None:
-    touch(tmp_path, "a_0000.nii", "a_0001.nii", "empty/notes.txt")
-    assert cases_of(tmp_path / "a_0000.nii", 1) == ({"a": ["a_0000.nii"]}, [])
-    assert cases_of(tmp_path / "a_0000.nii", 2) == ({}, ["a"])
-    with pytest.raises(UserError, match="there is no such file or folder"):
-        scan_cases(tmp_path / "absent", 1)
-    with pytest.raises(UserError, match="the folder holds no scan"):
-        scan_cases(tmp_path / "empty", 1)
-    with pytest.raises(UserError, match=r"a_0000\.nii: the same scan as a\.nii, by its name; keep one"):
-        scan_cases(touch(tmp_path, "a.nii"), 2)
 
 
 def test_scans_of_a_folder_are_those_to_be_seen(tmp_path: Path) -> None:
@@ -343,4 +308,3 @@ def test_a_line_break_in_a_name(tmp_path: Path) -> None:
     touch(tmp_path, "imagesTr/a\nb_0000.nii.gz", "imagesTr/a\nb_0001.nii.gz", "labelsTr/a\nb.nii.gz")
     dataset = read_layout(tmp_path)
     assert (dataset.layout, dataset.problems, names(dataset)) == ("nnunet", (), [("a\nb", "labeled")])
-    assert [len(case.images) for case in scan_cases(tmp_path / "imagesTr", 2)[0]] == [2]

@@ -6,6 +6,7 @@ import nibabel
 import numpy as np
 import pytest
 from check_fakes import SHAPE, geometry, image, label, make_scans, put
+from PIL import Image
 
 from graftseg.data import mending
 from graftseg.data.check import check, examine
@@ -103,6 +104,26 @@ def test_masks_become_0_and_1_and_geometry_is_mended_with_them(root: Path, tmp_p
     assert not (tmp_path / "out/dataset.json").exists()
     assert np.array_equal(read_label(tmp_path / "out/labelsTr/l0.nii.gz").array, label(0, 1))
     assert check(read_layout(tmp_path / "out")) == []
+
+
+@pytest.mark.parametrize(("ending", "now"), [("png", ""), ("tif", "; now a.nii.gz")])
+def test_masks_that_are_pictures_stay_png_and_others_say_what_they_are_now(
+    tmp_path: Path, ending: str, now: str
+) -> None:
+    """Rows and columns stay where they were, and the copy is a data set as the original is."""
+    pixels = np.zeros((20, 30), np.uint8)
+    pixels[2:5, 20:28] = 255
+    for folder, content in (("imagesTr", image(1, (20, 30)).astype(np.uint8)), ("labelsTr", pixels)):
+        (tmp_path / "data" / folder).mkdir(parents=True)
+        Image.fromarray(content).save(tmp_path / "data" / folder / f"a.{ending if folder == 'labelsTr' else 'png'}")
+    done = mended(tmp_path / "data", tmp_path / "out")
+    assert done.files == {f"labelsTr/a.{ending}": f"label values 255 -> 1{now}"}
+    (written,) = (tmp_path / "out/labelsTr").iterdir()
+    assert written.name == ("a.nii.gz" if now else "a.png")
+    np.testing.assert_array_equal(read_label(written).array, (pixels == 255).T)
+    if not now:
+        np.testing.assert_array_equal(np.array(Image.open(written)), pixels == 255)
+    assert [finding for finding in check(read_layout(tmp_path / "out")) if finding.severity == "error"] == []
 
 
 def test_values_are_left_where_a_label_map_could_not_be_read(root: Path, tmp_path: Path) -> None:

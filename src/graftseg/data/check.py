@@ -6,6 +6,7 @@ from typing import Any
 
 from graftseg.console import in_parallel
 from graftseg.data.checks.cases import CaseCheck, Examined
+from graftseg.data.checks.channels import channel_findings
 from graftseg.data.checks.copies import copy_findings, likeness_findings
 from graftseg.data.checks.findings import Finding as Finding
 from graftseg.data.checks.findings import counted, from_error, gathered, ordered
@@ -119,6 +120,7 @@ def _set_findings(dataset: Dataset, summaries: Fingerprint, examined: list[Exami
     yield from island_findings(summaries.cases, dataset.classes)
     yield from copy_findings(summaries.cases)
     yield from likeness_findings([(seen.summary, seen.coarse) for seen in examined if seen.summary is not None])
+    yield from channel_findings([(seen.case, seen.geometry) for seen in examined if seen.geometry is not None])
     yield from mixture_findings(summaries.cases)
     yield from orientation_findings(summaries.cases)
     yield from spacing_findings(summaries.cases)

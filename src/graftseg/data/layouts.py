@@ -1,9 +1,8 @@
 """A folder of scans -> its cases: labeled, unlabeled and test. One function per layout, one table of them."""
 
 import os
-import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,16 +11,18 @@ from graftseg.data.benchmarks import recognise_benchmark
 from graftseg.data.dataset import Dataset as Dataset
 from graftseg.data.dataset import ScanFiles
 from graftseg.data.folders import refuse_lost, visible
-from graftseg.data.formats.dicom import holds_own_slices
-from graftseg.data.names import OTHERWISE, spelled
+from graftseg.data.grouping import CHANNEL, Files, by_channel, by_name, case_of, incomplete, labels_in, scans_in
+from graftseg.data.names import beginning_with, spelled
 from graftseg.data.scans import READABLE, files_of, is_header, is_label_map, is_scan, scan_stem
 from graftseg.data.sources import Data, Sources
+from graftseg.data.unreadable import unread_in
 from graftseg.errors import UserError
 from graftseg.files import read_json
 from graftseg.permissions import refuse_closed
 from graftseg.types import Case, Split
 
 MOST_DIGITS = 18
+NO_IMAGE = "no image belongs to this label"
 LOOKED_FOR = "imagesTr/ and labelsTr/, with imagesUn/, imagesTs/, labelsTs/ and dataset.json if there are any"
 # Labels of unlabeled images have no place in this table: nothing ever looks for them.
 FOLDERS: tuple[tuple[str, str | None, Split], ...] = (
@@ -29,10 +30,6 @@ FOLDERS: tuple[tuple[str, str | None, Split], ...] = (
     ("imagesUn", None, "unlabeled"),
     ("imagesTs", "labelsTs", "test"),
 )
-CHANNEL = re.compile(r"(?P<case>.+)_(?P<channel>\d{4})", re.DOTALL)
-Files = dict[str, dict[int, Path]]
-"""The files of a case by channel, the cases by their names in one Unicode form."""
-
 Places = tuple[tuple[Path, Path | None, Split], ...]
 
 
@@ -55,50 +52,6 @@ def read_layout(data: Data) -> Dataset:
     raise UserError(folder, f"no known layout, it holds {found}", f"arrange the scans as {LOOKED_FOR}")
 
 
-def scan_cases(path: Path, channels: int) -> tuple[list[Case], dict[str, UserError]]:
-    """The cases of a scan or of a folder of scans to predict, and by name those that lack or exceed channels.
-
-    ``CASE_0000`` to the last channel are one case. A file without such a number is a case, and so is every
-    ``CASE_0007`` where the network takes one channel and the numbers can only be those of cases.
-    """
-    if not path.exists():
-        raise UserError(path, "there is no such file or folder", "check the spelling of the path")
-    scans = _to_predict(path)
-    if not scans:
-        raise UserError(path, "the folder holds no scan", f"name a folder with {READABLE} scans")
-    problems: list[UserError] = []
-    numbered = [scan for scan in scans if CHANNEL.fullmatch(scan_stem(scan))]
-    files = _by_channel(numbered, problems)
-    if channels == 1 and _numbers_cases(files):
-        numbered, files = [], {}
-    remedy = "give the case its files CASE_0000 and so on, no more and no fewer, and name their folder"
-    failures = dict(_incomplete(files, channels, remedy))
-    whole = _by_name([scan for scan in scans if scan not in numbered], problems)
-    for name in sorted(whole.keys() & files.keys()):
-        _add(whole, name, 0, min(files[name].items())[1], problems)
-    if problems:
-        raise problems[0]
-    complete = {name: found for name, found in files.items() if name not in failures} | whole
-    cases = [_case(found, None, "test", is_numbered=name in files) for name, found in complete.items()]
-    own_names = {_own_name(files[name], is_numbered=True): error for name, error in failures.items()}
-    return sorted(cases, key=lambda case: case.name), own_names
-
-
-def _to_predict(path: Path) -> list[Path]:
-    """A scan by itself, which a folder of slices is too, or the scans of a folder."""
-    if not path.is_dir():
-        return [path]
-    scans = scans_in(path)
-    only_dicom = not any(is_label_map(scan) for scan in scans)
-    return [path] if only_dicom and holds_own_slices(path) else scans
-
-
-def _numbers_cases(files: Files) -> bool:
-    """Whether one-channel scans are numbered by case: ``p_0007``, or ``p_0000`` to ``p_0019`` with no other name."""
-    groups = [set(found) for found in files.values()]
-    return all(0 not in numbers for numbers in groups) or (len(groups) == 1 and groups[0] != {0})
-
-
 def _nnunet(folder: Path) -> Dataset | None:
     """``imagesTr/case_0000.nii.gz`` and ``case_0001.nii.gz`` are the channels of ``labelsTr/case.nii.gz``."""
     description = _description(folder)
@@ -106,14 +59,14 @@ def _nnunet(folder: Path) -> Dataset | None:
         return None
     if not _numbers_channels(folder / "imagesTr", folder / "labelsTr", description):
         return None
-    return _collect(folder, "nnunet", _places(folder), description, _by_channel, _named_channels(description))
+    return _collect(folder, "nnunet", _places(folder), description, by_channel, _named_channels(description))
 
 
 def _msd(folder: Path) -> Dataset | None:
     """``imagesTr/case.nii.gz`` holds all channels of ``labelsTr/case.nii.gz``."""
     if not _has_images(folder):
         return None
-    return _collect(folder, "msd", _places(folder), _description(folder), _by_name, 1)
+    return _collect(folder, "msd", _places(folder), _description(folder), by_name, 1)
 
 
 def _plain(sources: Sources) -> Dataset:
@@ -126,9 +79,9 @@ def _plain(sources: Sources) -> Dataset:
     found = _description(sources.labels.parent)
     description: dict[str, Any] = {key: found[key] for key in ("channel_names", "modality", "labels") if key in found}
     if _numbers_channels(sources.labeled_images, sources.labels, description):
-        group, channels = _by_channel, _named_channels(description)
+        group, channels = by_channel, _named_channels(description)
     else:
-        group, channels = _by_name, 1
+        group, channels = by_name, 1
     dataset = _collect(sources.root, "plain", sources.places, {}, group, channels)
     reader = ScanFiles(_named_channels(description))
     return replace(dataset, classes=_classes(sources.labels.parent, description), reader=reader)
@@ -182,8 +135,8 @@ def _collect(
     cases: list[Case] = []
     remedy = "add the missing files, remove those in excess or correct dataset.json"
     for images, labels, split in places:
-        problems += [error for _, error in _incomplete(grouped[images], channels, remedy)]
-        cases += _pair(images, grouped[images], labels, split, problems, is_numbered=group is _by_channel)
+        problems += [error for _, error in incomplete(grouped[images], channels, remedy)]
+        cases += _pair(images, grouped[images], labels, split, problems, is_numbered=group is by_channel)
     cases.sort(key=lambda case: (("labeled", "unlabeled", "test").index(case.split), case.name))
     problems += _repeated(cases)
     problems += _listed_but_absent(folder, description, {spelled(case.name) for case in cases})
@@ -192,73 +145,35 @@ def _collect(
     return Dataset(folder, layout, tuple(cases), classes, tuple(problems), ignored, reader)
 
 
-def _by_channel(scans: list[Path], problems: list[UserError]) -> Files:
-    files: Files = {}
-    for path in scans:
-        if match := CHANNEL.fullmatch(scan_stem(path)):
-            _add(files, spelled(match["case"]), int(match["channel"]), path, problems)
-        else:
-            problems.append(
-                UserError(
-                    path,
-                    "the name has no channel number",
-                    "call the first channel CASE_0000, the next CASE_0001",
-                )
-            )
-    return files
-
-
-def _by_name(scans: list[Path], problems: list[UserError]) -> Files:
-    files: Files = {}
-    for path in scans:
-        _add(files, spelled(scan_stem(path)), 0, path, problems)
-    return files
-
-
-def _add(files: Files, case: str, channel: int, path: Path, problems: list[UserError]) -> None:
-    taken = files.setdefault(case, {}).setdefault(channel, path)
-    if taken != path:
-        finding = f"the same scan as {taken.name}, by its name"
-        if taken.name != path.name and spelled(taken.name) == spelled(path.name):
-            finding += f", which {OTHERWISE}"
-        problems.append(UserError(path, finding, "keep one of the two files"))
-
-
-def _own_name(files: dict[int, Path], *, is_numbered: bool) -> str:
-    """The name of a case in the form in which its first file has it."""
-    stem = scan_stem(min(files.items())[1])
-    return stem.rpartition("_")[0] if is_numbered else stem
-
-
-def _case(files: dict[int, Path], label: Path | None, split: Split, *, is_numbered: bool) -> Case:
-    images = tuple(files[channel] for channel in sorted(files))
-    return Case(_own_name(files, is_numbered=is_numbered), images, label, split)
-
-
-def _incomplete(files: Files, channels: int, remedy: str) -> Iterator[tuple[str, UserError]]:
-    """The cases whose channels are not exactly those expected."""
-    expected = f"0000 to {channels - 1:04d} are" if channels > 1 else "0000 alone is"
-    for name, found in files.items():
-        if set(found) != set(range(channels)):
-            numbers = ", ".join(f"{channel:04d}" for channel in sorted(found))
-            finding = f"the case has the channels {numbers} where {expected} expected"
-            yield name, UserError(min(found.items())[1], finding, remedy)
-
-
 def _pair(
     images: Path, files: Files, labels: Path | None, split: Split, problems: list[UserError], *, is_numbered: bool
 ) -> Iterator[Case]:
     """Cases with their labels; a training image without a label is an unlabeled one."""
-    found = _by_name(labels_in(labels), problems) if labels else {}
+    found = by_name(labels_in(labels), problems) if labels else {}
     for name, channels in files.items():
         label = found.pop(name, {}).get(0)
         meant: Split = "unlabeled" if split == "labeled" and label is None else split
-        yield _case(channels, label, meant, is_numbered=is_numbered)
-    remedy = "add the image, remove the label or give it the name of its case"
+        yield case_of(channels, label, meant, is_numbered=is_numbered)
     # what an image is told to lack is not told of its label again
     unnumbered = {spelled(scan_stem(path)) for path in scans_in(images)} if found else set()
     orphans = [found[name][0] for name in found if name not in unnumbered or CHANNEL.fullmatch(name)]
-    problems += [UserError(orphan, "no image belongs to this label", remedy) for orphan in orphans]
+    problems += [_orphaned(orphan, files) for orphan in orphans]
+
+
+def _orphaned(label: Path, images: Collection[str]) -> UserError:
+    """A label map without an image, and what to do; images that add an ending to its name may be its channels."""
+    name = scan_stem(label)
+    finding, remedy = NO_IMAGE, "add the image, remove the label or give it the name of its case"
+    if len(near := beginning_with(name, images)) > 1:
+        finding += (
+            f", and {len(near)} images begin with its name ({', '.join(near[:3])}{', ...' if len(near) > 3 else ''})"
+        )
+        remedy = (
+            f"if these are its channels, call them {name}_0000, {name}_0001 and so on, in the same order for every case"
+        )
+    elif near:
+        remedy = f"if it belongs to {near[0]}, give it that name"
+    return UserError(label, finding, remedy)
 
 
 def _repeated(cases: list[Case]) -> Iterator[UserError]:
@@ -270,17 +185,23 @@ def _repeated(cases: list[Case]) -> Iterator[UserError]:
 
 def _with_labels(dataset: Dataset, images: Path, labels: Path) -> Dataset:
     if not dataset.cases:
-        if unread := [problem for problem in dataset.problems if Path(problem.where).parent == images]:
-            raise unread[0]
+        if refused := [problem for problem in dataset.problems if Path(problem.where).parent == images]:
+            raise refused[0]
         remedy = (
             f"name a folder of {READABLE} scans" if dataset.layout == "plain" else f"arrange the scans as {LOOKED_FOR}"
         )
-        raise UserError(dataset.root, f"{images.name}/ holds no scan", remedy)
+        finding = f"{images.name}/ holds no scan"
+        if unread := unread_in(images):
+            finding, remedy = f"{finding}: {unread[0]}", unread[1]
+        raise UserError(dataset.root, finding, remedy)
     if not dataset.of("labeled"):
         finding = f"none of the {len(dataset.cases)} cases is labeled"
-        if orphans := [problem for problem in dataset.problems if "this label" in problem.finding]:
+        remedy = f"put label maps into {labels.name}/ under the names of their images"
+        if orphans := [problem for problem in dataset.problems if problem.finding.startswith(NO_IMAGE)]:
             finding += f", and {len(orphans)} labels fit no image, such as {Path(orphans[0].where).name}"
-        raise UserError(dataset.root, finding, f"put label maps into {labels.name}/ under the names of their images")
+            if " images begin with its name" in orphans[0].finding:
+                finding, remedy = finding + orphans[0].finding.removeprefix(NO_IMAGE), orphans[0].remedy
+        raise UserError(dataset.root, finding, remedy)
     return dataset
 
 
@@ -385,13 +306,3 @@ def _strays(folder: Path, belongs: Callable[[Path], bool]) -> list[str]:
     found = visible(folder)
     parts = {part for path in found if is_header(path) for part in files_of(path)}
     return [f"{folder.name}/{path.name}" for path in found if path not in parts and not belongs(path)]
-
-
-def scans_in(folder: Path) -> list[Path]:
-    """The scans of a folder, by name; hidden files are none."""
-    return [path for path in visible(folder) if is_scan(path)]
-
-
-def labels_in(folder: Path) -> list[Path]:
-    """The label maps of a folder, by name; hidden files are none."""
-    return [path for path in visible(folder) if is_label_map(path)]

@@ -23,6 +23,7 @@ from graftseg.types import Case, Geometry
 LIST = "dataset.json"
 RECORD = "mended.json"
 WRITTEN = (".nii", ".nii.gz")
+PICTURE = ".png"
 LAYOUTS = ("nnunet", "msd")
 
 
@@ -34,6 +35,18 @@ class Repair:
     what: str
     geometry: Geometry | None = None
     values: dict[int, int] | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the new file: NIfTI, or PNG where a label map was that and gets no grid."""
+        lower, values = self.path.name.lower(), (self.values or {}).values()
+        stays_picture = lower.endswith(PICTURE) and self.geometry is None and max(values, default=256) <= 255
+        return self.path.name if lower.endswith(WRITTEN) or stays_picture else f"{scan_stem(self.path)}.nii.gz"
+
+    @property
+    def told(self) -> str:
+        """What is done to the file, and its new name where it gets one."""
+        return self.what if self.name == self.path.name else f"{self.what}; now {self.name}"
 
 
 @dataclass(frozen=True)
@@ -75,7 +88,7 @@ def mend(dataset: Dataset, summaries: Fingerprint, out: Path) -> Mended:
         return Mended(None, {}, {}, {}, 0, left)
     mended = Mended(
         out,
-        {path.relative_to(dataset.root).as_posix(): repair.what for path, repair in repairs.items()},
+        {path.relative_to(dataset.root).as_posix(): repair.told for path, repair in repairs.items()},
         {} if renumbering is None else renumbering.changes,
         classes,
         0,
@@ -156,8 +169,7 @@ def _put(path: Path, target: Path, root: Path, repairs: dict[Path, Repair], clas
 
 
 def _write(repair: Repair, place: Path) -> None:
-    if not place.name.lower().endswith(WRITTEN):
-        place = place.with_name(f"{scan_stem(place)}.nii.gz")
+    place = place.with_name(repair.name)
     if repair.values is None:
         scan = read_scan(repair.path, KNOWN)
         write_scan(place, scan.array, repair.geometry or scan.geometry)

@@ -1,10 +1,13 @@
 """Names of cases that are the same to a person, however their letters are encoded."""
 
+import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 Value = TypeVar("Value")
+MARKS = "_-. "
+ENDING = re.compile(r"(?P<beginning>.+)[_\-. ](?P<ending>[^_\-. ]*[^\W\d_][^_\-. ]*)", re.DOTALL)
 OTHERWISE = "differs only in how its letters are encoded (Unicode NFC and NFD)"
 
 
@@ -22,3 +25,17 @@ def same_names(names: Iterable[str], others: Iterable[str]) -> set[str]:
 def by_spelling(values: Mapping[str, Value]) -> dict[str, Value]:
     """The values by their names in one form."""
     return {spelled(name): value for name, value in values.items()}
+
+
+def without_ending(name: str) -> tuple[str, str]:
+    """What stands before and after the last ``_``, ``-``, point or blank of a name, if there is a letter after it.
+
+    A number counts cases and is no ending, so ``p1_T2`` has one and ``p_0001`` has none.
+    """
+    match = ENDING.fullmatch(spelled(name))
+    return (match["beginning"], match["ending"]) if match else (spelled(name), "")
+
+
+def beginning_with(name: str, others: Iterable[str]) -> list[str]:
+    """Those of the other names, in order, that go on after this one with ``_``, ``-``, a point or a blank."""
+    return sorted(other for other in others if spelled(other).startswith(tuple(spelled(name) + mark for mark in MARKS)))

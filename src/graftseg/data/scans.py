@@ -136,7 +136,10 @@ def class_numbers(path: Path, labels: NDArray[Any]) -> NDArray[Any]:
 
 
 def write_label(path: Path, labels: NDArray[Any], geometry: Geometry) -> None:
-    """Write a label map ``(*space)`` on the given grid, as uint8, or uint16 if a value is above 255."""
+    """Write a label map ``(*space)`` on the given grid, as uint8, or uint16 if a value is above 255.
+
+    The file is NIfTI, or PNG by its name: then a picture of at most 255, without any grid.
+    """
     if labels.dtype.kind not in "bui":
         raise ValueError(f"labels of type {labels.dtype} are not integers")
     low, top = int(labels.min()), int(labels.max())
@@ -144,6 +147,11 @@ def write_label(path: Path, labels: NDArray[Any], geometry: Geometry) -> None:
         raise ValueError(f"labels from {low} to {top} do not fit 0 to 65535")
     if labels.shape != geometry.shape:
         raise ValueError(f"labels of shape {labels.shape} on a grid of {geometry.shape}")
+    if path.suffix.lower() == ".png":
+        if labels.ndim != 2 or top > 255:
+            raise ValueError(f"labels of shape {labels.shape} up to {top} are no picture of 8 bits")
+        pictures.write_label_picture(path, _smallest(labels, top))
+        return
     nifti.write_nifti(path, _smallest(labels, top)[None], geometry)
 
 

@@ -6,12 +6,12 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from graftseg.data.layouts import labels_in
+from graftseg.data.grouping import labels_in
 from graftseg.data.names import spelled
 from graftseg.data.scans import scan_stem
 from graftseg.errors import UserError
 from graftseg.exporting.request import Request
-from graftseg.manifest import read_manifest
+from graftseg.manifest import extras_in, read_manifest
 from graftseg.references import same_case
 
 
@@ -33,7 +33,9 @@ def predictions_of(request: Request) -> Path:
 
 def label_map_of(folder: Path, case: str) -> Path | None:
     """The label map of a case, if there is one; of two nobody can say which is meant."""
-    found = [path for path in labels_in(folder) if spelled(scan_stem(path)) == spelled(case)]
+    extras = extras_in(folder)
+    own = (path for path in labels_in(folder) if path.name not in extras)
+    found = [path for path in own if spelled(scan_stem(path)) == spelled(case)]
     if len(found) > 1:
         raise same_case(found[1], found[0])
     return found[0] if found else None

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from graftseg.data.checks.findings import Finding, counted, from_error
+from graftseg.data.checks.findings import FIX, Finding, counted, from_error
 from graftseg.data.checks.labels import value_findings
 from graftseg.data.coarse import Floats, coarse_view
 from graftseg.data.dataset import Dataset, ScanFiles
@@ -22,7 +22,7 @@ SMALLEST = 16
 NOISE = 0.1
 """Grids whose corners lie less than so many voxels apart were meant to be one: headers round."""
 
-COPY = "`graftseg check DATA --fix OUT` writes a copy in which it has the geometry of the "
+COPY = f"{FIX} writes a copy in which it has the geometry of the "
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class Examined:
     findings: list[Finding] = field(default_factory=list)
     coarse: Floats | None = None
     glimpse: Glimpse | None = None
+    geometry: Geometry | None = None
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class CaseCheck:
             findings += value_findings(case.name, summary.label_counts, self.dataset.classes)
             findings += _grids(case.name, scan.geometry, label.geometry)
         glimpse = _glimpse(scan, label, summary) if self.pictures else None
-        return Examined(case, summary, findings, coarse_view(scan.array), glimpse)
+        return Examined(case, summary, findings, coarse_view(scan.array), glimpse, scan.geometry)
 
 
 def is_noise(first: Geometry, second: Geometry) -> bool:

@@ -1,6 +1,6 @@
 """A finding, and how many of one kind become one line."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -11,6 +11,9 @@ Severity = Literal["error", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 LISTED = 4
 """So many warnings or notes of one kind keep a line of their own."""
+
+FIX = "`graftseg check DATA --fix OUT`"
+"""The command that mends a copy; no finding tells where the data lie, so whoever knows puts that in for ``DATA``."""
 
 
 @dataclass(frozen=True)
@@ -42,15 +45,31 @@ def ordered(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def gathered(findings: Sequence[Finding]) -> list[Finding]:
-    """Many warnings or notes of one kind as one, under the first of them; every error keeps its line."""
+    """Many warnings or notes of one kind as one, under the first of them; every error keeps its line.
+
+    An error that is word for word the same for several cases, such as a package that is missing, is told once.
+    """
     kinds: dict[tuple[str, ...], list[Finding]] = {}
     for finding in findings:
         own = (finding.where,) if finding.severity == "error" else ()
         kinds.setdefault((finding.severity, finding.what, finding.remedy, *own), []).append(finding)
     lines: list[Finding] = []
     for kind in kinds.values():
-        lines += kind if kind[0].severity == "error" or len(kind) <= LISTED else [_as_one(kind)]
+        if kind[0].severity == "error":
+            lines += _repeated_once(kind)
+        else:
+            lines += kind if len(kind) <= LISTED else [_as_one(kind)]
     return lines
+
+
+def _repeated_once(errors: Sequence[Finding]) -> Iterator[Finding]:
+    """Errors of one kind and place, those of the same size as one with all of their cases."""
+    sizes: dict[str, list[Finding]] = {}
+    for error in errors:
+        sizes.setdefault(error.size, []).append(error)
+    for size, same in sizes.items():
+        cases = tuple(dict.fromkeys(name for error in same for name in error.cases))
+        yield replace(same[0], size=counted(len(cases), "case") if len(cases) > 1 else size, cases=cases)
 
 
 def _as_one(kind: Sequence[Finding]) -> Finding:

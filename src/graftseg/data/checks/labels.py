@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from graftseg.data.checks.findings import Finding, Severity, counted
+from graftseg.data.checks.findings import FIX, Finding, Severity, counted
 from graftseg.data.dataset import Dataset
 from graftseg.data.fingerprint import CaseFingerprint, Fingerprint
 from graftseg.data.pieces import Pieces
@@ -10,7 +10,7 @@ from graftseg.data.renumbering import MASK
 
 TOP = 254
 MANY = 20
-FIX = "`graftseg check DATA --fix OUT` writes a copy with the values "
+COPY = f"{FIX} writes a copy with the values "
 
 
 def value_findings(name: str, counts: dict[int, int], classes: dict[int, str]) -> Iterator[Finding]:
@@ -30,7 +30,7 @@ def value_findings(name: str, counts: dict[int, int], classes: dict[int, str]) -
             "name the value in dataset.json or correct the label map",
         )
         if value == MASK and set(counts) <= {0, MASK} and set(classes) == {0, 1}:
-            what, remedy = "a mask of 0 and 255 where the class is 1", f"{FIX}0 and 1"
+            what, remedy = "a mask of 0 and 255 where the class is 1", f"{COPY}0 and 1"
         share = 100 * counts[value] / sum(counts.values())
         size = f"{counted(counts[value], 'voxel')}, {share:.2g} %"
         yield Finding("error", what, name, size, remedy, (name,))
@@ -41,7 +41,7 @@ def class_findings(dataset: Dataset, summaries: Fingerprint) -> Iterator[Finding
     found = sorted({0, *summaries.label_counts})
     if not dataset.classes and found == [0, MASK]:
         what, size = "the label maps are masks of 0 and 255", "255 is above the highest class, 254"
-        yield Finding("error", what, "label maps", size, f"{FIX}0 and 1")
+        yield Finding("error", what, "label maps", size, f"{COPY}0 and 1")
         return
     if not dataset.classes and found != list(range(len(found))):
         yield from _gaps_between(found)
@@ -51,7 +51,7 @@ def class_findings(dataset: Dataset, summaries: Fingerprint) -> Iterator[Finding
     if values != list(range(len(values))):
         gap = min(set(range(len(values))) - set(values))
         what, size = "the values of the classes are not consecutive", f"{gap} is missing below {values[-1]}"
-        yield Finding("error", what, "dataset.json", size, f"{FIX}0, 1, 2, ... in label maps and list")
+        yield Finding("error", what, "dataset.json", size, f"{COPY}0, 1, 2, ... in label maps and list")
     elif values[-1] > TOP:
         what, size = "there are too many classes", f"values up to {values[-1]}, at most {TOP}"
         yield Finding("error", what, "dataset.json", size, "leave out classes that are not needed")
@@ -94,7 +94,7 @@ def _gaps_between(found: list[int]) -> Iterator[Finding]:
     missing = f"{counted(absent, 'value')} {'is' if absent == 1 else 'are'} missing"
     occur = ", ".join(map(str, found[:8])) + (", ..." if len(found) > 8 else "")
     severity: Severity = "error" if found[-1] > TOP else "warning"
-    remedy = f"{FIX}0, 1, 2, ..., or name the classes in dataset.json"
+    remedy = f"{COPY}0, 1, 2, ..., or name the classes in dataset.json"
     if MASK in found:
         remedy = "say in dataset.json what 255 stands for, or set voxels of no class to 0"
     size = f"{occur} occur, {missing} below {found[-1]}"

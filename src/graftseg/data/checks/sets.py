@@ -7,6 +7,7 @@ import numpy as np
 from graftseg.data.checks.findings import Finding, counted
 from graftseg.data.dataset import Dataset
 from graftseg.data.fingerprint import CaseFingerprint
+from graftseg.data.unreadable import ADVICE, VOLUMES, ending_of, usual_ending
 
 SPACING_FACTOR = 2.0
 SCALE_FACTOR = 20.0
@@ -21,8 +22,10 @@ def stray_findings(dataset: Dataset) -> Iterator[Finding]:
     """Files among the scans that are none."""
     if dataset.ignored:
         what = "files that are not scans are left out"
-        remedy = "convert them to .nii.gz or move them away"
-        yield Finding("warning", what, dataset.ignored[0], counted(len(dataset.ignored), "file"), remedy)
+        ending = usual_ending(dataset.ignored)
+        first = next(name for name in dataset.ignored if ending is None or ending_of(name) == ending)
+        remedy = f"{VOLUMES if ending is None else ADVICE[ending]}; or move them away"
+        yield Finding("warning", what, first, counted(len(dataset.ignored), "file"), remedy)
 
 
 def mixture_findings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from graftseg.data.formats.scan import AGAIN, Scan, lps_geometry, optional, refuse_absent, refuse_bytes, words
 from graftseg.errors import UserError
+from graftseg.files import atomic_path
 from graftseg.types import Geometry
 
 SUFFIXES = (".png", ".tif", ".tiff")
@@ -48,6 +49,13 @@ def read_picture(path: Path) -> Scan:
 def read_label_picture(path: Path) -> Scan:
     """The same for a label map, whose pixels are class numbers: the entries of a palette stay numbers."""
     return _read(path, is_label=True)
+
+
+def write_label_picture(path: Path, labels: NDArray[np.uint8]) -> None:
+    """Write a label map ``(columns, rows)`` as a PNG of grey values: class numbers, dark to the eye."""
+    image = optional("PIL.Image", "pillow", "PNG files")
+    with atomic_path(path) as partial:
+        image.fromarray(np.ascontiguousarray(labels.T)).save(partial, format="PNG")
 
 
 def _read(path: Path, *, is_label: bool) -> Scan:

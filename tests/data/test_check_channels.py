@@ -1,0 +1,64 @@
+from pathlib import Path
+
+import pytest
+from check_fakes import geometry, image, label, put
+
+from graftseg.data.check import Finding, check
+from graftseg.data.layouts import read_layout
+from graftseg.data.names import beginning_with, without_ending
+
+NAMED = "unlabeled scans are called like other channels of labeled ones, and lie on their grids"
+
+
+def named(root: Path, labeled: list[str], unlabeled: list[str], apart: float = 0.0) -> list[Finding]:
+    """The findings about names of a data set of such cases; the unlabeled ones may lie elsewhere."""
+    for number, name in enumerate((*labeled, *unlabeled)):
+        put(root, f"imagesTr/{name}", image(number), geometry(origin=apart if name in unlabeled else 0.0))
+    for name in labeled:
+        put(root, f"labelsTr/{name}", label(1, 1))
+    return [finding for finding in check(read_layout(root), workers=1) if finding.what == NAMED]
+
+
+def test_words_for_channels_make_one_warning(tmp_path: Path) -> None:
+    (finding,) = named(tmp_path, ["p1_T1", "p2_T1"], ["p1_FLAIR", "p1_T2", "p2_FLAIR", "p2_T2"])
+    assert (finding.severity, finding.where, finding.size) == ("warning", "p1_FLAIR beside p1_T1", "4 unlabeled scans")
+    assert finding.remedy == (
+        "if they are, call the channels p1_0000, p1_0001 and so on, in the same order for every case, "
+        "and the label map p1"
+    )
+    assert finding.cases == ("p1_FLAIR", "p1_T2", "p2_FLAIR", "p2_T2")
+
+
+def test_a_label_map_may_be_called_like_the_patient(tmp_path: Path) -> None:
+    (finding,) = named(tmp_path, ["p1"], ["p1-dwi", "p2", "p2-dwi"])
+    assert (finding.where, finding.cases) == ("p1-dwi beside p1", ("p1-dwi",))
+
+
+@pytest.mark.parametrize(
+    ("labeled", "unlabeled"),
+    [
+        (["scan_a", "scan_b"], ["scan_c", "scan_d"]),
+        (["p_01", "q_01"], ["p_02", "q_02"]),
+        (["p1_T1", "p2_T1"], ["p3_T2", "p4_T2"]),
+        (["p1_s0", "p2_s0"], [f"p{patient}_s{number}" for patient in (1, 2) for number in range(1, 9)]),
+    ],
+)
+def test_names_that_are_those_of_cases(tmp_path: Path, labeled: list[str], unlabeled: list[str]) -> None:
+    assert named(tmp_path, labeled, unlabeled) == []
+
+
+def test_scans_on_other_grids_are_no_channels(tmp_path: Path) -> None:
+    assert named(tmp_path, ["p1_T1", "p2_T1"], ["p1_T2", "p2_T2"], apart=3.0) == []
+
+
+def test_endings() -> None:
+    names = ["p1_T2", "a b flair", "p_0001", "T1", "p1.a-3", "_T1"]
+    assert [without_ending(name) for name in names] == [
+        ("p1", "T2"),
+        ("a b", "flair"),
+        ("p_0001", ""),
+        ("T1", ""),
+        ("p1.a-3", ""),
+        ("_T1", ""),
+    ]
+    assert beginning_with("p1", ["p1_b", "p10_b", "p1", "p1-a", "p1 2"]) == ["p1 2", "p1-a", "p1_b"]

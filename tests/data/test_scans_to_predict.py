@@ -1,0 +1,93 @@
+from pathlib import Path
+
+import pytest
+
+from graftseg.data.scans_to_predict import scan_cases
+from graftseg.errors import UserError
+
+
+def touch(root: Path, *names: str) -> Path:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+    return root
+
+
+def cases_of(folder: Path, channels: int) -> tuple[dict[str, list[str]], list[str]]:
+    """The files of each case to predict, and the names of the cases that cannot be."""
+    cases, failures = scan_cases(folder, channels)
+    return {case.name: [path.name for path in case.images] for case in cases}, list(failures)
+
+
+def test_a_missing_channel_is_the_fault_of_its_case_alone(tmp_path: Path) -> None:
+    touch(tmp_path, "a_0000.nii", "a_0001.nii", "b_0000.nii", "c_0000.nii", "c_0001.nii", "d.nii", ".e.nii")
+    whole = {"a": ["a_0000.nii", "a_0001.nii"], "c": ["c_0000.nii", "c_0001.nii"], "d": ["d.nii"]}
+    assert cases_of(tmp_path, 2) == (whole, ["b"])
+    error = scan_cases(tmp_path, 2)[1]["b"]
+    assert error.where == str(tmp_path / "b_0000.nii")
+    assert "the channels 0000 where 0000 to 0001 are expected" in error.finding
+
+
+@pytest.mark.parametrize(
+    ("files", "cases", "failures"),
+    [
+        (["a_0000", "b_0000"], ["a", "b"], []),
+        (["a", "b_1"], ["a", "b_1"], []),
+        (["p_0007", "p_0008"], ["p_0007", "p_0008"], []),
+        (["p_0007", "q_0007"], ["p_0007", "q_0007"], []),
+        (["p_0000", "p_0001", "p_0002"], [], ["p"]),
+        (["p020_0000", "p020_0001"], [], ["p020"]),
+        (["a_0000", "a_0001", "b_0000"], ["b"], ["a"]),
+        (["a_0000", "a_0001", "b_0000", "b_0001"], [], ["a", "b"]),
+        (["a_0000", "z"], ["a", "z"], []),
+    ],
+)
+def test_scans_for_a_network_of_one_channel(
+    tmp_path: Path, files: list[str], cases: list[str], failures: list[str]
+) -> None:
+    found = cases_of(touch(tmp_path, *[f"{name}.nii.gz" for name in files]), 1)
+    assert (list(found[0]), found[1]) == (cases, failures)
+
+
+def test_two_channels_for_a_network_of_one_are_told(tmp_path: Path) -> None:
+    error = scan_cases(touch(tmp_path, "p020_0000.nii.gz", "p020_0001.nii.gz"), 1)[1]["p020"]
+    assert error.finding == "the case has 2 channels (0000, 0001) where the network takes one"
+    assert error.remedy.endswith("if these are different cases, call them p020-0000 and so on")
+
+
+@pytest.mark.parametrize(
+    ("trained", "files", "cases"),
+    [
+        (["p_0003", "p_0004"], ["p_0000", "p_0001", "p_0002"], ["p_0000", "p_0001", "p_0002"]),
+        (["site1_0003"], ["site22_0000", "site22_0001"], ["site22_0000", "site22_0001"]),
+        (["p_0003"], ["p_0000"], ["p_0000"]),
+        (["p_0003"], ["p_0003_0000", "p_0004_0000"], ["p_0003", "p_0004"]),
+        # three digits, other letters and names of channels say nothing of these
+        (["p_003"], ["p_0000", "p_0001"], []),
+        (["q_0003"], ["p_0000", "p_0001"], []),
+        (["p_0003"], ["p_0003_0000", "p_0003_0001"], []),
+    ],
+)
+def test_numbers_are_what_they_were_in_the_training(
+    tmp_path: Path, trained: list[str], files: list[str], cases: list[str]
+) -> None:
+    found, failures = scan_cases(touch(tmp_path, *[f"{name}.nii.gz" for name in files]), 1, trained)
+    assert [case.name for case in found] == cases
+    assert bool(failures) is not bool(cases)
+
+
+def test_one_scan_and_scans_that_are_refused(tmp_path: Path) -> None:
+    touch(tmp_path, "a_0000.nii", "a_0001.nii", "empty/notes.txt")
+    assert cases_of(tmp_path / "a_0000.nii", 1) == ({"a": ["a_0000.nii"]}, [])
+    assert cases_of(tmp_path / "a_0000.nii", 2) == ({}, ["a"])
+    with pytest.raises(UserError, match="there is no such file or folder"):
+        scan_cases(tmp_path / "absent", 1)
+    with pytest.raises(UserError, match="the folder holds no scan"):
+        scan_cases(tmp_path / "empty", 1)
+    with pytest.raises(UserError, match=r"a_0000\.nii: the same scan as a\.nii, by its name; keep one"):
+        scan_cases(touch(tmp_path, "a.nii"), 2)
+
+
+def test_a_line_break_in_a_name(tmp_path: Path) -> None:
+    touch(tmp_path, "a\nb_0000.nii.gz", "a\nb_0001.nii.gz")
+    assert cases_of(tmp_path, 2) == ({"a\nb": ["a\nb_0000.nii.gz", "a\nb_0001.nii.gz"]}, [])

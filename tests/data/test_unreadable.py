@@ -1,0 +1,49 @@
+from pathlib import Path
+
+import pytest
+from check_fakes import make_scans
+
+from graftseg.data.check import check
+from graftseg.data.layouts import read_layout
+from graftseg.data.scans_to_predict import scan_cases
+from graftseg.data.sources import Sources
+from graftseg.data.unreadable import ending_of, unread_in
+from graftseg.errors import UserError
+
+
+def put(root: Path, *names: str) -> Path:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+    return root
+
+
+def test_the_ending_of_pictures_that_are_not_read_is_told(tmp_path: Path) -> None:
+    put(tmp_path, "imagesTr/a.jpg", "imagesTr/b.JPG", "imagesTr/notes.txt", "labelsTr/a.png")
+    sentence = r"imagesTr/ holds no scan: 2 \.jpg files are there, which cannot be read; convert to \.png"
+    with pytest.raises(UserError, match=sentence):
+        read_layout(tmp_path)
+    with pytest.raises(UserError, match=sentence):
+        read_layout(Sources(tmp_path / "imagesTr", tmp_path / "labelsTr"))
+    with pytest.raises(UserError, match=r"the folder holds no scan: 2 \.jpg files are there, which cannot be read"):
+        scan_cases(tmp_path / "imagesTr", 1)
+
+
+def test_other_files_are_not_spoken_of(tmp_path: Path) -> None:
+    assert unread_in(put(tmp_path, "notes.txt", "list.csv", ".x.jpg")) is None
+    assert unread_in(put(tmp_path, "a.npy")) == (
+        "1 .npy file is there, which cannot be read",
+        "save as .nii.gz, with the spacing of their voxels",
+    )
+
+
+def test_strays_of_a_data_set_are_advised_by_their_ending(tmp_path: Path) -> None:
+    root = put(make_scans(tmp_path), "imagesTr/notes.txt", "imagesUn/x.bmp")
+    (finding,) = check(read_layout(root), workers=1)
+    assert (finding.where, finding.size) == ("imagesUn/x.bmp", "2 files")
+    assert finding.remedy == "convert to .png; or move them away"
+
+
+@pytest.mark.parametrize(("name", "ending"), [("a.JPEG", ".jpeg"), ("a.nii.gz", None), ("a.png", None), ("a", None)])
+def test_endings(name: str, ending: str | None) -> None:
+    assert ending_of(name) == ending
