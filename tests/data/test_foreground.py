@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from store_fakes import ACDC, NEVER, Shape, batches_of, build, same
 
-from graftseg.data.augment import AugmentSettings, Draw, Integers, around, draw, source_rows
+from graftseg.data.augment import AugmentSettings, Draw, Integers, around, draw, source_rows, turned_size
 from graftseg.data.batches import Batches, BatchSettings
 from graftseg.data.foreground import MOST, Positions, positions_in, positions_of
 from graftseg.data.mapped import MappedBatches
@@ -54,7 +54,9 @@ def test_the_patch_holds_the_voxel(data: st.DataObject, axes: int, seed: int, ti
     np.testing.assert_array_equal(moved.linear, drawn.linear)
     if tilted:
         middles = [np.arange(n) + start for n, start in zip(patch, moved.start[0], strict=True)]
-        plane = np.stack(np.meshgrid(*middles[:2], indexing="ij"), axis=-1) - (shapes[0, :2] - 1) / 2
+        # an angle may happen to be a quarter turn
+        turned = turned_size(moved.linear, shapes[:, :2])[0]
+        plane = np.stack(np.meshgrid(*middles[:2], indexing="ij"), axis=-1) - (turned - 1) / 2
         away = plane @ moved.linear[0].T + (shapes[0, :2] - 1) / 2 - voxel[:2]
         assert np.abs(away).max(axis=-1).min() < 0.71
         assert all(depth in middles[2] for depth in voxel[2:])
