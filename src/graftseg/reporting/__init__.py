@@ -5,11 +5,12 @@ from pathlib import Path
 from graftseg.files import write_text
 from graftseg.reporting.cases import cases_section
 from graftseg.reporting.comparison import Told, comparison_section, missed, told_of, verdict_of
-from graftseg.reporting.folder import class_names, read_curves, read_recipe, snapshot_paths
+from graftseg.reporting.folder import class_names, read_curves, read_recipe, read_store, snapshot_paths
 from graftseg.reporting.folds import render_folds
 from graftseg.reporting.gallery import mixed_section, watched_section
 from graftseg.reporting.gaps import gaps_of
 from graftseg.reporting.notes import notes_section, run_section
+from graftseg.reporting.orientation import orientation_of
 from graftseg.reporting.page import page
 from graftseg.reporting.pictures import Album
 from graftseg.reporting.results import read_results, results_section, used_checkpoint
@@ -32,15 +33,16 @@ def render_report(run: Path, out: Path | None = None, *, baseline: Path | None =
     facts, log, snapshots, album = folder.manifest(), read_curves(folder), snapshot_paths(folder), Album()
     results, classes = read_results(folder.predictions), class_names(facts)
     told, other = Told(facts, results), None if baseline is None else told_of(RunFolder(baseline))
-    gaps = gaps_of(folder)
+    gaps, recipe = gaps_of(folder), read_recipe(folder)
+    lie = orientation_of(recipe, read_store(folder), results is not None and results.evaluation.has_volumes)
     sections = [
         results_section(results, facts, gaps.scores),
-        cases_section(results, classes, album, gaps.scores),
+        cases_section(results, classes, album, gaps.scores, lie),
         comparison_section(told, other, gaps.beside if other is None else gaps.scores),
         training_section(log, facts),
-        mixed_section(snapshots, log, classes, album),
-        watched_section(snapshots, classes, album),
-        run_section(facts, read_recipe(folder)),
+        mixed_section(snapshots, log, classes, album, lie),
+        watched_section(snapshots, classes, album, lie),
+        run_section(facts, recipe),
         notes_section(facts, results.evaluation if results is not None else None, used_checkpoint(results, facts)),
     ]
     target = out or run / "report.html"

@@ -10,13 +10,13 @@ import numpy as np
 from graftseg.data.grid import to_source_axes
 from graftseg.data.names import by_spelling, spelled
 from graftseg.data.scans import KNOWN, is_scan, read_case, read_label, scan_stem
-from graftseg.data.slices import Cut
 from graftseg.data.store import is_store, open_store
 from graftseg.errors import UserError
 from graftseg.files import read_object
 from graftseg.references import stored_references
 from graftseg.reporting.gaps import TEST, Remedy
 from graftseg.reporting.markup import Html, missing, section, tag
+from graftseg.reporting.orientation import NOWHERE, Marks, Orientation, seen_from
 from graftseg.reporting.palette import legend
 from graftseg.reporting.pictures import Album, Labels, Plane, label_layer
 from graftseg.reporting.results import Results, case_dice, percent
@@ -28,26 +28,47 @@ ELSEWHERE = "its reference is not where it was when the case was evaluated"
 
 @dataclass(frozen=True)
 class View:
-    """One slice of a case, upright, and how high one of its pixels is by its width."""
+    """One slice of a case, how high one of its pixels is by its width, and how it lies in the patient.
+
+    ``axis`` is that of the patient which it was cut across, None for a picture.
+    """
 
     image: Plane
     reference: Labels
     prediction: Labels
     aspect: float
+    axis: int | None
+    marks: Marks | None
 
 
-def cases_section(results: Results | None, classes: Sequence[str], album: Album, remedy: Remedy = TEST) -> Html:
+def cases_section(
+    results: Results | None,
+    classes: Sequence[str],
+    album: Album,
+    remedy: Remedy = TEST,
+    lie: Orientation = NOWHERE,
+) -> Html:
     """A row of three pictures for each chosen case, or what would give them."""
     if results is None:
         return section("cases", TITLE, missing("There is no evaluated case to show.", *remedy))
     entries = _manifest(results.folder)
     scores = case_dice(results.evaluation)
+    chosen = chosen_cases(results.ranking)
+    views = {case: _read(case, entries.get(case), results, lie) for case in chosen}
     figures = [
-        _figure(case, f"{rank}, Dice {percent(scores[case])} %", entries.get(case), results, album)
-        for case, rank in chosen_cases(results.ranking).items()
+        _figure(case, f"{rank}, Dice {percent(scores[case])} %", views[case], album) for case, rank in chosen.items()
     ]
     text = "Scan, reference and prediction from left to right, on the slice with most reference voxels."
-    return section("cases", TITLE, tag("p", text), legend(classes), tag("div", *figures, class_="gallery"))
+    said = _seen([view for view in views.values() if isinstance(view, View)])
+    return section("cases", TITLE, tag("p", text), *said, legend(classes), tag("div", *figures, class_="gallery"))
+
+
+def _seen(views: Sequence[View]) -> list[Html]:
+    """How the slices are to be seen, if there are any."""
+    axes = [view.axis for view in views]
+    known = all(view.marks is not None for view in views)
+    said = seen_from(axes, any(axis is not None for axis in axes), known)
+    return [tag("p", said, class_="caption")] if views else []
 
 
 def chosen_cases(ranking: Sequence[str]) -> dict[str, str]:
@@ -59,21 +80,20 @@ def chosen_cases(ranking: Sequence[str]) -> dict[str, str]:
     return {ranking[place]: rank for place, rank in sorted(places.items()) if place <= last}
 
 
-def view_of(image: Plane, reference: Labels, prediction: Labels, geometry: Geometry) -> View:
+def view_of(image: Plane, reference: Labels, prediction: Labels, geometry: Geometry, lie: Orientation) -> View:
     """The slice to show of arrays ``(*space)``.
 
-    A volume is turned so that a transverse slice shows the patient's right on the left and the front on top;
-    it is cut across its widest spacing.
+    A volume is turned so that an axial slice shows the patient's right on the left and the front on top, and cut across
+    its widest spacing; where the network's arrays have no known orientation, it is shown as they are.
     """
-    cut = Cut.through(geometry)
+    cut = lie.cut(geometry)
     index = cut.fullest(reference, prediction)
     planes = [cut.plane(array, index) for array in (image, reference, prediction)]
-    return View(planes[0], planes[1], planes[2], cut.aspect)
+    return View(planes[0], planes[1], planes[2], cut.aspect, cut.axis, lie.sides(cut, geometry))
 
 
-def _figure(case: str, rank: str, entry: dict[str, Any] | None, results: Results, album: Album) -> Html:
+def _figure(case: str, rank: str, view: View | str, album: Album) -> Html:
     caption = tag("figcaption", tag("b", case), f" {rank}")
-    view = _read(case, entry, results)
     if isinstance(view, str):
         return tag("figure", caption, missing(f"No picture: {view}."))
     layers = {
@@ -82,17 +102,18 @@ def _figure(case: str, rank: str, entry: dict[str, Any] | None, results: Results
         "prediction": label_layer(view.prediction),
     }
     pictures = [
-        album.picture(view.image, layer, alt=f"{case}: {what}", aspect=view.aspect) for what, layer in layers.items()
+        album.picture(view.image, layer, alt=f"{case}: {what}", aspect=view.aspect, marks=view.marks)
+        for what, layer in layers.items()
     ]
     return tag("figure", caption, tag("div", *pictures, class_="row"))
 
 
-def _read(case: str, entry: dict[str, Any] | None, results: Results) -> View | str:
+def _read(case: str, entry: dict[str, Any] | None, results: Results, lie: Orientation) -> View | str:
     """The case's view, or why there is none, in words that tell no path."""
     if entry is None:
         return "the predictions' manifest does not name this case"
     if results.references is not None and is_store(results.references):
-        return _read_stored(case, results.references, results.folder / entry["output"])
+        return _read_stored(case, results.references, results.folder / entry["output"], lie)
     reference = _reference(case, results.references)
     if reference is None:
         return ELSEWHERE
@@ -108,10 +129,10 @@ def _read(case: str, entry: dict[str, Any] | None, results: Results) -> View | s
         return f"{Path(error.where).name} cannot be read"
     if not scan.geometry.shape == expected.array.shape == predicted.array.shape:
         return "its scan, reference and prediction differ in shape"
-    return view_of(scan.array[0], expected.array, predicted.array, scan.geometry)
+    return view_of(scan.array[0], expected.array, predicted.array, scan.geometry, lie)
 
 
-def _read_stored(case: str, path: Path, prediction: Path) -> View | str:
+def _read_stored(case: str, path: Path, prediction: Path, lie: Orientation) -> View | str:
     """The view of a test case of a store, its axes turned back to those of its scan."""
     try:
         store, predicted = open_store(path), read_label(prediction)
@@ -124,7 +145,7 @@ def _read_stored(case: str, path: Path, prediction: Path) -> View | str:
     if predicted.array.shape != expected.array.shape:
         return "its scan, reference and prediction differ in shape"
     turned = to_source_axes(image[:1].astype(np.float32), reference.case.grid)[0]
-    return view_of(turned, expected.array, predicted.array, expected.geometry)
+    return view_of(turned, expected.array, predicted.array, expected.geometry, lie)
 
 
 def _reference(case: str, folder: Path | None) -> Path | None:
