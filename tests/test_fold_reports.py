@@ -12,6 +12,8 @@ import pytest
 from tiny import tiny_recipe, write_scans
 
 from graftseg import api, examination
+from graftseg.data.layouts import read_layout
+from graftseg.data.prepare import prepare
 from graftseg.errors import UserError
 from graftseg.evaluation import Evaluation
 from graftseg.fold_results import CrossValidation
@@ -71,6 +73,58 @@ def test_facts_of_folds_say_whose_they_are(trained: tuple[RunFolder, CrossValida
     assert facts["Steps in each fold"] == "9 to 10" and "Time" not in facts and "Labeled cases" not in facts
     assert "each fold trained with 2 labeled and 3 unlabeled cases, seed 0." in page
     assert ">30.0 s</td></tr>" in page and ">1 min 30 s</td></tr>" in page
+
+
+def part_of(page: str, identity: str) -> str:
+    part = page[page.index(f'<section id="{identity}">') :]
+    return part[: part.index("</section>")]
+
+
+def test_folds_show_cases_that_their_networks_never_saw(
+    trained: tuple[RunFolder, CrossValidation], tmp_path: Path
+) -> None:
+    run, result = trained
+    part = part_of(api.report(run.path, tmp_path / "page.html").read_text(), "cases")
+    shown = re.findall(r"<b>([^<]*)</b> ([^,]*), Dice [0-9.]+ %, held out of fold ([0-9])</figcaption>", part)
+    dice: dict[str, list[float]] = {}
+    for row in result.evaluation.rows:
+        dice.setdefault(row.case, []).append(row.dice)
+    ranking = sorted(dice, key=lambda case: (fmean(dice[case]), case))
+    ranks = ["worst", "median", "third worst", "best"]
+    folds = {case: number for number, held_out in enumerate(result.parts) for case in held_out}
+    assert shown == [(case, rank, str(folds[case])) for case, rank in zip(ranking, ranks, strict=True)]
+    assert part.count('class="picture"') == 3 * 4 and "No picture" not in part
+
+
+def test_a_map_of_a_case_that_a_fold_trained_on_is_not_shown(
+    trained: tuple[RunFolder, CrossValidation], tmp_path: Path
+) -> None:
+    run = RunFolder(Path(shutil.copytree(trained[0].path, tmp_path / "run")))
+    kept, case = trained[1].parts[0][0], trained[1].parts[1][0]
+    manifest = run.fold(0).predictions / "manifest.json"
+    content = json.loads(manifest.read_text())
+    entry = next(one for one in content["cases"] if one["case"] == kept)
+    content["cases"].append({**entry, "case": case, "output": f"{case}.nii.gz"})
+    manifest.write_text(json.dumps(content))
+    (run.fold(1).predictions / "manifest.json").unlink()
+    part = part_of(api.report(run.path).read_text(), "cases")
+    assert part.count("held out of fold 0") == 2 and part.count("manifest does not name this case") == 2
+
+
+def test_folds_of_a_store_have_pictures(tmp_path: Path) -> None:
+    scans, store = write_scans(tmp_path / "scans", labeled=4, unlabeled=2, test=0), tmp_path / "store"
+    prepare(read_layout(scans), store, tiny_recipe().data)
+    api.train_folds(tiny_recipe(), store, tmp_path / "run", folds=2, device="cpu")
+    part = part_of(api.report(tmp_path / "run").read_text(), "cases")
+    assert part.count('class="picture"') == 3 * 4 and "No picture" not in part
+
+
+def test_every_fold_has_its_curve(trained: tuple[RunFolder, CrossValidation], tmp_path: Path) -> None:
+    run, _ = trained
+    page = api.report(run.path, tmp_path / "page.html").read_text()
+    part = part_of(page, "training")
+    assert re.findall(r'class="name"[^>]*>([^<]*)<', part) == ["Fold 0: total loss", "Fold 1: total loss"]
+    assert "Stages: bcp-pretrain, steps " in part and '<a href="#training">Training</a>' in page
 
 
 def test_what_folds_found_stands_under_the_title(trained: tuple[RunFolder, CrossValidation], tmp_path: Path) -> None:

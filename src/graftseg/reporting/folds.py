@@ -10,13 +10,16 @@ from graftseg.evaluation import Evaluation, read_csv
 from graftseg.figures import DEVIATION
 from graftseg.files import read_object, write_text
 from graftseg.fold_results import HELD_OUT, CrossValidation
+from graftseg.reporting.cases import Predicted, cases_section, predicted_in
 from graftseg.reporting.comparison import can_be_paired, missed, verdict_between
 from graftseg.reporting.fold_facts import fold_facts, span
-from graftseg.reporting.folder import read_recipe
+from graftseg.reporting.folder import class_names, read_curves, read_recipe, read_store
 from graftseg.reporting.gaps import BASELINE
 from graftseg.reporting.markup import Html, missing, section, table, tag
 from graftseg.reporting.notes import duration, notes_section, run_section
+from graftseg.reporting.orientation import Orientation, orientation_of
 from graftseg.reporting.page import document, run_title, verdicts
+from graftseg.reporting.pictures import Album
 from graftseg.reporting.results import (
     Results,
     case_dice,
@@ -28,6 +31,7 @@ from graftseg.reporting.results import (
     results_section,
     used_checkpoint,
 )
+from graftseg.reporting.training import fold_curves_section
 from graftseg.runs import RunFolder
 from graftseg.verdicts import SEVERAL
 
@@ -49,13 +53,17 @@ def render_folds(run: RunFolder, out: Path | None = None) -> Path:
     other = read_csv(baseline) if baseline.is_file() else None
     folds = [run.fold(number).manifest() for number in range(len(parts))]
     facts = folds[0] | {"checkpoint": read_object(run.path / "metrics.json").get("checkpoint", "last")}
+    recipe = read_recipe(run)
     tested, tested_other = read_results(run.predictions), read_results(run.baseline.predictions)
+    lie = orientation_of(recipe, read_store(run.fold(0)), results.evaluation.has_volumes)
     sections = {
         "results": ("Results", results_section(results, facts)),
+        "cases": ("Cases", _cases(run, parts, results, class_names(facts), lie)),
         "comparison": ("Baseline", _comparison(CrossValidation(run.path, (), results.evaluation, other))),
         "folds": ("Folds", _folds(parts, results.evaluation, folds)),
+        "training": ("Training", fold_curves_section([read_curves(run.fold(number)) for number in range(len(parts))])),
         "test": ("Test scans", _test(tested, tested_other, len(parts))),
-        "run": ("Run", run_section(facts, read_recipe(run), fold_facts(folds, parts))),
+        "run": ("Run", run_section(facts, recipe, fold_facts(folds, parts))),
         "notes": ("Notes", notes_section(facts, results.evaluation, others=_notes(folds, told))),
     }
     shown = {identity: part for identity, part in sections.items() if part[1]}
@@ -85,6 +93,18 @@ def _verdict(where: str, results: Results | None, other: Results | Evaluation | 
     beside = other.evaluation if isinstance(other, Results) else other
     said = None if results is None or beside is None else verdict_between(results.evaluation, beside, SEVERAL)
     return f"{where}: {said[0].lower()}{said[1:]}" if said else None
+
+
+def _cases(
+    run: RunFolder, parts: Sequence[tuple[str, ...]], results: Results, classes: Sequence[str], lie: Orientation
+) -> Html:
+    """The worst cases, the median one and the best over all folds, each as the network that never saw it had it."""
+    held_out: dict[str, Predicted] = {}
+    for number, part in enumerate(parts):
+        of_fold = read_results(run.fold(number).predictions)
+        if of_fold is not None:
+            held_out |= predicted_in(of_fold, part, f"held out of fold {number}")
+    return cases_section(results, classes, Album(), lie=lie, predicted=held_out)
 
 
 def _comparison(result: CrossValidation) -> Html:
