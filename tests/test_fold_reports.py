@@ -17,6 +17,7 @@ from graftseg.data.prepare import prepare
 from graftseg.errors import UserError
 from graftseg.evaluation import Evaluation
 from graftseg.fold_results import CrossValidation
+from graftseg.reporting.markup import typeset
 from graftseg.runs import RunFolder
 
 
@@ -32,7 +33,7 @@ def test_the_report_of_folds(trained: tuple[RunFolder, CrossValidation], tmp_pat
     page = api.report(run.path, tmp_path / "page.html").read_text()
     assert all(name in page for part in result.parts for name in part)
     assert "4 labeled cases in 2 folds, 3 unlabeled ones, seed 0" in page
-    assert "neither its label nor its image" in page and result.table()[1][1][-2] in page
+    assert "neither its label nor its image" in page and typeset(result.table()[1][1][-2]) in page
     assert str(tmp_path) not in page and str(run.path) not in page
     assert '<section id="test">' not in page
     with pytest.raises(UserError, match=r"name one of its runs, such as .*fold-0"):
@@ -127,6 +128,17 @@ def test_every_fold_has_its_curve(trained: tuple[RunFolder, CrossValidation], tm
     assert "Stages: bcp-pretrain, steps " in part and '<a href="#training">Training</a>' in page
 
 
+def test_the_table_of_folds_speaks_as_the_page_does(trained: tuple[RunFolder, CrossValidation], tmp_path: Path) -> None:
+    run, result = trained
+    page = api.report(run.path, tmp_path / "page.html").read_text()
+    part = part_of(page, "comparison")
+    assert ">with unlabeled scans<" in part and ">labeled scans only<" in part and "voxel" not in part
+    cells = [cell for line in result.table()[1] for cell in line[3:]]
+    assert any("-" in cell for cell in cells) and not re.search(r"[> ]-", part) and "95HD pixel" in part
+    data = dict(re.findall(r'<th scope="row">([^<]*)</th><td>([^<]*)</td></tr>', page))["Data"]
+    assert data.startswith("scans") and "/" not in data
+
+
 def test_what_folds_found_stands_under_the_title(trained: tuple[RunFolder, CrossValidation], tmp_path: Path) -> None:
     run, _ = trained
     page = api.report(run.path, tmp_path / "page.html").read_text()
@@ -140,7 +152,7 @@ def test_what_the_training_says_at_its_end_is_what_the_report_says(
     run, result = trained
     *_, last = result.verdict()
     assert last.endswith("neither network is good enough for that to mean anything.")
-    assert f'<p class="verdict">{last}</p>' in api.report(run.path, tmp_path / "page.html").read_text()
+    assert f'<p class="verdict">{typeset(last)}</p>' in api.report(run.path, tmp_path / "page.html").read_text()
 
 
 def test_a_class_that_no_fold_finds_is_told(trained: tuple[RunFolder, CrossValidation]) -> None:

@@ -109,6 +109,11 @@ def test_nothing_is_claimed_of_a_recipe_that_says_nothing(recipe: dict[str, Any]
     assert orientation_of(recipe, None, False) == NOWHERE
 
 
+def test_of_several_channels_the_first_is_named() -> None:
+    one, two = (Orientation("RAS", is_volume=True, is_placed=True, channels=count) for count in (1, 2))
+    assert two.said(augmented=False) == f"{one.said(augmented=False)} Of 2 channels the first is shown."
+
+
 def marks_of(page: Page) -> list[str]:
     return [text for element, text in page.texts if element == "text" and text in ("R", "L", "A", "P")]
 
@@ -131,3 +136,5 @@ def test_a_report_of_volumes_has_marks_in_all_three_places(tmp_path: Path) -> No
 def test_pictures_have_no_marks(tmp_path: Path) -> None:
     page = Page(render_report(write_run(tmp_path)).read_text())
     assert marks_of(page) == [] and page.text.count(UPRIGHT) == 3
+    assert "Picture, reference and prediction from left to right." in page.text
+    assert "voxel" not in page.text.replace("Where a voxel comes from", "")

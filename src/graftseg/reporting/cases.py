@@ -84,17 +84,20 @@ def cases_section(
         _figure(case, f"{rank}, Dice {percent(scores[case])} %{whose[case]}", views[case], album)
         for case, rank in chosen.items()
     ]
+    seen = [view for view in views.values() if isinstance(view, View)]
     text = "Scan, reference and prediction from left to right, on the slice with most reference voxels."
-    said = _seen([view for view in views.values() if isinstance(view, View)])
+    if seen and all(view.axis is None for view in seen):
+        text = "Picture, reference and prediction from left to right."
+    said = _seen(seen, lie)
     return section("cases", TITLE, tag("p", text), *said, legend(classes), tag("div", *figures, class_="gallery"))
 
 
-def _seen(views: Sequence[View]) -> list[Html]:
+def _seen(views: Sequence[View], lie: Orientation) -> list[Html]:
     """How the slices are to be seen, if there are any."""
     axes = [view.axis for view in views]
     known = all(view.marks is not None for view in views)
     said = seen_from(axes, any(axis is not None for axis in axes), known)
-    return [tag("p", said, class_="caption")] if views else []
+    return [tag("p", lie.with_channel(said), class_="caption")] if views else []
 
 
 def chosen_cases(ranking: Sequence[str]) -> dict[str, str]:

@@ -30,6 +30,7 @@ class Orientation:
 
     ``codes`` say where the three axes point, such as ``RAS``; None for pictures, and for volumes that nobody knows it
     of. ``is_placed``: whether every file told where its voxels lie. ``spacing`` is that of the first two axes, in mm.
+    Of several ``channels`` the first is shown.
     """
 
     codes: str | None = None
@@ -37,6 +38,7 @@ class Orientation:
     is_placed: bool = False
     is_mirrored: bool = False
     spacing: tuple[float, float] = (1.0, 1.0)
+    channels: int = 1
 
     def cut(self, geometry: Geometry) -> Cut:
         """How a scan is cut, so that it lies as what the network was shown does."""
@@ -77,9 +79,13 @@ class Orientation:
     def said(self, *, augmented: bool) -> str:
         """How slices of what the network was shown are to be seen."""
         if augmented and self.is_mirrored:
-            return MIRRORED
+            return self.with_channel(MIRRORED)
         cut = self.trained
-        return seen_from([] if cut is None else [cut.axis], self.is_volume, self.is_placed)
+        return self.with_channel(seen_from([] if cut is None else [cut.axis], self.is_volume, self.is_placed))
+
+    def with_channel(self, sentence: str) -> str:
+        """A sentence on pictures, and which channel they show where there are several."""
+        return f"{sentence} Of {self.channels} channels the first is shown." if self.channels > 1 else sentence
 
 
 NOWHERE = Orientation()
@@ -101,7 +107,9 @@ def is_placed(geometry: Geometry) -> bool:
     return geometry.qform_code > 0 or geometry.sform_code > 0
 
 
-def orientation_of(recipe: dict[str, Any] | None, store: Store | None, has_volumes: bool) -> Orientation:
+def orientation_of(
+    recipe: dict[str, Any] | None, store: Store | None, has_volumes: bool, channels: int = 1
+) -> Orientation:
     """What is known from the settings of a run, its store if that is still there, and whether it predicted volumes.
 
     The arrays of a run have the orientation that its recipe names: training refuses others.
@@ -117,6 +125,7 @@ def orientation_of(recipe: dict[str, Any] | None, store: Store | None, has_volum
         is_placed=bool(cases) and all(is_placed(case.geometry) for case in cases),
         is_mirrored=isinstance(mirrored, int | float) and mirrored > 0,
         spacing=_spacing(data.get("spacing")) if batches.get("fit") != "stretch" else (1.0, 1.0),
+        channels=channels,
     )
 
 

@@ -1,6 +1,7 @@
 """How training went: loss curves, validation, learning rate, and where the time was spent."""
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 from graftseg.reporting.curves import Curve, Frame, Stage, Style, panel
@@ -72,9 +73,28 @@ def _term_curves(log: Log) -> Html:
 def _caption(log: Log) -> Html:
     spans = [f"{stage.method}, steps {stage.first:,} to {stage.last:,}" for stage in log.stages]
     text = f"Stages: {'; '.join(spans)}. Strong line: mean over neighbouring steps; faint line: their extremes."
+    text += "".join(f" {sentence}" for sentence in _jumps(log))
     if log.dropped:
         text += f" {log.dropped:,} logged values were not finite and are left out."
     return tag("p", text, class_="caption")
+
+
+def _jumps(log: Log) -> Iterator[str]:
+    """Why the total jumps where a stage begins whose loss has other terms than that of the stage before."""
+    sums = [_terms_of(log, stage) for stage in log.stages]
+    for (before, terms), (stage, others) in pairwise(zip(log.stages, sums, strict=True)):
+        if terms and others and len(terms) != len(others):
+            yield (
+                f"The total of {stage.method} is made of {' + '.join(others)}, that of {before.method} of "
+                f"{' + '.join(terms)}: it jumps where the stage changes, and the two are not to be compared."
+            )
+
+
+def _terms_of(log: Log, stage: Stage) -> list[str]:
+    """Names of the terms that were logged in a stage."""
+    return [
+        name for name, curve in log.terms.items() if ((curve.steps >= stage.first) & (curve.steps <= stage.last)).any()
+    ]
 
 
 def _scored(name: str) -> str:
