@@ -88,7 +88,8 @@ def test_no_marks_where_a_header_tells_no_place() -> None:
 
 def test_mirrored_training_images_have_no_marks() -> None:
     lie = Orientation("RAS", is_volume=True, is_placed=True, is_mirrored=True)
-    assert lie.marks(augmented=True) is None and lie.said(augmented=True) == MIRRORED
+    assert lie.marks(augmented=True) is None and lie.said(augmented=True) == f"{MIRRORED}, so that they have no marks."
+    assert Orientation(is_mirrored=True).said(augmented=True) == f"{MIRRORED}."
     assert lie.marks(augmented=False) == ("R", "L") and "right (R) on the left" in lie.said(augmented=False)
 
 

@@ -21,7 +21,7 @@ VIEWS = (
 SIDES: tuple[Marks, ...] = (("A", "P"), ("R", "L"), ("R", "L"))
 UNTOLD = "All slices of this page are turned alike; which side is the patient's right is not known of them."
 UPRIGHT = "Pictures are shown upright, as they are stored."
-MIRRORED = "Training turned and mirrored these at random, so that they have no marks."
+MIRRORED = "Training turned and mirrored these at random"
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Orientation:
     def said(self, *, augmented: bool) -> str:
         """How slices of what the network was shown are to be seen."""
         if augmented and self.is_mirrored:
-            return self.with_channel(MIRRORED)
+            return self.with_channel(f"{MIRRORED}{', so that they have no marks' if self.is_volume else ''}.")
         cut = self.trained
         return self.with_channel(seen_from([] if cut is None else [cut.axis], self.is_volume, self.is_placed))
 

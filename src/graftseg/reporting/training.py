@@ -86,7 +86,7 @@ def _jumps(log: Log) -> Iterator[str]:
         if terms and others and len(terms) != len(others):
             yield (
                 f"The total of {stage.method} is made of {' + '.join(others)}, that of {before.method} of "
-                f"{' + '.join(terms)}: it jumps where the stage changes, and the two are not to be compared."
+                f"{' + '.join(terms)}: where the stage changes it may jump, and the two are not to be compared."
             )
 
 
