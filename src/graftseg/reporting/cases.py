@@ -166,7 +166,7 @@ def _read_stored(case: str, path: Path, prediction: Path, lie: Orientation) -> V
     try:
         store, found = open_store(path), read_label(prediction)
         labeled = [one for one in store.cases if one.label is not None and spelled(one.name) == spelled(case)]
-        if not labeled:
+        if not labeled or labeled[0].grid.prepared_shape != labeled[0].grid.oriented_shape:
             return ELSEWHERE
         image, expected = np.asarray(store.image(labeled[0])), StoredLabel(store, labeled[0]).read()
     except UserError as error:
