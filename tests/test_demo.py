@@ -77,7 +77,10 @@ def test_the_demo_tells_what_the_files_hold(tiny_demo: None, tmp_path: Path) -> 
     assert "last checkpoint, seed 5, " in words
     assert words.endswith(f"Report: {out / 'bcp' / 'report.html'}")
     page = (out / "bcp" / "report.html").read_text()
-    assert "demo-2d/supervised, Dice %" in page and "Mean over the 4 cases that both runs were evaluated on" in page
+    assert (
+        "labeled scans only, demo-2d/supervised; with unlabeled scans, demo-2d/bcp." in page
+        and "Mean over the 4 cases that both runs were evaluated on" in page
+    )
 
 
 def test_the_seeds_are_told_as_they_are_recorded(tiny_demo: None, tmp_path: Path) -> None:

@@ -11,9 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from graftseg.columns import laid_out
 from graftseg.data.scans import write_label
 from graftseg.errors import UserError
 from graftseg.evaluation import Evaluation, Row, description_of, evaluate_folder, evaluate_pair, read_csv
+from graftseg.figures import scores_table
 from graftseg.files import write_json
 from graftseg.manifest import Manifest, PredictedCase
 from graftseg.metrics import Protocol, score
@@ -343,3 +345,31 @@ def test_a_csv_file_that_cannot_be_read_is_told_in_a_sentence(tmp_path: Path) ->
     (tmp_path / "bytes.csv").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UserError, match=r"bytes\.csv: not a csv file"):
         read_csv(tmp_path / "bytes.csv")
+
+
+def test_an_evaluation_is_printed_as_a_table(folders: tuple[Path, Path]) -> None:
+    evaluation = evaluate_folder(*folders, classes=CLASSES)
+    title, head, left, right, mean = str(evaluation).splitlines()
+    assert title == "2 cases, 2 classes, standard protocol"
+    assert head.split()[:5] == ["class", "Dice", "%", "Jaccard", "%"] and head.endswith("volume error %")
+    assert left.split()[:3] == ["left", "83.33", "75.00"] and right.split()[:2] == ["right", "100.00"]
+    assert mean.split()[0] == "mean" and mean.split()[-2:] == ["-", "-"]
+    assert [head, left, right, mean] == [line for part in _laid(evaluation) for line in part]
+    assert repr([evaluation]) == "[<Evaluation of 2 cases, 2 classes, standard protocol>]"
+    assert "np.float64" not in f"{evaluation} {evaluation!r}"
+
+
+def _laid(evaluation: Evaluation) -> tuple[list[str], list[str]]:
+    """The table as ``graftseg test`` prints it on a wide terminal."""
+    laid = laid_out(*scores_table(evaluation), 200)
+    return laid.head, laid.body
+
+
+def test_a_single_case_and_class_in_words() -> None:
+    assert repr(Evaluation((row_of(),), "paper")) == "<Evaluation of 1 case, 1 class, paper protocol>"
+
+
+def test_scores_are_kept_under_a_name(tmp_path: Path) -> None:
+    evaluation = Evaluation((row_of(),), "standard")
+    evaluation.write_csv(str(tmp_path / "scores.csv"))
+    assert read_csv(tmp_path / "scores.csv") == evaluation

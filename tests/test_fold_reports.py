@@ -12,9 +12,12 @@ import pytest
 from tiny import tiny_recipe, write_scans
 
 from graftseg import api, examination
+from graftseg.data.layouts import read_layout
+from graftseg.data.prepare import prepare
 from graftseg.errors import UserError
 from graftseg.evaluation import Evaluation
 from graftseg.fold_results import CrossValidation
+from graftseg.reporting.markup import typeset
 from graftseg.runs import RunFolder
 
 
@@ -30,7 +33,7 @@ def test_the_report_of_folds(trained: tuple[RunFolder, CrossValidation], tmp_pat
     page = api.report(run.path, tmp_path / "page.html").read_text()
     assert all(name in page for part in result.parts for name in part)
     assert "4 labeled cases in 2 folds, 3 unlabeled ones, seed 0" in page
-    assert "neither its label nor its image" in page and result.table()[1][1][-2] in page
+    assert "neither its label nor its image" in page and typeset(result.table()[1][1][-2]) in page
     assert str(tmp_path) not in page and str(run.path) not in page
     assert '<section id="test">' not in page
     with pytest.raises(UserError, match=r"name one of its runs, such as .*fold-0"):
@@ -73,6 +76,69 @@ def test_facts_of_folds_say_whose_they_are(trained: tuple[RunFolder, CrossValida
     assert ">30.0 s</td></tr>" in page and ">1 min 30 s</td></tr>" in page
 
 
+def part_of(page: str, identity: str) -> str:
+    part = page[page.index(f'<section id="{identity}">') :]
+    return part[: part.index("</section>")]
+
+
+def test_folds_show_cases_that_their_networks_never_saw(
+    trained: tuple[RunFolder, CrossValidation], tmp_path: Path
+) -> None:
+    run, result = trained
+    part = part_of(api.report(run.path, tmp_path / "page.html").read_text(), "cases")
+    shown = re.findall(r"<b>([^<]*)</b> ([^,]*), Dice [0-9.]+ %, held out of fold ([0-9])</figcaption>", part)
+    dice: dict[str, list[float]] = {}
+    for row in result.evaluation.rows:
+        dice.setdefault(row.case, []).append(row.dice)
+    ranking = sorted(dice, key=lambda case: (fmean(dice[case]), case))
+    ranks = ["worst", "median", "third worst", "best"]
+    folds = {case: number for number, held_out in enumerate(result.parts) for case in held_out}
+    assert shown == [(case, rank, str(folds[case])) for case, rank in zip(ranking, ranks, strict=True)]
+    assert part.count('class="picture"') == 3 * 4 and "No picture" not in part
+
+
+def test_a_map_of_a_case_that_a_fold_trained_on_is_not_shown(
+    trained: tuple[RunFolder, CrossValidation], tmp_path: Path
+) -> None:
+    run = RunFolder(Path(shutil.copytree(trained[0].path, tmp_path / "run")))
+    kept, case = trained[1].parts[0][0], trained[1].parts[1][0]
+    manifest = run.fold(0).predictions / "manifest.json"
+    content = json.loads(manifest.read_text())
+    entry = next(one for one in content["cases"] if one["case"] == kept)
+    content["cases"].append({**entry, "case": case, "output": f"{case}.nii.gz"})
+    manifest.write_text(json.dumps(content))
+    (run.fold(1).predictions / "manifest.json").unlink()
+    part = part_of(api.report(run.path).read_text(), "cases")
+    assert part.count("held out of fold 0") == 2 and part.count("manifest does not name this case") == 2
+
+
+def test_folds_of_a_store_have_pictures(tmp_path: Path) -> None:
+    scans, store = write_scans(tmp_path / "scans", labeled=4, unlabeled=2, test=0), tmp_path / "store"
+    prepare(read_layout(scans), store, tiny_recipe().data)
+    api.train_folds(tiny_recipe(), store, tmp_path / "run", folds=2, device="cpu")
+    part = part_of(api.report(tmp_path / "run").read_text(), "cases")
+    assert part.count('class="picture"') == 3 * 4 and "No picture" not in part
+
+
+def test_every_fold_has_its_curve(trained: tuple[RunFolder, CrossValidation], tmp_path: Path) -> None:
+    run, _ = trained
+    page = api.report(run.path, tmp_path / "page.html").read_text()
+    part = part_of(page, "training")
+    assert re.findall(r'class="name"[^>]*>([^<]*)<', part) == ["Fold 0: total loss", "Fold 1: total loss"]
+    assert "Stages: bcp-pretrain, steps " in part and '<a href="#training">Training</a>' in page
+
+
+def test_the_table_of_folds_speaks_as_the_page_does(trained: tuple[RunFolder, CrossValidation], tmp_path: Path) -> None:
+    run, result = trained
+    page = api.report(run.path, tmp_path / "page.html").read_text()
+    part = part_of(page, "comparison")
+    assert ">with unlabeled scans<" in part and ">labeled scans only<" in part and "voxel" not in part
+    cells = [cell for line in result.table()[1] for cell in line[3:]]
+    assert any("-" in cell for cell in cells) and not re.search(r"[> ]-", part) and "95HD pixel" in part
+    data = dict(re.findall(r'<th scope="row">([^<]*)</th><td>([^<]*)</td></tr>', page))["Data"]
+    assert data.startswith("scans") and "/" not in data
+
+
 def test_what_folds_found_stands_under_the_title(trained: tuple[RunFolder, CrossValidation], tmp_path: Path) -> None:
     run, _ = trained
     page = api.report(run.path, tmp_path / "page.html").read_text()
@@ -86,7 +152,7 @@ def test_what_the_training_says_at_its_end_is_what_the_report_says(
     run, result = trained
     *_, last = result.verdict()
     assert last.endswith("neither network is good enough for that to mean anything.")
-    assert f'<p class="verdict">{last}</p>' in api.report(run.path, tmp_path / "page.html").read_text()
+    assert f'<p class="verdict">{typeset(last)}</p>' in api.report(run.path, tmp_path / "page.html").read_text()
 
 
 def test_a_class_that_no_fold_finds_is_told(trained: tuple[RunFolder, CrossValidation]) -> None:

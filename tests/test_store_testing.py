@@ -22,6 +22,7 @@ from graftseg.files import sha256_of
 from graftseg.inference import Predictor, ScanMaps
 from graftseg.references import references_in, stored_references
 from graftseg.reporting import cases
+from graftseg.reporting.orientation import Orientation
 from graftseg.reporting.results import read_results
 from graftseg.types import Geometry
 
@@ -172,6 +173,9 @@ def test_stores_that_cannot_be_used(run: Path, turned_store: Store, scans: Path,
     assert not (tmp_path / "out").exists()
 
 
+RAS = Orientation("RAS", is_volume=True)
+
+
 def test_the_report_shows_cases_of_a_store_as_it_shows_scans(
     turned_run: Path, turned: Path, turned_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,18 +187,20 @@ def test_the_report_shows_cases_of_a_store_as_it_shows_scans(
         api.evaluate(folder, labels)
         results = read_results(folder)
         assert results is not None
-        view = cases._read("Ts0", cases._manifest(folder)["Ts0"], results)
+        predicted = cases.predicted_in(results)
+        view = cases._read("Ts0", predicted["Ts0"], RAS)
         assert isinstance(view, cases.View)
         views.append(view)
     assert results is not None
     from_scans, from_store = views
+    assert from_scans.marks == from_store.marks is not None
     np.testing.assert_array_equal(from_store.reference, from_scans.reference)
     np.testing.assert_array_equal(from_store.prediction, from_scans.prediction)
     assert np.corrcoef(from_store.image.ravel(), from_scans.image.ravel())[0, 1] > 0.999
     assert from_store.aspect == from_scans.aspect
     (folder / "Ts0.nii.gz").write_bytes(b"rubbish")
-    assert cases._read("Ts0", cases._manifest(folder)["Ts0"], results) == "Ts0.nii.gz cannot be read"
-    assert cases._read("Ts7", {"output": "Ts1.nii.gz"}, results) == cases.ELSEWHERE
+    assert cases._read("Ts0", predicted["Ts0"], RAS) == "Ts0.nii.gz cannot be read"
+    assert cases._read("Ts7", predicted["Ts1"], RAS) == cases.ELSEWHERE
 
 
 def with_best(run: Path, target: Path, best: dict[str, Any], **facts: Any) -> Path:

@@ -3,7 +3,9 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from scipy.stats import wilcoxon
 
 from graftseg.evaluation import Evaluation, Row
 from graftseg.paired import Effect
@@ -43,6 +45,15 @@ def test_several_trainings() -> None:
 def test_few_cases() -> None:
     found = replace(effect(2.0, 1.0, 3.0, p=0.0625), count=5, better=5, worse=0)
     assert verdict(found).endswith("better in 5 of 5 cases: fewer than 6 cases cannot show whether they helped")
+
+
+@pytest.mark.parametrize(("count", "least"), [(2, "0.5"), (3, "0.25"), (5, "0.062")])
+def test_few_cases_say_why_p_is_large_beside_an_interval_away_from_zero(count: int, least: str) -> None:
+    few = replace(effect(2.0, 1.0, 3.0, p=2 / 2**count), count=count, better=count, worse=0)
+    assert f"+1.00 to +3.00, p = {least}, which {count} cases cannot bring below {least})" in verdict(few)
+    assert wilcoxon(np.arange(1.0, count + 1)).pvalue == 2 / 2**count
+    assert "cannot bring" not in verdict(replace(few, low=-1.0))
+    assert "cannot bring" not in verdict(effect(2.0, 1.0, 3.0))
 
 
 def test_no_case() -> None:

@@ -19,6 +19,7 @@ from graftseg.data.label_rules import is_mask
 from graftseg.data.names import by_spelling, same_names, spelled
 from graftseg.data.scans import grid_difference, read_label, scan_stem
 from graftseg.errors import UserError
+from graftseg.figures import extent_of, scores_text
 from graftseg.files import as_json, read_json, write_described, write_text
 from graftseg.metrics import PROTOCOLS, Protocol, score
 from graftseg.references import Reference, label_maps, references_in
@@ -106,12 +107,18 @@ class Summary:
     overall: dict[str, float]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation:
     """All rows, by case and then by class, and the protocol that scored the empty masks among them."""
 
     rows: tuple[Row, ...]
     protocol: Protocol
+
+    def __str__(self) -> str:
+        return scores_text(self)
+
+    def __repr__(self) -> str:
+        return f"<Evaluation of {extent_of(self)}>"
 
     @property
     def has_spacing(self) -> bool:
@@ -151,9 +158,9 @@ class Evaluation:
         overall = {metric: _known(value) for metric, value in summary.overall.items()}
         return {"protocol": self.protocol, "rows": len(self.rows), "classes": classes, "overall": overall}
 
-    def write_csv(self, path: Path) -> None:
+    def write_csv(self, path: str | Path) -> None:
         """Write a line for each row, units in the header; NaN is empty, all else reads back as it was."""
-        write_text(path, self._csv())
+        write_text(Path(path), self._csv())
 
     def keep(self, table: Path, about: Mapping[str, Any]) -> None:
         """Write the table and, beside it, its description with what else is to be told ``about`` it; or neither."""

@@ -4,13 +4,19 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from graftseg.evaluation import Evaluation
+from graftseg.columns import laid_out
+
+if TYPE_CHECKING:
+    from graftseg.evaluation import Evaluation
 
 FIGURES = {"dice": "Dice", "jaccard": "Jaccard", "hd95": "95HD", "asd": "ASD"}
 SHARES = ("dice", "jaccard")
 VOLUME_COLUMNS = {"volume error ml": "volume_error_ml", "volume error %": "volume_error_percent"}
 NOTHING = "-"
+PRINTED = 120
+"""Characters in a line of scores that are printed as text."""
 DEVIATION = "standard deviation over cases, divided by one less than their number"
 Figures = dict[str, float]
 """By the keys of ``FIGURES``: overlaps in percent, distances in voxels; NaN where there is none."""
@@ -24,7 +30,7 @@ class Spread:
     std: float
 
 
-def figures_of(evaluation: Evaluation) -> Figures:
+def figures_of(evaluation: "Evaluation") -> Figures:
     """The figures of a run: means over the classes of the means over the cases."""
     overall = evaluation.summary().overall
     return {name: overall[name] * (100 if name in SHARES else 1) for name in FIGURES}
@@ -49,7 +55,7 @@ def written(value: float, deviation: float = math.nan) -> str:
     return f"{value:.2f}" if math.isnan(deviation) else f"{value:.2f} ± {deviation:.2f}"
 
 
-def scores_table(evaluation: Evaluation) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def scores_table(evaluation: "Evaluation") -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Head and rows of a run's scores, class by class; in millimetres too where those say other than voxels."""
     units = {"voxel": "", "mm": "_mm"} if evaluation.has_spacing else {"voxel": ""}
     distances = {f"{FIGURES[name]} {unit}": name + end for unit, end in units.items() for name in ("hd95", "asd")}
@@ -65,6 +71,19 @@ def scores_table(evaluation: Evaluation) -> tuple[tuple[str, ...], list[tuple[st
         )
     )
     return ("class", *columns), rows
+
+
+def scores_text(evaluation: "Evaluation") -> str:
+    """The same as lines of text, under what it is of."""
+    laid = laid_out(*scores_table(evaluation), PRINTED)
+    return "\n".join([extent_of(evaluation), *laid.head, *laid.body])
+
+
+def extent_of(evaluation: "Evaluation") -> str:
+    """How many cases and classes were scored, and by which protocol."""
+    cases, classes = ({getattr(row, of) for row in evaluation.rows} for of in ("case", "label"))
+    counts = f"{len(cases)} case{'s' * (len(cases) != 1)}, {len(classes)} class{'es' * (len(classes) != 1)}"
+    return f"{counts}, {evaluation.protocol} protocol"
 
 
 def _cell(values: Figures, metric: str) -> str:

@@ -64,8 +64,15 @@ def verdict(effect: Effect, trainings: str = ONE) -> str:
     )
     if math.isnan(effect.low):
         return f"{found}, in a single case, which shows nothing"
-    sure = f"95 % interval {effect.low:+.2f} to {effect.high:+.2f}, p = {effect.p:.2g}"
+    sure = f"95 % interval {effect.low:+.2f} to {effect.high:+.2f}, p = {effect.p:.2g}{_least(effect)}"
     return f"{found} ({sure}), better in {effect.better} of {effect.count} cases: {_meaning(effect, trainings)}"
+
+
+def _least(effect: Effect) -> str:
+    """Why a large p stands beside an interval on one side of zero: so few cases give no smaller one."""
+    if effect.count >= FEWEST or effect.low <= 0 <= effect.high:
+        return ""
+    return f", which {effect.count} cases cannot bring below {2 / 2**effect.count:.2g}"
 
 
 def _meaning(effect: Effect, trainings: str) -> str:

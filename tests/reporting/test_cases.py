@@ -7,10 +7,12 @@ from report_fakes import CASES, GEOMETRY, Page, decode_uri, disc, write_predicti
 
 from graftseg.data.scans import write_label
 from graftseg.reporting.cases import cases_section, chosen_cases, view_of
+from graftseg.reporting.orientation import Orientation
 from graftseg.reporting.pictures import Album, label_layer
 from graftseg.reporting.results import Results, read_results
 from graftseg.types import Geometry, Matrix
 
+RAS = Orientation("RAS", is_volume=True)
 NAMES = ["background", "ring", "core"]
 
 
@@ -47,7 +49,7 @@ def test_transverse_slice_shows_right_on_the_left_and_front_on_top() -> None:
     image[3, 4, 1] = 1.0  # the most right and most anterior voxel of a scan in RAS
     reference = np.zeros((4, 5, 3), np.uint8)
     reference[3, 4, 1] = 1
-    view = view_of(image, reference, reference, Geometry((4, 5, 3), diagonal(1, 2, 3)))
+    view = view_of(image, reference, reference, Geometry((4, 5, 3), diagonal(1, 2, 3)), RAS)
     assert view.image.shape == (5, 4)
     assert view.image[0, 0] == view.reference[0, 0] == view.prediction[0, 0] == 1
     assert view.image.sum() == 1
@@ -57,14 +59,14 @@ def test_transverse_slice_shows_right_on_the_left_and_front_on_top() -> None:
 def test_coronal_slice_has_the_head_on_top() -> None:
     image = np.zeros((4, 5, 3))
     image[3, 2, 2] = 1.0  # right and superior
-    view = view_of(image, image.astype(np.uint8), image.astype(np.uint8), Geometry((4, 5, 3), diagonal(1, 4, 1)))
+    view = view_of(image, image.astype(np.uint8), image.astype(np.uint8), Geometry((4, 5, 3), diagonal(1, 4, 1)), RAS)
     assert view.image.shape == (3, 4)
     assert view.image[0, 0] == 1
 
 
 def test_equal_spacing_is_cut_across_the_last_axis() -> None:
     volume = np.zeros((4, 5, 3), np.uint8)
-    assert view_of(volume, volume, volume, Geometry((4, 5, 3), diagonal(1, 1, 1))).image.shape == (5, 4)
+    assert view_of(volume, volume, volume, Geometry((4, 5, 3), diagonal(1, 1, 1)), RAS).image.shape == (5, 4)
 
 
 def test_worst_first_with_reference_and_prediction(results: Results) -> None:

@@ -1,7 +1,7 @@
 import pytest
 from report_fakes import Page
 
-from graftseg.reporting.markup import Html, join, looks_like_path, missing, section, short_path, table, tag
+from graftseg.reporting.markup import Html, join, looks_like_path, missing, section, short_path, table, tag, typeset
 
 
 def test_text_and_attributes_are_escaped_and_markup_is_not() -> None:
@@ -70,3 +70,16 @@ def test_paths_are_recognised(text: str) -> None:
 @pytest.mark.parametrize("text", ["bcp", "la-8/bcp", "0.01", ""])
 def test_other_values_are_no_paths(text: str) -> None:
     assert not looks_like_path(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("-0.50 to +0.10", "−0.50 to +0.10"),
+        ("(95 % interval -1.20 to -0.30, p = 8.3e-05)", "(95 % interval −1.20 to −0.30, p = 8.3e−05)"),
+        ("-", "–"),
+        ("BRCA-1 and T2-2 and a - b", "BRCA-1 and T2-2 and a - b"),
+    ],
+)
+def test_one_sign_for_numbers_below_zero(text: str, written: str) -> None:
+    assert typeset(text) == written

@@ -1,8 +1,11 @@
+import math
+from dataclasses import replace
+
 import pytest
 from report_fakes import Page
 
-from graftseg.evaluation import Evaluation
-from graftseg.reporting.notes import case_counts, duration, flatten, notes_section, run_section
+from graftseg.evaluation import Evaluation, Row
+from graftseg.reporting.notes import case_counts, duration, flatten, notes_section, run_facts, run_section
 
 
 def test_flatten_settings() -> None:
@@ -58,7 +61,7 @@ def test_cases_are_counted_in_words(labeled: int, unlabeled: int, written: str) 
 
 
 def test_settings_are_folded_away() -> None:
-    page = Page(run_section({"method": "bcp", "wall_seconds": None, "steps": None}, {"a": 1, "b": {"c": 2}}))
+    page = Page(run_section({"a": 1, "b": {"c": 2}}, run_facts({"method": "bcp", "wall_seconds": None, "steps": None})))
     assert "details" in {tag for tag, _ in page.elements}
     assert ("summary", "All 2 settings of the recipe") in page.texts
     assert "b.c" in page.text
@@ -79,3 +82,25 @@ def test_checkpoint_is_told() -> None:
     assert "“best on validation, step 40”, not the last one: selected by its score" in on_validation
     on_test = notes_section({}, None, "best on test, step 40 (protocol paper)")
     assert "“best on test, step 40 (protocol paper)”: selected on the test cases, an optimistic figure." in on_test
+
+
+def test_data_are_called_by_their_name() -> None:
+    told = dict(run_facts({"store": {"path": "RUN/store", "channels": 2}}, "liver", "liver/imagesTs"))
+    assert (told["Data"], told["Test scans"], told["Channels"]) == ("liver", "liver/imagesTs", "2")
+    untold = dict(run_facts({"store": {"path": "RUN/store"}}))
+    assert (untold["Data"], untold["Test scans"], untold["Channels"]) == ("RUN/store", "", "")
+
+
+def test_words_of_the_method_are_folded_away() -> None:
+    page = Page(notes_section({}, None))
+    assert "details" in {tag for tag, _ in page.elements} and ("summary", "Words of the method") in page.texts
+    terms = {text for element, text in page.texts if element == "dt"}
+    assert {"X_in", "X_out", "X_mixed", "L_in, L_out", "bcp", "Standard protocol", "95HD"} <= terms
+    assert "hd95" not in terms
+
+
+@pytest.mark.parametrize(("volume", "unit"), [(1.0, "Voxel"), (math.nan, "Pixel")])
+def test_units_are_those_of_the_scans(volume: float, unit: str) -> None:
+    row = replace(Row("a", 1, "liver", *[0.5] * 12), volume_prediction_ml=volume, volume_reference_ml=volume)
+    terms = [text for element, text in Page(notes_section({}, Evaluation((row,), "standard"))).texts if element == "dt"]
+    assert f"{unit} and mm" in terms and ("Volume error" in terms) == (unit == "Voxel")

@@ -11,7 +11,6 @@ from graftseg.reporting.pictures import (
     outline_layer,
     shrink,
     to_grey,
-    upright,
 )
 
 
@@ -28,10 +27,6 @@ def test_grey_of_special_images() -> None:
     sparse[0, 0] = 2.0
     assert to_grey(sparse)[0, 0] == 255
     assert to_grey(np.array([[np.nan, 0.0], [1.0, np.inf]])).shape == (2, 2)
-
-
-def test_upright_runs_the_first_axis_to_the_right() -> None:
-    assert upright(np.array([[1, 2], [3, 4]])).tolist() == [[1, 3], [2, 4]]
 
 
 def test_shrink_takes_block_means() -> None:

@@ -9,6 +9,7 @@ from report_fakes import CASES, Page, decode_uri, write_facts, write_predictions
 
 from graftseg.errors import UserError
 from graftseg.reporting import render_report
+from graftseg.reporting.page import run_title
 
 SECTIONS = ["results", "cases", "comparison", "training", "mixed", "pseudo-labels", "run", "notes"]
 
@@ -127,8 +128,9 @@ def test_baseline_stands_beside(run: Path, tmp_path: Path) -> None:
     write_facts(other, method="supervised", recipe="demo-2d/supervised")
     write_predictions(other, tmp_path / "labels", dict.fromkeys(CASES, 6.0))
     text = rendered(run, other).text
-    assert "demo-2d/supervised, Dice %" in text
-    assert "Mean Dice" in text and "% with the unlabeled scans and" in text
+    assert "labeled scans only, Dice %" in text and "with unlabeled scans, Dice %" in text
+    assert "Recipes: labeled scans only, demo-2d/supervised; with unlabeled scans, demo-2d/bcp." in text
+    assert text.count("Mean Dice ") == 1 and "% with the unlabeled scans and" in text
     assert "2 / 1 / 1" in text
 
 
@@ -160,6 +162,25 @@ def test_the_title_says_what_was_trained(tmp_path: Path, changes: dict[str, Any]
     page = rendered(tmp_path / "run")
     assert [text for element, text in page.texts if element == "h1"] == [title]
     assert [text for element, text in page.texts if element == "title"] == [f"{title} – graftseg"]
+
+
+def test_the_title_names_the_data(tmp_path: Path) -> None:
+    write_facts(tmp_path / "run", recipe="planned")
+    facts = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert run_title(facts, "liver scans") == "ring and <core> in liver scans, by bcp"
+    assert run_title(facts | {"recipe": "mine"}, "liver scans") == "mine"
+
+
+def test_wide_tables_scroll(run: Path) -> None:
+    page = rendered(run)
+    regions = [attributes for _, attributes in page.elements if attributes.get("class") == "wide"]
+    tables = [tag for tag, _ in page.elements if tag == "table"]
+    assert len(regions) >= len(tables) > 3 and all("tabindex" in attributes for attributes in regions)
+    (style,) = (text for element, text in page.texts if element == "style")
+    rules = [line for line in style.splitlines() if line.startswith(".wide")]
+    # a bar that is always seen, or a shade where bars are hidden
+    assert any("overflow-x: auto" in line for line in rules) and any("scrollbar-thumb" in line for line in rules)
+    assert any(line.count(" local") == 2 and line.count(" scroll") == 2 for line in rules)
 
 
 def test_supervised_run_does_not_speak_of_unlabeled_cases(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from graftseg.reporting.results import (
 
 def row(case: str, label: int, dice: float, hd95: float = 2.0) -> Row:
     distances = (hd95, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0)
-    return Row(case, label, f"class {label}", dice, dice / 2, *distances, 1.0, 1.0)
+    return Row(case, label, f"class {label}", dice, dice / 2, *distances, 0.5, 1.0)
 
 
 ROWS = (row("good", 1, 0.9), row("good", 2, 0.8), row("bad", 1, 0.5), row("bad", 2, 0.2, math.nan))
@@ -55,13 +56,31 @@ def test_tables_hold_the_figures() -> None:
         "6.00 ± 0.00",
         "4.00 ± 0.00",
         "8.00 ± 0.00",
+        "−0.50 ± 0.00",
+        "−50.00 ± 0.00",
     ]
-    assert table[3] == ["mean", "60.00", "30.00", "2.00", "6.00", "4.00", "8.00"]
-    assert table[4] == ["Case", "Dice %", "class 1", "class 2", "Jaccard %", "hd95 voxel", "ASD voxel"]
+    assert table[0][3:7] == ["95HD voxel", "95HD mm", "ASD voxel", "ASD mm"]
+    assert table[0][7:] == ["volume error ml", "volume error %"]
+    assert table[3] == ["mean", "60.00", "30.00", "2.00", "6.00", "4.00", "8.00", "–", "–"]
+    assert table[4] == ["Case", "Dice %", "class 1", "class 2", "Jaccard %", "95HD voxel", "ASD voxel"]
     assert table[5:] == [
         ["bad", "35.00", "50.00", "20.00", "17.50", "2.00", "4.00"],
         ["good", "85.00", "90.00", "80.00", "42.50", "2.00", "4.00"],
     ]
+
+
+def test_pictures_have_pixels_and_no_volume() -> None:
+    flat = tuple(replace(one, volume_prediction_ml=math.nan, volume_reference_ml=math.nan) for one in ROWS)
+    text = results_section(Results(Path("x"), Evaluation(flat, "paper"), None), {})
+    assert cells(text)[0][3:] == ["95HD pixel", "95HD mm", "ASD pixel", "ASD mm"]
+    assert cells(text)[4][-2:] == ["95HD pixel", "ASD pixel"]
+    assert "voxel" not in text and text.count("<small> pixel</small>") == 2
+
+
+def test_where_the_test_scans_come_from() -> None:
+    text = results_section(RESULTS, {}, scans="liver & co/imagesTs")
+    assert "Test scans: liver &amp; co/imagesTs." in text
+    assert "Test scans" not in results_section(RESULTS, {})
 
 
 def test_headline() -> None:

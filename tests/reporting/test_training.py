@@ -19,6 +19,15 @@ def test_a_chart_for_every_logged_value(tmp_path: Path) -> None:
     assert "Stages: bcp-pretrain, steps 0 to 9; bcp, steps 10 to 19." in Page(html).text
 
 
+def test_a_jump_of_the_total_is_explained(tmp_path: Path) -> None:
+    write_log(tmp_path)
+    text = Page(training_section(read_curves(RunFolder(tmp_path)), {})).text
+    assert "The total of bcp is made of L_in + L_out, that of bcp-pretrain of L_pretrain: " in text
+    assert "where the stage changes it may jump" in text
+    write_log(tmp_path, first=0)
+    assert "may jump" not in Page(training_section(read_curves(RunFolder(tmp_path)), {})).text
+
+
 def test_one_term_is_the_total_and_not_drawn_twice(tmp_path: Path) -> None:
     write_log(tmp_path, second=0)
     assert "L_pretrain" not in texts(training_section(read_curves(RunFolder(tmp_path)), {}), "text")

@@ -31,6 +31,18 @@ class Cut:
         spacing = grid.prepared_spacing
         return cls(grid, max(range(3), key=lambda axis: (round(spacing[axis], 2), axis)))
 
+    @classmethod
+    def across(cls, geometry: Geometry, axis: int) -> "Cut":
+        """Across one axis of the array, whatever the spacing is."""
+        grid = plan_grid(geometry, orientation=RADIOLOGICAL, spacing=None)
+        return cls(grid, grid.order.index(axis))
+
+    @classmethod
+    def as_stored(cls, geometry: Geometry) -> "Cut":
+        """Across the last axis of a volume, the others as they lie in the array: for one of no known orientation."""
+        grid = plan_grid(geometry, orientation=None, spacing=None)
+        return cls(grid, None if len(geometry.shape) == 2 else 2)
+
     @property
     def aspect(self) -> float:
         """How high a pixel of the slice is by its width."""

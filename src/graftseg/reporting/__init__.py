@@ -5,13 +5,15 @@ from pathlib import Path
 from graftseg.files import write_text
 from graftseg.reporting.cases import cases_section
 from graftseg.reporting.comparison import Told, comparison_section, missed, told_of, verdict_of
-from graftseg.reporting.folder import class_names, read_curves, read_recipe, snapshot_paths
+from graftseg.reporting.folder import class_names, read_curves, read_recipe, read_store, snapshot_paths
 from graftseg.reporting.folds import render_folds
 from graftseg.reporting.gallery import mixed_section, watched_section
 from graftseg.reporting.gaps import gaps_of
-from graftseg.reporting.notes import notes_section, run_section
+from graftseg.reporting.notes import channels_of, notes_section, run_facts, run_section
+from graftseg.reporting.orientation import orientation_of
 from graftseg.reporting.page import page
 from graftseg.reporting.pictures import Album
+from graftseg.reporting.provenance import provenance_of
 from graftseg.reporting.results import read_results, results_section, used_checkpoint
 from graftseg.reporting.training import training_section
 from graftseg.runs import RunFolder
@@ -32,17 +34,21 @@ def render_report(run: Path, out: Path | None = None, *, baseline: Path | None =
     facts, log, snapshots, album = folder.manifest(), read_curves(folder), snapshot_paths(folder), Album()
     results, classes = read_results(folder.predictions), class_names(facts)
     told, other = Told(facts, results), None if baseline is None else told_of(RunFolder(baseline))
-    gaps = gaps_of(folder)
+    gaps, recipe = gaps_of(folder), read_recipe(folder)
+    store = read_store(folder)
+    has_volumes = results is not None and results.evaluation.has_volumes
+    lie = orientation_of(recipe, store, has_volumes, channels_of(facts) or 1)
+    named = provenance_of(store, results)
     sections = [
-        results_section(results, facts, gaps.scores),
-        cases_section(results, classes, album, gaps.scores),
+        results_section(results, facts, gaps.scores, named.scans),
+        cases_section(results, classes, album, gaps.scores, lie),
         comparison_section(told, other, gaps.beside if other is None else gaps.scores),
         training_section(log, facts),
-        mixed_section(snapshots, log, classes, album),
-        watched_section(snapshots, classes, album),
-        run_section(facts, read_recipe(folder)),
+        mixed_section(snapshots, log, classes, album, lie),
+        watched_section(snapshots, classes, album, lie),
+        run_section(recipe, run_facts(facts, named.data, named.scans)),
         notes_section(facts, results.evaluation if results is not None else None, used_checkpoint(results, facts)),
     ]
     target = out or run / "report.html"
-    write_text(target, page(facts, sections, [verdict_of(told, other), *missed(results)]))
+    write_text(target, page(facts, sections, [verdict_of(told, other), *missed(results)], named.data))
     return target

@@ -1,6 +1,6 @@
 """Pictures of the worst cases, the median one and the best: scan, reference, prediction."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from graftseg.data.grid import to_source_axes
-from graftseg.data.names import by_spelling, spelled
+from graftseg.data.names import spelled
 from graftseg.data.scans import KNOWN, is_scan, read_case, read_label, scan_stem
-from graftseg.data.slices import Cut
 from graftseg.data.store import is_store, open_store
 from graftseg.errors import UserError
 from graftseg.files import read_object
-from graftseg.references import stored_references
+from graftseg.references import StoredLabel
 from graftseg.reporting.gaps import TEST, Remedy
 from graftseg.reporting.markup import Html, missing, section, tag
+from graftseg.reporting.orientation import NOWHERE, Marks, Orientation, seen_from
 from graftseg.reporting.palette import legend
 from graftseg.reporting.pictures import Album, Labels, Plane, label_layer
 from graftseg.reporting.results import Results, case_dice, percent
@@ -28,26 +28,76 @@ ELSEWHERE = "its reference is not where it was when the case was evaluated"
 
 @dataclass(frozen=True)
 class View:
-    """One slice of a case, upright, and how high one of its pixels is by its width."""
+    """One slice of a case, how high one of its pixels is by its width, and how it lies in the patient.
+
+    ``axis`` is that of the patient which it was cut across, None for a picture.
+    """
 
     image: Plane
     reference: Labels
     prediction: Labels
     aspect: float
+    axis: int | None
+    marks: Marks | None
 
 
-def cases_section(results: Results | None, classes: Sequence[str], album: Album, remedy: Remedy = TEST) -> Html:
-    """A row of three pictures for each chosen case, or what would give them."""
+@dataclass(frozen=True)
+class Predicted:
+    """A label map: its entry in the manifest of a folder, the labels it was held against, and whose it is, if told."""
+
+    folder: Path
+    entry: dict[str, Any]
+    references: Path | None
+    whose: str = ""
+
+
+def predicted_in(results: Results, only: Collection[str] | None = None, whose: str = "") -> dict[str, Predicted]:
+    """The label maps of a folder, or some of them, by the name of the case in the scores."""
+    names = None if only is None else {spelled(case) for case in only}
+    return {
+        case: Predicted(results.folder, entry, results.references, whose)
+        for case, entry in _manifest(results.folder).items()
+        if names is None or spelled(case) in names
+    }
+
+
+def cases_section(
+    results: Results | None,
+    classes: Sequence[str],
+    album: Album,
+    remedy: Remedy = TEST,
+    lie: Orientation = NOWHERE,
+    predicted: Mapping[str, Predicted] | None = None,
+) -> Html:
+    """A row of three pictures for each chosen case, or what would give them.
+
+    The label maps are those beside the scores, or those ``predicted`` elsewhere.
+    """
     if results is None:
         return section("cases", TITLE, missing("There is no evaluated case to show.", *remedy))
-    entries = _manifest(results.folder)
+    entries = predicted_in(results) if predicted is None else predicted
     scores = case_dice(results.evaluation)
+    chosen = chosen_cases(results.ranking)
+    views = {case: _read(case, entries.get(case), lie) for case in chosen}
+    whose = {case: f", {entries[case].whose}" if case in entries and entries[case].whose else "" for case in chosen}
     figures = [
-        _figure(case, f"{rank}, Dice {percent(scores[case])} %", entries.get(case), results, album)
-        for case, rank in chosen_cases(results.ranking).items()
+        _figure(case, f"{rank}, Dice {percent(scores[case])} %{whose[case]}", views[case], album)
+        for case, rank in chosen.items()
     ]
+    seen = [view for view in views.values() if isinstance(view, View)]
     text = "Scan, reference and prediction from left to right, on the slice with most reference voxels."
-    return section("cases", TITLE, tag("p", text), legend(classes), tag("div", *figures, class_="gallery"))
+    if seen and all(view.axis is None for view in seen):
+        text = "Picture, reference and prediction from left to right."
+    said = _seen(seen, lie)
+    return section("cases", TITLE, tag("p", text), *said, legend(classes), tag("div", *figures, class_="gallery"))
+
+
+def _seen(views: Sequence[View], lie: Orientation) -> list[Html]:
+    """How the slices are to be seen, if there are any."""
+    axes = [view.axis for view in views]
+    known = all(view.marks is not None for view in views)
+    said = seen_from(axes, any(axis is not None for axis in axes), known)
+    return [tag("p", lie.with_channel(said), class_="caption")] if views else []
 
 
 def chosen_cases(ranking: Sequence[str]) -> dict[str, str]:
@@ -59,21 +109,20 @@ def chosen_cases(ranking: Sequence[str]) -> dict[str, str]:
     return {ranking[place]: rank for place, rank in sorted(places.items()) if place <= last}
 
 
-def view_of(image: Plane, reference: Labels, prediction: Labels, geometry: Geometry) -> View:
+def view_of(image: Plane, reference: Labels, prediction: Labels, geometry: Geometry, lie: Orientation) -> View:
     """The slice to show of arrays ``(*space)``.
 
-    A volume is turned so that a transverse slice shows the patient's right on the left and the front on top;
-    it is cut across its widest spacing.
+    A volume is turned so that an axial slice shows the patient's right on the left and the front on top, and cut across
+    its widest spacing; where the network's arrays have no known orientation, it is shown as they are.
     """
-    cut = Cut.through(geometry)
+    cut = lie.cut(geometry)
     index = cut.fullest(reference, prediction)
     planes = [cut.plane(array, index) for array in (image, reference, prediction)]
-    return View(planes[0], planes[1], planes[2], cut.aspect)
+    return View(planes[0], planes[1], planes[2], cut.aspect, cut.axis, lie.sides(cut, geometry))
 
 
-def _figure(case: str, rank: str, entry: dict[str, Any] | None, results: Results, album: Album) -> Html:
+def _figure(case: str, rank: str, view: View | str, album: Album) -> Html:
     caption = tag("figcaption", tag("b", case), f" {rank}")
-    view = _read(case, entry, results)
     if isinstance(view, str):
         return tag("figure", caption, missing(f"No picture: {view}."))
     layers = {
@@ -82,49 +131,50 @@ def _figure(case: str, rank: str, entry: dict[str, Any] | None, results: Results
         "prediction": label_layer(view.prediction),
     }
     pictures = [
-        album.picture(view.image, layer, alt=f"{case}: {what}", aspect=view.aspect) for what, layer in layers.items()
+        album.picture(view.image, layer, alt=f"{case}: {what}", aspect=view.aspect, marks=view.marks)
+        for what, layer in layers.items()
     ]
     return tag("figure", caption, tag("div", *pictures, class_="row"))
 
 
-def _read(case: str, entry: dict[str, Any] | None, results: Results) -> View | str:
+def _read(case: str, predicted: Predicted | None, lie: Orientation) -> View | str:
     """The case's view, or why there is none, in words that tell no path."""
-    if entry is None:
+    if predicted is None:
         return "the predictions' manifest does not name this case"
-    if results.references is not None and is_store(results.references):
-        return _read_stored(case, results.references, results.folder / entry["output"])
-    reference = _reference(case, results.references)
+    prediction = predicted.folder / predicted.entry["output"]
+    if predicted.references is not None and is_store(predicted.references):
+        return _read_stored(case, predicted.references, prediction, lie)
+    reference = _reference(case, predicted.references)
     if reference is None:
         return ELSEWHERE
-    images = [results.folder / path for path in entry.get("images", [])]
+    images = [predicted.folder / path for path in predicted.entry.get("images", [])]
     if not images:
         return "the predictions' manifest names no scan of this case"
-    prediction = results.folder / entry["output"]
     if absent := [path.name for path in (*images, prediction) if not path.exists()]:
         return f"{absent[0]} is not where it was when the case was predicted"
     try:
-        scan, expected, predicted = read_case(images, KNOWN), read_label(reference), read_label(prediction)
+        scan, expected, found = read_case(images, KNOWN), read_label(reference), read_label(prediction)
     except UserError as error:
         return f"{Path(error.where).name} cannot be read"
-    if not scan.geometry.shape == expected.array.shape == predicted.array.shape:
+    if not scan.geometry.shape == expected.array.shape == found.array.shape:
         return "its scan, reference and prediction differ in shape"
-    return view_of(scan.array[0], expected.array, predicted.array, scan.geometry)
+    return view_of(scan.array[0], expected.array, found.array, scan.geometry, lie)
 
 
-def _read_stored(case: str, path: Path, prediction: Path) -> View | str:
-    """The view of a test case of a store, its axes turned back to those of its scan."""
+def _read_stored(case: str, path: Path, prediction: Path, lie: Orientation) -> View | str:
+    """The view of a case of a store, its axes turned back to those of its scan."""
     try:
-        store, predicted = open_store(path), read_label(prediction)
-        reference = by_spelling(stored_references(store)).get(spelled(case))
-        if reference is None:
+        store, found = open_store(path), read_label(prediction)
+        labeled = [one for one in store.cases if one.label is not None and spelled(one.name) == spelled(case)]
+        if not labeled or labeled[0].grid.prepared_shape != labeled[0].grid.oriented_shape:
             return ELSEWHERE
-        image, expected = np.asarray(store.image(reference.case)), reference.read()
+        image, expected = np.asarray(store.image(labeled[0])), StoredLabel(store, labeled[0]).read()
     except UserError as error:
         return f"{Path(error.where).name} cannot be read"
-    if predicted.array.shape != expected.array.shape:
+    if found.array.shape != expected.array.shape:
         return "its scan, reference and prediction differ in shape"
-    turned = to_source_axes(image[:1].astype(np.float32), reference.case.grid)[0]
-    return view_of(turned, expected.array, predicted.array, expected.geometry)
+    turned = to_source_axes(image[:1].astype(np.float32), labeled[0].grid)[0]
+    return view_of(turned, expected.array, found.array, expected.geometry, lie)
 
 
 def _reference(case: str, folder: Path | None) -> Path | None:

@@ -15,6 +15,8 @@ from graftseg.runs import RunFolder
 from graftseg.verdicts import ONE
 
 TITLE = "Beside the baseline"
+COLUMNS = ["labeled scans only", "with unlabeled scans"]
+"""What a baseline and the run beside it were trained on."""
 Scores = dict[str, float]
 
 
@@ -35,11 +37,14 @@ def verdict_of(run: Told, baseline: Told | None) -> str | None:
     """What the unlabeled scans were worth, where that is what two evaluated runs differ in."""
     if baseline is None or run.results is None or baseline.results is None:
         return None
+    return verdict_between(run.results.evaluation, baseline.results.evaluation) if _is_baseline(run, baseline) else None
+
+
+def _is_baseline(run: Told, baseline: Told) -> bool:
+    """Whether the unlabeled scans are what two runs differ in."""
     method, beside = (str(told.facts.get("method")) for told in (run, baseline))
     trained = [told.facts.get("store", {}).get("labeled") for told in (run, baseline)]
-    if beside != SUPERVISED or method == SUPERVISED or trained[0] != trained[1]:
-        return None
-    return verdict_between(run.results.evaluation, baseline.results.evaluation)
+    return beside == SUPERVISED and method != SUPERVISED and trained[0] == trained[1]
 
 
 def verdict_between(evaluation: Evaluation, baseline: Evaluation, trainings: str = ONE) -> str | None:
@@ -70,12 +75,10 @@ def comparison_section(run: Told, baseline: Told | None, remedy: Remedy = TEST) 
     if run.results is None or baseline.results is None:
         which = "this run" if run.results is None else "the baseline"
         return section("comparison", TITLE, missing(f"No prediction of {which} has been evaluated.", *remedy))
-    said = verdict_of(run, baseline)
-    parts = _side_by_side(run.results, run.facts, baseline.results, baseline.facts)
-    return section("comparison", TITLE, *parts, *([tag("p", said)] if said else []))
+    return section("comparison", TITLE, *_side_by_side(run, run.results, baseline, baseline.results))
 
 
-def _side_by_side(results: Results, facts: dict[str, Any], other: Results, other_facts: dict[str, Any]) -> list[Html]:
+def _side_by_side(run: Told, results: Results, baseline: Told, other: Results) -> list[Html]:
     """A line for each class, and what makes the comparison less than fair."""
     names = {row.label: row.name for row in results.evaluation.rows}
     lines = [
@@ -83,21 +86,20 @@ def _side_by_side(results: Results, facts: dict[str, Any], other: Results, other
     ]
     if len(lines) > 1:
         lines.append(_line("mean", _dice(other, None), _dice(results, None)))
-    head = [
-        "Class",
-        f"{_title(other_facts)}, Dice %",
-        f"{_title(facts)}, Dice %",
-        "Difference, points",
-        "Won / lost / tied",
-    ]
+    titles = [_title(told.facts) for told in (baseline, run)]
+    columns = COLUMNS if _is_baseline(run, baseline) else titles
+    head = ["Class", *(f"{name}, Dice %" for name in columns), "Difference, points", "Won / lost / tied"]
     shared = _dice(results, None).keys() & _dice(other, None).keys()
     if not shared:
         return [missing("The two runs share no evaluated case.")]
     caption = f"Mean over the {len(shared)} cases that both runs were evaluated on"
     warnings = _warnings(results, other, len(shared))
-    ours, theirs = used_checkpoint(results, facts), used_checkpoint(other, other_facts)
+    ours, theirs = used_checkpoint(results, run.facts), used_checkpoint(other, baseline.facts)
     if ours != theirs:
         warnings.append(tag("p", f"Checkpoints: {ours} here, {theirs} for the baseline.", class_="caption"))
+    if columns is COLUMNS:
+        recipes = f"Recipes: {columns[0]}, {titles[0]}; {columns[1]}, {titles[1]}."
+        warnings.append(tag("p", recipes, class_="caption"))
     return [table(head, lines, caption=caption), *warnings]
 
 

@@ -4,10 +4,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from graftseg.reporting.markup import short_path
-from graftseg.reporting.notes import counted, duration
+from graftseg.reporting.notes import channels_of, counted, duration
+from graftseg.reporting.provenance import Provenance
 
 
-def fold_facts(folds: Sequence[dict[str, Any]], parts: Sequence[Sequence[str]]) -> Iterator[tuple[str, str]]:
+def fold_facts(
+    folds: Sequence[dict[str, Any]], parts: Sequence[Sequence[str]], named: Provenance
+) -> Iterator[tuple[str, str]]:
     """Names and values for a table; what is that of one fold, or of all of them, says so."""
     stores = [facts.get("store", {}) for facts in folds]
     yield "Folds", str(len(folds))
@@ -19,7 +22,9 @@ def fold_facts(folds: Sequence[dict[str, Any]], parts: Sequence[Sequence[str]]) 
     yield "Labeled cases in all folds", counted(sum(map(len, parts)))
     yield "Labeled cases that a fold trains on", span([len(store.get("labeled", [])) for store in stores])
     yield "Unlabeled cases in each fold", span([len(store.get("unlabeled", [])) for store in stores])
-    yield "Data", _shared(short_path(str(store.get("path", ""))) for store in stores)
+    yield "Channels", counted(channels_of(folds[0]))
+    yield "Data", named.data or _shared(short_path(str(store.get("path", ""))) for store in stores)
+    yield "Test scans", named.scans
     yield "Data identity", _shared(str(store.get("identity", ""))[:16] for store in stores)
     yield "Seed", _shared(facts.get("seed", "") for facts in folds)
     yield "Steps in each fold", span([int(facts["steps"]) for facts in folds if facts.get("steps") is not None])

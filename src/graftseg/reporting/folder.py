@@ -13,7 +13,9 @@ import numpy.typing as npt
 import yaml
 from numpy.lib.npyio import NpzFile
 
+from graftseg.data.store import Store, open_store
 from graftseg.errors import UserError
+from graftseg.origin import trained_on
 from graftseg.reporting.curves import Curve, Stage
 from graftseg.runs import RunFolder, read_log
 
@@ -61,6 +63,14 @@ def read_recipe(run: RunFolder) -> dict[str, Any] | None:
     except (yaml.YAMLError, UnicodeDecodeError):
         raise UserError(path, "not valid YAML", "restore the file from the recipe of the run") from None
     return recipe if isinstance(recipe, dict) else None
+
+
+def read_store(run: RunFolder) -> Store | None:
+    """The store that the run was trained on, or None where it is no longer there or not whole."""
+    try:
+        return open_store(trained_on(run))
+    except (UserError, OSError, KeyError):
+        return None
 
 
 def read_curves(run: RunFolder) -> Log | None:

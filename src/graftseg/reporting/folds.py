@@ -10,13 +10,17 @@ from graftseg.evaluation import Evaluation, read_csv
 from graftseg.figures import DEVIATION
 from graftseg.files import read_object, write_text
 from graftseg.fold_results import HELD_OUT, CrossValidation
+from graftseg.reporting.cases import Predicted, cases_section, predicted_in
 from graftseg.reporting.comparison import can_be_paired, missed, verdict_between
 from graftseg.reporting.fold_facts import fold_facts, span
-from graftseg.reporting.folder import read_recipe
+from graftseg.reporting.folder import class_names, read_curves, read_recipe, read_store
 from graftseg.reporting.gaps import BASELINE
-from graftseg.reporting.markup import Html, missing, section, table, tag
-from graftseg.reporting.notes import duration, notes_section, run_section
+from graftseg.reporting.markup import Html, missing, section, table, tag, typeset
+from graftseg.reporting.notes import channels_of, duration, notes_section, run_section
+from graftseg.reporting.orientation import Orientation, orientation_of
 from graftseg.reporting.page import document, run_title, verdicts
+from graftseg.reporting.pictures import Album
+from graftseg.reporting.provenance import provenance_of
 from graftseg.reporting.results import (
     Results,
     case_dice,
@@ -26,8 +30,10 @@ from graftseg.reporting.results import (
     percent,
     read_results,
     results_section,
+    unit_of,
     used_checkpoint,
 )
+from graftseg.reporting.training import fold_curves_section
 from graftseg.runs import RunFolder
 from graftseg.verdicts import SEVERAL
 
@@ -36,6 +42,7 @@ SHARED = (
     "The interval is over cases. Networks of different folds share most of their training cases, so it says less of "
     "what other labeled cases would give."
 )
+COLUMNS = {"mean ± spread over cases": "with unlabeled scans", "baseline": "labeled scans only"}
 BESIDE = f"The same folds trained on the labeled scans alone, case by case; ± is the {DEVIATION}"
 
 
@@ -49,13 +56,19 @@ def render_folds(run: RunFolder, out: Path | None = None) -> Path:
     other = read_csv(baseline) if baseline.is_file() else None
     folds = [run.fold(number).manifest() for number in range(len(parts))]
     facts = folds[0] | {"checkpoint": read_object(run.path / "metrics.json").get("checkpoint", "last")}
+    recipe = read_recipe(run)
     tested, tested_other = read_results(run.predictions), read_results(run.baseline.predictions)
+    store = read_store(run.fold(0))
+    lie = orientation_of(recipe, store, results.evaluation.has_volumes, channels_of(facts) or 1)
+    named = provenance_of(store, tested)
     sections = {
         "results": ("Results", results_section(results, facts)),
+        "cases": ("Cases", _cases(run, parts, results, class_names(facts), lie)),
         "comparison": ("Baseline", _comparison(CrossValidation(run.path, (), results.evaluation, other))),
         "folds": ("Folds", _folds(parts, results.evaluation, folds)),
-        "test": ("Test scans", _test(tested, tested_other, len(parts))),
-        "run": ("Run", run_section(facts, read_recipe(run), fold_facts(folds, parts))),
+        "training": ("Training", fold_curves_section([read_curves(run.fold(number)) for number in range(len(parts))])),
+        "test": ("Test scans", _test(tested, tested_other, len(parts), named.scans)),
+        "run": ("Run", run_section(recipe, fold_facts(folds, parts, named))),
         "notes": ("Notes", notes_section(facts, results.evaluation, others=_notes(folds, told))),
     }
     shown = {identity: part for identity, part in sections.items() if part[1]}
@@ -69,7 +82,7 @@ def render_folds(run: RunFolder, out: Path | None = None) -> Path:
     ]
     page = document(
         "graftseg report",
-        f"{run_title(facts)}, {len(parts)} folds",
+        f"{run_title(facts, named.data)}, {len(parts)} folds",
         head,
         {identity: name for identity, (name, _) in shown.items()},
         [part for _, part in shown.values()],
@@ -87,14 +100,34 @@ def _verdict(where: str, results: Results | None, other: Results | Evaluation | 
     return f"{where}: {said[0].lower()}{said[1:]}" if said else None
 
 
+def _cases(
+    run: RunFolder, parts: Sequence[tuple[str, ...]], results: Results, classes: Sequence[str], lie: Orientation
+) -> Html:
+    """The worst cases, the median one and the best over all folds, each as the network that never saw it had it."""
+    held_out: dict[str, Predicted] = {}
+    for number, part in enumerate(parts):
+        of_fold = read_results(run.fold(number).predictions)
+        if of_fold is not None:
+            held_out |= predicted_in(of_fold, part, f"held out of fold {number}")
+    return cases_section(results, classes, Album(), lie=lie, predicted=held_out)
+
+
 def _comparison(result: CrossValidation) -> Html:
     """What the unlabeled scans gained over the same folds without them."""
     title = "Beside the baseline"
     if result.baseline is None:
         sentence = "A semi-supervised run says little without a supervised one on the same labeled scans."
         return section("comparison", title, missing(sentence, BASELINE.command))
+    return section("comparison", title, _beside(result, BESIDE), tag("p", SHARED, class_="caption"))
+
+
+def _beside(result: CrossValidation, caption: str) -> Html:
+    """The table of both, in the words and signs of the page."""
     head, rows = result.table()
-    return section("comparison", title, table(head, rows, caption=BESIDE), tag("p", SHARED, class_="caption"))
+    cells = [[typeset(cell) for cell in row] for row in rows]
+    for row in cells:
+        row[0] = row[0].replace("voxel", unit_of(result.evaluation))
+    return table([COLUMNS.get(name, name) for name in head], cells, caption=caption)
 
 
 def _folds(parts: Sequence[tuple[str, ...]], evaluation: Evaluation, folds: Sequence[dict[str, Any]]) -> Html:
@@ -114,17 +147,20 @@ def _folds(parts: Sequence[tuple[str, ...]], evaluation: Evaluation, folds: Sequ
     return section("folds", "Folds", table(head, rows, caption="Each fold"))
 
 
-def _test(tested: Results | None, baseline: Results | None, count: int) -> Html:
+def _test(tested: Results | None, baseline: Results | None, count: int, scans: str) -> Html:
     """How the networks of all folds do together on test scans; nothing where none were tested."""
     if tested is None:
         return Html("")
-    sentence = f"Label maps by the mean of the networks of all {count} folds, on scans that were named as test scans."
+    scans = f" ({scans})" if scans else ""
+    sentence = (
+        f"Label maps by the mean of the networks of all {count} folds, on scans that were named as test scans{scans}."
+    )
     figures = headline(tested.evaluation, used_checkpoint(tested, {}))
     parts = [tag("p", sentence), figures, class_table(tested.evaluation)]
     if baseline is not None and can_be_paired(tested.evaluation, baseline.evaluation):
         caption = f"The same folds trained on the labeled scans alone; ± is the {DEVIATION}"
-        head, rows = CrossValidation(tested.folder, (), tested.evaluation, baseline.evaluation).table()
-        parts.append(table(head, rows, caption=caption))
+        both = CrossValidation(tested.folder, (), tested.evaluation, baseline.evaluation)
+        parts.append(_beside(both, caption))
     return section("test", "Test scans", *parts)
 
 

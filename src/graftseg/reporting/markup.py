@@ -1,9 +1,11 @@
 """HTML from function calls: every text is escaped unless it was made here."""
 
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import PurePosixPath, PureWindowsPath
 
+MINUS = re.compile(r"(?:(?<![\w.])|(?<=\de))-(?=\d)")
 VOID = frozenset({"meta"})
 
 
@@ -56,6 +58,11 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str, c
 def wide(content: Html, label: str) -> Html:
     """A region that scrolls sideways, by keyboard too, where the page is narrower than its content."""
     return tag("div", content, class_="wide", tabindex=0, role="region", aria_label=label)
+
+
+def typeset(text: str) -> str:
+    """Signs of numbers as a page sets them; names that hold a hyphen stay as they are."""
+    return "–" if text == "-" else MINUS.sub("−", text)
 
 
 def short_path(path: str) -> str:

@@ -4,18 +4,23 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from graftseg.evaluation import Evaluation
+from graftseg.reporting.glossary import glossary
 from graftseg.reporting.markup import Html, looks_like_path, missing, section, short_path, table, tag
 
 MEANINGS = {
     "Dice": "twice the overlap of prediction and reference, divided by the sum of their sizes.",
     "Jaccard": "the overlap divided by the union of the two.",
-    "hd95": (
+    "95HD": (
         "95th percentile of the distances between the two surfaces, both directions pooled. Some programs "
-        "take the larger of the two directed percentiles instead, which is another figure."
+        "take the larger of the two directed percentiles instead, which is another figure. In tables of files it is "
+        "called hd95."
     ),
     "ASD": "mean distance from the surface of the prediction to that of the reference, one way only.",
-    "Voxel and mm": "distances in voxels ignore the spacing, as many published tables do; mm respects it.",
 }
+VOLUME_ERROR = (
+    "volume of the prediction less that of the reference, and as a share of the reference: below zero where too little "
+    "was found."
+)
 EMPTY_RULES = {
     "standard": (
         "Standard protocol: both masks empty count as a perfect match. If one of them is empty, Dice and "
@@ -31,9 +36,9 @@ EMPTY_RULES = {
 Rows = Iterable[tuple[str, str]]
 
 
-def run_section(facts: dict[str, Any], recipe: dict[str, Any] | None, rows: Rows | None = None) -> Html:
-    """Facts of the run, or other ``rows`` of them, and its settings to unfold."""
-    lines = [[name, value] for name, value in (_facts(facts) if rows is None else rows) if value]
+def run_section(recipe: dict[str, Any] | None, rows: Rows) -> Html:
+    """Facts of the run and its settings to unfold."""
+    lines = [[name, value] for name, value in rows if value]
     settings = missing("The run folder holds no recipe.yaml.", "graftseg train RECIPE --data DATA --out RUN")
     if recipe is not None:
         values = [[key, value] for key, value in flatten(recipe)]
@@ -58,6 +63,7 @@ def notes_section(
     rule = EMPTY_RULES[evaluation.protocol if evaluation is not None else "standard"]
     entries = {
         **MEANINGS,
+        **_units(evaluation),
         "Empty masks": rule,
         "Checkpoint": _checkpoint(checkpoint),
         "Data": f"trained with {case_counts(facts)}, seed {seed}.",
@@ -65,7 +71,15 @@ def notes_section(
         **(others or {}),
     }
     items = [part for name, text in entries.items() for part in (tag("dt", name), tag("dd", text))]
-    return section("notes", "How to read this page", tag("dl", *items, class_="notes"))
+    return section("notes", "How to read this page", tag("dl", *items, class_="notes"), glossary())
+
+
+def _units(evaluation: Evaluation | None) -> dict[str, str]:
+    """What distances and volumes are counted in; pictures have pixels and no volume."""
+    has_volumes = evaluation is None or evaluation.has_volumes
+    unit = "voxel" if has_volumes else "pixel"
+    distances = f"distances in {unit}s ignore the spacing, as many published tables do; mm respects it."
+    return {f"{unit.capitalize()} and mm": distances} | ({"Volume error": VOLUME_ERROR} if has_volumes else {})
 
 
 def flatten(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -98,7 +112,8 @@ def duration(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60} min"
 
 
-def _facts(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def run_facts(facts: dict[str, Any], data: str = "", scans: str = "") -> Iterator[tuple[str, str]]:
+    """Names and values for a table; ``data`` and ``scans`` are what the data and the test scans are called."""
     store, versions = facts.get("store", {}), facts.get("versions", {})
     yield "Method", str(facts.get("method", ""))
     yield "Recipe", _written(facts.get("recipe", ""))
@@ -108,7 +123,9 @@ def _facts(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "Classes", ", ".join(map(str, store.get("classes", [])[1:]))
     yield "Labeled cases", f"{len(store.get('labeled', [])):,}"
     yield "Unlabeled cases", f"{len(store.get('unlabeled', [])):,}" if store.get("unlabeled") else "none used"
-    yield "Data", short_path(str(store.get("path", "")))
+    yield "Channels", counted(channels_of(facts))
+    yield "Data", data or short_path(str(store.get("path", "")))
+    yield "Test scans", scans
     yield "Data identity", str(store.get("identity", ""))[:16]
     yield "Seed", str(facts.get("seed", ""))
     yield "Steps", counted(facts.get("steps"))
@@ -117,6 +134,12 @@ def _facts(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "Device", str(facts.get("device", ""))
     yield "Versions", ", ".join(f"{name} {version}" for name, version in versions.items())
     yield "Started", str(facts.get("started", ""))
+
+
+def channels_of(facts: dict[str, Any]) -> int | None:
+    """How many channels a scan of the run has, if that is told."""
+    count = facts.get("store", {}).get("channels")
+    return count if isinstance(count, int) else None
 
 
 def counted(number: int | None) -> str:

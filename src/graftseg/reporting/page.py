@@ -7,7 +7,7 @@ from typing import Any
 from graftseg.baselines import SUPERVISED
 from graftseg.recipe import PLANNED
 from graftseg.reporting.folder import class_names
-from graftseg.reporting.markup import Html, join, looks_like_path, short_path, tag
+from graftseg.reporting.markup import Html, join, looks_like_path, short_path, tag, typeset
 from graftseg.reporting.notes import case_counts, duration
 
 CONTENTS = {
@@ -32,14 +32,14 @@ NAMED = 3
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
-def page(facts: dict[str, Any], sections: Sequence[Html], found: Sequence[str | None] = ()) -> str:
-    """The whole document about a run as one text; what was found, if anything, comes first."""
+def page(facts: dict[str, Any], sections: Sequence[Html], found: Sequence[str | None] = (), data: str = "") -> str:
+    """The whole document about a run, on data of that name, as one text; what was found, if anything, comes first."""
     about = [
         *verdicts(found),
         tag("p", _subtitle(facts), class_="subtitle"),
         *_state(str(facts.get("status", ""))),
     ]
-    return document("graftseg report", run_title(facts), about, CONTENTS, sections, _footer(facts))
+    return document("graftseg report", run_title(facts, data), about, CONTENTS, sections, _footer(facts))
 
 
 def document(
@@ -70,18 +70,15 @@ def document(
 
 def verdicts(sentences: Iterable[str | None]) -> list[Html]:
     """What was found, to stand under the title."""
-    return [tag("p", sentence, class_="verdict") for sentence in sentences if sentence]
+    return [tag("p", typeset(sentence), class_="verdict") for sentence in sentences if sentence]
 
 
-def run_title(facts: dict[str, Any]) -> str:
-    """The recipe's name, or where that is any plan's, what was trained to be found and by which method.
-
-    Folders of scans may be named after a person, classes are not.
-    """
+def run_title(facts: dict[str, Any], data: str = "") -> str:
+    """The recipe's name, or where that is any plan's, what was trained to be found in which data by which method."""
     recipe, method = str(facts.get("recipe") or ""), str(facts.get("method") or "")
     classes = class_names(facts)[1:]
     if classes and method and recipe in ("", *UNTOLD):
-        return f"{listed(classes)} by {method}"
+        return f"{listed(classes)} in {data}, by {method}" if data else f"{listed(classes)} by {method}"
     title = recipe or method or "run"
     return short_path(title) if looks_like_path(title) else title
 

@@ -16,6 +16,8 @@ LARGEST_SIDE = 512
 SMALL_SIDE = 160
 LAYER_SIDE = 384
 BORDER_SHARE = 1 / 128
+MARK_SHARE = 1 / 11
+EDGE_SHARE = 1 / 64
 FILL_OPACITY = 90
 OPAQUE = 255
 WINDOW_PERCENTILES = (0.5, 99.5)
@@ -36,13 +38,19 @@ class Album:
         alt: str,
         aspect: float = 1.0,
         limit: int = LARGEST_SIDE,
+        marks: tuple[str, str] | None = None,
     ) -> Html:
-        """A scan ``(H, W)`` in grey, a layer ``(h, w, 4)`` over it; ``aspect`` is a pixel's height/width."""
+        """A scan ``(H, W)`` in grey, a layer ``(h, w, 4)`` over it; ``aspect`` is a pixel's height/width.
+
+        ``marks`` stand at its left and right edge.
+        """
         grey = to_grey(shrink(image, limit))
         width, height = grey.shape[1], round(grey.shape[0] * aspect, 2)
         content = [self._scan(grey, width, height)]
         if layer is not None:
             content.append(_stretched(layer, width, height))
+        if marks is not None:
+            content += _marked(marks, width, height)
         return tag(
             "svg",
             tag("title", alt),
@@ -59,11 +67,6 @@ class Album:
         self._embedded[key] = f"scan-{len(self._embedded) + 1}"
         kind = "small" if max(grey.shape) < SMALL_SIDE else None
         return _stretched(grey, width, height, id=self._embedded[key], class_=kind)
-
-
-def upright(plane: Plane) -> Plane:
-    """A plane of a scan as a picture: its first axis runs to the right and its second downwards."""
-    return plane.T
 
 
 def to_grey(image: Plane) -> Pixels:
@@ -103,6 +106,17 @@ def outline_layer(mask: Labels) -> Pixels:
     layer[..., :3] = np.where(drawn == 0, OPAQUE, 0)[..., None]
     layer[..., 3] = np.where(_border(drawn), OPAQUE, 0)
     return layer
+
+
+def _marked(marks: tuple[str, str], width: int, height: float) -> list[Html]:
+    """Letters at the left and the right edge, as large on a small picture as on a large one."""
+    size, edge = width * MARK_SHARE, width * EDGE_SHARE
+    where = {"y": f"{height / 2:g}", "dy": "0.35em", "font_size": f"{size:g}", "class_": "mark"}
+    left, right = marks
+    return [
+        tag("text", left, x=f"{edge:g}", **where),
+        tag("text", right, x=f"{width - edge:g}", text_anchor="end", **where),
+    ]
 
 
 def _stretched(pixels: Pixels, width: int, height: float, **attributes: str | None) -> Html:

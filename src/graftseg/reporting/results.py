@@ -1,13 +1,13 @@
 """How well the run segments: headline figures, each class, each case."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from graftseg.evaluation import Evaluation, Row, read_csv
-from graftseg.figures import DEVIATION
+from graftseg.figures import DEVIATION, FIGURES, SHARES, VOLUME_COLUMNS
 from graftseg.files import read_object
 from graftseg.reporting.gaps import TEST, Remedy
 from graftseg.reporting.markup import Html, join, missing, section, table, tag
@@ -58,14 +58,18 @@ def case_dice(evaluation: Evaluation) -> dict[str, float]:
     return {case: mean([row.dice for row in rows]) for case, rows in _by_case(evaluation).items()}
 
 
-def results_section(results: Results | None, facts: dict[str, Any], remedy: Remedy = TEST) -> Html:
-    """Headline figures, then a table of the classes and one of the cases, worst first; or what would give them."""
+def results_section(results: Results | None, facts: dict[str, Any], remedy: Remedy = TEST, scans: str = "") -> Html:
+    """Headline figures, then a table of the classes and one of the cases, worst first; or what would give them.
+
+    ``scans`` names where the scans that were scored come from, if that is known.
+    """
     if results is None:
         return section("results", "Results", missing("No prediction of this run has been evaluated.", *remedy))
     return section(
         "results",
         "Results",
         headline(results.evaluation, used_checkpoint(results, facts)),
+        *([tag("p", f"Test scans: {scans}.", class_="caption")] if scans else []),
         class_table(results.evaluation),
         _case_table(results),
     )
@@ -103,13 +107,13 @@ def _count(number: int, noun: str) -> str:
 
 def headline(evaluation: Evaluation, checkpoint: str) -> Html:
     """The four figures over all cases and classes, and what they are of."""
-    overall = evaluation.summary().overall
+    overall, unit = evaluation.summary().overall, unit_of(evaluation)
     also = {name: f"{fixed(overall[f'{name}_mm'])} mm" if evaluation.has_spacing else "" for name in ("hd95", "asd")}
     tiles = [
         _tile("Dice", percent(overall["dice"]), "%"),
         _tile("Jaccard", percent(overall["jaccard"]), "%"),
-        _tile("hd95", fixed(overall["hd95"]), "voxel", also["hd95"]),
-        _tile("ASD", fixed(overall["asd"]), "voxel", also["asd"]),
+        _tile(FIGURES["hd95"], fixed(overall["hd95"]), unit, also["hd95"]),
+        _tile(FIGURES["asd"], fixed(overall["asd"]), unit, also["asd"]),
     ]
     return join(
         [
@@ -127,9 +131,9 @@ def _tile(name: str, value: str, unit: str, also: str = "") -> Html:
 
 def class_table(evaluation: Evaluation) -> Html:
     """Mean and deviation of every figure for each class."""
-    columns = {"Dice %": "dice", "Jaccard %": "jaccard", "hd95 voxel": "hd95", "hd95 mm": "hd95_mm"}
-    columns |= {"ASD voxel": "asd", "ASD mm": "asd_mm"}
-    shown = {name: metric for name, metric in columns.items() if evaluation.has_spacing or not metric.endswith("_mm")}
+    distances = {f"{FIGURES[name]} {unit}": metric for name, unit, metric in _distances(evaluation)}
+    shown = {f"{FIGURES[name]} %": name for name in SHARES} | distances
+    shown |= VOLUME_COLUMNS if evaluation.has_volumes else {}
     head, metrics = ["Class", *shown], list(shown.values())
     summary = evaluation.summary()
     rows: list[list[str]] = []
@@ -137,15 +141,29 @@ def class_table(evaluation: Evaluation) -> Html:
         cells = [_spread(one.metrics[metric].mean, one.metrics[metric].std, metric) for metric in metrics]
         rows.append([named(one.label, one.name), *cells])
     if len(rows) > 1:
-        rows.append(["mean", *(_written(summary.overall[metric], metric) for metric in metrics)])
+        rows.append(["mean", *(_written(summary.overall.get(metric, math.nan), metric) for metric in metrics)])
     return table(head, rows, caption=f"Each class: mean ± {DEVIATION}")
+
+
+def unit_of(evaluation: Evaluation) -> str:
+    """What distances without a spacing are counted in."""
+    return "voxel" if evaluation.has_volumes else "pixel"
+
+
+def _distances(evaluation: Evaluation) -> Iterator[tuple[str, str, str]]:
+    """Figure, unit and metric of the distances, in millimetres too where those say other than voxels."""
+    for name in ("hd95", "asd"):
+        yield name, unit_of(evaluation), name
+        if evaluation.has_spacing:
+            yield name, "mm", f"{name}_mm"
 
 
 def _case_table(results: Results) -> Html:
     cases = _by_case(results.evaluation)
     names = {row.label: row.name for row in results.evaluation.rows}
     single = [] if len(names) == 1 else [named(label, name) for label, name in sorted(names.items())]
-    head = ["Case", "Dice %", *single, "Jaccard %", "hd95 voxel", "ASD voxel"]
+    unit = unit_of(results.evaluation)
+    head = ["Case", "Dice %", *single, "Jaccard %", f"{FIGURES['hd95']} {unit}", f"{FIGURES['asd']} {unit}"]
     rows = [[case, *_case_cells(cases[case], sorted(names) if single else [])] for case in results.ranking]
     caption = "Each case, worst first: mean over classes" + (", and the Dice of each class" if single else "")
     return table(head, rows, caption=caption, class_="figures cases")

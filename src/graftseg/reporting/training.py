@@ -1,21 +1,48 @@
 """How training went: loss curves, validation, learning rate, and where the time was spent."""
 
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
-from graftseg.reporting.curves import Curve, Frame, Stage, panel
+from graftseg.reporting.curves import Curve, Frame, Stage, Style, panel
 from graftseg.reporting.folder import Log
 from graftseg.reporting.markup import Html, join, missing, section, tag, wide
 
+TITLE = "Training"
+COMMAND = "graftseg train RECIPE --data DATA --out RUN"
 WIDE, NARROW = 1040.0, 330.0
 PHASES = ("batch", "forward", "backward", "update")
 
 
 def training_section(log: Log | None, facts: dict[str, Any]) -> Html:
     """The curves of every logged value and the share of each phase of a step."""
-    curves = missing("No step has been logged.", "graftseg train RECIPE --data DATA --out RUN")
+    curves = missing("No step has been logged.", COMMAND)
     if log is not None and log.total is not None:
         curves = join([_main_curves(log, log.total), _term_curves(log), _caption(log)])
-    return section("training", "Training", curves, _phases(facts.get("seconds_per_step") or {}))
+    return section("training", TITLE, curves, _phases(facts.get("seconds_per_step") or {}))
+
+
+def fold_curves_section(logs: Sequence[Log | None]) -> Html:
+    """The total loss of every fold, and its scores in validation if there are any, over the same steps."""
+    known = {number: log for number, log in enumerate(logs) if log is not None and log.total is not None}
+    if not known:
+        return section("training", TITLE, missing("No step has been logged.", COMMAND))
+    spans = [_span(log) for log in known.values()]
+    frame = Frame(NARROW, 170.0, min(first for first, _ in spans), max(last for _, last in spans))
+    charts = [
+        panel(f"Fold {number}: {name}", curve, frame, stages=_unnamed(log.stages), style=style)
+        for number, log in known.items()
+        for name, curve, style in _fold_curves(log)
+    ]
+    longest = max(known.values(), key=lambda log: _span(log)[1])
+    return section("training", TITLE, tag("div", *charts, class_="small-charts"), _caption(longest))
+
+
+def _fold_curves(log: Log) -> Iterator[tuple[str, Curve, Style]]:
+    if log.total is not None:
+        yield "total loss", log.total, "noisy"
+    for name, curve in log.validation.items():
+        yield _scored(name).lower(), curve, "dots"
 
 
 def _main_curves(log: Log, total: Curve) -> Html:
@@ -46,9 +73,28 @@ def _term_curves(log: Log) -> Html:
 def _caption(log: Log) -> Html:
     spans = [f"{stage.method}, steps {stage.first:,} to {stage.last:,}" for stage in log.stages]
     text = f"Stages: {'; '.join(spans)}. Strong line: mean over neighbouring steps; faint line: their extremes."
+    text += "".join(f" {sentence}" for sentence in _jumps(log))
     if log.dropped:
         text += f" {log.dropped:,} logged values were not finite and are left out."
     return tag("p", text, class_="caption")
+
+
+def _jumps(log: Log) -> Iterator[str]:
+    """Why the total jumps where a stage begins whose loss has other terms than that of the stage before."""
+    sums = [_terms_of(log, stage) for stage in log.stages]
+    for (before, terms), (stage, others) in pairwise(zip(log.stages, sums, strict=True)):
+        if terms and others and len(terms) != len(others):
+            yield (
+                f"The total of {stage.method} is made of {' + '.join(others)}, that of {before.method} of "
+                f"{' + '.join(terms)}: where the stage changes it may jump, and the two are not to be compared."
+            )
+
+
+def _terms_of(log: Log, stage: Stage) -> list[str]:
+    """Names of the terms that were logged in a stage."""
+    return [
+        name for name, curve in log.terms.items() if ((curve.steps >= stage.first) & (curve.steps <= stage.last)).any()
+    ]
 
 
 def _scored(name: str) -> str:

@@ -1,0 +1,139 @@
+"""How slices lie on a page: all in one way, with marks for the patient's sides where these are known."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from graftseg.data.slices import Cut
+from graftseg.data.store import Store
+from graftseg.reporting.pictures import Plane
+from graftseg.types import Geometry
+
+Marks = tuple[str, str]
+"""Where the left and the right edge of a picture lie in the patient."""
+VIEWS = (
+    "sagittal slices with the patient's front (A) on the left and the head on top",
+    "coronal slices with the patient's right (R) on the left and the head on top",
+    "axial slices with the patient's right (R) on the left and the front on top",
+)
+SIDES: tuple[Marks, ...] = (("A", "P"), ("R", "L"), ("R", "L"))
+UNTOLD = "All slices of this page are turned alike; which side is the patient's right is not known of them."
+UPRIGHT = "Pictures are shown upright, as they are stored."
+MIRRORED = "Training turned and mirrored these at random"
+
+
+@dataclass(frozen=True)
+class Orientation:
+    """What is known of the arrays that a run was trained on.
+
+    ``codes`` say where the three axes point, such as ``RAS``; None for pictures, and for volumes that nobody knows it
+    of. ``is_placed``: whether every file told where its voxels lie. ``spacing`` is that of the first two axes, in mm.
+    Of several ``channels`` the first is shown.
+    """
+
+    codes: str | None = None
+    is_volume: bool = False
+    is_placed: bool = False
+    is_mirrored: bool = False
+    spacing: tuple[float, float] = (1.0, 1.0)
+    channels: int = 1
+
+    def cut(self, geometry: Geometry) -> Cut:
+        """How a scan is cut, so that it lies as what the network was shown does."""
+        return Cut.as_stored(geometry) if self.codes is None else Cut.through(geometry)
+
+    def sides(self, cut: Cut, geometry: Geometry) -> Marks | None:
+        """Which sides of the patient a slice of a scan has on its left and right, if that is known."""
+        return None if self.codes is None or cut.axis is None or not is_placed(geometry) else SIDES[cut.axis]
+
+    @property
+    def trained(self) -> Cut | None:
+        """How slices across the last axis of the arrays lie; None where they are shown as they are."""
+        if self.codes is None:
+            return None
+        affine = np.zeros((4, 4))
+        for axis, (code, step) in enumerate(zip(self.codes, (*self.spacing, 1.0), strict=True)):
+            affine["RLAPSI".index(code) // 2, axis] = step if code in "RAS" else -step
+        affine[3, 3] = 1.0
+        return Cut.across(Geometry((1, 1, 1), tuple(tuple(row) for row in affine.tolist())), 2)
+
+    def plane(self, plane: Plane) -> Plane:
+        """A slice of the network's arrays as it is shown."""
+        cut = self.trained
+        return plane.T if cut is None else cut.plane(plane[:, :, None], 0)
+
+    @property
+    def aspect(self) -> float:
+        """How high a pixel of such a slice is by its width."""
+        return 1.0 if self.trained is None else self.trained.aspect
+
+    def marks(self, *, augmented: bool) -> Marks | None:
+        """The marks of such a slice, where it is known how it lies."""
+        cut = self.trained
+        if cut is None or cut.axis is None or not self.is_placed or (augmented and self.is_mirrored):
+            return None
+        return SIDES[cut.axis]
+
+    def said(self, *, augmented: bool) -> str:
+        """How slices of what the network was shown are to be seen."""
+        if augmented and self.is_mirrored:
+            return self.with_channel(f"{MIRRORED}{', so that they have no marks' if self.is_volume else ''}.")
+        cut = self.trained
+        return self.with_channel(seen_from([] if cut is None else [cut.axis], self.is_volume, self.is_placed))
+
+    def with_channel(self, sentence: str) -> str:
+        """A sentence on pictures, and which channel they show where there are several."""
+        return f"{sentence} Of {self.channels} channels the first is shown." if self.channels > 1 else sentence
+
+
+NOWHERE = Orientation()
+"""Of which nothing is known: shown as it is stored."""
+
+
+def seen_from(axes: Iterable[int | None], is_volume: bool, is_known: bool) -> str:
+    """How slices across these axes are to be seen, and whether the patient's sides are known of them."""
+    across = sorted({axis for axis in axes if axis is not None}, reverse=True)
+    if not is_volume:
+        return UPRIGHT
+    if not across or not is_known:
+        return UNTOLD
+    return f"As in radiology: {'; '.join(VIEWS[axis] for axis in across)}."
+
+
+def is_placed(geometry: Geometry) -> bool:
+    """Whether a header told where the voxels lie; what a program assumes without that may be another side."""
+    return geometry.qform_code > 0 or geometry.sform_code > 0
+
+
+def orientation_of(
+    recipe: dict[str, Any] | None, store: Store | None, has_volumes: bool, channels: int = 1
+) -> Orientation:
+    """What is known from the settings of a run, its store if that is still there, and whether it predicted volumes.
+
+    The arrays of a run have the orientation that its recipe names: training refuses others.
+    """
+    data, batches = (_part(recipe, name) for name in ("data", "batches"))
+    cases = () if store is None else store.cases
+    is_volume = data.get("dimensions") == 3 or has_volumes or any(len(case.shape) == 3 for case in cases)
+    codes = data.get("orientation")
+    mirrored = _part(batches, "augment").get("rotate_flip")
+    return Orientation(
+        codes=codes if is_volume and isinstance(codes, str) else None,
+        is_volume=is_volume,
+        is_placed=bool(cases) and all(is_placed(case.geometry) for case in cases),
+        is_mirrored=isinstance(mirrored, int | float) and mirrored > 0,
+        spacing=_spacing(data.get("spacing")) if batches.get("fit") != "stretch" else (1.0, 1.0),
+        channels=channels,
+    )
+
+
+def _part(content: dict[str, Any] | None, name: str) -> dict[str, Any]:
+    found = (content or {}).get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _spacing(steps: Any) -> tuple[float, float]:
+    known = isinstance(steps, list) and len(steps) >= 2 and all(isinstance(step, int | float) for step in steps[:2])
+    return (float(steps[0]), float(steps[1])) if known else (1.0, 1.0)

@@ -1,0 +1,141 @@
+"""Slices of scans and of what a network was shown lie alike on a page, and marks are true or absent."""
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from report_fakes import Page, write_run
+from tiny import tiny_recipe, write_scans
+
+from graftseg import api, examination
+from graftseg.data.grid import plan_grid, to_grid
+from graftseg.reporting import render_report
+from graftseg.reporting.cases import view_of
+from graftseg.reporting.orientation import MIRRORED, NOWHERE, UNTOLD, UPRIGHT, Orientation, orientation_of, seen_from
+from graftseg.types import Geometry
+
+CODES = ["".join(code) for axes in itertools.permutations(("RL", "AP", "SI")) for code in itertools.product(*axes)]
+SHAPE = (4, 5, 6)
+
+
+def pointing(codes: str, *, thick: int | None = None) -> Geometry:
+    """A volume whose axes point there, with thick slices along one axis of the array."""
+    affine = np.zeros((4, 4))
+    for axis, code in enumerate(codes):
+        step = 3.0 if axis == thick else 1.0
+        affine["RLAPSI".index(code) // 2, axis] = step if code in "RAS" else -step
+    affine[3, 3] = 1
+    return Geometry(SHAPE, tuple(tuple(row) for row in affine.tolist()))
+
+
+@settings(max_examples=60, deadline=None)
+@given(source=st.sampled_from(CODES), stored=st.sampled_from(CODES))
+def test_a_scan_and_its_stored_array_lie_alike(source: str, stored: str) -> None:
+    volume = np.random.default_rng(0).random(SHAPE)
+    # the array's last axis is that of thick slices, as plans choose it
+    opposite = dict(zip("RLAPSI", "LRPAIS", strict=True))
+    thick = next(axis for axis, code in enumerate(source) if stored[2] in (code, opposite[code]))
+    geometry = pointing(source, thick=thick)
+    lie = Orientation(stored, is_volume=True, is_placed=True)
+    grid = plan_grid(geometry, orientation=stored, spacing=None)
+    array = to_grid(volume, grid, labels=False)
+    planes = [lie.plane(array[..., index]) for index in range(array.shape[2])]
+    cut = lie.cut(geometry)
+    shown = [cut.plane(volume, index).astype(np.float32) for index in range(array.shape[2])]
+    assert any(np.array_equal(planes[0], plane) for plane in (shown[0], shown[-1]))
+    assert lie.sides(cut, geometry) == lie.marks(augmented=False)
+
+
+@pytest.mark.parametrize(
+    ("codes", "corner", "marks"),
+    [
+        ("RAS", (-1, -1), ("R", "L")),  # the most right and most anterior voxel comes to the upper left corner
+        ("LPS", (0, 0), ("R", "L")),
+        ("PLS", (0, 0), ("R", "L")),
+        ("RSA", (-1, -1), ("R", "L")),
+        ("ASR", (-1, -1), ("A", "P")),
+    ],
+)
+def test_right_or_front_on_the_left_front_or_head_on_top(
+    codes: str, corner: tuple[int, int], marks: tuple[str, str]
+) -> None:
+    plane = np.zeros((4, 5))
+    plane[corner] = 1
+    lie = Orientation(codes, is_volume=True, is_placed=True)
+    assert lie.plane(plane)[0, 0] == 1 and lie.marks(augmented=True) == marks
+
+
+def test_arrays_of_no_known_orientation_lie_as_they_are_everywhere() -> None:
+    volume = np.random.default_rng(0).random(SHAPE)
+    labels = np.zeros(SHAPE, np.uint8)
+    labels[..., 2] = 1
+    view = view_of(volume, labels, labels, pointing("RAS", thick=0), NOWHERE)
+    np.testing.assert_array_equal(view.image, NOWHERE.plane(volume[..., 2]))
+    assert view.marks is None and NOWHERE.marks(augmented=False) is None
+    assert seen_from([view.axis], True, False) == UNTOLD
+
+
+def test_no_marks_where_a_header_tells_no_place() -> None:
+    lie = Orientation("RAS", is_volume=True, is_placed=False)
+    untold = Geometry(SHAPE, pointing("RAS").affine, qform_code=0, sform_code=0)
+    assert lie.sides(lie.cut(untold), untold) is None and lie.marks(augmented=False) is None
+    assert lie.said(augmented=False) == UNTOLD
+
+
+def test_mirrored_training_images_have_no_marks() -> None:
+    lie = Orientation("RAS", is_volume=True, is_placed=True, is_mirrored=True)
+    assert lie.marks(augmented=True) is None and lie.said(augmented=True) == f"{MIRRORED}, so that they have no marks."
+    assert Orientation(is_mirrored=True).said(augmented=True) == f"{MIRRORED}."
+    assert lie.marks(augmented=False) == ("R", "L") and "right (R) on the left" in lie.said(augmented=False)
+
+
+def test_pixels_are_as_high_as_voxels_are() -> None:
+    def lies(**data: Any) -> Orientation:
+        return orientation_of({"data": data}, None, False)
+
+    assert lies(dimensions=3, orientation="RAS", spacing=[1, 2, 5]).aspect == 2
+    assert lies(dimensions=3, orientation="ARS", spacing=[1, 2, 5]).aspect == 0.5
+    assert lies(dimensions=3, orientation="RAS", spacing=[1, None, 5]).aspect == 1
+    assert lies(dimensions=2, orientation="RAS", spacing=[1, 2]).codes is None
+
+
+@pytest.mark.parametrize(
+    "recipe", [None, {}, {"data": None, "batches": 3}, {"data": {"orientation": 7, "spacing": "x"}}]
+)
+def test_nothing_is_claimed_of_a_recipe_that_says_nothing(recipe: dict[str, Any] | None) -> None:
+    assert orientation_of(recipe, None, False) == NOWHERE
+
+
+def test_of_several_channels_the_first_is_named() -> None:
+    one, two = (Orientation("RAS", is_volume=True, is_placed=True, channels=count) for count in (1, 2))
+    assert two.said(augmented=False) == f"{one.said(augmented=False)} Of 2 channels the first is shown."
+
+
+def marks_of(page: Page) -> list[str]:
+    return [text for element, text in page.texts if element == "text" and text in ("R", "L", "A", "P")]
+
+
+def test_a_report_of_volumes_has_marks_in_all_three_places(tmp_path: Path) -> None:
+    scans = write_scans(tmp_path / "scans", 3, labeled=2, unlabeled=2, test=1)
+    still = {"batches": {"patch": [16, 16, 16], "labeled": 2, "unlabeled": 2, "augment": {"rotate_flip": 0.0}}}
+    run = tmp_path / "run"
+    api.train(tiny_recipe(3, **still), scans, run, device="cpu")
+    text = examination.test(run, device="cpu").report.read_text()
+    for identity in ("cases", "mixed", "pseudo-labels"):
+        part = text[text.index(f'<section id="{identity}">') :]
+        part = part[: part.index("</section>")]
+        assert "patient&#x27;s right (R) on the left and the front on top" in part, identity
+        page = Page(part + "</section>")
+        pictures = [attributes for element, attributes in page.elements if attributes.get("class") == "picture"]
+        assert marks_of(page) == ["R", "L"] * len(pictures) and pictures, identity
+
+
+def test_pictures_have_no_marks(tmp_path: Path) -> None:
+    page = Page(render_report(write_run(tmp_path)).read_text())
+    assert marks_of(page) == [] and page.text.count(UPRIGHT) == 3
+    assert "Picture, reference and prediction from left to right." in page.text
+    assert "voxel" not in page.text.replace("Where a voxel comes from", "")
