@@ -1,5 +1,6 @@
 """Checkpoints that are whole and are not those of the training that is to go on."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -105,8 +106,46 @@ def test_the_command_says_it_in_a_sentence(cli: CommandLine, trained: Path, stor
 
 
 def test_networks_of_another_width(trained: Path, store: Store, tmp_path: Path) -> None:
+    """Of versions that did not write down whose a checkpoint is."""
     api.train(tiny_recipe(**WIDER), store.path, tmp_path / "wide", device="cpu")
     run = stopped(trained, tmp_path / "run")
-    put(run, load_checkpoint(checkpoints_in(RunFolder(tmp_path / "wide").checkpoints)[-2]))
+    run.update_manifest({"identity": None})
+    put(run, load_checkpoint(checkpoints_in(RunFolder(tmp_path / "wide").checkpoints)[-2]) | {"run": None})
     told = refused(run, store)
     assert told.count("\n") == 0 and "size mismatch" in told and len(told) < 600
+
+
+@pytest.mark.parametrize("changes", [{"seed": 7}, WIDER, LONGER])
+def test_a_checkpoint_of_another_run(trained: Path, store: Store, tmp_path: Path, changes: dict[str, Any]) -> None:
+    api.train(tiny_recipe(**changes), store.path, tmp_path / "other", device="cpu")
+    run, other = stopped(trained, tmp_path / "run"), RunFolder(tmp_path / "other")
+    path = put(run, load_checkpoint(checkpoints_in(other.checkpoints)[0]))
+    sentence = "the checkpoint is of another run, with other settings, another seed or other data; move it away, and"
+    assert f"{path}: {sentence}" in refused(run, store)
+
+
+def test_a_checkpoint_of_other_data(trained: Path, scans: Path, store: Store, tmp_path: Path) -> None:
+    data = Path(shutil.copytree(scans, tmp_path / "data"))
+    next((data / "imagesUn").iterdir()).unlink()
+    api.train(tiny_recipe(), data, tmp_path / "other", device="cpu")
+    run, other = stopped(trained, tmp_path / "run"), RunFolder(tmp_path / "other")
+    put(run, load_checkpoint(checkpoints_in(other.checkpoints)[0]))
+    assert "the checkpoint is of another run" in refused(run, store)
+
+
+def test_runs_from_before_go_on_with_their_own_checkpoints(trained: Path, store: Store, tmp_path: Path) -> None:
+    run = stopped(trained, tmp_path / "run")
+    identity, state = run.manifest()["identity"], load_checkpoint(checkpoints_in(run.checkpoints)[-1])
+    assert state.pop("run") == identity
+    put(run, state)
+    assert "the checkpoint is of another run" in refused(run, store), "this run's own ones tell whose they are"
+    facts = json.loads(run.manifest_file.read_text())
+    del facts["identity"]
+    run.manifest_file.write_text(json.dumps(facts))
+    put(run, state | {"run": identity})
+    assert "the checkpoint is of another run" in refused(run, store), "this run's own ones do not tell whose they are"
+    put(run, state)
+    api.train(tiny_recipe(), store.path, run.path, resume=True, device="cpu")
+    assert run.weights_file.read_bytes() == (trained / "model.safetensors").read_bytes()
+    assert run.manifest()["identity"] is None
+    assert load_checkpoint(checkpoints_in(run.checkpoints)[-1])["run"] is None

@@ -63,8 +63,8 @@ def load_latest(folder: Path, device: torch.device | str = "cpu") -> tuple[Path,
         except UserError as error:
             damaged[path] = error
             continue
-        for other, error in damaged.items():
-            logger.warning("%s", error)
+        for other, finding in damaged.items():
+            logger.warning("%s", finding)
             other.rename(other.with_suffix(".damaged"))
         return path, state
     if paths:

@@ -76,6 +76,7 @@ class Position:
     method: Method
     optimizers: dict[str, torch.optim.Optimizer]
     device: torch.device
+    identity: str | None = None
     seconds_before: float = 0.0
     began_at: float = field(default_factory=monotonic)
     saved_at: float = field(default_factory=monotonic)
@@ -88,6 +89,7 @@ class Position:
     def state(self) -> State:
         """Everything that is needed to go on as if nothing had happened."""
         return {
+            "run": self.identity,
             "stage": self.stage,
             "step": self.step,
             "done": self.done,
@@ -120,16 +122,17 @@ def fit(
     resume: bool = False,
     selector: Selector | None = None,
     scout: Scout | None = None,
+    identity: str | None = None,
 ) -> Outcome:
     """Train all stages, one after the other; a stopped run goes on where it was with ``resume``.
 
     A ``selector`` scores the student now and then. Where its protocol asks for it, the next stage begins with the best
     student of the stage before, and the method of the outcome holds the best one of the last stage. A ``scout`` looks
-    at the unlabeled scans between two stages.
+    at the unlabeled scans between two stages. Checkpoints carry the ``identity`` of the run and are refused elsewhere.
     """
     steps = [stage.settings.steps for stage in stages]
-    saved = saved_in(run.checkpoints, device, steps) if resume else None
-    at = _begin(stages, device, saved)
+    saved = saved_in(run.checkpoints, device, steps, identity) if resume else None
+    at = _begin(stages, device, saved, identity)
     if saved is not None:
         _recall(at, saved, selector, scout)
     del saved
@@ -169,11 +172,11 @@ def fit(
     return Outcome(at.method, at.done, stop[0] if stop else None, at.seconds, clock.split())
 
 
-def _begin(stages: Sequence[Stage], device: torch.device, saved: Saved | None) -> Position:
+def _begin(stages: Sequence[Stage], device: torch.device, saved: Saved | None, identity: str | None) -> Position:
     """The start of a run, or the place where its checkpoint left it."""
     index = saved.state["stage"] if saved else 0
     method = stages[index].build().train()
-    at = Position(index, 0, 0, method, _build_optimizers(method, stages[index].settings), device)
+    at = Position(index, 0, 0, method, _build_optimizers(method, stages[index].settings), device, identity)
     if saved:
         with saved.loading():
             _go_on(at, saved.state)

@@ -30,6 +30,7 @@ class _Shape(BaseModel):
     random_cuda: Tensor | None = None
     seconds: float = Field(ge=0)
     selection: dict[str, Any] | None = None
+    run: str | None = None
 
 
 @dataclass(frozen=True)
@@ -51,10 +52,11 @@ class Saved:
             raise UserError(self.path, f"the checkpoint does not fit this run ({reason})", REMEDY) from None
 
 
-def saved_in(folder: Path, device: torch.device, steps: Sequence[int]) -> Saved | None:
+def saved_in(folder: Path, device: torch.device, steps: Sequence[int], identity: str | None) -> Saved | None:
     """The newest whole checkpoint of a folder, or None if it has none; one of another training is refused.
 
-    ``steps`` are those of each stage.
+    ``steps`` are those of each stage, and ``identity`` is the run's own. Neither a run nor its checkpoints have one
+    where they are older than that.
     """
     found = load_latest(folder, device)
     if found is None:
@@ -66,6 +68,10 @@ def saved_in(folder: Path, device: torch.device, steps: Sequence[int]) -> Saved 
         first = error.errors()[0]
         finding = f"not a checkpoint of a training ({'.'.join(map(str, first['loc'])) or 'all'}: {first['msg']})"
         raise UserError(path, finding, REMEDY) from None
+    if shape.run != identity:
+        raise UserError(
+            path, "the checkpoint is of another run, with other settings, another seed or other data", REMEDY
+        )
     if shape.stage >= len(steps) or shape.step > steps[shape.stage]:
         finding = f"the checkpoint is of stage {shape.stage + 1}, step {shape.step}, which this run does not have"
         raise UserError(path, finding, REMEDY)

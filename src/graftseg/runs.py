@@ -35,6 +35,7 @@ class _Facts(BaseModel):
     """What parts of the manifest must look like, where they are there."""
 
     status: str = ""
+    identity: str | None = None
     steps: int | None = None
     wall_seconds: float | None = None
     seconds_per_step: dict[str, float] = Field(default_factory=dict)

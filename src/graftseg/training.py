@@ -1,5 +1,6 @@
 """A recipe and a store -> a run."""
 
+import hashlib
 import logging
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -48,13 +49,22 @@ def train_run(recipe: Recipe, data: Data, run: RunFolder, device: torch.device, 
         _check_folder(run, recipe, resume)
         # what a run that has ended says of itself is of when it was trained
         ended = run.exists and run.manifest().get("status") == "finished"
+        identity = _identity(recipe, store, run)
         if not ended:
-            _begin(run, recipe, _facts(recipe, store, batches, device))
+            _begin(run, recipe, _facts(recipe, store, batches, device) | {"identity": identity})
         try:
             torch.manual_seed(recipe.seed)
             scout = Sightings(recipe, store, batches, run)
             outcome = fit(
-                stages, batches, run, recipe.loop, device=device, resume=resume, selector=selector, scout=scout
+                stages,
+                batches,
+                run,
+                recipe.loop,
+                device=device,
+                resume=resume,
+                selector=selector,
+                scout=scout,
+                identity=identity,
             )
         except BaseException as error:
             if not ended:
@@ -152,6 +162,18 @@ def _batches(store: Store, recipe: Recipe, device: torch.device) -> Batches:
         logger.warning(f"%s: {finding}", store.path, needed / 2**30, device, free / 2**30)
         kind = MappedBatches
     return kind(store, recipe.batches, seed=recipe.seed, device=device, unlabeled=uses_unlabeled(recipe))
+
+
+def _identity(recipe: Recipe, store: Store, run: RunFolder) -> str | None:
+    """What tells the checkpoints of this run from another's: a hash of its recipe and store as they were at its start.
+
+    It is kept and not made again, since a later version may write the same recipe otherwise. A run that is older than
+    that has none.
+    """
+    if run.exists:
+        known: str | None = run.begun().get("identity")
+        return known
+    return hashlib.sha256(f"{store.identity}\n{recipe.to_yaml()}".encode()).hexdigest()
 
 
 def _facts(recipe: Recipe, store: Store, batches: Batches, device: torch.device) -> dict[str, Any]:
