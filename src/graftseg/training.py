@@ -2,6 +2,8 @@
 
 import hashlib
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -32,6 +34,8 @@ from graftseg.validation import build_selector, check_scored, scored_cases
 
 SHARE = {"cpu": 1.0, "cuda": 0.6}
 """Part of the free memory of a device that scans may take; on a GPU the rest is for networks and activations."""
+FULL = ("can't allocate memory", "out of memory", "Storage size calculation overflowed", "Overflow when unpacking long")
+"""What PyTorch says where there is too little memory, or where no machine could have as much."""
 logger = logging.getLogger(__name__)
 
 
@@ -41,17 +45,23 @@ def train_run(recipe: Recipe, data: Data, run: RunFolder, device: torch.device, 
     store = _store(recipe, data, run)
     _check_store(store, recipe, run)
     _check_classes(recipe, len(store.classes))
+    with _told_of_full_memory(device):
+        return _trained(recipe, store, run, device, resume=resume)
+
+
+def _trained(recipe: Recipe, store: Store, run: RunFolder, device: torch.device, *, resume: bool) -> Outcome:
     batches = _batches(store, recipe, device)
     build = partial(build_method, recipe, channels=store.channels, classes=len(store.classes), device=device)
     stages = [Stage(stage, partial(build, stage)) for stage in recipe.stages]
     selector = build_selector(recipe, store, device)
+    facts = _facts(recipe, store, batches, device)
     with run.lock():
         _check_folder(run, recipe, resume)
         # what a run that has ended says of itself is of when it was trained
         ended = run.exists and run.manifest().get("status") == "finished"
         identity = _identity(recipe, store, run)
         if not ended:
-            _begin(run, recipe, _facts(recipe, store, batches, device) | {"identity": identity})
+            _begin(run, recipe, facts | {"identity": identity})
         try:
             torch.manual_seed(recipe.seed)
             scout = Sightings(recipe, store, batches, run)
@@ -66,16 +76,26 @@ def train_run(recipe: Recipe, data: Data, run: RunFolder, device: torch.device, 
                 scout=scout,
                 identity=identity,
             )
-        except BaseException as error:
+        except BaseException:
             if not ended:
                 run.update_manifest({"status": "failed"})
-            if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error):
-                remedy = "lower batches.labeled, batches.unlabeled, batches.patch or network.width in a new run"
-                raise UserError(device.type, "the memory of the device is full", remedy) from None
             raise
         if not ended:
             _finish(run, outcome, selector)
     return outcome
+
+
+@contextmanager
+def _told_of_full_memory(device: torch.device) -> Iterator[None]:
+    """Networks, scans or activations that the device cannot hold become a sentence."""
+    try:
+        yield
+    except (MemoryError, RuntimeError, TypeError) as error:
+        is_full = isinstance(error, torch.OutOfMemoryError | MemoryError) or any(sign in str(error) for sign in FULL)
+        if not is_full:
+            raise
+        remedy = "lower batches.labeled, batches.unlabeled, batches.patch or network.width in a new run"
+        raise UserError(device.type, "the memory of the device is full", remedy) from None
 
 
 def _store(recipe: Recipe, data: Data, run: RunFolder) -> Store:
