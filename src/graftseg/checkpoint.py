@@ -30,7 +30,7 @@ def save_checkpoint(folder: Path, step: int, state: State) -> Path:
     stream = io.BytesIO()
     torch.save(state, stream)
     content = stream.getvalue()
-    path = folder / f"step-{step:08d}.ckpt"
+    path = _path(folder, step)
     write_bytes(path, MARK + hashlib.sha256(content).digest() + content)
     for old in checkpoints_in(folder)[:-KEPT]:
         old.unlink()
@@ -76,3 +76,12 @@ def load_latest(folder: Path, device: torch.device | str = "cpu") -> tuple[Path,
 def checkpoints_in(folder: Path) -> list[Path]:
     """The checkpoints of a folder, oldest first."""
     return sorted(folder.glob("step-*.ckpt"))
+
+
+def has_checkpoint(folder: Path, step: int) -> bool:
+    """Whether there is a checkpoint of so many steps, whole or not."""
+    return _path(folder, step).is_file()
+
+
+def _path(folder: Path, step: int) -> Path:
+    return folder / f"step-{step:08d}.ckpt"

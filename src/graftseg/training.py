@@ -2,18 +2,21 @@
 
 import hashlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from graftseg.baselines import require_unlabeled, uses_unlabeled
+from graftseg.checkpoint import has_checkpoint
 from graftseg.data.batches import Batches, training_cases
 from graftseg.data.layouts import read_layout
 from graftseg.data.mapped import MappedBatches
@@ -24,7 +27,8 @@ from graftseg.engine import Outcome, Stage, fit
 from graftseg.environment import free_memory, hardware_of, versions
 from graftseg.errors import UserError
 from graftseg.files import sha256_of, write_text
-from graftseg.models import build_method, save_student, save_weights
+from graftseg.methods import Method
+from graftseg.models import build_method, load_weights, save_student, save_weights
 from graftseg.networks import parameter_count
 from graftseg.recipe import Recipe, differences, first_few, load_recipe
 from graftseg.runs import RunFolder
@@ -60,6 +64,8 @@ def _trained(recipe: Recipe, store: Store, run: RunFolder, device: torch.device,
         # what a run that has ended says of itself is of when it was trained
         ended = run.exists and run.manifest().get("status") == "finished"
         identity = _identity(recipe, store, run)
+        if ended and not has_checkpoint(run.checkpoints, sum(stage.steps for stage in recipe.stages)):
+            return _as_it_ended(run, stages[-1].build())
         if not ended:
             _begin(run, recipe, facts | {"identity": identity})
         try:
@@ -80,7 +86,9 @@ def _trained(recipe: Recipe, store: Store, run: RunFolder, device: torch.device,
             if not ended:
                 run.update_manifest({"status": "failed"})
             raise
-        if not ended:
+        if ended:
+            _write_missing(run, outcome, selector)
+        else:
             _finish(run, outcome, selector)
     return outcome
 
@@ -243,6 +251,36 @@ def _finish(run: RunFolder, outcome: Outcome, selector: Selector | None) -> None
             "seconds_per_step": outcome.seconds_per_step,
         }
     )
+
+
+def _as_it_ended(run: RunFolder, method: Method) -> Outcome:
+    """A run that has ended and whose last checkpoint is gone; nothing of it is trained again."""
+    facts = run.manifest()
+    if not run.weights_file.is_file():
+        finding = "the trained network is missing, and so is the last checkpoint, from which it could be written again"
+        raise UserError(run.weights_file, finding, "restore one of the two, or train anew into another --out")
+    load_weights(method, run.weights_file, facts.get("weights"))
+    return Outcome(
+        method, facts.get("steps") or 0, None, facts.get("wall_seconds") or 0.0, facts.get("seconds_per_step") or {}
+    )
+
+
+def _write_missing(run: RunFolder, outcome: Outcome, selector: Selector | None) -> None:
+    """Write networks of a run that has ended once more where their files are gone; they are what they were."""
+    facts, best = run.manifest(), None if selector is None else selector.record
+    if not run.weights_file.is_file():
+        _write_again(run.weights_file, outcome.method.student.state_dict(), facts.get("weights"))
+    if best is not None and facts.get("best") and not run.best_file.is_file():
+        _write_again(run.best_file, best.student, facts["best"]["sha256"])
+
+
+def _write_again(path: Path, student: Mapping[str, Tensor], sha256: str | None) -> None:
+    save_student(student, path)
+    if sha256 is not None and sha256_of(path) != sha256:
+        path.unlink()
+        finding = "the file is missing, and the last checkpoint gives another network than the run had"
+        raise UserError(path, finding, "restore it, or train anew into another --out")
+    logger.warning("%s: was missing and is written again from the last checkpoint", path)
 
 
 def _keep_weights(run: RunFolder, outcome: Outcome, selector: Selector | None) -> dict[str, Any]:
