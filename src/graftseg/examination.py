@@ -11,7 +11,7 @@ from graftseg import api
 from graftseg.baselines import baseline_of
 from graftseg.comparison import Beside
 from graftseg.data.names import same_names
-from graftseg.ensembles import segmenters_of
+from graftseg.ensembles import fold_states, segmenters_of
 from graftseg.environment import choose_device
 from graftseg.errors import UserError
 from graftseg.evaluation import Evaluation, description_of
@@ -82,10 +82,7 @@ def test(
 def _has_ended(run: RunFolder) -> bool:
     if not run.folds_file.is_file():
         return run.exists and run.manifest().get("status") == "finished"
-    try:
-        return bool(segmenters_of(run))
-    except UserError:
-        return False
+    return all(state == "finished" for state in fold_states(run).values())
 
 
 def _check_baseline(run: RunFolder) -> None:

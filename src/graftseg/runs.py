@@ -23,6 +23,7 @@ class _StoreFacts(BaseModel):
     classes: list[str] = Field(default_factory=list)
     labeled: list[str] = Field(default_factory=list)
     unlabeled: list[str] = Field(default_factory=list)
+    held_out: list[str] = Field(default_factory=list)
 
 
 class _BestFacts(BaseModel):
