@@ -246,9 +246,50 @@ def test_what_an_attempt_left_is_no_hindrance(scans: Path, tmp_path: Path, left:
 def test_the_store_of_seeds_stays_as_it_is(from_scans: Path, scans: Path, tmp_path: Path) -> None:
     out, data = (Path(shutil.copytree(of, tmp_path / of.name)) for of in (from_scans, scans))
     refused_and_unchanged(out, scans, r"other settings \(data.intensity.rule\)", "data.intensity.rule=none")
+    run = out / "seed-5" / "run.json"
+    run.write_text(json.dumps(json.loads(run.read_text()) | {"status": "stopped"}))
     refused_and_unchanged(out, scans, "prepared otherwise than recipe", "data.intensity.rule=none", "seed=9")
     refused_and_unchanged(out, data, "the store was made from .*, not from")
     notes = out / "notes.txt"
     notes.write_text("they may stand beside the runs")
     train_seeds(RECIPE, scans, out, 2, device="cpu")
     assert (out / "store" / "manifest.json").read_bytes() == (from_scans / "store" / "manifest.json").read_bytes()
+
+
+def test_fewer_seeds_drop_none(
+    trained: tuple[Path, list[str]], store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, told, again = Path(shutil.copytree(trained[0], tmp_path / "out")), trained[1], list[str]()
+    before = contents(out)
+    with monkeypatch.context() as patched:
+        for verb in ("train", "predict", "evaluate"):
+            patched.setattr(api, verb, refuse)
+        results = train_seeds(RECIPE, store.path, out, 1, device="cpu", tell=again.append)
+    assert ([result.seed for result in results], again) == ([5, 6], told)
+    assert contents(out) == before
+    results = train_seeds(RECIPE, store.path, out, 1, overrides=["seed=3"], device="cpu")
+    assert [result.seed for result in results] == [one["seed"] for one in summary(out)["seeds"]] == [3, 5, 6]
+    dice = [one["dice"] for one in summary(out)["seeds"]]
+    assert summary(out)["mean"]["dice"] == pytest.approx(np.mean(dice))
+
+
+def test_a_stop_drops_no_seed_that_has_ended(
+    trained: tuple[Path, list[str]], store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stops(*_: Any, **__: Any) -> None:
+        raise StoppedError(2, 1)
+
+    out = Path(shutil.copytree(trained[0], tmp_path / "out"))
+    monkeypatch.setattr(api, "train", stops)
+    with pytest.raises(StoppedError):
+        train_seeds(RECIPE, store.path, out, 1, overrides=["seed=3"], device="cpu")
+    assert [one["seed"] for one in summary(out)["seeds"]] == [5, 6]
+
+
+def test_seeds_of_other_settings_are_not_counted_together(
+    trained: tuple[Path, list[str]], store: Store, tmp_path: Path
+) -> None:
+    out = Path(shutil.copytree(trained[0], tmp_path / "out"))
+    refused_and_unchanged(
+        out, store.path, r"trained with other settings \(network.width\)", "network.width=4", "seed=9"
+    )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from graftseg.completion import is_complete
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.data.sources import Data
@@ -62,29 +63,40 @@ def train_seeds(
 ) -> list[SeedResult]:
     """Train with the recipe's seed and the ``count`` - 1 after it, each into ``out/seed-N``, and test each run.
 
-    Runs that have ended are kept and one that was stopped goes on. ``out/summary.json`` is written anew after every
-    seed, and ``tell`` gets a row for it. A store without labels for its test cases is trained on only.
+    Runs that have ended are kept, those with other seeds too, and one that was stopped goes on. ``out/summary.json`` is
+    written anew after every seed, about all that have ended in ``out``, and ``tell`` gets a row for it. A store without
+    labels for its test cases is trained on only.
     """
     choose_device(device)
     folder = RunFolder(out)
     _check_target(folder, data)
     base = changed(recipe, overrides) if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
-    changed(base, [f"seed={base.seed + count - 1}"])
+    _seeded(base, base.seed + count - 1)
     store = open_store(data) if is_store(data) else _prepared(base, data, folder)
     untested = _why_untested(store)
     if untested:
         tell(f"trained only: {untested}")
     tell("\t".join(["", *FIGURES.values(), "checkpoint"]))
-    results: list[SeedResult] = []
-    for seed in range(base.seed, base.seed + count):
-        run = RunFolder(out / f"seed-{seed}")
-        trained_run(changed(base, [f"seed={seed}"]), store, run, device)
-        results.append(_result(run, seed, store, device, tested=not untested))
+    ended = [seed for seed in folder.seeds if is_complete(_seeded(base, seed), store, folder.seed(seed))]
+    results = [_result(folder.seed(seed), seed, store, device, tested=not untested) for seed in ended]
+    for result in results:
+        tell(result.line())
+    if results:
         _write_summary(out / SUMMARY, base.name, results, untested)
-        tell(results[-1].line())
+    for seed in range(base.seed, base.seed + count):
+        if seed not in ended:
+            trained_run(_seeded(base, seed), store, folder.seed(seed), device)
+            result = _result(folder.seed(seed), seed, store, device, tested=not untested)
+            results = sorted([*results, result], key=lambda one: one.seed)
+            _write_summary(out / SUMMARY, base.name, results, untested)
+            tell(result.line())
     if not untested:
         tell(mean_line(results))
     return results
+
+
+def _seeded(recipe: Recipe, seed: int) -> Recipe:
+    return changed(recipe, [f"seed={seed}"])
 
 
 def mean_line(results: Sequence[SeedResult]) -> str:
