@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 import pytest
-from command_line import contents
+from command_line import CommandLine, contents
 from tiny import tiny_recipe, write_scans
 
 from graftseg import api, examination
@@ -160,3 +160,18 @@ def test_a_fold_in_the_place_of_another_is_told_by_every_verb(
         ):
             verb()
     assert contents(run) == before
+
+
+@pytest.mark.parametrize("more", [(), ("--resume",), ("--baseline",)])
+def test_the_way_back_to_folds_is_told(
+    cli: CommandLine, trained: tuple[RunFolder, CrossValidation], tmp_path: Path, more: tuple[str, ...]
+) -> None:
+    run = Path(shutil.copytree(trained[0].path, tmp_path / "run"))
+    before = contents(run)
+    (tmp_path / "tiny.yaml").write_text(tiny_recipe().to_yaml())
+    scans = json.loads((run / "store" / "manifest.json").read_text())["root"]
+    words = ("train", tmp_path / "tiny.yaml", "--data", scans, "--out", run, "--device", "cpu")
+    sentence = f"{run}: holds folds, not a single run; add --folds 2 --resume to go on with them, or name another --out"
+    assert sentence in cli.fails(*words, *more)
+    assert contents(run) == before
+    cli.works(*words, "--folds", "2", "--resume")

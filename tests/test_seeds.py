@@ -293,3 +293,13 @@ def test_seeds_of_other_settings_are_not_counted_together(
     refused_and_unchanged(
         out, store.path, r"trained with other settings \(network.width\)", "network.width=4", "seed=9"
     )
+
+
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_single_run_does_not_begin_among_seeds(
+    trained: tuple[Path, list[str]], store: Store, tmp_path: Path, resume: bool
+) -> None:
+    out = Path(shutil.copytree(trained[0], tmp_path / "out"))
+    with pytest.raises(UserError, match="out: holds runs with several seeds, not a single run; add --seeds to go on"):
+        api.train(RECIPE, store.path, out, resume=resume, device="cpu")
+    assert contents(out) == contents(trained[0])

@@ -15,6 +15,7 @@ from graftseg.ensembles import fold_states, segmenters_of
 from graftseg.environment import choose_device
 from graftseg.errors import UserError
 from graftseg.evaluation import Evaluation, description_of
+from graftseg.models import refuse_missing
 from graftseg.permissions import refuse_unwritable
 from graftseg.prediction import ELSEWHERE, Predicted, check_target
 from graftseg.recipe import differences, load_recipe
@@ -63,6 +64,9 @@ def test(
     """
     folder, chosen = RunFolder(Path(run)), choose_device(device)
     networks = segmenters_of(folder)
+    for network in networks:
+        # before anything is said of scans that could not be tested yet
+        refuse_missing(network.weights_file, network.manifest().get("weights"))
     scans, baseline = unseen_by(networks[0], data, images, labels), folder.baseline
     ready = _has_ended(baseline)
     if ready:

@@ -24,6 +24,7 @@ from graftseg.data.prepare import prepare
 from graftseg.data.sources import Data
 from graftseg.data.store import Store, is_store, open_store
 from graftseg.engine import Outcome, Stage, fit
+from graftseg.ensembles import fold_count
 from graftseg.environment import free_memory, hardware_of, versions
 from graftseg.errors import UserError
 from graftseg.files import sha256_of, write_text
@@ -138,6 +139,7 @@ def _limits(recipe: Recipe) -> tuple[int | None, int, tuple[str, ...]]:
 def _check_folder(run: RunFolder, recipe: Recipe, resume: bool) -> None:
     """Neither overwrite a run by accident nor resume one with other settings."""
     if not run.exists:
+        _refuse_several(run)
         if not run.is_free:
             raise UserError(run.path, "exists and is not a run", "name an empty or new folder as --out")
         if resume:
@@ -151,6 +153,16 @@ def _check_folder(run: RunFolder, recipe: Recipe, resume: bool) -> None:
             f"the run was begun with other settings ({first_few(changed)})",
             "give the same recipe and --set, or name another --out",
         )
+
+
+def _refuse_several(run: RunFolder) -> None:
+    """Folds and seeds are gone on with in their own way."""
+    if count := fold_count(run):
+        more = f"add --folds {count} --resume to go on with them, or name another --out"
+        raise UserError(run.path, "holds folds, not a single run", more)
+    if run.seeds:
+        more = "add --seeds to go on with them, or name another --out"
+        raise UserError(run.path, "holds runs with several seeds, not a single run", more)
 
 
 def _check_store(store: Store, recipe: Recipe, run: RunFolder) -> None:
