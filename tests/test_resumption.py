@@ -149,3 +149,10 @@ def test_runs_from_before_go_on_with_their_own_checkpoints(trained: Path, store:
     assert run.weights_file.read_bytes() == (trained / "model.safetensors").read_bytes()
     assert run.manifest()["identity"] is None
     assert load_checkpoint(checkpoints_in(run.checkpoints)[-1])["run"] is None
+
+
+def test_a_checkpoint_of_another_name(trained: Path, store: Store, tmp_path: Path) -> None:
+    run = stopped(trained, tmp_path / "run")
+    (newest,) = checkpoints_in(run.checkpoints)
+    newest.rename(newest.with_name("step-99999999.ckpt"))
+    assert "step-99999999.ckpt: the checkpoint is of step 8; name it step-00000008.ckpt, as" in refused(run, store)

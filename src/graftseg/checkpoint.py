@@ -30,7 +30,7 @@ def save_checkpoint(folder: Path, step: int, state: State) -> Path:
     stream = io.BytesIO()
     torch.save(state, stream)
     content = stream.getvalue()
-    path = _path(folder, step)
+    path = checkpoint_path(folder, step)
     write_bytes(path, MARK + hashlib.sha256(content).digest() + content)
     for old in checkpoints_in(folder)[:-KEPT]:
         old.unlink()
@@ -80,8 +80,9 @@ def checkpoints_in(folder: Path) -> list[Path]:
 
 def has_checkpoint(folder: Path, step: int) -> bool:
     """Whether there is a checkpoint of so many steps, whole or not."""
-    return _path(folder, step).is_file()
+    return checkpoint_path(folder, step).is_file()
 
 
-def _path(folder: Path, step: int) -> Path:
+def checkpoint_path(folder: Path, step: int) -> Path:
+    """The file of the checkpoint after so many steps."""
     return folder / f"step-{step:08d}.ckpt"

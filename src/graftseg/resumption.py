@@ -10,7 +10,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 
-from graftseg.checkpoint import State, load_latest
+from graftseg.checkpoint import State, checkpoint_path, load_latest
 from graftseg.errors import UserError
 
 REMEDY = "move it away, and --resume goes on from the one before it or from the first step"
@@ -78,4 +78,6 @@ def saved_in(folder: Path, device: torch.device, steps: Sequence[int], identity:
     if shape.done != sum(steps[: shape.stage]) + shape.step:
         finding = f"the checkpoint is of step {shape.step} of stage {shape.stage + 1} and of {shape.done} steps in all"
         raise UserError(path, f"{finding}, which are not those of this run", REMEDY)
+    if path != (own := checkpoint_path(folder, shape.done)):
+        raise UserError(path, f"the checkpoint is of step {shape.done}", f"name it {own.name}, as it was")
     return Saved(path, state)
