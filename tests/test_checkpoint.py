@@ -48,16 +48,29 @@ def test_a_torn_file_is_found_and_the_one_before_is_used(
     newest = save_checkpoint(tmp_path, 2, state(2))
     newest.write_bytes(newest.read_bytes()[:length])
     latest = load_latest(tmp_path)
-    assert latest is not None and latest["step"] == 1
+    assert latest is not None and latest[0].name == "step-00000001.ckpt" and latest[1]["step"] == 1
     assert "step-00000002.ckpt: the checkpoint is damaged; the one before it is used" in caplog.text
 
 
-def test_nothing_to_load(tmp_path: Path) -> None:
+def test_nothing_to_load(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert load_latest(tmp_path) is None
-    save_checkpoint(tmp_path, 1, state(1)).write_bytes(b"")
-    for _ in range(2):
-        with pytest.raises(UserError, match="all 1 checkpoints are damaged; start the run anew"):
-            load_latest(tmp_path)
+    for step, which in ((1, "the only checkpoint is"), (2, "all 2 checkpoints are")):
+        save_checkpoint(tmp_path, step, state(step)).write_bytes(b"")
+        for _ in range(2):
+            with pytest.raises(UserError, match=f"{which} damaged; remove .*, and --resume trains from the first step"):
+                load_latest(tmp_path)
+    assert caplog.text == "", "no other checkpoint is used"
+
+
+def test_a_full_memory_damages_no_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError
+
+    path = save_checkpoint(tmp_path, 1, state(1))
+    with monkeypatch.context() as patched, pytest.raises(torch.OutOfMemoryError):
+        patched.setattr(torch, "load", fails)
+        load_latest(tmp_path)
+    assert load_checkpoint(path)["step"] == 1
 
 
 def test_a_failed_write_leaves_the_old_one(tmp_path: Path) -> None:

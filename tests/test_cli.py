@@ -237,7 +237,7 @@ def test_damaged_weights(cli: CommandLine, trained: Path, scans: Path, tmp_path:
     run.mkdir()
     for name in ("run.json", "recipe.yaml"):
         (run / name).write_bytes((trained / name).read_bytes())
-    assert "no trained network yet" in cli.fails("predict", run, scans / "imagesTs")
+    assert "the trained network of the run is missing; the command of" in cli.fails("predict", run, scans / "imagesTs")
     (run / "model.safetensors").write_bytes((trained / "model.safetensors").read_bytes()[:-100])
     assert "the weights are not those that the run saved" in cli.fails("predict", run, scans / "imagesTs")
     (run / "run.json").write_text('{"format": 99}')

@@ -2,10 +2,11 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from graftseg.ensembles import fold_count, fold_states, segmenters_of
+from graftseg.ensembles import fold_count, fold_states, refuse_exchanged, segmenters_of
 from graftseg.errors import UserError
 from graftseg.runs import FORMAT, RunFolder
 
@@ -60,3 +61,63 @@ def test_a_damaged_list_of_folds_is_refused(tmp_path: Path, content: str) -> Non
     run.folds_file.write_text(content)
     with pytest.raises(UserError, match="not a list of folds"):
         segmenters_of(run)
+
+
+def told_folds(path: Path) -> RunFolder:
+    """Two folds that tell what they held out, besides what their recipe holds out anyway."""
+    run = folds_in(path, ["finished"] * 2)
+    for number in range(2):
+        store = {"held_out": ["x", str(number)], "labeled": [str(1 - number)], "unlabeled": ["u"]}
+        run.fold(number).update_manifest({"store": store, "recipe": "tiny", "seed": 0})
+    told = json.loads(run.folds_file.read_text())
+    run.folds_file.write_text(json.dumps(told | {"recipe": "tiny", "seed": 0}))
+    return run
+
+
+def test_folds_that_are_what_the_list_tells(tmp_path: Path) -> None:
+    run = told_folds(tmp_path / "run")
+    refuse_exchanged(run)
+    assert len(segmenters_of(run)) == 2
+
+
+def test_a_fold_in_the_place_of_another(tmp_path: Path) -> None:
+    run = told_folds(tmp_path / "run")
+    run.fold(0).manifest_file.write_bytes(run.fold(1).manifest_file.read_bytes())
+    told = r"fold-0: not the fold that .*folds\.json tells of \(differ: held-out cases, which are 0\); restore one"
+    for refused in (refuse_exchanged, segmenters_of):
+        with pytest.raises(UserError, match=told):
+            refused(run)
+    assert [one.path.name for one in segmenters_of(run, 1)] == ["fold-1"]
+
+
+@pytest.mark.parametrize(
+    ("change", "differ"),
+    [
+        ({"seed": 7}, "seed"),
+        ({"recipe": "other", "seed": 7}, "recipe; seed"),
+        ({"store": {"held_out": ["x", "0"], "labeled": ["0", "1"]}}, "held-out cases, which are 0"),
+        ({"store": {"held_out": ["x", "0"], "unlabeled": ["0"]}}, "held-out cases, which are 0"),
+        ({"store": {"held_out": ["0", "x"]}}, "held-out cases, which are 0"),
+    ],
+)
+def test_a_fold_that_was_trained_otherwise(tmp_path: Path, change: dict[str, Any], differ: str) -> None:
+    run = told_folds(tmp_path / "run")
+    run.fold(0).update_manifest(change)
+    with pytest.raises(UserError, match=rf"\(differ: {differ}\)"):
+        segmenters_of(run)
+
+
+def test_a_list_of_other_cases(tmp_path: Path) -> None:
+    run = told_folds(tmp_path / "run")
+    told = json.loads(run.folds_file.read_text())
+    run.folds_file.write_text(json.dumps(told | {"folds": [{"held_out": ["0"]}, {"held_out": ["2"]}]}))
+    with pytest.raises(UserError, match=r"fold-1: not the fold .*\(differ: held-out cases, which are 2\)"):
+        segmenters_of(run)
+
+
+def test_names_in_another_unicode_form_are_the_same(tmp_path: Path) -> None:
+    run = told_folds(tmp_path / "run")
+    told = json.loads(run.folds_file.read_text())
+    run.folds_file.write_text(json.dumps(told | {"folds": [{"held_out": ["\u00e9"]}, {"held_out": ["1"]}]}))
+    run.fold(0).update_manifest({"store": {"held_out": ["e\u0301"], "labeled": ["1"]}})
+    assert len(segmenters_of(run)) == 2

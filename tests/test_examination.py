@@ -129,6 +129,20 @@ def test_a_baseline_that_has_not_ended_does_not_stop_the_test_of_the_run(run: Pa
     )
 
 
+def test_a_run_that_has_not_ended_is_told_before_scans_that_are_not_there(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(examination, "unseen_by", None)
+    facts = json.loads((run / "run.json").read_text())
+    (run / "model.safetensors").unlink()
+    with pytest.raises(UserError, match=r"model\.safetensors: the trained network of the run is missing; .* --resume"):
+        examination.test(run, tmp_path / "nowhere", device="cpu")
+    del facts["weights"]
+    (run / "run.json").write_text(json.dumps(facts | {"status": "stopped"}))
+    with pytest.raises(UserError, match="the run has no trained network yet; let the training end, with --resume if"):
+        examination.test(run, tmp_path / "nowhere", device="cpu")
+
+
 def test_a_baseline_of_another_kind_is_refused(run: Path) -> None:
     tree = yaml.safe_load((run / "baseline" / "recipe.yaml").read_text())
     (run / "baseline" / "recipe.yaml").write_text(yaml.safe_dump(tree | {"seed": 7}))

@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 import pytest
+from command_line import CommandLine, contents
 from tiny import tiny_recipe, write_scans
 
 from graftseg import api, examination
@@ -204,3 +205,39 @@ def test_folds_that_have_not_ended_have_no_report(tmp_path: Path) -> None:
     (tmp_path / "folds.json").write_text('{"folds": []}')
     with pytest.raises(UserError, match="not every fold has been trained and scored"):
         api.report(tmp_path)
+
+
+@pytest.mark.parametrize("of", [".", "baseline"])
+def test_a_fold_in_the_place_of_another_is_told_by_every_verb(
+    trained: tuple[RunFolder, CrossValidation], tmp_path: Path, of: str
+) -> None:
+    run = Path(shutil.copytree(trained[0].path, tmp_path / "run"))
+    shutil.rmtree(run / of / "fold-0")
+    shutil.copytree(run / of / "fold-1", run / of / "fold-0")
+    before = contents(run)
+    images, labels = (Path(write_scans(tmp_path / "test", test=2)) / name for name in ("imagesTs", "labelsTs"))
+    for verb in (
+        partial(api.report, run),
+        partial(api.predict, run / of, images, tmp_path / "maps", device="cpu"),
+        partial(examination.test, run, images=images, labels=labels, device="cpu"),
+    ):
+        with pytest.raises(
+            UserError, match=r"fold-0: not the fold that .*folds\.json tells of \(differ: held-out cases"
+        ):
+            verb()
+    assert contents(run) == before
+
+
+@pytest.mark.parametrize("more", [(), ("--resume",), ("--baseline",)])
+def test_the_way_back_to_folds_is_told(
+    cli: CommandLine, trained: tuple[RunFolder, CrossValidation], tmp_path: Path, more: tuple[str, ...]
+) -> None:
+    run = Path(shutil.copytree(trained[0].path, tmp_path / "run"))
+    before = contents(run)
+    (tmp_path / "tiny.yaml").write_text(tiny_recipe().to_yaml())
+    scans = json.loads((run / "store" / "manifest.json").read_text())["root"]
+    words = ("train", tmp_path / "tiny.yaml", "--data", scans, "--out", run, "--device", "cpu")
+    sentence = f"{run}: holds folds, not a single run; add --folds 2 --resume to go on with them, or name another --out"
+    assert sentence in cli.fails(*words, *more)
+    assert contents(run) == before
+    cli.works(*words, "--folds", "2", "--resume")

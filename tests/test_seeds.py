@@ -1,12 +1,14 @@
 """Several seeds: each trained and tested once, the mean over all of them, and nothing done twice."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tiny
+from command_line import contents
 
 from graftseg import api
 from graftseg.data.layouts import read_layout
@@ -194,3 +196,110 @@ def test_folders_and_numbers_that_are_refused_before_anything_is_trained(
         with pytest.raises(UserError, match=r"summary\.json: not a summary of seeds; remove it or name another --out"):
             train_seeds(RECIPE, store.path, tmp_path, 1, device="cpu")
         assert (tmp_path / "summary.json").read_text() == content
+
+
+@pytest.fixture(scope="module")
+def from_scans(scans: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One seed, and the store that was made for it."""
+    out = tmp_path_factory.mktemp("seeds") / "out"
+    train_seeds(RECIPE, scans, out, 1, device="cpu")
+    return out
+
+
+def refused_and_unchanged(out: Path, data: Path, sentence: str, *overrides: str) -> None:
+    before = contents(out)
+    with pytest.raises(UserError, match=sentence):
+        train_seeds(RECIPE, data, out, 1, overrides=overrides, device="cpu")
+    assert contents(out) == before
+
+
+def test_folds_are_left_alone(scans: Path, tmp_path: Path) -> None:
+    api.train_folds(RECIPE, scans, tmp_path / "out", folds=2, device="cpu")
+    refused_and_unchanged(tmp_path / "out", scans, "holds folds; name another --out for several seeds")
+    refused_and_unchanged(tmp_path / "out", scans, "holds folds", "data.intensity.rule=none")
+
+
+def test_what_is_no_folder_of_seeds_is_left_alone(scans: Path, store: Store, from_scans: Path, tmp_path: Path) -> None:
+    copied = Path(shutil.copytree(scans, tmp_path / "scans"))
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "thesis.txt").write_text("mine")
+    (tmp_path / "foreign" / "seed-5").mkdir(parents=True)
+    (tmp_path / "foreign" / "seed-5" / "thesis.txt").write_text("mine")
+    shutil.copytree(from_scans / "store", tmp_path / "prepared" / "store")
+    places = [copied, copied / "imagesTr", *(tmp_path / name for name in ("notes", "foreign", "prepared"))]
+    for place in places:
+        refused_and_unchanged(place, scans, "exists and holds no seeds; name an empty or new folder as --out")
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UserError, match="exists and holds no seeds"):
+        train_seeds(RECIPE, store.path, tmp_path / "file", 1, device="cpu")
+
+
+@pytest.mark.parametrize("left", ["seed-5/.run-lock", ".run-lock", ".run-lock store/.store-lock"])
+def test_what_an_attempt_left_is_no_hindrance(scans: Path, tmp_path: Path, left: str) -> None:
+    for name in left.split():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (result,) = train_seeds(RECIPE, scans, tmp_path, 1, device="cpu")
+    assert result.figures
+
+
+def test_the_store_of_seeds_stays_as_it_is(from_scans: Path, scans: Path, tmp_path: Path) -> None:
+    out, data = (Path(shutil.copytree(of, tmp_path / of.name)) for of in (from_scans, scans))
+    refused_and_unchanged(out, scans, r"other settings \(data.intensity.rule\)", "data.intensity.rule=none")
+    run = out / "seed-5" / "run.json"
+    run.write_text(json.dumps(json.loads(run.read_text()) | {"status": "stopped"}))
+    refused_and_unchanged(out, scans, "prepared otherwise than recipe", "data.intensity.rule=none", "seed=9")
+    refused_and_unchanged(out, data, "the store was made from .*, not from")
+    notes = out / "notes.txt"
+    notes.write_text("they may stand beside the runs")
+    train_seeds(RECIPE, scans, out, 2, device="cpu")
+    assert (out / "store" / "manifest.json").read_bytes() == (from_scans / "store" / "manifest.json").read_bytes()
+
+
+def test_fewer_seeds_drop_none(
+    trained: tuple[Path, list[str]], store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, told, again = Path(shutil.copytree(trained[0], tmp_path / "out")), trained[1], list[str]()
+    before = contents(out)
+    with monkeypatch.context() as patched:
+        for verb in ("train", "predict", "evaluate"):
+            patched.setattr(api, verb, refuse)
+        results = train_seeds(RECIPE, store.path, out, 1, device="cpu", tell=again.append)
+    assert ([result.seed for result in results], again) == ([5, 6], told)
+    assert contents(out) == before
+    results = train_seeds(RECIPE, store.path, out, 1, overrides=["seed=3"], device="cpu")
+    assert [result.seed for result in results] == [one["seed"] for one in summary(out)["seeds"]] == [3, 5, 6]
+    dice = [one["dice"] for one in summary(out)["seeds"]]
+    assert summary(out)["mean"]["dice"] == pytest.approx(np.mean(dice))
+
+
+def test_a_stop_drops_no_seed_that_has_ended(
+    trained: tuple[Path, list[str]], store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stops(*_: Any, **__: Any) -> None:
+        raise StoppedError(2, 1)
+
+    out = Path(shutil.copytree(trained[0], tmp_path / "out"))
+    monkeypatch.setattr(api, "train", stops)
+    with pytest.raises(StoppedError):
+        train_seeds(RECIPE, store.path, out, 1, overrides=["seed=3"], device="cpu")
+    assert [one["seed"] for one in summary(out)["seeds"]] == [5, 6]
+
+
+def test_seeds_of_other_settings_are_not_counted_together(
+    trained: tuple[Path, list[str]], store: Store, tmp_path: Path
+) -> None:
+    out = Path(shutil.copytree(trained[0], tmp_path / "out"))
+    refused_and_unchanged(
+        out, store.path, r"trained with other settings \(network.width\)", "network.width=4", "seed=9"
+    )
+
+
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_single_run_does_not_begin_among_seeds(
+    trained: tuple[Path, list[str]], store: Store, tmp_path: Path, resume: bool
+) -> None:
+    out = Path(shutil.copytree(trained[0], tmp_path / "out"))
+    with pytest.raises(UserError, match="out: holds runs with several seeds, not a single run; add --seeds to go on"):
+        api.train(RECIPE, store.path, out, resume=resume, device="cpu")
+    assert contents(out) == contents(trained[0])

@@ -40,7 +40,7 @@ from graftseg.records import record_run
 from graftseg.reporting import render_report
 from graftseg.reporting.differences import picture
 from graftseg.reporting.scans_page import render_check
-from graftseg.runs import RunFolder
+from graftseg.runs import RunFolder, store_owner
 from graftseg.tables import table as paper_table
 from graftseg.tables import tables_page
 from graftseg.training import train_run, unlabeled_cases
@@ -99,12 +99,15 @@ def prepare(
     if recipe is None and dataset.layout in BENCHMARKS:
         if list(overrides):
             raise UserError("--set", f"the benchmark {dataset.layout} is kept as it is", "name a --recipe to change")
-        return preparing.prepare(dataset, Path(out), preparing.as_read(BENCHMARKS[dataset.layout].dimensions))
-    if recipe is None:
-        chosen = changed(make_plan(dataset, device="cpu", timed=False).recipe, overrides)
+        settings = preparing.as_read(BENCHMARKS[dataset.layout].dimensions)
+    elif recipe is None:
+        settings = changed(make_plan(dataset, device="cpu", timed=False).recipe, overrides).data
     else:
-        chosen = load_recipe(recipe, overrides)
-    return preparing.prepare(dataset, Path(out), chosen.data)
+        settings = load_recipe(recipe, overrides).data
+    if (owner := store_owner(Path(out))) and (change := preparing.first_change(dataset, Path(out), settings)):
+        finding = f"what was trained in {owner} needs this store as it is, and it would be another ({change})"
+        raise UserError(out, finding, "name another folder")
+    return preparing.prepare(dataset, Path(out), settings)
 
 
 def train(

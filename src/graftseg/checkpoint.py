@@ -19,6 +19,7 @@ from graftseg.files import write_bytes
 MARK = b"GRAFTSEG"
 HEADER = len(MARK) + hashlib.sha256().digest_size
 KEPT = 2
+OLDER = "the one before it is used"
 logger = logging.getLogger(__name__)
 
 State = dict[str, Any]
@@ -29,7 +30,7 @@ def save_checkpoint(folder: Path, step: int, state: State) -> Path:
     stream = io.BytesIO()
     torch.save(state, stream)
     content = stream.getvalue()
-    path = folder / f"step-{step:08d}.ckpt"
+    path = checkpoint_path(folder, step)
     write_bytes(path, MARK + hashlib.sha256(content).digest() + content)
     for old in checkpoints_in(folder)[:-KEPT]:
         old.unlink()
@@ -41,34 +42,47 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> State:
     content = path.read_bytes()
     body = memoryview(content)[HEADER:]
     if content[: len(MARK)] != MARK or hashlib.sha256(body).digest() != content[len(MARK) : HEADER]:
-        raise UserError(path, "the checkpoint is damaged", "the one before it is used")
+        raise UserError(path, "the checkpoint is damaged", OLDER)
     try:
         state: State = torch.load(io.BytesIO(body), map_location=device, weights_only=True)
+    except torch.OutOfMemoryError:
+        raise
     except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise UserError(path, f"not a checkpoint ({reason})", "the one before it is used") from None
+        raise UserError(path, f"not a checkpoint ({reason})", OLDER) from None
     return state
 
 
-def load_latest(folder: Path, device: torch.device | str = "cpu") -> State | None:
-    """The newest undamaged checkpoint of a folder, or None if it has none; damaged ones are renamed."""
+def load_latest(folder: Path, device: torch.device | str = "cpu") -> tuple[Path, State] | None:
+    """The newest undamaged checkpoint of a folder and its file, or None if it has none; damaged ones are renamed."""
     paths = checkpoints_in(folder)
-    damaged: list[Path] = []
+    damaged: dict[Path, UserError] = {}
     for path in reversed(paths):
         try:
             state = load_checkpoint(path, device)
         except UserError as error:
-            logger.warning("%s", error)
-            damaged.append(path)
+            damaged[path] = error
             continue
-        for other in damaged:
+        for other, finding in damaged.items():
+            logger.warning("%s", finding)
             other.rename(other.with_suffix(".damaged"))
-        return state
+        return path, state
     if paths:
-        raise UserError(folder, f"all {len(paths)} checkpoints are damaged", "start the run anew")
+        which = "the only checkpoint is" if len(paths) == 1 else f"all {len(paths)} checkpoints are"
+        raise UserError(folder, f"{which} damaged", "remove what is in it, and --resume trains from the first step")
     return None
 
 
 def checkpoints_in(folder: Path) -> list[Path]:
     """The checkpoints of a folder, oldest first."""
     return sorted(folder.glob("step-*.ckpt"))
+
+
+def has_checkpoint(folder: Path, step: int) -> bool:
+    """Whether there is a checkpoint of so many steps, whole or not."""
+    return checkpoint_path(folder, step).is_file()
+
+
+def checkpoint_path(folder: Path, step: int) -> Path:
+    """The file of the checkpoint after so many steps."""
+    return folder / f"step-{step:08d}.ckpt"

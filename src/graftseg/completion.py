@@ -22,7 +22,7 @@ def complete(recipe: Recipe, store: Store, run: RunFolder, device: torch.device,
 
 
 def is_complete(recipe: Recipe, store: Store, run: RunFolder) -> bool:
-    """Whether a run has ended; one that is not what would be trained now is refused."""
+    """Whether a run has ended and its network is there; one that is not what would be trained now is refused."""
     if not run.exists or run.manifest().get("status") != "finished":
         return False
     if other := differences(recipe, load_recipe(run.recipe_file)):
@@ -30,4 +30,4 @@ def is_complete(recipe: Recipe, store: Store, run: RunFolder) -> bool:
         raise UserError(run.recipe_file, finding, "give the same recipe and --set, or name another --out")
     if run.begun()["store"]["identity"] != store.identity:
         raise UserError(run.path, f"the run was not trained on {store.path}", "give the same --data or another --out")
-    return True
+    return run.weights_file.is_file()

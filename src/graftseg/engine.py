@@ -11,13 +11,14 @@ from typing import Any, Protocol
 import torch
 from pydantic import Field
 
-from graftseg.checkpoint import State, load_latest, save_checkpoint
+from graftseg.checkpoint import State, save_checkpoint
 from graftseg.clock import StepClock
 from graftseg.data.batches import Batches
 from graftseg.errors import UserError
 from graftseg.methods import Method
 from graftseg.optimizers import build_optimizer, carry_over, learning_rate, load_state
 from graftseg.recorder import NonFiniteLossError, Recorder
+from graftseg.resumption import Saved, saved_in
 from graftseg.runs import RunFolder
 from graftseg.selection import Selector
 from graftseg.settings import Settings
@@ -75,6 +76,7 @@ class Position:
     method: Method
     optimizers: dict[str, torch.optim.Optimizer]
     device: torch.device
+    identity: str | None = None
     seconds_before: float = 0.0
     began_at: float = field(default_factory=monotonic)
     saved_at: float = field(default_factory=monotonic)
@@ -87,6 +89,7 @@ class Position:
     def state(self) -> State:
         """Everything that is needed to go on as if nothing had happened."""
         return {
+            "run": self.identity,
             "stage": self.stage,
             "step": self.step,
             "done": self.done,
@@ -119,19 +122,21 @@ def fit(
     resume: bool = False,
     selector: Selector | None = None,
     scout: Scout | None = None,
+    identity: str | None = None,
 ) -> Outcome:
     """Train all stages, one after the other; a stopped run goes on where it was with ``resume``.
 
     A ``selector`` scores the student now and then. Where its protocol asks for it, the next stage begins with the best
     student of the stage before, and the method of the outcome holds the best one of the last stage. A ``scout`` looks
-    at the unlabeled scans between two stages.
+    at the unlabeled scans between two stages. Checkpoints carry the ``identity`` of the run and are refused elsewhere.
     """
-    saved = load_latest(run.checkpoints, device) if resume else None
-    at = _begin(stages, device, saved)
+    steps = [stage.settings.steps for stage in stages]
+    saved = saved_in(run.checkpoints, device, steps, identity) if resume else None
+    at = _begin(stages, device, saved, identity)
     if saved is not None:
         _recall(at, saved, selector, scout)
     del saved
-    total = sum(stage.settings.steps for stage in stages)
+    total = sum(steps)
     clock, watched = StepClock(device), batches.watched(3)
     recorder = Recorder(run, total, at.done, every=loop.log_every, tensorboard=loop.tensorboard)
     with recorder, _stop_signals() as stop:
@@ -167,26 +172,32 @@ def fit(
     return Outcome(at.method, at.done, stop[0] if stop else None, at.seconds, clock.split())
 
 
-def _begin(stages: Sequence[Stage], device: torch.device, saved: State | None) -> Position:
+def _begin(stages: Sequence[Stage], device: torch.device, saved: Saved | None, identity: str | None) -> Position:
     """The start of a run, or the place where its checkpoint left it."""
-    index = saved["stage"] if saved else 0
+    index = saved.state["stage"] if saved else 0
     method = stages[index].build().train()
-    at = Position(index, 0, 0, method, _build_optimizers(method, stages[index].settings), device)
+    at = Position(index, 0, 0, method, _build_optimizers(method, stages[index].settings), device, identity)
     if saved:
-        at.step, at.done, at.seconds_before = saved["step"], saved["done"], saved["seconds"]
-        method.load_state_dict(saved["method"])
-        for name, optimizer in at.optimizers.items():
-            load_state(optimizer, saved["optimizers"][name])
-        torch.set_rng_state(saved["random"].cpu())
-        if device.type == "cuda" and saved["random_cuda"] is not None:
-            torch.cuda.set_rng_state(saved["random_cuda"].cpu(), device)
+        with saved.loading():
+            _go_on(at, saved.state)
     return at
 
 
-def _recall(at: Position, saved: State, selector: Selector | None, scout: Scout | None) -> None:
+def _go_on(at: Position, state: State) -> None:
+    at.step, at.done, at.seconds_before = state["step"], state["done"], state["seconds"]
+    at.method.load_state_dict(state["method"])
+    for name, optimizer in at.optimizers.items():
+        load_state(optimizer, state["optimizers"][name])
+    torch.set_rng_state(state["random"].cpu())
+    if at.device.type == "cuda" and state.get("random_cuda") is not None:
+        torch.cuda.set_rng_state(state["random_cuda"].cpu(), at.device)
+
+
+def _recall(at: Position, saved: Saved, selector: Selector | None, scout: Scout | None) -> None:
     """What the parts beside the method knew when the checkpoint was written."""
     if selector is not None:
-        selector.load_state(saved.get("selection") or {})
+        with saved.loading():
+            selector.load_state(saved.state.get("selection") or {})
     if scout is not None:
         scout.recall(at.stage)
 

@@ -1,16 +1,23 @@
 """The runs whose networks predict together: one run, or the folds that a folder holds."""
 
-from pydantic import BaseModel, ValidationError
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+from pydantic import BaseModel, Field, ValidationError
+
+from graftseg.data.names import spelled
 from graftseg.errors import UserError
-from graftseg.files import read_json
+from graftseg.files import read_json, read_object
 from graftseg.runs import RunFolder
+
+SHARED = ("recipe", "method", "seed")
+"""What a fold and the list of folds both tell."""
 
 
 class Fold(BaseModel):
     """The labeled cases that one fold's network never sees."""
 
-    held_out: list[str]
+    held_out: list[str] = Field(min_length=1)
 
 
 class FoldList(BaseModel):
@@ -31,11 +38,40 @@ def segmenters_of(run: RunFolder, fold: int | None = None) -> list[RunFolder]:
         return [run]
     if fold is not None and not 0 <= fold < count:
         raise UserError(f"--fold {fold}", f"{run.path} has {count} folds", f"choose one from 0 to {count - 1}")
-    chosen = [run.fold(number) for number in (range(count) if fold is None else [fold])]
-    for one in chosen:
+    chosen = {number: run.fold(number) for number in (range(count) if fold is None else [fold])}
+    for one in chosen.values():
         if not one.exists or one.manifest().get("status") != "finished":
             raise UserError(one.path, "this fold has not been trained to its end", "go on with train --resume")
-    return chosen
+    refuse_exchanged(run, chosen)
+    return list(chosen.values())
+
+
+def refuse_exchanged(run: RunFolder, folds: Iterable[int] | None = None) -> None:
+    """Refuse folds that are not those that the folder's list tells of, since one of the two was exchanged.
+
+    ``folds`` are the numbers of those to look at, by default all. What a fold does not tell is not looked at.
+    """
+    told, parts = read_object(run.folds_file), held_out_of(run)
+    for number in range(len(parts)) if folds is None else folds:
+        one, part = run.fold(number), parts[number]
+        facts = one.manifest()
+        other = [key for key in SHARED if key in facts and key in told and facts[key] != told[key]]
+        if not _is_held_out(part, facts.get("store", {})):
+            other.insert(0, f"held-out cases, which are {', '.join(part)}")
+        if other:
+            finding = f"not the fold that {run.folds_file} tells of (differ: {'; '.join(other)})"
+            raise UserError(one.path, finding, "restore one of the two, or train anew into another --out")
+
+
+def _is_held_out(part: Sequence[str], store: Mapping[str, Any]) -> bool:
+    """Whether a run has held out these cases, after those that its recipe holds out anyway, and has seen none."""
+    own = _spelled(store.get("held_out", part))[-len(part) :]
+    seen = _spelled([*store.get("labeled", ()), *store.get("unlabeled", ())])
+    return sorted(own) == sorted(_spelled(part)) and not {*own} & {*seen}
+
+
+def _spelled(names: Iterable[str]) -> list[str]:
+    return [spelled(str(name)) for name in names]
 
 
 def fold_count(run: RunFolder) -> int:

@@ -11,10 +11,11 @@ from graftseg import api
 from graftseg.baselines import baseline_of
 from graftseg.comparison import Beside
 from graftseg.data.names import same_names
-from graftseg.ensembles import segmenters_of
+from graftseg.ensembles import fold_states, segmenters_of
 from graftseg.environment import choose_device
 from graftseg.errors import UserError
 from graftseg.evaluation import Evaluation, description_of
+from graftseg.models import refuse_missing
 from graftseg.permissions import refuse_unwritable
 from graftseg.prediction import ELSEWHERE, Predicted, check_target
 from graftseg.recipe import differences, load_recipe
@@ -63,6 +64,9 @@ def test(
     """
     folder, chosen = RunFolder(Path(run)), choose_device(device)
     networks = segmenters_of(folder)
+    for network in networks:
+        # before anything is said of scans that could not be tested yet
+        refuse_missing(network.weights_file, network.manifest().get("weights"))
     scans, baseline = unseen_by(networks[0], data, images, labels), folder.baseline
     ready = _has_ended(baseline)
     if ready:
@@ -82,10 +86,7 @@ def test(
 def _has_ended(run: RunFolder) -> bool:
     if not run.folds_file.is_file():
         return run.exists and run.manifest().get("status") == "finished"
-    try:
-        return bool(segmenters_of(run))
-    except UserError:
-        return False
+    return all(state == "finished" for state in fold_states(run).values())
 
 
 def _check_baseline(run: RunFolder) -> None:

@@ -44,10 +44,19 @@ def save_student(state: Mapping[str, Tensor], path: Path) -> None:
     write_bytes(path, save(weights))
 
 
+def refuse_missing(path: Path, sha256: str | None) -> None:
+    """Refuse a file of weights that is not there: not yet, or where the run tells its hash, not any more."""
+    if path.is_file():
+        return
+    if sha256 is None:
+        raise UserError(path, "the run has no trained network yet", "let the training end, with --resume if it stopped")
+    remedy = "the command of the training with --resume writes it again if the last checkpoint is there"
+    raise UserError(path, "the trained network of the run is missing", remedy)
+
+
 def load_weights(method: Method, path: Path, sha256: str | None = None) -> None:
     """Read the student, from a file of that hash if one is given."""
-    if not path.is_file():
-        raise UserError(path, "the run has no trained network yet", "let the training end, with --resume if it stopped")
+    refuse_missing(path, sha256)
     if sha256 is not None and sha256_of(path) != sha256:
         raise UserError(path, "the weights are not those that the run saved", "copy the file anew or train again")
     try:

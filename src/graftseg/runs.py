@@ -1,6 +1,7 @@
 """A run's folder: what lies where, its lock, its manifest and its log."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
@@ -17,6 +18,7 @@ from graftseg.permissions import refuse_closed
 
 FORMAT = 1
 LOCK = ".run-lock"
+SEED = re.compile("seed-([0-9]+)")
 
 
 class _StoreFacts(BaseModel):
@@ -36,6 +38,7 @@ class _Facts(BaseModel):
     """What parts of the manifest must look like, where they are there."""
 
     status: str = ""
+    identity: str | None = None
     steps: int | None = None
     wall_seconds: float | None = None
     seconds_per_step: dict[str, float] = Field(default_factory=dict)
@@ -93,6 +96,17 @@ class RunFolder:
     def fold(self, number: int) -> "RunFolder":
         """The run of a fold, counted from 0, where this folder holds folds."""
         return RunFolder(self.path / f"fold-{number}")
+
+    def seed(self, number: int) -> "RunFolder":
+        """The run with a seed, where this folder holds several."""
+        return RunFolder(self.path / f"seed-{number}")
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds with which runs were begun in this folder, in order."""
+        found = (SEED.fullmatch(path.name) for path in self.path.glob("seed-*"))
+        numbers = sorted(int(match.group(1)) for match in found if match)
+        return [number for number in numbers if self.seed(number).exists]
 
     def foreground_file(self, stage: int) -> Path:
         """Where the network before a stage, counted from 0, saw foreground in unlabeled scans."""
@@ -172,6 +186,17 @@ class RunFolder:
         with atomic_path(self.snapshots / f"{step:06d}.npz") as partial, partial.open("wb") as stream:
             arrays: dict[str, Any] = dict(pictures)
             np.savez_compressed(stream, **arrays)
+
+
+def store_owner(store: Path) -> Path | None:
+    """The folder that a store lies in, if a run, folds or seeds were begun there with it."""
+    folder = RunFolder(store.resolve().parent)
+    try:
+        is_used = folder.exists or folder.folds_file.is_file() or folder.seeds
+    except UserError:
+        # nobody trains in a folder that cannot be looked into
+        return None
+    return folder.path if is_used and folder.store.name == store.resolve().name else None
 
 
 class RunLog:

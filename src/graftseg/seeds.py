@@ -7,22 +7,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from graftseg.completion import is_complete
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.data.sources import Data
 from graftseg.data.store import Store, is_store, open_store
+from graftseg.data.targets import check_target as refuse_other_data
 from graftseg.environment import choose_device
 from graftseg.errors import UserError
 from graftseg.figures import FIGURES, Figures, Spread, figures_of, spreads, written
-from graftseg.files import read_json, write_json
+from graftseg.files import PARTIAL, make_folder, read_json, write_json
 from graftseg.prediction import weights_of
 from graftseg.recipe import Recipe, changed, load_recipe
 from graftseg.references import stored_references
-from graftseg.runs import RunFolder
+from graftseg.runs import LOCK, SEED, RunFolder
 from graftseg.trials import PROTOCOL, tested_run, trained_run
 from graftseg.validation import check_scored
 
 SUMMARY = "summary.json"
+OWN = ("recipe", "seeds")
+"""What tells a summary of seeds from another file."""
 logger = logging.getLogger(__name__)
 Tell = Callable[[str], None]
 
@@ -59,28 +63,40 @@ def train_seeds(
 ) -> list[SeedResult]:
     """Train with the recipe's seed and the ``count`` - 1 after it, each into ``out/seed-N``, and test each run.
 
-    Runs that have ended are kept and one that was stopped goes on. ``out/summary.json`` is written anew after every
-    seed, and ``tell`` gets a row for it. A store without labels for its test cases is trained on only.
+    Runs that have ended are kept, those with other seeds too, and one that was stopped goes on. ``out/summary.json`` is
+    written anew after every seed, about all that have ended in ``out``, and ``tell`` gets a row for it. A store without
+    labels for its test cases is trained on only.
     """
     choose_device(device)
-    _check_target(out, data)
+    folder = RunFolder(out)
+    _check_target(folder, data)
     base = changed(recipe, overrides) if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
-    changed(base, [f"seed={base.seed + count - 1}"])
-    store = open_store(data) if is_store(data) else _prepared(base, data, out / "store")
+    _seeded(base, base.seed + count - 1)
+    store = open_store(data) if is_store(data) else _prepared(base, data, folder)
     untested = _why_untested(store)
     if untested:
         tell(f"trained only: {untested}")
     tell("\t".join(["", *FIGURES.values(), "checkpoint"]))
-    results: list[SeedResult] = []
-    for seed in range(base.seed, base.seed + count):
-        run = RunFolder(out / f"seed-{seed}")
-        trained_run(changed(base, [f"seed={seed}"]), store, run, device)
-        results.append(_result(run, seed, store, device, tested=not untested))
+    ended = [seed for seed in folder.seeds if is_complete(_seeded(base, seed), store, folder.seed(seed))]
+    results = [_result(folder.seed(seed), seed, store, device, tested=not untested) for seed in ended]
+    for result in results:
+        tell(result.line())
+    if results:
         _write_summary(out / SUMMARY, base.name, results, untested)
-        tell(results[-1].line())
+    for seed in range(base.seed, base.seed + count):
+        if seed not in ended:
+            trained_run(_seeded(base, seed), store, folder.seed(seed), device)
+            result = _result(folder.seed(seed), seed, store, device, tested=not untested)
+            results = sorted([*results, result], key=lambda one: one.seed)
+            _write_summary(out / SUMMARY, base.name, results, untested)
+            tell(result.line())
     if not untested:
         tell(mean_line(results))
     return results
+
+
+def _seeded(recipe: Recipe, seed: int) -> Recipe:
+    return changed(recipe, [f"seed={seed}"])
 
 
 def mean_line(results: Sequence[SeedResult]) -> str:
@@ -89,22 +105,42 @@ def mean_line(results: Sequence[SeedResult]) -> str:
     return "\t".join(["mean", *(written(over[name].mean, over[name].std) for name in FIGURES)])
 
 
-def _check_target(out: Path, data: Data) -> None:
-    """Several runs go neither into a single one nor among the data, nor is another's summary written over."""
-    if RunFolder(out).exists:
+def _check_target(folder: RunFolder, data: Data) -> None:
+    """Several runs go neither into a single one nor among anything else, nor is another's summary written over."""
+    out, before = folder.path, folder.path / SUMMARY
+    if folder.exists:
         raise UserError(out, "holds a single run", "name another --out for several seeds")
+    if folder.folds_file.is_file():
+        raise UserError(out, "holds folds", "name another --out for several seeds")
     if out.resolve() == data.resolve():
         raise UserError(out, "is the data itself", "name another --out")
-    before = out / SUMMARY
-    content = read_json(before) if before.is_file() else {"seeds": []}
-    if not isinstance(content, dict) or "seeds" not in content:
+    content = read_json(before) if before.is_file() else dict.fromkeys(OWN)
+    if not isinstance(content, dict) or not {*OWN} <= content.keys():
         raise UserError(before, "not a summary of seeds", "remove it or name another --out")
+    if not (folder.seeds or before.is_file() or _is_free(folder)):
+        raise UserError(out, "exists and holds no seeds", "name an empty or new folder as --out")
 
 
-def _prepared(recipe: Recipe, data: Data, out: Path) -> Store:
+def _is_free(folder: RunFolder) -> bool:
+    """Whether nothing is there, or only what attempts to begin left."""
+    if folder.is_free or not folder.path.is_dir():
+        return folder.is_free
+    entries = [entry for entry in folder.path.iterdir() if not entry.name.startswith(PARTIAL)]
+    others = {entry.name for entry in entries if not (SEED.fullmatch(entry.name) and RunFolder(entry).is_free)}
+    return not others or LOCK in others <= {LOCK, folder.store.name}
+
+
+def _prepared(recipe: Recipe, data: Data, folder: RunFolder) -> Store:
+    """The store in the folder, made from scans; runs that were begun with it keep it as it is."""
     dataset = read_layout(data)
     check_scored(recipe, dataset)
-    return prepare(dataset, out, recipe.data)
+    if folder.seeds and is_store(folder.store):
+        refuse_other_data(folder.store, dataset.root, anew=False)
+        return open_store(folder.store)
+    make_folder(folder.path)
+    with folder.lock():
+        # what an attempt left that was refused is nobody's
+        return prepare(dataset, folder.store, recipe.data, anew=folder.is_free)
 
 
 def _why_untested(store: Store) -> str:

@@ -1,16 +1,22 @@
 """A recipe and a store -> a run."""
 
+import hashlib
 import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from graftseg.baselines import require_unlabeled, uses_unlabeled
+from graftseg.checkpoint import has_checkpoint
 from graftseg.data.batches import Batches, training_cases
 from graftseg.data.layouts import read_layout
 from graftseg.data.mapped import MappedBatches
@@ -18,10 +24,12 @@ from graftseg.data.prepare import prepare
 from graftseg.data.sources import Data
 from graftseg.data.store import Store, is_store, open_store
 from graftseg.engine import Outcome, Stage, fit
+from graftseg.ensembles import fold_count
 from graftseg.environment import free_memory, hardware_of, versions
 from graftseg.errors import UserError
 from graftseg.files import sha256_of, write_text
-from graftseg.models import build_method, save_student, save_weights
+from graftseg.methods import Method
+from graftseg.models import build_method, load_weights, save_student, save_weights
 from graftseg.networks import parameter_count
 from graftseg.recipe import Recipe, differences, first_few, load_recipe
 from graftseg.runs import RunFolder
@@ -31,6 +39,8 @@ from graftseg.validation import build_selector, check_scored, scored_cases
 
 SHARE = {"cpu": 1.0, "cuda": 0.6}
 """Part of the free memory of a device that scans may take; on a GPU the rest is for networks and activations."""
+FULL = ("can't allocate memory", "out of memory", "Storage size calculation overflowed", "Overflow when unpacking long")
+"""What PyTorch says where there is too little memory, or where no machine could have as much."""
 logger = logging.getLogger(__name__)
 
 
@@ -40,32 +50,61 @@ def train_run(recipe: Recipe, data: Data, run: RunFolder, device: torch.device, 
     store = _store(recipe, data, run)
     _check_store(store, recipe, run)
     _check_classes(recipe, len(store.classes))
+    with _told_of_full_memory(device):
+        return _trained(recipe, store, run, device, resume=resume)
+
+
+def _trained(recipe: Recipe, store: Store, run: RunFolder, device: torch.device, *, resume: bool) -> Outcome:
     batches = _batches(store, recipe, device)
     build = partial(build_method, recipe, channels=store.channels, classes=len(store.classes), device=device)
     stages = [Stage(stage, partial(build, stage)) for stage in recipe.stages]
     selector = build_selector(recipe, store, device)
+    facts = _facts(recipe, store, batches, device)
     with run.lock():
         _check_folder(run, recipe, resume)
         # what a run that has ended says of itself is of when it was trained
         ended = run.exists and run.manifest().get("status") == "finished"
+        identity = _identity(recipe, store, run)
+        if ended and not has_checkpoint(run.checkpoints, sum(stage.steps for stage in recipe.stages)):
+            return _as_it_ended(run, stages[-1].build())
         if not ended:
-            _begin(run, recipe, _facts(recipe, store, batches, device))
+            _begin(run, recipe, facts | {"identity": identity})
         try:
             torch.manual_seed(recipe.seed)
             scout = Sightings(recipe, store, batches, run)
             outcome = fit(
-                stages, batches, run, recipe.loop, device=device, resume=resume, selector=selector, scout=scout
+                stages,
+                batches,
+                run,
+                recipe.loop,
+                device=device,
+                resume=resume,
+                selector=selector,
+                scout=scout,
+                identity=identity,
             )
-        except BaseException as error:
+        except BaseException:
             if not ended:
                 run.update_manifest({"status": "failed"})
-            if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error):
-                remedy = "lower batches.labeled, batches.unlabeled, batches.patch or network.width in a new run"
-                raise UserError(device.type, "the memory of the device is full", remedy) from None
             raise
-        if not ended:
+        if ended:
+            _write_missing(run, outcome, selector)
+        else:
             _finish(run, outcome, selector)
     return outcome
+
+
+@contextmanager
+def _told_of_full_memory(device: torch.device) -> Iterator[None]:
+    """Networks, scans or activations that the device cannot hold become a sentence."""
+    try:
+        yield
+    except (MemoryError, RuntimeError, TypeError) as error:
+        is_full = isinstance(error, torch.OutOfMemoryError | MemoryError) or any(sign in str(error) for sign in FULL)
+        if not is_full:
+            raise
+        remedy = "lower batches.labeled, batches.unlabeled, batches.patch or network.width in a new run"
+        raise UserError(device.type, "the memory of the device is full", remedy) from None
 
 
 def _store(recipe: Recipe, data: Data, run: RunFolder) -> Store:
@@ -100,6 +139,7 @@ def _limits(recipe: Recipe) -> tuple[int | None, int, tuple[str, ...]]:
 def _check_folder(run: RunFolder, recipe: Recipe, resume: bool) -> None:
     """Neither overwrite a run by accident nor resume one with other settings."""
     if not run.exists:
+        _refuse_several(run)
         if not run.is_free:
             raise UserError(run.path, "exists and is not a run", "name an empty or new folder as --out")
         if resume:
@@ -113,6 +153,16 @@ def _check_folder(run: RunFolder, recipe: Recipe, resume: bool) -> None:
             f"the run was begun with other settings ({first_few(changed)})",
             "give the same recipe and --set, or name another --out",
         )
+
+
+def _refuse_several(run: RunFolder) -> None:
+    """Folds and seeds are gone on with in their own way."""
+    if count := fold_count(run):
+        more = f"add --folds {count} --resume to go on with them, or name another --out"
+        raise UserError(run.path, "holds folds, not a single run", more)
+    if run.seeds:
+        more = "add --seeds to go on with them, or name another --out"
+        raise UserError(run.path, "holds runs with several seeds, not a single run", more)
 
 
 def _check_store(store: Store, recipe: Recipe, run: RunFolder) -> None:
@@ -152,6 +202,18 @@ def _batches(store: Store, recipe: Recipe, device: torch.device) -> Batches:
         logger.warning(f"%s: {finding}", store.path, needed / 2**30, device, free / 2**30)
         kind = MappedBatches
     return kind(store, recipe.batches, seed=recipe.seed, device=device, unlabeled=uses_unlabeled(recipe))
+
+
+def _identity(recipe: Recipe, store: Store, run: RunFolder) -> str | None:
+    """What tells the checkpoints of this run from another's: a hash of its recipe and store as they were at its start.
+
+    It is kept and not made again, since a later version may write the same recipe otherwise. A run that is older than
+    that has none.
+    """
+    if run.exists:
+        known: str | None = run.begun().get("identity")
+        return known
+    return hashlib.sha256(f"{store.identity}\n{recipe.to_yaml()}".encode()).hexdigest()
 
 
 def _facts(recipe: Recipe, store: Store, batches: Batches, device: torch.device) -> dict[str, Any]:
@@ -201,6 +263,36 @@ def _finish(run: RunFolder, outcome: Outcome, selector: Selector | None) -> None
             "seconds_per_step": outcome.seconds_per_step,
         }
     )
+
+
+def _as_it_ended(run: RunFolder, method: Method) -> Outcome:
+    """A run that has ended and whose last checkpoint is gone; nothing of it is trained again."""
+    facts = run.manifest()
+    if not run.weights_file.is_file():
+        finding = "the trained network is missing, and so is the last checkpoint, from which it could be written again"
+        raise UserError(run.weights_file, finding, "restore one of the two, or train anew into another --out")
+    load_weights(method, run.weights_file, facts.get("weights"))
+    return Outcome(
+        method, facts.get("steps") or 0, None, facts.get("wall_seconds") or 0.0, facts.get("seconds_per_step") or {}
+    )
+
+
+def _write_missing(run: RunFolder, outcome: Outcome, selector: Selector | None) -> None:
+    """Write networks of a run that has ended once more where their files are gone; they are what they were."""
+    facts, best = run.manifest(), None if selector is None else selector.record
+    if not run.weights_file.is_file():
+        _write_again(run.weights_file, outcome.method.student.state_dict(), facts.get("weights"))
+    if best is not None and facts.get("best") and not run.best_file.is_file():
+        _write_again(run.best_file, best.student, facts["best"]["sha256"])
+
+
+def _write_again(path: Path, student: Mapping[str, Tensor], sha256: str | None) -> None:
+    save_student(student, path)
+    if sha256 is not None and sha256_of(path) != sha256:
+        path.unlink()
+        finding = "the file is missing, and the last checkpoint gives another network than the run had"
+        raise UserError(path, finding, "restore it, or train anew into another --out")
+    logger.warning("%s: was missing and is written again from the last checkpoint", path)
 
 
 def _keep_weights(run: RunFolder, outcome: Outcome, selector: Selector | None) -> dict[str, Any]:

@@ -42,7 +42,7 @@ def test_what_exists_is_not_touched(run: RunFolder, tmp_path: Path, kind: str) -
 @pytest.mark.parametrize("kind", ["onnx", "weights", "monai"])
 def test_a_run_without_weights_is_refused(run: RunFolder, tmp_path: Path, kind: str) -> None:
     run.weights_file.unlink()
-    assert "the run has no trained network yet" in refused(kind, Request(run, tmp_path / OUT[kind]))
+    assert "the trained network of the run is missing" in refused(kind, Request(run, tmp_path / OUT[kind]))
     run.weights_file.write_bytes(b"others")
     assert "not those that the run saved" in refused(kind, Request(run, tmp_path / OUT[kind]))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]

@@ -121,6 +121,25 @@ def prepare(
     return open_store(out)
 
 
+def first_change(dataset: Dataset, out: Path, settings: PrepareSettings) -> str | None:
+    """The first case of a store that preparing these data would make otherwise, add or drop, in words.
+
+    A further test case is no change, since no training sees it, nor is a file that is made again as it was. Data that
+    cannot be prepared change nothing.
+    """
+    if dataset.problems:
+        return None
+    work, known = _Work(dataset, out, settings), {spelled(path.stem): path.stem for path in _records(out)}
+    for case in dataset.cases:
+        if spelled(case.name) not in known:
+            if known and case.split != "test":
+                return f"case {case.name} would be added"
+        elif work.recorded(case) is None:
+            return f"case {case.name} would be made otherwise"
+    dropped = known.keys() - {spelled(case.name) for case in dataset.cases}
+    return f"case {known[min(dropped)]} would be dropped" if dropped else None
+
+
 @dataclass(frozen=True)
 class _Made:
     """A stored case, whether it was made anew, and what was guessed about its scan then."""
@@ -148,10 +167,19 @@ class _Work:
 
     def _kept(self, case: Case) -> StoredCase | None:
         """The case as it is in the store, if its files are whole and neither sources nor settings changed."""
+        kept = self.recorded(case)
+        if kept is not None:
+            try:
+                kept.check_files(self.out / CASES)
+            except UserError:
+                return None
+        return kept
+
+    def recorded(self, case: Case) -> StoredCase | None:
+        """The case as the store describes it, if neither sources nor settings changed since."""
         try:
             record = read_json(_record(self.out, case.name))
             kept = StoredCase.from_json(record["case"])
-            kept.check_files(self.out / CASES)
         except (UserError, ValueError, KeyError, TypeError):
             return None
         sources = self._sources(case)
@@ -220,6 +248,10 @@ def _is_file_name(name: str) -> bool:
 
 def _record(out: Path, name: str) -> Path:
     return out / CASES / f"{name}.json"
+
+
+def _records(out: Path) -> list[Path]:
+    return sorted((out / CASES).glob("*.json"))
 
 
 def _half(image: npt.NDArray[np.float32], where: Path) -> npt.NDArray[np.float16]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from graftseg.ensembles import held_out_of
+from graftseg.ensembles import held_out_of, refuse_exchanged
 from graftseg.errors import UserError
 from graftseg.evaluation import Evaluation, read_csv
 from graftseg.figures import DEVIATION
@@ -53,6 +53,8 @@ def render_folds(run: RunFolder, out: Path | None = None) -> Path:
     if results is None:
         raise UserError(run.path, "not every fold has been trained and scored", "go on with train --resume")
     baseline = run.baseline.path / "metrics.csv"
+    for folds_of in (run, *([run.baseline] if run.baseline.folds_file.is_file() and baseline.is_file() else [])):
+        refuse_exchanged(folds_of)
     other = read_csv(baseline) if baseline.is_file() else None
     folds = [run.fold(number).manifest() for number in range(len(parts))]
     facts = folds[0] | {"checkpoint": read_object(run.path / "metrics.json").get("checkpoint", "last")}

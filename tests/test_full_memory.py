@@ -1,0 +1,70 @@
+"""Networks that no memory holds: one sentence, and a folder in which a smaller one can be trained."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from command_line import CommandLine, entries
+from tiny import recipe_tree, tiny_recipe
+
+from graftseg import api, training
+from graftseg.data.store import Store
+from graftseg.engine import Position
+from graftseg.errors import UserError
+from graftseg.runs import RunFolder
+
+REMEDY = "lower batches.labeled, batches.unlabeled, batches.patch or network.width in a new run"
+SENTENCE = f"cpu: the memory of the device is full; {REMEDY}"
+
+
+@pytest.mark.parametrize("width", [10**12, 10**19])
+def test_a_network_that_no_machine_can_hold(cli: CommandLine, store: Store, tmp_path: Path, width: int) -> None:
+    recipe = tmp_path / "tiny.yaml"
+    recipe.write_text(yaml.safe_dump(recipe_tree()))
+    words = ("train", recipe, "--data", store.path, "--out", tmp_path / "run", "--device", "cpu")
+    assert SENTENCE in cli.fails(*words, "--set", f"network.width={width}")
+    assert not (tmp_path / "run").exists()
+    cli.works(*words)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes."),
+        RuntimeError("CUDA error: out of memory"),
+        torch.OutOfMemoryError(),
+        MemoryError(),
+    ],
+)
+def test_a_network_that_this_machine_cannot_hold(
+    scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise error
+
+    with monkeypatch.context() as patched, pytest.raises(UserError, match=SENTENCE):
+        patched.setattr(training, "build_method", fails)
+        api.train(tiny_recipe(), scans, tmp_path / "run", device="cpu")
+    assert not {"run.json", "recipe.yaml"} & entries(tmp_path / "run")
+    api.train(tiny_recipe(), scans, tmp_path / "run", device="cpu")
+
+
+def test_activations_that_the_memory_cannot_hold(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_: Position) -> None:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(Position, "state", fails)
+    with pytest.raises(UserError, match=SENTENCE):
+        api.train(tiny_recipe(), store.path, tmp_path / "run", device="cpu")
+    assert RunFolder(tmp_path / "run").manifest()["status"] == "failed"
+
+
+def test_other_errors_stay_what_they_are(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise RuntimeError("of another kind")
+
+    monkeypatch.setattr(training, "build_method", fails)
+    with pytest.raises(RuntimeError, match="of another kind"):
+        api.train(tiny_recipe(), store.path, tmp_path / "run", device="cpu")

@@ -1,0 +1,98 @@
+"""The store in the folder of a run, of folds or of seeds, which preparing anew must not make another one."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+from command_line import CommandLine, contents
+from tiny import recipe_tree, tiny_recipe
+
+from graftseg import api
+from graftseg.runs import store_owner
+from graftseg.seeds import train_seeds
+
+
+@pytest.fixture(scope="module", params=["run", "folds", "seeds"])
+def trained(scans: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    out, recipe = tmp_path_factory.mktemp("runs") / "out", tiny_recipe(stages=[{"method": "supervised", "steps": 1}])
+    if request.param == "run":
+        api.train(recipe, scans, out, device="cpu")
+    elif request.param == "folds":
+        api.train_folds(recipe, scans, out, folds=2, device="cpu")
+    else:
+        train_seeds(recipe, scans, out, 1, device="cpu")
+    return out
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.yaml"
+    path.write_text(yaml.safe_dump(recipe_tree()))
+    return path
+
+
+@pytest.fixture
+def out(trained: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(trained, tmp_path / "out")) / "store"
+
+
+def test_other_settings_are_refused(cli: CommandLine, out: Path, scans: Path, recipe: Path) -> None:
+    before = contents(out.parent)
+    words = ("prepare", scans, "--out", out, "--recipe", recipe, "--set", "data.intensity.rule=none")
+    sentence = f"{out}: what was trained in {out.parent} needs this store as it is, and it would be another (case "
+    assert f"{sentence}labeled_000 would be made otherwise); name another folder" in cli.fails(*words)
+    assert contents(out.parent) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "finding"),
+    [
+        (lambda data: (data / "imagesUn" / "unlabeled_000_0000.nii.gz").unlink(), "unlabeled_000 would be dropped"),
+        (lambda data: (data / "labelsTr" / "labeled_001.nii.gz").unlink(), "labeled_001 would be made otherwise"),
+        (
+            lambda data: shutil.copy(
+                data / "imagesUn" / "unlabeled_000_0000.nii.gz", data / "imagesUn" / "more_0000.nii.gz"
+            ),
+            "more would be added",
+        ),
+        (
+            lambda data: shutil.copy(
+                data / "imagesUn" / "unlabeled_000_0000.nii.gz", data / "imagesUn" / "unlabeled_001_0000.nii.gz"
+            ),
+            "unlabeled_001 would be made otherwise",
+        ),
+    ],
+)
+def test_other_data_are_refused(
+    cli: CommandLine, scans: Path, recipe: Path, tmp_path: Path, change: object, finding: str
+) -> None:
+    data, out = Path(shutil.copytree(scans, tmp_path / "data")), tmp_path / "run" / "store"
+    api.train(recipe, data, out.parent, device="cpu")
+    assert callable(change)
+    change(data)
+    before = contents(out.parent)
+    assert f"(case {finding})" in cli.fails("prepare", data, "--out", out, "--recipe", recipe)
+    assert contents(out.parent) == before
+
+
+def test_the_same_store_is_mended(cli: CommandLine, out: Path, scans: Path, recipe: Path) -> None:
+    before = contents(out / "cases")
+    (out / "cases" / "unlabeled_000.image.npy").unlink()
+    (out / "cases" / "labeled_000.label.npy").write_bytes(b"damaged")
+    cli.works("prepare", scans, "--out", out, "--recipe", recipe)
+    after = contents(out / "cases")
+    assert {name: after[name] for name in before} == before
+    shutil.rmtree(out)
+    cli.works("prepare", scans, "--out", out, "--recipe", recipe)
+    after = contents(out / "cases")
+    assert {name: after[name] for name in before if name.endswith(".npy")} == {
+        name: content for name, content in before.items() if name.endswith(".npy")
+    }
+
+
+def test_a_store_of_nobody(tmp_path: Path, scans: Path, recipe: Path) -> None:
+    store = tmp_path / "place" / "store"
+    api.prepare(scans, store, recipe=recipe)
+    assert store_owner(store) is None and store_owner(tmp_path / "nowhere" / "store") is None
+    api.prepare(scans, store, recipe=recipe, overrides=["data.intensity.rule=none"])
