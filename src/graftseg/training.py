@@ -21,6 +21,7 @@ from graftseg.engine import Outcome, Stage, fit
 from graftseg.environment import free_memory, hardware_of, versions
 from graftseg.errors import UserError
 from graftseg.files import sha256_of, write_text
+from graftseg.legs import ALONE, Leg
 from graftseg.models import build_method, save_student, save_weights
 from graftseg.networks import parameter_count
 from graftseg.recipe import Recipe, differences, first_few, load_recipe
@@ -34,7 +35,9 @@ SHARE = {"cpu": 1.0, "cuda": 0.6}
 logger = logging.getLogger(__name__)
 
 
-def train_run(recipe: Recipe, data: Data, run: RunFolder, device: torch.device, *, resume: bool) -> Outcome:
+def train_run(
+    recipe: Recipe, data: Data, run: RunFolder, device: torch.device, *, resume: bool, leg: Leg = ALONE
+) -> Outcome:
     """Train into a folder that this process holds alone; what can be refused is refused before it is touched."""
     _check_folder(run, recipe, resume)
     store = _store(recipe, data, run)
@@ -54,7 +57,7 @@ def train_run(recipe: Recipe, data: Data, run: RunFolder, device: torch.device, 
             torch.manual_seed(recipe.seed)
             scout = Sightings(recipe, store, batches, run)
             outcome = fit(
-                stages, batches, run, recipe.loop, device=device, resume=resume, selector=selector, scout=scout
+                stages, batches, run, recipe.loop, device=device, resume=resume, selector=selector, scout=scout, leg=leg
             )
         except BaseException as error:
             if not ended:
