@@ -28,6 +28,7 @@ from graftseg.errors import StoppedError, UserError
 from graftseg.evaluation import Evaluation, read_csv
 from graftseg.fold_results import CrossValidation
 from graftseg.folds import fold_recipe
+from graftseg.legs import Leg
 from graftseg.runs import RunFolder
 from graftseg.splits import divide, suggested_folds
 
@@ -222,9 +223,9 @@ def test_what_was_trained_stays_and_what_was_cut_goes_on(
     shutil.rmtree(again.baseline.fold(1).path)
     (again.fold(1).predictions / "metrics.csv").unlink()
 
-    def note(recipe: Any, store: Any, at: RunFolder, device: Any, where: str) -> None:
+    def note(recipe: Any, store: Any, at: RunFolder, device: Any, leg: Leg) -> None:
         began.append(at.path.relative_to(again.path).as_posix() if not at.exists else "")
-        complete(recipe, store, at, device, where)
+        complete(recipe, store, at, device, leg)
 
     monkeypatch.setattr(folds, "complete", note)
     with pytest.raises(UserError, match="holds folds already; add --resume"):
@@ -250,7 +251,7 @@ def test_other_folds_and_other_recipes_are_not_mixed(
 
 def test_a_stop_leaves_what_was_done(scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stops(*asked: Any) -> None:
-        raise StoppedError(2, 3, where=asked[-1])
+        raise StoppedError(2, 3, where=asked[-1].name)
 
     monkeypatch.setattr(folds, "complete", stops)
     recipe = tmp_path / "recipe.yaml"

@@ -1,6 +1,7 @@
 """What a training leaves for people: lines in order, in time, and only of finite losses."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from graftseg import recorder as module
+from graftseg.legs import ALONE, BASELINE, BEFORE_BASELINE, Leg, fold_legs
 from graftseg.recorder import NonFiniteLossError, Recorder
 from graftseg.runs import RunFolder, read_log
 
@@ -216,21 +218,106 @@ def test_without_a_terminal_there_is_no_bar(
     assert capsys.readouterr() == ("", "")
 
 
-def test_without_a_terminal_a_line_now_and_then_tells_how_far_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+Shown = Sequence[tuple[float, int, int]]
+
+
+def told(
+    shown: Shown, total: int, folder: Path, monkeypatch: pytest.MonkeyPatch, leg: Leg = ALONE, done: int = 0
 ) -> None:
-    """A first stage of 15 s a step, then one of 60 s: what is left goes by the latest."""
-    times = iter([0.0, 30.0, 90.0, 95.0, 150.0, 200.0])
+    """Record steps that end so many seconds after the beginning, as (seconds, stage, step of all)."""
+    times = iter([0.0, *(seconds for seconds, _, _ in shown)])
     monkeypatch.setattr(module, "monotonic", lambda: next(times))
-    with Recorder(RunFolder(tmp_path), 8, 0, every=1, tensorboard=False) as recording:
-        for step in (2, 3, 4, 5, 8):
-            recording.add({"method": "bcp", "step": step, "global_step": step}, ("L",), torch.tensor([0.5, 0.5]))
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    with Recorder(RunFolder(folder), total, done, every=1, tensorboard=False, leg=leg) as recording:
+        for _, stage, step in shown:
+            at = {"stage": stage, "method": ("first", "second")[stage], "step": step, "global_step": step}
+            recording.add(at, ("L",), torch.tensor([0.5, 0.5]))
             recording.flush()
             recording.show({"forward": 0.1})
-    told = [line.rpartition(", ")[2] for line in capsys.readouterr().err.splitlines()]
-    assert told == [
-        "2 minutes left at this pace",
-        "5 minutes left at this pace",
-        "2 minutes left at this pace",
-        "less than a minute left at this pace",
+    assert next(times, None) is None
+
+
+@pytest.mark.parametrize(
+    ("shown", "lines"),
+    [
+        # 15 s a step, then 60: what is left goes by the latest
+        (
+            [(15.0, 0, 1), (30.0, 0, 2), (90.0, 0, 3), (95.0, 0, 4), (150.0, 0, 5)],
+            [(2, "2 minutes"), (3, "5 minutes"), (5, "2 minutes")],
+        ),
+        # a compilation of 100 s, then 20 s a step: 5 of them are left, not 5 of 120 s
+        ([(120.0, 0, 1), (140.0, 0, 2), (160.0, 0, 3)], [(1, ""), (3, "2 minutes")]),
+        # one that ends within half a minute is left out too: 5 s a step, not 12
+        ([(26.0, 0, 1), (31.0, 0, 2)], [(2, "less than a minute")]),
+        # the second stage compiles too, and its pace is its own
+        (
+            [(10.0, 0, 1), (30.0, 0, 2), (90.0, 1, 3), (130.0, 1, 4), (170.0, 1, 5)],
+            [(2, "2 minutes"), (3, ""), (4, "3 minutes"), (5, "2 minutes")],
+        ),
+        # the same step shown twice has no pace, and nothing is left after the last
+        ([(30.0, 0, 4), (60.0, 0, 4), (90.0, 0, 8)], [(4, ""), (4, ""), (8, "")]),
+    ],
+)
+def test_without_a_terminal_a_line_now_and_then_tells_how_far_it_is(
+    shown: Shown,
+    lines: list[tuple[int, str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    told(shown, 8, tmp_path, monkeypatch)
+    names = {step: ("first", "second")[stage] for _, stage, step in shown}
+    assert capsys.readouterr().err.splitlines() == [
+        f"{names[step]}: step {step} of 8, loss 0.500" + (f", {left} left at this pace" if left else "")
+        for step, left in lines
     ]
+
+
+def test_a_resumed_run_has_no_pace_from_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told([(60.0, 0, 110), (120.0, 0, 120)], 140, tmp_path, monkeypatch, done=100)
+    assert capsys.readouterr().err.splitlines() == [
+        "first: step 110 of 140, loss 0.500",
+        "first: step 120 of 140, loss 0.500, 2 minutes left at this pace",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("leg", "start", "end"),
+    [
+        (BEFORE_BASELINE, "first: step 2", "; the baseline comes next"),
+        (BASELINE, "the baseline, first: step 2", ""),
+        (fold_legs(2, baseline=True)[1], "fold 1 (2 of 4), first: step 2", "; fold 0 of the baseline comes next"),
+    ],
+)
+def test_a_line_tells_which_training_it_is_and_what_comes_next(
+    leg: Leg,
+    start: str,
+    end: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    told([(10.0, 0, 1), (70.0, 0, 2)], 4, tmp_path, monkeypatch, leg)
+    assert capsys.readouterr().err == f"{start} of 4, loss 0.500, 2 minutes left at this pace{end}\n"
+
+
+@pytest.mark.parametrize(("columns", "next_is_told"), [("200", True), ("80", False)])
+def test_the_bar_tells_which_training_it_is_and_where_there_is_room_what_comes_next(
+    columns: str,
+    next_is_told: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", columns)
+    leg = fold_legs(3, baseline=False)[0]
+    with Recorder(RunFolder(tmp_path), 20, 0, every=1, tensorboard=False, leg=leg) as recorder:
+        add(recorder, 1, L=0.5)
+        recorder.flush()
+        recorder.show({"forward": 0.03})
+    said = capsys.readouterr().err
+    assert "fold 0 (1 of 3), bcp" in said
+    assert ("; fold 1 comes next" in said) is next_is_told

@@ -29,6 +29,7 @@ from graftseg.files import read_json, read_object, write_text
 from graftseg.fold_results import CrossValidation
 from graftseg.folds import Count, Tell
 from graftseg.folds import train_folds as _train_folds
+from graftseg.legs import ALONE, BASELINE, BEFORE_BASELINE
 from graftseg.metrics import Protocol
 from graftseg.paper import ALL
 from graftseg.planning import make_plan
@@ -132,10 +133,11 @@ def train(
     if beside or loaded.baseline:
         unlabeled = unlabeled_cases(loaded, source, run)
         loaded, beside = fitting(loaded, unlabeled=unlabeled, baseline=beside)
-    outcome = _ended(train_run(loaded, source, run, chosen, resume=resume))
+    leg = BEFORE_BASELINE if beside else ALONE
+    outcome = _ended(train_run(loaded, source, run, chosen, resume=resume, leg=leg))
     if beside:
         store = open_store(source if is_store(source) else run.store)
-        complete(baseline_of(loaded), store, run.baseline, chosen, "the baseline")
+        complete(baseline_of(loaded), store, run.baseline, chosen, BASELINE)
     return outcome
 
 

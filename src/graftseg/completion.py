@@ -4,21 +4,22 @@ import torch
 
 from graftseg.data.store import Store
 from graftseg.errors import StoppedError, UserError
+from graftseg.legs import ALONE, Leg
 from graftseg.recipe import Recipe, differences, first_few, load_recipe
 from graftseg.runs import RunFolder
 from graftseg.training import train_run
 
 
-def complete(recipe: Recipe, store: Store, run: RunFolder, device: torch.device, where: str = "") -> None:
+def complete(recipe: Recipe, store: Store, run: RunFolder, device: torch.device, leg: Leg = ALONE) -> None:
     """Train, or go on where the training was stopped; a run that has ended stays if it is what would be trained.
 
-    ``where`` is what a stop is said to have been in.
+    ``leg`` is what a stop is said to have been in, and what its progress tells of.
     """
     if is_complete(recipe, store, run):
         return
-    outcome = train_run(recipe, store.path, run, device, resume=run.exists)
+    outcome = train_run(recipe, store.path, run, device, resume=run.exists, leg=leg)
     if outcome.stopped_by is not None:
-        raise StoppedError(outcome.stopped_by, outcome.steps, where=where)
+        raise StoppedError(outcome.stopped_by, outcome.steps, where=leg.name)
 
 
 def is_complete(recipe: Recipe, store: Store, run: RunFolder) -> bool:

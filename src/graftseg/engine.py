@@ -15,6 +15,7 @@ from graftseg.checkpoint import State, save_checkpoint
 from graftseg.clock import StepClock
 from graftseg.data.batches import Batches
 from graftseg.errors import UserError
+from graftseg.legs import ALONE, Leg
 from graftseg.methods import Method
 from graftseg.optimizers import build_optimizer, carry_over, learning_rate, load_state
 from graftseg.recorder import NonFiniteLossError, Recorder
@@ -123,12 +124,14 @@ def fit(
     selector: Selector | None = None,
     scout: Scout | None = None,
     identity: str | None = None,
+    leg: Leg = ALONE,
 ) -> Outcome:
     """Train all stages, one after the other; a stopped run goes on where it was with ``resume``.
 
     A ``selector`` scores the student now and then. Where its protocol asks for it, the next stage begins with the best
     student of the stage before, and the method of the outcome holds the best one of the last stage. A ``scout`` looks
     at the unlabeled scans between two stages. Checkpoints carry the ``identity`` of the run and are refused elsewhere.
+    The ``leg`` is named where progress is told.
     """
     steps = [stage.settings.steps for stage in stages]
     saved = saved_in(run.checkpoints, device, steps, identity) if resume else None
@@ -138,7 +141,7 @@ def fit(
     del saved
     total = sum(steps)
     clock, watched = StepClock(device), batches.watched(3)
-    recorder = Recorder(run, total, at.done, every=loop.log_every, tensorboard=loop.tensorboard)
+    recorder = Recorder(run, total, at.done, every=loop.log_every, tensorboard=loop.tensorboard, leg=leg)
     with recorder, _stop_signals() as stop:
         for index in range(at.stage, len(stages)):
             if index > at.stage:

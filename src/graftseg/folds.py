@@ -22,6 +22,7 @@ from graftseg.figures import figures_of, written
 from graftseg.files import make_folder, write_json, write_text
 from graftseg.fold_results import CrossValidation
 from graftseg.fold_scores import References, held_out_scores, keep_scores, references_of
+from graftseg.legs import Leg, fold_legs
 from graftseg.recipe import Recipe, parse_recipe
 from graftseg.runs import RunFolder
 from graftseg.splits import divide
@@ -82,8 +83,10 @@ def train_folds(
     _refuse_twins(store, recipe, cases)
     course = _Course(store, parts, references_of(data, store, cases), device, tell)
     tell(f"{len(cases)} labeled cases in {len(parts)} folds; {RULE}")
-    evaluation = _trained(recipe, run, course)
-    other = _trained(baseline_of(recipe), run.baseline, course, " of the baseline") if baseline else None
+    legs = fold_legs(len(parts), baseline=baseline)
+    own, theirs = legs[: len(parts)], legs[len(parts) :]
+    evaluation = _trained(recipe, run, course, own)
+    other = _trained(baseline_of(recipe), run.baseline, course, theirs) if baseline else None
     result = CrossValidation(run.path, tuple(parts), evaluation, other)
     write_json(run.folds_file, _told(recipe, course) | result.to_json())
     return result
@@ -138,13 +141,12 @@ def _refuse_twins(store: Store, recipe: Recipe, labeled: Sequence[str]) -> None:
             raise UserError(store.path, f"{finding}, which could then not be held out", "remove one of the two")
 
 
-def _trained(recipe: Recipe, run: RunFolder, course: _Course, of: str = "") -> Evaluation:
+def _trained(recipe: Recipe, run: RunFolder, course: _Course, legs: Sequence[Leg]) -> Evaluation:
     """The scores of all cases, each by the network of the fold that held it out; what is there is not made again."""
     _begin(recipe, run, course)
     scores = []
-    for number, part in enumerate(course.parts):
-        where = f"fold {number}{of}"
-        complete(fold_recipe(recipe, part), course.store, run.fold(number), course.device, where)
+    for number, (part, leg) in enumerate(zip(course.parts, legs, strict=True)):
+        complete(fold_recipe(recipe, part), course.store, run.fold(number), course.device, leg)
         scores.append(held_out_scores(run.fold(number), course.store, part, course.references, course.device))
         dice = written(figures_of(scores[-1])["dice"])
         course.tell(f"{run.fold(number).path}: Dice {dice} % on {', '.join(part)}")

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from graftseg.console import TELL_SECONDS
+from graftseg.legs import ALONE, Leg
 from graftseg.runs import RunFolder, RunLog
 
 ROOMY = 110
@@ -31,13 +32,15 @@ class Recorder:
     From a GPU they travel while the next ones are made, and are written with the next ones' sending.
     """
 
-    def __init__(self, run: RunFolder, total_steps: int, done: int, *, every: int, tensorboard: bool) -> None:
+    def __init__(
+        self, run: RunFolder, total_steps: int, done: int, *, every: int, tensorboard: bool, leg: Leg = ALONE
+    ) -> None:
         self._log = RunLog(run.log_file, resume_at=done)
         self._every = every
         self._waiting: list[Noted] = []
         self._on_the_way: _Parcel | None = None
         self._last: dict[str, Any] | None = None
-        self._bar = _Bar(total_steps, done)
+        self._bar = _Bar(total_steps, done, leg)
         self._events = _events(run.tensorboard, done) if tensorboard else None
 
     def __enter__(self) -> Self:
@@ -166,7 +169,7 @@ class _Bar:
     Without a terminal it is a line on the error stream twice a minute.
     """
 
-    def __init__(self, total: int, done: int) -> None:
+    def __init__(self, total: int, done: int, leg: Leg) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -180,29 +183,58 @@ class _Bar:
             console=self._console,
             disable=not self._console.is_terminal,
         )
-        self._total, self._told = total, (monotonic(), done)
+        self._total, self._leg, self._told, self._pace = total, leg, monotonic(), _Pace()
         self._task = self.progress.add_task("training", total=total, completed=done, note="")
 
     def show(self, line: dict[str, Any], split: dict[str, float]) -> None:
         step, note = line["global_step"], f"loss {line['total']:.3f}"
+        name = f"{self._leg.start}{line['method']}"
         if not self._console.is_terminal:
-            self._tell(f"{line['method']}: step {step} of {self._total}, {note}", step)
+            self._tell(f"{name}: step {step} of {self._total}, {note}", line["stage"], step)
             return
         if self._console.width >= ROOMY:
             whole = sum(split.values()) or 1.0
-            shares = " ".join(f"{name} {seconds / whole:.0%}" for name, seconds in split.items())
-            note += f" · {1000 * whole:.0f} ms: {shares}"
-        self.progress.update(self._task, completed=step, description=line["method"], note=note)
+            shares = " ".join(f"{phase} {seconds / whole:.0%}" for phase, seconds in split.items())
+            note += f" · {1000 * whole:.0f} ms: {shares}{self._leg.end}"
+        self.progress.update(self._task, completed=step, description=name, note=note)
 
     def note(self, note: str) -> None:
         self.progress.update(self._task, note=note)
 
-    def _tell(self, text: str, step: int) -> None:
-        """Stages differ in their pace, so that the latest one counts."""
-        now, (before, done) = monotonic(), self._told
-        if now - before < TELL_SECONDS:
+    def _tell(self, text: str, stage: int, step: int) -> None:
+        now = monotonic()
+        pace = self._pace.seconds(stage, step, now)
+        if now - self._told < TELL_SECONDS:
             return
-        self._told = (now, step)
-        minutes = round((now - before) / max(step - done, 1) * (self._total - step) / 60)
-        left = "less than a minute" if minutes < 1 else "1 minute" if minutes == 1 else f"{minutes} minutes"
-        self._console.print(f"{text}, {left} left at this pace", soft_wrap=True, highlight=False)
+        self._told = now
+        self._pace.measure_from(step, now)
+        left = f", {_spoken(pace * (self._total - step))} left at this pace" if pace and step < self._total else ""
+        self._console.print(f"{text}{left}{self._leg.end}", soft_wrap=True, highlight=False)
+
+
+class _Pace:
+    """Seconds of a step, since the line that was told last.
+
+    Stages differ in their pace, so that only the latest one counts, and its first steps may hold a compilation, so that
+    it is measured from where they are done.
+    """
+
+    def __init__(self) -> None:
+        self._stage: int | None = None
+        self._step, self._at = 0, 0.0
+
+    def seconds(self, stage: int, step: int, now: float) -> float | None:
+        """Of a step of this stage, or None where that is not known yet."""
+        if stage != self._stage:
+            self._stage = stage
+            self.measure_from(step, now)
+        return (now - self._at) / (step - self._step) if step > self._step else None
+
+    def measure_from(self, step: int, now: float) -> None:
+        """Forget what was before this step."""
+        self._step, self._at = step, now
+
+
+def _spoken(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    return "less than a minute" if minutes < 1 else "1 minute" if minutes == 1 else f"{minutes} minutes"

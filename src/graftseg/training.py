@@ -28,6 +28,7 @@ from graftseg.ensembles import fold_count
 from graftseg.environment import free_memory, hardware_of, versions
 from graftseg.errors import UserError
 from graftseg.files import sha256_of, write_text
+from graftseg.legs import ALONE, Leg
 from graftseg.methods import Method
 from graftseg.models import build_method, load_weights, save_student, save_weights
 from graftseg.networks import parameter_count
@@ -44,17 +45,19 @@ FULL = ("can't allocate memory", "out of memory", "Storage size calculation over
 logger = logging.getLogger(__name__)
 
 
-def train_run(recipe: Recipe, data: Data, run: RunFolder, device: torch.device, *, resume: bool) -> Outcome:
+def train_run(
+    recipe: Recipe, data: Data, run: RunFolder, device: torch.device, *, resume: bool, leg: Leg = ALONE
+) -> Outcome:
     """Train into a folder that this process holds alone; what can be refused is refused before it is touched."""
     _check_folder(run, recipe, resume)
     store = _store(recipe, data, run)
     _check_store(store, recipe, run)
     _check_classes(recipe, len(store.classes))
     with _told_of_full_memory(device):
-        return _trained(recipe, store, run, device, resume=resume)
+        return _trained(recipe, store, run, device, resume=resume, leg=leg)
 
 
-def _trained(recipe: Recipe, store: Store, run: RunFolder, device: torch.device, *, resume: bool) -> Outcome:
+def _trained(recipe: Recipe, store: Store, run: RunFolder, device: torch.device, *, resume: bool, leg: Leg) -> Outcome:
     batches = _batches(store, recipe, device)
     build = partial(build_method, recipe, channels=store.channels, classes=len(store.classes), device=device)
     stages = [Stage(stage, partial(build, stage)) for stage in recipe.stages]
@@ -82,6 +85,7 @@ def _trained(recipe: Recipe, store: Store, run: RunFolder, device: torch.device,
                 selector=selector,
                 scout=scout,
                 identity=identity,
+                leg=leg,
             )
         except BaseException:
             if not ended:

@@ -55,7 +55,7 @@ def facts(
         Fingerprint(cases),
         ("background", *(f"class {value}" for value in range(1, classes))),
         names,
-        Foreground(-150.4, 240.2, 60.0, 40.0),
+        Foreground(-150.4, 240.2, 40.0),
         tuple(pieces or whole),
         tuple(slice_pieces or whole),
         tested,

@@ -12,7 +12,7 @@ from graftseg.data.layouts import read_layout
 from graftseg.data.scans import write_label, write_scan
 from graftseg.data.sources import Sources
 from graftseg.errors import UserError
-from graftseg.planning.facts import SAMPLE, Pieced, channel_names_in, facts_of
+from graftseg.planning.facts import SAMPLE, Foreground, Pieced, channel_names_in, facts_of
 from graftseg.types import Geometry
 
 
@@ -37,7 +37,7 @@ def test_pieces_and_intensities_of_the_foreground(tmp_path: Path) -> None:
     assert (facts.labeled, facts.unlabeled, facts.channels, len(facts.classes)) == (2, 1, 1, 3)
     assert facts.pieces == (Pieced(), Pieced(1, 0), Pieced(2, 2))
     assert facts.foreground is not None
-    assert (facts.foreground.low, facts.foreground.high, facts.foreground.mean) == (100, 100, 100)
+    assert facts.foreground == Foreground(100, 100, 0)
 
 
 def test_slices_of_long_voxels_are_counted_one_by_one(tmp_path: Path) -> None:
@@ -61,7 +61,8 @@ def test_only_some_voxels_are_kept_and_always_the_same(tmp_path: Path) -> None:
     write(tmp_path, "a", np.arange(label.size, dtype=np.float32).reshape(label.shape), label)
     once, again = (facts_of(read_layout(tmp_path)).foreground for _ in range(2))
     assert once == again and once is not None
-    assert once.mean == pytest.approx(label.size / 2, rel=0.02)
+    assert once.low + once.high == pytest.approx(label.size, rel=0.02)
+    assert once.std == pytest.approx(label.size / 12**0.5, rel=0.02)
 
 
 def test_test_scans_stay_closed(tmp_path: Path) -> None:

@@ -37,7 +37,6 @@ class Foreground:
 
     low: float
     high: float
-    mean: float
     std: float
 
 
@@ -185,8 +184,7 @@ def _foreground(samples: Sequence[Floats]) -> Foreground | None:
     if not len(values):
         return None
     low, high = np.percentile(values, (0.5, 99.5))
-    clipped = values.clip(low, high)
-    return Foreground(float(low), float(high), float(clipped.mean()), float(clipped.std()))
+    return Foreground(float(low), float(high), float(values.clip(low, high).std()))
 
 
 def _summed(found: Sequence[dict[int, Pieced]], count: int) -> tuple[Pieced, ...]:
