@@ -19,6 +19,7 @@ from graftseg.data.store import Store
 from graftseg.errors import UserError
 from graftseg.exporting.label_maps import label_map_of
 from graftseg.files import sha256_of, write_json
+from graftseg.folds import fold_recipe
 from graftseg.maps import PARTS
 from graftseg.prediction import FLIPS
 from graftseg.recipe import load_recipe
@@ -30,9 +31,11 @@ from graftseg.runs import RunFolder
 def folds(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of two folds, which are runs of different seeds."""
     path = tmp_path_factory.mktemp("runs") / "folds"
-    for number in range(2):
-        api.train(tiny.tiny_recipe(seed=number), store.path, path / f"fold-{number}", device="cpu")
-    write_json(RunFolder(path).folds_file, {"folds": [{"held_out": []}, {"held_out": []}]})
+    parts = [[case.name] for case in store.of("labeled")[:2]]
+    for number, part in enumerate(parts):
+        recipe = fold_recipe(tiny.tiny_recipe(seed=number), part)
+        api.train(recipe, store.path, path / f"fold-{number}", device="cpu")
+    write_json(RunFolder(path).folds_file, {"folds": [{"held_out": part} for part in parts]})
     return path
 
 
@@ -160,7 +163,8 @@ def test_networks_of_other_images_are_not_averaged(folds: Path, store: Store, sc
     copied = Path(shutil.copytree(folds, tmp_path / "folds"))
     shutil.rmtree(copied / "fold-1")
     batches = {"patch": [8, 8], "labeled": 2, "unlabeled": 2}
-    api.train(tiny.tiny_recipe(batches=batches), store.path, copied / "fold-1", device="cpu")
+    recipe = fold_recipe(tiny.tiny_recipe(batches=batches), [store.of("labeled")[1].name])
+    api.train(recipe, store.path, copied / "fold-1", device="cpu")
     with pytest.raises(
         UserError, match=r"fold-1: its network takes other images than that of .*fold-0; predict with one"
     ):
