@@ -273,6 +273,23 @@ def test_without_a_terminal_a_line_now_and_then_tells_how_far_it_is(
     ]
 
 
+def test_a_line_that_is_shown_is_not_told_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As where the next lines are still on their way from a GPU, which compiles: that is no pace of the last stage."""
+    now = [0.0]
+    monkeypatch.setattr(module, "monotonic", lambda: now[0])
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    with opened(tmp_path) as recorder:
+        for seconds, step in ((10.0, 1), (40.0, 2), (400.0, None)):
+            now[0] = seconds
+            if step is not None:
+                add(recorder, step, L=0.5)
+                recorder.flush()
+            recorder.show({})
+    assert capsys.readouterr().err == "bcp: step 12 of 20, loss 0.500, 4 minutes left at this pace\n"
+
+
 def test_a_resumed_run_has_no_pace_from_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -40,6 +40,7 @@ class Recorder:
         self._waiting: list[Noted] = []
         self._on_the_way: _Parcel | None = None
         self._last: dict[str, Any] | None = None
+        self._shown: dict[str, Any] | None = None
         self._bar = _Bar(total_steps, done, leg)
         self._events = _events(run.tensorboard, done) if tensorboard else None
 
@@ -69,8 +70,9 @@ class Recorder:
         self._bar.note(note)
 
     def show(self, split: dict[str, float]) -> None:
-        """Move the bar to the last step that was written."""
-        if self._last is not None:
+        """Move the bar to the last step that was written, unless it is there already."""
+        if self._last is not None and self._last is not self._shown:
+            self._shown = self._last
             self._bar.show(self._last, split)
 
     def validation(self, place: dict[str, Any], scores: dict[str, float]) -> None:
