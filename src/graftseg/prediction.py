@@ -173,7 +173,9 @@ class _Work:
         given = case.read()
         if len(given.image) != channels:
             finding = f"the number of channels is {len(given.image)} where the run was trained on {channels}"
-            raise UserError(where, finding, "give it the same channels, as CASE_0000, CASE_0001 or in one file")
+            raise UserError(
+                where, finding, "give it the same channels: a folder with CASE_0000, CASE_0001, or one file"
+            )
         self.meter.begin(predictor.windows_in(given.grid.prepared_shape))
         maps = predicted(predictor, given.image, given.grid, self.wanted, where)
         names = names_of(case.name, self.wanted)

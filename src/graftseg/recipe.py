@@ -19,7 +19,7 @@ from graftseg.published import Published
 from graftseg.selection import SelectionSettings
 from graftseg.settings import Settings
 from graftseg.stepping import Precision, StageSettings
-from graftseg.yaml_text import RepeatedKeyError, read_yaml
+from graftseg.yaml_text import NotYamlError, RepeatedKeyError, read_yaml
 
 SHIPPED = Path(str(files("graftseg") / "recipes"))
 Tree = dict[Any, Any]
@@ -215,8 +215,10 @@ def _read(path: Path, above: tuple[Path, ...] = ()) -> Tree:
         raise UserError(path, f"cannot be read ({error.strerror})", "check the path of the recipe") from None
     except RepeatedKeyError as error:
         raise UserError(path, str(error), "keep one of the two") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UserError(path, f"not valid YAML ({' '.join(str(error).split())})", "correct the recipe") from None
+    except NotYamlError as error:
+        raise UserError(path, f"not valid YAML ({error})", "correct the recipe") from None
+    except ValueError:
+        raise UserError(path, "not text in UTF-8", "save the recipe as UTF-8") from None
     if not isinstance(tree, dict):
         raise UserError(path, "holds no settings", "write keys and values as in a shipped recipe")
     base = tree.pop("base", None)
@@ -272,15 +274,19 @@ def _override(tree: Tree, override: str) -> None:
     remedy = "write --set key=value with a dotted key, as in stages.0.steps=100"
     if not equals or not key:
         raise UserError(f"--set {override}", "not of the form key=value", remedy)
+    try:
+        value = read_yaml(text)
+    except RepeatedKeyError as error:
+        raise UserError(f"--set {override}", str(error), "keep one of the two") from None
+    except NotYamlError as error:
+        raise UserError(f"--set {override}", f"the value is not valid YAML ({error})", remedy) from None
     *parents, last = key.split(".")
     place: Any = tree
     try:
         for part in parents:
             place = place[int(part)] if isinstance(place, list) else place.setdefault(part, {})
-        place[int(last) if isinstance(place, list) else last] = read_yaml(text)
-    except RepeatedKeyError as error:
-        raise UserError(f"--set {override}", str(error), "keep one of the two") from None
-    except (IndexError, ValueError, AttributeError, TypeError, RecursionError, yaml.YAMLError):
+        place[int(last) if isinstance(place, list) else last] = value
+    except (IndexError, ValueError, AttributeError, TypeError):
         raise UserError(f"--set {override}", f"the recipe has no place for {key}", remedy) from None
 
 

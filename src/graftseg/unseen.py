@@ -134,7 +134,7 @@ def _check_channels(files: tuple[Path, ...], channels: int) -> None:
     found = len(read_case(files, channels).array)
     if found != channels:
         finding = f"the number of channels is {found} where the run was trained on {channels}"
-        raise UserError(files[0], finding, "give it the same channels, as CASE_0000, CASE_0001 or in one file")
+        raise UserError(files[0], finding, "give it the same channels: a folder with CASE_0000, CASE_0001, or one file")
 
 
 def _check_case(

@@ -6,6 +6,10 @@ from typing import Any
 import yaml
 
 
+class NotYamlError(ValueError):
+    """A text that is no YAML, or has a value that its tag does not allow."""
+
+
 class RepeatedKeyError(ValueError):
     """A key that a mapping has twice; lines count from 1."""
 
@@ -15,9 +19,17 @@ class RepeatedKeyError(ValueError):
 
 def read_yaml(text: str) -> Any:
     """The values of a text; of a key that is given twice the parser alone would silently keep the last."""
-    for key, first, second in _repeated(yaml.compose(text, yaml.SafeLoader)):
-        raise RepeatedKeyError(key, first, second)
-    return yaml.safe_load(text)
+    try:
+        for key, first, second in _repeated(yaml.compose(text, yaml.SafeLoader)):
+            raise RepeatedKeyError(key, first, second)
+        return yaml.safe_load(text)
+    except RepeatedKeyError:
+        raise
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise NotYamlError(" ".join(str(error).split())) from None
+    except (LookupError, AttributeError, TypeError):
+        # what the parser raises for a value like !!bool foo
+        raise NotYamlError("a value does not fit the tag before it") from None
 
 
 def _repeated(root: yaml.Node | None) -> Iterator[tuple[str, int, int]]:

@@ -24,6 +24,8 @@ ESCAPE = "\x1b[2J\x1b[31mred\nnew"
         ("a\x85b", r"the class 'a\x85b' has control characters in its name"),
         ("a\u2028b", r"the class 'a\u2028b' has control characters in its name"),
         ("\ud800", r"the class '\ud800' has control characters in its name"),
+        ("a\u200b", r"the class 'a\u200b' has control characters in its name"),
+        ("\u202eLTR", r"the class '\u202eLTR' has control characters in its name"),
         (" ", "a class has no name"),
         ("background", "2 classes are called background"),
         ("caf\u0065\u0301", "2 classes are called caf\u00e9"),

@@ -28,6 +28,11 @@ def test_a_missing_channel_is_the_fault_of_its_case_alone(tmp_path: Path) -> Non
     assert "the channels 0000 where 0000 to 0001 are expected" in error.finding
 
 
+def test_one_numbered_file_may_hold_all_channels(tmp_path: Path) -> None:
+    touch(tmp_path, "a_0000.nii", "b_0000.nii")
+    assert cases_of(tmp_path, 3) == ({"a": ["a_0000.nii"], "b": ["b_0000.nii"]}, [])
+
+
 @pytest.mark.parametrize(
     ("files", "cases", "failures"),
     [
@@ -79,7 +84,7 @@ def test_numbers_are_what_they_were_in_the_training(
 def test_one_scan_and_scans_that_are_refused(tmp_path: Path) -> None:
     touch(tmp_path, "a_0000.nii", "a_0001.nii", "empty/notes.txt")
     assert cases_of(tmp_path / "a_0000.nii", 1) == ({"a": ["a_0000.nii"]}, [])
-    assert cases_of(tmp_path / "a_0000.nii", 2) == ({}, ["a"])
+    assert cases_of(tmp_path / "a_0000.nii", 2) == ({"a": ["a_0000.nii"]}, [])
     with pytest.raises(UserError, match="there is no such file or folder"):
         scan_cases(tmp_path / "absent", 1)
     with pytest.raises(UserError, match="the folder holds no scan"):

@@ -16,7 +16,8 @@ from graftseg.types import Case
 def scan_cases(path: Path, channels: int, trained: Collection[str] = ()) -> tuple[list[Case], dict[str, UserError]]:
     """The cases of a scan or of a folder of scans to predict, and by name those that lack or exceed channels.
 
-    ``CASE_0000`` to the last channel are one case. A file without such a number is a case. For a network of one channel
+    ``CASE_0000`` to the last channel are one case, and so is ``CASE_0000`` where no case has another file: it may hold
+    all channels, as reading tells. A file without such a number is a case. For a network of one channel
     so is every ``CASE_0007`` if no name ends in ``_0000``, or if cases that it was ``trained`` on are numbered so.
     """
     if not path.exists():
@@ -61,7 +62,9 @@ def _series(names: Collection[str]) -> set[str]:
 
 
 def _unfit(files: Files, channels: int) -> Iterator[tuple[str, UserError]]:
-    """The cases that have other channels than the network."""
+    """The cases that have other channels than the network; where all are CASE_0000, each file may hold all channels."""
+    if channels > 1 and all(set(found) == {0} for found in files.values()):
+        return
     remedy = "give the case its files CASE_0000 and so on, no more and no fewer, and name their folder"
     for name, error in incomplete(files, channels, remedy):
         found = sorted(files[name])
