@@ -1,6 +1,7 @@
 """Slices of scans and of what a network was shown lie alike on a page, and marks are true or absent."""
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from tiny import tiny_recipe, write_scans
 
 from graftseg import api, examination
 from graftseg.data.grid import plan_grid, to_grid
+from graftseg.data.scans import read_scan
 from graftseg.reporting import render_report
 from graftseg.reporting.cases import view_of
 from graftseg.reporting.orientation import MIRRORED, NOWHERE, UNTOLD, UPRIGHT, Orientation, orientation_of, seen_from
@@ -84,6 +86,16 @@ def test_no_marks_where_a_header_tells_no_place() -> None:
     untold = Geometry(SHAPE, pointing("RAS").affine, qform_code=0, sform_code=0)
     assert lie.sides(lie.cut(untold), untold) is None and lie.marks(augmented=False) is None
     assert lie.said(augmented=False) == UNTOLD
+
+
+def test_no_marks_on_a_scan_whose_file_tells_no_place(tmp_path: Path) -> None:
+    header = "NRRD0004\ntype: short\ndimension: 3\nsizes: 4 5 6\nendian: little\nencoding: raw\n\n"
+    (tmp_path / "a.nrrd").write_bytes(header.encode() + np.arange(120, dtype="<i2").tobytes())
+    scan, labels = read_scan(tmp_path / "a.nrrd"), np.ones(SHAPE, np.uint8)
+    lie = Orientation("RAS", is_volume=True, is_placed=True)
+    assert view_of(scan.array[0], labels, labels, scan.geometry, lie).marks is None
+    placed = replace(scan.geometry, sform_code=1)
+    assert view_of(scan.array[0], labels, labels, placed, lie).marks == ("R", "L")
 
 
 def test_mirrored_training_images_have_no_marks() -> None:

@@ -46,7 +46,7 @@ class Orientation:
 
     def sides(self, cut: Cut, geometry: Geometry) -> Marks | None:
         """Which sides of the patient a slice of a scan has on its left and right, if that is known."""
-        return None if self.codes is None or cut.axis is None or not is_placed(geometry) else SIDES[cut.axis]
+        return None if self.codes is None or cut.axis is None or not geometry.is_placed else SIDES[cut.axis]
 
     @property
     def trained(self) -> Cut | None:
@@ -102,11 +102,6 @@ def seen_from(axes: Iterable[int | None], is_volume: bool, is_known: bool) -> st
     return f"As in radiology: {'; '.join(VIEWS[axis] for axis in across)}."
 
 
-def is_placed(geometry: Geometry) -> bool:
-    """Whether a header told where the voxels lie; what a program assumes without that may be another side."""
-    return geometry.qform_code > 0 or geometry.sform_code > 0
-
-
 def orientation_of(
     recipe: dict[str, Any] | None, store: Store | None, has_volumes: bool, channels: int = 1
 ) -> Orientation:
@@ -122,7 +117,7 @@ def orientation_of(
     return Orientation(
         codes=codes if is_volume and isinstance(codes, str) else None,
         is_volume=is_volume,
-        is_placed=bool(cases) and all(is_placed(case.geometry) for case in cases),
+        is_placed=bool(cases) and all(case.geometry.is_placed for case in cases),
         is_mirrored=isinstance(mirrored, int | float) and mirrored > 0,
         spacing=_spacing(data.get("spacing")) if batches.get("fit") != "stretch" else (1.0, 1.0),
         channels=channels,
