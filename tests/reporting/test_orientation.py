@@ -15,6 +15,7 @@ from tiny import tiny_recipe, write_scans
 from graftseg import api, examination
 from graftseg.data.grid import plan_grid, to_grid
 from graftseg.data.scans import read_scan
+from graftseg.data.store import Store, StoredCase
 from graftseg.reporting import render_report
 from graftseg.reporting.cases import view_of
 from graftseg.reporting.orientation import MIRRORED, NOWHERE, UNTOLD, UPRIGHT, Orientation, orientation_of, seen_from
@@ -113,6 +114,32 @@ def test_pixels_are_as_high_as_voxels_are() -> None:
     assert lies(dimensions=3, orientation="ARS", spacing=[1, 2, 5]).aspect == 0.5
     assert lies(dimensions=3, orientation="RAS", spacing=[1, None, 5]).aspect == 1
     assert lies(dimensions=2, orientation="RAS", spacing=[1, 2]).codes is None
+
+
+def stored(*scans: Geometry) -> Store:
+    """A store that keeps the voxels of scans as they are, along the axes RAS."""
+    cases = []
+    for name, geometry in zip("abcdef", scans, strict=False):
+        grid = plan_grid(geometry, orientation="RAS", spacing=None)
+        shape, hashes = grid.prepared_shape, {f"{name}.npy": ""}
+        cases.append(
+            StoredCase(name, "unlabeled", f"{name}.npy", None, 1, shape, (), grid, geometry, sources={}, sha256=hashes)
+        )
+    return Store(Path("store"), "data", {}, ("background", "ring"), 1, 2, tuple(cases))
+
+
+@pytest.mark.parametrize(
+    ("spacing", "aspect"),
+    [(None, 3), ([None, None, 5], 3), ([None, 2, 5], 2), ([1.5, None, 5], 2), ([0, 0, 0], 3), ([1.5, None], 2)],
+)
+def test_a_spacing_that_is_kept_is_the_usual_one_of_the_scans(
+    spacing: list[float | None] | None, aspect: float
+) -> None:
+    store = stored(*(pointing("RAS", thick=axis) for axis in (1, 1, 0)))
+    recipe = {"data": {"dimensions": 3, "orientation": "RAS", "spacing": spacing}}
+    assert orientation_of(recipe, store, False).aspect == aspect
+    assert orientation_of(recipe | {"batches": {"fit": "stretch"}}, store, False).aspect == 1
+    assert orientation_of({"data": recipe["data"] | {"spacing": [2, 1, 1]}}, store, False).aspect == 0.5
 
 
 @pytest.mark.parametrize(

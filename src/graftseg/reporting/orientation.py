@@ -1,13 +1,14 @@
 """How slices lie on a page: all in one way, with marks for the patient's sides where these are known."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 import numpy as np
 
 from graftseg.data.slices import Cut
-from graftseg.data.store import Store
+from graftseg.data.store import Store, StoredCase
 from graftseg.reporting.pictures import Plane
 from graftseg.types import Geometry
 
@@ -110,7 +111,7 @@ def orientation_of(
     The arrays of a run have the orientation that its recipe names: training refuses others.
     """
     data, batches = (_part(recipe, name) for name in ("data", "batches"))
-    cases = () if store is None else store.cases
+    cases: tuple[StoredCase, ...] = () if store is None else store.cases
     is_volume = data.get("dimensions") == 3 or has_volumes or any(len(case.shape) == 3 for case in cases)
     codes = data.get("orientation")
     mirrored = _part(batches, "augment").get("rotate_flip")
@@ -119,7 +120,7 @@ def orientation_of(
         is_volume=is_volume,
         is_placed=bool(cases) and all(case.geometry.is_placed for case in cases),
         is_mirrored=isinstance(mirrored, int | float) and mirrored > 0,
-        spacing=_spacing(data.get("spacing")) if batches.get("fit") != "stretch" else (1.0, 1.0),
+        spacing=_spacing(data.get("spacing"), cases) if batches.get("fit") != "stretch" else (1.0, 1.0),
         channels=channels,
     )
 
@@ -129,6 +130,14 @@ def _part(content: dict[str, Any] | None, name: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _spacing(steps: Any) -> tuple[float, float]:
-    known = isinstance(steps, list) and len(steps) >= 2 and all(isinstance(step, int | float) for step in steps[:2])
-    return (float(steps[0]), float(steps[1])) if known else (1.0, 1.0)
+def _spacing(steps: Any, cases: Sequence[StoredCase]) -> tuple[float, float]:
+    """What the recipe names; where it keeps the spacing of the scans, their median; equal ones if that is not known."""
+    named = [*steps, None, None] if isinstance(steps, list) else [None, None]
+    first, second = (_step(named[axis], [case.grid.prepared_spacing[axis] for case in cases]) for axis in range(2))
+    return (1.0, 1.0) if first is None or second is None else (first, second)
+
+
+def _step(named: Any, kept: Sequence[float]) -> float | None:
+    if isinstance(named, int | float) and named > 0:
+        return float(named)
+    return median(kept) if kept else None
