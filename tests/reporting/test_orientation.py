@@ -1,6 +1,7 @@
 """Slices of scans and of what a network was shown lie alike on a page, and marks are true or absent."""
 
 import itertools
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,22 @@ def test_a_spacing_that_is_kept_is_the_usual_one_of_the_scans(
 )
 def test_nothing_is_claimed_of_a_recipe_that_says_nothing(recipe: dict[str, Any] | None) -> None:
     assert orientation_of(recipe, None, False) == NOWHERE
+
+
+@pytest.mark.parametrize(("tested", "said"), [(None, UNTOLD), (False, UPRIGHT), (True, UNTOLD)])
+def test_slices_of_a_2d_run_without_its_store_are_pictures_only_if_pictures_were_tested(
+    tested: bool | None, said: str
+) -> None:
+    recipe = {"data": {"dimensions": 2, "orientation": "RAS", "spacing": None}}
+    lie = orientation_of(recipe, None, tested)
+    assert lie.said(augmented=False) == said and lie.marks(augmented=False) is None
+
+
+def test_an_untested_report_whose_store_is_gone_does_not_call_slices_upright(tmp_path: Path) -> None:
+    run = write_run(tmp_path)
+    shutil.rmtree(run / "predictions")
+    page = Page(render_report(run).read_text())
+    assert page.text.count(UNTOLD) == 2 and UPRIGHT not in page.text
 
 
 def test_of_several_channels_the_first_is_named() -> None:

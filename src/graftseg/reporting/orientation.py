@@ -30,8 +30,8 @@ class Orientation:
     """What is known of the arrays that a run was trained on.
 
     ``codes`` say where the three axes point, such as ``RAS``; None for pictures, and for volumes that nobody knows it
-    of. ``is_placed``: whether every file told where its voxels lie. ``spacing`` is that of the first two axes, in mm.
-    Of several ``channels`` the first is shown.
+    of. ``is_volume``: not known to be pictures. ``is_placed``: whether every file told where its voxels lie.
+    ``spacing`` is that of the first two axes, in mm. Of several ``channels`` the first is shown.
     """
 
     codes: str | None = None
@@ -104,20 +104,22 @@ def seen_from(axes: Iterable[int | None], is_volume: bool, is_known: bool) -> st
 
 
 def orientation_of(
-    recipe: dict[str, Any] | None, store: Store | None, has_volumes: bool, channels: int = 1
+    recipe: dict[str, Any] | None, store: Store | None, has_volumes: bool | None, channels: int = 1
 ) -> Orientation:
     """What is known from the settings of a run, its store if that is still there, and whether it predicted volumes.
 
-    The arrays of a run have the orientation that its recipe names: training refuses others.
+    ``has_volumes`` is None where nothing was tested: a 2-D run without its store may then be one of pictures or of
+    volumes. The arrays of a run have the orientation that its recipe names: training refuses others.
     """
     data, batches = (_part(recipe, name) for name in ("data", "batches"))
     cases: tuple[StoredCase, ...] = () if store is None else store.cases
-    is_volume = data.get("dimensions") == 3 or has_volumes or any(len(case.shape) == 3 for case in cases)
+    is_volume = data.get("dimensions") == 3 or bool(has_volumes) or any(len(case.shape) == 3 for case in cases)
+    is_open = not is_volume and store is None and has_volumes is None
     codes = data.get("orientation")
     mirrored = _part(batches, "augment").get("rotate_flip")
     return Orientation(
         codes=codes if is_volume and isinstance(codes, str) else None,
-        is_volume=is_volume,
+        is_volume=is_volume or is_open,
         is_placed=bool(cases) and all(case.geometry.is_placed for case in cases),
         is_mirrored=isinstance(mirrored, int | float) and mirrored > 0,
         spacing=_spacing(data.get("spacing"), cases) if batches.get("fit") != "stretch" else (1.0, 1.0),
