@@ -19,7 +19,16 @@ from graftseg.data.scans import read_scan
 from graftseg.data.store import Store, StoredCase
 from graftseg.reporting import render_report
 from graftseg.reporting.cases import view_of
-from graftseg.reporting.orientation import MIRRORED, NOWHERE, UNTOLD, UPRIGHT, Orientation, orientation_of, seen_from
+from graftseg.reporting.orientation import (
+    MIRRORED,
+    NOWHERE,
+    TURNED,
+    UNTOLD,
+    UPRIGHT,
+    Orientation,
+    orientation_of,
+    seen_from,
+)
 from graftseg.types import Geometry
 
 CODES = ["".join(code) for axes in itertools.permutations(("RL", "AP", "SI")) for code in itertools.product(*axes)]
@@ -105,6 +114,20 @@ def test_mirrored_training_images_have_no_marks() -> None:
     assert lie.marks(augmented=True) is None and lie.said(augmented=True) == f"{MIRRORED}, so that they have no marks."
     assert Orientation(is_mirrored=True).said(augmented=True) == f"{MIRRORED}."
     assert lie.marks(augmented=False) == ("R", "L") and "right (R) on the left" in lie.said(augmented=False)
+
+
+@pytest.mark.parametrize(
+    ("rotate", "degrees", "marks"), [(1.0, 180, None), (0.1, 46, None), (1.0, 45, ("R", "L")), (0.0, 180, ("R", "L"))]
+)
+def test_training_images_turned_by_large_angles_have_no_marks(
+    rotate: float, degrees: int, marks: tuple[str, str] | None
+) -> None:
+    augment = {"rotate_flip": 0.0, "rotate": rotate, "degrees": degrees}
+    recipe = {"data": {"dimensions": 3, "orientation": "RAS"}, "batches": {"augment": augment}}
+    lie = orientation_of(recipe, stored(pointing("RAS")), True)
+    assert lie.marks(augmented=True) == marks and lie.marks(augmented=False) == ("R", "L")
+    told = lie.said(augmented=False) if marks else f"{TURNED}, so that they have no marks."
+    assert lie.said(augmented=True) == told
 
 
 def test_pixels_are_as_high_as_voxels_are() -> None:

@@ -23,6 +23,9 @@ SIDES: tuple[Marks, ...] = (("A", "P"), ("R", "L"), ("R", "L"))
 UNTOLD = "All slices of this page are turned alike; which side is the patient's right is not known of them."
 UPRIGHT = "Pictures are shown upright, as they are stored."
 MIRRORED = "Training turned and mirrored these at random"
+TURNED = "Training turned these at random by large angles"
+STEEP = 45
+"""Degrees; turned further, a slice has another side of the patient on its left."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,7 @@ class Orientation:
     is_volume: bool = False
     is_placed: bool = False
     is_mirrored: bool = False
+    is_turned: bool = False
     spacing: tuple[float, float] = (1.0, 1.0)
     channels: int = 1
 
@@ -73,16 +77,21 @@ class Orientation:
     def marks(self, *, augmented: bool) -> Marks | None:
         """The marks of such a slice, where it is known how it lies."""
         cut = self.trained
-        if cut is None or cut.axis is None or not self.is_placed or (augmented and self.is_mirrored):
+        if cut is None or cut.axis is None or not self.is_placed or (augmented and self._moved):
             return None
         return SIDES[cut.axis]
 
     def said(self, *, augmented: bool) -> str:
         """How slices of what the network was shown are to be seen."""
-        if augmented and self.is_mirrored:
-            return self.with_channel(f"{MIRRORED}{', so that they have no marks' if self.is_volume else ''}.")
+        if augmented and self._moved:
+            return self.with_channel(f"{self._moved}{', so that they have no marks' if self.is_volume else ''}.")
         cut = self.trained
         return self.with_channel(seen_from([] if cut is None else [cut.axis], self.is_volume, self.is_placed))
+
+    @property
+    def _moved(self) -> str | None:
+        """What training did to its images that no mark would stay true after, if anything."""
+        return MIRRORED if self.is_mirrored else TURNED if self.is_turned else None
 
     def with_channel(self, sentence: str) -> str:
         """A sentence on pictures, and which channel they show where there are several."""
@@ -116,12 +125,13 @@ def orientation_of(
     is_volume = data.get("dimensions") == 3 or bool(has_volumes) or any(len(case.shape) == 3 for case in cases)
     is_open = not is_volume and store is None and has_volumes is None
     codes = data.get("orientation")
-    mirrored = _part(batches, "augment").get("rotate_flip")
+    augment = _part(batches, "augment")
     return Orientation(
         codes=codes if is_volume and isinstance(codes, str) else None,
         is_volume=is_volume or is_open,
         is_placed=bool(cases) and all(case.geometry.is_placed for case in cases),
-        is_mirrored=isinstance(mirrored, int | float) and mirrored > 0,
+        is_mirrored=_above(augment.get("rotate_flip"), 0),
+        is_turned=_above(augment.get("rotate"), 0) and _above(augment.get("degrees"), STEEP),
         spacing=_spacing(data.get("spacing"), cases) if batches.get("fit") != "stretch" else (1.0, 1.0),
         channels=channels,
     )
@@ -132,6 +142,10 @@ def _part(content: dict[str, Any] | None, name: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def _above(value: Any, least: float) -> bool:
+    return isinstance(value, int | float) and value > least
+
+
 def _spacing(steps: Any, cases: Sequence[StoredCase]) -> tuple[float, float]:
     """What the recipe names; where it keeps the spacing of the scans, their median; equal ones if that is not known."""
     named = [*steps, None, None] if isinstance(steps, list) else [None, None]
@@ -140,6 +154,6 @@ def _spacing(steps: Any, cases: Sequence[StoredCase]) -> tuple[float, float]:
 
 
 def _step(named: Any, kept: Sequence[float]) -> float | None:
-    if isinstance(named, int | float) and named > 0:
+    if _above(named, 0):
         return float(named)
     return median(kept) if kept else None
