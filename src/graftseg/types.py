@@ -20,7 +20,8 @@ class Geometry:
     """Where the voxels of a scan lie in the world.
 
     ``shape`` counts voxels along the two or three axes of space; ``affine`` is the 4x4 matrix from voxel index to
-    world coordinates (right, anterior, superior) in ``units``.
+    world coordinates (right, anterior, superior) in ``units``. Both codes are those of NIfTI: 0 where the file tells
+    no such matrix. Where both are 0 the orientation is assumed.
     """
 
     shape: tuple[int, ...]
@@ -28,6 +29,11 @@ class Geometry:
     units: str = "mm"
     qform_code: int = 1
     sform_code: int = 1
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether a file told where the voxels lie; what a program assumes without that may be another side."""
+        return self.qform_code > 0 or self.sform_code > 0
 
     @property
     def matrix(self) -> npt.NDArray[np.float64]:

@@ -290,3 +290,8 @@ def test_every_benchmark_says_what_it_looks_for() -> None:
         "pancreas": 3,
         "pancreas-62": 3,
     }
+
+
+def test_arrays_of_a_benchmark_have_no_place_in_the_patient(root: Path, tmp_path: Path) -> None:
+    store = prepare(read_layout(root), tmp_path / "store", load_recipe("default-3d/bcp").data)
+    assert [case.geometry.is_placed for case in store.cases] == [False] * 5

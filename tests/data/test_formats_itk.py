@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from graftseg.data.grid import axis_codes
-from graftseg.data.scans import files_of, grid_difference, read_geometry, read_label, read_scan
+from graftseg.data.scans import files_of, grid_difference, read_geometry, read_label, read_scan, write_label
 from graftseg.errors import UserError
 
 fuzz = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -97,6 +97,52 @@ def test_the_axes_of_a_plain_file_point_to_the_left_and_the_back(tmp_path: Path)
     geometry = read_geometry(write(tmp_path / "a.mha", image))
     assert axis_codes(geometry) == "LPS"
     assert (geometry.shape, geometry.spacing, geometry.units) == ((2, 3, 4), (0.5, 0.75, 3.0), "mm")
+
+
+def without(path: Path, *names: str) -> Path:
+    """The file with some fields of its header called otherwise, so that nobody reads them."""
+    content = path.read_bytes()
+    for name in names:
+        assert content.count(f"\n{name}".encode()) == 1
+        content = content.replace(f"\n{name}".encode(), f"\n# {name}".encode())
+    path.write_bytes(content)
+    return path
+
+
+def test_a_header_that_tells_no_directions_places_no_voxels(tmp_path: Path) -> None:
+    image = image_of(ramp(2, 3, 4))
+    for suffix in (".nrrd", ".nhdr", ".mha", ".mhd"):
+        assert read_geometry(write(tmp_path / f"told{suffix}", image)).is_placed
+    placed = read_geometry(tmp_path / "told.mha")
+    for untold in (
+        without(write(tmp_path / "b.mha", image), "TransformMatrix"),
+        without(write(tmp_path / "c.nrrd", image), "space:", "space directions", "space origin"),
+        without(write(tmp_path / "d.nrrd", image), "space directions"),
+    ):
+        geometry = read_scan(untold).geometry
+        assert not geometry.is_placed and geometry.affine == placed.affine, untold.name
+
+
+@pytest.mark.parametrize(
+    ("space", "is_placed"),
+    [("LPS", True), ("right-anterior-superior", True), ("scanner-xyz", False), ("3D-right-handed", False)],
+)
+def test_a_space_of_nrrd_is_that_of_the_patient_or_not(tmp_path: Path, space: str, is_placed: bool) -> None:
+    path = write(tmp_path / "a.nrrd", image_of(ramp(2, 3, 4)))
+    path.write_bytes(path.read_bytes().replace(b"left-posterior-superior", space.encode()))
+    assert read_geometry(path).is_placed is is_placed
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4), (3, 4)])
+def test_a_label_map_of_a_scan_without_a_place_lies_where_the_scan_is_taken_to_lie(
+    tmp_path: Path, shape: tuple[int, ...]
+) -> None:
+    untold = without(write(tmp_path / "a.mha", image_of(ramp(*shape))), "TransformMatrix")
+    geometry = read_geometry(untold)
+    write_label(tmp_path / "a.nii.gz", np.ones(shape, np.uint8), geometry)
+    assert grid_difference(geometry, read_geometry(tmp_path / "a.nii.gz")) is None
+    written = nibabel.load(tmp_path / "a.nii.gz")
+    np.testing.assert_array_equal(written.get_sform(coded=True)[0], geometry.matrix)
 
 
 @pytest.mark.parametrize("suffix", [".nrrd", ".mha"])

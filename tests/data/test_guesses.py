@@ -52,7 +52,7 @@ def test_slices_without_positions(
     scan = read_scan(unplaced(tmp_path / "a", **tags))
     values = scan.array[0, 5, 5].tolist()
     assert values == ([0, 1, 2, 3, 4] if tags.get("numbered", True) else [4, 3, 2, 1, 0])
-    assert scan.geometry.spacing == (0.5, 0.5, distance)
+    assert scan.geometry.spacing == (0.5, 0.5, distance) and not scan.geometry.is_placed
     (guess,) = scan.guesses
     assert (guess.where, guess.what) == (tmp_path / "a", OPEN)
     assert guess.taken == f"5 slices in the order of their {order}, {words}, the first taken for the lowest"

@@ -1,6 +1,8 @@
 """Slices of scans and of what a network was shown lie alike on a page, and marks are true or absent."""
 
 import itertools
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,20 @@ from tiny import tiny_recipe, write_scans
 
 from graftseg import api, examination
 from graftseg.data.grid import plan_grid, to_grid
+from graftseg.data.scans import read_scan
+from graftseg.data.store import Store, StoredCase
 from graftseg.reporting import render_report
 from graftseg.reporting.cases import view_of
-from graftseg.reporting.orientation import MIRRORED, NOWHERE, UNTOLD, UPRIGHT, Orientation, orientation_of, seen_from
+from graftseg.reporting.orientation import (
+    MIRRORED,
+    NOWHERE,
+    TURNED,
+    UNTOLD,
+    UPRIGHT,
+    Orientation,
+    orientation_of,
+    seen_from,
+)
 from graftseg.types import Geometry
 
 CODES = ["".join(code) for axes in itertools.permutations(("RL", "AP", "SI")) for code in itertools.product(*axes)]
@@ -86,11 +99,35 @@ def test_no_marks_where_a_header_tells_no_place() -> None:
     assert lie.said(augmented=False) == UNTOLD
 
 
+def test_no_marks_on_a_scan_whose_file_tells_no_place(tmp_path: Path) -> None:
+    header = "NRRD0004\ntype: short\ndimension: 3\nsizes: 4 5 6\nendian: little\nencoding: raw\n\n"
+    (tmp_path / "a.nrrd").write_bytes(header.encode() + np.arange(120, dtype="<i2").tobytes())
+    scan, labels = read_scan(tmp_path / "a.nrrd"), np.ones(SHAPE, np.uint8)
+    lie = Orientation("RAS", is_volume=True, is_placed=True)
+    assert view_of(scan.array[0], labels, labels, scan.geometry, lie).marks is None
+    placed = replace(scan.geometry, sform_code=1)
+    assert view_of(scan.array[0], labels, labels, placed, lie).marks == ("R", "L")
+
+
 def test_mirrored_training_images_have_no_marks() -> None:
     lie = Orientation("RAS", is_volume=True, is_placed=True, is_mirrored=True)
     assert lie.marks(augmented=True) is None and lie.said(augmented=True) == f"{MIRRORED}, so that they have no marks."
     assert Orientation(is_mirrored=True).said(augmented=True) == f"{MIRRORED}."
     assert lie.marks(augmented=False) == ("R", "L") and "right (R) on the left" in lie.said(augmented=False)
+
+
+@pytest.mark.parametrize(
+    ("rotate", "degrees", "marks"), [(1.0, 180, None), (0.1, 46, None), (1.0, 45, ("R", "L")), (0.0, 180, ("R", "L"))]
+)
+def test_training_images_turned_by_large_angles_have_no_marks(
+    rotate: float, degrees: int, marks: tuple[str, str] | None
+) -> None:
+    augment = {"rotate_flip": 0.0, "rotate": rotate, "degrees": degrees}
+    recipe = {"data": {"dimensions": 3, "orientation": "RAS"}, "batches": {"augment": augment}}
+    lie = orientation_of(recipe, stored(pointing("RAS")), True)
+    assert lie.marks(augmented=True) == marks and lie.marks(augmented=False) == ("R", "L")
+    told = lie.said(augmented=False) if marks else f"{TURNED}, so that they have no marks."
+    assert lie.said(augmented=True) == told
 
 
 def test_pixels_are_as_high_as_voxels_are() -> None:
@@ -103,11 +140,53 @@ def test_pixels_are_as_high_as_voxels_are() -> None:
     assert lies(dimensions=2, orientation="RAS", spacing=[1, 2]).codes is None
 
 
+def stored(*scans: Geometry) -> Store:
+    """A store that keeps the voxels of scans as they are, along the axes RAS."""
+    cases = []
+    for name, geometry in zip("abcdef", scans, strict=False):
+        grid = plan_grid(geometry, orientation="RAS", spacing=None)
+        shape, hashes = grid.prepared_shape, {f"{name}.npy": ""}
+        cases.append(
+            StoredCase(name, "unlabeled", f"{name}.npy", None, 1, shape, (), grid, geometry, sources={}, sha256=hashes)
+        )
+    return Store(Path("store"), "data", {}, ("background", "ring"), 1, 2, tuple(cases))
+
+
+@pytest.mark.parametrize(
+    ("spacing", "aspect"),
+    [(None, 3), ([None, None, 5], 3), ([None, 2, 5], 2), ([1.5, None, 5], 2), ([0, 0, 0], 3), ([1.5, None], 2)],
+)
+def test_a_spacing_that_is_kept_is_the_usual_one_of_the_scans(
+    spacing: list[float | None] | None, aspect: float
+) -> None:
+    store = stored(*(pointing("RAS", thick=axis) for axis in (1, 1, 0)))
+    recipe = {"data": {"dimensions": 3, "orientation": "RAS", "spacing": spacing}}
+    assert orientation_of(recipe, store, False).aspect == aspect
+    assert orientation_of(recipe | {"batches": {"fit": "stretch"}}, store, False).aspect == 1
+    assert orientation_of({"data": recipe["data"] | {"spacing": [2, 1, 1]}}, store, False).aspect == 0.5
+
+
 @pytest.mark.parametrize(
     "recipe", [None, {}, {"data": None, "batches": 3}, {"data": {"orientation": 7, "spacing": "x"}}]
 )
 def test_nothing_is_claimed_of_a_recipe_that_says_nothing(recipe: dict[str, Any] | None) -> None:
     assert orientation_of(recipe, None, False) == NOWHERE
+
+
+@pytest.mark.parametrize(("tested", "said"), [(None, UNTOLD), (False, UPRIGHT), (True, UNTOLD)])
+def test_slices_of_a_2d_run_without_its_store_are_pictures_only_if_pictures_were_tested(
+    tested: bool | None, said: str
+) -> None:
+    recipe = {"data": {"dimensions": 2, "orientation": "RAS", "spacing": None}}
+    lie = orientation_of(recipe, None, tested)
+    assert lie.said(augmented=False) == said and lie.marks(augmented=False) is None
+
+
+def test_an_untested_report_whose_store_is_gone_does_not_call_slices_upright(tmp_path: Path) -> None:
+    run = write_run(tmp_path)
+    shutil.rmtree(run / "predictions")
+    page = Page(render_report(run).read_text())
+    assert page.text.count(UNTOLD) == 2 and UPRIGHT not in page.text
 
 
 def test_of_several_channels_the_first_is_named() -> None:

@@ -36,7 +36,7 @@ def render_report(run: Path, out: Path | None = None, *, baseline: Path | None =
     told, other = Told(facts, results), None if baseline is None else told_of(RunFolder(baseline))
     gaps, recipe = gaps_of(folder), read_recipe(folder)
     store = read_store(folder)
-    has_volumes = results is not None and results.evaluation.has_volumes
+    has_volumes = None if results is None else results.evaluation.has_volumes
     lie = orientation_of(recipe, store, has_volumes, channels_of(facts) or 1)
     named = provenance_of(store, results)
     sections = [

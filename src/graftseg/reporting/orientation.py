@@ -1,13 +1,14 @@
 """How slices lie on a page: all in one way, with marks for the patient's sides where these are known."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 import numpy as np
 
 from graftseg.data.slices import Cut
-from graftseg.data.store import Store
+from graftseg.data.store import Store, StoredCase
 from graftseg.reporting.pictures import Plane
 from graftseg.types import Geometry
 
@@ -22,6 +23,9 @@ SIDES: tuple[Marks, ...] = (("A", "P"), ("R", "L"), ("R", "L"))
 UNTOLD = "All slices of this page are turned alike; which side is the patient's right is not known of them."
 UPRIGHT = "Pictures are shown upright, as they are stored."
 MIRRORED = "Training turned and mirrored these at random"
+TURNED = "Training turned these at random by large angles"
+STEEP = 45
+"""Degrees; turned further, a slice has another side of the patient on its left."""
 
 
 @dataclass(frozen=True)
@@ -29,14 +33,15 @@ class Orientation:
     """What is known of the arrays that a run was trained on.
 
     ``codes`` say where the three axes point, such as ``RAS``; None for pictures, and for volumes that nobody knows it
-    of. ``is_placed``: whether every file told where its voxels lie. ``spacing`` is that of the first two axes, in mm.
-    Of several ``channels`` the first is shown.
+    of. ``is_volume``: not known to be pictures. ``is_placed``: whether every file told where its voxels lie.
+    ``spacing`` is that of the first two axes, in mm. Of several ``channels`` the first is shown.
     """
 
     codes: str | None = None
     is_volume: bool = False
     is_placed: bool = False
     is_mirrored: bool = False
+    is_turned: bool = False
     spacing: tuple[float, float] = (1.0, 1.0)
     channels: int = 1
 
@@ -46,7 +51,7 @@ class Orientation:
 
     def sides(self, cut: Cut, geometry: Geometry) -> Marks | None:
         """Which sides of the patient a slice of a scan has on its left and right, if that is known."""
-        return None if self.codes is None or cut.axis is None or not is_placed(geometry) else SIDES[cut.axis]
+        return None if self.codes is None or cut.axis is None or not geometry.is_placed else SIDES[cut.axis]
 
     @property
     def trained(self) -> Cut | None:
@@ -72,16 +77,21 @@ class Orientation:
     def marks(self, *, augmented: bool) -> Marks | None:
         """The marks of such a slice, where it is known how it lies."""
         cut = self.trained
-        if cut is None or cut.axis is None or not self.is_placed or (augmented and self.is_mirrored):
+        if cut is None or cut.axis is None or not self.is_placed or (augmented and self._moved):
             return None
         return SIDES[cut.axis]
 
     def said(self, *, augmented: bool) -> str:
         """How slices of what the network was shown are to be seen."""
-        if augmented and self.is_mirrored:
-            return self.with_channel(f"{MIRRORED}{', so that they have no marks' if self.is_volume else ''}.")
+        if augmented and self._moved:
+            return self.with_channel(f"{self._moved}{', so that they have no marks' if self.is_volume else ''}.")
         cut = self.trained
         return self.with_channel(seen_from([] if cut is None else [cut.axis], self.is_volume, self.is_placed))
+
+    @property
+    def _moved(self) -> str | None:
+        """What training did to its images that no mark would stay true after, if anything."""
+        return MIRRORED if self.is_mirrored else TURNED if self.is_turned else None
 
     def with_channel(self, sentence: str) -> str:
         """A sentence on pictures, and which channel they show where there are several."""
@@ -102,29 +112,27 @@ def seen_from(axes: Iterable[int | None], is_volume: bool, is_known: bool) -> st
     return f"As in radiology: {'; '.join(VIEWS[axis] for axis in across)}."
 
 
-def is_placed(geometry: Geometry) -> bool:
-    """Whether a header told where the voxels lie; what a program assumes without that may be another side."""
-    return geometry.qform_code > 0 or geometry.sform_code > 0
-
-
 def orientation_of(
-    recipe: dict[str, Any] | None, store: Store | None, has_volumes: bool, channels: int = 1
+    recipe: dict[str, Any] | None, store: Store | None, has_volumes: bool | None, channels: int = 1
 ) -> Orientation:
     """What is known from the settings of a run, its store if that is still there, and whether it predicted volumes.
 
-    The arrays of a run have the orientation that its recipe names: training refuses others.
+    ``has_volumes`` is None where nothing was tested: a 2-D run without its store may then be one of pictures or of
+    volumes. The arrays of a run have the orientation that its recipe names: training refuses others.
     """
     data, batches = (_part(recipe, name) for name in ("data", "batches"))
-    cases = () if store is None else store.cases
-    is_volume = data.get("dimensions") == 3 or has_volumes or any(len(case.shape) == 3 for case in cases)
+    cases: tuple[StoredCase, ...] = () if store is None else store.cases
+    is_volume = data.get("dimensions") == 3 or bool(has_volumes) or any(len(case.shape) == 3 for case in cases)
+    is_open = not is_volume and store is None and has_volumes is None
     codes = data.get("orientation")
-    mirrored = _part(batches, "augment").get("rotate_flip")
+    augment = _part(batches, "augment")
     return Orientation(
         codes=codes if is_volume and isinstance(codes, str) else None,
-        is_volume=is_volume,
-        is_placed=bool(cases) and all(is_placed(case.geometry) for case in cases),
-        is_mirrored=isinstance(mirrored, int | float) and mirrored > 0,
-        spacing=_spacing(data.get("spacing")) if batches.get("fit") != "stretch" else (1.0, 1.0),
+        is_volume=is_volume or is_open,
+        is_placed=bool(cases) and all(case.geometry.is_placed for case in cases),
+        is_mirrored=_above(augment.get("rotate_flip"), 0),
+        is_turned=_above(augment.get("rotate"), 0) and _above(augment.get("degrees"), STEEP),
+        spacing=_spacing(data.get("spacing"), cases) if batches.get("fit") != "stretch" else (1.0, 1.0),
         channels=channels,
     )
 
@@ -134,6 +142,18 @@ def _part(content: dict[str, Any] | None, name: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _spacing(steps: Any) -> tuple[float, float]:
-    known = isinstance(steps, list) and len(steps) >= 2 and all(isinstance(step, int | float) for step in steps[:2])
-    return (float(steps[0]), float(steps[1])) if known else (1.0, 1.0)
+def _above(value: Any, least: float) -> bool:
+    return isinstance(value, int | float) and value > least
+
+
+def _spacing(steps: Any, cases: Sequence[StoredCase]) -> tuple[float, float]:
+    """What the recipe names; where it keeps the spacing of the scans, their median; equal ones if that is not known."""
+    named = [*steps, None, None] if isinstance(steps, list) else [None, None]
+    first, second = (_step(named[axis], [case.grid.prepared_spacing[axis] for case in cases]) for axis in range(2))
+    return (1.0, 1.0) if first is None or second is None else (first, second)
+
+
+def _step(named: Any, kept: Sequence[float]) -> float | None:
+    if _above(named, 0):
+        return float(named)
+    return median(kept) if kept else None

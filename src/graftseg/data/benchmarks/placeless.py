@@ -12,4 +12,4 @@ from graftseg.types import Geometry
 def without_geometry(array: NDArray[Any], shape: tuple[int, ...]) -> Scan:
     """A scan of voxels one millimetre apart, along axes as they are stored."""
     affine = tuple(tuple(float(value) for value in row) for row in np.eye(4))
-    return Scan(array, Geometry(shape, affine))
+    return Scan(array, Geometry(shape, affine, qform_code=0, sform_code=0))

@@ -103,7 +103,7 @@ def arranged(slices: Sequence[Slice]) -> tuple[list[int], Geometry]:
     known = [position for position in positions if position is not None]
     if not known:
         spacing = np.array([across, down, _distance(slices[0])[0]])
-        return _by_number(slices)[0], lps_geometry(shape, np.eye(3), spacing, np.zeros(3))
+        return _by_number(slices)[0], lps_geometry(shape, np.eye(3), spacing, np.zeros(3), is_placed=False)
     _refuse_unplaced(slices)
     axes = _axes(slices)
     heights = np.array([float(axes[:, 2] @ position) for position in known])

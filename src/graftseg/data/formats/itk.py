@@ -33,6 +33,13 @@ HEADERS = (".nhdr", ".mhd")
 _HEADER_BYTES = 2**20
 _PIECE = 4 * 2**20
 _FIELD = re.compile(r"([A-Za-z][\w ]*?)\s*[=:]\s*(.*)")
+_ANATOMICAL = re.compile(
+    r"(right-anterior|left-anterior|left-posterior)-superior(-time)?|(ras|las|lps)t?",
+    re.IGNORECASE,
+)
+"""The spaces of NRRD whose axes are those of the patient."""
+_TURNS = {"transformmatrix", "orientation", "rotation"}
+"""What the directions of the axes are called in MetaImage."""
 _GAIN = {"raw": 1, "zlib": 1100, "other": 50_000}
 """How many bytes one byte of the file can become."""
 
@@ -53,6 +60,13 @@ class _Text:
             return "zlib"
         binary = self.fields.get("binarydata", "true").lower() == "true"
         return "raw" if named == "raw" and binary else "other"
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether the header tells where the axes point in the patient."""
+        if "ndims" in self.fields:
+            return not _TURNS.isdisjoint(self.fields)
+        return "spacedirections" in self.fields and bool(_ANATOMICAL.fullmatch(self.fields.get("space", "")))
 
 
 @dataclass(frozen=True)
@@ -126,10 +140,10 @@ def _describe(path: Path, named: int | None) -> _Described:
     fourth = FourthAxis(sizes[3] if len(sizes) > 3 else 1, reader.GetSpacing()[-1], says_time)
     for axis in (fourth, FourthAxis(components, 1.0)):
         axis.refuse_time(path, named)
-    return _Described(reader, text, _geometry(path, reader), needed, fourth)
+    return _Described(reader, text, _geometry(path, reader, text.is_placed), needed, fourth)
 
 
-def _geometry(path: Path, reader: Any) -> Geometry:
+def _geometry(path: Path, reader: Any, is_placed: bool) -> Geometry:
     shape = tuple(int(size) for size in reader.GetSize()[:3])
     count, axes = len(shape), reader.GetDimension()
     direction = np.array(reader.GetDirection()).reshape(axes, axes)[:count, :count]
@@ -137,7 +151,7 @@ def _geometry(path: Path, reader: Any) -> Geometry:
     usable = np.isfinite(direction).all() and np.isfinite(spacing).all() and np.isfinite(origin).all()
     if not usable or spacing.min() <= 0 or abs(np.linalg.det(direction)) < 1e-6:
         raise UserError(path, "no usable voxel size and orientation in its header", "export the scan again")
-    return lps_geometry(shape, direction, spacing, origin)
+    return lps_geometry(shape, direction, spacing, origin, is_placed=is_placed)
 
 
 def _read_text(path: Path) -> _Text:

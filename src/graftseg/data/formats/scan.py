@@ -44,19 +44,25 @@ class Format:
 
 
 def lps_geometry(
-    shape: tuple[int, ...], axes: NDArray[np.float64], spacing: NDArray[np.float64], origin: NDArray[np.float64]
+    shape: tuple[int, ...],
+    axes: NDArray[np.float64],
+    spacing: NDArray[np.float64],
+    origin: NDArray[np.float64],
+    *,
+    is_placed: bool = True,
 ) -> Geometry:
     """The geometry of a grid told to the left, the back and the head, as ITK and DICOM do, in millimetres.
 
     ``axes`` holds the directions of the array's two or three axes as columns. An affine counts to the right and to the
-    front instead.
+    front instead. ``is_placed``: whether the file told these directions, which are assumed else.
     """
     count = len(shape)
     matrix = np.eye(4)
     matrix[:count, :count] = axes * spacing
     matrix[:count, 3] = origin
     matrix[:2] *= -1
-    return Geometry(shape, tuple(tuple(float(value) + 0.0 for value in row) for row in matrix))
+    affine = tuple(tuple(float(value) + 0.0 for value in row) for row in matrix)
+    return Geometry(shape, affine, qform_code=int(is_placed), sform_code=int(is_placed))
 
 
 def refuse_absent(path: Path) -> None:
