@@ -38,11 +38,6 @@ def test_the_plan_of_the_gpu() -> None:
     assert f"mean Dice {dice('planned/seed-{}-gpu-plan', 0):.2f} % with the unlabeled scans" in PAGE
 
 
-def test_the_run_with_heads_in_float32() -> None:
-    without, with_them = (dice(f"{kind}-float32-heads", 0) for kind in KINDS[:2])
-    assert f"{with_them:.2f} with the unlabeled scans and {without:.2f} without" in PAGE
-
-
 def test_the_printed_scores() -> None:
     for kind in KINDS[:2]:
         summary = read_csv(RECORDS / kind.format(0) / "metrics.csv").summary()
