@@ -286,6 +286,50 @@ def test_a_stop_drops_no_seed_that_has_ended(
     assert [one["seed"] for one in summary(out)["seeds"]] == [5, 6]
 
 
+def test_a_seed_that_another_process_ended_stays_in_the_summary(
+    trained: tuple[Path, list[str]], store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, train, told = tmp_path / "out", api.train, list[str]()
+
+    def and_another(*arguments: Any, **settings: Any) -> object:
+        shutil.copytree(trained[0] / "seed-6", out / "seed-6")
+        (out / "seed-9").mkdir()
+        for name in ("run.json", "recipe.yaml", "model.safetensors"):
+            content = (trained[0] / "seed-6" / name).read_bytes().replace(b"seed: 6", b"seed: 9")
+            (out / "seed-9" / name).write_bytes(content)
+        return train(*arguments, **settings)
+
+    monkeypatch.setattr(api, "train", and_another)
+    results = train_seeds(RECIPE, store.path, out, 1, device="cpu", tell=told.append)
+    assert [result.seed for result in results] == [5, 6], "seed 9 is not tested yet, and may be by the other process"
+    assert not (out / "seed-9" / "predictions").exists()
+    assert (summary(out), told) == (summary(trained[0]), trained[1])
+
+
+def test_a_seed_whose_network_is_gone_is_kept_by_its_scores_or_told_of(
+    trained: tuple[Path, list[str]], store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, again, rest = Path(shutil.copytree(trained[0], tmp_path / "out")), list[str](), list[str]()
+    network = out / "seed-6" / "model.safetensors"
+    network.unlink()
+    before = contents(out)
+    train_seeds(RECIPE, store.path, out, 1, device="cpu", tell=again.append)
+    assert (contents(out), again) == (before, trained[1])
+    with monkeypatch.context() as patched:
+        patched.setattr(api, "train", refuse)
+        with pytest.raises(AssertionError):
+            train_seeds(RECIPE, store.path, out, 2, device="cpu")
+    assert contents(out) == before
+    again.clear()
+    train_seeds(RECIPE, store.path, out, 2, device="cpu", tell=again.append)
+    assert (summary(out), again) == (summary(trained[0]), trained[1]) and network.is_file()
+    network.unlink()
+    (out / "seed-6" / "predictions" / "metrics.csv").unlink()
+    train_seeds(RECIPE, store.path, out, 1, device="cpu", tell=rest.append)
+    assert rest[2] == f"seed 6 is left out: {network} is missing, and so are its scores"
+    assert [one["seed"] for one in summary(out)["seeds"]] == [5]
+
+
 def test_seeds_of_other_settings_are_not_counted_together(
     trained: tuple[Path, list[str]], store: Store, tmp_path: Path
 ) -> None:
