@@ -191,12 +191,16 @@ def _check_target(folder: RunFolder, data: Data) -> None:
 
 
 def _is_free(folder: RunFolder) -> bool:
-    """Whether nothing is there, or only what attempts to begin left."""
+    """Whether nothing is there, or only what attempts to begin left, or a store that was prepared beforehand."""
     if folder.is_free or not folder.path.is_dir():
         return folder.is_free
     entries = [entry for entry in folder.path.iterdir() if not entry.name.startswith(PARTIAL)]
     others = {entry.name for entry in entries if not (SEED.fullmatch(entry.name) and RunFolder(entry).is_free)}
-    return not others or LOCK in others <= {LOCK, folder.store.name}
+    return others <= {LOCK, folder.store.name} and (LOCK in others or not others or _is_store_or_empty(folder.store))
+
+
+def _is_store_or_empty(path: Path) -> bool:
+    return path.is_dir() and (is_store(path) or not any(path.iterdir()))
 
 
 def _prepared(recipe: Recipe, data: Data, folder: RunFolder) -> Store:
@@ -207,6 +211,9 @@ def _prepared(recipe: Recipe, data: Data, folder: RunFolder) -> Store:
         refuse_other_data(folder.store, dataset.root, anew=False)
         return open_store(folder.store)
     make_folder(folder.path)
+    if not (folder.path / LOCK).exists():
+        # no attempt made this store: it is the user's, and once the lock is there nothing tells that any more
+        refuse_other_data(folder.store, dataset.root, anew=False)
     with folder.lock():
         # what an attempt left that was refused is nobody's
         return prepare(dataset, folder.store, recipe.data, anew=folder.is_free)
