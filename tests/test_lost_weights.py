@@ -89,15 +89,64 @@ def test_a_run_without_checkpoints_is_not_trained_again(
     assert contents(run.path) == before
 
 
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-9] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("damaged", [slice(-1, None), slice(None)])
+def test_with_a_damaged_last_checkpoint_it_stays_as_it_ended(
+    run: RunFolder, store: Store, monkeypatch: pytest.MonkeyPatch, damaged: slice
+) -> None:
+    for path in checkpoints_in(run.checkpoints)[damaged]:
+        flip(path)
+    before = contents(run.path)
+    monkeypatch.setattr(training, "fit", refuse)
+    assert resume(run, store) == 9
+    assert contents(run.path) == before
+    run.weights_file.unlink()
+    before = contents(run.path)
+    told = r"the trained network is missing, and the last checkpoint cannot give it again \(the checkpoint is damaged\)"
+    with pytest.raises(UserError, match=told) as refused:
+        resume(run, store)
+    assert refused.value.remedy == "restore one of the two, or train anew into another --out"
+    assert contents(run.path) == before
+
+
+def test_nothing_else_of_an_ended_run_is_touched(run: RunFolder, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither log nor checkpoints, nor is there a moment at which a stop could cut them."""
+    monkeypatch.setattr(training, "fit", refuse)
+    before = contents(run.path)
+    assert resume(run, store) == 9
+    run.weights_file.unlink()
+    assert resume(run, store) == 9
+    assert contents(run.path) == before
+
+
+def test_without_a_hash_the_chosen_network_comes_back(store: Store, tmp_path: Path) -> None:
+    """Of versions that did not write down the hash, and by a protocol that reports another than the last state."""
+    changes = SCORED | {"selection": {"every": 2, "protocol": "val"}}
+    run = RunFolder(tmp_path / "run")
+    api.train(tiny_recipe(**changes), store.path, run.path, device="cpu")
+    before = run.weights_file.read_bytes()
+    facts = {name: value for name, value in run.manifest().items() if name != "weights"}
+    run.manifest_file.write_text(json.dumps(facts))
+    run.weights_file.unlink()
+    assert resume(run, store, **changes) == 9
+    assert run.weights_file.read_bytes() == before
+
+
 def test_a_checkpoint_that_gives_another_network(run: RunFolder, store: Store) -> None:
     newest = checkpoints_in(run.checkpoints)[-1]
     state = load_checkpoint(newest)
     state["method"] = {name: value + 1 for name, value in state["method"].items()}
     save_checkpoint(run.checkpoints, 9, state)
     run.weights_file.unlink()
+    before = contents(run.path)
     with pytest.raises(UserError, match="the last checkpoint gives another network than the run had; restore it"):
         resume(run, store)
-    assert not run.weights_file.exists()
+    assert contents(run.path) == before
 
 
 def test_the_best_network_comes_back_too(store: Store, tmp_path: Path) -> None:

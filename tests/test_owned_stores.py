@@ -1,5 +1,6 @@
 """The store in the folder of a run, of folds or of seeds, which preparing anew must not make another one."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -74,6 +75,38 @@ def test_other_data_are_refused(
     before = contents(out.parent)
     assert f"(case {finding})" in cli.fails("prepare", data, "--out", out, "--recipe", recipe)
     assert contents(out.parent) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "finding"),
+    [
+        (
+            lambda tree: tree["labels"] | {"renamed": tree["labels"].pop("crescent")},
+            "class 1 would be renamed, not crescent",
+        ),
+        (lambda tree: tree["labels"] | {"more": len(tree["labels"])}, "there would be 5 classes, not 4"),
+        (None, "class 1 would be class 1, not crescent"),
+    ],
+)
+def test_other_classes_are_refused(
+    cli: CommandLine, scans: Path, recipe: Path, tmp_path: Path, change: object, finding: str
+) -> None:
+    data, out = Path(shutil.copytree(scans, tmp_path / "data")), tmp_path / "run" / "store"
+    api.train(recipe, data, out.parent, device="cpu")
+    listed = data / "dataset.json"
+    text = listed.read_text()
+    tree = json.loads(text)
+    if callable(change):
+        labels = change(tree)
+        listed.write_text(json.dumps(tree | {"labels": labels}))
+    else:
+        listed.unlink()
+    before = contents(out.parent)
+    assert finding in cli.fails("prepare", data, "--out", out, "--recipe", recipe)
+    assert contents(out.parent) == before
+    listed.write_text(text)
+    cli.works("prepare", data, "--out", out, "--recipe", recipe)
+    cli.works("train", recipe, "--data", data, "--out", out.parent, "--resume", "--device", "cpu")
 
 
 def test_the_same_store_is_mended(cli: CommandLine, out: Path, scans: Path, recipe: Path) -> None:

@@ -225,8 +225,11 @@ def test_what_is_no_folder_of_seeds_is_left_alone(scans: Path, store: Store, fro
     (tmp_path / "notes" / "thesis.txt").write_text("mine")
     (tmp_path / "foreign" / "seed-5").mkdir(parents=True)
     (tmp_path / "foreign" / "seed-5" / "thesis.txt").write_text("mine")
-    shutil.copytree(from_scans / "store", tmp_path / "prepared" / "store")
-    places = [copied, copied / "imagesTr", *(tmp_path / name for name in ("notes", "foreign", "prepared"))]
+    (tmp_path / "shop" / "store").mkdir(parents=True)
+    (tmp_path / "shop" / "store" / "apples.txt").write_text("mine")
+    shutil.copytree(from_scans / "store", tmp_path / "beside" / "store")
+    (tmp_path / "beside" / "thesis.txt").write_text("mine")
+    places = [copied, copied / "imagesTr", *(tmp_path / name for name in ("notes", "foreign", "shop", "beside"))]
     for place in places:
         refused_and_unchanged(place, scans, "exists and holds no seeds; name an empty or new folder as --out")
     (tmp_path / "file").write_text("mine")
@@ -234,13 +237,35 @@ def test_what_is_no_folder_of_seeds_is_left_alone(scans: Path, store: Store, fro
         train_seeds(RECIPE, store.path, tmp_path / "file", 1, device="cpu")
 
 
-@pytest.mark.parametrize("left", ["seed-5/.run-lock", ".run-lock", ".run-lock store/.store-lock"])
+LEFT = ["seed-5/.run-lock", ".run-lock", ".run-lock store/.store-lock", "store/.store-lock store/cases/.partial-a"]
+
+
+@pytest.mark.parametrize("left", LEFT)
 def test_what_an_attempt_left_is_no_hindrance(scans: Path, tmp_path: Path, left: str) -> None:
     for name in left.split():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     (result,) = train_seeds(RECIPE, scans, tmp_path, 1, device="cpu")
     assert result.figures
+
+
+@pytest.mark.parametrize("named", ["store", "scans"])
+def test_seeds_beside_a_store_that_was_prepared_beforehand(
+    scans: Path, from_scans: Path, tmp_path: Path, named: str
+) -> None:
+    store = Path(shutil.copytree(from_scans / "store", tmp_path / "out" / "store"))
+    before = contents(store)
+    (result,) = train_seeds(RECIPE, store if named == "store" else scans, tmp_path / "out", 1, device="cpu")
+    assert result.figures and contents(store) == before
+
+
+def test_a_store_of_other_data_that_was_prepared_beforehand_is_kept(
+    scans: Path, from_scans: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(from_scans / "store", tmp_path / "out" / "store")
+    other = Path(shutil.copytree(scans, tmp_path / "other"))
+    for _ in range(2):
+        refused_and_unchanged(tmp_path / "out", other, "the store was made from .*, not from")
 
 
 def test_the_store_of_seeds_stays_as_it_is(from_scans: Path, scans: Path, tmp_path: Path) -> None:
@@ -284,6 +309,50 @@ def test_a_stop_drops_no_seed_that_has_ended(
     with pytest.raises(StoppedError):
         train_seeds(RECIPE, store.path, out, 1, overrides=["seed=3"], device="cpu")
     assert [one["seed"] for one in summary(out)["seeds"]] == [5, 6]
+
+
+def test_a_seed_that_another_process_ended_stays_in_the_summary(
+    trained: tuple[Path, list[str]], store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, train, told = tmp_path / "out", api.train, list[str]()
+
+    def and_another(*arguments: Any, **settings: Any) -> object:
+        shutil.copytree(trained[0] / "seed-6", out / "seed-6")
+        (out / "seed-9").mkdir()
+        for name in ("run.json", "recipe.yaml", "model.safetensors"):
+            content = (trained[0] / "seed-6" / name).read_bytes().replace(b"seed: 6", b"seed: 9")
+            (out / "seed-9" / name).write_bytes(content)
+        return train(*arguments, **settings)
+
+    monkeypatch.setattr(api, "train", and_another)
+    results = train_seeds(RECIPE, store.path, out, 1, device="cpu", tell=told.append)
+    assert [result.seed for result in results] == [5, 6], "seed 9 is not tested yet, and may be by the other process"
+    assert not (out / "seed-9" / "predictions").exists()
+    assert (summary(out), told) == (summary(trained[0]), trained[1])
+
+
+def test_a_seed_whose_network_is_gone_is_kept_by_its_scores_or_told_of(
+    trained: tuple[Path, list[str]], store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, again, rest = Path(shutil.copytree(trained[0], tmp_path / "out")), list[str](), list[str]()
+    network = out / "seed-6" / "model.safetensors"
+    network.unlink()
+    before = contents(out)
+    train_seeds(RECIPE, store.path, out, 1, device="cpu", tell=again.append)
+    assert (contents(out), again) == (before, trained[1])
+    with monkeypatch.context() as patched:
+        patched.setattr(api, "train", refuse)
+        with pytest.raises(AssertionError):
+            train_seeds(RECIPE, store.path, out, 2, device="cpu")
+    assert contents(out) == before
+    again.clear()
+    train_seeds(RECIPE, store.path, out, 2, device="cpu", tell=again.append)
+    assert (summary(out), again) == (summary(trained[0]), trained[1]) and network.is_file()
+    network.unlink()
+    (out / "seed-6" / "predictions" / "metrics.csv").unlink()
+    train_seeds(RECIPE, store.path, out, 1, device="cpu", tell=rest.append)
+    assert rest[2] == f"seed 6 is left out: {network} is missing, and so are its scores"
+    assert [one["seed"] for one in summary(out)["seeds"]] == [5]
 
 
 def test_seeds_of_other_settings_are_not_counted_together(

@@ -78,11 +78,6 @@ def checkpoints_in(folder: Path) -> list[Path]:
     return sorted(folder.glob("step-*.ckpt"))
 
 
-def has_checkpoint(folder: Path, step: int) -> bool:
-    """Whether there is a checkpoint of so many steps, whole or not."""
-    return checkpoint_path(folder, step).is_file()
-
-
 def checkpoint_path(folder: Path, step: int) -> Path:
     """The file of the checkpoint after so many steps."""
     return folder / f"step-{step:08d}.ckpt"

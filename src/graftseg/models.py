@@ -40,8 +40,12 @@ def save_weights(method: Method, path: Path) -> None:
 
 def save_student(state: Mapping[str, Tensor], path: Path) -> None:
     """Write a student that was kept apart from its method."""
-    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
-    write_bytes(path, save(weights))
+    write_bytes(path, student_bytes(state))
+
+
+def student_bytes(state: Mapping[str, Tensor]) -> bytes:
+    """The content of a student's file."""
+    return save({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()})
 
 
 def refuse_missing(path: Path, sha256: str | None) -> None:

@@ -10,7 +10,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 
-from graftseg.checkpoint import State, checkpoint_path, load_latest
+from graftseg.checkpoint import State, checkpoint_path, load_checkpoint, load_latest
 from graftseg.errors import UserError
 
 REMEDY = "move it away, and --resume goes on from the one before it or from the first step"
@@ -59,9 +59,16 @@ def saved_in(folder: Path, device: torch.device, steps: Sequence[int], identity:
     where they are older than that.
     """
     found = load_latest(folder, device)
-    if found is None:
-        return None
-    path, state = found
+    return None if found is None else _checked(*found, steps, identity)
+
+
+def saved_last(folder: Path, device: torch.device, steps: Sequence[int], identity: str | None) -> Saved | None:
+    """The checkpoint after the last step, or None if there is none; a damaged one and one of another are refused."""
+    path = checkpoint_path(folder, sum(steps))
+    return _checked(path, load_checkpoint(path, device), steps, identity) if path.is_file() else None
+
+
+def _checked(path: Path, state: State, steps: Sequence[int], identity: str | None) -> Saved:
     try:
         shape = _Shape.model_validate(state)
     except ValidationError as error:
@@ -78,6 +85,6 @@ def saved_in(folder: Path, device: torch.device, steps: Sequence[int], identity:
     if shape.done != sum(steps[: shape.stage]) + shape.step:
         finding = f"the checkpoint is of step {shape.step} of stage {shape.stage + 1} and of {shape.done} steps in all"
         raise UserError(path, f"{finding}, which are not those of this run", REMEDY)
-    if path != (own := checkpoint_path(folder, shape.done)):
+    if path != (own := checkpoint_path(path.parent, shape.done)):
         raise UserError(path, f"the checkpoint is of step {shape.done}", f"name it {own.name}, as it was")
     return Saved(path, state)

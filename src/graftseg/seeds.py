@@ -2,8 +2,8 @@
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from graftseg.prediction import weights_of
 from graftseg.recipe import Recipe, changed, load_recipe
 from graftseg.references import stored_references
 from graftseg.runs import LOCK, SEED, RunFolder
-from graftseg.trials import PROTOCOL, tested_run, trained_run
+from graftseg.trials import PROTOCOL, Tested, known_run, tested_run, trained_run
 from graftseg.validation import check_scored
 
 SUMMARY = "summary.json"
@@ -77,22 +77,91 @@ def train_seeds(
     if untested:
         tell(f"trained only: {untested}")
     tell("\t".join(["", *FIGURES.values(), "checkpoint"]))
-    ended = [seed for seed in folder.seeds if is_complete(_seeded(base, seed), store, folder.seed(seed))]
-    results = [_result(folder.seed(seed), seed, store, device, tested=not untested) for seed in ended]
-    for result in results:
-        tell(result.line())
-    if results:
-        _write_summary(out / SUMMARY, base.name, results, untested)
-    for seed in range(base.seed, base.seed + count):
+    table = _Table(base, store, folder, device, untested, tell)
+    wanted = range(base.seed, base.seed + count)
+    ended = table.begin(wanted)
+    for seed in wanted:
         if seed not in ended:
             trained_run(_seeded(base, seed), store, folder.seed(seed), device)
-            result = _result(folder.seed(seed), seed, store, device, tested=not untested)
-            results = sorted([*results, result], key=lambda one: one.seed)
-            _write_summary(out / SUMMARY, base.name, results, untested)
-            tell(result.line())
+            table.add(seed)
     if not untested:
-        tell(mean_line(results))
-    return results
+        tell(mean_line(table.rows))
+    return table.rows
+
+
+@dataclass
+class _Table:
+    """The seeds of a folder that have ended: the summary that is written and the rows that are told of them."""
+
+    recipe: Recipe
+    store: Store
+    folder: RunFolder
+    device: str
+    untested: str
+    tell: Tell
+    results: dict[int, SeedResult] = field(default_factory=dict)
+    told: set[int] = field(default_factory=set)
+
+    @property
+    def rows(self) -> list[SeedResult]:
+        """What the seeds reached, in order."""
+        return [self.results[seed] for seed in sorted(self.results)]
+
+    def begin(self, wanted: Collection[int]) -> list[int]:
+        """Take in what has ended, and return it; of a seed whose network is gone only its known scores are taken."""
+        ended = [seed for seed in self.folder.seeds if self._is_complete(seed)]
+        for seed in ended:
+            self.results[seed] = self._tested(seed)
+        self._take_known()
+        self._show({*self.results} - ({*wanted} - {*ended}))
+        for seed in self.folder.seeds:
+            if seed not in {*self.results, *wanted} and _is_lost(run := self.folder.seed(seed)):
+                self.tell(f"seed {seed} is left out: {run.weights_file} is missing, and so are its scores")
+        return ended
+
+    def add(self, seed: int) -> None:
+        """Test a seed that has ended, and take in those that another process has ended and tested meanwhile."""
+        self.results[seed] = self._tested(seed)
+        before = {*self.results}
+        self._take_known()
+        self._show({seed} | ({*self.results} - before))
+
+    def _show(self, seeds: Collection[int]) -> None:
+        """Write the summary and tell the rows of these seeds, unless they were told."""
+        if self.results:
+            _write_summary(self.folder.path / SUMMARY, self.recipe.name, self.rows, self.untested)
+        for seed in sorted({*seeds} - self.told):
+            self.tell(self.results[seed].line())
+        self.told |= {*seeds}
+
+    def _is_complete(self, seed: int) -> bool:
+        return is_complete(_seeded(self.recipe, seed), self.store, self.folder.seed(seed))
+
+    def _tested(self, seed: int) -> SeedResult:
+        run = self.folder.seed(seed)
+        return _result(run, seed, None if self.untested else tested_run(run, self.store, self.device))
+
+    def _take_known(self) -> None:
+        """Take in further seeds that have ended, by scores that are there: another process may be testing the rest."""
+        for seed in self.folder.seeds:
+            if seed not in self.results and (result := self._known(seed)):
+                self.results[seed] = result
+
+    def _known(self, seed: int) -> SeedResult | None:
+        run = self.folder.seed(seed)
+        try:
+            if not self._is_complete(seed) and not _is_lost(run):
+                return None
+            scores = None if self.untested else known_run(run, self.store)
+        except UserError as error:
+            logger.warning("seed %d is left out: %s", seed, error)
+            return None
+        return _result(run, seed, scores) if scores or self.untested else None
+
+
+def _is_lost(run: RunFolder) -> bool:
+    """Whether a run has ended and its network is gone."""
+    return run.manifest().get("status") == "finished" and not run.weights_file.is_file()
 
 
 def _seeded(recipe: Recipe, seed: int) -> Recipe:
@@ -122,12 +191,16 @@ def _check_target(folder: RunFolder, data: Data) -> None:
 
 
 def _is_free(folder: RunFolder) -> bool:
-    """Whether nothing is there, or only what attempts to begin left."""
+    """Whether nothing is there, or only what attempts to begin left, or a store that was prepared beforehand."""
     if folder.is_free or not folder.path.is_dir():
         return folder.is_free
     entries = [entry for entry in folder.path.iterdir() if not entry.name.startswith(PARTIAL)]
     others = {entry.name for entry in entries if not (SEED.fullmatch(entry.name) and RunFolder(entry).is_free)}
-    return not others or LOCK in others <= {LOCK, folder.store.name}
+    return others <= {LOCK, folder.store.name} and (LOCK in others or not others or _is_store_or_empty(folder.store))
+
+
+def _is_store_or_empty(path: Path) -> bool:
+    return path.is_dir() and (is_store(path) or not any(path.iterdir()))
 
 
 def _prepared(recipe: Recipe, data: Data, folder: RunFolder) -> Store:
@@ -138,6 +211,9 @@ def _prepared(recipe: Recipe, data: Data, folder: RunFolder) -> Store:
         refuse_other_data(folder.store, dataset.root, anew=False)
         return open_store(folder.store)
     make_folder(folder.path)
+    if not (folder.path / LOCK).exists():
+        # no attempt made this store: it is the user's, and once the lock is there nothing tells that any more
+        refuse_other_data(folder.store, dataset.root, anew=False)
     with folder.lock():
         # what an attempt left that was refused is nobody's
         return prepare(dataset, folder.store, recipe.data, anew=folder.is_free)
@@ -152,11 +228,10 @@ def _why_untested(store: Store) -> str:
     return ""
 
 
-def _result(run: RunFolder, seed: int, store: Store, device: str, *, tested: bool) -> SeedResult:
+def _result(run: RunFolder, seed: int, scores: Tested | None) -> SeedResult:
     chosen = weights_of(run, "shipped").chosen
-    if not tested:
+    if scores is None:
         return SeedResult(seed, chosen, None)
-    scores = tested_run(run, store, device)
     figures = figures_of(scores.reported)
     if scores.best is None:
         return SeedResult(seed, chosen, figures)

@@ -2,7 +2,7 @@
 
 import hashlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from graftseg.baselines import require_unlabeled, uses_unlabeled
-from graftseg.checkpoint import has_checkpoint
 from graftseg.data.batches import Batches, training_cases
 from graftseg.data.layouts import read_layout
 from graftseg.data.mapped import MappedBatches
@@ -27,12 +26,13 @@ from graftseg.engine import Outcome, Stage, fit
 from graftseg.ensembles import fold_count
 from graftseg.environment import free_memory, hardware_of, versions
 from graftseg.errors import UserError
-from graftseg.files import sha256_of, write_text
+from graftseg.files import sha256_of, write_bytes, write_text
 from graftseg.legs import ALONE, Leg
 from graftseg.methods import Method
-from graftseg.models import build_method, load_weights, save_student, save_weights
+from graftseg.models import build_method, load_weights, save_student, save_weights, student_bytes
 from graftseg.networks import parameter_count
 from graftseg.recipe import Recipe, differences, first_few, load_recipe
+from graftseg.resumption import Saved, saved_last
 from graftseg.runs import RunFolder
 from graftseg.selection import Selector
 from graftseg.sightings import Sightings
@@ -43,6 +43,7 @@ SHARE = {"cpu": 1.0, "cuda": 0.6}
 FULL = ("can't allocate memory", "out of memory", "Storage size calculation overflowed", "Overflow when unpacking long")
 """What PyTorch says where there is too little memory, or where no machine could have as much."""
 logger = logging.getLogger(__name__)
+Student = Mapping[str, Tensor]
 
 
 def train_run(
@@ -65,13 +66,10 @@ def _trained(recipe: Recipe, store: Store, run: RunFolder, device: torch.device,
     facts = _facts(recipe, store, batches, device)
     with run.lock():
         _check_folder(run, recipe, resume)
-        # what a run that has ended says of itself is of when it was trained
-        ended = run.exists and run.manifest().get("status") == "finished"
         identity = _identity(recipe, store, run)
-        if ended and not has_checkpoint(run.checkpoints, sum(stage.steps for stage in recipe.stages)):
-            return _as_it_ended(run, stages[-1].build())
-        if not ended:
-            _begin(run, recipe, facts | {"identity": identity})
+        if run.exists and run.manifest().get("status") == "finished":
+            return _as_it_ended(run, stages, selector, device, identity)
+        _begin(run, recipe, facts | {"identity": identity})
         try:
             torch.manual_seed(recipe.seed)
             scout = Sightings(recipe, store, batches, run)
@@ -88,13 +86,9 @@ def _trained(recipe: Recipe, store: Store, run: RunFolder, device: torch.device,
                 leg=leg,
             )
         except BaseException:
-            if not ended:
-                run.update_manifest({"status": "failed"})
+            run.update_manifest({"status": "failed"})
             raise
-        if ended:
-            _write_missing(run, outcome, selector)
-        else:
-            _finish(run, outcome, selector)
+        _finish(run, outcome, selector)
     return outcome
 
 
@@ -269,33 +263,56 @@ def _finish(run: RunFolder, outcome: Outcome, selector: Selector | None) -> None
     )
 
 
-def _as_it_ended(run: RunFolder, method: Method) -> Outcome:
-    """A run that has ended and whose last checkpoint is gone; nothing of it is trained again."""
-    facts = run.manifest()
-    if not run.weights_file.is_file():
-        finding = "the trained network is missing, and so is the last checkpoint, from which it could be written again"
-        raise UserError(run.weights_file, finding, "restore one of the two, or train anew into another --out")
+def _as_it_ended(
+    run: RunFolder, stages: Sequence[Stage], selector: Selector | None, device: torch.device, identity: str | None
+) -> Outcome:
+    """A run that has ended: nothing of it is trained again, and networks whose files are gone are written once more."""
+    facts, method = run.manifest(), stages[-1].build()
+    if not run.weights_file.is_file() or (facts.get("best") and not run.best_file.is_file()):
+        try:
+            saved = saved_last(run.checkpoints, device, [stage.settings.steps for stage in stages], identity)
+            found = None if saved is None else _networks_of(saved, method, selector)
+        except UserError as error:
+            found, why = None, f"the last checkpoint cannot give it again ({error.finding})"
+        else:
+            why = "so is the last checkpoint, from which it could be written again"
+        if found is not None:
+            _write_missing(run, facts, found)
+        elif not run.weights_file.is_file():
+            remedy = "restore one of the two, or train anew into another --out"
+            raise UserError(run.weights_file, f"the trained network is missing, and {why}", remedy)
     load_weights(method, run.weights_file, facts.get("weights"))
     return Outcome(
         method, facts.get("steps") or 0, None, facts.get("wall_seconds") or 0.0, facts.get("seconds_per_step") or {}
     )
 
 
-def _write_missing(run: RunFolder, outcome: Outcome, selector: Selector | None) -> None:
+def _networks_of(saved: Saved, method: Method, selector: Selector | None) -> tuple[Student, Student | None]:
+    """The reported student and, where students were scored, the best one, as the last checkpoint has them."""
+    with saved.loading():
+        method.load_state_dict(saved.state["method"])
+        if selector is None:
+            return method.student.state_dict(), None
+        selector.load_state(saved.state.get("selection") or {})
+        selector.rewind(method, {}, saved.state["stage"])
+    return method.student.state_dict(), None if selector.record is None else selector.record.student
+
+
+def _write_missing(run: RunFolder, facts: Mapping[str, Any], networks: tuple[Student, Student | None]) -> None:
     """Write networks of a run that has ended once more where their files are gone; they are what they were."""
-    facts, best = run.manifest(), None if selector is None else selector.record
+    reported, best = networks
     if not run.weights_file.is_file():
-        _write_again(run.weights_file, outcome.method.student.state_dict(), facts.get("weights"))
+        _write_again(run.weights_file, reported, facts.get("weights"))
     if best is not None and facts.get("best") and not run.best_file.is_file():
-        _write_again(run.best_file, best.student, facts["best"]["sha256"])
+        _write_again(run.best_file, best, facts["best"]["sha256"])
 
 
-def _write_again(path: Path, student: Mapping[str, Tensor], sha256: str | None) -> None:
-    save_student(student, path)
-    if sha256 is not None and sha256_of(path) != sha256:
-        path.unlink()
+def _write_again(path: Path, student: Student, sha256: str | None) -> None:
+    content = student_bytes(student)
+    if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
         finding = "the file is missing, and the last checkpoint gives another network than the run had"
         raise UserError(path, finding, "restore it, or train anew into another --out")
+    write_bytes(path, content)
     logger.warning("%s: was missing and is written again from the last checkpoint", path)
 
 

@@ -1,6 +1,7 @@
 """One run from its recipe to its scores; each step is made once, and one that was stopped goes on."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from graftseg import api
 from graftseg.completion import is_complete
@@ -36,20 +37,37 @@ def trained_run(recipe: Recipe, store: Store, run: RunFolder, device: str) -> No
 
 def tested_run(run: RunFolder, store: Store, device: str) -> Tested:
     """The scores of a run that has ended, made where they are not there yet."""
-    reported, facts = _scores(run, store, device, "shipped"), run.manifest()
-    if not facts.get("best") or facts["best"]["sha256"] == facts.get("weights"):
-        return Tested(reported, None)
-    return Tested(reported, _scores(run, store, device, "best"))
+    reported = _scores(run, store, device, "shipped")
+    return Tested(reported, _scores(run, store, device, "best") if _has_best(run) else None)
+
+
+def known_run(run: RunFolder, store: Store) -> Tested | None:
+    """The scores of a run that has ended, if they are there; its networks need not be."""
+    reported, best = _known(run, store, "shipped"), _known(run, store, "best") if _has_best(run) else None
+    return None if reported is None or (best is None and _has_best(run)) else Tested(reported, best)
+
+
+def _has_best(run: RunFolder) -> bool:
+    """Whether a best network is kept that is not the reported one."""
+    facts = run.manifest()
+    return bool(facts.get("best")) and facts["best"]["sha256"] != facts.get("weights")
 
 
 def _scores(run: RunFolder, store: Store, device: str, checkpoint: Checkpoint) -> Evaluation:
     """The scores of a network on the test cases, made where they are not there yet."""
-    folder = run.predictions if checkpoint == "shipped" else run.predictions_best
-    weights, cases = weights_of(run, checkpoint).sha256, stored_references(store)
-    known = known_scores(folder, weights, store.path, PROTOCOL, cases, len(store.classes))
-    if known is not None:
+    if (known := _known(run, store, checkpoint)) is not None:
         return known
+    folder = _folder(run, checkpoint)
     predicted = api.predict(run.path, store.path, folder, checkpoint=checkpoint, device=device)
     if predicted.failures:
         raise predicted.failures[0]
     return api.evaluate(folder, store.path, protocol=PROTOCOL)
+
+
+def _known(run: RunFolder, store: Store, checkpoint: Checkpoint) -> Evaluation | None:
+    weights, cases = weights_of(run, checkpoint).sha256, stored_references(store)
+    return known_scores(_folder(run, checkpoint), weights, store.path, PROTOCOL, cases, len(store.classes))
+
+
+def _folder(run: RunFolder, checkpoint: Checkpoint) -> Path:
+    return run.predictions if checkpoint == "shipped" else run.predictions_best

@@ -122,22 +122,39 @@ def prepare(
 
 
 def first_change(dataset: Dataset, out: Path, settings: PrepareSettings) -> str | None:
-    """The first case of a store that preparing these data would make otherwise, add or drop, in words.
+    """The first case of a store that preparing these data would make otherwise, add or drop, or else the first class.
 
-    A further test case is no change, since no training sees it, nor is a file that is made again as it was. Data that
-    cannot be prepared change nothing.
+    It is told in words. A further test case is no change, since no training sees it, nor is a file that is made again
+    as it was. Data that cannot be prepared change nothing.
     """
     if dataset.problems:
         return None
     work, known = _Work(dataset, out, settings), {spelled(path.stem): path.stem for path in _records(out)}
+    kept: list[StoredCase] = []
     for case in dataset.cases:
         if spelled(case.name) not in known:
             if known and case.split != "test":
                 return f"case {case.name} would be added"
-        elif work.recorded(case) is None:
+        elif (recorded := work.recorded(case)) is None:
             return f"case {case.name} would be made otherwise"
-    dropped = known.keys() - {spelled(case.name) for case in dataset.cases}
-    return f"case {known[min(dropped)]} would be dropped" if dropped else None
+        else:
+            kept.append(recorded)
+    if dropped := known.keys() - {spelled(case.name) for case in dataset.cases}:
+        return f"case {known[min(dropped)]} would be dropped"
+    return _changed_class(dataset, out, tuple(kept))
+
+
+def _changed_class(dataset: Dataset, out: Path, kept: tuple[StoredCase, ...]) -> str | None:
+    """How the list of classes would change; a store that is unfinished has none yet."""
+    try:
+        before, now = list(map(str, read_json(out / MANIFEST)["classes"])), _class_names(dataset, kept)
+    except (UserError, ValueError, KeyError, TypeError):
+        return None
+    if len(before) != len(now):
+        return f"there would be {len(now)} classes, not {len(before)}"
+    differ = (number for number, name in enumerate(now) if name != before[number])
+    number = next(differ, None)
+    return None if number is None else f"class {number} would be {now[number]}, not {before[number]}"
 
 
 @dataclass(frozen=True)
