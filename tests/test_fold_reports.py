@@ -207,6 +207,15 @@ def test_folds_that_have_not_ended_have_no_report(tmp_path: Path) -> None:
         api.report(tmp_path)
 
 
+def test_a_fold_that_is_missing_is_told(trained: tuple[RunFolder, CrossValidation], tmp_path: Path) -> None:
+    copied = Path(shutil.copytree(trained[0].path, tmp_path / "run"))
+    shutil.rmtree(copied / "fold-1")
+    with pytest.raises(
+        UserError, match=r"fold-1: this fold has not been trained to its end; go on with train --resume"
+    ):
+        api.report(copied)
+
+
 @pytest.mark.parametrize("of", [".", "baseline"])
 def test_a_fold_in_the_place_of_another_is_told_by_every_verb(
     trained: tuple[RunFolder, CrossValidation], tmp_path: Path, of: str

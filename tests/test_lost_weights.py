@@ -170,3 +170,8 @@ def test_folds_and_their_baseline(scans: Path, tmp_path: Path) -> None:
     api.train_folds(recipe, scans, out, folds=2, baseline=True, device="cpu", resume=True)
     assert [path.read_bytes() for path in lost] == before
     assert json.loads((out / "folds.json").read_text()) == told
+
+
+def test_a_run_of_a_store_elsewhere_asks_for_it(run: RunFolder, scans: Path) -> None:
+    with pytest.raises(UserError, match=r"run: the run has no store of its own; give it the store that it began with"):
+        api.train(tiny_recipe(), scans, run.path, resume=True, device="cpu")

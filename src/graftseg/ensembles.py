@@ -41,7 +41,7 @@ def segmenters_of(run: RunFolder, fold: int | None = None) -> list[RunFolder]:
     chosen = {number: run.fold(number) for number in (range(count) if fold is None else [fold])}
     for one in chosen.values():
         if not one.exists or one.manifest().get("status") != "finished":
-            raise UserError(one.path, "this fold has not been trained to its end", "go on with train --resume")
+            raise _unfinished(one)
     refuse_exchanged(run, chosen)
     return list(chosen.values())
 
@@ -54,6 +54,8 @@ def refuse_exchanged(run: RunFolder, folds: Iterable[int] | None = None) -> None
     told, parts = read_object(run.folds_file), held_out_of(run)
     for number in range(len(parts)) if folds is None else folds:
         one, part = run.fold(number), parts[number]
+        if not one.exists:
+            raise _unfinished(one)
         facts = one.manifest()
         other = [key for key in SHARED if key in facts and key in told and facts[key] != told[key]]
         if not _is_held_out(part, facts.get("store", {})):
@@ -61,6 +63,10 @@ def refuse_exchanged(run: RunFolder, folds: Iterable[int] | None = None) -> None
         if other:
             finding = f"not the fold that {run.folds_file} tells of (differ: {'; '.join(other)})"
             raise UserError(one.path, finding, "restore one of the two, or train anew into another --out")
+
+
+def _unfinished(fold: RunFolder) -> UserError:
+    return UserError(fold.path, "this fold has not been trained to its end", "go on with train --resume")
 
 
 def _is_held_out(part: Sequence[str], store: Mapping[str, Any]) -> bool:

@@ -110,7 +110,7 @@ def _store(recipe: Recipe, data: Data, run: RunFolder) -> Store:
     if is_store(data):
         return open_store(data)
     if run.exists:
-        return open_store(run.store)
+        return _own_store(run)
     layout = read_layout(data)
     check_scored(recipe, layout)
     dataset = layout.for_training(*_limits(recipe))
@@ -123,10 +123,16 @@ def _store(recipe: Recipe, data: Data, run: RunFolder) -> Store:
         return prepare(dataset, run.store, recipe.data, anew=run.is_free)
 
 
+def _own_store(run: RunFolder) -> Store:
+    if not is_store(run.store):
+        raise UserError(run.path, "the run has no store of its own", "give it the store that it began with as --data")
+    return open_store(run.store)
+
+
 def unlabeled_cases(recipe: Recipe, data: Data, run: RunFolder) -> int:
     """How many scans a training would use without labels; nothing is prepared for the answer."""
     if is_store(data) or run.exists:
-        return len(training_cases(open_store(data if is_store(data) else run.store), recipe.batches).unlabeled)
+        return len(training_cases(open_store(data) if is_store(data) else _own_store(run), recipe.batches).unlabeled)
     return len(read_layout(data).for_training(*_limits(recipe)).of("unlabeled"))
 
 
