@@ -17,10 +17,7 @@ Seen = tuple[CaseFingerprint, Floats | None]
 
 def copy_findings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
     """Cases with the same voxels: across splits they leak, within one they only weigh double."""
-    same: dict[str, list[CaseFingerprint]] = {}
-    for case in cases:
-        same.setdefault(case.content, []).append(case)
-    for group in same.values():
+    for group in _same(cases):
         if len(group) > 1:
             severity: Severity = "error" if len({case.split for case in group}) > 1 else "warning"
             names = tuple(case.name for case in group)
@@ -38,7 +35,7 @@ def likeness_findings(seen: Sequence[Seen]) -> Iterator[Finding]:
                 # so many are not one scan: their coarse grids show little but the outline of a body
                 continue
             group = [alike[member][0] for member in members]
-            if len({case.content for case in group}) < 2:
+            if len(_same(group)) < 2:
                 continue
             least = float(min(products[first, second] for first in members for second in members))
             names = tuple(case.name for case in group)
@@ -48,12 +45,28 @@ def likeness_findings(seen: Sequence[Seen]) -> Iterator[Finding]:
             yield Finding("warning", what, ", ".join(names), size, remedy, names)
 
 
+def _same(cases: Sequence[CaseFingerprint]) -> list[list[CaseFingerprint]]:
+    """All cases, those together that have the same voxels: as stored, for a header may be lost, or in one orientation.
+
+    A case that is like two others in different ways brings them together.
+    """
+    groups: dict[str, list[CaseFingerprint]] = {}
+    for case in cases:
+        keys = {case.content, case.oriented or case.content}
+        known = {id(groups[key]): groups[key] for key in keys if key in groups}
+        together = [*(one for group in known.values() for one in group), case]
+        groups |= dict.fromkeys(
+            {key for one in together for key in (one.content, one.oriented or one.content)}, together
+        )
+    return list({id(group): group for group in groups.values()}.values())
+
+
 def _by_shape(seen: Sequence[Seen]) -> dict[tuple[int, ...], list[tuple[CaseFingerprint, Floats]]]:
     """Cases that can be compared: with equal shapes and numbers of channels, two or more."""
     shapes: dict[tuple[int, ...], list[tuple[CaseFingerprint, Floats]]] = {}
     for case, vector in seen:
         if vector is not None:
-            shapes.setdefault((len(case.mean), *case.shape), []).append((case, vector))
+            shapes.setdefault((len(case.mean), *case.canonical_shape), []).append((case, vector))
     return {shape: alike for shape, alike in shapes.items() if len(alike) > 1}
 
 
