@@ -57,6 +57,39 @@ def test_a_case_that_is_like_two_others_brings_them_together(root: Path) -> None
     assert set(finding.cases) == {"l1", "t0", "t1"}
 
 
+def crowd(root: Path, count: int) -> None:
+    """Scans of one body that differ by a little noise, as those of one phantom do."""
+    for number in range(count):
+        put(root, f"imagesUn/p{number:02}", image(500) + image(600 + number) * 0.02)
+
+
+def test_scans_that_are_all_alike_are_not_accused_and_it_is_said(root: Path) -> None:
+    crowd(root, 5)
+    for number in range(12):
+        put(root, f"imagesUn/x{number:02}", image(700 + number))
+    assert severe(root) == []
+    (note,) = [finding for finding in check(read_layout(root)) if "alike on a coarse grid" in finding.what]
+    assert (note.severity, note.where, len(note.cases)) == ("note", "p00 and 4 more", 5)
+    assert note.size == "5 of 23 scans of one shape, correlation above 0.999"
+
+
+def test_a_copy_on_another_scale_among_scans_that_are_alike(root: Path) -> None:
+    crowd(root, 12)
+    copy = image(500) + image(603) * 0.02
+    put(root, "imagesTs/t0", copy * 2 + 1000 + image(999) * 1e-3)
+    (finding,) = severe(root)
+    assert finding.cases == ("p03", "t0")
+
+
+def test_many_copies_of_one_scan_on_other_scales(root: Path) -> None:
+    for number in range(5):
+        put(root, f"imagesUn/c{number}", image(500) * (number + 2) - 100 * number)
+    found = check(read_layout(root))
+    assert [finding.cases for finding in found if "alike" in finding.what or "same scan" in finding.what] == [
+        ("c0", "c1", "c2", "c3", "c4")
+    ]
+
+
 def test_one_orientation_is_a_view_and_leaves_pictures_alone() -> None:
     array = np.arange(24.0).reshape(1, 2, 3, 4)
     turned = in_one_orientation(
