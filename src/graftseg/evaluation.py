@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graftseg.console import in_parallel
-from graftseg.data.label_rules import is_mask
+from graftseg.data.label_rules import is_mask, remedy_beside
 from graftseg.data.names import by_spelling, same_names, spelled
 from graftseg.data.scans import grid_difference, read_label, scan_stem
 from graftseg.errors import UserError
@@ -353,7 +353,7 @@ def refuse_unnamed_values(where: str | Path, labels: LabelMap, classes: Mapping[
             remedy = "name that class or correct the label map"
             if is_mask(values.tolist()) and set(classes) - {0} == {1}:
                 finding = "a mask of 0 and 255 where the class is 1"
-                remedy = "write the masks as 0 and 1, as `graftseg check DATA --fix OUT` does in a copy of all scans"
+                remedy = remedy_beside(where)
             raise UserError(where, finding, remedy)
 
 

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from shlex import quote
 
 import numpy as np
 import pytest
@@ -75,8 +76,21 @@ def test_folders_named_one_by_one_have_no_mended_copy(tmp_path: Path) -> None:
     assert planned == prepared and planned.endswith("; write the masks as 0 and 1.")
 
 
+def test_a_mended_copy_is_offered_only_of_a_folder_that_a_check_takes(tmp_path: Path) -> None:
+    reference = tmp_path / "labelsTs/a.nii.gz"
+    remedies = []
+    for folders in (["imagesTs", "labelsTs"], ["imagesTr", "labelsTr"]):
+        for folder in folders:
+            (tmp_path / folder).mkdir()
+        with pytest.raises(UserError) as error:
+            refuse_unnamed_values(reference, np.array([0, 255]), {1: "liver"})
+        remedies.append(error.value.remedy)
+    assert remedies[0] == "write the masks as 0 and 1"
+    assert remedies[1].startswith(f"`graftseg check {quote(str(tmp_path))} --fix OUT` writes a copy")
+
+
 def test_masks_among_references() -> None:
-    with pytest.raises(UserError, match=r"^a: a mask of 0 and 255 where the class is 1; .*check DATA --fix OUT"):
+    with pytest.raises(UserError, match=r"^a: a mask of 0 and 255 where the class is 1; write the masks as 0 and 1\.$"):
         refuse_unnamed_values("a", np.array([0, 255]), {0: "background", 1: "liver"})
     for values, classes in (([0, 7], {1: "liver"}), ([0, 255], {1: "a", 2: "b"}), ([0, 1, 255], {1: "a"})):
         with pytest.raises(UserError, match="name that class or correct the label map"):

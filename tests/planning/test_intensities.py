@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
-from planning_fakes import CT, MR, case, facts
+from planning_fakes import CPU, CT, MR, case, facts
 
 from graftseg.data.intensity import IntensitySettings, normalise
 from graftseg.planning.choices import tree_of
 from graftseg.planning.facts import Facts
 from graftseg.planning.intensities import computed_tomography, intensity_choices
+from graftseg.planning.plans import choose
 
 
 def scans(*percentiles: tuple[float, ...], names: tuple[str, ...] = ()) -> Facts:
@@ -45,3 +46,20 @@ def test_air_is_what_lies_beyond_the_edge_of_a_scan() -> None:
     settings = IntensitySettings.model_validate(tree_of(intensity_choices(scans(CT)))["data"]["intensity"])
     seen = normalise(np.array([[-3000, -1000, -151, 9, 241, 3000]]), settings)
     np.testing.assert_array_equal(seen, np.array([[0, 0, 0, 4, 9.8, 9.8]], np.float32))
+
+
+@pytest.mark.parametrize(
+    ("known", "line", "odd"),
+    [
+        (scans(CT), "Intensities: window-zscore, taken for CT (values reach down to", None),
+        (scans(MR), "Intensities: zscore, each scan by itself to mean 0 and deviation 1: ", None),
+        (scans(CT, CT, MR), "Intensities: zscore, ", "1 of 3 scans"),
+        (scans(*[CT] * 19, MR), "Intensities: window-zscore, ", "1 of 20 scans"),
+        (scans(CT, MR), "Intensities: zscore, ", None),
+    ],
+)
+def test_the_head_of_a_plan_tells_the_rule_and_the_scans_that_are_odd(known: Facts, line: str, odd: str | None) -> None:
+    head = choose(known, CPU).head
+    assert sum(told.startswith(line) for told in head) == 1
+    warnings = [told for told in head if "values of CT" in told]
+    assert [told.startswith(f"Warning: {odd} do not") for told in warnings] == ([True] if odd else [])

@@ -11,6 +11,7 @@ from graftseg.data.checks.copies import copy_findings, likeness_findings
 from graftseg.data.checks.findings import Finding as Finding
 from graftseg.data.checks.findings import counted, from_error, gathered, ordered
 from graftseg.data.checks.labels import class_findings, island_findings
+from graftseg.data.checks.offsets import offset_findings
 from graftseg.data.checks.sets import COARSE as COARSE
 from graftseg.data.checks.sets import SLICES_LAST as SLICES_LAST
 from graftseg.data.checks.sets import (
@@ -125,6 +126,7 @@ def _set_findings(dataset: Dataset, summaries: Fingerprint, examined: list[Exami
     yield from orientation_findings(summaries.cases)
     yield from spacing_findings(summaries.cases)
     yield from scale_findings(summaries.cases)
+    yield from offset_findings(summaries.cases)
     yield from slice_findings(summaries.cases)
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from graftseg.console import in_parallel
 from graftseg.data.dataset import Dataset, Reader
-from graftseg.data.grid import axis_codes
+from graftseg.data.grid import axis_codes, in_one_orientation
 from graftseg.data.pieces import Pieces, pieces_of
 from graftseg.data.scans import Scan
 from graftseg.types import Case, Split
@@ -25,8 +25,9 @@ class CaseFingerprint:
     """A small summary of one case.
 
     ``percentiles``, ``mean`` and ``std`` have an entry per channel; ``label_counts`` says how many voxels
-    have which label value, and is empty without a label; ``content`` is a hash of the voxels, whatever
-    their file; ``pieces`` are the connected pieces of each class that the label map shows.
+    have which label value, and is empty without a label; ``content`` is a hash of the voxels as stored, whatever
+    their file, and ``oriented`` one of a volume's voxels in RAS; ``pieces`` are the connected pieces of each class that
+    the label map shows.
     """
 
     name: str
@@ -40,6 +41,7 @@ class CaseFingerprint:
     label_counts: dict[int, int]
     content: str
     pieces: dict[int, Pieces] = field(default_factory=dict)
+    oriented: str = ""
 
     @property
     def class_sizes(self) -> dict[int, float]:
@@ -109,8 +111,9 @@ def fingerprint_case(case: Case, scan: Scan, label: Scan | None) -> CaseFingerpr
     # Adding zero turns -0.0 into 0.0: equal voxels shall have equal bytes.
     voxels = scan.array.astype("<f4", order="C") + np.float32(0)
     percentiles = [np.percentile(channel, PERCENTILES) for channel in voxels]
-    content = hashlib.sha256(repr(voxels.shape).encode())
-    content.update(voxels.data)
+    turned = in_one_orientation(voxels, scan.geometry)
+    is_same = (turned.shape, turned.strides) == (voxels.shape, voxels.strides)
+    content = _hash(voxels)
     return CaseFingerprint(
         name=case.name,
         split=case.split,
@@ -121,8 +124,9 @@ def fingerprint_case(case: Case, scan: Scan, label: Scan | None) -> CaseFingerpr
         mean=tuple(float(channel.mean(dtype=np.float64)) for channel in voxels),
         std=tuple(float(channel.std(dtype=np.float64)) for channel in voxels),
         label_counts={} if label is None else _count(label.array),
-        content=content.hexdigest(),
+        content=content,
         pieces={} if label is None else pieces_of(label.array),
+        oriented=content if is_same else _hash(np.ascontiguousarray(turned)),
     )
 
 
@@ -167,6 +171,12 @@ def shift_verdict(labeled: Sequence[CaseFingerprint], unlabeled: Sequence[CaseFi
 
 def _read(reader: Reader, case: Case) -> CaseFingerprint:
     return fingerprint_case(case, reader.image(case), reader.label(case) if case.label else None)
+
+
+def _hash(voxels: npt.NDArray[np.float32]) -> str:
+    content = hashlib.sha256(repr(voxels.shape).encode())
+    content.update(voxels.data)
+    return content.hexdigest()
 
 
 def _count(labels: npt.NDArray[np.generic]) -> dict[int, int]:

@@ -96,6 +96,17 @@ def to_grid(array: NDArray[Any], grid: Grid, *, labels: bool) -> NDArray[Any]:
     return _linear(oriented, grid.prepared_shape)
 
 
+def in_one_orientation(array: NDArray[Any], geometry: Geometry) -> NDArray[Any]:
+    """A view of ``(C, *space)`` whose axes lie nearest to RAS; pictures, and volumes without a place, stay as they are.
+
+    Nothing is copied or interpolated, so copies of a scan that were stored in different orientations become equal.
+    """
+    if not (geometry.qform_code > 0 or geometry.sform_code > 0):
+        return array
+    grid = plan_grid(geometry, orientation="RAS", spacing=None)
+    return np.flip(array.transpose(0, *(axis + 1 for axis in grid.order)), _flipped(grid, 1))
+
+
 def to_source_axes(array: NDArray[Any], grid: Grid) -> NDArray[Any]:
     """Undo the reorientation alone, of ``(C, *oriented_shape)`` or ``(*oriented_shape)``; contiguous."""
     lead = _leading_axes(array, grid.oriented_shape)

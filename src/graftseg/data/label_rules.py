@@ -1,6 +1,7 @@
 """What labels must be for a network to learn from them: the list of classes, the grid and the values of label maps."""
 
 from collections.abc import Collection
+from pathlib import Path
 from shlex import quote
 
 import numpy as np
@@ -15,6 +16,7 @@ from graftseg.types import Case, Geometry
 LARGEST_VALUE = 254
 MENDABLE = ("nnunet", "msd")
 """Layouts of which a check writes mended copies."""
+BY_HAND = "write the masks as 0 and 1"
 
 
 def refuse_class_list(dataset: Dataset) -> None:
@@ -57,7 +59,18 @@ def is_mask(values: Collection[int]) -> bool:
     return MASK in values and set(values) <= {0, MASK}
 
 
+def remedy_beside(where: str | Path) -> str:
+    """How to mend a mask among references: a check takes its folder only where that holds scans to train on as well."""
+    root = Path(where).parent.parent
+    lies_among = Path(where).parent.name in ("labelsTr", "labelsTs")
+    if lies_among and (root / "imagesTr").is_dir() and (root / "labelsTr").is_dir():
+        return _mended_copy(root)
+    return BY_HAND
+
+
 def _mask_remedy(dataset: Dataset) -> str:
-    if dataset.layout not in MENDABLE:
-        return "write the masks as 0 and 1"
-    return f"`graftseg check {quote(str(dataset.root))} --fix OUT` writes a copy with the values 0 and 1"
+    return _mended_copy(dataset.root) if dataset.layout in MENDABLE else BY_HAND
+
+
+def _mended_copy(root: Path) -> str:
+    return f"`graftseg check {quote(str(root))} --fix OUT` writes a copy with the values 0 and 1"

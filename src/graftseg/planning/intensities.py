@@ -3,6 +3,7 @@
 import re
 
 import numpy as np
+import numpy.typing as npt
 
 from graftseg.planning.choices import Choice, Choices
 from graftseg.planning.facts import Facts, Foreground
@@ -26,14 +27,32 @@ def computed_tomography(facts: Facts) -> str | None:
     if facts.channel_names:
         said = [bool(re.search(r"(?<![a-z])ct(?![a-z])", name.lower())) for name in facts.channel_names]
         return f"dataset.json calls the channel {facts.channel_names[0]}" if all(said) else None
+    if _look_like_ct(facts).mean() < LARGE:
+        return None
+    lowest = [[channel[0] for channel in case.percentiles] for case in facts.fingerprint.training]
+    return f"values reach down to {np.median(lowest):.0f}, as Hounsfield units do"
+
+
+def intensity_lines(facts: Facts, choices: Choices) -> list[str]:
+    """The rule that was taken and why, for people; and how many scans are not like the others, where most are CT."""
+    rule, alike = choices["data.intensity.rule"], _look_like_ct(facts)
+    lines = [f"Intensities: {rule.value}, {rule.reason}."]
+    if 0.5 < alike.mean() < 1:
+        lines.append(
+            f"Warning: {alike.size - alike.sum()} of {alike.size} scans do not have the values of CT that the others "
+            "have; `graftseg check` may tell why."
+        )
+    return lines
+
+
+def _look_like_ct(facts: Facts) -> npt.NDArray[np.bool_]:
+    """Which of the scans have the values of CT, in every channel."""
     lowest, highest = (
         np.array([[channel[end] for channel in case.percentiles] for case in facts.fingerprint.training])
         for end in (0, -1)
     )
-    alike = ((lowest <= AIR) & (lowest >= -MOST) & (highest > AIR) & (highest <= MOST)).all(axis=1)
-    if alike.mean() < LARGE:
-        return None
-    return f"values reach down to {np.median(lowest):.0f}, as Hounsfield units do"
+    alike = (lowest <= AIR) & (lowest >= -MOST) & (highest > AIR) & (highest <= MOST)
+    return np.asarray(alike.all(axis=1), dtype=np.bool_)
 
 
 def _window(foreground: Foreground, why: str) -> Choices:

@@ -9,7 +9,7 @@ from graftseg.planning.cost import SELF_TRAINING, SUPERVISED, Speed, load_of, ta
 from graftseg.planning.durations import asked_for, refuse_minutes, spoken
 from graftseg.planning.facts import Facts
 from graftseg.planning.frame import Frame, frame_of
-from graftseg.planning.intensities import intensity_choices
+from graftseg.planning.intensities import intensity_choices, intensity_lines
 from graftseg.planning.length import WORTH_FOLDS, Length, length_of
 from graftseg.planning.patches import Shape, shape_of
 from graftseg.planning.pieces import component_choices
@@ -74,7 +74,8 @@ def choose(facts: Facts, target: Target, *, minutes: float | None = None, timed:
     length = length_at(speed)
     choices = fixed | length.choices
     pace = _time(length, speed, semi, minutes)
-    head = (*_about(facts, frame, semi), _memory(shape, target), *pace, *_scores(facts, length, semi), "", USE)
+    about = (*_about(facts, frame, semi), *intensity_lines(facts, choices))
+    head = (*about, _memory(shape, target), *pace, *_scores(facts, length, semi), "", USE)
     return Plan(_recipe(choices), choices, head, length.minutes)
 
 

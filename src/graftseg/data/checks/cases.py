@@ -10,7 +10,7 @@ from graftseg.data.checks.labels import value_findings
 from graftseg.data.coarse import Floats, coarse_view
 from graftseg.data.dataset import Dataset, ScanFiles
 from graftseg.data.fingerprint import CaseFingerprint, fingerprint_case
-from graftseg.data.grid import GRID_TOLERANCE, corner_distance, grid_difference
+from graftseg.data.grid import GRID_TOLERANCE, corner_distance, grid_difference, in_one_orientation
 from graftseg.data.scans import Scan, read_geometry, read_scan
 from graftseg.data.slices import Glimpse, glimpse_of
 from graftseg.errors import UserError
@@ -68,7 +68,8 @@ class CaseCheck:
             findings += value_findings(case.name, summary.label_counts, self.dataset.classes)
             findings += _grids(case.name, scan.geometry, label.geometry)
         glimpse = _glimpse(scan, label, summary) if self.pictures else None
-        return Examined(case, summary, findings, coarse_view(scan.array), glimpse, scan.geometry)
+        coarse = coarse_view(in_one_orientation(scan.array, scan.geometry))
+        return Examined(case, summary, findings, coarse, glimpse, scan.geometry)
 
 
 def is_noise(first: Geometry, second: Geometry) -> bool:

@@ -6,7 +6,8 @@ from typing import Literal
 
 import numpy as np
 
-from graftseg.data.checks.findings import Finding
+from graftseg.data.checks.findings import Finding, counted
+from graftseg.data.checks.offsets import offset_findings
 from graftseg.data.fingerprint import (
     SHIFT_LIMIT,
     CaseFingerprint,
@@ -66,7 +67,11 @@ def likeness(summaries: Fingerprint) -> Likeness:
     lone = min(len(labeled), len(unlabeled)) < FEWEST
     if len(labeled) + len(unlabeled) < FEWEST_TOGETHER or (kind == "alike" and lone):
         kind = "too few"
-    return replace(measured, kind=kind, sentence=_sentence(kind, reasons, numbers))
+    sentence = _sentence(kind, reasons, numbers)
+    odd = {finding.where for finding in offset_findings(labeled + unlabeled)}
+    if kind == "alike" and odd:
+        sentence = f"Spacing and intensities are alike, but for {counted(len(odd), 'scan')} that may lack an intercept."
+    return replace(measured, kind=kind, sentence=sentence)
 
 
 def spacing_shift(labeled: Sequence[CaseFingerprint], unlabeled: Sequence[CaseFingerprint]) -> tuple[float, ...]:
