@@ -15,8 +15,7 @@ from graftseg.data.store import is_store, open_store
 from graftseg.errors import UserError
 from graftseg.files import read_object
 from graftseg.references import StoredLabel
-from graftseg.reporting.gaps import TEST, Remedy
-from graftseg.reporting.markup import Html, missing, section, tag
+from graftseg.reporting.markup import Html, missing, section, tag, told_above
 from graftseg.reporting.orientation import NOWHERE, Marks, Orientation, seen_from
 from graftseg.reporting.palette import legend
 from graftseg.reporting.pictures import Album, Labels, Plane, label_layer
@@ -70,7 +69,6 @@ def cases_section(
     results: Results | None,
     classes: Sequence[str],
     album: Album,
-    remedy: Remedy = TEST,
     lie: Orientation = NOWHERE,
     predicted: Mapping[str, Predicted] | None = None,
 ) -> Html:
@@ -79,7 +77,7 @@ def cases_section(
     The label maps are those beside the scores, or those ``predicted`` elsewhere.
     """
     if results is None:
-        return section("cases", TITLE, missing("There is no evaluated case to show.", *remedy))
+        return section("cases", TITLE, told_above("There is no evaluated case to show."))
     entries = predicted_in(results) if predicted is None else predicted
     scores = case_dice(results.evaluation)
     chosen = chosen_cases(results.ranking)
