@@ -8,7 +8,7 @@ from report_fakes import CASES, GEOMETRY, Page, decode_uri, disc, write_predicti
 
 from graftseg.data.scans import write_label, write_scan
 from graftseg.evaluation import evaluate_folder
-from graftseg.reporting.cases import cases_section, chosen_cases, views_of
+from graftseg.reporting.cases import cases_section, chosen_cases, predicted_in, views_of
 from graftseg.reporting.orientation import Orientation
 from graftseg.reporting.pictures import Album, label_layer
 from graftseg.reporting.results import Results, read_results
@@ -131,7 +131,10 @@ def test_a_small_class_is_seen_below_the_slice_that_lacks_it(tmp_path: Path) -> 
     entry = {"case": "a", "images": [str(tmp_path / "a.nii.gz")], "output": "a.nii.gz"}
     (out / "manifest.json").write_text(json.dumps({"cases": [entry]}))
     evaluation = evaluate_folder(out, labels, classes={1: "ring", 2: "core"})
-    html = cases_section(Results(out, evaluation, labels), NAMES, Album(), lie=RAS)
+    results = Results(out, evaluation, labels)
+    html = cases_section(results, NAMES, Album(), lie=RAS)
+    held_out = predicted_in(results, whose="held out of fold 0")
+    assert cases_section(results, NAMES, Album(), lie=RAS, predicted=held_out).count("The slice with most of core") == 1
     assert html.count('class="row"') == 2 and html.count("<figcaption>") == 1
     assert "The slice with most of core" in html and "a second row shows the slice" in html
     layers = [decode_uri(address) for address in Page(html).attributes("href") if address[0] != "#"]
