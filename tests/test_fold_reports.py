@@ -196,7 +196,14 @@ def test_folds_without_a_baseline_say_how_to_add_one(tmp_path: Path) -> None:
     scans, run = write_scans(tmp_path / "scans", labeled=4, unlabeled=2, test=0), tmp_path / "run"
     train = partial(api.train_folds, tiny_recipe(), scans, run, folds=2, device="cpu")
     train()
-    assert "<code>graftseg train RECIPE --data DATA --out RUN --resume --baseline</code>" in api.report(run).read_text()
+    command = "<code>graftseg train RECIPE --data DATA --out run --folds 2 --resume --baseline</code>"
+    page = api.report(run).read_text()
+    assert command in page and "says little without a supervised one" in page
+    (run / "baseline").mkdir()
+    shutil.copy(run / "folds.json", run / "baseline")
+    page = api.report(run).read_text()
+    assert command in page and "was begun and has not been trained to its end" in page and "says little" not in page
+    shutil.rmtree(run / "baseline")
     train(resume=True, baseline=True)
     assert "To fill this part" not in api.report(run).read_text()
 

@@ -3,10 +3,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from report_fakes import CASES, GEOMETRY, Page, decode_uri, disc, write_predictions
 
-from graftseg.data.scans import write_label
-from graftseg.reporting.cases import cases_section, chosen_cases, view_of
+from graftseg.data.scans import write_label, write_scan
+from graftseg.evaluation import evaluate_folder
+from graftseg.reporting.cases import cases_section, chosen_cases, predicted_in, views_of
 from graftseg.reporting.orientation import Orientation
 from graftseg.reporting.pictures import Album, label_layer
 from graftseg.reporting.results import Results, read_results
@@ -49,7 +51,7 @@ def test_transverse_slice_shows_right_on_the_left_and_front_on_top() -> None:
     image[3, 4, 1] = 1.0  # the most right and most anterior voxel of a scan in RAS
     reference = np.zeros((4, 5, 3), np.uint8)
     reference[3, 4, 1] = 1
-    view = view_of(image, reference, reference, Geometry((4, 5, 3), diagonal(1, 2, 3)), RAS)
+    (view,) = views_of(image, reference, reference, Geometry((4, 5, 3), diagonal(1, 2, 3)), RAS)
     assert view.image.shape == (5, 4)
     assert view.image[0, 0] == view.reference[0, 0] == view.prediction[0, 0] == 1
     assert view.image.sum() == 1
@@ -59,14 +61,52 @@ def test_transverse_slice_shows_right_on_the_left_and_front_on_top() -> None:
 def test_coronal_slice_has_the_head_on_top() -> None:
     image = np.zeros((4, 5, 3))
     image[3, 2, 2] = 1.0  # right and superior
-    view = view_of(image, image.astype(np.uint8), image.astype(np.uint8), Geometry((4, 5, 3), diagonal(1, 4, 1)), RAS)
+    (view,) = views_of(
+        image, image.astype(np.uint8), image.astype(np.uint8), Geometry((4, 5, 3), diagonal(1, 4, 1)), RAS
+    )
     assert view.image.shape == (3, 4)
     assert view.image[0, 0] == 1
 
 
 def test_equal_spacing_is_cut_across_the_last_axis() -> None:
     volume = np.zeros((4, 5, 3), np.uint8)
-    assert view_of(volume, volume, volume, Geometry((4, 5, 3), diagonal(1, 1, 1)), RAS).image.shape == (5, 4)
+    (view,) = views_of(volume, volume, volume, Geometry((4, 5, 3), diagonal(1, 1, 1)), RAS)
+    assert view.image.shape == (5, 4)
+
+
+def of_slices(*kinds: list[int]) -> NDArray[np.uint8]:
+    """A volume whose slices across the last axis hold these labels."""
+    labels = np.zeros((4, 5, len(kinds)), np.uint8)
+    for index, values in enumerate(kinds):
+        labels[..., index].flat[: len(values)] = values
+    return labels
+
+
+@pytest.mark.parametrize(
+    ("reference", "prediction", "shows", "hides"),
+    [
+        (of_slices([1] * 9, [1], [2] * 2), of_slices([], [], []), (2,), ()),
+        (of_slices([1] * 9, [1, 2], [2]), of_slices([2] * 3, [], []), (2,), ()),
+        (of_slices([1] * 9, [], []), of_slices([1], [2], [2] * 3), (2,), ()),
+        (of_slices([1] * 9, [2], [3, 3]), of_slices([], [4] * 9, []), (3,), (2, 4)),
+        (of_slices([1] * 9, [2, 3], [2, 2, 3]), of_slices([], [], [4]), (2, 3, 4), ()),
+    ],
+)
+def test_a_further_slice_for_the_classes_that_the_first_lacks(
+    reference: NDArray[np.uint8], prediction: NDArray[np.uint8], shows: tuple[int, ...], hides: tuple[int, ...]
+) -> None:
+    geometry = Geometry(reference.shape, diagonal(1, 1, 2))
+    first, second = views_of(reference, reference, prediction, geometry, RAS)
+    assert (first.shows, first.hides) == ((), ()) and np.count_nonzero(first.reference) == 9
+    assert (second.shows, second.hides) == (shows, hides) and second.marks == first.marks
+    counts = [int(np.isin(maps, shows).sum()) for maps in (second.reference, second.prediction)]
+    best = [max(np.isin(maps, shows).sum(axis=(0, 1))) for maps in (reference, prediction)]
+    assert counts[0] == best[0] if best[0] else counts[1] == best[1]
+
+
+def test_all_classes_in_one_slice_need_no_further_one() -> None:
+    labels = of_slices([1] * 9, [2], [1, 1, 2, 2, 1, 1, 1, 1, 1, 1])
+    assert len(views_of(labels, labels, labels, Geometry(labels.shape, diagonal(1, 1, 2)), RAS)) == 1
 
 
 def test_worst_first_with_reference_and_prediction(results: Results) -> None:
@@ -76,6 +116,35 @@ def test_worst_first_with_reference_and_prediction(results: Results) -> None:
     layers = [layer for layer in layers if layer.ndim == 3]
     np.testing.assert_array_equal(layers[0], label_layer(disc(8.0).T))
     np.testing.assert_array_equal(layers[1], label_layer(disc(5.0).T))
+
+
+def test_a_small_class_is_seen_below_the_slice_that_lacks_it(tmp_path: Path) -> None:
+    labels, out, geometry = (
+        tmp_path / "labels",
+        tmp_path / "run" / "predictions",
+        Geometry((4, 5, 3), diagonal(1, 1, 2)),
+    )
+    reference = of_slices([1] * 9, [], [2, 2])
+    for folder in (labels, out):
+        write_label(folder / "a.nii.gz", reference, geometry)
+    write_scan(tmp_path / "a.nii.gz", reference.astype(np.float32), geometry)
+    entry = {"case": "a", "images": [str(tmp_path / "a.nii.gz")], "output": "a.nii.gz"}
+    (out / "manifest.json").write_text(json.dumps({"cases": [entry]}))
+    evaluation = evaluate_folder(out, labels, classes={1: "ring", 2: "core"})
+    results = Results(out, evaluation, labels)
+    html = cases_section(results, NAMES, Album(), lie=RAS)
+    held_out = predicted_in(results, whose="held out of fold 0")
+    assert cases_section(results, NAMES, Album(), lie=RAS, predicted=held_out).count("The slice with most of core") == 1
+    assert html.count('class="row"') == 2 and html.count("<figcaption>") == 1
+    assert "The slice with most of core" in html and "a second row shows the slice" in html
+    layers = [decode_uri(address) for address in Page(html).attributes("href") if address[0] != "#"]
+    layers = [layer for layer in layers if layer.ndim == 3]
+    np.testing.assert_array_equal(layers[2], label_layer(np.rot90(reference[..., 2].T, 2)))
+
+
+def test_pictures_have_one_row(results: Results) -> None:
+    html = cases_section(results, NAMES, Album())
+    assert html.count('class="row"') == len(CASES) and "second row" not in html
 
 
 def sentence(results: Results) -> str:

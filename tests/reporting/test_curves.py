@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from report_fakes import Page
 
-from graftseg.reporting.curves import Curve, Frame, Stage, nice_ticks, number, panel, smooth, split, thin
+from graftseg.reporting.curves import Curve, Frame, Stage, nice_ticks, number, panel, smooth, split, thin, window
 
 # Plot area from x = 52 to 152 and from y = 126 up to 26.
 FRAME = Frame(162.0, 148.0, 0.0, 100.0)
@@ -49,10 +49,27 @@ def test_thinning_keeps_every_spike(length: int, place: int, half: int) -> None:
     assert (np.diff(thinned.steps) > 0).all()
 
 
-def test_smoothing_takes_means_of_neighbours() -> None:
-    smoothed = smooth(curve(0.0, 2.0, 4.0, 6.0), points=2)
-    assert smoothed.steps.tolist() == [0.5, 2.5]
-    assert smoothed.values.tolist() == [1.0, 5.0]
+@pytest.mark.parametrize(("count", "width"), [(1, 1), (7, 1), (8, 2), (39, 9), (40, 10), (200, 10), (400, 20)])
+def test_a_few_percent_of_the_steps_are_smoothed_over(count: int, width: int) -> None:
+    assert window(count) == width
+
+
+def test_smoothing_takes_means_of_the_last_values() -> None:
+    values = np.random.default_rng(0).random(400)
+    smoothed = smooth(curve(*values), points=3)
+    assert smoothed.steps.tolist() == [0, 200, 399]
+    np.testing.assert_allclose(smoothed.values, [values[0], values[181:201].mean(), values[380:].mean()])
+
+
+def test_the_label_of_a_noisy_curve_is_the_mean_of_its_last_steps() -> None:
+    values = [0.0, 1.0] * 50
+    stages = (Stage("a", 0, 59), Stage("b", 60, 99))
+    assert ("text", "mean of last 10 steps 0.5") in Page(panel("loss", curve(*values), FRAME, stages=stages)).texts
+    drawn = lines(panel("loss", curve(*values), FRAME, stages=stages))
+    assert [points.split()[-1] for points in drawn["means"]] == ["111.0,76.0", "151.0,76.0"]
+    assert [len(points.split()) for points in drawn["extremes"]] == [60, 40]
+    assert ("text", "last 1") in Page(panel("rate", curve(*values), FRAME, style="plain")).texts
+    assert ("text", "last 1") in Page(panel("dice", curve(*values), FRAME, style="dots")).texts
 
 
 def test_long_curves_have_a_faint_and_a_strong_line() -> None:

@@ -18,7 +18,7 @@ from graftseg.data.grid import plan_grid, to_grid
 from graftseg.data.scans import read_scan
 from graftseg.data.store import Store, StoredCase
 from graftseg.reporting import render_report
-from graftseg.reporting.cases import view_of
+from graftseg.reporting.cases import views_of
 from graftseg.reporting.orientation import (
     MIRRORED,
     NOWHERE,
@@ -86,7 +86,7 @@ def test_arrays_of_no_known_orientation_lie_as_they_are_everywhere() -> None:
     volume = np.random.default_rng(0).random(SHAPE)
     labels = np.zeros(SHAPE, np.uint8)
     labels[..., 2] = 1
-    view = view_of(volume, labels, labels, pointing("RAS", thick=0), NOWHERE)
+    (view,) = views_of(volume, labels, labels, pointing("RAS", thick=0), NOWHERE)
     np.testing.assert_array_equal(view.image, NOWHERE.plane(volume[..., 2]))
     assert view.marks is None and NOWHERE.marks(augmented=False) is None
     assert seen_from([view.axis], True, False) == UNTOLD

@@ -8,7 +8,8 @@ from report_fakes import CASES, write_predictions
 from tiny import tiny_recipe, write_scans
 
 from graftseg import api, examination
-from graftseg.reporting.provenance import Provenance, folder_name, provenance_of
+from graftseg.reporting.markup import folder_name
+from graftseg.reporting.provenance import Provenance, provenance_of
 from graftseg.reporting.results import Results, read_results
 
 

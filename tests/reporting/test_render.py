@@ -9,7 +9,9 @@ from report_fakes import CASES, Page, decode_uri, write_facts, write_predictions
 
 from graftseg.errors import UserError
 from graftseg.reporting import render_report
+from graftseg.reporting.gaps import shown
 from graftseg.reporting.page import run_title
+from graftseg.runs import RunFolder
 
 SECTIONS = ["results", "cases", "comparison", "training", "mixed", "pseudo-labels", "run", "notes"]
 
@@ -117,10 +119,47 @@ def test_bare_run_folder_has_every_section(tmp_path: Path) -> None:
 
 
 def test_without_baseline_says_how_to_add_one(run: Path) -> None:
-    command = "graftseg train RECIPE --data DATA --out RUN --resume --baseline"
+    command = "graftseg train RECIPE --data DATA --out run --resume --baseline"
     assert ("code", command) in rendered(run).texts
     write_facts(run, method="supervised")
-    assert ("code", "graftseg report RUN --baseline OTHER_RUN") in rendered(run).texts
+    assert ("code", "graftseg report run --baseline OTHER_RUN") in rendered(run).texts
+
+
+def begin_baseline(run: Path, status: str) -> None:
+    write_facts(run / "baseline", method="supervised", status=status)
+    (run / "baseline" / "recipe.yaml").write_text("{}")
+
+
+def test_a_baseline_that_is_trained_and_not_tested_is_told(run: Path) -> None:
+    begin_baseline(run, "finished")
+    text = rendered(run).text
+    assert "The supervised baseline of this run is trained and not yet tested. To fill this part:" in text
+    assert "says little" not in text
+    (run / "predictions" / "metrics.csv").unlink()
+    page = rendered(run)
+    commands = [text for element, text in page.texts if element == "code" and "test" in text]
+    assert commands == ["graftseg test run DATA"] and page.text.count("What fills this part stands under") == 2
+    assert "trained and not yet tested. What fills this part" in page.text and "says little" not in page.text
+    begin_baseline(run, "running")
+    page = rendered(run)
+    assert "was begun and has not been trained to its end." in page.text and "says little" not in page.text
+    assert ("code", "graftseg train RECIPE --data DATA --out run --resume --baseline") in page.texts
+
+
+def test_commands_name_the_folder_of_the_run(run: Path, tmp_path: Path) -> None:
+    moved = run.rename(tmp_path / "my run")
+    (moved / "predictions" / "metrics.csv").unlink()
+    assert ("code", "graftseg test 'my run' DATA") in rendered(moved).texts
+    begin_baseline(moved, "finished")
+    assert ("code", "graftseg test 'my run/baseline' DATA") in rendered(moved / "baseline").texts
+    assert shown(RunFolder(Path("/home/someone"))) == "RUN"
+
+
+def test_an_untested_run_that_is_named_as_baseline_is_the_one_to_test(run: Path, tmp_path: Path) -> None:
+    write_facts(tmp_path / "other", method="supervised")
+    assert ("code", "graftseg test other DATA") in rendered(run, tmp_path / "other").texts
+    begin_baseline(run, "finished")
+    assert ("code", "graftseg test run DATA") in rendered(run, run / "baseline").texts
 
 
 def test_baseline_stands_beside(run: Path, tmp_path: Path) -> None:

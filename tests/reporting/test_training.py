@@ -19,6 +19,18 @@ def test_a_chart_for_every_logged_value(tmp_path: Path) -> None:
     assert "Stages: bcp-pretrain, steps 0 to 9; bcp, steps 10 to 19." in Page(html).text
 
 
+def test_the_caption_says_what_is_smoothed(tmp_path: Path) -> None:
+    write_log(tmp_path, first=40, second=400)
+    html = training_section(read_curves(RunFolder(tmp_path)), {})
+    assert "the mean of the last steps (10 to 20, by the length of the stage) up to each one." in Page(html).text
+    assert "mean of last 20 steps 1" in texts(html, "text")
+    write_log(tmp_path, first=40, second=0)
+    html = training_section(read_curves(RunFolder(tmp_path)), {})
+    assert "the mean of the last steps (10) up to each one. The figure beside a loss is that mean" in Page(html).text
+    write_log(tmp_path, first=4, second=0)
+    assert "strong line" not in Page(training_section(read_curves(RunFolder(tmp_path)), {})).text
+
+
 def test_a_jump_of_the_total_is_explained(tmp_path: Path) -> None:
     write_log(tmp_path)
     text = Page(training_section(read_curves(RunFolder(tmp_path)), {})).text

@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
+from graftseg.baselines import kept_baselines
 from graftseg.files import write_text
 from graftseg.reporting.cases import cases_section
 from graftseg.reporting.comparison import Told, comparison_section, missed, told_of, verdict_of
 from graftseg.reporting.folder import class_names, read_curves, read_recipe, read_store, snapshot_paths
 from graftseg.reporting.folds import render_folds
 from graftseg.reporting.gallery import mixed_section, watched_section
-from graftseg.reporting.gaps import gaps_of
+from graftseg.reporting.gaps import Gaps, gaps_of
 from graftseg.reporting.notes import channels_of, notes_section, run_facts, run_section
 from graftseg.reporting.orientation import orientation_of
 from graftseg.reporting.page import page
@@ -41,8 +42,8 @@ def render_report(run: Path, out: Path | None = None, *, baseline: Path | None =
     named = provenance_of(store, results)
     sections = [
         results_section(results, facts, gaps.scores, named.scans),
-        cases_section(results, classes, album, gaps.scores, lie),
-        comparison_section(told, other, gaps.beside if other is None else gaps.scores),
+        cases_section(results, classes, album, lie),
+        comparison_section(told, other, _gaps_beside(folder, baseline)),
         training_section(log, facts),
         mixed_section(snapshots, log, classes, album, lie),
         watched_section(snapshots, classes, album, lie),
@@ -52,3 +53,9 @@ def render_report(run: Path, out: Path | None = None, *, baseline: Path | None =
     target = out or run / "report.html"
     write_text(target, page(facts, sections, [verdict_of(told, other), *missed(results)], named.data))
     return target
+
+
+def _gaps_beside(run: RunFolder, baseline: Path | None) -> Gaps:
+    """What gives the scores that a comparison lacks: a test of the run scores its own baseline too."""
+    is_other = baseline is not None and baseline.resolve() not in [one.path.resolve() for one in kept_baselines(run)]
+    return gaps_of(RunFolder(baseline)) if baseline is not None and is_other else gaps_of(run)

@@ -1,7 +1,7 @@
 """Pictures of the worst cases, the median one and the best: scan, reference, prediction."""
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +10,12 @@ import numpy as np
 from graftseg.data.grid import to_source_axes
 from graftseg.data.names import spelled
 from graftseg.data.scans import KNOWN, is_scan, read_case, read_label, scan_stem
+from graftseg.data.slices import Cut
 from graftseg.data.store import is_store, open_store
 from graftseg.errors import UserError
 from graftseg.files import read_object
 from graftseg.references import StoredLabel
-from graftseg.reporting.gaps import TEST, Remedy
-from graftseg.reporting.markup import Html, missing, section, tag
+from graftseg.reporting.markup import Html, missing, section, tag, told_above
 from graftseg.reporting.orientation import NOWHERE, Marks, Orientation, seen_from
 from graftseg.reporting.palette import legend
 from graftseg.reporting.pictures import Album, Labels, Plane, label_layer
@@ -24,13 +24,15 @@ from graftseg.types import Geometry
 
 TITLE = "Worst, median and best cases"
 ELSEWHERE = "its reference is not where it was when the case was evaluated"
+FURTHER = " Where that slice lacks a class of the case, a second row shows the slice with most voxels of what it lacks."
 
 
 @dataclass(frozen=True)
 class View:
     """One slice of a case, how high one of its pixels is by its width, and how it lies in the patient.
 
-    ``axis`` is that of the patient which it was cut across, None for a picture.
+    ``axis`` is that of the patient which it was cut across, None for a picture. ``shows`` are the classes that a
+    further slice is there for, ``hides`` those that are in no slice of the case.
     """
 
     image: Plane
@@ -39,6 +41,8 @@ class View:
     aspect: float
     axis: int | None
     marks: Marks | None
+    shows: tuple[int, ...] = ()
+    hides: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,27 +69,28 @@ def cases_section(
     results: Results | None,
     classes: Sequence[str],
     album: Album,
-    remedy: Remedy = TEST,
     lie: Orientation = NOWHERE,
     predicted: Mapping[str, Predicted] | None = None,
 ) -> Html:
-    """A row of three pictures for each chosen case, or what would give them.
+    """A row of three pictures for each chosen case, a second one where a class is not in the first; or what gives them.
 
     The label maps are those beside the scores, or those ``predicted`` elsewhere.
     """
     if results is None:
-        return section("cases", TITLE, missing("There is no evaluated case to show.", *remedy))
+        return section("cases", TITLE, told_above("There is no evaluated case to show."))
     entries = predicted_in(results) if predicted is None else predicted
     scores = case_dice(results.evaluation)
     chosen = chosen_cases(results.ranking)
     views = {case: _read(case, entries.get(case), lie) for case in chosen}
     whose = {case: f", {entries[case].whose}" if case in entries and entries[case].whose else "" for case in chosen}
     figures = [
-        _figure(case, f"{rank}, Dice {percent(scores[case])} %{whose[case]}", views[case], album)
+        _figure(case, f"{rank}, Dice {percent(scores[case])} %{whose[case]}", views[case], classes, album)
         for case, rank in chosen.items()
     ]
-    seen = [view for view in views.values() if isinstance(view, View)]
+    seen = [view for of_case in views.values() if not isinstance(of_case, str) for view in of_case]
     text = "Scan, reference and prediction from left to right, on the slice with most reference voxels."
+    if any(view.shows for view in seen):
+        text += FURTHER
     if seen and all(view.axis is None for view in seen):
         text = "Picture, reference and prediction from left to right."
     said = _seen(seen, lie)
@@ -109,36 +114,72 @@ def chosen_cases(ranking: Sequence[str]) -> dict[str, str]:
     return {ranking[place]: rank for place, rank in sorted(places.items()) if place <= last}
 
 
-def view_of(image: Plane, reference: Labels, prediction: Labels, geometry: Geometry, lie: Orientation) -> View:
-    """The slice to show of arrays ``(*space)``.
+def views_of(
+    image: Plane, reference: Labels, prediction: Labels, geometry: Geometry, lie: Orientation
+) -> tuple[View, ...]:
+    """The slices to show of arrays ``(*space)``: that with most reference voxels, and one for the classes it lacks.
 
     A volume is turned so that an axial slice shows the patient's right on the left and the front on top, and cut across
     its widest spacing; where the network's arrays have no known orientation, it is shown as they are.
     """
     cut = lie.cut(geometry)
-    index = cut.fullest(reference, prediction)
-    planes = [cut.plane(array, index) for array in (image, reference, prediction)]
-    return View(planes[0], planes[1], planes[2], cut.aspect, cut.axis, lie.sides(cut, geometry))
+    first = _view(cut, cut.fullest(reference, prediction), (image, reference, prediction), lie.sides(cut, geometry))
+    expected = _classes(reference)
+    only_found = _classes(prediction) - expected
+    lacking = expected - _classes(first.reference) | only_found - _classes(first.prediction)
+    if not lacking:
+        return (first,)
+    wanted = np.isin(reference, sorted(lacking)), np.isin(prediction, sorted(lacking & only_found))
+    second = _view(cut, cut.fullest(*wanted), (image, reference, prediction), first.marks)
+    shown = lacking & (_classes(second.reference) | only_found & _classes(second.prediction))
+    return first, replace(second, shows=tuple(sorted(shown)), hides=tuple(sorted(lacking - shown)))
 
 
-def _figure(case: str, rank: str, view: View | str, album: Album) -> Html:
+def _view(cut: Cut, index: int, arrays: tuple[Plane, Labels, Labels], marks: Marks | None) -> View:
+    image, reference, prediction = (cut.plane(array, index) for array in arrays)
+    return View(image, reference, prediction, cut.aspect, cut.axis, marks)
+
+
+def _classes(labels: Labels) -> set[int]:
+    """What a label map or a slice of it holds, but for the background."""
+    return {int(value) for value in np.unique(labels) if value > 0}
+
+
+def _figure(case: str, rank: str, views: Sequence[View] | str, classes: Sequence[str], album: Album) -> Html:
     caption = tag("figcaption", tag("b", case), f" {rank}")
-    if isinstance(view, str):
-        return tag("figure", caption, missing(f"No picture: {view}."))
+    if isinstance(views, str):
+        return tag("figure", caption, missing(f"No picture: {views}."))
+    rows = [part for view in views for part in _row(case, view, classes, album)]
+    return tag("figure", caption, *rows)
+
+
+def _row(case: str, view: View, classes: Sequence[str], album: Album) -> Iterator[Html]:
+    """The three pictures of a slice, below what it is there for."""
+    shown, hidden = (_names(labels, classes) for labels in (view.shows, view.hides))
+    if shown:
+        lost = f"; {hidden} is in neither slice" if len(view.hides) == 1 else f"; {hidden} are in neither slice"
+        yield tag("p", f"The slice with most of {shown}{lost if hidden else ''}", class_="caption")
     layers = {
         "scan": None,
         "reference": label_layer(view.reference),
         "prediction": label_layer(view.prediction),
     }
+    place = f" ({shown})" if shown else ""
     pictures = [
-        album.picture(view.image, layer, alt=f"{case}: {what}", aspect=view.aspect, marks=view.marks)
+        album.picture(view.image, layer, alt=f"{case}: {what}{place}", aspect=view.aspect, marks=view.marks)
         for what, layer in layers.items()
     ]
-    return tag("figure", caption, tag("div", *pictures, class_="row"))
+    yield tag("div", *pictures, class_="row")
 
 
-def _read(case: str, predicted: Predicted | None, lie: Orientation) -> View | str:
-    """The case's view, or why there is none, in words that tell no path."""
+def _names(labels: Sequence[int], classes: Sequence[str]) -> str:
+    """Classes in a phrase."""
+    names = [classes[label] if label < len(classes) else f"class {label}" for label in labels]
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
+
+
+def _read(case: str, predicted: Predicted | None, lie: Orientation) -> tuple[View, ...] | str:
+    """The case's views, or why there is none, in words that tell no path."""
     if predicted is None:
         return "the predictions' manifest does not name this case"
     prediction = predicted.folder / predicted.entry["output"]
@@ -158,11 +199,11 @@ def _read(case: str, predicted: Predicted | None, lie: Orientation) -> View | st
         return f"{Path(error.where).name} cannot be read"
     if not scan.geometry.shape == expected.array.shape == found.array.shape:
         return "its scan, reference and prediction differ in shape"
-    return view_of(scan.array[0], expected.array, found.array, scan.geometry, lie)
+    return views_of(scan.array[0], expected.array, found.array, scan.geometry, lie)
 
 
-def _read_stored(case: str, path: Path, prediction: Path, lie: Orientation) -> View | str:
-    """The view of a case of a store, its axes turned back to those of its scan."""
+def _read_stored(case: str, path: Path, prediction: Path, lie: Orientation) -> tuple[View, ...] | str:
+    """The views of a case of a store, its axes turned back to those of its scan."""
     try:
         store, found = open_store(path), read_label(prediction)
         labeled = [one for one in store.cases if one.label is not None and spelled(one.name) == spelled(case)]
@@ -174,7 +215,7 @@ def _read_stored(case: str, path: Path, prediction: Path, lie: Orientation) -> V
     if found.array.shape != expected.array.shape:
         return "its scan, reference and prediction differ in shape"
     turned = to_source_axes(image[:1].astype(np.float32), labeled[0].grid)[0]
-    return view_of(turned, expected.array, found.array, expected.geometry, lie)
+    return views_of(turned, expected.array, found.array, expected.geometry, lie)
 
 
 def _reference(case: str, folder: Path | None) -> Path | None:

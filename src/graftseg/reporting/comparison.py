@@ -7,8 +7,8 @@ from typing import Any
 from graftseg import verdicts
 from graftseg.baselines import SUPERVISED
 from graftseg.evaluation import Evaluation
-from graftseg.reporting.gaps import TEST, Remedy
-from graftseg.reporting.markup import Html, missing, section, table, tag
+from graftseg.reporting.gaps import UNKNOWN, Gaps
+from graftseg.reporting.markup import Html, missing, section, table, tag, told_above
 from graftseg.reporting.palette import named
 from graftseg.reporting.results import Results, fixed, mean, percent, read_results, used_checkpoint
 from graftseg.runs import RunFolder
@@ -67,15 +67,23 @@ def can_be_paired(first: Evaluation, second: Evaluation) -> bool:
     return bool(shared) and first.protocol == second.protocol
 
 
-def comparison_section(run: Told, baseline: Told | None, remedy: Remedy = TEST) -> Html:
-    """Mean Dice per class of both runs over the cases they share, the difference, and cases won and lost."""
-    if baseline is None:
-        sentence = "A semi-supervised run says little without a supervised one on the same labeled scans."
-        return section("comparison", TITLE, missing(sentence, *remedy))
-    if run.results is None or baseline.results is None:
-        which = "this run" if run.results is None else "the baseline"
-        return section("comparison", TITLE, missing(f"No prediction of {which} has been evaluated.", *remedy))
+def comparison_section(run: Told, baseline: Told | None, gaps: Gaps = UNKNOWN) -> Html:
+    """Mean Dice per class of both runs over the cases they share, the difference, and cases won and lost.
+
+    ``gaps`` are those of the run, or of a baseline that was trained elsewhere.
+    """
+    if baseline is None or run.results is None or baseline.results is None:
+        return section("comparison", TITLE, _nothing_beside(run, baseline, gaps))
     return section("comparison", TITLE, *_side_by_side(run, run.results, baseline, baseline.results))
+
+
+def _nothing_beside(run: Told, baseline: Told | None, gaps: Gaps) -> Html:
+    """Why there is nothing to compare, and what would give it unless the part on results says so."""
+    if baseline is None and not gaps.by_test:
+        return missing(gaps.why, *gaps.beside)
+    if run.results is None:
+        return told_above(gaps.why if baseline is None else "No prediction of this run has been evaluated.")
+    return missing(gaps.why if baseline is None else "No prediction of the baseline has been evaluated.", *gaps.scores)
 
 
 def _side_by_side(run: Told, results: Results, baseline: Told, other: Results) -> list[Html]:

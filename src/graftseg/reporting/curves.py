@@ -15,6 +15,7 @@ Style = Literal["noisy", "plain", "dots"]
 
 POINTS = 400
 SMOOTH_POINTS = 100
+SMOOTH_SHARE, SMOOTH_LEAST = 0.05, 10
 LEFT, RIGHT, TOP, BOTTOM = 52.0, 10.0, 26.0, 22.0
 CHARACTER = 6.2
 SAME = 1e-9
@@ -69,15 +70,20 @@ def thin(curve: Curve, limit: int = POINTS) -> Curve:
     return Curve(curve.steps[kept], curve.values[kept])
 
 
+def window(count: int) -> int:
+    """Over how many of the last of ``count`` values a mean is taken: a few percent of them, more of few."""
+    return max(1, round(count * SMOOTH_SHARE), min(SMOOTH_LEAST, count // 4))
+
+
 def smooth(curve: Curve, points: int = SMOOTH_POINTS) -> Curve:
-    """Means of ``points`` buckets of neighbours; a curve with fewer points stays as it is."""
-    if len(curve.steps) <= points:
+    """At each of ``points`` steps, the last among them, the mean of the values up to it; few values stay."""
+    count = len(curve.steps)
+    width = window(count)
+    if width == 1:
         return curve
-    buckets = np.array_split(np.arange(len(curve.steps)), points)
-    return Curve(
-        np.array([curve.steps[bucket].mean() for bucket in buckets]),
-        np.array([curve.values[bucket].mean() for bucket in buckets]),
-    )
+    kept = np.unique(np.linspace(0, count - 1, min(points, count)).round().astype(np.int64))
+    means = [curve.values[max(0, place + 1 - width) : place + 1].mean() for place in kept]
+    return Curve(curve.steps[kept], np.array(means))
 
 
 def nice_ticks(low: float, high: float, count: int = 4) -> list[float]:
@@ -106,22 +112,24 @@ def _anchor(frame: "Frame", x: float) -> str:
 def panel(title: str, curve: Curve, frame: Frame, *, stages: Sequence[Stage] = (), style: Style = "noisy") -> Html:
     """One chart with the stages' borders.
 
-    A ``noisy`` curve is a faint line through its extremes and a strong one through its means; a ``plain`` one
-    is a single line; ``dots`` also marks each point, for measurements that are few.
+    A ``noisy`` curve is a faint line through its values and a strong one through means of the last of them, and its
+    label is such a mean; a ``plain`` one is a single line; ``dots`` also marks each point, for measurements that are
+    few.
     """
     tick_count = max(2, round((frame.height - TOP - BOTTOM) / 36))
     ticks = nice_ticks(min(0.0, float(curve.values.min())), float(curve.values.max()), tick_count)
-    content = [*_grid(frame, ticks), *_borders(frame, stages), *_title(frame, title, curve)]
     parts = [curve] if style == "dots" else split(curve, stages)
+    end = _end(parts[-1], style)
+    content = [*_grid(frame, ticks), *_borders(frame, stages), *_title(frame, title, end)]
     for part in parts:
         extremes, means = thin(part, POINTS // len(parts)), smooth(part, SMOOTH_POINTS // len(parts))
-        if style != "noisy" or len(extremes.steps) == len(means.steps):
+        if style != "noisy" or means is part:
             content.append(_line(extremes, frame, ticks, "means"))
         else:
             content += [_line(extremes, frame, ticks, "extremes"), _line(means, frame, ticks, "means")]
     if style == "dots" or len(curve.steps) == 1:
         content += [_dot(frame, ticks, step, value) for step, value in zip(curve.steps, curve.values, strict=True)]
-    label = f"{title} from {number(curve.values[0])} at the first to {number(curve.values[-1])} at the last point"
+    label = f"{title}: first {number(curve.values[0])}, {end}"
     view = f"0 0 {frame.width:g} {frame.height:g}"
     return tag("svg", tag("title", label), *content, class_="curve", viewBox=view, role="img")
 
@@ -144,8 +152,14 @@ def _dot(frame: Frame, ticks: Sequence[float], step: float, value: float) -> Htm
     return tag("circle", tag("title", f"step {step:.0f}: {number(value)}"), class_="dot", r=2.5, **position)
 
 
-def _title(frame: Frame, title: str, curve: Curve) -> list[Html]:
-    last = f"last {number(curve.values[-1])}"
+def _end(part: Curve, style: Style) -> str:
+    """Where a curve has come to: of a noisy one the mean of the last steps, as a single one says little."""
+    width = window(len(part.steps)) if style == "noisy" else 1
+    mean = number(part.values[-width:].mean())
+    return f"last {mean}" if width == 1 else f"mean of last {width} steps {mean}"
+
+
+def _title(frame: Frame, title: str, last: str) -> list[Html]:
     return [
         tag("text", title, class_="name", x=0, y=12),
         tag("text", last, class_="last", x=f"{frame.width - RIGHT:g}", y=12, text_anchor="end"),

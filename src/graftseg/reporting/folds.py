@@ -14,7 +14,7 @@ from graftseg.reporting.cases import Predicted, cases_section, predicted_in
 from graftseg.reporting.comparison import can_be_paired, missed, verdict_between
 from graftseg.reporting.fold_facts import fold_facts, span
 from graftseg.reporting.folder import class_names, read_curves, read_recipe, read_store
-from graftseg.reporting.gaps import BASELINE
+from graftseg.reporting.gaps import ALONE, BEGUN, baseline_for
 from graftseg.reporting.markup import Html, missing, section, table, tag, typeset
 from graftseg.reporting.notes import channels_of, duration, notes_section, run_section
 from graftseg.reporting.orientation import Orientation, orientation_of
@@ -66,7 +66,7 @@ def render_folds(run: RunFolder, out: Path | None = None) -> Path:
     sections = {
         "results": ("Results", results_section(results, facts)),
         "cases": ("Cases", _cases(run, parts, results, class_names(facts), lie)),
-        "comparison": ("Baseline", _comparison(CrossValidation(run.path, (), results.evaluation, other))),
+        "comparison": ("Baseline", _comparison(run, CrossValidation(run.path, (), results.evaluation, other))),
         "folds": ("Folds", _folds(parts, results.evaluation, folds)),
         "training": ("Training", fold_curves_section([read_curves(run.fold(number)) for number in range(len(parts))])),
         "test": ("Test scans", _test(tested, tested_other, len(parts), named.scans)),
@@ -114,12 +114,12 @@ def _cases(
     return cases_section(results, classes, Album(), lie=lie, predicted=held_out)
 
 
-def _comparison(result: CrossValidation) -> Html:
+def _comparison(run: RunFolder, result: CrossValidation) -> Html:
     """What the unlabeled scans gained over the same folds without them."""
     title = "Beside the baseline"
     if result.baseline is None:
-        sentence = "A semi-supervised run says little without a supervised one on the same labeled scans."
-        return section("comparison", title, missing(sentence, BASELINE.command))
+        sentence = BEGUN if run.baseline.folds_file.is_file() else ALONE
+        return section("comparison", title, missing(sentence, *baseline_for(run)))
     return section("comparison", title, _beside(result, BESIDE), tag("p", SHARED, class_="caption"))
 
 

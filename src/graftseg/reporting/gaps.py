@@ -1,9 +1,13 @@
 """What fills the parts of a page that a run has nothing for yet."""
 
 from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
 from typing import NamedTuple
 
 from graftseg.baselines import SUPERVISED, kept_baselines
+from graftseg.ensembles import fold_count
+from graftseg.reporting.markup import folder_name
 from graftseg.runs import RunFolder
 from graftseg.unseen import has_unseen
 
@@ -16,26 +20,59 @@ class Remedy(NamedTuple):
 
 
 TEST = Remedy("graftseg test RUN")
-NAMED_TEST = Remedy(
-    "graftseg test RUN DATA",
-    "where DATA has test scans in imagesTs/ and their labels in labelsTs/; without any, train with --folds",
-)
-BASELINE = Remedy("graftseg train RECIPE --data DATA --out RUN --resume --baseline", "and then test the run")
-OTHER = Remedy("graftseg report RUN --baseline OTHER_RUN")
+THERE = "where DATA has test scans in imagesTs/ and their labels in labelsTs/; without any, train with --folds"
+ALONE = "A semi-supervised run says little without a supervised one on the same labeled scans."
+BEGUN = "The supervised baseline of this run was begun and has not been trained to its end."
+UNTESTED = "The supervised baseline of this run is trained and not yet tested."
 
 
 @dataclass(frozen=True)
 class Gaps:
-    """How a run gets scores, and how something to stand beside it."""
+    """How a run gets scores, how something to stand beside it, and why there is nothing yet.
+
+    ``by_test``: whether what gives scores gives both.
+    """
 
     scores: Remedy
     beside: Remedy
+    why: str = ALONE
+    by_test: bool = False
+
+
+UNKNOWN = Gaps(TEST, TEST)
 
 
 def gaps_of(run: RunFolder) -> Gaps:
-    """What works for a run: whether test scans of it are known, and whether a baseline was trained beside it."""
-    scores = TEST if has_unseen(run) else NAMED_TEST
-    if kept_baselines(run):
-        return Gaps(scores, scores)
-    # a supervised run is its own baseline
-    return Gaps(scores, OTHER if run.manifest().get("method") == SUPERVISED else BASELINE)
+    """What works for a run: whether test scans of it are known, and how far a baseline beside it was trained."""
+    name = shown(run)
+    scores = Remedy(f"graftseg test {name}") if has_unseen(run) else Remedy(f"graftseg test {name} DATA", THERE)
+    kept = kept_baselines(run)
+    if any(one.manifest().get("status") == "finished" for one in kept):
+        return Gaps(scores, scores, UNTESTED, by_test=True)
+    if run.manifest().get("method") == SUPERVISED:
+        # it is its own baseline
+        return Gaps(scores, Remedy(f"graftseg report {name} --baseline OTHER_RUN"))
+    return Gaps(scores, baseline_for(run), BEGUN if kept else ALONE)
+
+
+def baseline_for(run: RunFolder) -> Remedy:
+    """What trains a baseline beside a run or beside folds, to its end if it was begun."""
+    folds = fold_count(run)
+    many = f" --folds {folds}" if folds else ""
+    command = f"graftseg train RECIPE --data DATA --out {shown(run)}{many} --resume --baseline"
+    return Remedy(command, "" if folds else "and then test the run")
+
+
+def shown(run: RunFolder) -> str:
+    """The name of a run's folder for a command, behind that of the run that it is a part of; RUN where it tells whose.
+
+    A page goes to other people, so that it does not say where the folder lies.
+    """
+    names = _names(run.path.resolve())
+    return quote("/".join(names)) if names[0] else "RUN"
+
+
+def _names(path: Path) -> list[str]:
+    around = RunFolder(path.parent)
+    is_part = around.exists or around.folds_file.is_file() or path.name in {f"seed-{seed}" for seed in around.seeds}
+    return [*_names(path.parent), path.name] if is_part else [folder_name(path)]

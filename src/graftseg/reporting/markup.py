@@ -3,9 +3,11 @@
 import re
 from collections.abc import Iterable, Sequence
 from html import escape
-from pathlib import PurePosixPath, PureWindowsPath
+from pathlib import Path, PurePosixPath, PureWindowsPath
 
 MINUS = re.compile(r"(?:(?<![\w.])|(?<=\de))-(?=\d)")
+HOMES = ("home", "Users", "")
+"""What is in these folders is called after a person."""
 VOID = frozenset({"meta"})
 
 
@@ -47,6 +49,12 @@ def missing(sentence: str, command: str | None = None, note: str = "") -> Html:
     return tag("p", *children, *([f", {note}."] if note else []), class_="missing")
 
 
+def told_above(sentence: str) -> Html:
+    """The same where the part on results tells the command already."""
+    link = tag("a", "Results", href="#results")
+    return tag("p", f"{sentence} What fills this part stands under ", link, ".", class_="missing")
+
+
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str, class_: str = "figures") -> Html:
     """A captioned table whose first column names the row; it scrolls sideways where it is too wide."""
     heads = join(tag("th", cell, scope="col") for cell in head)
@@ -70,6 +78,11 @@ def short_path(path: str) -> str:
     pure = PureWindowsPath(path) if "\\" in path else PurePosixPath(path)
     parts = [part for part in pure.parts if part != pure.anchor]
     return "/".join(parts[-2:])
+
+
+def folder_name(folder: Path) -> str:
+    """The folder's own name; nothing where that is the name of a person's home."""
+    return "" if folder.parent.name in HOMES else folder.name
 
 
 def looks_like_path(text: str) -> bool:

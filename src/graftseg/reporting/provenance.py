@@ -5,11 +5,9 @@ from pathlib import Path
 
 from graftseg.data.store import Store, is_store
 from graftseg.files import read_object
+from graftseg.reporting.markup import folder_name
 from graftseg.reporting.results import Results
 from graftseg.unseen import IMAGES
-
-HOMES = ("home", "Users", "")
-"""What is in these folders is called after a person."""
 
 
 @dataclass(frozen=True)
@@ -24,11 +22,6 @@ def provenance_of(store: Store | None, results: Results | None) -> Provenance:
     """Both as far as the store that the run was trained on and the manifest of its predictions tell them."""
     root = None if store is None else Path(store.root)
     return Provenance("" if root is None else folder_name(root), "" if results is None else _scans(results, root))
-
-
-def folder_name(folder: Path) -> str:
-    """The folder's own name; nothing where that is the name of a person's home."""
-    return "" if folder.parent.name in HOMES else folder.name
 
 
 def _scans(results: Results, root: Path | None) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from graftseg.reporting.curves import Curve, Frame, Stage, Style, panel
+from graftseg.reporting.curves import Curve, Frame, Stage, Style, panel, split, window
 from graftseg.reporting.folder import Log
 from graftseg.reporting.markup import Html, join, missing, section, tag, wide
 
@@ -72,11 +72,25 @@ def _term_curves(log: Log) -> Html:
 
 def _caption(log: Log) -> Html:
     spans = [f"{stage.method}, steps {stage.first:,} to {stage.last:,}" for stage in log.stages]
-    text = f"Stages: {'; '.join(spans)}. Strong line: mean over neighbouring steps; faint line: their extremes."
+    text = f"Stages: {'; '.join(spans)}.{_smoothed(log)}"
     text += "".join(f" {sentence}" for sentence in _jumps(log))
     if log.dropped:
         text += f" {log.dropped:,} logged values were not finite and are left out."
     return tag("p", text, class_="caption")
+
+
+def _smoothed(log: Log) -> str:
+    """What the lines and the label of a noisy curve are."""
+    parts = [] if log.total is None else split(log.total, log.stages)
+    widths = sorted({window(len(part.steps)) for part in parts} - {1})
+    if not widths:
+        return ""
+    many = f"{widths[0]}" if len(widths) == 1 else f"{widths[0]} to {widths[-1]}, by the length of the stage"
+    return (
+        " Faint line: single steps, of many the extremes, which jump by what their patches happen to hold; "
+        f"strong line: the mean of the last steps ({many}) up to each one. "
+        "The figure beside a loss is that mean at the end."
+    )
 
 
 def _jumps(log: Log) -> Iterator[str]:
