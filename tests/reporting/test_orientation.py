@@ -104,9 +104,9 @@ def test_no_marks_on_a_scan_whose_file_tells_no_place(tmp_path: Path) -> None:
     (tmp_path / "a.nrrd").write_bytes(header.encode() + np.arange(120, dtype="<i2").tobytes())
     scan, labels = read_scan(tmp_path / "a.nrrd"), np.ones(SHAPE, np.uint8)
     lie = Orientation("RAS", is_volume=True, is_placed=True)
-    assert view_of(scan.array[0], labels, labels, scan.geometry, lie).marks is None
+    assert views_of(scan.array[0], labels, labels, scan.geometry, lie)[0].marks is None
     placed = replace(scan.geometry, sform_code=1)
-    assert view_of(scan.array[0], labels, labels, placed, lie).marks == ("R", "L")
+    assert views_of(scan.array[0], labels, labels, placed, lie)[0].marks == ("R", "L")
 
 
 def test_mirrored_training_images_have_no_marks() -> None:
