@@ -108,6 +108,7 @@ def test_a_run_that_resumes_draws_the_same(
 def test_lost_positions_are_told(store: Store, tmp_path: Path) -> None:
     api.train(aimed_recipe(), store.path, tmp_path / "run")
     RunFolder(tmp_path / "run").foreground_file(1).unlink()
+    RunFolder(tmp_path / "run").update_manifest({"status": "stopped"})
     with pytest.raises(UserError, match=r"foreground-1\.npz: the file is missing; restore the file or train anew"):
         api.train(aimed_recipe(), store.path, tmp_path / "run", resume=True)
 

@@ -188,9 +188,9 @@ def test_the_report_shows_cases_of_a_store_as_it_shows_scans(
         results = read_results(folder)
         assert results is not None
         predicted = cases.predicted_in(results)
-        view = cases._read("Ts0", predicted["Ts0"], RAS)
-        assert isinstance(view, cases.View)
-        views.append(view)
+        read = cases._read("Ts0", predicted["Ts0"], RAS)
+        assert not isinstance(read, str)
+        views.append(read[0])
     assert results is not None
     from_scans, from_store = views
     assert from_scans.marks == from_store.marks is not None
