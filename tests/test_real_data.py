@@ -56,7 +56,8 @@ def test_the_way_of_a_plan(scans: Path, tmp_path: Path) -> None:
     """Plan, train with the baseline beside it, test both, predict with uncertainty, rank: the tutorial, cut down."""
     recipe = api.plan(scans, tmp_path / "plan.yaml", minutes=2)
     assert "10 volumes" not in recipe.read_text() and "4 volumes with labels and 6 without" in recipe.read_text()
-    run, steps = tmp_path / "run", ["stages.0.steps=120", "stages.1.steps=40", "network.width=4"]
+    run = tmp_path / "run"
+    steps = ["stages.0.steps=120", "stages.1.steps=40", "network.width=4", "batches.labeled=2", "batches.unlabeled=2"]
     api.train(recipe, scans, run, overrides=[*steps, "loop.tensorboard=false"])
     examined = examination.test(run)
     assert list(examined.scores) == [run, run / "baseline"]
