@@ -59,7 +59,7 @@ def _window(foreground: Foreground, why: str) -> Choices:
     """Between two percentiles of the labeled voxels, the lower one at 0.
 
     Convolutions put zeros around a scan, as cropping does. With the mean of the labeled voxels at 0, as is usual, these
-    look like an organ, and a network that was trained for a short time finds one along the edges of every scan.
+    look like an organ, and a network that was trained for a short time may find one along the edges of scans.
     """
     low, high = float(np.floor(foreground.low)), float(np.ceil(foreground.high))
     if low == high:
