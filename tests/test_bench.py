@@ -24,6 +24,7 @@ from graftseg.errors import UserError
 from graftseg.methods.bcp import Bcp
 from graftseg.recipe import load_recipe
 from graftseg.recorder import Recorder
+from graftseg.stepping import Stepped, Stepper
 
 CPU = torch.device("cpu")
 SMALL = Plan(steps=2, rounds=2, workers=0)
@@ -117,27 +118,48 @@ def test_nothing_stays_replaced(result: Measurement) -> None:
     assert vars(pseudo_labels)["largest_components"] is largest_components
 
 
-def test_the_whole_step_is_timed_after_the_warm_up(
+def test_the_whole_step_is_timed_between_ends_of_steps_after_the_warm_up(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    subject, times = subject_of(tiny.tiny_recipe(), store, CPU), iter([100.0, 200.0, 201.0, 210.0, 999.0])
+    ended: list[int] = []
+    run = Stepper.__call__
+
+    def counted(stepper: Stepper, step: int) -> Stepped:
+        ended.append(step + 1)
+        return run(stepper, step)
+
+    class Counting(stopwatch.Mark):
+        """Every step takes ten seconds, on a device whose work is done at once."""
+
+        def __init__(self, device: torch.device) -> None:
+            super().__init__(device)
+            self._at = 10.0 * ended[-1]
+
+    monkeypatch.setattr(Stepper, "__call__", counted)
+    monkeypatch.setattr(own, "Mark", Counting)
+    subject = subject_of(tiny.tiny_recipe(), store, CPU)
     batches = own.read_batches(subject)
-    monkeypatch.setattr(own, "perf_counter", lambda: next(times))
-    seconds, method = own.time_whole(subject, batches, tmp_path / "run", warm_up=4, steps=4, every=2)
-    assert seconds == 10 / 4 and isinstance(method, Bcp)
-    assert next(times, None) is None
+    seconds, method = own.time_whole(subject, batches, tmp_path / "run", warm_up=3, steps=4, every=2)
+    assert seconds == 10 and isinstance(method, Bcp)
+    assert ended == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_marks_are_as_far_apart_as_the_clock_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([100.0, 102.5])
+    monkeypatch.setattr(stopwatch, "perf_counter", lambda: next(times))
+    begin, end = stopwatch.Mark(CPU), stopwatch.Mark(CPU)
+    assert end.seconds_since(begin) == 2.5
 
 
 def test_the_help_says_what_steps_count(cli: CommandLine) -> None:
     words = " ".join(cli.works("bench", "--help").replace("|", " ").split())
     assert "Timed steps of each way, over all rounds together: 30 in 3 rounds are 10 a round." in words
-    assert Plan().steps_a_round(CPU) == 10
+    assert Plan().steps_a_round == 10
 
 
 def test_steps_are_spread_over_the_rounds() -> None:
-    assert Plan(7, rounds=3).steps_a_round(CPU) == 3
-    assert Plan(7, rounds=3).steps_a_round(torch.device("cuda")) == 10
-    assert Plan(90, rounds=3).steps_a_round(torch.device("cuda")) == 30
+    assert Plan(7, rounds=3).steps_a_round == 3
+    assert Plan(90, rounds=3).steps_a_round == 30
 
 
 def test_the_usual_way_is_timed_over_whole_epochs() -> None:

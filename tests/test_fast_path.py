@@ -17,6 +17,7 @@ from graftseg.data.store import Store
 from graftseg.engine import Outcome, Stage, fit
 from graftseg.methods import METHODS
 from graftseg.models import build_method
+from graftseg.networks.acceleration import compiler_options
 from graftseg.recipe import Recipe
 from graftseg.runs import RunFolder, read_log
 from graftseg.stepping import Way
@@ -86,8 +87,14 @@ def test_networks_and_hot_functions_are_compiled_once_each(name: str, monkeypatc
     assert hot and all(map(callable, hot.values()))
     monkeypatch.setattr(torch, "compile", note)
     method.accelerate()
-    assert options == [{"dynamic": False}] * (len(list(method.children())) + len(hot))
+    assert options == [{"dynamic": False, "options": None}] * (len(list(method.children())) + len(hot))
     assert {attribute: getattr(method, attribute) for attribute in method.hot} == hot
+
+
+def test_small_kernels_are_merged_in_2d_on_a_gpu_by_a_switch_that_the_compiler_knows() -> None:
+    assert compiler_options(2, torch.device("cuda")) == {"combo_kernels": True}
+    assert compiler_options(3, torch.device("cuda")) is compiler_options(2, CPU) is None
+    assert "combo_kernels" in torch._inductor.list_options()
 
 
 def test_joint_forwards_equal_separate_ones_without_batch_statistics(volumes: Store) -> None:

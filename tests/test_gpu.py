@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from graftseg.bench.stopwatch import Mark
 from graftseg.bench.subject import subject_of
 from graftseg.bench.usual import UsualWay, time_whole
 from graftseg.data.batches import Batches
@@ -166,6 +167,16 @@ def test_two_dimensional_layers_are_those_of_a_cpu() -> None:
     torch.testing.assert_close(found.cpu(), expected, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(other.cpu(), gradient, rtol=1e-4, atol=1e-3)
     assert of_bias is None
+
+
+def test_the_time_between_marks_is_the_device_s_and_nobody_waits_for_it() -> None:
+    """A device that is far behind its host, as in a captured training, has done nothing yet when its marks are set."""
+    begin = Mark(GPU)
+    torch.cuda._sleep(50_000_000)  # type: ignore[no-untyped-call]
+    end = Mark(GPU)
+    assert end._event is not None
+    assert not end._event.query()  # type: ignore[no-untyped-call]
+    assert end.seconds_since(begin) > 0
 
 
 def test_the_usual_way_runs_no_kernel_of_ours(volumes: Store, monkeypatch: pytest.MonkeyPatch) -> None:

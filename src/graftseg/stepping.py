@@ -125,7 +125,8 @@ class Stepper:
         self._rates: dict[str, Tensor] = {}
         self._gather = batches.gather
         if self._graph is not None:
-            self._gather = torch.compile(batches.gather, dynamic=False) if way.compiled else batches.gather
+            if way.compiled:
+                self._gather = torch.compile(batches.gather, dynamic=False, options=method.compiler_options)
             self._rates = {name: rate_on_device(optimizer) for name, optimizer in optimizers.items()}
 
     def __call__(self, step: int) -> Stepped:

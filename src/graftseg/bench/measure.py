@@ -41,10 +41,10 @@ class Plan:
     workers: int = WORKERS
     persistent_workers: bool = False
 
-    def steps_a_round(self, device: torch.device) -> int:
-        """Timed steps of one round: its share of all, rounded up to a multiple of how often losses are read."""
-        every = READ_EVERY[device.type]
-        return every * ceil(self.steps / self.rounds / every)
+    @property
+    def steps_a_round(self) -> int:
+        """Timed steps of one round: its share of all, rounded up."""
+        return ceil(self.steps / self.rounds)
 
 
 @dataclass
@@ -132,7 +132,7 @@ def _measure(subject: Subject, plan: Plan, folder: Path, data: str) -> Measureme
 
 def _run_own(way: Times, subject: Subject, plan: Plan, folder: Path) -> None:
     every, warm_up = READ_EVERY[subject.device.type], WARM_UP[subject.device.type]
-    steps = plan.steps_a_round(subject.device)
+    steps = plan.steps_a_round
     with peak_memory(subject.device) as peak:
         batches = own.read_batches(subject)
         seconds, method = own.time_whole(subject, batches, folder, warm_up, steps, every)
@@ -142,7 +142,7 @@ def _run_own(way: Times, subject: Subject, plan: Plan, folder: Path) -> None:
 
 
 def _run_usual(way: Times, subject: Subject, plan: Plan, files: Files) -> None:
-    warm_up, steps = USUAL_WARM_UP[subject.device.type], plan.steps_a_round(subject.device)
+    warm_up, steps = USUAL_WARM_UP[subject.device.type], plan.steps_a_round
     epoch = len(files.streams(subject.recipe.batches))
     with usual_batches(subject, files, workers=plan.workers, persistent_workers=plan.persistent_workers) as batches:
         with peak_memory(subject.device) as peak:
@@ -175,7 +175,7 @@ def _facts(subject: Subject, plan: Plan, data: str) -> dict[str, Any]:
         "compiled": subject.way.compiled,
         "captured": subject.way.captured,
         "rounds": plan.rounds,
-        "steps_a_round": plan.steps_a_round(device),
+        "steps_a_round": plan.steps_a_round,
         "warm_up": WARM_UP[device.type],
         "usual_warm_up": USUAL_WARM_UP[device.type],
         "workers": plan.workers,

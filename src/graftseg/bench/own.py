@@ -4,13 +4,12 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import torch
 
 from graftseg import components, engine, pseudo_labels
-from graftseg.bench.stopwatch import Split, Stopwatch
+from graftseg.bench.stopwatch import Mark, Split, Stopwatch
 from graftseg.bench.subject import Subject
 from graftseg.clock import StepClock
 from graftseg.data.batches import Batches
@@ -34,21 +33,22 @@ def read_batches(subject: Subject) -> Batches:
 def time_whole(
     subject: Subject, batches: Batches, folder: Path, warm_up: int, steps: int, every: int
 ) -> tuple[float, Method]:
-    """Seconds a step of a training into a new folder, and its method; both counts are multiples of ``every``.
+    """Seconds a step of a training into a new folder, and its method.
 
-    The training reads its losses every so many steps, on a GPU those that were made so many steps before, and that is
-    when the clock is read.
+    It reads its losses every so many steps. The host of a GPU runs ahead, by more or by fewer steps, so that the time
+    is taken between the ends of two steps on the device itself.
     """
     stage = subject.stage.model_copy(update={"steps": warm_up + steps})
-    stamps: list[float] = []
+    ends: list[Mark] = []
 
     class Noting(Recorder):
-        """Notes when losses have been written."""
+        """Marks where the timed steps begin and end."""
 
-        def show(self, *args: Any) -> None:
-            """Take the time, then go on as always."""
-            stamps.append(perf_counter())
-            super().show(*args)
+        def add(self, place: dict[str, Any], *args: Any) -> None:
+            """Set a mark, then go on as always."""
+            if place["step"] in (warm_up, warm_up + steps):
+                ends.append(Mark(subject.device))
+            super().add(place, *args)
 
     if subject.way.compiled:
         # compiled code is kept by function, and only so many versions of it
@@ -58,7 +58,8 @@ def time_whole(
         outcome = engine.fit([Stage(stage, subject.build)], batches, RunFolder(folder), loop, device=subject.device)
     if outcome.stopped_by is not None:
         raise StoppedError(outcome.stopped_by, outcome.steps, is_saved=False)
-    return (stamps[(warm_up + steps) // every - 1] - stamps[warm_up // every - 1]) / steps, outcome.method
+    begin, end = ends
+    return end.seconds_since(begin) / steps, outcome.method
 
 
 def time_phases(subject: Subject, batches: Batches, method: Method, warm_up: int, steps: int) -> Split:

@@ -60,6 +60,24 @@ class Stopwatch:
         self._since = now
 
 
+class Mark:
+    """A moment in the work of a device: when all that was asked of it before is done; nobody waits for that."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._at = perf_counter()
+        self._event: torch.cuda.Event | None = None
+        if device.type == "cuda":
+            self._event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+            self._event.record(torch.cuda.current_stream(device))
+
+    def seconds_since(self, earlier: "Mark") -> float:
+        """Seconds between two moments of one device, once both have come."""
+        if self._event is None or earlier._event is None:
+            return self._at - earlier._at
+        self._event.synchronize()
+        return float(earlier._event.elapsed_time(self._event)) / 1000
+
+
 def settled(device: torch.device) -> float:
     """The time in seconds, once the device has nothing left to do."""
     if device.type == "cuda":

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from graftseg.networks import Networks
+from graftseg.networks.acceleration import compiler_options
 from graftseg.settings import Settings
 from graftseg.types import Batch, Objective, Progress
 
@@ -31,7 +32,7 @@ class Method(nn.Module):
 
     def __init__(self, config: Any, networks: Networks) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.dimensions = config, networks.dimensions
         self.student = self.build_student(networks)
 
     def build_student(self, networks: Networks) -> nn.Module:
@@ -67,10 +68,16 @@ class Method(nn.Module):
 
     def accelerate(self) -> None:
         """Compile the networks and the hot functions; what they compute stays the same up to rounding."""
+        options = self.compiler_options
         for part in self.children():
-            part.compile(dynamic=False)
+            part.compile(dynamic=False, options=options)
         for name in self.hot:
-            setattr(self, name, torch.compile(getattr(self, name), dynamic=False))
+            setattr(self, name, torch.compile(getattr(self, name), dynamic=False, options=options))
+
+    @property
+    def compiler_options(self) -> dict[str, Any] | None:
+        """What to ask of the compiler for whatever is part of a step."""
+        return compiler_options(self.dimensions, next(self.parameters()).device)
 
     def watch(self, images: Tensor) -> Tensor | None:
         """Pseudo-labels ``(B, *space)`` for a person to look at, or None where a method makes none."""
