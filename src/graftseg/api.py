@@ -42,6 +42,7 @@ from graftseg.reporting import render_report
 from graftseg.reporting.differences import picture
 from graftseg.reporting.scans_page import render_check
 from graftseg.runs import RunFolder, store_owner
+from graftseg.shortening import asked_for
 from graftseg.tables import table as paper_table
 from graftseg.tables import tables_page
 from graftseg.training import train_run, unlabeled_cases
@@ -117,6 +118,7 @@ def train(
     out: Folder,
     *,
     overrides: Iterable[str] = (),
+    shorter: int = 1,
     resume: bool = False,
     device: str = "auto",
     baseline: bool | None = None,
@@ -125,9 +127,10 @@ def train(
 
     ``baseline``, by default what the recipe says, trains a supervised run of as many steps into ``out/baseline`` too.
     One network sees all labeled cases, whatever the recipe says of folds; ``train_folds`` divides them. Ctrl-C saves
-    and raises a ``StoppedError``; ``resume=True`` goes on, with whichever of the two runs was cut.
+    and raises a ``StoppedError``; ``resume=True`` goes on, with whichever of the two runs was cut. ``shorter`` divides
+    the recipe's lengths, see ``graftseg.shortening``.
     """
-    loaded = changed(recipe, overrides) if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
+    loaded = asked_for(recipe, overrides, shorter)
     run, chosen, source = RunFolder(Path(out)), choose_device(device), given(data)
     beside = loaded.baseline if baseline is None else baseline
     if beside or loaded.baseline:
@@ -148,6 +151,7 @@ def train_folds(
     *,
     folds: Count | None = None,
     overrides: Iterable[str] = (),
+    shorter: int = 1,
     resume: bool = False,
     device: str = "auto",
     baseline: bool | None = None,
@@ -157,22 +161,14 @@ def train_folds(
 
     ``folds`` is how many, ``"loo"`` to leave out one case at a time, by default what the recipe says. Every labeled
     case is scored once, by the network that never saw it. ``baseline`` does the same with supervised runs, in
-    ``out/baseline``.
+    ``out/baseline``. ``shorter`` divides the recipe's lengths.
     """
-    loaded = changed(recipe, overrides) if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
+    loaded = asked_for(recipe, overrides, shorter)
     count = loaded.folds if folds is None else folds
     if count is None:
         raise UserError(f"recipe {loaded.name}", "it says nothing of folds", "give their number")
-    return _train_folds(
-        loaded,
-        given(data),
-        RunFolder(Path(out)),
-        choose_device(device),
-        count=count,
-        baseline=loaded.baseline if baseline is None else baseline,
-        resume=resume,
-        tell=tell,
-    )
+    run, chosen, beside = RunFolder(Path(out)), choose_device(device), loaded.baseline if baseline is None else baseline
+    return _train_folds(loaded, given(data), run, chosen, count=count, baseline=beside, resume=resume, tell=tell)
 
 
 def _ended(outcome: Outcome) -> Outcome:

@@ -31,6 +31,9 @@ SOURCES: dict[str, Any] = {
 }
 Run = Annotated[Path, typer.Argument(help="Folder of a training run.")]
 Overrides = Annotated[list[str] | None, typer.Option("--set", help="Override a setting: stages.0.steps=100.")]
+Shorter = Annotated[
+    int, typer.Option(help="Divide all lengths by this number: steps, ramps, intervals of schedules and scorings.")
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Results = Annotated[Path, typer.Option(help="Folder of all records.")]
 

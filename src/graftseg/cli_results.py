@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from graftseg.cli_parts import Device, Overrides, Results, Run, print_table
+from graftseg.cli_parts import Device, Overrides, Results, Run, Shorter, print_table
 from graftseg.errors import StoppedError, UserError
 from graftseg.paper import ALL, TABLES
 
@@ -113,7 +113,10 @@ def sweep(
         list[str] | None, typer.Option(help="Only this recipe, or those of a pattern: 'la-4/*'. May be repeated.")
     ] = None,
     overrides: Overrides = None,
-    variant: Annotated[str, typer.Option(help="Name of what --set changes, under which the runs are recorded.")] = "",
+    shorter: Shorter = 1,
+    variant: Annotated[
+        str, typer.Option(help="Name of what --set and --shorter change, under which the runs are recorded.")
+    ] = "",
     device: Device = "auto",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is recorded and what is missing.")] = False,
 ) -> None:
@@ -129,6 +132,7 @@ def sweep(
             seeds=seeds,
             only=only or (),
             overrides=overrides or (),
+            shorter=shorter,
             variant=variant,
             device=device,
             dry_run=dry_run,

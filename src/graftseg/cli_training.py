@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from graftseg.cli_parts import Device, Given, Overrides, print_table, takes_sources
+from graftseg.cli_parts import Device, Given, Overrides, Shorter, print_table, takes_sources
 from graftseg.errors import StoppedError, UserError
 
 LEAVE_ONE_OUT: Literal["loo"] = "loo"
@@ -20,6 +20,7 @@ def train(
     data: Given,
     out: Annotated[Path, typer.Option(help="Folder for the run.")],
     overrides: Overrides = None,
+    shorter: Shorter = 1,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped.")] = False,
     protocol: Annotated[
         str | None, typer.Option(help="Checkpoint that is reported: last, val or paper (sets selection.protocol).")
@@ -50,9 +51,9 @@ def train(
     try:
         if seeds:
             _refuse_beside_seeds(asked, baseline)
-            _train_seeds(recipe, data, out, seeds, {"overrides": chosen, "device": device})
+            _train_seeds(recipe, data, out, seeds, {"overrides": chosen, "shorter": shorter, "device": device})
         else:
-            ask = {"overrides": chosen, "device": device, "resume": resume, "baseline": baseline}
+            ask = {"overrides": chosen, "shorter": shorter, "device": device, "resume": resume, "baseline": baseline}
             _train(recipe, data, out, asked, ask)
     except StoppedError as stopped:
         typer.echo(f"graftseg: {stopped}; {again}", err=True)

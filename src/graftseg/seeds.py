@@ -18,9 +18,10 @@ from graftseg.errors import UserError
 from graftseg.figures import FIGURES, Figures, Spread, figures_of, spreads, written
 from graftseg.files import PARTIAL, make_folder, read_json, write_json
 from graftseg.prediction import weights_of
-from graftseg.recipe import Recipe, changed, load_recipe
+from graftseg.recipe import Recipe, changed
 from graftseg.references import stored_references
 from graftseg.runs import LOCK, SEED, RunFolder
+from graftseg.shortening import asked_for
 from graftseg.trials import PROTOCOL, Tested, known_run, tested_run, trained_run
 from graftseg.validation import check_scored
 
@@ -58,6 +59,7 @@ def train_seeds(
     count: int,
     *,
     overrides: Iterable[str] = (),
+    shorter: int = 1,
     device: str = "auto",
     tell: Tell = logger.info,
 ) -> list[SeedResult]:
@@ -65,12 +67,12 @@ def train_seeds(
 
     Runs that have ended are kept, those with other seeds too, and one that was stopped goes on. ``out/summary.json`` is
     written anew after every seed, about all that have ended in ``out``, and ``tell`` gets a row for it. A store without
-    labels for its test cases is trained on only.
+    labels for its test cases is trained on only. ``shorter`` divides the recipe's lengths.
     """
     choose_device(device)
     folder = RunFolder(out)
     _check_target(folder, data)
-    base = changed(recipe, overrides) if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
+    base = asked_for(recipe, overrides, shorter)
     _seeded(base, base.seed + count - 1)
     store = open_store(data) if is_store(data) else _prepared(base, data, folder)
     untested = _why_untested(store)

@@ -16,6 +16,7 @@ from graftseg.paper import ALL, TABLES, benchmark_of
 from graftseg.recipe import Recipe, changed, load_recipe
 from graftseg.records import NAME, changes_of, check_variant, differing, place
 from graftseg.runs import RunFolder
+from graftseg.shortening import asked_for, check_shorter
 from graftseg.tables import rows_of
 from graftseg.trials import tested_run, trained_run
 
@@ -83,6 +84,7 @@ def sweep(
     seeds: int = 1,
     only: Iterable[str] = (),
     overrides: Iterable[str] = (),
+    shorter: int = 1,
     variant: str = "",
     device: str = "auto",
     dry_run: bool = False,
@@ -92,11 +94,14 @@ def sweep(
 
     ``data`` is a prepared store, or stores by the name of their data set. Runs lie below ``out`` as their records do
     below ``results``. ``only`` takes names of recipes, or patterns of them, also of those that the paper has no row
-    for. A row that fails is told and the others go on; a ``StoppedError`` ends the sweep, and the same call goes on.
+    for. ``shorter`` divides the lengths of every row, see ``graftseg.shortening``. A row that fails is told and the
+    others go on; a ``StoppedError`` ends the sweep, and the same call goes on.
     """
     on_gpu = choose_device(device).type == "cuda"
     failures: dict[str, str] = {}
-    trials = list(_trials(_chosen(name, only), Path(out), Path(results), seeds, list(overrides), variant, failures))
+    check_shorter(shorter)
+    rows = _chosen(name, only)
+    trials = list(_trials(rows, Path(out), Path(results), seeds, list(overrides), shorter, variant, failures))
     missing = [trial for trial in trials if not trial.is_recorded]
     before = tuple(trial.name for trial in trials if trial.is_recorded)
     for one, why in failures.items():
@@ -137,13 +142,14 @@ def _trials(
     results: Path,
     seeds: int,
     overrides: list[str],
+    shorter: int,
     variant: str,
     failures: dict[str, str],
 ) -> Iterator[Trial]:
     """All seeds of all recipes; a recipe that cannot be had, or not with these overrides, is a failure."""
     for name in recipes:
         try:
-            base = load_recipe(name, overrides)
+            base = asked_for(name, overrides, shorter)
         except UserError as error:
             failures[name] = f"{error.finding} ({error.where})"
             continue

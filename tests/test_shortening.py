@@ -1,0 +1,201 @@
+"""A shorter training: every length of a recipe divided by one number, in all methods alike, and nothing else."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+import yaml
+from command_line import CommandLine
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graftseg import api
+from graftseg.baselines import baseline_of
+from graftseg.data.store import Store
+from graftseg.errors import UserError
+from graftseg.methods import METHODS
+from graftseg.recipe import Recipe, changed, differences, load_recipe, parse_recipe
+from graftseg.records import differing
+from graftseg.shortening import RAMP, asked_for, shortened
+
+ROOT = Path(__file__).parents[1]
+SHORT = sorted(ROOT.glob("results/*/*/seed-0-short"))
+SETTINGS = ["acdc-3", "la-4", "pancreas-12"]
+FALLING = {"name": "sgd", "schedule": {"name": "step", "every": 400}}
+KEPT = {"ramp_every", "refresh_every"}
+"""Counted in steps and no length: the unit of a ramp, and how far a labeler lags behind."""
+
+
+def of(setting: str) -> list[str]:
+    return sorted(f"{setting}/{path.stem}" for path in (ROOT / "src/graftseg/recipes" / setting).glob("[!_]*.yaml"))
+
+
+def adversarial() -> Recipe:
+    """A stage with every kind of length, after one without ramp and schedule."""
+    second = {
+        "method": "dan",
+        "steps": 1003,
+        "settings": {"ramp": 7},
+        "optimizer": FALLING,
+        "optimizers": {"discriminator": {"name": "adam", "schedule": {"name": "step", "every": 99}}},
+    }
+    first = {"method": "bcp-pretrain", "steps": 200, "optimizer": {"name": "sgd", "schedule": {"name": "poly"}}}
+    return tiny.tiny_recipe(stages=[first, second], selection={"every": 25, "first": 59})
+
+
+def test_every_length_is_divided_and_nothing_else_is_changed() -> None:
+    long, short = adversarial(), shortened(adversarial(), 5)
+    expected = [
+        "stages.0.steps=40",
+        "stages.1.steps=200",
+        "stages.1.settings.ramp=1.4",
+        "stages.1.optimizer.schedule.every=80",
+        "stages.1.optimizers.discriminator.schedule.every=19",
+        "selection.every=5",
+        "selection.first=11",
+    ]
+    assert short == changed(long, expected)
+    assert differences(long, short) == sorted(one.split("=")[0] for one in expected)
+    assert shortened(short, 1) is short
+
+
+def test_nothing_is_scored_more_often_than_every_step() -> None:
+    assert shortened(adversarial(), 50).selection.every == 1
+    assert shortened(tiny.tiny_recipe(), 4).selection == tiny.tiny_recipe().selection
+
+
+def test_a_baseline_is_as_short() -> None:
+    base = baseline_of(shortened(adversarial(), 5))
+    assert [stage.steps for stage in base.stages] == [240]
+    assert base.stages[0].optimizer.schedule.model_dump() == {"name": "step", "every": 80, "gamma": 0.1}
+
+
+@given(
+    lengths=st.lists(st.tuples(st.integers(1, 10**6), st.floats(1e-3, 1e4), st.integers(1, 10**6)), min_size=1),
+    shorter=st.integers(1, 10**6),
+    every=st.none() | st.integers(1, 10**6),
+    first=st.integers(0, 10**6),
+)
+def test_lengths_of_the_shortened_are_quotients(
+    lengths: list[tuple[int, float, int]], shorter: int, every: int | None, first: int
+) -> None:
+    stages = [
+        {
+            "method": "mean-teacher",
+            "steps": steps,
+            "settings": {"ramp": ramp},
+            "optimizer": {"name": "sgd", "schedule": {"name": "step", "every": interval}},
+        }
+        for steps, ramp, interval in lengths
+    ]
+    long = tiny.tiny_recipe(stages=stages, selection={"every": every, "first": first})
+    if any(min(steps, interval) < shorter for steps, _, interval in lengths):
+        with pytest.raises(UserError, match=f"^--shorter {shorter}: nothing would be left of stages"):
+            shortened(long, shorter)
+        return
+    short = shortened(long, shorter)
+    found = [(stage.steps, stage.settings["ramp"], schedule_of(stage)["every"]) for stage in short.stages]
+    assert found == [(steps // shorter, ramp / shorter, interval // shorter) for steps, ramp, interval in lengths]
+    assert short.selection.first == first // shorter
+    assert short.selection.every == (None if every is None else max(1, every // shorter))
+
+
+def schedule_of(stage: Any) -> dict[str, Any]:
+    return dict(stage.optimizer.schedule.model_dump())
+
+
+def by_hand(recipe: Recipe, shorter: int) -> list[str]:
+    """The same shorter training as settings, written one by one."""
+    sets: list[str] = []
+    for index, stage in enumerate(recipe.stages):
+        sets.append(f"stages.{index}.steps={stage.steps // shorter}")
+        if "ramp" in stage.settings:
+            sets.append(f"stages.{index}.settings.ramp={stage.settings['ramp'] / shorter}")
+        parts = {"optimizer": stage.optimizer, **{f"optimizers.{key}": one for key, one in stage.optimizers.items()}}
+        for part, optimizer in parts.items():
+            if optimizer.schedule.name == "step":
+                sets.append(f"stages.{index}.{part}.schedule.every={optimizer.schedule.every // shorter}")
+    return sets
+
+
+@pytest.mark.parametrize("name", [name for setting in SETTINGS for name in of(setting)])
+def test_every_row_is_what_it_is_by_hand(name: str) -> None:
+    long = load_recipe(name, ["fast=true"])
+    assert differing(changed(long, by_hand(long, 5)), asked_for(name, ["fast=true"], 5)) == []
+
+
+@pytest.mark.parametrize("record", SHORT, ids=lambda path: path.relative_to(ROOT / "results").as_posix())
+def test_recorded_short_trainings_are_a_fifth_of_their_recipes(record: Path) -> None:
+    recorded = load_recipe(record / "recipe.yaml")
+    assert differing(recorded, asked_for(recorded.name, ["fast=true"], 5)) == []
+    assert json.loads((record / "run.json").read_text())["variant"] == "short"
+
+
+@pytest.mark.parametrize("table, setting", [("acdc", "acdc-3"), ("la", "la-4")])
+def test_a_sweep_finds_these_records(cli: CommandLine, table: str, setting: str) -> None:
+    words = ("sweep", table, "--only", f"{setting}/*", "--results", ROOT / "results", "--device", "cpu", "--dry-run")
+    said = cli.works(*words, "--shorter", 5, "--set", "fast=true", "--variant", "short").splitlines()
+    found = {f"{setting}/{path.parent.name}, seed 0, short: recorded" for path in SHORT if setting in path.parts}
+    assert len(found) >= 8 and found == {line for line in said if ": recorded" in line}
+
+
+def test_methods_have_no_other_settings_that_are_counted_in_steps() -> None:
+    page = (ROOT / "docs/how-to/write-a-recipe.md").read_text()
+    parts = dict(re.findall(r"^### (\w+)\n(.*?)(?=^### |\Z)", page, re.MULTILINE | re.DOTALL))
+    told = "".join(parts[method.Config.__name__] for method in METHODS.values())
+    assert {*re.findall(r"^\| `(\w+)` \|.*\|.*\bsteps\b", told, re.MULTILINE)} == {RAMP} | KEPT
+
+
+def test_what_lags_behind_the_student_is_kept() -> None:
+    long, short = (asked_for("acdc-3/coranet", shorter=shorter).stages[1] for shorter in (1, 5))
+    assert (long.steps, short.steps) == (30000, 6000)
+    assert (long.settings["ramp"], short.settings["ramp"]) == (200, 40)
+    for key in (*KEPT, "ema_decay"):
+        assert long.settings[key] == short.settings[key]
+
+
+@pytest.mark.parametrize("shorter", [0, -5, 2.5])
+def test_lengths_are_divided_by_whole_numbers(shorter: Any) -> None:
+    with pytest.raises(
+        UserError, match=f"^--shorter {shorter}: lengths are divided by a whole number from 1 on; give 5"
+    ):
+        shortened(adversarial(), shorter)
+
+
+def test_what_cannot_be_shortened_is_refused_in_a_sentence(cli: CommandLine, store: Store, tmp_path: Path) -> None:
+    recipe, out = tmp_path / "recipe.yaml", tmp_path / "out"
+    recipe.write_text(yaml.safe_dump(tiny.recipe_tree()))
+    words = ("train", recipe, "--data", store.path, "--out", out, "--device", "cpu")
+    finding = (
+        "graftseg: --shorter 5: nothing would be left of stages.0.steps in recipe tiny, which is 4; give 4 or less.\n"
+    )
+    assert cli.fails(*words, "--shorter", 5) == cli.fails(*words, "--shorter", 5, "--seeds", 2) == finding
+    assert "--shorter 0: lengths are divided by" in cli.fails(*words, "--shorter", 0)
+    assert "--shorter 0: lengths are divided by" in cli.fails("sweep", "la", "--shorter", 0, "--out", out, "--dry-run")
+    assert not out.exists()
+
+
+def test_a_sweep_that_is_shorter_needs_a_variant(cli: CommandLine, tmp_path: Path) -> None:
+    words = ("sweep", "components", "--results", tmp_path, "--out", tmp_path / "runs", "--device", "cpu", "--dry-run")
+    assert cli.fails(*words, "--shorter", 5).endswith("(stages.0.steps); name the difference with --variant.\n")
+    said = cli.works(*words, "--shorter", 5, "--variant", "fifth").splitlines()
+    assert len(said) == 5 and all(line.endswith(", seed 0, fifth: to be trained") for line in said[:-1])
+    code, out, _ = cli(*words, "--shorter", 20000, "--variant", "tiny")
+    assert code == 1 and "acdc-3/bcp: failed: nothing would be left of stages.0.steps in recipe acdc-3/bcp" in out
+
+
+def test_a_run_is_shorter_with_its_seeds_and_folds(cli: CommandLine, store: Store, tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(yaml.safe_dump(tiny.recipe_tree()))
+    words = ("train", recipe, "--data", store.path, "--device", "cpu", "--set", "stages.1.steps=7", "--shorter", 3)
+    assert f"{tmp_path / 'one'}: finished after 3 steps" in cli.works(*words, "--out", tmp_path / "one")
+    cli.works(*words, "--out", tmp_path / "seeds", "--seeds", 1)
+    api.train_folds(recipe, store.path, tmp_path / "folds", folds=2, shorter=4, device="cpu")
+    for place, steps in (("one", 3), ("seeds/seed-0", 3), ("folds/fold-1", 2)):
+        assert api.info(tmp_path / place)["steps"] == steps
+    assert [stage.steps for stage in load_recipe(tmp_path / "one" / "recipe.yaml").stages] == [1, 2]
+    assert parse_recipe(tiny.recipe_tree(), "tiny").stages[1].steps == 5
+    assert "finished after 3 steps" in cli.works(*words, "--out", tmp_path / "one", "--resume")
