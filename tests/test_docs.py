@@ -18,54 +18,28 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import yaml
+from command_line import CommandLine
 from pydantic import BaseModel
 from typer.main import get_command
 
-import graftseg
+import graftseg.recipe
 from graftseg import demo
 from graftseg.cli import app
 from graftseg.data import phantom
 from graftseg.evaluation import Evaluation
 from graftseg.methods import METHODS
+from graftseg.paper import Row
 from graftseg.recipe import SHIPPED, load_recipe, shipped_recipes
 from graftseg.runs import RunFolder
 from graftseg.settings import Settings
+from graftseg.tables import rows_of
+from markdown_pages import CONTRIBUTING, DOCS, PAGES, README, ROOT, blocks, prose, tables
 
-ROOT = Path(__file__).parents[1]
-DOCS = ROOT / "docs"
-README, CONTRIBUTING = ROOT / "README.md", ROOT / "CONTRIBUTING.md"
-PAGES = [README, CONTRIBUTING, ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
 CONTRACT = ROOT / "tests" / "methods" / "test_contract.py"
 CHECKS = re.findall(r"^def (test_\w+)\(name: str, dimensions: int\)", CONTRACT.read_text(), re.MULTILINE)
 COMMANDS: dict[str, Any] = vars(get_command(app))["commands"]
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-
-
-def blocks(page: Path, language: str) -> list[str]:
-    """The code blocks of a page in a language."""
-    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
-
-
-def prose(page: Path) -> str:
-    """A page without its code blocks."""
-    return re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
-
-
-def tables(page: Path) -> dict[str, list[list[str]]]:
-    """The cells of the tables of a page, without their heads, by the heading they stand under."""
-    found: dict[str, list[list[str]]] = {}
-    heading, inside = "", False
-    for line in page.read_text().splitlines():
-        if line.startswith("#"):
-            heading = line.lstrip("# ")
-        if line.startswith("|--"):
-            inside = True
-        elif inside and line.startswith("|"):
-            found.setdefault(heading, []).append([cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]])
-        else:
-            inside = False
-    return found
 
 
 def load(path: Path) -> ModuleType:
@@ -103,6 +77,23 @@ def test_commands_are_those_of_the_command_line(page: Path) -> None:
         parameters = COMMANDS[verb].make_context(verb, arguments).params
         if verb == "train" and parameters["recipe"] in shipped_recipes():
             load_recipe(parameters["recipe"], parameters["overrides"] or ())
+
+
+@each_page
+def test_records_that_commands_name_are_there(page: Path) -> None:
+    words = [word for block in blocks(page, "bash") for word in shlex.split(block, comments=True)]
+    for name in words:
+        assert not name.startswith("results/") or (ROOT / name / "metrics.csv").is_file(), f"{name} is no record"
+
+
+@pytest.mark.parametrize("page", [README, DOCS / "how-to" / "compare-runs.md"], ids=lambda page: page.name)
+def test_comparisons_of_records_work(page: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [shlex.split(line, comments=True) for block in blocks(page, "bash") for line in block.splitlines()]
+    compared = [line for line in lines if line[:2] == ["graftseg", "compare"] and line[2].startswith("results/")]
+    assert compared
+    monkeypatch.chdir(ROOT)
+    for line in compared:
+        assert f"first: {line[2]} " in CommandLine(capsys, monkeypatch).works(*line[1:])
 
 
 @each_page
@@ -205,12 +196,26 @@ def test_all_of_the_contract_is_checked() -> None:
 
 
 def test_the_example_of_a_recipe_is_as_long_as_its_baseline(example: str, tmp_path: Path) -> None:
-    (block,) = blocks(CONTRIBUTING, "yaml")
+    block, _ = blocks(CONTRIBUTING, "yaml")
     shutil.copy(SHIPPED / "demo-2d" / "_base.yaml", tmp_path)
     (tmp_path / "mine.yaml").write_text(block)
     recipe, baseline = load_recipe(tmp_path / "mine.yaml"), load_recipe("demo-2d/supervised")
     assert recipe.method == example
     assert sum(stage.steps for stage in recipe.stages) == sum(stage.steps for stage in baseline.stages)
+
+
+def test_the_example_on_a_benchmark_gets_a_line_of_its_table(
+    example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, block = blocks(CONTRIBUTING, "yaml")
+    (baseline,) = load_recipe("acdc-3/supervised").stages
+    shutil.copytree(SHIPPED / "acdc", tmp_path / "acdc")
+    (tmp_path / "acdc-3").mkdir()
+    (tmp_path / "acdc-3" / f"{example}.yaml").write_text(block)
+    monkeypatch.setattr(graftseg.recipe, "SHIPPED", tmp_path)
+    (stage,) = load_recipe(f"acdc-3/{example}").stages
+    assert (stage.method, stage.steps, stage.optimizer) == (example, baseline.steps, baseline.optimizer)
+    assert rows_of("acdc")[-1] == Row(example, f"acdc-3/{example}")
 
 
 def read_indexed(path: Path) -> npt.NDArray[np.uint8]:

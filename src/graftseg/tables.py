@@ -35,7 +35,8 @@ standard deviation over the seeds. "variant" names what differs from the recipe,
 "checkpoint" is how ours was chosen: `last` looks at no score; where empty predictions were scored by the paper's rule,
 it says so. Published figures and those of the oracle are Dice / Jaccard / 95HD / ASD. The oracle is the checkpoint that
 happened to be best on the test cases, an optimistic figure that only compares with published ones chosen in the same
-way. A dash: not recorded, or no recipe yet.
+way; it is chosen by scores taken during the training, which may be coarser than the test, so that it may lie below the
+last. A dash: not recorded, or no recipe yet.
 
 Where a supervised run and another one of the same setting and variant were recorded with the same seed, a second table
 sets the two side by side: the difference in Dice, averaged over the shared seeds, with a 95 % interval over the test

@@ -1,0 +1,41 @@
+"""The pages of the documentation and their parts, for tests that hold them against the package."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+README, CONTRIBUTING = ROOT / "README.md", ROOT / "CONTRIBUTING.md"
+PAGES = [README, CONTRIBUTING, ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """The code blocks of a page in a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def prose(page: Path) -> str:
+    """A page without its code blocks."""
+    return re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def tables(page: Path) -> dict[str, list[list[str]]]:
+    """The cells of the tables of a page, without their heads, by the heading they stand under."""
+    found: dict[str, list[list[str]]] = {}
+    heading, inside = "", False
+    for line in page.read_text().splitlines():
+        if line.startswith("#"):
+            heading = line.lstrip("# ")
+        if line.startswith("|--"):
+            inside = True
+        elif inside and line.startswith("|"):
+            found.setdefault(heading, []).append([cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]])
+        else:
+            inside = False
+    return found
+
+
+def sections(page: Path) -> dict[str, str]:
+    """The text under every heading of the second level, by that heading."""
+    parts = re.split(r"^## (.*)\n", page.read_text(), flags=re.MULTILINE)[1:]
+    return dict(zip(parts[::2], parts[1::2], strict=True))

@@ -1,0 +1,92 @@
+"""Every method has its page in the reference, and the pages say what the code and the recipes hold."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import BaseModel
+
+from graftseg.methods import METHODS
+from graftseg.paper import TABLES
+from graftseg.recipe import SHIPPED, load_recipe
+from markdown_pages import DOCS, blocks, sections, tables
+
+FOLDER = DOCS / "reference" / "methods"
+ROWS = tables(FOLDER / "README.md")["Methods"]
+NAMES: dict[str, list[str]] = {}
+for _methods, *_ in ROWS:
+    for _page in re.findall(r"\(([\w-]+\.md)\)", _methods):
+        NAMES.setdefault(_page, []).extend(re.findall(r"`([\w-]+)`", _methods))
+"""The methods of every page, by the rows of the list of methods."""
+HEADINGS = ["what it does", "equation", "knobs", "published numbers", "our number", "known differences"]
+
+each_page = pytest.mark.parametrize("page", NAMES)
+
+
+def plain(heading: str) -> str:
+    """A heading without its article."""
+    return heading.lower().removeprefix("the ")
+
+
+def value_of(text: str) -> Any:
+    """The default that a cell of a table names."""
+    return 2 / 3 if text == "2/3" else yaml.safe_load(text)
+
+
+def as_written(value: Any) -> Any:
+    """A default as YAML has it."""
+    return value.model_dump(mode="json", exclude_none=True) if isinstance(value, BaseModel) else value
+
+
+def published(method: str) -> list[list[str]]:
+    """The published figures in the recipes of a method and its variations, as they are printed."""
+    files = [*SHIPPED.glob(f"*/{method}.yaml"), *SHIPPED.glob(f"*/{method}-*.yaml")]
+    found = [yaml.safe_load(file.read_text()).get("published") for file in files]
+    return [[f"{one[name]:.2f}" for name in ("dice", "jaccard", "hd95", "asd")] for one in found if one]
+
+
+def test_every_method_of_the_table_has_a_row_and_every_page_is_listed() -> None:
+    assert sorted(name for names in NAMES.values() for name in names) == sorted(METHODS)
+    assert sorted(NAMES) == sorted(page.name for page in FOLDER.glob("*.md") if page.name != "README.md")
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
+def test_the_rows_in_tables_are_those_of_the_paper(row: list[str]) -> None:
+    name = re.findall(r"`([\w-]+)`", row[0])[0]
+    having = [key for key, one in TABLES.items() if any(part.recipe.endswith(f"/{name}") for part in one.rows)]
+    said = "all tables" if having == list(TABLES) else ", ".join(having) or "none"
+    assert row[2].lower() == said
+
+
+@each_page
+def test_a_page_has_its_parts_in_order(page: str) -> None:
+    found = sections(FOLDER / page)
+    assert [plain(heading) for heading in found] == HEADINGS
+    assert all(text.strip() for text in found.values())
+
+
+@each_page
+def test_knobs_are_those_of_the_code_with_their_defaults(page: str) -> None:
+    described = [row for heading, rows in tables(FOLDER / page).items() if plain(heading) == "knobs" for row in rows]
+    found = [(key.strip("`"), value_of(default.strip("`"))) for key, default, _ in described]
+    fields = [field for name in NAMES[page] for field in METHODS[name].Config.model_fields.items()]
+    expected = [(key, as_written(field.get_default(call_default_factory=True))) for key, field in fields]
+    assert [one for one in found if one not in expected] == []
+    assert [one for one in expected if one not in found] == []
+
+
+@each_page
+def test_published_figures_are_those_of_the_recipes(page: str) -> None:
+    (text,) = (part for heading, part in sections(FOLDER / page).items() if plain(heading) == "published numbers")
+    printed = [re.findall(r"\d+\.\d\d", line) for line in text.splitlines() if line.startswith("|")]
+    assert sorted(found for found in printed if found) == sorted(published(page.removesuffix(".md")))
+
+
+@each_page
+def test_recipes_on_the_pages_load(page: str, tmp_path: Path) -> None:
+    for block in blocks(FOLDER / page, "yaml"):
+        path = tmp_path / "recipe.yaml"
+        path.write_text(block)
+        assert load_recipe(path).method in NAMES[page]
