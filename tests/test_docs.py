@@ -134,8 +134,11 @@ def test_every_equation_has_its_function_and_its_test(page: Path) -> None:
 
 
 def settings_classes(base: type[Settings] = Settings) -> Iterator[type[Settings]]:
+    """All of the package but those of methods, which stand on the methods' pages."""
     for one in base.__subclasses__():
-        if one.__module__.startswith("graftseg."):
+        if one.__module__.startswith("graftseg.") and not any(
+            issubclass(method.Config, one) for method in METHODS.values()
+        ):
             yield one
         yield from settings_classes(one)
 
