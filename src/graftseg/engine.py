@@ -243,8 +243,7 @@ def _record(
 def _save(run: RunFolder, at: Position, recorder: Recorder, batches: Batches, selector: Selector | None) -> None:
     """Write the log, then a checkpoint: in this order, a checkpoint never holds weights of a broken loss."""
     _flush(recorder, at, batches)
-    moved = [p for name in at.method.moves for p in at.method.get_submodule(name).parameters()]
-    if not all(bool(torch.isfinite(parameter).all()) for parameter in moved):
+    if not _is_finite(at.method):
         raise UserError(
             f"stage {at.stage + 1}, step {at.step}",
             "the update has made weights that are not finite",
@@ -253,6 +252,12 @@ def _save(run: RunFolder, at: Position, recorder: Recorder, batches: Batches, se
     selection = None if selector is None else selector.state()
     save_checkpoint(run.checkpoints, at.done, at.state() | {"selection": selection})
     at.saved_at = monotonic()
+
+
+def _is_finite(method: Method) -> bool:
+    """Whether all that lasts of a method is: networks that learn, those that follow them, and running statistics."""
+    floats = [tensor for tensor in method.state_dict().values() if tensor.is_floating_point()]
+    return bool(torch.stack([torch.isfinite(tensor).all() for tensor in floats]).all())
 
 
 def _flush(recorder: Recorder, at: Position, batches: Batches) -> None:
