@@ -18,7 +18,8 @@ from graftseg.networks import NetworkSettings, dimensions_of, stride_of
 from graftseg.published import Published
 from graftseg.selection import SelectionSettings
 from graftseg.settings import Settings
-from graftseg.stepping import Precision, StageSettings
+from graftseg.stepping import StageSettings
+from graftseg.types import Precision
 from graftseg.yaml_text import NotYamlError, RepeatedKeyError, read_yaml
 
 SHIPPED = Path(str(files("graftseg") / "recipes"))

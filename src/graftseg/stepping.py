@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -21,9 +21,8 @@ from graftseg.environment import has_triton
 from graftseg.methods import Method
 from graftseg.optimizers import Adam, OptimizerSettings, Sgd, learning_rate, rate_on_device, update
 from graftseg.settings import Settings
-from graftseg.types import Batch, Objective, Progress
+from graftseg.types import Batch, Objective, Precision, Progress
 
-Precision = Literal["float32", "bf16"]
 WARM_UP = 3
 AHEAD = 8
 PAYS_OFF = 3000
@@ -115,7 +114,11 @@ class Stepper:
         index: int,
     ) -> None:
         self.method, self.optimizers, self.stage, self.index = method, optimizers, stage, index
-        self._batches, self._way, self._clock = batches, way, clock
+        self._batches, self._clock = batches, clock
+        self.precision = precise(way.precision, type(method))
+        if self.precision != way.precision and has_bf16(batches.device):
+            told = "stage %d: method %s computes in %s, whatever loop.precision is"
+            logger.warning(told, index + 1, stage.method, self.precision)
         # all batches of a stage are of one shape, so that the search for the fastest convolution is made once
         torch.backends.cudnn.benchmark = batches.device.type == "cuda"
         if way.compiled:
@@ -183,7 +186,7 @@ class Stepper:
         return _stepped(self.stage.method, objectives)
 
     def _autocast(self) -> torch.autocast:
-        return autocast(self._way.precision, self._batches.device)
+        return autocast(self.precision, self._batches.device)
 
 
 class _Graph:
@@ -249,6 +252,11 @@ def uncompiled() -> Iterator[None]:
     """Run compiled networks as they were written: other modes and shapes are not worth a compilation."""
     with torch.compiler.set_stance("force_eager"):
         yield
+
+
+def precise(precision: Precision, method: type[Method]) -> Precision:
+    """The precision that was asked for, or the higher one that a method needs."""
+    return "float32" if "float32" in (precision, method.least_precision) else precision
 
 
 def autocast(precision: Precision, device: torch.device) -> torch.autocast:

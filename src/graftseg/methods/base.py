@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from graftseg.networks import Networks
 from graftseg.settings import Settings
-from graftseg.types import Batch, Objective, Progress
+from graftseg.types import Batch, Objective, Precision, Progress
 
 
 class Method(nn.Module):
@@ -17,7 +17,8 @@ class Method(nn.Module):
     Every lasting thing is a sub-module or a buffer, so that ``state_dict()`` is the method's whole checkpoint. The
     engine owns the optimisers: one for each sub-module named in ``moves``. ``capturable`` is false where a step waits
     for the host or has shapes that depend on the data. ``hot`` names attributes that are functions worth compiling.
-    Patches have ``least_side`` voxels along each axis at least.
+    Patches have ``least_side`` voxels along each axis at least. Networks compute in ``least_precision`` at least, even
+    where a recipe asks for less.
     """
 
     Config: ClassVar[type[Settings]] = Settings
@@ -26,6 +27,7 @@ class Method(nn.Module):
     capturable: ClassVar[bool] = True
     hot: ClassVar[tuple[str, ...]] = ()
     least_side: ClassVar[int] = 1
+    least_precision: ClassVar[Precision] = "bf16"
 
     student: nn.Module
 

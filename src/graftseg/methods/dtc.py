@@ -40,9 +40,13 @@ class Dtc(Method):
 
     Gradients of the consistency pass through both heads. For more than two classes, for which nothing is published,
     there is a distance for each, the background too, and each is compared with the probability of its class.
+
+    The sigmoid is so steep that a distance rounded to bfloat16 says little about its slope: gradients of the
+    consistency would be mostly noise. So the networks compute in float32.
     """
 
     Config = DtcConfig
+    least_precision = "float32"
     hot = ("terms", "consistency")
     config: DtcConfig
 
