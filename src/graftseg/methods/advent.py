@@ -13,7 +13,7 @@ from graftseg.losses import SupervisedDice, entropy, supervised_terms
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
 from graftseg.networks.discriminator import LEAST_SIDE, EntropyDiscriminator, judging
-from graftseg.schedules import consistency_ramp
+from graftseg.schedules import RampLength, consistency_ramp
 from graftseg.settings import Settings
 from graftseg.types import Batch, Objective, Progress
 
@@ -27,7 +27,7 @@ class AdventConfig(Settings):
 
     dice: SupervisedDice = "classes"
     weight: float = Field(0.1, ge=0)
-    ramp: float = Field(200, gt=0)
+    ramp: RampLength = 200
 
 
 class Advent(Method):

@@ -12,7 +12,7 @@ from graftseg.losses import SupervisedDice
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
 from graftseg.networks.dual_task import dual_task
-from graftseg.schedules import consistency_ramp
+from graftseg.schedules import RampLength, consistency_ramp
 from graftseg.settings import Settings
 from graftseg.signed_distance import dual_task_terms
 from graftseg.types import Batch, Objective, Progress
@@ -30,7 +30,7 @@ class DtcConfig(Settings):
     dice: SupervisedDice = "classes"
     distance_weight: float = Field(0.3, ge=0)
     weight: float = Field(1.0, ge=0)
-    ramp: float = Field(40, gt=0)
+    ramp: RampLength = 40
     sharpness: float = Field(1500.0, gt=0)
     absent: float = Field(0.0, ge=0, le=1)
 

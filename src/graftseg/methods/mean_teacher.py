@@ -10,8 +10,8 @@ from torch import Tensor
 from graftseg.losses import SupervisedDice, supervised_terms
 from graftseg.methods.taught import Taught
 from graftseg.networks import Networks
-from graftseg.noise import noisy
-from graftseg.schedules import consistency_ramp
+from graftseg.noise import Deviation, noisy
+from graftseg.schedules import RampLength, consistency_ramp
 from graftseg.settings import Settings
 from graftseg.types import Batch, Objective, Progress
 
@@ -26,8 +26,8 @@ class MeanTeacherConfig(Settings):
 
     dice: SupervisedDice = "classes"
     weight: float = Field(0.1, ge=0)
-    ramp: float = Field(40, gt=0)
-    noise: float = Field(0.1, ge=0)
+    ramp: RampLength = 40
+    noise: Deviation = 0.1
     ema_decay: float = Field(0.99, ge=0, le=1)
 
 

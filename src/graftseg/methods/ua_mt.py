@@ -12,8 +12,8 @@ from torch import Tensor
 from graftseg.losses import SupervisedDice, entropy, supervised_terms
 from graftseg.methods.taught import Taught
 from graftseg.networks import Networks
-from graftseg.noise import noisy
-from graftseg.schedules import consistency_ramp, ramp_up
+from graftseg.noise import Deviation, noisy
+from graftseg.schedules import RampLength, consistency_ramp, ramp_up
 from graftseg.settings import Settings
 from graftseg.types import Batch, Objective, Progress
 
@@ -33,9 +33,9 @@ class UaMtConfig(Settings):
 
     dice: SupervisedDice = "classes"
     weight: float = Field(0.1, ge=0)
-    ramp: float = Field(40, gt=0)
-    noise: float = Field(0.1, ge=0)
-    passes: int = Field(8, ge=COPIES, multiple_of=COPIES)
+    ramp: RampLength = 40
+    noise: Deviation = 0.1
+    passes: int = Field(8, ge=COPIES, le=64, multiple_of=COPIES)
     threshold_start: float = Field(0.75, ge=0)
     threshold_end: float = Field(1.0, ge=0)
     entropy_limit: Literal["ln 2", "ln K"] = "ln 2"

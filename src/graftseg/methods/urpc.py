@@ -12,7 +12,7 @@ from graftseg.losses import SupervisedDice, supervised_terms
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
 from graftseg.networks.pyramid import pyramid
-from graftseg.schedules import consistency_ramp
+from graftseg.schedules import RampLength, consistency_ramp
 from graftseg.settings import Settings
 from graftseg.types import Batch, Objective, Progress
 
@@ -26,7 +26,7 @@ class UrpcConfig(Settings):
 
     dice: SupervisedDice = "classes"
     weight: float = Field(0.1, ge=0)
-    ramp: float = Field(200, gt=0)
+    ramp: RampLength = 200
 
 
 class Urpc(Method):
