@@ -325,6 +325,7 @@ def test_bfloat16_where_it_is_asked_for_and_native(
 ) -> None:
     monkeypatch.setattr(stepping, "has_bf16", lambda device: native)
     with autocast(precision, CPU):
+        assert not torch.is_autocast_cache_enabled()
         assert nn.Linear(2, 2)(torch.ones(1, 2)).dtype == dtype
     assert nn.Linear(2, 2)(torch.ones(1, 2)).dtype == torch.float32
 

@@ -260,9 +260,13 @@ def precise(precision: Precision, method: type[Method]) -> Precision:
 
 
 def autocast(precision: Precision, device: torch.device) -> torch.autocast:
-    """The precision that networks compute in; its cache of cast weights would be stale in a replayed graph."""
+    """The precision that networks compute in.
+
+    Without a cache of cast weights: it would be stale in a replayed graph, and where weights are first used without
+    gradients, as for prototypes, older versions of PyTorch take no gradients from it later.
+    """
     enabled = precision == "bf16" and has_bf16(device)
-    return torch.autocast(device.type, torch.bfloat16, enabled=enabled, cache_enabled=device.type == "cpu")
+    return torch.autocast(device.type, torch.bfloat16, enabled=enabled, cache_enabled=False)
 
 
 def has_bf16(device: torch.device) -> bool:
