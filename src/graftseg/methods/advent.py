@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from functools import partial
+from typing import ClassVar
 
 import torch
 from pydantic import Field
@@ -13,6 +14,7 @@ from graftseg.losses import SupervisedDice, entropy, supervised_terms
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
 from graftseg.networks.discriminator import LEAST_SIDE, EntropyDiscriminator, judging
+from graftseg.optimizers import CRITIC
 from graftseg.schedules import RampLength, consistency_ramp
 from graftseg.settings import Settings
 from graftseg.types import Batch, Objective, Progress
@@ -73,6 +75,7 @@ class AdventAdversarial(Method):
 
     Config = AdventAdversarialConfig
     moves = ("student", "discriminator")
+    usual_optimizers: ClassVar = {"discriminator": CRITIC}
     least_side = LEAST_SIDE
     hot = ("terms", "information")
     config: AdventAdversarialConfig

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import partial
+from typing import ClassVar
 
 import torch
 from pydantic import Field
@@ -12,6 +13,7 @@ from graftseg.losses import SupervisedDice, supervised_terms
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
 from graftseg.networks.discriminator import LEAST_SIDE, Discriminator, evaluating, judging, labeled_first
+from graftseg.optimizers import CRITIC
 from graftseg.schedules import RampLength, consistency_ramp
 from graftseg.settings import Settings
 from graftseg.types import Batch, Objective, Progress
@@ -38,6 +40,7 @@ class Dan(Method):
 
     Config = DanConfig
     moves = ("student", "discriminator")
+    usual_optimizers: ClassVar = {"discriminator": CRITIC}
     least_side = LEAST_SIDE
     hot = ("terms",)
     config: DanConfig

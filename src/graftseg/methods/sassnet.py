@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import partial
+from typing import ClassVar
 
 import torch
 from pydantic import Field
@@ -13,6 +14,7 @@ from graftseg.methods.base import Method
 from graftseg.networks import Networks
 from graftseg.networks.discriminator import LEAST_SIDE, Discriminator, evaluating, judging, labeled_first
 from graftseg.networks.dual_task import dual_task
+from graftseg.optimizers import CRITIC
 from graftseg.schedules import RampLength, consistency_ramp
 from graftseg.settings import Settings
 from graftseg.signed_distance import distance_channels, dual_task_terms
@@ -45,6 +47,7 @@ class SassNet(Method):
 
     Config = SassNetConfig
     moves = ("student", "discriminator")
+    usual_optimizers: ClassVar = {"discriminator": CRITIC}
     least_side = LEAST_SIDE
     hot = ("terms",)
     config: SassNetConfig
