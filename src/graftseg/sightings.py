@@ -13,9 +13,9 @@ from graftseg.data.grid import Grid
 from graftseg.data.store import Store, StoredCase
 from graftseg.inference import Predictor
 from graftseg.methods import METHODS, Method
+from graftseg.networks.modes import evaluating
 from graftseg.recipe import Recipe
 from graftseg.runs import RunFolder
-from graftseg.selection import evaluating
 from graftseg.stepping import autocast, precise, uncompiled
 
 

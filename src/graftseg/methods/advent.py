@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
-from graftseg.losses import SupervisedDice, entropy, supervised_terms
+from graftseg.losses import SupervisedDice, entropy, half_each, supervised_terms
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
 from graftseg.networks.discriminator import LEAST_SIDE, EntropyDiscriminator, judging
@@ -49,7 +49,7 @@ class Advent(Method):
         config, x_l, x_u = self.config, batch.labeled.images, batch.unlabeled
         z = self.student(torch.cat([x_l, x_u]))
         terms = self.terms(z[: len(x_l)], batch.labeled.labels)
-        weights: dict[str, float | Tensor] = dict.fromkeys(terms, 0.5)
+        weights = half_each(terms)
         terms["entropy"] = self.entropy(z)
         weights["entropy"] = config.weight * consistency_ramp(now.step, config.ramp)
         shows = {"X_labeled": x_l, "Y_labeled": batch.labeled.labels, "X_unlabeled": x_u}
@@ -91,7 +91,7 @@ class AdventAdversarial(Method):
         x_l, x_u = batch.labeled.images, batch.unlabeled
         z = self.student(torch.cat([x_l, x_u]))
         terms = self.terms(z[: len(x_l)], batch.labeled.labels)
-        weights: dict[str, float | Tensor] = dict.fromkeys(terms, 0.5)
+        weights = half_each(terms)
         maps = self.information(z)
         with judging(self.discriminator):
             terms["adversarial"] = says(self.discriminator(maps[len(x_l) :]), unlabeled=False)
@@ -104,7 +104,7 @@ class AdventAdversarial(Method):
             "discriminator_unlabeled": says(verdict[len(x_l) :], unlabeled=True),
         }
         shows = {"X_unlabeled": x_u, "X_entropy": maps[len(x_l) :].detach().sum(1, keepdim=True)}
-        yield Objective("discriminator", terms, dict.fromkeys(terms, 0.5), shows)
+        yield Objective("discriminator", terms, half_each(terms), shows)
 
 
 def mean_entropy(logits: Tensor) -> Tensor:

@@ -6,13 +6,13 @@ from typing import ClassVar
 
 import torch
 from pydantic import Field
-from torch import Tensor
 from torch.nn import functional as F
 
-from graftseg.losses import SupervisedDice, supervised_terms
+from graftseg.losses import SupervisedDice, half_each, supervised_terms
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
-from graftseg.networks.discriminator import LEAST_SIDE, Discriminator, evaluating, judging, labeled_first
+from graftseg.networks.discriminator import LEAST_SIDE, Discriminator, judging, labeled_first
+from graftseg.networks.modes import evaluating
 from graftseg.optimizers import CRITIC
 from graftseg.schedules import RampLength, consistency_ramp
 from graftseg.settings import Settings
@@ -56,7 +56,7 @@ class Dan(Method):
         x = torch.cat([x_l, x_u])
         z = self.student(x)
         terms = self.terms(z[: len(x_l)], batch.labeled.labels)
-        weights: dict[str, float | Tensor] = dict.fromkeys(terms, 0.5)
+        weights = half_each(terms)
         with judging(self.discriminator):
             verdict = self.discriminator(z[len(x_l) :].float().softmax(1), x_u)
         deceived = labeled_first(len(x_u), len(x_u), x.device)

@@ -7,7 +7,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from graftseg.losses import SupervisedDice, supervised_terms
+from graftseg.losses import SupervisedDice, half_each, supervised_terms
 from graftseg.methods.taught import Taught
 from graftseg.networks import Networks
 from graftseg.noise import Deviation, noisy
@@ -55,7 +55,7 @@ class MeanTeacher(Taught):
             z_teacher = self.teacher(X)
         z = self.student(torch.cat([x_l, x_u]))
         terms = self.terms(z[: len(x_l)], batch.labeled.labels)
-        weights: dict[str, float | Tensor] = dict.fromkeys(terms, 0.5)
+        weights = half_each(terms)
         terms["consistency"] = self.consistency(z[len(x_l) :], z_teacher)
         weights["consistency"] = config.weight * consistency_ramp(now.step, config.ramp)
         shows = {"X_labeled": x_l, "Y_labeled": batch.labeled.labels, "X_unlabeled": X}

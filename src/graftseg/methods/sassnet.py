@@ -12,8 +12,9 @@ from torch.nn import functional as F
 from graftseg.losses import SupervisedDice
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
-from graftseg.networks.discriminator import LEAST_SIDE, Discriminator, evaluating, judging, labeled_first
+from graftseg.networks.discriminator import LEAST_SIDE, Discriminator, judging, labeled_first
 from graftseg.networks.dual_task import dual_task
+from graftseg.networks.modes import evaluating
 from graftseg.optimizers import CRITIC
 from graftseg.schedules import RampLength, consistency_ramp
 from graftseg.settings import Settings

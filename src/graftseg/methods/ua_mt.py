@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from graftseg.losses import SupervisedDice, entropy, supervised_terms
+from graftseg.losses import SupervisedDice, entropy, half_each, supervised_terms
 from graftseg.methods.taught import Taught
 from graftseg.networks import Networks
 from graftseg.noise import Deviation, noisy
@@ -68,7 +68,7 @@ class UaMt(Taught):
             M = entropy(self._mean_probabilities(x_u)) < self._threshold(now)
         z = self.student(torch.cat([x_l, x_u]))
         terms = self.terms(z[: len(x_l)], batch.labeled.labels)
-        weights: dict[str, float | Tensor] = dict.fromkeys(terms, 0.5)
+        weights = half_each(terms)
         terms["consistency"] = self.consistency(z[len(x_l) :], z_teacher, M)
         weights["consistency"] = config.weight * consistency_ramp(now.step, config.ramp)
         shows = {"X_labeled": x_l, "Y_labeled": batch.labeled.labels, "X_unlabeled": X, "M_certain": M[0]}
