@@ -231,6 +231,16 @@ def test_inference(name: str) -> None:
     assert (chosen.decision, chosen.largest_component) == decisions
 
 
+@pytest.mark.parametrize("name", [name for name in shipped_recipes() if set_of(name) == "la"])
+def test_from_which_step_on_students_are_scored_on_the_left_atrium(name: str) -> None:
+    """As in SS-Net's code and MC-Net's; in that of copy-paste, whose stages the others have, from the beginning."""
+    method = name.split("/")[1]
+    from_the_start = method.startswith("bcp") or method in ("coranet", "mixup", "fg-cutmix")
+    first = 0 if from_the_start else 800 if method == "mc-net" else 2000
+    chosen = load_recipe(name).selection
+    assert (chosen.cases, chosen.every, chosen.first) == ("test", 200, first)
+
+
 @each
 def test_by_default_the_last_checkpoint_is_reported_and_nothing_opened(name: str) -> None:
     chosen = load_recipe(name).selection
@@ -246,7 +256,8 @@ def test_the_papers_protocol_works_as_it_is(name: str) -> None:
         "acdc": ("validation", 200, None),
         "pancreas": ("test", 500, (18, 18, 4)),
     }[set_of(name)]
-    assert (chosen.decides, chosen.every, chosen.first, chosen.stride) == (on, every, 0, stride)
+    first = 2000 if set_of(name) == "la" and name.endswith("supervised") else 0
+    assert (chosen.decides, chosen.every, chosen.first, chosen.stride) == (on, every, first, stride)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -16,6 +16,7 @@ from graftseg.data.store import Store
 from graftseg.engine import Outcome, Stage, fit
 from graftseg.errors import UserError
 from graftseg.methods import METHODS, Method
+from graftseg.methods.bcp import Bcp
 from graftseg.models import build_method
 from graftseg.networks import Networks
 from graftseg.optimizers import Adam, Sgd
@@ -161,6 +162,28 @@ def test_weights_that_are_not_finite_are_never_saved(store: Store, tmp_path: Pat
     wild = with_loop(with_stage(0, optimizer=Sgd(learning_rate=1e39)), checkpoint_every=1)
     with pytest.raises(UserError, match="stage 1, step 1: the update has made weights that are not finite"):
         run_fit(store, tmp_path, wild)
+    assert checkpoints_in(tmp_path / "checkpoints") == []
+
+
+class Overflowing(Bcp):
+    """Weights and losses stay finite, and a running variance of one network does not."""
+
+    network: ClassVar[str]
+
+    def after_step(self, now: Progress) -> None:
+        super().after_step(now)
+        buffers = self.get_submodule(self.network).named_buffers()
+        next(buffer for name, buffer in buffers if name.endswith("running_var")).fill_(torch.inf)
+
+
+@pytest.mark.parametrize("network", ["student", "teacher"])
+def test_statistics_that_are_not_finite_are_never_saved(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, network: str
+) -> None:
+    monkeypatch.setitem(METHODS, "overflowing", type("Named", (Overflowing,), {"network": network}))
+    recipe = tiny_recipe(stages=[{"method": "overflowing", "steps": 2}])
+    with pytest.raises(UserError, match="stage 1, step 2: the update has made weights that are not finite"):
+        run_fit(store, tmp_path, recipe)
     assert checkpoints_in(tmp_path / "checkpoints") == []
 
 

@@ -20,7 +20,8 @@ from graftseg.networks.unet import Convolution2d, Interpolation
 from graftseg.planning import probe
 from graftseg.recipe import Recipe
 from graftseg.runs import RunFolder, read_log
-from graftseg.stepping import Precision, Way
+from graftseg.stepping import Way
+from graftseg.types import Precision
 from stepping_fakes import ADAM, SGD, STEPS, losses, stage_recipe, stepper_for, stepper_of
 
 pytestmark = [

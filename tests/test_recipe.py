@@ -8,7 +8,9 @@ import yaml
 from tiny import recipe_tree, tiny_recipe
 
 from graftseg.errors import UserError
+from graftseg.methods import METHODS
 from graftseg.models import build_method
+from graftseg.optimizers import Adam, Sgd
 from graftseg.recipe import changed, differences, load_recipe, shipped_recipes
 
 
@@ -70,6 +72,19 @@ def test_the_defaults_of_methods_are_written_out() -> None:
     assert recipe.stages[1].settings["alpha"] == 0.5 and recipe.stages[1].settings["ema_decay"] == 0.99
     assert recipe.stages[0].settings["beta"] == pytest.approx(2 / 3)
     assert changed(recipe, ["stages.1.settings.alpha=1.5"]).stages[1].settings["alpha"] == 1.5
+
+
+@pytest.mark.parametrize("method", ["dan", "sassnet", "advent-adversarial"])
+def test_a_discriminator_has_its_usual_optimiser(method: str) -> None:
+    """Not the student's, of which it would learn too fast; what the recipe says comes first."""
+    stage = {"method": method, "steps": 2, "optimizer": {"name": "sgd", "learning_rate": 0.5}}
+    (usual,) = tiny_recipe(stages=[stage]).stages
+    assert usual.optimizers == {"discriminator": Adam(learning_rate=1e-4, betas=(0.9, 0.99))}
+    assert usual.optimizer_of("student") == Sgd(learning_rate=0.5)
+    own = {"discriminator": {"name": "sgd", "learning_rate": 0.25}}
+    (given,) = tiny_recipe(stages=[stage | {"optimizers": own}]).stages
+    assert given.optimizers == {"discriminator": Sgd(learning_rate=0.25)}
+    assert set(METHODS[method].usual_optimizers) <= set(METHODS[method].moves)
 
 
 def test_fast_is_written_out() -> None:

@@ -24,7 +24,8 @@ from graftseg.runs import RunFolder
 from graftseg.selection import Selector
 from graftseg.settings import Settings
 from graftseg.snapshots import snapshot, snapshot_steps
-from graftseg.stepping import Precision, StageSettings, Stepped, Stepper, Way, autocast, uncompiled
+from graftseg.stepping import StageSettings, Stepped, Stepper, Way, autocast, uncompiled
+from graftseg.types import Precision
 
 SAME_SIGNAL = 1.0
 """Seconds within which a signal that comes again is taken for the same one."""
@@ -33,10 +34,10 @@ SAME_SIGNAL = 1.0
 class LoopSettings(Settings):
     """How the loop runs and what it leaves behind; nothing here but ``precision`` changes the result.
 
-    ``bf16`` takes effect where the device has it; convolutions in ``float32`` use TF32 on a GPU that has it, as PyTorch
-    does by itself. ``compiled`` networks and ``captured`` steps (a CUDA graph) are chosen where they pay off unless
-    they are set. A checkpoint is written every ``checkpoint_every`` steps and whenever ``checkpoint_seconds`` have
-    passed.
+    ``bf16`` takes effect where the device has it and the method bears it; convolutions in ``float32`` use TF32 on a GPU
+    that has it, as PyTorch does by itself. ``compiled`` networks and ``captured`` steps (a CUDA graph) are chosen where
+    they pay off unless they are set. A checkpoint is written every ``checkpoint_every`` steps and whenever
+    ``checkpoint_seconds`` have passed.
     """
 
     precision: Precision = "float32"
@@ -160,7 +161,7 @@ def fit(
                 if selector is not None and selector.is_due(at.done):
                     _flush(recorder, at, batches)
                     recorder.busy("scoring")
-                    with uncompiled(), autocast(loop.precision, device):
+                    with uncompiled(), autocast(stepper.precision, device):
                         scores = selector.look(at.method, at.optimizers, stage=at.stage, step=at.done)
                     recorder.validation(_place(at, stage), scores)
                 if at.done % loop.checkpoint_every == 0 or monotonic() - at.saved_at > loop.checkpoint_seconds:
@@ -243,8 +244,7 @@ def _record(
 def _save(run: RunFolder, at: Position, recorder: Recorder, batches: Batches, selector: Selector | None) -> None:
     """Write the log, then a checkpoint: in this order, a checkpoint never holds weights of a broken loss."""
     _flush(recorder, at, batches)
-    moved = [p for name in at.method.moves for p in at.method.get_submodule(name).parameters()]
-    if not all(bool(torch.isfinite(parameter).all()) for parameter in moved):
+    if not _is_finite(at.method):
         raise UserError(
             f"stage {at.stage + 1}, step {at.step}",
             "the update has made weights that are not finite",
@@ -253,6 +253,12 @@ def _save(run: RunFolder, at: Position, recorder: Recorder, batches: Batches, se
     selection = None if selector is None else selector.state()
     save_checkpoint(run.checkpoints, at.done, at.state() | {"selection": selection})
     at.saved_at = monotonic()
+
+
+def _is_finite(method: Method) -> bool:
+    """Whether all that lasts of a method is: networks that learn, those that follow them, and running statistics."""
+    floats = [tensor for tensor in method.state_dict().values() if tensor.is_floating_point()]
+    return bool(torch.stack([torch.isfinite(tensor).all() for tensor in floats]).all())
 
 
 def _flush(recorder: Recorder, at: Position, batches: Batches) -> None:

@@ -4,6 +4,7 @@ A mask ``(*space)`` or ``(B, *space)`` limits a loss to the voxels where it is t
 whatever the network computes in.
 """
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Literal
 
@@ -94,6 +95,11 @@ def segmentation_loss(
 def supervised_terms(logits: Tensor, labels: Tensor, dice: SupervisedDice) -> dict[str, Tensor]:
     """Cross-entropy and Dice loss of labeled images, as most methods have them; both count half."""
     return {"cross_entropy": masked_cross_entropy(logits, labels), "dice": supervised_dice(logits, labels, dice)}
+
+
+def half_each(terms: Iterable[str]) -> dict[str, float | Tensor]:
+    """The weights of these two; other terms may join them."""
+    return dict.fromkeys(terms, 0.5)
 
 
 def supervised_dice(logits: Tensor, labels: Tensor, dice: SupervisedDice) -> Tensor:

@@ -1,7 +1,13 @@
 """Noise that a teacher's images get."""
 
+from typing import Annotated
+
 import torch
+from pydantic import Field
 from torch import Tensor
+
+Deviation = Annotated[float, Field(ge=0, le=1e6)]
+"""Deviations that leave the images finite."""
 
 
 def noisy(images: Tensor, deviation: float) -> Tensor:

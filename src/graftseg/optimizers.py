@@ -34,6 +34,8 @@ class Adam(Settings):
     clip_gradient: float | None = Field(None, gt=0)
 
 
+CRITIC = Adam(learning_rate=1e-4, betas=(0.9, 0.99))
+"""What public code trains discriminators with."""
 OptimizerSettings = Annotated[Sgd | Adam, Field(discriminator="name")]
 
 

@@ -18,7 +18,8 @@ from graftseg.networks import NetworkSettings, dimensions_of, stride_of
 from graftseg.published import Published
 from graftseg.selection import SelectionSettings
 from graftseg.settings import Settings
-from graftseg.stepping import Precision, StageSettings
+from graftseg.stepping import StageSettings
+from graftseg.types import Precision
 from graftseg.yaml_text import NotYamlError, RepeatedKeyError, read_yaml
 
 SHIPPED = Path(str(files("graftseg") / "recipes"))
@@ -199,10 +200,13 @@ def _resolved(recipe: Recipe) -> Recipe:
 
 
 def _resolved_stage(stage: StageSettings, fast: bool) -> StageSettings:
-    config = METHODS[stage.method].Config
+    method = METHODS[stage.method]
+    config = method.Config
     joint = {"joint": True} if fast and "joint" in config.model_fields else {}
     settings = config.model_validate(stage.settings | joint).model_dump(mode="json")
-    return stage.model_copy(update={"settings": settings})
+    return stage.model_copy(
+        update={"settings": settings, "optimizers": {**method.usual_optimizers, **stage.optimizers}}
+    )
 
 
 def _read(path: Path, above: tuple[Path, ...] = ()) -> Tree:

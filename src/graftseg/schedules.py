@@ -8,6 +8,9 @@ from torch import Tensor
 
 from graftseg.settings import Settings
 
+RampLength = Annotated[float, Field(ge=1e-6, le=1e9)]
+"""Lengths of a ramp that float32 can divide by."""
+
 
 def ramp_up(elapsed: Tensor, length: float) -> Tensor:
     """``exp(-5 (1 - clip(e, 0, R) / R)²)``: from 0.0067 at the start to 1 after ``length``."""

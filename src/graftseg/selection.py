@@ -2,16 +2,16 @@
 
 import copy
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
 from pydantic import Field, PositiveInt, model_validator
-from torch import Tensor, nn
+from torch import Tensor
 
 from graftseg.methods import Method
+from graftseg.networks.modes import evaluating
 from graftseg.optimizers import load_state
 from graftseg.settings import Settings
 
@@ -186,15 +186,3 @@ class Selector:
         if stage in self._carried and on == self.settings.decides:
             momenta = {name: copy.deepcopy(optimizer.state_dict()) for name, optimizer in optimizers.items()}
         return Best(on, stage, step, dice, student, momenta)
-
-
-@contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode for a while; afterwards every part is in the mode that it was in."""
-    modes = [(part, part.training) for part in module.modules()]
-    module.eval()
-    try:
-        yield
-    finally:
-        for part, training in modes:
-            part.training = training

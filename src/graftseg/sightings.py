@@ -13,10 +13,10 @@ from graftseg.data.grid import Grid
 from graftseg.data.store import Store, StoredCase
 from graftseg.inference import Predictor
 from graftseg.methods import METHODS, Method
+from graftseg.networks.modes import evaluating
 from graftseg.recipe import Recipe
 from graftseg.runs import RunFolder
-from graftseg.selection import evaluating
-from graftseg.stepping import autocast, uncompiled
+from graftseg.stepping import autocast, precise, uncompiled
 
 
 class Sightings:
@@ -38,7 +38,8 @@ class Sightings:
             device=self._batches.device,
             fit=self._recipe.batches.fit,
         )
-        with evaluating(method), uncompiled(), autocast(self._recipe.loop.precision, self._batches.device):
+        precision = precise(self._recipe.loop.precision, METHODS[self._recipe.stages[stage - 1].method])
+        with evaluating(method), uncompiled(), autocast(precision, self._batches.device):
             positions = Positions(tuple(positions_in(self._labels(predictor, case)) for case in self._cases))
         positions.save(self._run.foreground_file(stage))
         self._batches.aim(stage, positions)

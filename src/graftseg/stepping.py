@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -21,9 +21,8 @@ from graftseg.environment import has_triton
 from graftseg.methods import Method
 from graftseg.optimizers import Adam, OptimizerSettings, Sgd, learning_rate, rate_on_device, update
 from graftseg.settings import Settings
-from graftseg.types import Batch, Objective, Progress
+from graftseg.types import Batch, Objective, Precision, Progress
 
-Precision = Literal["float32", "bf16"]
 WARM_UP = 3
 AHEAD = 8
 PAYS_OFF = 3000
@@ -115,7 +114,11 @@ class Stepper:
         index: int,
     ) -> None:
         self.method, self.optimizers, self.stage, self.index = method, optimizers, stage, index
-        self._batches, self._way, self._clock = batches, way, clock
+        self._batches, self._clock = batches, clock
+        self.precision = precise(way.precision, type(method))
+        if self.precision != way.precision and has_bf16(batches.device):
+            told = "stage %d: method %s computes in %s, whatever loop.precision is"
+            logger.warning(told, index + 1, stage.method, self.precision)
         # all batches of a stage are of one shape, so that the search for the fastest convolution is made once
         torch.backends.cudnn.benchmark = batches.device.type == "cuda"
         if way.compiled:
@@ -184,7 +187,7 @@ class Stepper:
         return _stepped(self.stage.method, objectives)
 
     def _autocast(self) -> torch.autocast:
-        return autocast(self._way.precision, self._batches.device)
+        return autocast(self.precision, self._batches.device)
 
 
 class _Graph:
@@ -252,10 +255,19 @@ def uncompiled() -> Iterator[None]:
         yield
 
 
+def precise(precision: Precision, method: type[Method]) -> Precision:
+    """The precision that was asked for, or the higher one that a method needs."""
+    return "float32" if "float32" in (precision, method.least_precision) else precision
+
+
 def autocast(precision: Precision, device: torch.device) -> torch.autocast:
-    """The precision that networks compute in; its cache of cast weights would be stale in a replayed graph."""
+    """The precision that networks compute in.
+
+    Without a cache of cast weights: it would be stale in a replayed graph, and where weights are first used without
+    gradients, as for prototypes, older versions of PyTorch take no gradients from it later.
+    """
     enabled = precision == "bf16" and has_bf16(device)
-    return torch.autocast(device.type, torch.bfloat16, enabled=enabled, cache_enabled=device.type == "cpu")
+    return torch.autocast(device.type, torch.bfloat16, enabled=enabled, cache_enabled=False)
 
 
 def has_bf16(device: torch.device) -> bool:

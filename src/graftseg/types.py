@@ -11,6 +11,7 @@ from torch import Tensor
 
 Split = Literal["labeled", "unlabeled", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("labeled", "unlabeled", "validation", "test")
+Precision = Literal["float32", "bf16"]
 Matrix = tuple[tuple[float, ...], ...]
 MILLIMETRES = {"mm": 1.0, "meter": 1000.0, "micron": 0.001, "unknown": 1.0}
 

@@ -9,11 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import tiny_networks
 
+from graftseg import stepping
+from graftseg.data.store import Store
 from graftseg.losses import one_hot
 from graftseg.methods.dtc import Dtc, DtcConfig, disagreement, map_of
 from graftseg.recipe import load_recipe
 from graftseg.signed_distance import distance_channels, signed_distance
+from graftseg.stepping import Way
 from graftseg.types import Progress
+from stepping_fakes import losses, stage_recipe, stepper_of
 
 SHARPNESS = 1500.0
 
@@ -65,6 +69,14 @@ def test_gradients_reach_both_heads_and_the_unlabeled_images() -> None:
     disagreement(z, s, SHARPNESS).backward()  # type: ignore[no-untyped-call]
     assert z.grad is not None and s.grad is not None
     assert (z.grad != 0).all() and (s.grad != 0).all()
+
+
+def test_bfloat16_leaves_its_steps_alone(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The slope of the steep sigmoid needs distances exactly."""
+    monkeypatch.setattr(stepping, "has_bf16", lambda device: True)
+    recipe = stage_recipe("unet-2d", "dtc")
+    one, two = (losses(stepper_of(recipe, store, way), range(3)) for way in (Way("float32"), Way("bf16")))
+    assert torch.equal(one, two)
 
 
 @pytest.mark.parametrize(

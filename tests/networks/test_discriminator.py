@@ -14,7 +14,6 @@ from graftseg.networks import parameter_count
 from graftseg.networks.discriminator import (
     Discriminator,
     EntropyDiscriminator,
-    evaluating,
     judging,
     labeled_first,
     quarters,
@@ -96,15 +95,6 @@ def test_small_maps_are_refused(dimensions: int) -> None:
 
 def test_labeled_images_come_first() -> None:
     assert labeled_first(2, 5, torch.device("cpu")).tolist() == [1, 1, 0, 0, 0]
-
-
-@pytest.mark.parametrize("training", [True, False])
-def test_evaluation_lasts_as_long_as_the_block(training: bool) -> None:
-    module = nn.Sequential(nn.Dropout(0.5)).train(training)
-    with pytest.raises(RuntimeError, match="in between"), evaluating(module):
-        assert not any(one.training for one in module.modules())
-        raise RuntimeError("in between")
-    assert all(one.training is training for one in module.modules())
 
 
 def test_a_judge_passes_gradients_on_and_keeps_none() -> None:

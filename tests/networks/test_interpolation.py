@@ -45,3 +45,13 @@ def test_products_keep_channels_last_and_precision() -> None:
     x = torch.randn(2, 3, 4, 5, 6).contiguous(memory_format=torch.channels_last_3d)
     assert enlarged_by_products(x, 2, align_corners=True).is_contiguous(memory_format=torch.channels_last_3d)
     assert enlarged_by_products(x.bfloat16(), 2, align_corners=False).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_network_in_bfloat16_leaves_the_precision_of_a_volume_alone(dtype: torch.dtype) -> None:
+    """As the logits of a pyramid, whose small differences would be rounded away."""
+    x = torch.randn(1, 2, 4, 4, 4, generator=torch.Generator().manual_seed(0)).to(dtype)
+    expected = enlarged_by_products(x, 8, align_corners=False)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = enlarged_by_products(x, 8, align_corners=False)
+    assert found.dtype == dtype and torch.equal(found, expected)

@@ -3,17 +3,19 @@
 import math
 from collections.abc import Iterator
 from functools import partial
+from typing import ClassVar
 
 import torch
 from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
-from graftseg.losses import SupervisedDice, entropy, supervised_terms
+from graftseg.losses import SupervisedDice, entropy, half_each, supervised_terms
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
 from graftseg.networks.discriminator import LEAST_SIDE, EntropyDiscriminator, judging
-from graftseg.schedules import consistency_ramp
+from graftseg.optimizers import CRITIC
+from graftseg.schedules import RampLength, consistency_ramp
 from graftseg.settings import Settings
 from graftseg.types import Batch, Objective, Progress
 
@@ -27,7 +29,7 @@ class AdventConfig(Settings):
 
     dice: SupervisedDice = "classes"
     weight: float = Field(0.1, ge=0)
-    ramp: float = Field(200, gt=0)
+    ramp: RampLength = 200
 
 
 class Advent(Method):
@@ -47,7 +49,7 @@ class Advent(Method):
         config, x_l, x_u = self.config, batch.labeled.images, batch.unlabeled
         z = self.student(torch.cat([x_l, x_u]))
         terms = self.terms(z[: len(x_l)], batch.labeled.labels)
-        weights: dict[str, float | Tensor] = dict.fromkeys(terms, 0.5)
+        weights = half_each(terms)
         terms["entropy"] = self.entropy(z)
         weights["entropy"] = config.weight * consistency_ramp(now.step, config.ramp)
         shows = {"X_labeled": x_l, "Y_labeled": batch.labeled.labels, "X_unlabeled": x_u}
@@ -73,6 +75,7 @@ class AdventAdversarial(Method):
 
     Config = AdventAdversarialConfig
     moves = ("student", "discriminator")
+    usual_optimizers: ClassVar = {"discriminator": CRITIC}
     least_side = LEAST_SIDE
     hot = ("terms", "information")
     config: AdventAdversarialConfig
@@ -88,7 +91,7 @@ class AdventAdversarial(Method):
         x_l, x_u = batch.labeled.images, batch.unlabeled
         z = self.student(torch.cat([x_l, x_u]))
         terms = self.terms(z[: len(x_l)], batch.labeled.labels)
-        weights: dict[str, float | Tensor] = dict.fromkeys(terms, 0.5)
+        weights = half_each(terms)
         maps = self.information(z)
         with judging(self.discriminator):
             terms["adversarial"] = says(self.discriminator(maps[len(x_l) :]), unlabeled=False)
@@ -101,7 +104,7 @@ class AdventAdversarial(Method):
             "discriminator_unlabeled": says(verdict[len(x_l) :], unlabeled=True),
         }
         shows = {"X_unlabeled": x_u, "X_entropy": maps[len(x_l) :].detach().sum(1, keepdim=True)}
-        yield Objective("discriminator", terms, dict.fromkeys(terms, 0.5), shows)
+        yield Objective("discriminator", terms, half_each(terms), shows)
 
 
 def mean_entropy(logits: Tensor) -> Tensor:

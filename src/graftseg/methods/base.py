@@ -1,6 +1,6 @@
 """The contract that every method keeps."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -8,25 +8,30 @@ from torch import Tensor, nn
 
 from graftseg.networks import Networks
 from graftseg.networks.acceleration import compiler_options
+from graftseg.optimizers import Adam, Sgd
 from graftseg.settings import Settings
-from graftseg.types import Batch, Objective, Progress
+from graftseg.types import Batch, Objective, Precision, Progress
 
 
 class Method(nn.Module):
     """How a batch is mixed and what is minimised; nothing else.
 
     Every lasting thing is a sub-module or a buffer, so that ``state_dict()`` is the method's whole checkpoint. The
-    engine owns the optimisers: one for each sub-module named in ``moves``. ``capturable`` is false where a step waits
-    for the host or has shapes that depend on the data. ``hot`` names attributes that are functions worth compiling.
-    Patches have ``least_side`` voxels along each axis at least.
+    engine owns the optimisers: one for each sub-module named in ``moves``, by default the student's, or that of
+    ``usual_optimizers``. ``capturable`` is false where a step waits for the host or has shapes that depend on the data.
+    ``hot`` names attributes that are functions worth compiling.
+    Patches have ``least_side`` voxels along each axis at least. Networks compute in ``least_precision`` at least, even
+    where a recipe asks for less.
     """
 
     Config: ClassVar[type[Settings]] = Settings
     moves: ClassVar[tuple[str, ...]] = ("student",)
+    usual_optimizers: ClassVar[Mapping[str, Sgd | Adam]] = {}
     uses_unlabeled: ClassVar[bool] = True
     capturable: ClassVar[bool] = True
     hot: ClassVar[tuple[str, ...]] = ()
     least_side: ClassVar[int] = 1
+    least_precision: ClassVar[Precision] = "bf16"
 
     student: nn.Module
 

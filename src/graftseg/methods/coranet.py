@@ -14,7 +14,7 @@ from graftseg.methods.base import Method
 from graftseg.networks import Networks
 from graftseg.networks.branches import branched
 from graftseg.networks.ema import ema_update, teacher_of
-from graftseg.schedules import consistency_ramp
+from graftseg.schedules import RampLength, consistency_ramp
 from graftseg.settings import Settings
 from graftseg.types import Batch, Objective, Progress
 
@@ -32,9 +32,9 @@ class CoraNetConfig(Settings):
     swap_weights: bool = False
     unlabeled_weight: float = Field(0.5, ge=0)
     consistency: float = Field(0.1, ge=0)
-    ramp: float = Field(40.0, gt=0)
-    ramp_every: int = Field(6, ge=1)
-    refresh_every: int = Field(30, ge=1)
+    ramp: RampLength = 40.0
+    ramp_every: int = Field(6, ge=1, le=10**9)
+    refresh_every: int = Field(30, ge=1, le=10**9)
     ema_decay: float = Field(0.99, ge=0, le=1)
 
 

@@ -2,17 +2,19 @@
 
 from collections.abc import Iterator
 from functools import partial
+from typing import ClassVar
 
 import torch
 from pydantic import Field
-from torch import Tensor
 from torch.nn import functional as F
 
-from graftseg.losses import SupervisedDice, supervised_terms
+from graftseg.losses import SupervisedDice, half_each, supervised_terms
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
-from graftseg.networks.discriminator import LEAST_SIDE, Discriminator, evaluating, judging, labeled_first
-from graftseg.schedules import consistency_ramp
+from graftseg.networks.discriminator import LEAST_SIDE, Discriminator, judging, labeled_first
+from graftseg.networks.modes import evaluating
+from graftseg.optimizers import CRITIC
+from graftseg.schedules import RampLength, consistency_ramp
 from graftseg.settings import Settings
 from graftseg.types import Batch, Objective, Progress
 
@@ -26,7 +28,7 @@ class DanConfig(Settings):
 
     dice: SupervisedDice = "classes"
     weight: float = Field(0.1, ge=0)
-    ramp: float = Field(200, gt=0)
+    ramp: RampLength = 200
 
 
 class Dan(Method):
@@ -38,6 +40,7 @@ class Dan(Method):
 
     Config = DanConfig
     moves = ("student", "discriminator")
+    usual_optimizers: ClassVar = {"discriminator": CRITIC}
     least_side = LEAST_SIDE
     hot = ("terms",)
     config: DanConfig
@@ -53,7 +56,7 @@ class Dan(Method):
         x = torch.cat([x_l, x_u])
         z = self.student(x)
         terms = self.terms(z[: len(x_l)], batch.labeled.labels)
-        weights: dict[str, float | Tensor] = dict.fromkeys(terms, 0.5)
+        weights = half_each(terms)
         with judging(self.discriminator):
             verdict = self.discriminator(z[len(x_l) :].float().softmax(1), x_u)
         deceived = labeled_first(len(x_u), len(x_u), x.device)

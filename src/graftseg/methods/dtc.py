@@ -12,7 +12,7 @@ from graftseg.losses import SupervisedDice
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
 from graftseg.networks.dual_task import dual_task
-from graftseg.schedules import consistency_ramp
+from graftseg.schedules import RampLength, consistency_ramp
 from graftseg.settings import Settings
 from graftseg.signed_distance import dual_task_terms
 from graftseg.types import Batch, Objective, Progress
@@ -30,7 +30,7 @@ class DtcConfig(Settings):
     dice: SupervisedDice = "classes"
     distance_weight: float = Field(0.3, ge=0)
     weight: float = Field(1.0, ge=0)
-    ramp: float = Field(40, gt=0)
+    ramp: RampLength = 40
     sharpness: float = Field(1500.0, gt=0)
     absent: float = Field(0.0, ge=0, le=1)
 
@@ -40,9 +40,13 @@ class Dtc(Method):
 
     Gradients of the consistency pass through both heads. For more than two classes, for which nothing is published,
     there is a distance for each, the background too, and each is compared with the probability of its class.
+
+    The sigmoid is so steep that a distance rounded to bfloat16 says little about its slope: gradients of the
+    consistency would be mostly noise. So the networks compute in float32.
     """
 
     Config = DtcConfig
+    least_precision = "float32"
     hot = ("terms", "consistency")
     config: DtcConfig
 

@@ -14,7 +14,7 @@ from graftseg.losses import dice_of_sums, dice_over_batch, sharpened
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
 from graftseg.networks.several_decoders import several_decoders
-from graftseg.schedules import consistency_ramp
+from graftseg.schedules import RampLength, consistency_ramp
 from graftseg.settings import Settings
 from graftseg.types import Batch, Objective, Progress
 
@@ -37,7 +37,7 @@ class McNetConfig(Settings):
     half_dice: bool = False
     dice_weight: float = Field(0.5, ge=0)
     weight: float = Field(1.0, ge=0)
-    ramp: float = Field(40, gt=0)
+    ramp: RampLength = 40
     temperature: float = Field(0.1, ge=0.01, le=1)
 
     @model_validator(mode="after")

@@ -7,11 +7,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from graftseg.losses import SupervisedDice, supervised_terms
+from graftseg.losses import SupervisedDice, half_each, supervised_terms
 from graftseg.methods.taught import Taught
 from graftseg.networks import Networks
-from graftseg.noise import noisy
-from graftseg.schedules import consistency_ramp
+from graftseg.noise import Deviation, noisy
+from graftseg.schedules import RampLength, consistency_ramp
 from graftseg.settings import Settings
 from graftseg.types import Batch, Objective, Progress
 
@@ -26,8 +26,8 @@ class MeanTeacherConfig(Settings):
 
     dice: SupervisedDice = "classes"
     weight: float = Field(0.1, ge=0)
-    ramp: float = Field(40, gt=0)
-    noise: float = Field(0.1, ge=0)
+    ramp: RampLength = 40
+    noise: Deviation = 0.1
     ema_decay: float = Field(0.99, ge=0, le=1)
 
 
@@ -55,7 +55,7 @@ class MeanTeacher(Taught):
             z_teacher = self.teacher(X)
         z = self.student(torch.cat([x_l, x_u]))
         terms = self.terms(z[: len(x_l)], batch.labeled.labels)
-        weights: dict[str, float | Tensor] = dict.fromkeys(terms, 0.5)
+        weights = half_each(terms)
         terms["consistency"] = self.consistency(z[len(x_l) :], z_teacher)
         weights["consistency"] = config.weight * consistency_ramp(now.step, config.ramp)
         shows = {"X_labeled": x_l, "Y_labeled": batch.labeled.labels, "X_unlabeled": X}

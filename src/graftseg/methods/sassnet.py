@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import partial
+from typing import ClassVar
 
 import torch
 from pydantic import Field
@@ -11,9 +12,11 @@ from torch.nn import functional as F
 from graftseg.losses import SupervisedDice
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
-from graftseg.networks.discriminator import LEAST_SIDE, Discriminator, evaluating, judging, labeled_first
+from graftseg.networks.discriminator import LEAST_SIDE, Discriminator, judging, labeled_first
 from graftseg.networks.dual_task import dual_task
-from graftseg.schedules import consistency_ramp
+from graftseg.networks.modes import evaluating
+from graftseg.optimizers import CRITIC
+from graftseg.schedules import RampLength, consistency_ramp
 from graftseg.settings import Settings
 from graftseg.signed_distance import distance_channels, dual_task_terms
 from graftseg.types import Batch, Objective, Progress
@@ -31,7 +34,7 @@ class SassNetConfig(Settings):
     dice: SupervisedDice = "classes"
     distance_weight: float = Field(0.3, ge=0)
     adversarial_weight: float = Field(0.01, ge=0)
-    ramp: float = Field(40, gt=0)
+    ramp: RampLength = 40
     absent: float = Field(0.0, ge=0, le=1)
 
 
@@ -45,6 +48,7 @@ class SassNet(Method):
 
     Config = SassNetConfig
     moves = ("student", "discriminator")
+    usual_optimizers: ClassVar = {"discriminator": CRITIC}
     least_side = LEAST_SIDE
     hot = ("terms",)
     config: SassNetConfig

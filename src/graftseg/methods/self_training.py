@@ -11,6 +11,7 @@ from graftseg.components import ComponentRule
 from graftseg.losses import DiceName
 from graftseg.methods.taught import Taught
 from graftseg.networks.ema import Scope, ema_update
+from graftseg.networks.modes import evaluating
 from graftseg.pseudo_labels import Decision, pseudo_label
 from graftseg.settings import Settings
 from graftseg.types import Progress
@@ -58,11 +59,8 @@ class SelfTraining(Taught):
     @torch.no_grad()
     def watch(self, images: Tensor) -> Tensor:
         """The teacher's pseudo-labels in evaluation mode, which leaves its statistics and the dice alone."""
-        training = self.teacher.training
-        self.teacher.eval()
-        labels = self._pseudo_label(self.teacher, images)
-        self.teacher.train(training)
-        return labels
+        with evaluating(self.teacher):
+            return self._pseudo_label(self.teacher, images)
 
     def _pseudo_label(self, teacher: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
         config = self.config

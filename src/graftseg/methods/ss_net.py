@@ -14,7 +14,7 @@ from graftseg.methods.base import Method
 from graftseg.networks import Networks
 from graftseg.networks.encoder_decoder import EncoderDecoder
 from graftseg.networks.prototypes import ClassSeparation, Keep, SeparatedNetwork
-from graftseg.schedules import consistency_ramp
+from graftseg.schedules import RampLength, consistency_ramp
 from graftseg.settings import Settings
 from graftseg.types import Batch, Objective, Progress
 
@@ -34,12 +34,12 @@ class SsNetConfig(Settings):
 
     dice: SsNetDice = "foreground"
     weight: float = Field(1.0, ge=0)
-    ramp: float = Field(40.0, gt=0)
+    ramp: RampLength = 40.0
     separation: float = Field(0.1, ge=0)
-    noise: float = Field(10.0, gt=0)
-    probe: float = Field(10.0, gt=0)
-    iterations: int = Field(1, ge=1)
-    prototypes: int = Field(32, ge=2)
+    noise: float = Field(10.0, gt=0, le=1e6)
+    probe: float = Field(10.0, gt=0, le=1e6)
+    iterations: int = Field(1, ge=1, le=64)
+    prototypes: int = Field(32, ge=2, le=4096)
     keep: Keep = "lowest"
     weigh_prototypes: bool = False
 

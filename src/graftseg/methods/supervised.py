@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from functools import partial
 
-from graftseg.losses import SupervisedDice, supervised_terms
+from graftseg.losses import SupervisedDice, half_each, supervised_terms
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
 from graftseg.settings import Settings
@@ -36,4 +36,4 @@ class Supervised(Method):
         """Yield the cross-entropy and the Dice loss of the labeled images, half each."""
         x, y = batch.labeled.images, batch.labeled.labels
         terms = self.terms(self.student(x), y)
-        yield Objective("student", terms, dict.fromkeys(terms, 0.5), shows={"X_labeled": x, "Y_labeled": y})
+        yield Objective("student", terms, half_each(terms), shows={"X_labeled": x, "Y_labeled": y})

@@ -9,11 +9,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from graftseg.losses import SupervisedDice, entropy, supervised_terms
+from graftseg.losses import SupervisedDice, entropy, half_each, supervised_terms
 from graftseg.methods.taught import Taught
 from graftseg.networks import Networks
-from graftseg.noise import noisy
-from graftseg.schedules import consistency_ramp, ramp_up
+from graftseg.noise import Deviation, noisy
+from graftseg.schedules import RampLength, consistency_ramp, ramp_up
 from graftseg.settings import Settings
 from graftseg.types import Batch, Objective, Progress
 
@@ -33,9 +33,9 @@ class UaMtConfig(Settings):
 
     dice: SupervisedDice = "classes"
     weight: float = Field(0.1, ge=0)
-    ramp: float = Field(40, gt=0)
-    noise: float = Field(0.1, ge=0)
-    passes: int = Field(8, ge=COPIES, multiple_of=COPIES)
+    ramp: RampLength = 40
+    noise: Deviation = 0.1
+    passes: int = Field(8, ge=COPIES, le=64, multiple_of=COPIES)
     threshold_start: float = Field(0.75, ge=0)
     threshold_end: float = Field(1.0, ge=0)
     entropy_limit: Literal["ln 2", "ln K"] = "ln 2"
@@ -68,7 +68,7 @@ class UaMt(Taught):
             M = entropy(self._mean_probabilities(x_u)) < self._threshold(now)
         z = self.student(torch.cat([x_l, x_u]))
         terms = self.terms(z[: len(x_l)], batch.labeled.labels)
-        weights: dict[str, float | Tensor] = dict.fromkeys(terms, 0.5)
+        weights = half_each(terms)
         terms["consistency"] = self.consistency(z[len(x_l) :], z_teacher, M)
         weights["consistency"] = config.weight * consistency_ramp(now.step, config.ramp)
         shows = {"X_labeled": x_l, "Y_labeled": batch.labeled.labels, "X_unlabeled": X, "M_certain": M[0]}

@@ -8,11 +8,11 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from graftseg.losses import SupervisedDice, supervised_terms
+from graftseg.losses import SupervisedDice, half_each, supervised_terms
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
 from graftseg.networks.pyramid import pyramid
-from graftseg.schedules import consistency_ramp
+from graftseg.schedules import RampLength, consistency_ramp
 from graftseg.settings import Settings
 from graftseg.types import Batch, Objective, Progress
 
@@ -26,7 +26,7 @@ class UrpcConfig(Settings):
 
     dice: SupervisedDice = "classes"
     weight: float = Field(0.1, ge=0)
-    ramp: float = Field(200, gt=0)
+    ramp: RampLength = 200
 
 
 class Urpc(Method):
@@ -54,7 +54,7 @@ class Urpc(Method):
         z = self.student(torch.cat([x_l, x_u]), everything=True)
         n = len(x_l)
         terms = self.terms([z_k[:n] for z_k in z], y)
-        weights: dict[str, float | Tensor] = dict.fromkeys(terms, 0.5)
+        weights = half_each(terms)
         terms["consistency"] = self.consistency([z_k[n:] for z_k in z])
         weights["consistency"] = config.weight * consistency_ramp(now.step, config.ramp)
         shows = {"X_labeled": x_l, "Y_labeled": y, "X_unlabeled": x_u, "Y_unlabeled": z[0][n:].argmax(1)}

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graftseg.errors import UserError
+from graftseg.networks.modes import evaluating
 
 WIDTH = 64
 LEAST_SIDE = 16
@@ -90,19 +91,6 @@ def quarters(features: Tensor) -> Tensor:
     height, width = (max(7 * size // 16, 1) for size in features.shape[2:])
     pooled = F.avg_pool2d(features[..., : 2 * height, : 2 * width], (height, width))
     return pooled.expand(-1, -1, 2, 2)
-
-
-@contextmanager
-def evaluating(*modules: nn.Module) -> Iterator[None]:
-    """Modules in evaluation mode for a while, without dropout and with running statistics, which stay as they are."""
-    before = [module.training for module in modules]
-    for module in modules:
-        module.eval()
-    try:
-        yield
-    finally:
-        for module, training in zip(modules, before, strict=True):
-            module.train(training)
 
 
 @contextmanager

@@ -4,12 +4,11 @@ In bfloat16 the logits of two classes are often rounded to the same number, and 
 the first, the background: the labels of a teacher would lose a little foreground in every step.
 """
 
-from contextlib import AbstractContextManager, nullcontext
-
 import torch
 from torch import Tensor, nn
 
 from graftseg.networks.acceleration import accelerated
+from graftseg.networks.precision import as_given
 
 
 class Head2d(nn.Conv2d):
@@ -20,7 +19,7 @@ class Head2d(nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """``(B, in, H, W)`` to ``(B, classes, H, W)``."""
-        with _as_given(x):
+        with as_given(x):
             return super().forward(x.to(self.weight.dtype))
 
 
@@ -37,7 +36,7 @@ class Head3d(nn.Conv3d):
     def forward(self, x: Tensor) -> Tensor:
         """``(B, in, *space)`` to ``(B, classes, *space)``."""
         if self.bias is None or not (accelerated(x) and torch.compiler.is_compiling()):
-            with _as_given(x):
+            with as_given(x):
                 return super().forward(x.to(self.weight.dtype))
         return logits_by_products(x, self.weight, self.bias)
 
@@ -46,8 +45,3 @@ def logits_by_products(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """A 1x1x1 convolution as sums of products, in float32."""
     channels = [(x.float() * row.view(1, -1, 1, 1, 1)).sum(1) for row in weight]
     return torch.stack([channel + one for channel, one in zip(channels, bias, strict=True)], dim=1)
-
-
-def _as_given(x: Tensor) -> AbstractContextManager[object]:
-    """Compute in the types that the operands have."""
-    return nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graftseg.networks.acceleration import accelerated
+from graftseg.networks.precision import as_given
 
 Upsampling = Literal["transposed", "linear", "nearest"]
 
@@ -32,13 +33,17 @@ class Interpolation3d(nn.Module):
 
 
 def enlarged_by_products(x: Tensor, factor: int, *, align_corners: bool) -> Tensor:
-    """The same up to rounding, for channels-last volumes without a copy; the last axis first, while there is little."""
+    """The same up to rounding, for channels-last volumes without a copy; the last axis first, while there is little.
+
+    In the precision of the volume: logits in float32 stay what they are, features in bfloat16 are as cheap as before.
+    """
     rows = x.movedim(1, -1)
     shape = list(rows.shape)
     for axis in range(len(shape) - 2, 0, -1):
         size = shape[axis]
         lines = rows.reshape(prod(shape[:axis]), size, prod(shape[axis + 1 :]))
-        rows = torch.matmul(_enlarging(size, factor, x, align_corners=align_corners), lines)
+        with as_given(x):
+            rows = torch.matmul(_enlarging(size, factor, x, align_corners=align_corners), lines)
         shape[axis] = factor * size
     return rows.reshape(shape).movedim(-1, 1)
 

@@ -1,0 +1,56 @@
+"""Settings that no arithmetic could follow are refused with the recipe; the largest that are left can be followed."""
+
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+from tiny import SIDE, tiny_batch, tiny_method, tiny_recipe
+
+from graftseg.errors import UserError
+from graftseg.methods import METHODS
+from graftseg.types import Progress
+
+RAMPS = [name for name, method in METHODS.items() if "ramp" in method.Config.model_fields]
+HUGE = 10**30
+ABSURD: list[tuple[str, str, Any]] = [
+    *((name, "ramp", value) for name in RAMPS for value in (1e-320, 1e39, 1e308)),
+    *((name, "noise", 1e39) for name in ("mean-teacher", "ua-mt", "ss-net")),
+    ("coranet", "ramp_every", HUGE),
+    ("coranet", "refresh_every", HUGE),
+    ("ua-mt", "passes", 2 * 10**9),
+    ("ss-net", "probe", 1e39),
+    ("ss-net", "iterations", 2 * 10**9),
+    ("ss-net", "prototypes", 2 * 10**9),
+]
+LARGEST: list[tuple[str, dict[str, Any]]] = [
+    *((name, {"ramp": ramp}) for name in RAMPS for ramp in (1e-6, 1e9)),
+    *((name, {"noise": 1e6}) for name in ("mean-teacher", "ua-mt")),
+    ("coranet", {"ramp_every": 10**9, "refresh_every": 10**9}),
+    ("ua-mt", {"passes": 64}),
+    ("ss-net", {"noise": 1e6, "probe": 1e6}),
+    ("ss-net", {"prototypes": 4096}),
+]
+
+
+def test_every_ramp_is_looked_at() -> None:
+    assert len(RAMPS) == 10
+
+
+@pytest.mark.parametrize(("name", "setting", "value"), ABSURD)
+def test_absurd_settings_are_refused(name: str, setting: str, value: Any) -> None:
+    with pytest.raises(ValidationError, match=setting):
+        METHODS[name].Config.model_validate({setting: value})
+
+
+def test_a_recipe_with_one_is_refused_in_a_sentence() -> None:
+    with pytest.raises(UserError, match="settings of dtc: ramp: Input should be less than or equal to 1000000000"):
+        tiny_recipe(stages=[{"method": "dtc", "steps": 2, "settings": {"ramp": 1e39}}])
+
+
+@pytest.mark.parametrize(("name", "settings"), LARGEST)
+@pytest.mark.parametrize("step", [0, 1])
+def test_the_largest_settings_can_be_followed(name: str, settings: dict[str, Any], step: int) -> None:
+    method = tiny_method(name, 2, **settings)
+    for objective in method.objectives(tiny_batch(2, side=SIDE), Progress(torch.tensor(step), 2)):
+        assert objective.total.isfinite()
