@@ -111,6 +111,35 @@ def test_another_run_does_not_replace_a_record(run: Path, tmp_path: Path) -> Non
         api.record(run, results=tmp_path)
 
 
+def test_a_record_is_not_written_over_its_run(run: Path, tmp_path: Path) -> None:
+    placed = tmp_path / "runs" / "tiny" / "bcp" / "seed-3"
+    placed.parent.mkdir(parents=True)
+    run.rename(placed)
+    shutil.copytree(placed, tmp_path / "copy" / "tiny" / "bcp" / "seed-3")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    ways: tuple[dict[str, Any], ...] = (
+        {"out": placed},
+        {"results": tmp_path / "runs"},
+        {"results": tmp_path / "copy" / ".." / "runs"},
+    )
+    for settings in ways:
+        with pytest.raises(UserError, match="the record would be written over the run itself; name another folder"):
+            api.record(placed, **settings)
+    with pytest.raises(UserError, match="copy/tiny/bcp/seed-3: holds a run, over which its record would be written"):
+        api.record(placed, results=tmp_path / "copy")
+    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+
+def test_a_file_in_the_place_of_a_record_is_named(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "results").write_text("")
+    with pytest.raises(UserError, match=r"/results: not a folder; name another folder as --results or --out"):
+        api.record(run, results=tmp_path / "results")
+    (tmp_path / "tiny" / "bcp").mkdir(parents=True)
+    (tmp_path / "tiny" / "bcp" / "seed-3").write_text("")
+    with pytest.raises(UserError, match=r"/tiny/bcp/seed-3: not a folder"):
+        api.record(run, results=tmp_path)
+
+
 def test_a_damaged_log_leaves_no_half_of_a_record(run: Path, tmp_path: Path) -> None:
     (run / "log.jsonl").write_text("[]\n")
     with pytest.raises(UserError, match=r"log\.jsonl: line 1 of 1 is not about a step"):

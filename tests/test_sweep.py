@@ -182,6 +182,46 @@ def test_every_recipe_is_run_once_of_all_tables(sweeper: Sweeper) -> None:
     assert trials == [f"{name}/bcp, seed 0: to be trained" for name in ("la-4", "la-8", "acdc-3")]
 
 
+def test_a_record_never_takes_the_place_of_a_run(sweeper: Sweeper, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(sweeper.runs, target_is_directory=True)
+    sweeper.results = tmp_path / "link"
+    with pytest.raises(UserError, match="seed-0: the record would be written over the run itself; name another folder"):
+        sweeper("masks", "la-4/bcp")
+    assert not sweeper.runs.exists()
+    sweeper.results = tmp_path / "results"
+    sweeper("masks", "la-4/bcp")
+    runs, sweeper.results, sweeper.runs = sweeper.runs, sweeper.runs, tmp_path / "others"
+    before = {path: path.read_bytes() for path in runs.rglob("*") if path.is_file()}
+    with pytest.raises(UserError, match="la-4/bcp/seed-0: holds a run, over which its record would be written"):
+        sweeper("masks", "la-4/bcp")
+    assert not sweeper.runs.exists()
+    assert before == {path: path.read_bytes() for path in runs.rglob("*") if path.is_file()}
+
+
+def test_results_that_cannot_be_written_are_refused_before_a_training(sweeper: Sweeper, tmp_path: Path) -> None:
+    sweeper.results = tmp_path / "file"
+    sweeper.results.write_text("")
+    with pytest.raises(UserError, match=r"/file: not a folder; name another folder as --results or --out"):
+        sweeper("masks", "la-4/bcp")
+    sweeper.results = tmp_path / "results"
+    (sweeper.results / "la-4").mkdir(parents=True)
+    (sweeper.results / "la-4" / "bcp").write_text("")
+    with pytest.raises(UserError, match=r"/results/la-4/bcp: not a folder"):
+        sweeper("masks", "la-4/bcp")
+    assert not sweeper.runs.exists()
+
+
+def test_a_closed_folder_of_results_is_refused_before_a_training(
+    sweeper: Sweeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweeper.results.mkdir()
+    # whoever runs the tests may have every right
+    monkeypatch.setattr("graftseg.permissions.os.access", lambda path, mode: Path(path) != sweeper.results)
+    with pytest.raises(UserError, match=r"/results: the folder cannot be written into"):
+        sweeper("masks", "la-4/bcp")
+    assert not sweeper.runs.exists()
+
+
 def test_names_that_no_row_has(sweeper: Sweeper) -> None:
     with pytest.raises(
         UserError, match=r"--only bcp: no row of table masks; choose among la-4/bcp-random, la-4/bcp-co"

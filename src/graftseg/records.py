@@ -12,6 +12,7 @@ from graftseg.evaluation import Evaluation, description_of, read_csv
 from graftseg.files import read_json, read_object, write_bytes, write_json, write_text
 from graftseg.manifest import Manifest, read_manifest
 from graftseg.recipe import Recipe, differences, load_recipe, shipped_recipes
+from graftseg.record_targets import refuse_other, refuse_place, refuse_run
 from graftseg.runs import RunFolder, read_log
 
 THINNED = 50
@@ -62,12 +63,14 @@ def record_run(run: RunFolder, out: Path | None = None, *, variant: str = "", re
     recipe = load_recipe(run.recipe_file)
     folder = out or results / place(recipe, variant)
     variant = _checked_place(folder, recipe, variant)
+    refuse_run(folder, run.path)
+    refuse_place(folder)
     scores = {SCORES: _tested(run.predictions, facts.get("weights"))}
     changes = changes_of(recipe, scores[SCORES].about["inference"])
     check_variant(run.recipe_file, recipe, changes, variant)
     if (run.predictions_best / "metrics.csv").is_file():
         scores[BEST] = _tested(run.predictions_best, (facts.get("best") or {}).get("sha256"))
-    _check_target(folder, facts)
+    refuse_other(folder, facts)
     _check_siblings(folder, recipe, variant)
     log = "".join(json.dumps(line) + "\n" for line in thinned(read_log(run.log_file)))
     for left in () if BEST in scores else (folder / f"{BEST}.csv", folder / f"{BEST}.json"):
@@ -208,16 +211,6 @@ def _checked_place(folder: Path, recipe: Recipe, variant: str) -> str:
     if PurePosixPath(folder.as_posix()).parts[-len(expected.parts) :] != expected.parts:
         raise UserError(folder, f"not the place of this run, which is {expected}", f"name RESULTS/{expected}")
     return variant or implied
-
-
-def _check_target(folder: Path, facts: Mapping[str, Any]) -> None:
-    """A record is only replaced by that of the same run."""
-    if folder.exists() and not folder.is_dir():
-        raise UserError(folder, "not a folder", "name another --out")
-    before = folder / "run.json"
-    known = read_json(before) if before.is_file() else facts
-    if not isinstance(known, dict) or known.get("weights") != facts.get("weights"):
-        raise UserError(folder, "holds the record of another run", "remove it or name a --variant")
 
 
 def _read(folder: Path, recipe: str) -> Record:

@@ -14,6 +14,7 @@ from graftseg.errors import StoppedError, UserError
 from graftseg.figures import FIGURES, figures_of, written
 from graftseg.paper import ALL, TABLES, benchmark_of
 from graftseg.recipe import Recipe, changed, load_recipe
+from graftseg.record_targets import refuse_place, refuse_run
 from graftseg.records import NAME, changes_of, check_variant, differing, place
 from graftseg.runs import RunFolder
 from graftseg.tables import rows_of
@@ -98,6 +99,9 @@ def sweep(
     failures: dict[str, str] = {}
     trials = list(_trials(_chosen(name, only), Path(out), Path(results), seeds, list(overrides), variant, failures))
     missing = [trial for trial in trials if not trial.is_recorded]
+    for trial in missing:
+        refuse_run(trial.record, trial.run.path)
+        refuse_place(trial.record)
     before = tuple(trial.name for trial in trials if trial.is_recorded)
     for one, why in failures.items():
         tell(f"{one}: failed: {why}")
