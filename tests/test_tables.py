@@ -1,6 +1,8 @@
 """Tables: what was recorded beside what was published, in the paper's order."""
 
 import json
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +50,16 @@ def ship(folder: Path, name: str, published: dict[str, Any] | None) -> None:
     path.write_text(yaml.safe_dump(tiny.recipe_tree() | {"name": name, "published": published}))
 
 
-def write_scores(folder: Path, name: str, value: float, checkpoint: str, protocol: Protocol) -> None:
-    row = Row("a", 1, "atrium", *[value] * 12)
+def write_scores(
+    folder: Path,
+    name: str,
+    value: float,
+    checkpoint: str = "last",
+    protocol: Protocol = "standard",
+    case: str = "a",
+    volume: float = 1.0,
+) -> None:
+    row = Row(case, 1, "atrium", *[*[value] * 10, volume, volume])
     Evaluation((row,), protocol).write_csv(folder / f"{name}.csv")
     write_json(folder / f"{name}.json", {"checkpoint": checkpoint, "protocol": protocol})
 
@@ -176,10 +186,77 @@ def test_a_shorter_training_is_a_variant_and_stands_beside_its_baseline(shipped:
 def test_intervals_beside_the_baseline_are_over_cases(shipped: Path, tmp_path: Path) -> None:
     for name, values in (("la-8/supervised", (0.5, 0.6)), ("la-8/bcp", (0.5, 0.8))):
         record(tmp_path, name, 0, 0.5)
-        cases = tuple(Row(case, 1, "atrium", *[value] * 12) for case, value in zip("ab", values, strict=True))
+        cases = tuple(
+            Row(case, 1, "atrium", *[*[value] * 10, 1.0, 1.0]) for case, value in zip("ab", values, strict=True)
+        )
         Evaluation(cases, "standard").write_csv(tmp_path / name / "seed-0" / "metrics.csv")
     line = rows(table("la", tmp_path))[-1]
     assert line == ["la-8/bcp", "-", "0", "100", "100", "55.00", "65.00", "+10.00", "+0.00 to +20.00"]
+
+
+OTHERS: dict[str, dict[str, Any]] = {
+    r"seed-1: the reference of a is of 2 ml, and of 1 ml for .*seed-0; move one of the two": {"volume": 2.0},
+    r"seed-1: nothing tells that it was scored against the same references as .*seed-0; move": {"case": "b"},
+}
+
+
+@pytest.mark.parametrize("sentence", OTHERS)
+def test_seeds_of_other_data_share_no_line(shipped: Path, tmp_path: Path, sentence: str) -> None:
+    for seed in (0, 1):
+        record(tmp_path, "la-4/bcp", seed, 0.5)
+    write_scores(tmp_path / "la-4/bcp/seed-1", "metrics", 0.5, **OTHERS[sentence])
+    with pytest.raises(UserError, match=sentence):
+        table("la", tmp_path)
+    pages = tmp_path / "pages"
+    pages.mkdir()
+    (pages / "bcp.md").write_text("## Our number\n\n## Known differences\n")
+    with pytest.raises(UserError, match=sentence):
+        api.fill_pages(pages, tmp_path)
+
+
+def test_seeds_of_other_cases_or_classes_share_no_line(shipped: Path, tmp_path: Path) -> None:
+    for seed in (0, 1):
+        record(tmp_path, "la-4/bcp", seed, 0.5)
+    one, two = (Row(case, 1, "atrium", *[*[0.5] * 10, 1.0, 1.0]) for case in "ab")
+    scores = tmp_path / "la-4/bcp/seed-1/metrics.csv"
+    Evaluation((one, two), "standard").write_csv(scores)
+    with pytest.raises(
+        UserError, match=r"seed-1: not scored on the same cases as .*seed-0 \(1 in one .* only: b\); move"
+    ):
+        table("la", tmp_path)
+    Evaluation((replace(one, name="ventricle"),), "standard").write_csv(scores)
+    with pytest.raises(
+        UserError, match=r"seed-1: its classes are ventricle, and not atrium as those of .*seed-0; move"
+    ):
+        table("la", tmp_path)
+
+
+def test_images_without_volumes_are_told_apart_by_their_store(shipped: Path, tmp_path: Path) -> None:
+    for seed in (0, 1):
+        record(tmp_path, "la-4/bcp", seed, 0.5)
+        write_scores(tmp_path / f"la-4/bcp/seed-{seed}", "metrics", 0.5, volume=math.nan)
+        write_json(tmp_path / f"la-4/bcp/seed-{seed}/run.json", {"store": {"identity": "f00"}})
+    assert "| la-4/bcp | - | 0, 1 |" in table("la", tmp_path)
+    write_json(tmp_path / "la-4/bcp/seed-1/run.json", {"store": {"identity": "f01"}})
+    with pytest.raises(UserError, match="seed-1: nothing tells that it was scored against the same references"):
+        table("la", tmp_path)
+
+
+def test_stores_of_another_identity_with_the_same_references_share_a_line(shipped: Path, tmp_path: Path) -> None:
+    for seed in (0, 1):
+        record(tmp_path, "la-4/bcp", seed, 0.5)
+        write_json(tmp_path / f"la-4/bcp/seed-{seed}/run.json", {"store": {"identity": str(seed)}})
+    assert "| la-4/bcp | - | 0, 1 |" in table("la", tmp_path)
+
+
+def test_a_baseline_on_other_references_is_no_baseline(shipped: Path, tmp_path: Path) -> None:
+    record(tmp_path, "la-8/supervised", 0, 0.5)
+    record(tmp_path, "la-8/bcp", 0, 0.7)
+    write_scores(tmp_path / "la-8/bcp/seed-0", "metrics", 0.7, volume=2.0)
+    with pytest.raises(
+        UserError, match=r"la-8/bcp/seed-0: the reference of a is .* for .*la-8/supervised/seed-0; move"
+    ):
+        table("la", tmp_path)
 
 
 def test_the_page_has_all_tables(shipped: Path, tmp_path: Path) -> None:

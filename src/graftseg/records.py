@@ -3,14 +3,16 @@
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from graftseg.errors import UserError
 from graftseg.evaluation import Evaluation, description_of, read_csv
 from graftseg.files import read_json, read_object, write_bytes, write_json, write_text
+from graftseg.likeness import refuse_other_cases, refuse_others
 from graftseg.manifest import Manifest, read_manifest
+from graftseg.paired import named_as
 from graftseg.recipe import Recipe, differences, load_recipe, shipped_recipes
 from graftseg.record_targets import refuse_other, refuse_place, refuse_run
 from graftseg.runs import RunFolder, read_log
@@ -40,7 +42,8 @@ class Scored:
 class Record:
     """A run as it was recorded, with the steps that it was trained for where it says so.
 
-    ``best`` is the best checkpoint that it kept beside the one that it reports.
+    ``best`` is the best checkpoint that it kept beside the one that it reports. ``name`` is its folder, and
+    ``identity`` that of the store that it was trained on.
     """
 
     recipe: str
@@ -49,6 +52,18 @@ class Record:
     reported: Scored
     best: Scored | None
     steps: int | None = None
+    name: str = ""
+    identity: str | None = None
+
+    @property
+    def evaluation(self) -> Evaluation:
+        """The scores that it reports."""
+        return self.reported.evaluation
+
+    @property
+    def references(self) -> None:
+        """A record names no place."""
+        return None
 
 
 def record_run(run: RunFolder, out: Path | None = None, *, variant: str = "", results: Path = Path("results")) -> Path:
@@ -91,6 +106,18 @@ def read_records(results: Path, recipe: str) -> list[Record]:
     folders = [path for path in sorted((results / recipe).glob("seed-*")) if (path / "run.json").is_file()]
     records = [_read(folder, recipe) for folder in folders if NAME.fullmatch(folder.name)]
     return sorted(records, key=lambda record: (record.variant, record.seed))
+
+
+def refuse_unlike(first: Record, second: Record) -> None:
+    """Records that are averaged or set side by side must be of the same cases and references."""
+    named = named_as(first.evaluation, second.evaluation)
+    second = replace(second, reported=replace(second.reported, evaluation=named))
+    try:
+        refuse_others(first, second)
+        refuse_other_cases(first, second)
+    except UserError as error:
+        remedy = "move one of the two records elsewhere, or record it under another --variant"
+        raise UserError(error.where, error.finding, remedy) from None
 
 
 def place(recipe: Recipe, variant: str = "") -> PurePosixPath:
@@ -221,8 +248,17 @@ def _read(folder: Path, recipe: str) -> Record:
     best = _scored(folder, BEST) if (folder / f"{BEST}.csv").is_file() else None
     if best is None or best.checkpoint == reported.checkpoint:
         best = _reported_is_best(facts, reported)
-    steps = facts.get("steps")
-    return Record(recipe, seed, variant, reported, best, steps if isinstance(steps, int) else None)
+    steps, store = facts.get("steps"), facts.get("store")
+    return Record(
+        recipe,
+        seed,
+        variant,
+        reported,
+        best,
+        steps if isinstance(steps, int) else None,
+        str(folder),
+        store.get("identity") if isinstance(store, dict) else None,
+    )
 
 
 def _reported_is_best(facts: Mapping[str, Any], reported: Scored) -> Scored | None:

@@ -9,7 +9,7 @@ from graftseg.figures import FIGURES, NOTHING, figures_of, spreads, written
 from graftseg.paper import ALL, TABLES, Row, benchmark_of
 from graftseg.published import Published
 from graftseg.recipe import load_recipe, shipped_recipes
-from graftseg.records import Record, read_records
+from graftseg.records import Record, read_records, refuse_unlike
 from graftseg.supervision import gains
 
 HEAD = (
@@ -98,9 +98,13 @@ def _lines(row: Row, records: Sequence[Record]) -> list[list[str]]:
 
 
 def lines_of(records: Sequence[Record]) -> list[list[Record]]:
-    """Records of one recipe by the line of a table that they share, in order."""
+    """Records of one recipe by the line of a table that they share, in order; all of a line are of the same cases."""
     alike = groupby(sorted(records, key=lambda record: (*_group(record), record.seed)), key=_group)
-    return [list(members) for _, members in alike]
+    lines = [list(members) for _, members in alike]
+    for first, *others in lines:
+        for other in others:
+            refuse_unlike(first, other)
+    return lines
 
 
 def _group(record: Record) -> tuple[str, str]:
