@@ -107,8 +107,24 @@ def test_another_run_does_not_replace_a_record(run: Path, tmp_path: Path) -> Non
     with pytest.raises(UserError, match="holds the record of another run; remove it or name a --variant"):
         api.record(run, results=tmp_path)
     (folder / "run.json").write_text("[]")
+    about = json.loads((folder / "metrics.json").read_text())
+    (folder / "metrics.json").write_text(json.dumps(about | {"weights": "0" * 64}))
     with pytest.raises(UserError, match="holds the record of another run"):
         api.record(run, results=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["run.json", "metrics.json", "metrics.csv"])
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"a": "', b"\xff"])
+def test_a_damaged_record_is_replaced_by_that_of_its_run(
+    tested: Path, tmp_path: Path, name: str, content: bytes
+) -> None:
+    folder = api.record(tested, results=tmp_path)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    (folder / name).write_bytes(content)
+    with pytest.raises(UserError, match=rf"seed-3/{name}: .*; record the run again"):
+        read_records(tmp_path, "tiny/bcp")
+    api.record(tested, results=tmp_path)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
 def test_a_record_is_not_written_over_its_run(run: Path, tmp_path: Path) -> None:

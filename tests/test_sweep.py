@@ -222,6 +222,29 @@ def test_a_closed_folder_of_results_is_refused_before_a_training(
     assert not sweeper.runs.exists()
 
 
+@pytest.mark.parametrize("name", ["run.json", "metrics.json", "metrics.csv"])
+def test_a_damaged_record_is_made_anew_from_its_run(
+    sweeper: Sweeper, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    sweeper("masks", "la-4/bcp")
+    folder = sweeper.results / "la-4/bcp/seed-0"
+    whole = (folder / name).read_bytes()
+    (folder / name).write_bytes(whole[:20])
+    for verb in ("train", "predict", "evaluate"):
+        monkeypatch.setattr(api, verb, refuse)
+    sweeper("masks", "la-4/bcp", dry_run=True)
+    assert sweeper.told[0].startswith(f"la-4/bcp, seed 0: record damaged ({name}: ")
+    assert sweeper.told[1] == "0 recorded before, 0 recorded now, 1 to do, 0 failed"
+    assert sweeper("masks", "la-4/bcp").recorded == ("la-4/bcp, seed 0",)
+    assert (folder / name).read_bytes() == whole
+    (folder / name).write_bytes(b"")
+    shutil.rmtree(sweeper.runs)
+    with pytest.raises(
+        UserError, match=rf"seed-0: the record is damaged \({name}: .*, and its run is not in .*/seed-0; "
+    ):
+        sweeper("masks", "la-4/bcp")
+
+
 def test_names_that_no_row_has(sweeper: Sweeper) -> None:
     with pytest.raises(
         UserError, match=r"--only bcp: no row of table masks; choose among la-4/bcp-random, la-4/bcp-co"

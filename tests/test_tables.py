@@ -295,7 +295,7 @@ def test_scores_that_were_cut_are_named(shipped: Path, tmp_path: Path) -> None:
     record(tmp_path, "la-4/bcp", 0, 0.5)
     described = tmp_path / "la-4/bcp/seed-0/metrics.json"
     write_json(described, {"checkpoint": "last", "protocol": "standard", "rows": 2})
-    with pytest.raises(UserError, match=r"metrics\.csv: 1 rows where 2 were written; make it anew with graftseg eval"):
+    with pytest.raises(UserError, match=r"metrics\.csv: 1 rows where 2 were written; record the run again"):
         table("la", tmp_path)
 
 

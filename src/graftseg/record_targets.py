@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from graftseg.errors import UserError
-from graftseg.files import read_json
+from graftseg.files import read_object
 from graftseg.permissions import refuse_unwritable
 from graftseg.runs import LOCK, RunFolder
 
@@ -30,8 +30,17 @@ def refuse_run(folder: Path, run: Path) -> None:
 
 
 def refuse_other(folder: Path, facts: Mapping[str, Any]) -> None:
-    """A record is only replaced by that of the same run."""
-    before = folder / "run.json"
-    known = read_json(before) if before.is_file() else facts
-    if not isinstance(known, dict) or known.get("weights") != facts.get("weights"):
+    """A record is only replaced by that of the same run; one that is damaged, unless it is told to be of another."""
+    known = [_weights(folder / name) for name in ("run.json", "metrics.json")]
+    told = next((weights for weights in known if weights is not None), None)
+    if (folder / "run.json").is_file() and told not in (None, facts.get("weights")):
         raise UserError(folder, "holds the record of another run", "remove it or name a --variant")
+
+
+def _weights(path: Path) -> str | None:
+    """The hash of the network that a file of a record tells of, if it can be read and does so."""
+    try:
+        weights = read_object(path).get("weights")
+    except UserError:
+        return None
+    return weights if isinstance(weights, str) else None

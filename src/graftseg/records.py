@@ -21,6 +21,7 @@ THINNED = 50
 SCORES, BEST = "metrics", "metrics-best"
 NAME = re.compile(r"seed-(\d+)(?:-(.+))?")
 VARIANT = re.compile(r"[A-Za-z0-9][\w.+-]*")
+AGAIN = "record the run again"
 TEST = "test it with graftseg test RUN STORE"
 
 
@@ -104,7 +105,7 @@ def record_run(run: RunFolder, out: Path | None = None, *, variant: str = "", re
 def read_records(results: Path, recipe: str) -> list[Record]:
     """All records of a recipe, by variant and seed."""
     folders = [path for path in sorted((results / recipe).glob("seed-*")) if (path / "run.json").is_file()]
-    records = [_read(folder, recipe) for folder in folders if NAME.fullmatch(folder.name)]
+    records = [read_record(folder, recipe) for folder in folders if NAME.fullmatch(folder.name)]
     return sorted(records, key=lambda record: (record.variant, record.seed))
 
 
@@ -240,6 +241,14 @@ def _checked_place(folder: Path, recipe: Recipe, variant: str) -> str:
     return variant or implied
 
 
+def read_record(folder: Path, recipe: str) -> Record:
+    """The record of a recipe in a folder; one that is damaged has to be made anew from its run."""
+    try:
+        return _read(folder, recipe)
+    except UserError as error:
+        raise UserError(error.where, error.finding, AGAIN) from None
+
+
 def _read(folder: Path, recipe: str) -> Record:
     found = NAME.fullmatch(folder.name)
     seed, variant = (int(found.group(1)), found.group(2) or "") if found else (0, "")
@@ -273,5 +282,5 @@ def _scored(folder: Path, name: str) -> Scored:
     described = folder / f"{name}.json"
     about = read_json(described)
     if not isinstance(about, dict) or "checkpoint" not in about:
-        raise UserError(described, "does not say which checkpoint was scored", "record the run again")
+        raise UserError(described, "does not say which checkpoint was scored", AGAIN)
     return Scored(read_csv(folder / f"{name}.csv"), str(about["checkpoint"]))

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cached_property
 from pathlib import Path
 
 from graftseg import api
@@ -15,7 +16,7 @@ from graftseg.figures import FIGURES, figures_of, written
 from graftseg.paper import ALL, TABLES, benchmark_of
 from graftseg.recipe import Recipe, changed, load_recipe
 from graftseg.record_targets import refuse_place, refuse_run
-from graftseg.records import NAME, changes_of, check_variant, differing, place
+from graftseg.records import NAME, changes_of, check_variant, differing, place, read_record
 from graftseg.runs import RunFolder
 from graftseg.tables import rows_of
 from graftseg.trials import tested_run, trained_run
@@ -41,14 +42,31 @@ class Trial:
 
     @property
     def is_recorded(self) -> bool:
-        """Whether its record is there."""
-        return (self.record / "run.json").is_file() and (self.record / "metrics.csv").is_file()
+        """Whether its record is there, whole."""
+        return (self.record / "run.json").is_file() and not self.damage
+
+    @cached_property
+    def damage(self) -> str:
+        """What is wrong with its record, in words; empty where there is none, or only what a recording left."""
+        if not (self.record / "run.json").is_file():
+            return ""
+        try:
+            read_record(self.record, self.recipe.name)
+        except UserError as error:
+            return f"{Path(error.where).name}: {error.finding}"
+        return ""
 
     @property
     def state(self) -> str:
         """What there is of it, in words."""
         if self.is_recorded:
             return "recorded" + (f" with other settings ({', '.join(self.changes)})" if self.changes else "")
+        before = f"record damaged ({self.damage}), " if self.damage else ""
+        return before + self._progress
+
+    @property
+    def _progress(self) -> str:
+        """How far its run is, in words."""
         if not self.run.exists:
             return "to be trained"
         try:
@@ -100,8 +118,7 @@ def sweep(
     trials = list(_trials(_chosen(name, only), Path(out), Path(results), seeds, list(overrides), variant, failures))
     missing = [trial for trial in trials if not trial.is_recorded]
     for trial in missing:
-        refuse_run(trial.record, trial.run.path)
-        refuse_place(trial.record)
+        _refuse_target(trial, dry_run)
     before = tuple(trial.name for trial in trials if trial.is_recorded)
     for one, why in failures.items():
         tell(f"{one}: failed: {why}")
@@ -156,6 +173,16 @@ def _trials(
             recipe = changed(base, [f"seed={seed}"])
             where = place(recipe, variant)
             yield Trial(recipe, RunFolder(out / where), results / where)
+
+
+def _refuse_target(trial: Trial, dry_run: bool) -> None:
+    """Refuse what would keep a trial from being recorded, before anything is trained."""
+    refuse_run(trial.record, trial.run.path)
+    refuse_place(trial.record)
+    # a training anew would end with other weights, whose record must not replace this one
+    if trial.damage and not trial.run.exists and not dry_run:
+        finding = f"the record is damaged ({trial.damage}), and its run is not in {trial.run.path}"
+        raise UserError(trial.record, finding, "restore the record, or remove it to train anew")
 
 
 def _stores(data: str | Path | Mapping[str, str | Path] | None, needed: set[str]) -> dict[str, Store]:
