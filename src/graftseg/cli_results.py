@@ -89,11 +89,18 @@ def table(
     """Print a table of the paper: recorded runs beside the published figures."""
     from graftseg import api
     from graftseg.files import write_text
+    from graftseg.method_pages import without_page
+    from graftseg.permissions import refuse_target
 
     text = api.table(name, results)
+    if markdown is not None:
+        refuse_target(markdown)
     if pages is not None:
-        for page in api.fill_pages(pages, results):
+        filled = api.fill_pages(pages, results)
+        for page in filled:
             typer.echo(page)
+        for method in without_page(filled, results):
+            typer.echo(f"{method}: recorded, and no page in {pages} has a part Our number for it")
     if markdown is not None:
         write_text(markdown, text)
         typer.echo(markdown)
