@@ -163,6 +163,16 @@ def test_a_damaged_log_leaves_no_half_of_a_record(run: Path, tmp_path: Path) -> 
     assert not (tmp_path / "results").exists()
 
 
+def test_a_run_without_a_store_is_damaged(run: Path, tmp_path: Path) -> None:
+    known = facts(run)
+    for store in (None, {}, {"identity": 3}):
+        left = {key: value for key, value in known.items() if key != "store"} | ({"store": store} if store else {})
+        (run / "run.json").write_text(json.dumps(left))
+        with pytest.raises(UserError, match=r"run\.json: damaged at store.*; restore the file or train anew"):
+            api.record(run, results=tmp_path / "results")
+    assert not (tmp_path / "results").exists()
+
+
 def test_runs_that_are_not_ready(run: Path, tmp_path: Path) -> None:
     results = tmp_path / "results"
     change(run, status="stopped")

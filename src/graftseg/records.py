@@ -73,7 +73,7 @@ def record_run(run: RunFolder, out: Path | None = None, *, variant: str = "", re
     The log is thinned to every 50th step and all lines that are no steps. A run that differs from the shipped recipe
     of its name needs a variant, so that no table mixes the two.
     """
-    facts = run.manifest()
+    facts = run.begun()
     if facts.get("status") != "finished":
         raise UserError(run.path, "the run has not ended", "let the training end, with --resume if it stopped")
     recipe = load_recipe(run.recipe_file)
