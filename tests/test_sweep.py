@@ -245,6 +245,19 @@ def test_a_damaged_record_is_made_anew_from_its_run(
         sweeper("masks", "la-4/bcp")
 
 
+def test_more_seeds_than_anybody_trains_are_refused(sweeper: Sweeper) -> None:
+    with pytest.raises(UserError, match=r"--seeds 1000000000: more than 100 seeds of each row; name fewer"):
+        sweeper(seeds=10**9, dry_run=True)
+
+
+def test_a_setting_that_no_row_can_have_is_told_once(sweeper: Sweeper) -> None:
+    with pytest.raises(UserError, match=r"--set foo=1: foo: .*, in every one of the 2 rows; correct the setting"):
+        sweeper(overrides=["foo=1"], variant="odd")
+    assert sweeper.told == []
+    swept = sweeper("masks", "la-4/*", overrides=["seed=1"], dry_run=True)
+    assert sorted(swept.failures) == ["la-4/bcp-contact", "la-4/bcp-random"]
+
+
 def test_names_that_no_row_has(sweeper: Sweeper) -> None:
     with pytest.raises(
         UserError, match=r"--only bcp: no row of table masks; choose among la-4/bcp-random, la-4/bcp-co"

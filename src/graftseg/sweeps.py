@@ -22,6 +22,7 @@ from graftseg.tables import rows_of
 from graftseg.trials import tested_run, trained_run
 
 logger = logging.getLogger(__name__)
+MOST_SEEDS = 100
 Tell = Callable[[str], None]
 
 
@@ -115,7 +116,10 @@ def sweep(
     """
     on_gpu = choose_device(device).type == "cuda"
     failures: dict[str, str] = {}
-    trials = list(_trials(_chosen(name, only), Path(out), Path(results), seeds, list(overrides), variant, failures))
+    if seeds > MOST_SEEDS:
+        raise UserError(f"--seeds {seeds}", f"more than {MOST_SEEDS} seeds of each row", "name fewer")
+    bases = _bases(_chosen(name, only), list(overrides), variant, failures)
+    trials = list(_trials(bases, Path(out), Path(results), seeds, variant))
     missing = [trial for trial in trials if not trial.is_recorded]
     for trial in missing:
         _refuse_target(trial, dry_run)
@@ -152,23 +156,28 @@ def _chosen(name: str, only: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(row.recipe for one in names for row in TABLES[one].rows))
 
 
-def _trials(
-    recipes: Iterable[str],
-    out: Path,
-    results: Path,
-    seeds: int,
-    overrides: list[str],
-    variant: str,
-    failures: dict[str, str],
-) -> Iterator[Trial]:
-    """All seeds of all recipes; a recipe that cannot be had, or not with these overrides, is a failure."""
+def _bases(recipes: Iterable[str], overrides: list[str], variant: str, failures: dict[str, str]) -> list[Recipe]:
+    """The recipes with these overrides; one that cannot be had is a failure, and overrides for none are refused."""
+    bases: list[Recipe] = []
+    errors: list[UserError] = []
     for name in recipes:
         try:
-            base = load_recipe(name, overrides)
+            bases.append(load_recipe(name, overrides))
         except UserError as error:
+            errors.append(error)
             failures[name] = f"{error.finding} ({error.where})"
             continue
-        check_variant(f"recipe {name}", base, changes_of(base), variant)
+        check_variant(f"recipe {name}", bases[-1], changes_of(bases[-1]), variant)
+    if overrides and not bases and len({error.finding for error in errors}) == 1:
+        given = " ".join(f"--set {one}" for one in overrides)
+        rows = f", in every one of the {len(errors)} rows" if len(errors) > 1 else ""
+        raise UserError(given, errors[0].finding + rows, "correct the setting")
+    return bases
+
+
+def _trials(bases: Iterable[Recipe], out: Path, results: Path, seeds: int, variant: str) -> Iterator[Trial]:
+    """All seeds of all recipes."""
+    for base in bases:
         for seed in range(base.seed, base.seed + seeds):
             recipe = changed(base, [f"seed={seed}"])
             where = place(recipe, variant)
