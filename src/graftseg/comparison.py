@@ -30,6 +30,7 @@ class Scored:
     checkpoint: str
     references: str | None
     identity: str | None
+    weights: str | None = None
 
     @property
     def cases(self) -> set[str]:
@@ -51,6 +52,8 @@ class Beside:
         """What the two runs are, and what a reader has to know of them besides the figures."""
         for place, run in (("first", self.first), ("second", self.second)):
             yield f"{place}: {run.name} (checkpoint: {run.checkpoint})"
+        if self.first.weights is not None and self.first.weights == self.second.weights:
+            yield "both are of the same network: one run, or two that ended alike"
         for place, cases in (("first", self.only_first), ("second", self.only_second)):
             if cases:
                 yield f"left out, since only the {place} run has them: {', '.join(cases)}"
@@ -88,6 +91,7 @@ def read_scored(folder: Path) -> Scored:
         str(words),
         about.get("references"),
         store.get("identity") if isinstance(store, dict) else None,
+        next((said["weights"] for said in (about, manifest, facts) if isinstance(said.get("weights"), str)), None),
     )
 
 

@@ -37,7 +37,8 @@ def refuse_others(first: Judged, second: Judged) -> None:
         raise UserError(second.name, finding, "evaluate both with the same --protocol")
     classes = [{row.label: row.name for row in run.evaluation.rows} for run in (first, second)]
     if classes[0] != classes[1]:
-        finding = f"its classes are {', '.join(classes[1].values())}, and not {', '.join(classes[0].values())}"
+        ours, theirs = _told_apart(*classes)
+        finding = f"its classes are {theirs}, and not {ours}"
         raise UserError(second.name, f"{finding} as those of {first.name}", "compare runs on the same data")
     if not (_same_volumes(first, second) or _same(first.references, second.references)):
         # without the place of the references, what the runs were trained on has to tell
@@ -54,6 +55,14 @@ def refuse_other_cases(first: Judged, second: Judged) -> None:
     if apart := sorted(ours ^ theirs):
         finding = f"not scored on the same cases as {first.name} ({len(apart)} in one of the two only: {apart[0]})"
         raise UserError(second.name, finding, "test both runs on the same cases")
+
+
+def _told_apart(*classes: dict[int, str]) -> list[str]:
+    """Classes by their names, and by their numbers too where the names alone are the same."""
+    names = [", ".join(one.values()) for one in classes]
+    if len(set(names)) > 1:
+        return names
+    return [", ".join(f"{name} ({label})" for label, name in one.items()) for one in classes]
 
 
 def _same_volumes(first: Judged, second: Judged) -> bool:
