@@ -245,6 +245,27 @@ def test_a_damaged_record_is_made_anew_from_its_run(
         sweeper("masks", "la-4/bcp")
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("manifest.json", None), ("manifest.json", "{"), ("manifest.json", "[]"), ("metrics.json", "{")],
+)
+def test_label_maps_that_cannot_be_gone_on_with_can_be_made_anew(
+    sweeper: Sweeper, name: str, content: str | None
+) -> None:
+    sweeper("masks", "la-4/bcp")
+    shutil.rmtree(sweeper.results)
+    predictions = sweeper.runs / "la-4/bcp/seed-0/predictions"
+    if content is None:
+        (predictions / name).unlink()
+    else:
+        (predictions / name).write_text(content)
+    (why,) = sweeper("masks", "la-4/bcp").failures.values()
+    assert why.startswith(f"{predictions}/")
+    assert why.endswith(f"; move {predictions} elsewhere and run the same command again.")
+    predictions.rename(sweeper.runs / "moved")
+    assert sweeper("masks", "la-4/bcp").failures == {}
+
+
 def test_more_seeds_than_anybody_trains_are_refused(sweeper: Sweeper) -> None:
     with pytest.raises(UserError, match=r"--seeds 1000000000: more than 100 seeds of each row; name fewer"):
         sweeper(seeds=10**9, dry_run=True)
