@@ -146,8 +146,13 @@ def test_a_change_needs_a_variant_and_has_its_own_place(sweeper: Sweeper, monkey
     assert (sweeper.runs / "la-4/bcp/seed-0-short/model.safetensors").is_file()
     monkeypatch.setattr(api, "train", refuse)
     again = sweeper("masks", "la-4/bcp", overrides=["network.width=4"], variant="short")
-    assert again.before == ("la-4/bcp, seed 0, short",)
-    assert sweeper.told[0] == "la-4/bcp, seed 0, short: recorded with other settings (network.width, stages.0.steps)"
+    assert (again.before, again.otherwise) == ((), ("la-4/bcp, seed 0, short",))
+    words = "la-4/bcp, seed 0, short: recorded with other settings (network.width, stages.0.steps)"
+    remedy = f"; name another --variant, or remove {sweeper.results}/la-4/bcp/seed-0-short"
+    counts = "0 recorded before, 0 recorded now, 0 to do, 0 failed, 1 recorded with other settings"
+    assert sweeper.told == [words + remedy, counts]
+    sweeper("masks", "la-4/bcp", overrides=["network.width=4"], variant="short", dry_run=True)
+    assert sweeper.told == [words, counts]
 
 
 def test_a_dry_run_only_tells(sweeper: Sweeper, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,6 +170,25 @@ def test_a_dry_run_only_tells(sweeper: Sweeper, monkeypatch: pytest.MonkeyPatch)
     shutil.rmtree(sweeper.results)
     sweeper("masks", "la-4/bcp", dry_run=True)
     assert "run.json: not a run of this version" in sweeper.told[0]
+
+
+def test_a_dry_run_tells_of_a_store_that_is_not_that_of_the_rows(sweeper: Sweeper, tmp_path: Path) -> None:
+    other = Path(shutil.copytree(sweeper.store.path, tmp_path / "other"))
+    content = json.loads((other / "manifest.json").read_text())
+    content["settings"]["spacing"] = [3.0, 3.0]
+    (other / "manifest.json").write_text(json.dumps(content))
+    swept = sweeper(dry_run=True, data={"la": other})
+    assert sorted(swept.failures) == ["la-4/bcp, seed 0", "la-8/bcp, seed 0"]
+    words = f"la-4/bcp, seed 0: to be trained, but would fail: {other}: the store was prepared otherwise than recipe"
+    assert sweeper.told[0].startswith(words)
+    assert sweeper.told[-1] == "0 recorded before, 0 recorded now, 0 to do, 2 failed"
+    assert sweeper(dry_run=True, data={"acdc": other}).failures == {}
+    sweeper("masks", "la-4/bcp")
+    shutil.rmtree(sweeper.results)
+    run = sweeper.runs / "la-4/bcp/seed-0/run.json"
+    run.write_text(run.read_text().replace(sweeper.store.identity, "f00"))
+    (why,) = sweeper("masks", "la-4/bcp", dry_run=True).failures.values()
+    assert why == f"{sweeper.store.path}: the store is not the one that the run began with"
 
 
 def test_recipes_without_a_row_are_run_where_they_are_named(sweeper: Sweeper) -> None:

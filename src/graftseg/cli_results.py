@@ -144,7 +144,7 @@ def sweep(
     except StoppedError as stopped:
         typer.echo(f"graftseg: {stopped}; run the same command again", err=True)
         raise typer.Exit(128 + stopped.signal) from None
-    if swept.failures:
+    if swept.failures or swept.otherwise:
         raise typer.Exit(1)
 
 

@@ -87,11 +87,15 @@ class Trial:
 
 @dataclass(frozen=True)
 class Swept:
-    """What a sweep did: names of the trials that were recorded before and now, and why each of the others failed."""
+    """What a sweep did: names of the trials that were recorded before and now, and why each of the others failed.
+
+    ``otherwise`` are those whose record is of other settings, which nothing was done for.
+    """
 
     before: tuple[str, ...]
     recorded: tuple[str, ...]
     failures: dict[str, str]
+    otherwise: tuple[str, ...] = ()
 
 
 def sweep(
@@ -123,14 +127,16 @@ def sweep(
     missing = [trial for trial in trials if not trial.is_recorded]
     for trial in missing:
         _refuse_target(trial, dry_run)
-    before = tuple(trial.name for trial in trials if trial.is_recorded)
+    others = [trial for trial in trials if trial.is_recorded and trial.changes]
+    before = tuple(trial.name for trial in trials if trial.is_recorded and not trial.changes)
     for one, why in failures.items():
         tell(f"{one}: failed: {why}")
-    for trial in trials:
-        if dry_run or (trial.is_recorded and trial.changes):
-            tell(f"{trial.name}: {trial.state}")
     recorded: list[str] = []
-    if not dry_run:
+    if dry_run:
+        failures |= _foreseen(trials, data, tell)
+    else:
+        for trial in others:
+            tell(f"{trial.name}: {trial.state}; name another --variant, or remove {trial.record}")
         stores = _stores(data, {benchmark_of(trial.recipe.name) for trial in missing})
         for index, trial in enumerate(missing):
             tell(f"{trial.name} ({index + 1} of {len(missing)}): {trial.state}")
@@ -139,8 +145,38 @@ def sweep(
                 recorded.append(trial.name)
             if on_gpu:
                 _forget()
-    tell(_told(before, recorded, failures, left=len(missing) if dry_run else 0))
-    return Swept(before, tuple(recorded), failures)
+    swept = Swept(before, tuple(recorded), failures, tuple(trial.name for trial in others))
+    tell(_told(swept, left=len([trial for trial in missing if trial.name not in failures]) if dry_run else 0))
+    return swept
+
+
+def _foreseen(
+    trials: Iterable[Trial], data: str | Path | Mapping[str, str | Path] | None, tell: Tell
+) -> dict[str, str]:
+    """Tell what there is of each trial; returned is why those would fail whose store is named and not theirs."""
+    trials = list(trials)
+    needed = {benchmark_of(trial.recipe.name) for trial in trials if not trial.is_recorded}
+    stores = _stores(data, needed & _named(data, needed).keys())
+    failures: dict[str, str] = {}
+    for trial in trials:
+        store = None if trial.is_recorded else stores.get(benchmark_of(trial.recipe.name))
+        if store is not None and (why := _mismatch(trial, store)):
+            failures[trial.name] = f"{store.path}: {why}"
+        words = f", but would fail: {failures[trial.name]}" if trial.name in failures else ""
+        tell(f"{trial.name}: {trial.state}{words}")
+    return failures
+
+
+def _mismatch(trial: Trial, store: Store) -> str:
+    """Why a trial cannot be trained on a store, in words; empty where it can."""
+    if other := store.other_settings(trial.recipe.data.model_dump(mode="json")):
+        return f"the store was prepared otherwise than recipe {trial.recipe.name} asks for ({other})"
+    try:
+        begun = trial.run.begun()["store"]["identity"] if trial.run.exists else store.identity
+    except UserError:
+        # the state of the trial says so
+        return ""
+    return "" if begun == store.identity else "the store is not the one that the run began with"
 
 
 def _chosen(name: str, only: Iterable[str]) -> list[str]:
@@ -196,11 +232,7 @@ def _refuse_target(trial: Trial, dry_run: bool) -> None:
 
 def _stores(data: str | Path | Mapping[str, str | Path] | None, needed: set[str]) -> dict[str, Store]:
     """The store of each data set that is needed."""
-    given: dict[str, Path] = {}
-    if isinstance(data, Mapping):
-        given = {name: Path(path) for name, path in data.items()}
-    elif data is not None and len(needed) == 1:
-        given = dict.fromkeys(needed, Path(data))
+    given = _named(data, needed)
     if missing := sorted(needed - given.keys()):
         finding = f"the rows need {len(needed)} data set{'s' if len(needed) > 1 else ''}, and the store of "
         wanted = " ".join(f"--data {name}=STORE" for name in sorted(needed))
@@ -209,6 +241,13 @@ def _stores(data: str | Path | Mapping[str, str | Path] | None, needed: set[str]
         if not is_store(given[name]):
             raise UserError(given[name], "not a prepared store", f"make it with graftseg prepare --benchmark {name}")
     return {name: open_store(given[name]) for name in needed}
+
+
+def _named(data: str | Path | Mapping[str, str | Path] | None, needed: set[str]) -> dict[str, Path]:
+    """Stores by the name of their data set; one without a name is that of the only data set that is needed."""
+    if isinstance(data, Mapping):
+        return {name: Path(path) for name, path in data.items()}
+    return dict.fromkeys(needed, Path(data)) if data is not None and len(needed) == 1 else {}
 
 
 def _succeeds(
@@ -246,11 +285,12 @@ def _forget() -> None:
     torch.cuda.empty_cache()
 
 
-def _told(before: Iterable[str], recorded: Iterable[str], failures: Mapping[str, str], left: int = 0) -> str:
+def _told(swept: Swept, left: int) -> str:
     counts = {
-        "recorded before": len(list(before)),
-        "recorded now": len(list(recorded)),
+        "recorded before": len(swept.before),
+        "recorded now": len(swept.recorded),
         "to do": left,
-        "failed": len(failures),
+        "failed": len(swept.failures),
     }
-    return ", ".join(f"{count} {words}" for words, count in counts.items())
+    others = {"recorded with other settings": len(swept.otherwise)} if swept.otherwise else {}
+    return ", ".join(f"{count} {words}" for words, count in (counts | others).items())
