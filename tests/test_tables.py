@@ -267,6 +267,32 @@ def test_the_page_has_all_tables(shipped: Path, tmp_path: Path) -> None:
     assert api.table("all", tmp_path) == page
 
 
+def test_a_table_has_its_title_and_a_legend(shipped: Path, tmp_path: Path) -> None:
+    for name in ("la-8/supervised", "la-8/bcp"):
+        record(tmp_path, name, 0, 0.5)
+    page = api.table("la", tmp_path)
+    title, body, legend = page.partition(table("la", tmp_path))
+    assert title == "## Left atrium (LA)\n\n" and body
+    assert all(word in legend for word in ("±", "variant", "oracle", "A dash", "95 % interval over the test"))
+    masks = api.table("masks", tmp_path)
+    assert masks.startswith("## Masks\n\n| row | recipe |") and "A dash: not recorded" in masks
+    assert "side by side" not in masks
+
+
+def test_without_a_folder_of_results_the_published_figures_are_told(
+    shipped: Path, pages: Path, tmp_path: Path, cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, error = cli("table", "la")
+    assert code == 0 and "| BCP | la-8/bcp | - |" in out and "| 89.62 / 81.31 / 6.81 / 1.76 |" in out
+    assert error == "graftseg: there is no folder results here, so only published figures are told\n"
+    for words in (("--results", "results"), ("--pages", pages), ("--markdown", tmp_path / "la.md")):
+        assert "graftseg: results: not a folder; name the folder" in cli.fails("table", "la", *words)
+    assert (pages / "bcp.md").read_text() == PAGE and not (tmp_path / "la.md").exists()
+    (tmp_path / "results").write_text("")
+    assert "graftseg: results: not a folder" in cli.fails("table", "la")
+
+
 def test_unknown_tables_and_folders(tmp_path: Path) -> None:
     with pytest.raises(
         UserError, match=r"table liver: unknown; choose one of la, acdc, pancreas, directions, .*, components, all"

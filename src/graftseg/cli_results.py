@@ -80,7 +80,7 @@ def record(
 
 def table(
     name: Annotated[str, typer.Argument(help=NAMES)],
-    results: Results = RESULTS,
+    results: Annotated[Path | None, typer.Option(help="Folder of all records; by default results.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="File to write instead of printing.")] = None,
     pages: Annotated[
         Path | None, typer.Option(help="Folder of the methods' pages, whose parts Our number are written anew.")
@@ -92,6 +92,13 @@ def table(
     from graftseg.method_pages import without_page
     from graftseg.permissions import refuse_target
 
+    if markdown is None and pages is None:
+        if results is None and not RESULTS.exists():
+            typer.echo(f"graftseg: there is no folder {RESULTS} here, so only published figures are told", err=True)
+        typer.echo(api.table(name, results), nl=False)
+        return
+    # what is written into files is never that of a folder that is not there
+    results = results or RESULTS
     text = api.table(name, results)
     if markdown is not None:
         refuse_target(markdown)
@@ -104,8 +111,6 @@ def table(
     if markdown is not None:
         write_text(markdown, text)
         typer.echo(markdown)
-    elif pages is None:
-        typer.echo(text, nl=False)
 
 
 def sweep(

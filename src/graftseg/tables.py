@@ -23,20 +23,22 @@ HEAD = (
     "theirs chosen on",
     "our best on test (oracle)",
 )
-ABOUT = """\
+INTRODUCTION = """\
 # Tables
 
 Made by `graftseg table all --markdown docs/reference/tables.md` from the folders under `results/` and the published
 figures in the recipes; nothing here is written by hand. Rows are those of the paper, in its order; recipes that it has
 no row for follow after them. [Run a table](../how-to/run-a-table.md) says how to fill one.
-
+"""
+LEGEND = """\
 Dice and Jaccard are in percent, 95HD and ASD in voxels: means over the test cases (and over the classes), then mean ±
 standard deviation over the seeds. "variant" names what differs from the recipe, such as a shorter training.
 "checkpoint" is how ours was chosen: `last` looks at no score; where empty predictions were scored by the paper's rule,
 it says so. Published figures and those of the oracle are Dice / Jaccard / 95HD / ASD. The oracle is the checkpoint that
 happened to be best on the test cases, an optimistic figure that only compares with published ones chosen in the same
 way. A dash: not recorded, or no recipe yet.
-
+"""
+LEGEND_BESIDE = """\
 Where a supervised run and another one of the same setting and variant were recorded with the same seed, a second table
 sets the two side by side: the difference in Dice, averaged over the shared seeds, with a 95 % interval over the test
 cases.
@@ -48,7 +50,14 @@ Lines = Sequence[Sequence[str]]
 def tables_page(results: Path) -> str:
     """All tables with an explanation, as Markdown."""
     parts = [f"## {one.title}\n\n{table(name, results)}" for name, one in TABLES.items()]
-    return "\n".join([ABOUT, *parts])
+    return "\n".join([INTRODUCTION, LEGEND, LEGEND_BESIDE, *parts])
+
+
+def table_page(name: str, results: Path) -> str:
+    """One table under its title, with what is needed to read it below, as Markdown."""
+    text = table(name, results)
+    legends = [LEGEND, *([LEGEND_BESIDE] if BESIDE in text else [])]
+    return "\n".join([f"## {TABLES[name].title}\n", text, *legends])
 
 
 def table(name: str, results: Path) -> str:
