@@ -214,6 +214,10 @@ def test_a_record_never_takes_the_place_of_a_run(sweeper: Sweeper, tmp_path: Pat
     assert not sweeper.runs.exists()
     sweeper.results = tmp_path / "results"
     sweeper("masks", "la-4/bcp")
+    kept, sweeper.runs = sweeper.runs, sweeper.results
+    with pytest.raises(UserError, match="the record would be written over the run itself"):
+        sweeper("masks", "la-4/bcp")
+    sweeper.runs = kept
     runs, sweeper.results, sweeper.runs = sweeper.runs, sweeper.runs, tmp_path / "others"
     before = {path: path.read_bytes() for path in runs.rglob("*") if path.is_file()}
     with pytest.raises(UserError, match="la-4/bcp/seed-0: holds a run, over which its record would be written"):
@@ -233,6 +237,9 @@ def test_results_that_cannot_be_written_are_refused_before_a_training(sweeper: S
     with pytest.raises(UserError, match=r"/results/la-4/bcp: not a folder"):
         sweeper("masks", "la-4/bcp")
     assert not sweeper.runs.exists()
+    sweeper.runs, sweeper.results = tmp_path / "file", tmp_path / "others"
+    with pytest.raises(UserError, match=r"/file: cannot be made a folder \(File exists\); name another one"):
+        sweeper("masks", "la-4/bcp")
 
 
 def test_a_closed_folder_of_results_is_refused_before_a_training(

@@ -1,6 +1,5 @@
 """Tables: what was recorded beside what was published, in the paper's order."""
 
-import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +7,6 @@ from typing import Any
 
 import pytest
 import tiny
-import yaml
 from command_line import CommandLine
 
 import graftseg.recipe
@@ -16,23 +14,13 @@ from graftseg import api
 from graftseg.errors import UserError
 from graftseg.evaluation import Evaluation, Row
 from graftseg.files import write_json
-from graftseg.method_pages import filled
-from graftseg.metrics import Protocol
 from graftseg.paper import TABLES
 from graftseg.recipe import shipped_recipes
 from graftseg.supervision import HEAD as BESIDE
 from graftseg.tables import HEAD, rows_of, table, tables_page
+from record_fakes import PUBLISHED, record, ship, ship_rows, write_scores
 
 ROOT = Path(__file__).parents[1]
-PUBLISHED = {
-    "table": "LA",
-    "row": "BCP, 8 labels",
-    "dice": 89.62,
-    "jaccard": 81.31,
-    "hd95": 6.81,
-    "asd": 1.76,
-    "selection": "test list",
-}
 
 
 @pytest.fixture
@@ -40,49 +28,8 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A package that ships some recipes of a table."""
     folder = tmp_path / "recipes"
     monkeypatch.setattr(graftseg.recipe, "SHIPPED", folder)
-    for name in ("la-80/supervised", "la-8/bcp", "la-8/supervised", "la-4/bcp", "la-8/dtc", "acdc-3/bcp"):
-        ship(folder, name, PUBLISHED if name == "la-8/bcp" else None)
+    ship_rows(folder)
     return folder
-
-
-def ship(folder: Path, name: str, published: dict[str, Any] | None) -> None:
-    path = folder / f"{name}.yaml"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(yaml.safe_dump(tiny.recipe_tree() | {"name": name, "published": published}))
-
-
-def write_scores(
-    folder: Path,
-    name: str,
-    value: float,
-    checkpoint: str = "last",
-    protocol: Protocol = "standard",
-    case: str = "a",
-    volume: float = 1.0,
-) -> None:
-    row = Row(case, 1, "atrium", *[*[value] * 10, volume, volume])
-    Evaluation((row,), protocol).write_csv(folder / f"{name}.csv")
-    write_json(folder / f"{name}.json", {"checkpoint": checkpoint, "protocol": protocol})
-
-
-def record(
-    results: Path,
-    name: str,
-    seed: int,
-    value: float,
-    *,
-    variant: str = "",
-    checkpoint: str = "last",
-    best: float | None = None,
-    protocol: Protocol = "standard",
-    steps: int = 100,
-) -> None:
-    folder = results / name / (f"seed-{seed}-{variant}" if variant else f"seed-{seed}")
-    folder.mkdir(parents=True)
-    (folder / "run.json").write_text(json.dumps({"seed": seed, "steps": steps}))
-    write_scores(folder, "metrics", value, checkpoint, protocol)
-    if best is not None:
-        write_scores(folder, "metrics-best", best, "best on test, step 4 (oracle)", protocol)
 
 
 def rows(text: str) -> list[list[str]]:
@@ -280,15 +227,15 @@ def test_a_table_has_its_title_and_a_legend(shipped: Path, tmp_path: Path) -> No
 
 
 def test_without_a_folder_of_results_the_published_figures_are_told(
-    shipped: Path, pages: Path, tmp_path: Path, cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+    shipped: Path, tmp_path: Path, cli: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     code, out, error = cli("table", "la")
     assert code == 0 and "| BCP | la-8/bcp | - |" in out and "| 89.62 / 81.31 / 6.81 / 1.76 |" in out
     assert error == "graftseg: there is no folder results here, so only published figures are told\n"
-    for words in (("--results", "results"), ("--pages", pages), ("--markdown", tmp_path / "la.md")):
+    for words in (("--results", "results"), ("--pages", tmp_path), ("--markdown", tmp_path / "la.md")):
         assert "graftseg: results: not a folder; name the folder" in cli.fails("table", "la", *words)
-    assert (pages / "bcp.md").read_text() == PAGE and not (tmp_path / "la.md").exists()
+    assert not (tmp_path / "la.md").exists()
     (tmp_path / "results").write_text("")
     assert "graftseg: results: not a folder" in cli.fails("table", "la")
 
@@ -329,92 +276,6 @@ def test_scores_that_were_cut_are_named(shipped: Path, tmp_path: Path) -> None:
 def test_the_page_in_the_docs_is_the_one_that_is_made() -> None:
     page = ROOT / "docs" / "reference" / "tables.md"
     assert page.read_text() == tables_page(ROOT / "results"), "make it anew with graftseg table all --markdown"
-
-
-def test_the_methods_pages_hold_our_figures() -> None:
-    pages = [page for page in (ROOT / "docs/reference/methods").glob("*.md") if page.stem != "README"]
-    assert len(pages) == 13
-    for page in pages:
-        text = page.read_text("utf-8")
-        assert "## Our number\n" in text
-        assert text == filled(text, page.stem, ROOT / "results"), "make it anew with graftseg table all --pages"
-
-
-def test_a_methods_page_is_filled(shipped: Path, tmp_path: Path) -> None:
-    pages = tmp_path / "pages"
-    pages.mkdir()
-    (pages / "bcp.md").write_text("# bcp\n\n## Our number\n\nof old\n\n## Known differences\n\nnone\n")
-    (pages / "README.md").write_text("# Methods\n")
-    (pages / "dtc.md").write_text("## Our number\n\n## Known differences\n")
-    for seed in (0, 1):
-        record(tmp_path, "la-8/bcp", seed, 0.5 + 0.25 * seed)
-    record(tmp_path, "la-8/supervised", 0, 0.25)
-    assert api.fill_pages(pages, tmp_path) == [pages / "bcp.md", pages / "dtc.md"]
-    text = (pages / "bcp.md").read_text()
-    assert "| la-8/bcp | - | 0, 1 | last | 62.50 ± 17.68 |" in text
-    assert "| la-8/bcp | - | 0 | 100 | 100 | 25.00 | 50.00 | +25.00 |" in text
-    assert "of old" not in text and text.endswith("\n\n## Known differences\n\nnone\n")
-    assert (pages / "dtc.md").read_text() == "## Our number\n\nNothing is recorded yet.\n\n## Known differences\n"
-
-
-PAGE = "# a\n\n## Our number\n\nof old\n\n## Known differences\n"
-
-
-@pytest.fixture
-def pages(tmp_path: Path) -> Path:
-    """Pages of two methods, and one that is of none."""
-    folder = tmp_path / "pages"
-    folder.mkdir()
-    for name in ("bcp", "dtc", "notes"):
-        (folder / f"{name}.md").write_text(PAGE)
-    return folder
-
-
-def test_a_page_of_no_method_is_left_alone(shipped: Path, pages: Path, tmp_path: Path) -> None:
-    (pages / "picture.md").write_bytes(b"\xff")
-    assert api.fill_pages(pages, tmp_path) == [pages / "bcp.md", pages / "dtc.md"]
-    assert (pages / "notes.md").read_text() == PAGE
-
-
-def test_pages_are_written_together_or_not_at_all(shipped: Path, pages: Path, tmp_path: Path) -> None:
-    record(tmp_path, "la-8/dtc", 0, 0.5)
-    (tmp_path / "la-8/dtc/seed-0/metrics.csv").write_text("")
-    with pytest.raises(UserError, match=r"metrics\.csv: no line of metrics in it; record the run again"):
-        api.fill_pages(pages, tmp_path)
-    (pages / "dtc.md").write_bytes(b"\xff## Our number")
-    with pytest.raises(UserError, match=r"dtc\.md: not text in UTF-8; save the page as UTF-8"):
-        api.fill_pages(pages, tmp_path)
-    assert (pages / "bcp.md").read_text() == PAGE
-
-
-def test_a_page_keeps_its_line_ends(shipped: Path, pages: Path, tmp_path: Path) -> None:
-    record(tmp_path, "la-8/bcp", 0, 0.5)
-    (pages / "bcp.md").write_bytes(PAGE.replace("\n", "\r\n").encode())
-    api.fill_pages(pages, tmp_path)
-    content = (pages / "bcp.md").read_bytes()
-    assert b"| la-8/bcp | - | 0 |" in content and content.count(b"\n") == content.count(b"\r\n") > 6
-
-
-def test_a_recorded_method_without_a_page_is_told(shipped: Path, pages: Path, tmp_path: Path, cli: CommandLine) -> None:
-    for name in ("la-8/supervised", "la-8/bcp", "la-8/dtc"):
-        record(tmp_path, name, 0, 0.5)
-    (pages / "dtc.md").unlink()
-    code, out, _ = cli("table", "la", "--results", tmp_path, "--pages", pages)
-    assert (code, out.splitlines()) == (
-        0,
-        [f"{pages / 'bcp.md'}", f"dtc: recorded, and no page in {pages} has a part Our number for it"],
-    )
-    before = (pages / "bcp.md").read_bytes()
-    record(tmp_path, "la-8/bcp", 1, 0.5)
-    words = ("table", "la", "--results", tmp_path, "--pages", pages, "--markdown", tmp_path)
-    assert "exists and is not a plain file" in cli.fails(*words)
-    assert (pages / "bcp.md").read_bytes() == before
-
-
-def test_a_folder_without_such_pages_is_named(tmp_path: Path) -> None:
-    for folder, finding in ((tmp_path, "holds no page"), (tmp_path / "none", "not a folder")):
-        with pytest.raises(UserError, match=finding):
-            api.fill_pages(folder, tmp_path)
 
 
 def test_published_figures_are_no_difference() -> None:

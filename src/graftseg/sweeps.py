@@ -13,6 +13,7 @@ from graftseg.data.store import Store, is_store, open_store
 from graftseg.environment import choose_device
 from graftseg.errors import StoppedError, UserError
 from graftseg.figures import FIGURES, figures_of, written
+from graftseg.files import make_folder
 from graftseg.paper import ALL, TABLES, benchmark_of
 from graftseg.recipe import Recipe, changed, load_recipe
 from graftseg.record_targets import refuse_place, refuse_run
@@ -125,7 +126,7 @@ def sweep(
     bases = _bases(_chosen(name, only), list(overrides), variant, failures)
     trials = list(_trials(bases, Path(out), Path(results), seeds, variant))
     missing = [trial for trial in trials if not trial.is_recorded]
-    for trial in missing:
+    for trial in trials:
         _refuse_target(trial, dry_run)
     others = [trial for trial in trials if trial.is_recorded and trial.changes]
     before = tuple(trial.name for trial in trials if trial.is_recorded and not trial.changes)
@@ -138,6 +139,8 @@ def sweep(
         for trial in others:
             tell(f"{trial.name}: {trial.state}; name another --variant, or remove {trial.record}")
         stores = _stores(data, {benchmark_of(trial.recipe.name) for trial in missing})
+        for folder in (Path(out), Path(results)) if missing else ():
+            make_folder(folder)
         for index, trial in enumerate(missing):
             tell(f"{trial.name} ({index + 1} of {len(missing)}): {trial.state}")
             store = stores[benchmark_of(trial.recipe.name)]
@@ -223,6 +226,8 @@ def _trials(bases: Iterable[Recipe], out: Path, results: Path, seeds: int, varia
 def _refuse_target(trial: Trial, dry_run: bool) -> None:
     """Refuse what would keep a trial from being recorded, before anything is trained."""
     refuse_run(trial.record, trial.run.path)
+    if trial.is_recorded:
+        return
     refuse_place(trial.record)
     # a training anew would end with other weights, whose record must not replace this one
     if trial.damage and not trial.run.exists and not dry_run:
