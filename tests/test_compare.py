@@ -158,6 +158,13 @@ def test_runs_that_cannot_be_compared(runs: tuple[Path, Path], tmp_path: Path) -
     )
 
 
+def test_damaged_scores_are_told_with_what_makes_them_anew(runs: tuple[Path, Path], tmp_path: Path) -> None:
+    (runs[1] / "metrics.csv").write_text("")
+    assert "metrics.csv: no line of metrics in it; make it anew with graftseg evaluate" in refused(*runs)
+    write_json(runs[1] / "run.json", {})
+    assert "metrics.csv: no line of metrics in it; record the run again" in refused(*runs)
+
+
 def test_images_without_volumes_need_another_witness(tmp_path: Path) -> None:
     """In 2-D the names of cases could be those of other images."""
     nothing = float("nan")

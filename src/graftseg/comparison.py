@@ -87,12 +87,22 @@ def read_scored(folder: Path) -> Scored:
     words = next((said["checkpoint"] for said in (about, manifest, facts) if "checkpoint" in said), "not known")
     return Scored(
         str(folder),
-        read_csv(table),
+        _evaluation(table),
         str(words),
         about.get("references"),
         store.get("identity") if isinstance(store, dict) else None,
         next((said["weights"] for said in (about, manifest, facts) if isinstance(said.get("weights"), str)), None),
     )
+
+
+def _evaluation(table: Path) -> Evaluation:
+    """The scores in a table; that of a record, which has a run's facts beside it, is made anew by recording."""
+    try:
+        return read_csv(table)
+    except UserError as error:
+        if not RunFolder(table.parent).manifest_file.is_file():
+            raise
+        raise UserError(error.where, error.finding, "record the run again") from None
 
 
 def write_comparison(comparison: Sequence[Beside], folder: Path) -> None:
