@@ -144,12 +144,25 @@ def test_runs_that_cannot_be_compared(runs: tuple[Path, Path], tmp_path: Path) -
     )
     other = write_run(tmp_path / "acdc", {"a": 0.5}, names=("myocardium", "ventricle"))
     assert f"its classes are myocardium, ventricle, and not atrium as those of {first}" in refused(first, other)
+    table = write_run(tmp_path / "renumbered", {"a": 0.5}, names=("x", "y")) / "metrics.csv"
+    table.write_text(table.read_text().replace("standard,a,2,y", "standard,a,3,y"))
+    other = write_run(tmp_path / "numbers", {"a": 0.5}, names=("x", "y"))
+    assert f"its classes are x (1), y (2), and not x (1), y (3) as those of {table.parent}" in refused(
+        table.parent, other
+    )
     other = write_run(tmp_path / "elsewhere", {"z": 0.5})
     assert "nothing tells that it was scored against the same references" in refused(first, other)
     other = write_run(tmp_path / "larger", {"a": 0.5}, volume=2.0)
     assert f"the reference of a is of 2 ml, and of 1 ml for {first}; compare runs on the same data" in refused(
         first, other
     )
+
+
+def test_damaged_scores_are_told_with_what_makes_them_anew(runs: tuple[Path, Path], tmp_path: Path) -> None:
+    (runs[1] / "metrics.csv").write_text("")
+    assert "metrics.csv: no line of metrics in it; make it anew with graftseg evaluate" in refused(*runs)
+    write_json(runs[1] / "run.json", {})
+    assert "metrics.csv: no line of metrics in it; record the run again" in refused(*runs)
 
 
 def test_images_without_volumes_need_another_witness(tmp_path: Path) -> None:
@@ -175,6 +188,17 @@ def test_scores_against_references_in_different_places_are_not_paired(tmp_path: 
     write_run(tmp_path / "three" / "predictions", {"a": 0.5}, volume=math.nan, about={})
     write_json(tmp_path / "three" / "run.json", {"store": {"identity": "f00"}})
     assert len(compare_runs([tmp_path / "one", tmp_path / "three"])) == 1
+
+
+def test_a_run_beside_its_own_record_is_said_to_be_one_run(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run" / "predictions", {"a": 0.5}).parent
+    write_json(run / "run.json", {"weights": "f00"})
+    record = write_run(tmp_path / "record", {"a": 0.5}, about={"weights": "f00"})
+    other = write_run(tmp_path / "other", {"a": 0.5}, about={"weights": "f01"})
+    words = "both are of the same network: one run, or two that ended alike"
+    assert [words in beside.said() for beside in compare_runs([run, record, other])] == [True, False]
+    plain = [write_run(tmp_path / name, {"a": 0.5}) for name in "xy"]
+    assert words not in compare_runs(plain)[0].said()
 
 
 def test_folders_of_every_kind(runs: tuple[Path, Path], tmp_path: Path) -> None:

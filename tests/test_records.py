@@ -107,7 +107,52 @@ def test_another_run_does_not_replace_a_record(run: Path, tmp_path: Path) -> Non
     with pytest.raises(UserError, match="holds the record of another run; remove it or name a --variant"):
         api.record(run, results=tmp_path)
     (folder / "run.json").write_text("[]")
+    about = json.loads((folder / "metrics.json").read_text())
+    (folder / "metrics.json").write_text(json.dumps(about | {"weights": "0" * 64}))
     with pytest.raises(UserError, match="holds the record of another run"):
+        api.record(run, results=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["run.json", "metrics.json", "metrics.csv"])
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"a": "', b"\xff"])
+def test_a_damaged_record_is_replaced_by_that_of_its_run(
+    tested: Path, tmp_path: Path, name: str, content: bytes
+) -> None:
+    folder = api.record(tested, results=tmp_path)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    (folder / name).write_bytes(content)
+    with pytest.raises(UserError, match=rf"seed-3/{name}: .*; record the run again"):
+        read_records(tmp_path, "tiny/bcp")
+    api.record(tested, results=tmp_path)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_a_record_is_not_written_over_its_run(run: Path, tmp_path: Path) -> None:
+    placed = tmp_path / "runs" / "tiny" / "bcp" / "seed-3"
+    placed.parent.mkdir(parents=True)
+    run.rename(placed)
+    shutil.copytree(placed, tmp_path / "copy" / "tiny" / "bcp" / "seed-3")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    ways: tuple[dict[str, Any], ...] = (
+        {"out": placed},
+        {"results": tmp_path / "runs"},
+        {"results": tmp_path / "copy" / ".." / "runs"},
+    )
+    for settings in ways:
+        with pytest.raises(UserError, match="the record would be written over the run itself; name another folder"):
+            api.record(placed, **settings)
+    with pytest.raises(UserError, match="copy/tiny/bcp/seed-3: holds a run, over which its record would be written"):
+        api.record(placed, results=tmp_path / "copy")
+    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+
+def test_a_file_in_the_place_of_a_record_is_named(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "results").write_text("")
+    with pytest.raises(UserError, match=r"/results: not a folder; name another folder as --results or --out"):
+        api.record(run, results=tmp_path / "results")
+    (tmp_path / "tiny" / "bcp").mkdir(parents=True)
+    (tmp_path / "tiny" / "bcp" / "seed-3").write_text("")
+    with pytest.raises(UserError, match=r"/tiny/bcp/seed-3: not a folder"):
         api.record(run, results=tmp_path)
 
 
@@ -115,6 +160,16 @@ def test_a_damaged_log_leaves_no_half_of_a_record(run: Path, tmp_path: Path) -> 
     (run / "log.jsonl").write_text("[]\n")
     with pytest.raises(UserError, match=r"log\.jsonl: line 1 of 1 is not about a step"):
         api.record(run, results=tmp_path / "results")
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_run_without_a_store_is_damaged(run: Path, tmp_path: Path) -> None:
+    known = facts(run)
+    for store in (None, {}, {"identity": 3}):
+        left = {key: value for key, value in known.items() if key != "store"} | ({"store": store} if store else {})
+        (run / "run.json").write_text(json.dumps(left))
+        with pytest.raises(UserError, match=r"run\.json: damaged at store.*; restore the file or train anew"):
+            api.record(run, results=tmp_path / "results")
     assert not (tmp_path / "results").exists()
 
 

@@ -146,8 +146,13 @@ def test_a_change_needs_a_variant_and_has_its_own_place(sweeper: Sweeper, monkey
     assert (sweeper.runs / "la-4/bcp/seed-0-short/model.safetensors").is_file()
     monkeypatch.setattr(api, "train", refuse)
     again = sweeper("masks", "la-4/bcp", overrides=["network.width=4"], variant="short")
-    assert again.before == ("la-4/bcp, seed 0, short",)
-    assert sweeper.told[0] == "la-4/bcp, seed 0, short: recorded with other settings (network.width, stages.0.steps)"
+    assert (again.before, again.otherwise) == ((), ("la-4/bcp, seed 0, short",))
+    words = "la-4/bcp, seed 0, short: recorded with other settings (network.width, stages.0.steps)"
+    remedy = f"; name another --variant, or remove {sweeper.results}/la-4/bcp/seed-0-short"
+    counts = "0 recorded before, 0 recorded now, 0 to do, 0 failed, 1 recorded with other settings"
+    assert sweeper.told == [words + remedy, counts]
+    sweeper("masks", "la-4/bcp", overrides=["network.width=4"], variant="short", dry_run=True)
+    assert sweeper.told == [words, counts]
 
 
 def test_a_dry_run_only_tells(sweeper: Sweeper, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,6 +172,25 @@ def test_a_dry_run_only_tells(sweeper: Sweeper, monkeypatch: pytest.MonkeyPatch)
     assert "run.json: not a run of this version" in sweeper.told[0]
 
 
+def test_a_dry_run_tells_of_a_store_that_is_not_that_of_the_rows(sweeper: Sweeper, tmp_path: Path) -> None:
+    other = Path(shutil.copytree(sweeper.store.path, tmp_path / "other"))
+    content = json.loads((other / "manifest.json").read_text())
+    content["settings"]["spacing"] = [3.0, 3.0]
+    (other / "manifest.json").write_text(json.dumps(content))
+    swept = sweeper(dry_run=True, data={"la": other})
+    assert sorted(swept.failures) == ["la-4/bcp, seed 0", "la-8/bcp, seed 0"]
+    words = f"la-4/bcp, seed 0: to be trained, but would fail: {other}: the store was prepared otherwise than recipe"
+    assert sweeper.told[0].startswith(words)
+    assert sweeper.told[-1] == "0 recorded before, 0 recorded now, 0 to do, 2 failed"
+    assert sweeper(dry_run=True, data={"acdc": other}).failures == {}
+    sweeper("masks", "la-4/bcp")
+    shutil.rmtree(sweeper.results)
+    run = sweeper.runs / "la-4/bcp/seed-0/run.json"
+    run.write_text(run.read_text().replace(sweeper.store.identity, "f00"))
+    (why,) = sweeper("masks", "la-4/bcp", dry_run=True).failures.values()
+    assert why == f"{sweeper.store.path}: the store is not the one that the run began with"
+
+
 def test_recipes_without_a_row_are_run_where_they_are_named(sweeper: Sweeper) -> None:
     assert sweeper("la", "la-4/extra").recorded == ("la-4/extra, seed 0",)
     told = sweeper("la", "la-4/extra", "la-8/bcp", dry_run=True)
@@ -180,6 +204,110 @@ def test_every_recipe_is_run_once_of_all_tables(sweeper: Sweeper) -> None:
     sweeper("all", "*/bcp", dry_run=True)
     trials = [line for line in sweeper.told if line.endswith("to be trained")]
     assert trials == [f"{name}/bcp, seed 0: to be trained" for name in ("la-4", "la-8", "acdc-3")]
+
+
+def test_a_record_never_takes_the_place_of_a_run(sweeper: Sweeper, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(sweeper.runs, target_is_directory=True)
+    sweeper.results = tmp_path / "link"
+    with pytest.raises(UserError, match="seed-0: the record would be written over the run itself; name another folder"):
+        sweeper("masks", "la-4/bcp")
+    assert not sweeper.runs.exists()
+    sweeper.results = tmp_path / "results"
+    sweeper("masks", "la-4/bcp")
+    kept, sweeper.runs = sweeper.runs, sweeper.results
+    with pytest.raises(UserError, match="the record would be written over the run itself"):
+        sweeper("masks", "la-4/bcp")
+    sweeper.runs = kept
+    runs, sweeper.results, sweeper.runs = sweeper.runs, sweeper.runs, tmp_path / "others"
+    before = {path: path.read_bytes() for path in runs.rglob("*") if path.is_file()}
+    with pytest.raises(UserError, match="la-4/bcp/seed-0: holds a run, over which its record would be written"):
+        sweeper("masks", "la-4/bcp")
+    assert not sweeper.runs.exists()
+    assert before == {path: path.read_bytes() for path in runs.rglob("*") if path.is_file()}
+
+
+def test_results_that_cannot_be_written_are_refused_before_a_training(sweeper: Sweeper, tmp_path: Path) -> None:
+    sweeper.results = tmp_path / "file"
+    sweeper.results.write_text("")
+    with pytest.raises(UserError, match=r"/file: not a folder; name another folder as --results or --out"):
+        sweeper("masks", "la-4/bcp")
+    sweeper.results = tmp_path / "results"
+    (sweeper.results / "la-4").mkdir(parents=True)
+    (sweeper.results / "la-4" / "bcp").write_text("")
+    with pytest.raises(UserError, match=r"/results/la-4/bcp: not a folder"):
+        sweeper("masks", "la-4/bcp")
+    assert not sweeper.runs.exists()
+    sweeper.runs, sweeper.results = tmp_path / "file", tmp_path / "others"
+    with pytest.raises(UserError, match=r"/file: cannot be made a folder \(File exists\); name another one"):
+        sweeper("masks", "la-4/bcp")
+
+
+def test_a_closed_folder_of_results_is_refused_before_a_training(
+    sweeper: Sweeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweeper.results.mkdir()
+    # whoever runs the tests may have every right
+    monkeypatch.setattr("graftseg.permissions.os.access", lambda path, mode: Path(path) != sweeper.results)
+    with pytest.raises(UserError, match=r"/results: the folder cannot be written into"):
+        sweeper("masks", "la-4/bcp")
+    assert not sweeper.runs.exists()
+
+
+@pytest.mark.parametrize("name", ["run.json", "metrics.json", "metrics.csv"])
+def test_a_damaged_record_is_made_anew_from_its_run(
+    sweeper: Sweeper, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    sweeper("masks", "la-4/bcp")
+    folder = sweeper.results / "la-4/bcp/seed-0"
+    whole = (folder / name).read_bytes()
+    (folder / name).write_bytes(whole[:20])
+    for verb in ("train", "predict", "evaluate"):
+        monkeypatch.setattr(api, verb, refuse)
+    sweeper("masks", "la-4/bcp", dry_run=True)
+    assert sweeper.told[0].startswith(f"la-4/bcp, seed 0: record damaged ({name}: ")
+    assert sweeper.told[1] == "0 recorded before, 0 recorded now, 1 to do, 0 failed"
+    assert sweeper("masks", "la-4/bcp").recorded == ("la-4/bcp, seed 0",)
+    assert (folder / name).read_bytes() == whole
+    (folder / name).write_bytes(b"")
+    shutil.rmtree(sweeper.runs)
+    with pytest.raises(
+        UserError, match=rf"seed-0: the record is damaged \({name}: .*, and its run is not in .*/seed-0; "
+    ):
+        sweeper("masks", "la-4/bcp")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("manifest.json", None), ("manifest.json", "{"), ("manifest.json", "[]"), ("metrics.json", "{")],
+)
+def test_label_maps_that_cannot_be_gone_on_with_can_be_made_anew(
+    sweeper: Sweeper, name: str, content: str | None
+) -> None:
+    sweeper("masks", "la-4/bcp")
+    shutil.rmtree(sweeper.results)
+    predictions = sweeper.runs / "la-4/bcp/seed-0/predictions"
+    if content is None:
+        (predictions / name).unlink()
+    else:
+        (predictions / name).write_text(content)
+    (why,) = sweeper("masks", "la-4/bcp").failures.values()
+    assert why.startswith(f"{predictions}/")
+    assert why.endswith(f"; move {predictions} elsewhere and run the same command again.")
+    predictions.rename(sweeper.runs / "moved")
+    assert sweeper("masks", "la-4/bcp").failures == {}
+
+
+def test_more_seeds_than_anybody_trains_are_refused(sweeper: Sweeper) -> None:
+    with pytest.raises(UserError, match=r"--seeds 1000000000: more than 100 seeds of each row; name fewer"):
+        sweeper(seeds=10**9, dry_run=True)
+
+
+def test_a_setting_that_no_row_can_have_is_told_once(sweeper: Sweeper) -> None:
+    with pytest.raises(UserError, match=r"--set foo=1: foo: .*, in every one of the 2 rows; correct the setting"):
+        sweeper(overrides=["foo=1"], variant="odd")
+    assert sweeper.told == []
+    swept = sweeper("masks", "la-4/*", overrides=["seed=1"], dry_run=True)
+    assert sorted(swept.failures) == ["la-4/bcp-contact", "la-4/bcp-random"]
 
 
 def test_names_that_no_row_has(sweeper: Sweeper) -> None:

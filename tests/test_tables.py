@@ -1,35 +1,26 @@
 """Tables: what was recorded beside what was published, in the paper's order."""
 
-import json
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tiny
-import yaml
+from command_line import CommandLine
 
 import graftseg.recipe
 from graftseg import api
 from graftseg.errors import UserError
 from graftseg.evaluation import Evaluation, Row
 from graftseg.files import write_json
-from graftseg.method_pages import filled
-from graftseg.metrics import Protocol
 from graftseg.paper import TABLES
 from graftseg.recipe import shipped_recipes
 from graftseg.supervision import HEAD as BESIDE
 from graftseg.tables import HEAD, rows_of, table, tables_page
+from record_fakes import PUBLISHED, record, ship, ship_rows, write_scores
 
 ROOT = Path(__file__).parents[1]
-PUBLISHED = {
-    "table": "LA",
-    "row": "BCP, 8 labels",
-    "dice": 89.62,
-    "jaccard": 81.31,
-    "hd95": 6.81,
-    "asd": 1.76,
-    "selection": "test list",
-}
 
 
 @pytest.fixture
@@ -37,41 +28,8 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A package that ships some recipes of a table."""
     folder = tmp_path / "recipes"
     monkeypatch.setattr(graftseg.recipe, "SHIPPED", folder)
-    for name in ("la-80/supervised", "la-8/bcp", "la-8/supervised", "la-4/bcp", "la-8/dtc", "acdc-3/bcp"):
-        ship(folder, name, PUBLISHED if name == "la-8/bcp" else None)
+    ship_rows(folder)
     return folder
-
-
-def ship(folder: Path, name: str, published: dict[str, Any] | None) -> None:
-    path = folder / f"{name}.yaml"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(yaml.safe_dump(tiny.recipe_tree() | {"name": name, "published": published}))
-
-
-def write_scores(folder: Path, name: str, value: float, checkpoint: str, protocol: Protocol) -> None:
-    row = Row("a", 1, "atrium", *[value] * 12)
-    Evaluation((row,), protocol).write_csv(folder / f"{name}.csv")
-    write_json(folder / f"{name}.json", {"checkpoint": checkpoint, "protocol": protocol})
-
-
-def record(
-    results: Path,
-    name: str,
-    seed: int,
-    value: float,
-    *,
-    variant: str = "",
-    checkpoint: str = "last",
-    best: float | None = None,
-    protocol: Protocol = "standard",
-    steps: int = 100,
-) -> None:
-    folder = results / name / (f"seed-{seed}-{variant}" if variant else f"seed-{seed}")
-    folder.mkdir(parents=True)
-    (folder / "run.json").write_text(json.dumps({"seed": seed, "steps": steps}))
-    write_scores(folder, "metrics", value, checkpoint, protocol)
-    if best is not None:
-        write_scores(folder, "metrics-best", best, "best on test, step 4 (oracle)", protocol)
 
 
 def rows(text: str) -> list[list[str]]:
@@ -176,10 +134,77 @@ def test_a_shorter_training_is_a_variant_and_stands_beside_its_baseline(shipped:
 def test_intervals_beside_the_baseline_are_over_cases(shipped: Path, tmp_path: Path) -> None:
     for name, values in (("la-8/supervised", (0.5, 0.6)), ("la-8/bcp", (0.5, 0.8))):
         record(tmp_path, name, 0, 0.5)
-        cases = tuple(Row(case, 1, "atrium", *[value] * 12) for case, value in zip("ab", values, strict=True))
+        cases = tuple(
+            Row(case, 1, "atrium", *[*[value] * 10, 1.0, 1.0]) for case, value in zip("ab", values, strict=True)
+        )
         Evaluation(cases, "standard").write_csv(tmp_path / name / "seed-0" / "metrics.csv")
     line = rows(table("la", tmp_path))[-1]
     assert line == ["la-8/bcp", "-", "0", "100", "100", "55.00", "65.00", "+10.00", "+0.00 to +20.00"]
+
+
+OTHERS: dict[str, dict[str, Any]] = {
+    r"seed-1: the reference of a is of 2 ml, and of 1 ml for .*seed-0; move one of the two": {"volume": 2.0},
+    r"seed-1: nothing tells that it was scored against the same references as .*seed-0; move": {"case": "b"},
+}
+
+
+@pytest.mark.parametrize("sentence", OTHERS)
+def test_seeds_of_other_data_share_no_line(shipped: Path, tmp_path: Path, sentence: str) -> None:
+    for seed in (0, 1):
+        record(tmp_path, "la-4/bcp", seed, 0.5)
+    write_scores(tmp_path / "la-4/bcp/seed-1", "metrics", 0.5, **OTHERS[sentence])
+    with pytest.raises(UserError, match=sentence):
+        table("la", tmp_path)
+    pages = tmp_path / "pages"
+    pages.mkdir()
+    (pages / "bcp.md").write_text("## Our number\n\n## Known differences\n")
+    with pytest.raises(UserError, match=sentence):
+        api.fill_pages(pages, tmp_path)
+
+
+def test_seeds_of_other_cases_or_classes_share_no_line(shipped: Path, tmp_path: Path) -> None:
+    for seed in (0, 1):
+        record(tmp_path, "la-4/bcp", seed, 0.5)
+    one, two = (Row(case, 1, "atrium", *[*[0.5] * 10, 1.0, 1.0]) for case in "ab")
+    scores = tmp_path / "la-4/bcp/seed-1/metrics.csv"
+    Evaluation((one, two), "standard").write_csv(scores)
+    with pytest.raises(
+        UserError, match=r"seed-1: not scored on the same cases as .*seed-0 \(1 in one .* only: b\); move"
+    ):
+        table("la", tmp_path)
+    Evaluation((replace(one, name="ventricle"),), "standard").write_csv(scores)
+    with pytest.raises(
+        UserError, match=r"seed-1: its classes are ventricle, and not atrium as those of .*seed-0; move"
+    ):
+        table("la", tmp_path)
+
+
+def test_images_without_volumes_are_told_apart_by_their_store(shipped: Path, tmp_path: Path) -> None:
+    for seed in (0, 1):
+        record(tmp_path, "la-4/bcp", seed, 0.5)
+        write_scores(tmp_path / f"la-4/bcp/seed-{seed}", "metrics", 0.5, volume=math.nan)
+        write_json(tmp_path / f"la-4/bcp/seed-{seed}/run.json", {"store": {"identity": "f00"}})
+    assert "| la-4/bcp | - | 0, 1 |" in table("la", tmp_path)
+    write_json(tmp_path / "la-4/bcp/seed-1/run.json", {"store": {"identity": "f01"}})
+    with pytest.raises(UserError, match="seed-1: nothing tells that it was scored against the same references"):
+        table("la", tmp_path)
+
+
+def test_stores_of_another_identity_with_the_same_references_share_a_line(shipped: Path, tmp_path: Path) -> None:
+    for seed in (0, 1):
+        record(tmp_path, "la-4/bcp", seed, 0.5)
+        write_json(tmp_path / f"la-4/bcp/seed-{seed}/run.json", {"store": {"identity": str(seed)}})
+    assert "| la-4/bcp | - | 0, 1 |" in table("la", tmp_path)
+
+
+def test_a_baseline_on_other_references_is_no_baseline(shipped: Path, tmp_path: Path) -> None:
+    record(tmp_path, "la-8/supervised", 0, 0.5)
+    record(tmp_path, "la-8/bcp", 0, 0.7)
+    write_scores(tmp_path / "la-8/bcp/seed-0", "metrics", 0.7, volume=2.0)
+    with pytest.raises(
+        UserError, match=r"la-8/bcp/seed-0: the reference of a is .* for .*la-8/supervised/seed-0; move"
+    ):
+        table("la", tmp_path)
 
 
 def test_the_page_has_all_tables(shipped: Path, tmp_path: Path) -> None:
@@ -187,6 +212,32 @@ def test_the_page_has_all_tables(shipped: Path, tmp_path: Path) -> None:
     assert page.startswith("# Tables\n")
     assert [line[3:] for line in page.splitlines() if line.startswith("## ")] == [one.title for one in TABLES.values()]
     assert api.table("all", tmp_path) == page
+
+
+def test_a_table_has_its_title_and_a_legend(shipped: Path, tmp_path: Path) -> None:
+    for name in ("la-8/supervised", "la-8/bcp"):
+        record(tmp_path, name, 0, 0.5)
+    page = api.table("la", tmp_path)
+    title, body, legend = page.partition(table("la", tmp_path))
+    assert title == "## Left atrium (LA)\n\n" and body
+    assert all(word in legend for word in ("±", "variant", "oracle", "A dash", "95 % interval over the test"))
+    masks = api.table("masks", tmp_path)
+    assert masks.startswith("## Masks\n\n| row | recipe |") and "A dash: not recorded" in masks
+    assert "side by side" not in masks
+
+
+def test_without_a_folder_of_results_the_published_figures_are_told(
+    shipped: Path, tmp_path: Path, cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, error = cli("table", "la")
+    assert code == 0 and "| BCP | la-8/bcp | - |" in out and "| 89.62 / 81.31 / 6.81 / 1.76 |" in out
+    assert error == "graftseg: there is no folder results here, so only published figures are told\n"
+    for words in (("--results", "results"), ("--pages", tmp_path), ("--markdown", tmp_path / "la.md")):
+        assert "graftseg: results: not a folder; name the folder" in cli.fails("table", "la", *words)
+    assert not (tmp_path / "la.md").exists()
+    (tmp_path / "results").write_text("")
+    assert "graftseg: results: not a folder" in cli.fails("table", "la")
 
 
 def test_unknown_tables_and_folders(tmp_path: Path) -> None:
@@ -218,45 +269,13 @@ def test_scores_that_were_cut_are_named(shipped: Path, tmp_path: Path) -> None:
     record(tmp_path, "la-4/bcp", 0, 0.5)
     described = tmp_path / "la-4/bcp/seed-0/metrics.json"
     write_json(described, {"checkpoint": "last", "protocol": "standard", "rows": 2})
-    with pytest.raises(UserError, match=r"metrics\.csv: 1 rows where 2 were written; make it anew with graftseg eval"):
+    with pytest.raises(UserError, match=r"metrics\.csv: 1 rows where 2 were written; record the run again"):
         table("la", tmp_path)
 
 
 def test_the_page_in_the_docs_is_the_one_that_is_made() -> None:
     page = ROOT / "docs" / "reference" / "tables.md"
     assert page.read_text() == tables_page(ROOT / "results"), "make it anew with graftseg table all --markdown"
-
-
-def test_the_methods_pages_hold_our_figures() -> None:
-    pages = [page for page in (ROOT / "docs/reference/methods").glob("*.md") if page.stem != "README"]
-    assert pages
-    for page in pages:
-        text = page.read_text("utf-8")
-        assert "## Our number\n" in text
-        assert text == filled(text, page.stem, ROOT / "results"), "make it anew with graftseg table all --pages"
-
-
-def test_a_methods_page_is_filled(shipped: Path, tmp_path: Path) -> None:
-    pages = tmp_path / "pages"
-    pages.mkdir()
-    (pages / "bcp.md").write_text("# bcp\n\n## Our number\n\nof old\n\n## Known differences\n\nnone\n")
-    (pages / "README.md").write_text("# Methods\n")
-    (pages / "dtc.md").write_text("## Our number\n\n## Known differences\n")
-    for seed in (0, 1):
-        record(tmp_path, "la-8/bcp", seed, 0.5 + 0.25 * seed)
-    record(tmp_path, "la-8/supervised", 0, 0.25)
-    assert api.fill_pages(pages, tmp_path) == [pages / "bcp.md", pages / "dtc.md"]
-    text = (pages / "bcp.md").read_text()
-    assert "| la-8/bcp | - | 0, 1 | last | 62.50 ± 17.68 |" in text
-    assert "| la-8/bcp | - | 0 | 100 | 100 | 25.00 | 50.00 | +25.00 |" in text
-    assert "of old" not in text and text.endswith("\n\n## Known differences\n\nnone\n")
-    assert (pages / "dtc.md").read_text() == "## Our number\n\nNothing is recorded yet.\n\n## Known differences\n"
-
-
-def test_a_folder_without_such_pages_is_named(tmp_path: Path) -> None:
-    for folder, finding in ((tmp_path, "holds no page"), (tmp_path / "none", "not a folder")):
-        with pytest.raises(UserError, match=finding):
-            api.fill_pages(folder, tmp_path)
 
 
 def test_published_figures_are_no_difference() -> None:

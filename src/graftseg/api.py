@@ -43,8 +43,7 @@ from graftseg.reporting.differences import picture
 from graftseg.reporting.scans_page import render_check
 from graftseg.runs import RunFolder, store_owner
 from graftseg.shortening import asked_for
-from graftseg.tables import table as paper_table
-from graftseg.tables import tables_page
+from graftseg.tables import table_page, tables_page
 from graftseg.training import train_run, unlabeled_cases
 from graftseg.types import SPLITS
 
@@ -307,11 +306,15 @@ def export(
     return export_run(kind, Request(RunFolder(Path(run)), Path(out), scan, scans, labels))
 
 
-def table(name: str, results: Folder = "results") -> str:
-    """A table of the paper, or ``all`` of them, as Markdown: recorded runs beside the published figures."""
-    if not Path(results).is_dir():
-        raise UserError(results, "not a folder", "name the folder of the records as --results")
-    return tables_page(Path(results)) if name == ALL else paper_table(name, Path(results))
+def table(name: str, results: Folder | None = None) -> str:
+    """A table of the paper, or ``all`` of them, as Markdown: recorded runs beside the published figures.
+
+    Records are looked for in ``results``, by default in a folder of that name, which need not be there.
+    """
+    folder = Path("results" if results is None else results)
+    if not folder.is_dir() and (results is not None or folder.exists()):
+        raise UserError(folder, "not a folder", "name the folder of the records as --results")
+    return tables_page(folder) if name == ALL else table_page(name, folder)
 
 
 def fill_pages(folder: Folder, results: Folder = "results") -> list[Path]:

@@ -80,7 +80,7 @@ def record(
 
 def table(
     name: Annotated[str, typer.Argument(help=NAMES)],
-    results: Results = RESULTS,
+    results: Annotated[Path | None, typer.Option(help="Folder of all records; by default results.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="File to write instead of printing.")] = None,
     pages: Annotated[
         Path | None, typer.Option(help="Folder of the methods' pages, whose parts Our number are written anew.")
@@ -89,16 +89,28 @@ def table(
     """Print a table of the paper: recorded runs beside the published figures."""
     from graftseg import api
     from graftseg.files import write_text
+    from graftseg.method_pages import without_page
+    from graftseg.permissions import refuse_target
 
+    if markdown is None and pages is None:
+        if results is None and not RESULTS.exists():
+            typer.echo(f"graftseg: there is no folder {RESULTS} here, so only published figures are told", err=True)
+        typer.echo(api.table(name, results), nl=False)
+        return
+    # what is written into files is never that of a folder that is not there
+    results = results or RESULTS
     text = api.table(name, results)
+    if markdown is not None:
+        refuse_target(markdown)
     if pages is not None:
-        for page in api.fill_pages(pages, results):
+        filled = api.fill_pages(pages, results)
+        for page in filled:
             typer.echo(page)
+        for method in without_page(filled, results):
+            typer.echo(f"{method}: recorded, and no page in {pages} has a part Our number for it")
     if markdown is not None:
         write_text(markdown, text)
         typer.echo(markdown)
-    elif pages is None:
-        typer.echo(text, nl=False)
 
 
 def sweep(
@@ -141,7 +153,7 @@ def sweep(
     except StoppedError as stopped:
         typer.echo(f"graftseg: {stopped}; run the same command again", err=True)
         raise typer.Exit(128 + stopped.signal) from None
-    if swept.failures:
+    if swept.failures or swept.otherwise:
         raise typer.Exit(1)
 
 

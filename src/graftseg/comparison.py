@@ -12,13 +12,13 @@ from graftseg.errors import UserError
 from graftseg.evaluation import Evaluation, read_csv
 from graftseg.figures import FIGURES, SHARES, written
 from graftseg.files import read_object, write_json, write_text
+from graftseg.likeness import refuse_others
 from graftseg.paired import Effect, Pairs, effect_of, named_as, paired
 from graftseg.runs import RunFolder
 
 HEAD = ("figure", "class", "cases", "first", "second", "difference", "95 % interval", "p", "better/worse/equal")
 COLUMNS = ("first_run", "second_run", "figure", "unit", "label", "class", *Effect.__dataclass_fields__, "equal")
 TEST = "test it with graftseg test RUN"
-CLOSE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class Scored:
     checkpoint: str
     references: str | None
     identity: str | None
+    weights: str | None = None
 
     @property
     def cases(self) -> set[str]:
@@ -51,6 +52,8 @@ class Beside:
         """What the two runs are, and what a reader has to know of them besides the figures."""
         for place, run in (("first", self.first), ("second", self.second)):
             yield f"{place}: {run.name} (checkpoint: {run.checkpoint})"
+        if self.first.weights is not None and self.first.weights == self.second.weights:
+            yield "both are of the same network: one run, or two that ended alike"
         for place, cases in (("first", self.only_first), ("second", self.only_second)):
             if cases:
                 yield f"left out, since only the {place} run has them: {', '.join(cases)}"
@@ -84,11 +87,22 @@ def read_scored(folder: Path) -> Scored:
     words = next((said["checkpoint"] for said in (about, manifest, facts) if "checkpoint" in said), "not known")
     return Scored(
         str(folder),
-        read_csv(table),
+        _evaluation(table),
         str(words),
         about.get("references"),
         store.get("identity") if isinstance(store, dict) else None,
+        next((said["weights"] for said in (about, manifest, facts) if isinstance(said.get("weights"), str)), None),
     )
+
+
+def _evaluation(table: Path) -> Evaluation:
+    """The scores in a table; that of a record, which has a run's facts beside it, is made anew by recording."""
+    try:
+        return read_csv(table)
+    except UserError as error:
+        if not RunFolder(table.parent).manifest_file.is_file():
+            raise
+        raise UserError(error.where, error.finding, "record the run again") from None
 
 
 def write_comparison(comparison: Sequence[Beside], folder: Path) -> None:
@@ -105,50 +119,13 @@ def write_comparison(comparison: Sequence[Beside], folder: Path) -> None:
 
 def _beside(first: Scored, second: Scored) -> Beside:
     second = replace(second, evaluation=named_as(first.evaluation, second.evaluation))
-    _refuse_others(first, second)
+    refuse_others(first, second)
     shared = first.cases & second.cases
     if not shared:
         raise UserError(second.name, f"no case in common with {first.name}", "compare runs on the same test cases")
     found = [(pairs, effect_of(pairs)) for pairs in paired(first.evaluation, second.evaluation)]
     apart = (tuple(sorted(one.cases - shared)) for one in (first, second))
     return Beside(first, second, tuple(found), *apart)
-
-
-def _refuse_others(first: Scored, second: Scored) -> None:
-    """Scores by another rule, of other classes or against other references cannot be paired."""
-    one, two = first.evaluation.protocol, second.evaluation.protocol
-    if one != two:
-        finding = f"scored under the protocol {two}, and {first.name} under {one}"
-        raise UserError(second.name, finding, "evaluate both with the same --protocol")
-    classes = [{row.label: row.name for row in run.evaluation.rows} for run in (first, second)]
-    if classes[0] != classes[1]:
-        finding = f"its classes are {', '.join(classes[1].values())}, and not {', '.join(classes[0].values())}"
-        raise UserError(second.name, f"{finding} as those of {first.name}", "compare runs on the same data")
-    if not (_same_volumes(first, second) or _same(first.references, second.references)):
-        # without the place of the references, what the runs were trained on has to tell
-        untold = first.references is None or second.references is None
-        if untold and _same(first.identity, second.identity):
-            return
-        finding = f"nothing tells that it was scored against the same references as {first.name}"
-        raise UserError(second.name, finding, "evaluate both runs on this machine, against the same --reference")
-
-
-def _same_volumes(first: Scored, second: Scored) -> bool:
-    """Whether the references of the shared cases are of the same size; a 2-D image has no volume that could tell."""
-    ours, theirs = (
-        {(row.case, row.label): row.volume_reference_ml for row in run.evaluation.rows} for run in (first, second)
-    )
-    known = [key for key in ours.keys() & theirs.keys() if not math.isnan(ours[key] + theirs[key])]
-    for key in sorted(known):
-        if not math.isclose(ours[key], theirs[key], rel_tol=CLOSE):
-            case, _ = key
-            finding = f"the reference of {case} is of {theirs[key]:g} ml, and of {ours[key]:g} ml for {first.name}"
-            raise UserError(second.name, finding, "compare runs on the same data")
-    return bool(known)
-
-
-def _same(one: str | None, two: str | None) -> bool:
-    return one is not None and one == two
 
 
 def _unscored(folder: Path) -> UserError:

@@ -22,6 +22,7 @@ from graftseg.errors import UserError
 from graftseg.figures import extent_of, scores_text
 from graftseg.files import as_json, read_json, write_described, write_text
 from graftseg.metrics import PROTOCOLS, Protocol, score
+from graftseg.plausibility import implausible
 from graftseg.references import Reference, label_maps, references_in
 from graftseg.types import Geometry
 
@@ -288,6 +289,8 @@ def read_csv(path: Path) -> Evaluation:
         rows = tuple(_row_from(line) for line in lines)
     except ValueError as error:
         raise UserError(path, f"a cell cannot be read ({error})", remedy) from None
+    if finding := implausible(rows):
+        raise UserError(path, finding, remedy)
     protocols = sorted({line["protocol"] for line in lines})
     if len(protocols) > 1:
         raise UserError(path, f"rows of different protocols ({', '.join(protocols)})", "keep one protocol a file")

@@ -7,6 +7,7 @@ from pathlib import Path
 from graftseg.errors import UserError
 from graftseg.figures import FIGURES
 from graftseg.files import write_text
+from graftseg.methods import METHODS
 from graftseg.paper import TABLES, benchmark_of
 from graftseg.recipe import shipped_recipes
 from graftseg.records import Record, read_records
@@ -18,17 +19,46 @@ HEAD = ("recipe", "variant", "seeds", "checkpoint", *FIGURES.values())
 MADE = (
     "Made by `graftseg table all --pages docs/reference/methods` from `results/`; [tables](../tables.md) explains it."
 )
+CRLF = "\r\n"
 NONE = "Nothing is recorded yet."
 
 
 def fill_pages(folder: Path, results: Path) -> list[Path]:
-    """Write the part "Our number" of every method's page in a folder anew; returns the pages."""
-    pages = [page for page in sorted(folder.glob("*.md")) if PART.search(page.read_text("utf-8"))]
+    """Write the part "Our number" of every method's page in a folder anew, all of them or none; returns the pages.
+
+    A page whose name is no method's is left alone.
+    """
+    texts = {page: _text_of(page) for page in sorted(folder.glob("*.md")) if page.stem in METHODS}
+    pages = {page: text for page, text in texts.items() if PART.search(_plain(text))}
     if not pages:
         raise UserError(folder, "holds no page with a part named Our number", "name the folder of the methods' pages")
-    for page in pages:
-        write_text(page, filled(page.read_text("utf-8"), page.stem, results))
-    return pages
+    written = {page: _filled_as_it_is(text, page.stem, results) for page, text in pages.items()}
+    for page, text in written.items():
+        write_text(page, text)
+    return list(written)
+
+
+def without_page(pages: Sequence[Path], results: Path) -> list[str]:
+    """Methods that something is recorded of and that have none of these pages."""
+    named = {page.stem for page in pages}
+    return [method for method in METHODS if method not in named and our_number(method, results) != f"{NONE}\n"]
+
+
+def _text_of(page: Path) -> str:
+    try:
+        return page.read_bytes().decode()
+    except UnicodeDecodeError:
+        raise UserError(page, "not text in UTF-8", "save the page as UTF-8") from None
+
+
+def _plain(text: str) -> str:
+    return text.replace(CRLF, "\n")
+
+
+def _filled_as_it_is(text: str, method: str, results: Path) -> str:
+    """The page of a method with our figures, and with line ends as they were."""
+    new = filled(_plain(text), method, results)
+    return new.replace("\n", CRLF) if CRLF in text else new
 
 
 def filled(page: str, method: str, results: Path) -> str:

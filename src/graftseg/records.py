@@ -3,21 +3,25 @@
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from graftseg.errors import UserError
 from graftseg.evaluation import Evaluation, description_of, read_csv
 from graftseg.files import read_json, read_object, write_bytes, write_json, write_text
+from graftseg.likeness import refuse_other_cases, refuse_others
 from graftseg.manifest import Manifest, read_manifest
+from graftseg.paired import named_as
 from graftseg.recipe import Recipe, differences, load_recipe, shipped_recipes
+from graftseg.record_targets import refuse_other, refuse_place, refuse_run
 from graftseg.runs import RunFolder, read_log
 
 THINNED = 50
 SCORES, BEST = "metrics", "metrics-best"
 NAME = re.compile(r"seed-(\d+)(?:-(.+))?")
 VARIANT = re.compile(r"[A-Za-z0-9][\w.+-]*")
+AGAIN = "record the run again"
 TEST = "test it with graftseg test RUN STORE"
 
 
@@ -39,7 +43,8 @@ class Scored:
 class Record:
     """A run as it was recorded, with the steps that it was trained for where it says so.
 
-    ``best`` is the best checkpoint that it kept beside the one that it reports.
+    ``best`` is the best checkpoint that it kept beside the one that it reports. ``name`` is its folder, and
+    ``identity`` that of the store that it was trained on.
     """
 
     recipe: str
@@ -48,6 +53,18 @@ class Record:
     reported: Scored
     best: Scored | None
     steps: int | None = None
+    name: str = ""
+    identity: str | None = None
+
+    @property
+    def evaluation(self) -> Evaluation:
+        """The scores that it reports."""
+        return self.reported.evaluation
+
+    @property
+    def references(self) -> None:
+        """A record names no place."""
+        return None
 
 
 def record_run(run: RunFolder, out: Path | None = None, *, variant: str = "", results: Path = Path("results")) -> Path:
@@ -56,18 +73,20 @@ def record_run(run: RunFolder, out: Path | None = None, *, variant: str = "", re
     The log is thinned to every 50th step and all lines that are no steps. A run that differs from the shipped recipe
     of its name needs a variant, so that no table mixes the two.
     """
-    facts = run.manifest()
+    facts = run.begun()
     if facts.get("status") != "finished":
         raise UserError(run.path, "the run has not ended", "let the training end, with --resume if it stopped")
     recipe = load_recipe(run.recipe_file)
     folder = out or results / place(recipe, variant)
     variant = _checked_place(folder, recipe, variant)
+    refuse_run(folder, run.path)
+    refuse_place(folder)
     scores = {SCORES: _tested(run.predictions, facts.get("weights"))}
     changes = changes_of(recipe, scores[SCORES].about["inference"])
     check_variant(run.recipe_file, recipe, changes, variant)
     if (run.predictions_best / "metrics.csv").is_file():
         scores[BEST] = _tested(run.predictions_best, (facts.get("best") or {}).get("sha256"))
-    _check_target(folder, facts)
+    refuse_other(folder, facts)
     _check_siblings(folder, recipe, variant)
     log = "".join(json.dumps(line) + "\n" for line in thinned(read_log(run.log_file)))
     for left in () if BEST in scores else (folder / f"{BEST}.csv", folder / f"{BEST}.json"):
@@ -86,8 +105,20 @@ def record_run(run: RunFolder, out: Path | None = None, *, variant: str = "", re
 def read_records(results: Path, recipe: str) -> list[Record]:
     """All records of a recipe, by variant and seed."""
     folders = [path for path in sorted((results / recipe).glob("seed-*")) if (path / "run.json").is_file()]
-    records = [_read(folder, recipe) for folder in folders if NAME.fullmatch(folder.name)]
+    records = [read_record(folder, recipe) for folder in folders if NAME.fullmatch(folder.name)]
     return sorted(records, key=lambda record: (record.variant, record.seed))
+
+
+def refuse_unlike(first: Record, second: Record) -> None:
+    """Records that are averaged or set side by side must be of the same cases and references."""
+    named = named_as(first.evaluation, second.evaluation)
+    second = replace(second, reported=replace(second.reported, evaluation=named))
+    try:
+        refuse_others(first, second)
+        refuse_other_cases(first, second)
+    except UserError as error:
+        remedy = "move one of the two records elsewhere, or record it under another --variant"
+        raise UserError(error.where, error.finding, remedy) from None
 
 
 def place(recipe: Recipe, variant: str = "") -> PurePosixPath:
@@ -210,14 +241,12 @@ def _checked_place(folder: Path, recipe: Recipe, variant: str) -> str:
     return variant or implied
 
 
-def _check_target(folder: Path, facts: Mapping[str, Any]) -> None:
-    """A record is only replaced by that of the same run."""
-    if folder.exists() and not folder.is_dir():
-        raise UserError(folder, "not a folder", "name another --out")
-    before = folder / "run.json"
-    known = read_json(before) if before.is_file() else facts
-    if not isinstance(known, dict) or known.get("weights") != facts.get("weights"):
-        raise UserError(folder, "holds the record of another run", "remove it or name a --variant")
+def read_record(folder: Path, recipe: str) -> Record:
+    """The record of a recipe in a folder; one that is damaged has to be made anew from its run."""
+    try:
+        return _read(folder, recipe)
+    except UserError as error:
+        raise UserError(error.where, error.finding, AGAIN) from None
 
 
 def _read(folder: Path, recipe: str) -> Record:
@@ -228,8 +257,17 @@ def _read(folder: Path, recipe: str) -> Record:
     best = _scored(folder, BEST) if (folder / f"{BEST}.csv").is_file() else None
     if best is None or best.checkpoint == reported.checkpoint:
         best = _reported_is_best(facts, reported)
-    steps = facts.get("steps")
-    return Record(recipe, seed, variant, reported, best, steps if isinstance(steps, int) else None)
+    steps, store = facts.get("steps"), facts.get("store")
+    return Record(
+        recipe,
+        seed,
+        variant,
+        reported,
+        best,
+        steps if isinstance(steps, int) else None,
+        str(folder),
+        store.get("identity") if isinstance(store, dict) else None,
+    )
 
 
 def _reported_is_best(facts: Mapping[str, Any], reported: Scored) -> Scored | None:
@@ -244,5 +282,5 @@ def _scored(folder: Path, name: str) -> Scored:
     described = folder / f"{name}.json"
     about = read_json(described)
     if not isinstance(about, dict) or "checkpoint" not in about:
-        raise UserError(described, "does not say which checkpoint was scored", "record the run again")
+        raise UserError(described, "does not say which checkpoint was scored", AGAIN)
     return Scored(read_csv(folder / f"{name}.csv"), str(about["checkpoint"]))

@@ -6,7 +6,7 @@ import numpy as np
 
 from graftseg.figures import FIGURES, NOTHING, written
 from graftseg.paired import Pairs, bootstrap, paired
-from graftseg.records import Record
+from graftseg.records import Record, refuse_unlike
 
 BASELINE = "supervised"
 FIGURE = "dice"
@@ -27,7 +27,7 @@ def gains(records: Mapping[str, Sequence[Record]]) -> list[tuple[str, ...]]:
     """A head and a line for each recipe and variant that shares a seed with its baseline; nothing where none does.
 
     ``records`` are by recipe. Runs whose checkpoints were chosen, or whose empty label maps were scored, by different
-    rules are not set side by side.
+    rules are not set side by side; those that were scored on other cases or references are refused.
     """
     lines = []
     for recipe, own in records.items():
@@ -37,6 +37,8 @@ def gains(records: Mapping[str, Sequence[Record]]) -> list[tuple[str, ...]]:
             continue
         for variant in sorted({record.variant for record in own}):
             couples = _couples(baseline, own, variant)
+            for couple in couples:
+                refuse_unlike(*couple)
             if couples:
                 lines.append(_line(recipe, variant, couples))
     return [HEAD, *lines] if lines else []

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cached_property
 from pathlib import Path
 
 from graftseg import api
@@ -12,15 +13,18 @@ from graftseg.data.store import Store, is_store, open_store
 from graftseg.environment import choose_device
 from graftseg.errors import StoppedError, UserError
 from graftseg.figures import FIGURES, figures_of, written
+from graftseg.files import make_folder
 from graftseg.paper import ALL, TABLES, benchmark_of
 from graftseg.recipe import Recipe, changed, load_recipe
-from graftseg.records import NAME, changes_of, check_variant, differing, place
+from graftseg.record_targets import refuse_place, refuse_run
+from graftseg.records import NAME, changes_of, check_variant, differing, place, read_record
 from graftseg.runs import RunFolder
 from graftseg.shortening import asked_for, check_shorter
 from graftseg.tables import rows_of
 from graftseg.trials import tested_run, trained_run
 
 logger = logging.getLogger(__name__)
+MOST_SEEDS = 100
 Tell = Callable[[str], None]
 
 
@@ -41,14 +45,31 @@ class Trial:
 
     @property
     def is_recorded(self) -> bool:
-        """Whether its record is there."""
-        return (self.record / "run.json").is_file() and (self.record / "metrics.csv").is_file()
+        """Whether its record is there, whole."""
+        return (self.record / "run.json").is_file() and not self.damage
+
+    @cached_property
+    def damage(self) -> str:
+        """What is wrong with its record, in words; empty where there is none, or only what a recording left."""
+        if not (self.record / "run.json").is_file():
+            return ""
+        try:
+            read_record(self.record, self.recipe.name)
+        except UserError as error:
+            return f"{Path(error.where).name}: {error.finding}"
+        return ""
 
     @property
     def state(self) -> str:
         """What there is of it, in words."""
         if self.is_recorded:
             return "recorded" + (f" with other settings ({', '.join(self.changes)})" if self.changes else "")
+        before = f"record damaged ({self.damage}), " if self.damage else ""
+        return before + self._progress
+
+    @property
+    def _progress(self) -> str:
+        """How far its run is, in words."""
         if not self.run.exists:
             return "to be trained"
         try:
@@ -68,11 +89,15 @@ class Trial:
 
 @dataclass(frozen=True)
 class Swept:
-    """What a sweep did: names of the trials that were recorded before and now, and why each of the others failed."""
+    """What a sweep did: names of the trials that were recorded before and now, and why each of the others failed.
+
+    ``otherwise`` are those whose record is of other settings, which nothing was done for.
+    """
 
     before: tuple[str, ...]
     recorded: tuple[str, ...]
     failures: dict[str, str]
+    otherwise: tuple[str, ...] = ()
 
 
 def sweep(
@@ -100,18 +125,26 @@ def sweep(
     on_gpu = choose_device(device).type == "cuda"
     failures: dict[str, str] = {}
     check_shorter(shorter)
-    rows = _chosen(name, only)
-    trials = list(_trials(rows, Path(out), Path(results), seeds, list(overrides), shorter, variant, failures))
+    if seeds > MOST_SEEDS:
+        raise UserError(f"--seeds {seeds}", f"more than {MOST_SEEDS} seeds of each row", "name fewer")
+    bases = _bases(_chosen(name, only), list(overrides), shorter, variant, failures)
+    trials = list(_trials(bases, Path(out), Path(results), seeds, variant))
     missing = [trial for trial in trials if not trial.is_recorded]
-    before = tuple(trial.name for trial in trials if trial.is_recorded)
+    for trial in trials:
+        _refuse_target(trial, dry_run)
+    others = [trial for trial in trials if trial.is_recorded and trial.changes]
+    before = tuple(trial.name for trial in trials if trial.is_recorded and not trial.changes)
     for one, why in failures.items():
         tell(f"{one}: failed: {why}")
-    for trial in trials:
-        if dry_run or (trial.is_recorded and trial.changes):
-            tell(f"{trial.name}: {trial.state}")
     recorded: list[str] = []
-    if not dry_run:
+    if dry_run:
+        failures |= _foreseen(trials, data, tell)
+    else:
+        for trial in others:
+            tell(f"{trial.name}: {trial.state}; name another --variant, or remove {trial.record}")
         stores = _stores(data, {benchmark_of(trial.recipe.name) for trial in missing})
+        for folder in (Path(out), Path(results)) if missing else ():
+            make_folder(folder)
         for index, trial in enumerate(missing):
             tell(f"{trial.name} ({index + 1} of {len(missing)}): {trial.state}")
             store = stores[benchmark_of(trial.recipe.name)]
@@ -119,8 +152,38 @@ def sweep(
                 recorded.append(trial.name)
             if on_gpu:
                 _forget()
-    tell(_told(before, recorded, failures, left=len(missing) if dry_run else 0))
-    return Swept(before, tuple(recorded), failures)
+    swept = Swept(before, tuple(recorded), failures, tuple(trial.name for trial in others))
+    tell(_told(swept, left=len([trial for trial in missing if trial.name not in failures]) if dry_run else 0))
+    return swept
+
+
+def _foreseen(
+    trials: Iterable[Trial], data: str | Path | Mapping[str, str | Path] | None, tell: Tell
+) -> dict[str, str]:
+    """Tell what there is of each trial; returned is why those would fail whose store is named and not theirs."""
+    trials = list(trials)
+    needed = {benchmark_of(trial.recipe.name) for trial in trials if not trial.is_recorded}
+    stores = _stores(data, needed & _named(data, needed).keys())
+    failures: dict[str, str] = {}
+    for trial in trials:
+        store = None if trial.is_recorded else stores.get(benchmark_of(trial.recipe.name))
+        if store is not None and (why := _mismatch(trial, store)):
+            failures[trial.name] = f"{store.path}: {why}"
+        words = f", but would fail: {failures[trial.name]}" if trial.name in failures else ""
+        tell(f"{trial.name}: {trial.state}{words}")
+    return failures
+
+
+def _mismatch(trial: Trial, store: Store) -> str:
+    """Why a trial cannot be trained on a store, in words; empty where it can."""
+    if other := store.other_settings(trial.recipe.data.model_dump(mode="json")):
+        return f"the store was prepared otherwise than recipe {trial.recipe.name} asks for ({other})"
+    try:
+        begun = trial.run.begun()["store"]["identity"] if trial.run.exists else store.identity
+    except UserError:
+        # the state of the trial says so
+        return ""
+    return "" if begun == store.identity else "the store is not the one that the run began with"
 
 
 def _chosen(name: str, only: Iterable[str]) -> list[str]:
@@ -136,37 +199,53 @@ def _chosen(name: str, only: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(row.recipe for one in names for row in TABLES[one].rows))
 
 
-def _trials(
-    recipes: Iterable[str],
-    out: Path,
-    results: Path,
-    seeds: int,
-    overrides: list[str],
-    shorter: int,
-    variant: str,
-    failures: dict[str, str],
-) -> Iterator[Trial]:
-    """All seeds of all recipes; a recipe that cannot be had, or not with these overrides, is a failure."""
+def _bases(
+    recipes: Iterable[str], overrides: list[str], shorter: int, variant: str, failures: dict[str, str]
+) -> list[Recipe]:
+    """The recipes with these overrides; one that cannot be had is a failure, and overrides for none are refused."""
+    bases: list[Recipe] = []
+    errors: list[UserError] = []
     for name in recipes:
         try:
-            base = asked_for(name, overrides, shorter)
+            bases.append(asked_for(name, overrides, shorter))
         except UserError as error:
+            errors.append(error)
             failures[name] = f"{error.finding} ({error.where})"
             continue
-        check_variant(f"recipe {name}", base, changes_of(base), variant)
+        check_variant(f"recipe {name}", bases[-1], changes_of(bases[-1]), variant)
+    if errors and not bases and errors[0].where.startswith("--shorter"):
+        raise errors[0]
+    if overrides and not bases and len({error.finding for error in errors}) == 1:
+        given = " ".join(f"--set {one}" for one in overrides)
+        rows = f", in every one of the {len(errors)} rows" if len(errors) > 1 else ""
+        raise UserError(given, errors[0].finding + rows, "correct the setting")
+    return bases
+
+
+def _trials(bases: Iterable[Recipe], out: Path, results: Path, seeds: int, variant: str) -> Iterator[Trial]:
+    """All seeds of all recipes."""
+    for base in bases:
         for seed in range(base.seed, base.seed + seeds):
             recipe = changed(base, [f"seed={seed}"])
             where = place(recipe, variant)
             yield Trial(recipe, RunFolder(out / where), results / where)
 
 
+def _refuse_target(trial: Trial, dry_run: bool) -> None:
+    """Refuse what would keep a trial from being recorded, before anything is trained."""
+    refuse_run(trial.record, trial.run.path)
+    if trial.is_recorded:
+        return
+    refuse_place(trial.record)
+    # a training anew would end with other weights, whose record must not replace this one
+    if trial.damage and not trial.run.exists and not dry_run:
+        finding = f"the record is damaged ({trial.damage}), and its run is not in {trial.run.path}"
+        raise UserError(trial.record, finding, "restore the record, or remove it to train anew")
+
+
 def _stores(data: str | Path | Mapping[str, str | Path] | None, needed: set[str]) -> dict[str, Store]:
     """The store of each data set that is needed."""
-    given: dict[str, Path] = {}
-    if isinstance(data, Mapping):
-        given = {name: Path(path) for name, path in data.items()}
-    elif data is not None and len(needed) == 1:
-        given = dict.fromkeys(needed, Path(data))
+    given = _named(data, needed)
     if missing := sorted(needed - given.keys()):
         finding = f"the rows need {len(needed)} data set{'s' if len(needed) > 1 else ''}, and the store of "
         wanted = " ".join(f"--data {name}=STORE" for name in sorted(needed))
@@ -175,6 +254,13 @@ def _stores(data: str | Path | Mapping[str, str | Path] | None, needed: set[str]
         if not is_store(given[name]):
             raise UserError(given[name], "not a prepared store", f"make it with graftseg prepare --benchmark {name}")
     return {name: open_store(given[name]) for name in needed}
+
+
+def _named(data: str | Path | Mapping[str, str | Path] | None, needed: set[str]) -> dict[str, Path]:
+    """Stores by the name of their data set; one without a name is that of the only data set that is needed."""
+    if isinstance(data, Mapping):
+        return {name: Path(path) for name, path in data.items()}
+    return dict.fromkeys(needed, Path(data)) if data is not None and len(needed) == 1 else {}
 
 
 def _succeeds(
@@ -212,11 +298,12 @@ def _forget() -> None:
     torch.cuda.empty_cache()
 
 
-def _told(before: Iterable[str], recorded: Iterable[str], failures: Mapping[str, str], left: int = 0) -> str:
+def _told(swept: Swept, left: int) -> str:
     counts = {
-        "recorded before": len(list(before)),
-        "recorded now": len(list(recorded)),
+        "recorded before": len(swept.before),
+        "recorded now": len(swept.recorded),
         "to do": left,
-        "failed": len(failures),
+        "failed": len(swept.failures),
     }
-    return ", ".join(f"{count} {words}" for words, count in counts.items())
+    others = {"recorded with other settings": len(swept.otherwise)} if swept.otherwise else {}
+    return ", ".join(f"{count} {words}" for words, count in (counts | others).items())

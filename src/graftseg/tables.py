@@ -9,7 +9,7 @@ from graftseg.figures import FIGURES, NOTHING, figures_of, spreads, written
 from graftseg.paper import ALL, TABLES, Row, benchmark_of
 from graftseg.published import Published
 from graftseg.recipe import load_recipe, shipped_recipes
-from graftseg.records import Record, read_records
+from graftseg.records import Record, read_records, refuse_unlike
 from graftseg.supervision import gains
 
 HEAD = (
@@ -23,13 +23,14 @@ HEAD = (
     "theirs chosen on",
     "our best on test (oracle)",
 )
-ABOUT = """\
+INTRODUCTION = """\
 # Tables
 
 Made by `graftseg table all --markdown docs/reference/tables.md` from the folders under `results/` and the published
 figures in the recipes; nothing here is written by hand. Rows are those of the paper, in its order; recipes that it has
 no row for follow after them. [Run a table](../how-to/run-a-table.md) says how to fill one.
-
+"""
+LEGEND = """\
 Dice and Jaccard are in percent, 95HD and ASD in voxels: means over the test cases (and over the classes), then mean ±
 standard deviation over the seeds. "variant" names what differs from the recipe, such as a shorter training.
 "checkpoint" is how ours was chosen: `last` looks at no score; where empty predictions were scored by the paper's rule,
@@ -37,7 +38,8 @@ it says so. Published figures and those of the oracle are Dice / Jaccard / 95HD 
 happened to be best on the test cases, an optimistic figure that only compares with published ones chosen in the same
 way; it is chosen by scores taken during the training, which may be coarser than the test, so that it may lie below the
 last. A dash: not recorded, or no recipe yet.
-
+"""
+LEGEND_BESIDE = """\
 Where a supervised run and another one of the same setting and variant were recorded with the same seed, a second table
 sets the two side by side: the difference in Dice, averaged over the shared seeds, with a 95 % interval over the test
 cases.
@@ -49,7 +51,14 @@ Lines = Sequence[Sequence[str]]
 def tables_page(results: Path) -> str:
     """All tables with an explanation, as Markdown."""
     parts = [f"## {one.title}\n\n{table(name, results)}" for name, one in TABLES.items()]
-    return "\n".join([ABOUT, *parts])
+    return "\n".join([INTRODUCTION, LEGEND, LEGEND_BESIDE, *parts])
+
+
+def table_page(name: str, results: Path) -> str:
+    """One table under its title, with what is needed to read it below, as Markdown."""
+    text = table(name, results)
+    legends = [LEGEND, *([LEGEND_BESIDE] if BESIDE in text else [])]
+    return "\n".join([f"## {TABLES[name].title}\n", text, *legends])
 
 
 def table(name: str, results: Path) -> str:
@@ -99,9 +108,13 @@ def _lines(row: Row, records: Sequence[Record]) -> list[list[str]]:
 
 
 def lines_of(records: Sequence[Record]) -> list[list[Record]]:
-    """Records of one recipe by the line of a table that they share, in order."""
+    """Records of one recipe by the line of a table that they share, in order; all of a line are of the same cases."""
     alike = groupby(sorted(records, key=lambda record: (*_group(record), record.seed)), key=_group)
-    return [list(members) for _, members in alike]
+    lines = [list(members) for _, members in alike]
+    for first, *others in lines:
+        for other in others:
+            refuse_unlike(first, other)
+    return lines
 
 
 def _group(record: Record) -> tuple[str, str]:

@@ -1,11 +1,14 @@
 """One run from its recipe to its scores; each step is made once, and one that was stopped goes on."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from graftseg import api
 from graftseg.completion import is_complete
 from graftseg.data.store import Store
+from graftseg.errors import UserError
 from graftseg.evaluation import Evaluation
 from graftseg.known_scores import known_scores
 from graftseg.metrics import Protocol
@@ -55,13 +58,26 @@ def _has_best(run: RunFolder) -> bool:
 
 def _scores(run: RunFolder, store: Store, device: str, checkpoint: Checkpoint) -> Evaluation:
     """The scores of a network on the test cases, made where they are not there yet."""
-    if (known := _known(run, store, checkpoint)) is not None:
-        return known
     folder = _folder(run, checkpoint)
-    predicted = api.predict(run.path, store.path, folder, checkpoint=checkpoint, device=device)
-    if predicted.failures:
-        raise predicted.failures[0]
-    return api.evaluate(folder, store.path, protocol=PROTOCOL)
+    with _replaceable(folder):
+        if (known := _known(run, store, checkpoint)) is not None:
+            return known
+        predicted = api.predict(run.path, store.path, folder, checkpoint=checkpoint, device=device)
+        if predicted.failures:
+            raise predicted.failures[0]
+        return api.evaluate(folder, store.path, protocol=PROTOCOL)
+
+
+@contextmanager
+def _replaceable(folder: Path) -> Iterator[None]:
+    """Say of what is wrong in a folder of label maps that it can be made anew: nobody chose its place."""
+    try:
+        yield
+    except UserError as error:
+        if not Path(error.where).is_relative_to(folder):
+            raise
+        remedy = f"move {folder} elsewhere and run the same command again"
+        raise UserError(error.where, error.finding, remedy) from None
 
 
 def _known(run: RunFolder, store: Store, checkpoint: Checkpoint) -> Evaluation | None:

@@ -1,0 +1,109 @@
+"""The methods' pages hold our figures, and nothing else of them is touched."""
+
+from pathlib import Path
+
+import pytest
+from command_line import CommandLine
+
+import graftseg.recipe
+from graftseg import api
+from graftseg.errors import UserError
+from graftseg.method_pages import filled
+from record_fakes import record, ship_rows
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package that ships some recipes of a table."""
+    folder = tmp_path / "recipes"
+    monkeypatch.setattr(graftseg.recipe, "SHIPPED", folder)
+    ship_rows(folder)
+    return folder
+
+
+def test_the_methods_pages_hold_our_figures() -> None:
+    pages = [page for page in (ROOT / "docs/reference/methods").glob("*.md") if page.stem != "README"]
+    assert pages
+    for page in pages:
+        text = page.read_text("utf-8")
+        assert "## Our number\n" in text
+        assert text == filled(text, page.stem, ROOT / "results"), "make it anew with graftseg table all --pages"
+
+
+def test_a_methods_page_is_filled(shipped: Path, tmp_path: Path) -> None:
+    pages = tmp_path / "pages"
+    pages.mkdir()
+    (pages / "bcp.md").write_text("# bcp\n\n## Our number\n\nof old\n\n## Known differences\n\nnone\n")
+    (pages / "README.md").write_text("# Methods\n")
+    (pages / "dtc.md").write_text("## Our number\n\n## Known differences\n")
+    for seed in (0, 1):
+        record(tmp_path, "la-8/bcp", seed, 0.5 + 0.25 * seed)
+    record(tmp_path, "la-8/supervised", 0, 0.25)
+    assert api.fill_pages(pages, tmp_path) == [pages / "bcp.md", pages / "dtc.md"]
+    text = (pages / "bcp.md").read_text()
+    assert "| la-8/bcp | - | 0, 1 | last | 62.50 ± 17.68 |" in text
+    assert "| la-8/bcp | - | 0 | 100 | 100 | 25.00 | 50.00 | +25.00 |" in text
+    assert "of old" not in text and text.endswith("\n\n## Known differences\n\nnone\n")
+    assert (pages / "dtc.md").read_text() == "## Our number\n\nNothing is recorded yet.\n\n## Known differences\n"
+
+
+PAGE = "# a\n\n## Our number\n\nof old\n\n## Known differences\n"
+
+
+@pytest.fixture
+def pages(tmp_path: Path) -> Path:
+    """Pages of two methods, and one that is of none."""
+    folder = tmp_path / "pages"
+    folder.mkdir()
+    for name in ("bcp", "dtc", "notes"):
+        (folder / f"{name}.md").write_text(PAGE)
+    return folder
+
+
+def test_a_page_of_no_method_is_left_alone(shipped: Path, pages: Path, tmp_path: Path) -> None:
+    (pages / "picture.md").write_bytes(b"\xff")
+    assert api.fill_pages(pages, tmp_path) == [pages / "bcp.md", pages / "dtc.md"]
+    assert (pages / "notes.md").read_text() == PAGE
+
+
+def test_pages_are_written_together_or_not_at_all(shipped: Path, pages: Path, tmp_path: Path) -> None:
+    record(tmp_path, "la-8/dtc", 0, 0.5)
+    (tmp_path / "la-8/dtc/seed-0/metrics.csv").write_text("")
+    with pytest.raises(UserError, match=r"metrics\.csv: no line of metrics in it; record the run again"):
+        api.fill_pages(pages, tmp_path)
+    (pages / "dtc.md").write_bytes(b"\xff## Our number")
+    with pytest.raises(UserError, match=r"dtc\.md: not text in UTF-8; save the page as UTF-8"):
+        api.fill_pages(pages, tmp_path)
+    assert (pages / "bcp.md").read_text() == PAGE
+
+
+def test_a_page_keeps_its_line_ends(shipped: Path, pages: Path, tmp_path: Path) -> None:
+    record(tmp_path, "la-8/bcp", 0, 0.5)
+    (pages / "bcp.md").write_bytes(PAGE.replace("\n", "\r\n").encode())
+    api.fill_pages(pages, tmp_path)
+    content = (pages / "bcp.md").read_bytes()
+    assert b"| la-8/bcp | - | 0 |" in content and content.count(b"\n") == content.count(b"\r\n") > 6
+
+
+def test_a_recorded_method_without_a_page_is_told(shipped: Path, pages: Path, tmp_path: Path, cli: CommandLine) -> None:
+    for name in ("la-8/supervised", "la-8/bcp", "la-8/dtc"):
+        record(tmp_path, name, 0, 0.5)
+    (pages / "dtc.md").unlink()
+    code, out, _ = cli("table", "la", "--results", tmp_path, "--pages", pages)
+    assert (code, out.splitlines()) == (
+        0,
+        [f"{pages / 'bcp.md'}", f"dtc: recorded, and no page in {pages} has a part Our number for it"],
+    )
+    before = (pages / "bcp.md").read_bytes()
+    record(tmp_path, "la-8/bcp", 1, 0.5)
+    words = ("table", "la", "--results", tmp_path, "--pages", pages, "--markdown", tmp_path)
+    assert "exists and is not a plain file" in cli.fails(*words)
+    assert (pages / "bcp.md").read_bytes() == before
+
+
+def test_a_folder_without_such_pages_is_named(tmp_path: Path) -> None:
+    for folder, finding in ((tmp_path, "holds no page"), (tmp_path / "none", "not a folder")):
+        with pytest.raises(UserError, match=finding):
+            api.fill_pages(folder, tmp_path)
