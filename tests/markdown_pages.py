@@ -26,7 +26,7 @@ def tables(page: Path) -> dict[str, list[list[str]]]:
     for line in page.read_text().splitlines():
         if line.startswith("#"):
             heading = line.lstrip("# ")
-        if line.startswith("|--"):
+        if line.startswith(("|--", "| --")):
             inside = True
         elif inside and line.startswith("|"):
             found.setdefault(heading, []).append([cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]])

@@ -8,8 +8,8 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
+from graftseg.method_list import listed
 from graftseg.methods import METHODS
-from graftseg.paper import TABLES
 from graftseg.recipe import SHIPPED, load_recipe
 from markdown_pages import DOCS, blocks, sections, tables
 
@@ -52,12 +52,20 @@ def test_every_method_of_the_table_has_a_row_and_every_page_is_listed() -> None:
     assert sorted(NAMES) == sorted(page.name for page in FOLDER.glob("*.md") if page.name != "README.md")
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
-def test_the_rows_in_tables_are_those_of_the_paper(row: list[str]) -> None:
-    name = re.findall(r"`([\w-]+)`", row[0])[0]
-    having = [key for key, one in TABLES.items() if any(part.recipe.endswith(f"/{name}") for part in one.rows)]
-    said = "all tables" if having == list(TABLES) else ", ".join(having) or "none"
-    assert row[2].lower() == said
+def test_the_list_is_made_from_the_pages() -> None:
+    text = (FOLDER / "README.md").read_text()
+    pages = {page.stem: page.read_text() for page in FOLDER.glob("*.md")}
+    assert text == listed(text, pages), "make it anew with graftseg table all --pages"
+    assert "-" not in [row[1] for row in ROWS], "a page begins with On unlabeled scans: ..."
+
+
+def test_a_list_of_methods() -> None:
+    pages = {"bcp": "# bcp\n\nOn unlabeled scans: crops.\n", "mixup": "# mixup\n"}
+    rows = "| [`mixup`](mixup.md) | - | interpolation |\n| [`bcp`](bcp.md), `bcp-pretrain` | crops | all tables |\n"
+    made = f"Methods\n\n| method | what it does with unlabeled scans | rows in |\n| --- | --- | --- |\n{rows}"
+    for end in ("", "\nAnd so on.\n| a table |\n"):
+        assert listed(f"Methods\n\n| method |\n|---|\n| of old |\n{end}", pages) == made + end
+    assert listed("No list.\n", pages) == "No list.\n"
 
 
 @each_page

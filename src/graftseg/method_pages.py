@@ -7,6 +7,7 @@ from pathlib import Path
 from graftseg.errors import UserError
 from graftseg.figures import FIGURES
 from graftseg.files import write_text
+from graftseg.method_list import listed
 from graftseg.methods import METHODS
 from graftseg.paper import TABLES, benchmark_of
 from graftseg.recipe import shipped_recipes
@@ -26,16 +27,26 @@ NONE = "Nothing is recorded yet."
 def fill_pages(folder: Path, results: Path) -> list[Path]:
     """Write the part "Our number" of every method's page in a folder anew, all of them or none; returns the pages.
 
-    A page whose name is no method's is left alone.
+    The list of methods in ``README.md`` is made anew from them. Any other page whose name is no method's is left alone.
     """
     texts = {page: _text_of(page) for page in sorted(folder.glob("*.md")) if page.stem in METHODS}
     pages = {page: text for page, text in texts.items() if PART.search(_plain(text))}
     if not pages:
         raise UserError(folder, "holds no page with a part named Our number", "name the folder of the methods' pages")
     written = {page: _filled_as_it_is(text, page.stem, results) for page, text in pages.items()}
+    written |= _filled_list(folder / "README.md", {page.stem: _plain(text) for page, text in written.items()})
     for page, text in written.items():
         write_text(page, text)
     return list(written)
+
+
+def _filled_list(page: Path, pages: dict[str, str]) -> dict[Path, str]:
+    """The page with the list of methods, where there is one."""
+    if not page.is_file():
+        return {}
+    text = _text_of(page)
+    new = _with_line_ends_of(text, listed(_plain(text), pages))
+    return {} if new == text else {page: new}
 
 
 def without_page(pages: Sequence[Path], results: Path) -> list[str]:
@@ -57,7 +68,10 @@ def _plain(text: str) -> str:
 
 def _filled_as_it_is(text: str, method: str, results: Path) -> str:
     """The page of a method with our figures, and with line ends as they were."""
-    new = filled(_plain(text), method, results)
+    return _with_line_ends_of(text, filled(_plain(text), method, results))
+
+
+def _with_line_ends_of(text: str, new: str) -> str:
     return new.replace("\n", CRLF) if CRLF in text else new
 
 
