@@ -8,9 +8,11 @@ import tiny
 import torch
 from command_line import CommandLine
 
+import graftseg.recipe
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.data.store import Store
+from record_fakes import ship_rows
 
 # the tests run side by side, and threads that wait for each other make tiny networks slow
 torch.set_num_threads(1)
@@ -45,3 +47,12 @@ def volumes(tmp_path_factory: pytest.TempPathFactory) -> Store:
 def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> CommandLine:
     """The command line, called as a person does."""
     return CommandLine(capsys, monkeypatch)
+
+
+@pytest.fixture
+def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package that ships some recipes of a table."""
+    folder = tmp_path / "recipes"
+    monkeypatch.setattr(graftseg.recipe, "SHIPPED", folder)
+    ship_rows(folder)
+    return folder

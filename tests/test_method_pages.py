@@ -5,22 +5,12 @@ from pathlib import Path
 import pytest
 from command_line import CommandLine
 
-import graftseg.recipe
 from graftseg import api
 from graftseg.errors import UserError
 from graftseg.method_pages import filled
-from record_fakes import record, ship_rows
+from record_fakes import record
 
 ROOT = Path(__file__).parents[1]
-
-
-@pytest.fixture
-def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package that ships some recipes of a table."""
-    folder = tmp_path / "recipes"
-    monkeypatch.setattr(graftseg.recipe, "SHIPPED", folder)
-    ship_rows(folder)
-    return folder
 
 
 def test_the_methods_pages_hold_our_figures() -> None:

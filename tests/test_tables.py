@@ -18,18 +18,9 @@ from graftseg.paper import TABLES
 from graftseg.recipe import shipped_recipes
 from graftseg.supervision import HEAD as BESIDE
 from graftseg.tables import HEAD, rows_of, table, tables_page
-from record_fakes import PUBLISHED, record, ship, ship_rows, write_scores
+from record_fakes import PUBLISHED, record, ship, write_scores
 
 ROOT = Path(__file__).parents[1]
-
-
-@pytest.fixture
-def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package that ships some recipes of a table."""
-    folder = tmp_path / "recipes"
-    monkeypatch.setattr(graftseg.recipe, "SHIPPED", folder)
-    ship_rows(folder)
-    return folder
 
 
 def rows(text: str) -> list[list[str]]:
