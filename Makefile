@@ -1,10 +1,11 @@
 # make demo: the whole pipeline on synthetic scans.   make test: the tests.   make check: style, types, layers.
+# make test-real: tests on benchmark data, where it is there.
 PYTHON ?= $(firstword $(foreach candidate,python3.11 python3.12 python3,$(if $(shell $(candidate) -c "import sys; sys.exit(sys.version_info < (3, 11))" 2>/dev/null && echo yes),$(candidate))))
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO := demo
 
-.PHONY: demo demo-seeds test check format clean
+.PHONY: demo demo-seeds test test-real check format clean
 
 demo: $(VENV)/.installed
 	rm -rf $(DEMO)
@@ -15,7 +16,10 @@ demo-seeds: $(VENV)/.installed
 	$(BIN)/graftseg demo --seeds 10 --out $(DEMO)-seeds
 
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest -n 2 -q
+	$(BIN)/python -m pytest -n 2 -q -m "not real_data"
+
+test-real: $(VENV)/.installed
+	$(BIN)/python -m pytest -n 2 -q -m real_data
 
 check: $(VENV)/.installed
 	$(BIN)/ruff format --check .
