@@ -43,7 +43,7 @@ def adversarial() -> Recipe:
         "optimizers": {"discriminator": {"name": "adam", "schedule": {"name": "step", "every": 99}}},
     }
     first = {"method": "bcp-pretrain", "steps": 200, "optimizer": {"name": "sgd", "schedule": {"name": "poly"}}}
-    return tiny.tiny_recipe(stages=[first, second], selection={"every": 25, "first": 59})
+    return tiny.tiny_recipe(stages=[first, second], selection={"protocol": "val", "every": 25, "first": 59})
 
 
 def test_every_length_is_divided_and_nothing_else_is_changed() -> None:

@@ -253,7 +253,7 @@ def test_a_closed_folder_of_results_is_refused_before_a_training(
     assert not sweeper.runs.exists()
 
 
-@pytest.mark.parametrize("name", ["run.json", "metrics.json", "metrics.csv"])
+@pytest.mark.parametrize("name", ["run.json", "metrics.json", "metrics.csv", "recipe.yaml"])
 def test_a_damaged_record_is_made_anew_from_its_run(
     sweeper: Sweeper, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -274,6 +274,10 @@ def test_a_damaged_record_is_made_anew_from_its_run(
         UserError, match=rf"seed-0: the record is damaged \({name}: .*, and its run is not in .*/seed-0; "
     ):
         sweeper("masks", "la-4/bcp")
+    sweeper.told.clear()
+    assert list(sweeper("masks", "la-4/bcp", dry_run=True).failures) == ["la-4/bcp, seed 0"]
+    assert sweeper.told[0].endswith(f", but would fail: its run is not in {sweeper.runs / 'la-4/bcp/seed-0'}")
+    assert sweeper.told[1] == "0 recorded before, 0 recorded now, 0 to do, 1 failed"
 
 
 @pytest.mark.parametrize(

@@ -181,6 +181,8 @@ def differences(first: Recipe, second: Recipe) -> list[str]:
     """Settings, by dotted name, that differ and change what is trained; how it is logged and used does not count."""
     one, two = (dict(_leaves(recipe.model_dump(mode="json", exclude=NOT_TRAINED))) for recipe in (first, second))
     changed = [key for key in one.keys() | two.keys() if one.get(key) != two.get(key)]
+    if first.selection.protocol == second.selection.protocol == "last":
+        changed = [key for key in changed if key != "selection.first"]
     if first.loop.precision != second.loop.precision:
         changed.append("loop.precision")
     return sorted(changed)
@@ -204,9 +206,9 @@ def _resolved_stage(stage: StageSettings, fast: bool) -> StageSettings:
     config = method.Config
     joint = {"joint": True} if fast and "joint" in config.model_fields else {}
     settings = config.model_validate(stage.settings | joint).model_dump(mode="json")
-    return stage.model_copy(
-        update={"settings": settings, "optimizers": {**method.usual_optimizers, **stage.optimizers}}
-    )
+    # a run's own recipe always names its optimisers, and none where a discriminator had the student's
+    usual = {} if "optimizers" in stage.model_fields_set else method.usual_optimizers
+    return stage.model_copy(update={"settings": settings, "optimizers": {**usual, **stage.optimizers}})
 
 
 def _read(path: Path, above: tuple[Path, ...] = ()) -> Tree:

@@ -23,8 +23,9 @@ def shortened(recipe: Recipe, shorter: int) -> Recipe:
     Lengths are the steps of every stage, the ramps of its method, and the steps after which a learning rate falls;
     polynomials follow the steps by themselves. Students are scored as many times as in the long training: the interval
     and the first step of ``selection`` are divided too. What lags behind the student by a few steps does so in a
-    training of any length, and is kept: the average of a teacher, and for how long pseudo-labels hold still. A whole
-    number is rounded down; steps of a stage or of a schedule that would become 0 are refused.
+    training of any length, and is kept: the average of a teacher, and for how long pseudo-labels hold still. So are the
+    stairs in which ramps rise, of 150 steps, of which a very short training has few. A whole number is rounded down;
+    steps of a stage or of a schedule that would become 0 are refused.
     """
     check_shorter(shorter)
     if shorter == 1:

@@ -55,6 +55,7 @@ class Trial:
             return ""
         try:
             read_record(self.record, self.recipe.name)
+            load_recipe(self.record / "recipe.yaml")
         except UserError as error:
             return f"{Path(error.where).name}: {error.finding}"
         return ""
@@ -81,10 +82,12 @@ class Trial:
     @property
     def changes(self) -> list[str]:
         """Settings in which its record differs from what would be trained now."""
-        try:
-            return differing(load_recipe(self.record / "recipe.yaml"), self.recipe)
-        except UserError:
-            return []
+        return differing(load_recipe(self.record / "recipe.yaml"), self.recipe)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether its record is damaged and its run is gone: another training would end with other weights."""
+        return bool(self.damage) and not self.run.exists
 
 
 @dataclass(frozen=True)
@@ -160,14 +163,16 @@ def sweep(
 def _foreseen(
     trials: Iterable[Trial], data: str | Path | Mapping[str, str | Path] | None, tell: Tell
 ) -> dict[str, str]:
-    """Tell what there is of each trial; returned is why those would fail whose store is named and not theirs."""
+    """Tell what there is of each trial; returned is why some would fail: a lost record, a store that is not theirs."""
     trials = list(trials)
     needed = {benchmark_of(trial.recipe.name) for trial in trials if not trial.is_recorded}
     stores = _stores(data, needed & _named(data, needed).keys())
     failures: dict[str, str] = {}
     for trial in trials:
         store = None if trial.is_recorded else stores.get(benchmark_of(trial.recipe.name))
-        if store is not None and (why := _mismatch(trial, store)):
+        if trial.is_lost:
+            failures[trial.name] = f"its run is not in {trial.run.path}"
+        elif store is not None and (why := _mismatch(trial, store)):
             failures[trial.name] = f"{store.path}: {why}"
         words = f", but would fail: {failures[trial.name]}" if trial.name in failures else ""
         tell(f"{trial.name}: {trial.state}{words}")
@@ -237,8 +242,7 @@ def _refuse_target(trial: Trial, dry_run: bool) -> None:
     if trial.is_recorded:
         return
     refuse_place(trial.record)
-    # a training anew would end with other weights, whose record must not replace this one
-    if trial.damage and not trial.run.exists and not dry_run:
+    if trial.is_lost and not dry_run:
         finding = f"the record is damaged ({trial.damage}), and its run is not in {trial.run.path}"
         raise UserError(trial.record, finding, "restore the record, or remove it to train anew")
 
