@@ -12,7 +12,7 @@ import torch
 from tiny import tiny_networks, tiny_recipe
 from torch import Tensor, nn
 
-from graftseg import stepping
+from graftseg import api, stepping
 from graftseg.data.batches import Batches
 from graftseg.data.store import Store
 from graftseg.engine import LoopSettings, Stage, fit
@@ -384,3 +384,13 @@ def test_nothing_is_said_where_float32_was_meant_anyway(
         monkeypatch.setattr(stepping, "has_bf16", lambda device, native=native: native)
         stepper_of(stage_recipe("unet-2d", "dtc"), store, way)
     assert caplog.messages == []
+
+
+@pytest.mark.parametrize(("native", "used"), [(True, ["bf16", "float32"]), (False, ["float32", "float32"])])
+def test_a_run_tells_the_precision_that_each_stage_computes_in(
+    native: bool, used: list[str], store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stepping, "has_bf16", lambda device: native)
+    stages = [{"method": name, "steps": 1} for name in ("supervised", "dtc")]
+    api.train(tiny_recipe(stages=stages, loop={"precision": "bf16"}), store.path, tmp_path / "run", device="cpu")
+    assert RunFolder(tmp_path / "run").manifest()["precision"] == used

@@ -38,8 +38,9 @@ class Sightings:
             device=self._batches.device,
             fit=self._recipe.batches.fit,
         )
-        precision = precise(self._recipe.loop.precision, METHODS[self._recipe.stages[stage - 1].method])
-        with evaluating(method), uncompiled(), autocast(precision, self._batches.device):
+        device = self._batches.device
+        precision = precise(self._recipe.loop.precision, METHODS[self._recipe.stages[stage - 1].method], device)
+        with evaluating(method), uncompiled(), autocast(precision, device):
             positions = Positions(tuple(positions_in(self._labels(predictor, case)) for case in self._cases))
         positions.save(self._run.foreground_file(stage))
         self._batches.aim(stage, positions)

@@ -115,7 +115,7 @@ class Stepper:
     ) -> None:
         self.method, self.optimizers, self.stage, self.index = method, optimizers, stage, index
         self._batches, self._clock = batches, clock
-        self.precision = precise(way.precision, type(method))
+        self.precision = precise(way.precision, type(method), batches.device)
         if self.precision != way.precision and has_bf16(batches.device):
             told = "stage %d: method %s computes in %s, whatever loop.precision is"
             logger.warning(told, index + 1, stage.method, self.precision)
@@ -255,9 +255,10 @@ def uncompiled() -> Iterator[None]:
         yield
 
 
-def precise(precision: Precision, method: type[Method]) -> Precision:
-    """The precision that was asked for, or the higher one that a method needs."""
-    return "float32" if "float32" in (precision, method.least_precision) else precision
+def precise(precision: Precision, method: type[Method], device: torch.device) -> Precision:
+    """The precision that was asked for, or the higher one that a method needs or a device is left with."""
+    bears = method.least_precision == "bf16" and has_bf16(device)
+    return precision if bears else "float32"
 
 
 def autocast(precision: Precision, device: torch.device) -> torch.autocast:

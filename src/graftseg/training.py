@@ -28,7 +28,7 @@ from graftseg.environment import free_memory, hardware_of, versions
 from graftseg.errors import UserError
 from graftseg.files import sha256_of, write_bytes, write_text
 from graftseg.legs import ALONE, Leg
-from graftseg.methods import Method
+from graftseg.methods import METHODS, Method
 from graftseg.models import build_method, load_weights, save_student, save_weights, student_bytes
 from graftseg.networks import parameter_count
 from graftseg.recipe import Recipe, differences, first_few, load_recipe
@@ -36,6 +36,7 @@ from graftseg.resumption import Saved, saved_last
 from graftseg.runs import RunFolder
 from graftseg.selection import Selector
 from graftseg.sightings import Sightings
+from graftseg.stepping import precise
 from graftseg.validation import build_selector, check_scored, scored_cases
 
 SHARE = {"cpu": 1.0, "cuda": 0.6}
@@ -240,6 +241,7 @@ def _facts(recipe: Recipe, store: Store, batches: Batches, device: torch.device)
         "versions": versions(),
         "device": str(device),
         "hardware": hardware_of(device),
+        "precision": [precise(recipe.loop.precision, METHODS[stage.method], device) for stage in recipe.stages],
         "parameters": parameter_count(network),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "protocol": recipe.selection.protocol,

@@ -18,8 +18,9 @@ from graftseg.bench.synthetic import synthetic_store
 from graftseg.data.store import open_store
 from graftseg.environment import devices, versions
 from graftseg.errors import UserError
+from graftseg.methods import METHODS
 from graftseg.recipe import Recipe
-from graftseg.stepping import has_bf16
+from graftseg.stepping import precise
 
 # losses are read every so many steps, by default as often as a training does; a CPU does not wait for them
 READ_EVERY = {"cpu": 1, "cuda": 10}
@@ -171,7 +172,7 @@ def _facts(subject: Subject, plan: Plan, data: str) -> dict[str, Any]:
         "versions": versions(),
         "patch": list(recipe.batches.patch),
         "batch": {"labeled": recipe.batches.labeled, "unlabeled": recipe.batches.unlabeled},
-        "precision": recipe.loop.precision if has_bf16(device) else "float32",
+        "precision": precise(recipe.loop.precision, METHODS[subject.stage.method], device),
         "compiled": subject.way.compiled,
         "captured": subject.way.captured,
         "rounds": plan.rounds,
