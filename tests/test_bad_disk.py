@@ -86,7 +86,7 @@ def commands(world: World, out: Path) -> dict[str, Words]:
 
 
 NAMES = [*commands(World(*[Path()] * 7), Path())]
-LONG = {"train": 4, "train scans": 9, "folds": 19}
+LONG = {"train": 7, "train scans": 17, "folds": 37}
 """Of these verbs, which write many files, not every one is lost in turn."""
 
 
@@ -171,8 +171,9 @@ def test_a_disk_that_fills_up_within_a_file(
         assert code == 2 and error.count("\n") == 1 and "Traceback" not in error
         assert "cannot be written (File too large); check free disk space and permissions.\n" in error
         nothing_claims_to_be_whole(tmp_path)
-        cli.works(*words)
     assert size > 0 or code == 2
+    if code and size:
+        cli.works(*words)
 
 
 def test_scores_are_never_described_by_older_words(
@@ -227,7 +228,8 @@ def test_an_output_that_must_not_be_written(
         sentence = cli.fails(*commands(world, out)[name])
     assert "Read-only file system" in sentence and str(out) in sentence
     assert entries(tmp_path) == before
-    cli.works(*commands(world, out)[name])
+    if is_there:
+        cli.works(*commands(world, out)[name])
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -36,12 +36,12 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def weights(recipe: Path, store: Store, tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """The weights of a run that nobody disturbed."""
     run = tmp_path_factory.mktemp("runs") / "run"
-    start(recipe, store, run).wait(timeout=120)
+    api.train(recipe, store.path, run)
     return (run / "model.safetensors").read_bytes()
 
 
-def start(recipe: Path, store: Store, run: Path, *more: str) -> subprocess.Popen[bytes]:
-    words = ["train", str(recipe), "--data", str(store.path), "--out", str(run), *more]
+def start(recipe: Path, store: Store, run: Path) -> subprocess.Popen[bytes]:
+    words = ["train", str(recipe), "--data", str(store.path), "--out", str(run)]
     return subprocess.Popen(
         [sys.executable, "-m", "graftseg", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(os.environ)
     )
@@ -65,9 +65,7 @@ def test_killed_and_resumed_the_weights_are_the_same_bits(
     process.kill()
     process.communicate()
     assert RunFolder(run).manifest()["status"] == "running" and not (run / "model.safetensors").exists()
-    resumed = start(recipe, store, run, "--resume")
-    assert resumed.wait(timeout=120) == 0, resumed.communicate()
-    resumed.communicate()
+    api.train(recipe, store.path, run, resume=True)
     assert (run / "model.safetensors").read_bytes() == weights
     assert [line["global_step"] for line in read_log(run / "log.jsonl")] == list(range(1, sum(STEPS) + 1))
 
