@@ -186,7 +186,7 @@ def test_a_report_says_what_gives_scores_and_a_baseline(scans: Path, tmp_path: P
     few = write_scans(tmp_path / "few", test=0)
     train = partial(api.train, tiny_recipe(), few, run, device="cpu")
     train()
-    assert fills(api.report(run)) == [named, f"graftseg train RECIPE --data DATA {beside}"]
+    assert fills(api.report(run)) == [named, f"graftseg train run/recipe.yaml --data DATA {beside}"]
     assert "without any, train with --folds." in (run / "report.html").read_text()
     # what is asked for works
     train(resume=True, baseline=True)

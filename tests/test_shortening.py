@@ -62,6 +62,15 @@ def test_every_length_is_divided_and_nothing_else_is_changed() -> None:
     assert shortened(short, 1) is short
 
 
+def test_a_ramp_of_which_little_is_left_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    asked_for("acdc-3/ua-mt", shorter=16)
+    asked_for("acdc-3/bcp", shorter=100)
+    assert caplog.messages == []
+    asked_for("acdc-3/ua-mt", shorter=20)
+    told = "recipe acdc-3/ua-mt, --shorter 20: the ramp of ua-mt rises 10 times only, so that unlabeled scans may count"
+    assert caplog.messages == [f"{told} little"]
+
+
 def test_nothing_is_scored_more_often_than_every_step() -> None:
     assert shortened(adversarial(), 50).selection.every == 1
     assert shortened(tiny.tiny_recipe(), 4).selection == tiny.tiny_recipe().selection

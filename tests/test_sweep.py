@@ -274,7 +274,6 @@ def test_a_damaged_record_is_made_anew_from_its_run(
         UserError, match=rf"seed-0: the record is damaged \({name}: .*, and its run is not in .*/seed-0; "
     ):
         sweeper("masks", "la-4/bcp")
-    sweeper.told.clear()
     assert list(sweeper("masks", "la-4/bcp", dry_run=True).failures) == ["la-4/bcp, seed 0"]
     assert sweeper.told[0].endswith(f", but would fail: its run is not in {sweeper.runs / 'la-4/bcp/seed-0'}")
     assert sweeper.told[1] == "0 recorded before, 0 recorded now, 0 to do, 1 failed"
@@ -345,3 +344,13 @@ def test_what_a_training_left_on_a_gpu_is_given_back(sweeper: Sweeper, monkeypat
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: called.append("empty"))
     sweeper("masks", "la-4/bcp")
     assert called == ["reset", "empty"]
+
+
+def test_a_dry_run_foresees_a_run_of_other_settings(sweeper: Sweeper) -> None:
+    sweeper("masks", "la-4/bcp")
+    shutil.rmtree(sweeper.results / "la-4/bcp")
+    recipe = sweeper.runs / "la-4/bcp/seed-0/recipe.yaml"
+    recipe.write_text(recipe.read_text().replace("labeled_cases: null", "labeled_cases: 1"))
+    assert list(sweeper("masks", "la-4/bcp", dry_run=True).failures) == ["la-4/bcp, seed 0"]
+    other = "its run was begun with other settings (batches.labeled_cases); name another --variant"
+    assert sweeper.told[0].endswith(f", but would fail: {other}")

@@ -8,6 +8,8 @@ from torch import Tensor
 
 from graftseg.settings import Settings
 
+STAIR = 150
+"""Steps between two rises of a ramp, as in public code."""
 RampLength = Annotated[float, Field(ge=1e-6, le=1e9)]
 """Lengths of a ramp that float32 can divide by."""
 
@@ -18,7 +20,7 @@ def ramp_up(elapsed: Tensor, length: float) -> Tensor:
     return torch.exp(-5 * rest.square())
 
 
-def consistency_ramp(step: Tensor, length: float, every: int = 150) -> Tensor:
+def consistency_ramp(step: Tensor, length: float, every: int = STAIR) -> Tensor:
     """``ρ(t // every, R)``: how far the weight of a consistency term has come; it grows every so many steps."""
     return ramp_up(step // every, length)
 

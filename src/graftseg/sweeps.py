@@ -15,7 +15,7 @@ from graftseg.errors import StoppedError, UserError
 from graftseg.figures import FIGURES, figures_of, written
 from graftseg.files import make_folder
 from graftseg.paper import ALL, TABLES, benchmark_of
-from graftseg.recipe import Recipe, changed, load_recipe
+from graftseg.recipe import Recipe, changed, differences, first_few, load_recipe
 from graftseg.record_targets import refuse_place, refuse_run
 from graftseg.records import NAME, changes_of, check_variant, differing, place, read_record
 from graftseg.runs import RunFolder
@@ -163,7 +163,7 @@ def sweep(
 def _foreseen(
     trials: Iterable[Trial], data: str | Path | Mapping[str, str | Path] | None, tell: Tell
 ) -> dict[str, str]:
-    """Tell what there is of each trial; returned is why some would fail: a lost record, a store that is not theirs."""
+    """Tell what there is of each trial; returned is why some would fail."""
     trials = list(trials)
     needed = {benchmark_of(trial.recipe.name) for trial in trials if not trial.is_recorded}
     stores = _stores(data, needed & _named(data, needed).keys())
@@ -172,6 +172,8 @@ def _foreseen(
         store = None if trial.is_recorded else stores.get(benchmark_of(trial.recipe.name))
         if trial.is_lost:
             failures[trial.name] = f"its run is not in {trial.run.path}"
+        elif not trial.is_recorded and (why := _otherwise(trial)):
+            failures[trial.name] = why
         elif store is not None and (why := _mismatch(trial, store)):
             failures[trial.name] = f"{store.path}: {why}"
         words = f", but would fail: {failures[trial.name]}" if trial.name in failures else ""
@@ -189,6 +191,17 @@ def _mismatch(trial: Trial, store: Store) -> str:
         # the state of the trial says so
         return ""
     return "" if begun == store.identity else "the store is not the one that the run began with"
+
+
+def _otherwise(trial: Trial) -> str:
+    """Why the run that a trial has begun is not one of its settings, in words; empty where it is, or where none is."""
+    try:
+        before = load_recipe(trial.run.recipe_file) if trial.run.exists else trial.recipe
+    except UserError:
+        # the run itself is refused later on, with a sentence that fits
+        return ""
+    other = differences(before, trial.recipe)
+    return f"its run was begun with other settings ({first_few(other)}); name another --variant" if other else ""
 
 
 def _chosen(name: str, only: Iterable[str]) -> list[str]:

@@ -34,10 +34,12 @@ LEGEND = """\
 Dice and Jaccard are in percent, 95HD and ASD in voxels: means over the test cases (and over the classes), then mean ±
 standard deviation over the seeds. "variant" names what differs from the recipe, such as a shorter training.
 "checkpoint" is how ours was chosen: `last` looks at no score; where empty predictions were scored by the paper's rule,
-it says so. Published figures and those of the oracle are Dice / Jaccard / 95HD / ASD. The oracle is the checkpoint that
-happened to be best on the test cases, an optimistic figure that only compares with published ones chosen in the same
-way; it is chosen by scores taken during the training, which may be coarser than the test, so that it may lie below the
-last. A dash: not recorded, or no recipe yet.
+it says so. By ours, a class that a prediction misses altogether has the diagonal of the image as its distances; by the
+public code's they are 0, so that published distances are smaller where classes are missed. Published figures and those
+of the oracle are Dice / Jaccard / 95HD / ASD. The oracle is the checkpoint that happened to be best on the test cases,
+an optimistic figure that only compares with published ones chosen in the same way; it is chosen by scores taken during
+the training, which may be coarser than the test, so that it may lie below the last. A dash: not recorded, or no recipe
+yet.
 """
 LEGEND_BESIDE = """\
 Where a supervised run and another one of the same setting and variant were recorded with the same seed, a second table

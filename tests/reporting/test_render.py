@@ -119,7 +119,7 @@ def test_bare_run_folder_has_every_section(tmp_path: Path) -> None:
 
 
 def test_without_baseline_says_how_to_add_one(run: Path) -> None:
-    command = "graftseg train RECIPE --data DATA --out run --resume --baseline"
+    command = "graftseg train run/recipe.yaml --data DATA --out run --resume --baseline"
     assert ("code", command) in rendered(run).texts
     write_facts(run, method="supervised")
     assert ("code", "graftseg report run --baseline OTHER_RUN") in rendered(run).texts
@@ -143,7 +143,7 @@ def test_a_baseline_that_is_trained_and_not_tested_is_told(run: Path) -> None:
     begin_baseline(run, "running")
     page = rendered(run)
     assert "was begun and has not been trained to its end." in page.text and "says little" not in page.text
-    assert ("code", "graftseg train RECIPE --data DATA --out run --resume --baseline") in page.texts
+    assert ("code", "graftseg train run/recipe.yaml --data DATA --out run --resume --baseline") in page.texts
 
 
 def test_commands_name_the_folder_of_the_run(run: Path, tmp_path: Path) -> None:

@@ -57,9 +57,10 @@ def gaps_of(run: RunFolder) -> Gaps:
 
 def baseline_for(run: RunFolder) -> Remedy:
     """What trains a baseline beside a run or beside folds, to its end if it was begun."""
-    folds = fold_count(run)
-    many = f" --folds {folds}" if folds else ""
-    command = f"graftseg train RECIPE --data DATA --out {shown(run)}{many} --resume --baseline"
+    folds, name = fold_count(run), shown(run)
+    # settings may have been given beside the recipe that the page names
+    recipe, many = ("RECIPE", f" --folds {folds}") if folds else (f"{name}/recipe.yaml", "")
+    command = f"graftseg train {recipe} --data DATA --out {name}{many} --resume --baseline"
     return Remedy(command, "" if folds else "and then test the run")
 
 
