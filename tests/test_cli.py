@@ -186,7 +186,7 @@ def mistakes(scans: Path, store: Store, trained: Path, tmp: Path) -> dict[str, t
         "resume with other settings": (
             ["train", "demo-2d/bcp", "--data", store.path, "--out", trained, "--resume"],
             "the run was begun with other settings (batches.labeled, batches.patch.0, batches.patch.1 and 12 more); "
-            "give the same recipe and --set, or name another --out",
+            "give the same recipe, --set and --shorter, or the run's own recipe.yaml as the recipe, or",
         ),
         "resume nothing": (
             ["train", "demo-2d/bcp", "--data", store.path, "--out", tmp / "r", "--resume"],

@@ -84,6 +84,11 @@ def test_a_discriminator_has_its_usual_optimiser(method: str) -> None:
     own = {"discriminator": {"name": "sgd", "learning_rate": 0.25}}
     (given,) = tiny_recipe(stages=[stage | {"optimizers": own}]).stages
     assert given.optimizers == {"discriminator": Sgd(learning_rate=0.25)}
+    student = {"student": {"name": "sgd", "learning_rate": 0.25}}
+    assert tiny_recipe(stages=[stage | {"optimizers": student}]).stages[0].optimizers.keys() == {
+        "student",
+        "discriminator",
+    }
     # a run of old, whose discriminator had the student's
     assert tiny_recipe(stages=[stage | {"optimizers": {}}]).stages[0].optimizers == {}
     assert set(METHODS[method].usual_optimizers) <= set(METHODS[method].moves)
@@ -92,8 +97,8 @@ def test_a_discriminator_has_its_usual_optimiser(method: str) -> None:
 def test_when_scoring_begins_makes_no_other_training_where_the_last_checkpoint_is_reported() -> None:
     early, late = (tiny_recipe(selection={"every": 1, "first": first}) for first in (0, 2))
     assert differences(early, late) == []
-    early, late = (changed(one, ["selection.protocol=val"]) for one in (early, late))
-    assert differences(early, late) == ["selection.first"]
+    for scored in ("selection.protocol=val", "selection.oracle=true"):
+        assert differences(*(changed(one, [scored]) for one in (early, late))) == ["selection.first"]
 
 
 def test_fast_is_written_out() -> None:

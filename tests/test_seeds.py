@@ -162,9 +162,7 @@ def test_runs_that_are_others_are_refused(
     trained: tuple[Path, list[str]], store: Store, scans: Path, tmp_path: Path
 ) -> None:
     out, _ = trained
-    with pytest.raises(
-        UserError, match=r"trained with other settings \(network\.width\); give the same recipe and --set"
-    ):
+    with pytest.raises(UserError, match=r"trained with other settings \(network\.width\); give the same recipe, --set"):
         train_seeds(RECIPE, store.path, out, 2, overrides=["network.width=4"], device="cpu")
     other = prepare(read_layout(scans).for_training(2, 0), tmp_path / "other", RECIPE.data)
     with pytest.raises(UserError, match="the run was not trained on"):

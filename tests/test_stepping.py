@@ -392,5 +392,13 @@ def test_a_run_tells_the_precision_that_each_stage_computes_in(
 ) -> None:
     monkeypatch.setattr(stepping, "has_bf16", lambda device: native)
     stages = [{"method": name, "steps": 1} for name in ("supervised", "dtc")]
-    api.train(tiny_recipe(stages=stages, loop={"precision": "bf16"}), store.path, tmp_path / "run", device="cpu")
-    assert RunFolder(tmp_path / "run").manifest()["precision"] == used
+    recipe, run = tiny_recipe(stages=stages, loop={"precision": "bf16"}), RunFolder(tmp_path / "run")
+    api.train(recipe, store.path, run.path, device="cpu")
+    assert run.manifest()["precision"] == used
+    run.update_manifest({"status": "stopped"})
+    monkeypatch.setattr(stepping, "has_bf16", lambda device: False)
+    api.train(recipe, store.path, run.path, device="cpu", resume=True)
+    assert run.manifest()["precision"] == ["bf16, then float32" if native else "float32", "float32"]
+    run.update_manifest({"status": "stopped", "precision": None})
+    api.train(recipe, store.path, run.path, device="cpu", resume=True)
+    assert run.manifest()["precision"] == ["unknown, then float32"] * 2

@@ -354,3 +354,26 @@ def test_a_dry_run_foresees_a_run_of_other_settings(sweeper: Sweeper) -> None:
     assert list(sweeper("masks", "la-4/bcp", dry_run=True).failures) == ["la-4/bcp, seed 0"]
     other = "its run was begun with other settings (batches.labeled_cases); name another --variant"
     assert sweeper.told[0].endswith(f", but would fail: {other}")
+
+
+def test_nothing_is_trained_that_could_not_stand_beside_other_seeds(
+    sweeper: Sweeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wide = {"overrides": ["network.width=6"], "variant": "wide"}
+    sweeper("masks", "la-4/bcp", **wide)
+    monkeypatch.setattr(api, "train", refuse)
+    other = {"overrides": ["network.width=4"], "variant": "wide", "seeds": 2}
+    sibling = sweeper.results / "la-4/bcp/seed-0-wide"
+    for dry_run in (True, False):
+        failed = sweeper("masks", "la-4/bcp", dry_run=dry_run, **other).failures
+        why = f"{sibling} has the same variant and other settings (network.width); name another --variant"
+        assert list(failed) == ["la-4/bcp, seed 1, wide"] and why in failed["la-4/bcp, seed 1, wide"]
+    assert not (sweeper.runs / "la-4/bcp/seed-1-wide").exists()
+    (sibling / "recipe.yaml").write_text("{")
+    failed = sweeper("masks", "la-4/bcp", **(wide | {"overrides": [*wide["overrides"], "seed=1"]})).failures
+    assert f"record the run again, or remove {sibling}" in failed["la-4/bcp, seed 1, wide"]
+
+
+def test_a_variant_is_a_name_that_folders_can_have(sweeper: Sweeper) -> None:
+    with pytest.raises(UserError, match=r"^--variant vvvvv.*: more than 100 letters; name a shorter one"):
+        sweeper("masks", "la-4/bcp", dry_run=True, variant="v" * 300)

@@ -5,7 +5,7 @@ import torch
 from graftseg.data.store import Store
 from graftseg.errors import StoppedError, UserError
 from graftseg.legs import ALONE, Leg
-from graftseg.recipe import Recipe, differences, first_few, load_recipe
+from graftseg.recipe import SAME, Recipe, differences, first_few, load_recipe
 from graftseg.runs import RunFolder
 from graftseg.training import train_run
 
@@ -28,7 +28,7 @@ def is_complete(recipe: Recipe, store: Store, run: RunFolder) -> bool:
         return False
     if other := differences(recipe, load_recipe(run.recipe_file)):
         finding = f"the run was trained with other settings ({first_few(other)})"
-        raise UserError(run.recipe_file, finding, "give the same recipe and --set, or name another --out")
+        raise UserError(run.recipe_file, finding, SAME)
     if run.begun()["store"]["identity"] != store.identity:
         raise UserError(run.path, f"the run was not trained on {store.path}", "give the same --data or another --out")
     return run.weights_file.is_file()

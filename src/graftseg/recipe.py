@@ -29,6 +29,8 @@ PLANNED = "planned"
 FAST_PRECISION: Precision = "bf16"
 SHOWN = 3
 """Settings that a refusal names, of many."""
+SAME = "give the same recipe, --set and --shorter, or the run's own recipe.yaml as the recipe, or name another --out"
+"""What mends a run whose recipe is not the one that is asked for."""
 NOT_TRAINED = {"loop", "inference", "name", "about", "published", "baseline", "folds"}
 
 
@@ -181,7 +183,7 @@ def differences(first: Recipe, second: Recipe) -> list[str]:
     """Settings, by dotted name, that differ and change what is trained; how it is logged and used does not count."""
     one, two = (dict(_leaves(recipe.model_dump(mode="json", exclude=NOT_TRAINED))) for recipe in (first, second))
     changed = [key for key in one.keys() | two.keys() if one.get(key) != two.get(key)]
-    if first.selection.protocol == second.selection.protocol == "last":
+    if not any(one.selection.oracle or one.selection.protocol != "last" for one in (first, second)):
         changed = [key for key in changed if key != "selection.first"]
     if first.loop.precision != second.loop.precision:
         changed.append("loop.precision")
@@ -207,7 +209,8 @@ def _resolved_stage(stage: StageSettings, fast: bool) -> StageSettings:
     joint = {"joint": True} if fast and "joint" in config.model_fields else {}
     settings = config.model_validate(stage.settings | joint).model_dump(mode="json")
     # a run's own recipe always names its optimisers, and none where a discriminator had the student's
-    usual = {} if "optimizers" in stage.model_fields_set else method.usual_optimizers
+    said_none = "optimizers" in stage.model_fields_set and not stage.optimizers
+    usual = {} if said_none else method.usual_optimizers
     return stage.model_copy(update={"settings": settings, "optimizers": {**usual, **stage.optimizers}})
 
 

@@ -21,6 +21,7 @@ THINNED = 50
 SCORES, BEST = "metrics", "metrics-best"
 NAME = re.compile(r"seed-(\d+)(?:-(.+))?")
 VARIANT = re.compile(r"[A-Za-z0-9][\w.+-]*")
+MOST_LETTERS = 100
 AGAIN = "record the run again"
 TEST = "test it with graftseg test RUN STORE"
 
@@ -87,7 +88,7 @@ def record_run(run: RunFolder, out: Path | None = None, *, variant: str = "", re
     if (run.predictions_best / "metrics.csv").is_file():
         scores[BEST] = _tested(run.predictions_best, (facts.get("best") or {}).get("sha256"))
     refuse_other(folder, facts)
-    _check_siblings(folder, recipe, variant)
+    check_siblings(folder, recipe, variant)
     log = "".join(json.dumps(line) + "\n" for line in thinned(read_log(run.log_file)))
     for left in () if BEST in scores else (folder / f"{BEST}.csv", folder / f"{BEST}.json"):
         left.unlink(missing_ok=True)
@@ -189,6 +190,8 @@ def _about(table: Path, manifest: Manifest) -> dict[str, Any]:
 
 def check_variant(where: str | Path, recipe: Recipe, changes: list[str], variant: str) -> None:
     """Refuse what differs from the shipped recipe and has no variant that says so."""
+    if len(variant) > MOST_LETTERS:
+        raise UserError(f"--variant {variant[:20]}...", f"more than {MOST_LETTERS} letters", "name a shorter one")
     if changes and not variant:
         finding = f"the run differs from the shipped recipe {recipe.name} ({', '.join(changes)})"
         raise UserError(where, finding, "name the difference with --variant")
@@ -220,13 +223,17 @@ def differing(one: Recipe, two: Recipe) -> list[str]:
     return names
 
 
-def _check_siblings(folder: Path, recipe: Recipe, variant: str) -> None:
+def check_siblings(folder: Path, recipe: Recipe, variant: str) -> None:
     """The seeds of a variant are averaged, so they must have been trained alike."""
     for other in sorted(folder.parent.glob("seed-*")):
         found = NAME.fullmatch(other.name)
         if other == folder or not found or (found.group(2) or "") != variant or not (other / "recipe.yaml").is_file():
             continue
-        if names := differing(load_recipe(other / "recipe.yaml"), recipe):
+        try:
+            names = differing(load_recipe(other / "recipe.yaml"), recipe)
+        except UserError as error:
+            raise UserError(error.where, error.finding, f"{AGAIN}, or remove {other}") from None
+        if names:
             finding = f"{other} has the same variant and other settings ({', '.join(names)})"
             raise UserError(folder, finding, "name another --variant")
 

@@ -17,7 +17,7 @@ from graftseg.files import make_folder
 from graftseg.paper import ALL, TABLES, benchmark_of
 from graftseg.recipe import Recipe, changed, differences, first_few, load_recipe
 from graftseg.record_targets import refuse_place, refuse_run
-from graftseg.records import NAME, changes_of, check_variant, differing, place, read_record
+from graftseg.records import NAME, changes_of, check_siblings, check_variant, differing, place, read_record
 from graftseg.runs import RunFolder
 from graftseg.shortening import asked_for, check_shorter
 from graftseg.tables import rows_of
@@ -141,7 +141,7 @@ def sweep(
         tell(f"{one}: failed: {why}")
     recorded: list[str] = []
     if dry_run:
-        failures |= _foreseen(trials, data, tell)
+        failures |= _foreseen(trials, data, variant, tell)
     else:
         for trial in others:
             tell(f"{trial.name}: {trial.state}; name another --variant, or remove {trial.record}")
@@ -161,7 +161,7 @@ def sweep(
 
 
 def _foreseen(
-    trials: Iterable[Trial], data: str | Path | Mapping[str, str | Path] | None, tell: Tell
+    trials: Iterable[Trial], data: str | Path | Mapping[str, str | Path] | None, variant: str, tell: Tell
 ) -> dict[str, str]:
     """Tell what there is of each trial; returned is why some would fail."""
     trials = list(trials)
@@ -172,7 +172,7 @@ def _foreseen(
         store = None if trial.is_recorded else stores.get(benchmark_of(trial.recipe.name))
         if trial.is_lost:
             failures[trial.name] = f"its run is not in {trial.run.path}"
-        elif not trial.is_recorded and (why := _otherwise(trial)):
+        elif not trial.is_recorded and (why := _otherwise(trial, variant)):
             failures[trial.name] = why
         elif store is not None and (why := _mismatch(trial, store)):
             failures[trial.name] = f"{store.path}: {why}"
@@ -193,8 +193,12 @@ def _mismatch(trial: Trial, store: Store) -> str:
     return "" if begun == store.identity else "the store is not the one that the run began with"
 
 
-def _otherwise(trial: Trial) -> str:
-    """Why the run that a trial has begun is not one of its settings, in words; empty where it is, or where none is."""
+def _otherwise(trial: Trial, variant: str) -> str:
+    """Why what a trial has begun, or what stands beside its record, is not of its settings, in words."""
+    try:
+        check_siblings(trial.record, trial.recipe, variant)
+    except UserError as error:
+        return f"{error.finding}; {error.remedy}"
     try:
         before = load_recipe(trial.run.recipe_file) if trial.run.exists else trial.recipe
     except UserError:
@@ -285,6 +289,7 @@ def _succeeds(
 ) -> bool:
     """Take a trial to its record and tell what it reached, or why it did not."""
     try:
+        check_siblings(trial.record, trial.recipe, variant)
         trained_run(trial.recipe, store, trial.run, device)
         figures = figures_of(tested_run(trial.run, store, device).reported)
         api.record(trial.run.path, results=results, variant=variant)

@@ -31,7 +31,7 @@ from graftseg.legs import ALONE, Leg
 from graftseg.methods import METHODS, Method
 from graftseg.models import build_method, load_weights, save_student, save_weights, student_bytes
 from graftseg.networks import parameter_count
-from graftseg.recipe import Recipe, differences, first_few, load_recipe
+from graftseg.recipe import SAME, Recipe, differences, first_few, load_recipe
 from graftseg.resumption import Saved, saved_last
 from graftseg.runs import RunFolder
 from graftseg.selection import Selector
@@ -156,7 +156,7 @@ def _check_folder(run: RunFolder, recipe: Recipe, resume: bool) -> None:
         raise UserError(
             run.recipe_file,
             f"the run was begun with other settings ({first_few(changed)})",
-            "give the same recipe and --set, or name another --out",
+            SAME,
         )
 
 
@@ -254,8 +254,18 @@ def _begin(run: RunFolder, recipe: Recipe, facts: dict[str, Any]) -> None:
     for key in ("device", "versions"):
         if before[key] != facts[key]:
             logger.warning("%s: %s was %s and is now %s", run.path, key, before[key], facts[key])
-    run.update_manifest({**facts, "started": before["started"]})
+    was, now = before.get("precision"), facts["precision"]
+    if not isinstance(was, list) or len(was) != len(now):
+        # begun before runs told it
+        was = ["unknown"] * len(now)
+    precision = [_one_after_another(str(one), two) for one, two in zip(was, now, strict=True)]
+    run.update_manifest({**facts, "started": before["started"], "precision": precision})
     write_text(run.recipe_file, recipe.to_yaml())
+
+
+def _one_after_another(was: str, now: str) -> str:
+    """What a run computed in, where it went on in another precision than it began with."""
+    return was if was.split(", then ")[-1] == now else f"{was}, then {now}"
 
 
 def _finish(run: RunFolder, outcome: Outcome, selector: Selector | None) -> None:
