@@ -59,7 +59,7 @@ def test_a_page_of_no_method_is_left_alone(shipped: Path, pages: Path, tmp_path:
 
 
 def test_the_list_of_methods_is_made_of_the_pages(shipped: Path, pages: Path, tmp_path: Path) -> None:
-    (pages / "README.md").write_bytes(b"| method | rows in |\r\n| old | none |\r\n")
+    (pages / "README.md").write_bytes(b"| method | what it does now |\r\n| old | none |\r\n")
     (pages / "dtc.md").write_text(f"On unlabeled scans: shapes.\n\n{PAGE}")
     assert pages / "README.md" in api.fill_pages(pages, tmp_path)
     rows = (pages / "README.md").read_bytes().decode().split("\r\n")[2:]
@@ -99,6 +99,7 @@ def test_a_recorded_method_without_a_page_is_told(shipped: Path, pages: Path, tm
     record(tmp_path, "la-8/bcp", 1, 0.5)
     words = ("table", "la", "--results", tmp_path, "--pages", pages, "--markdown", tmp_path)
     assert "exists and is not a plain file" in cli.fails(*words)
+    assert "lies among the methods' pages" in cli.fails(*words[:-1], pages / "bcp.md")
     assert (pages / "bcp.md").read_bytes() == before
 
 

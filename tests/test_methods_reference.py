@@ -64,9 +64,12 @@ def test_a_list_of_methods() -> None:
     pages = {"bcp": "# bcp\n\nOn unlabeled scans: crops.\n", "mixup": "# mixup\n"}
     rows = "| [`mixup`](mixup.md) | - | interpolation |\n| [`bcp`](bcp.md), `bcp-pretrain` | crops | all tables |\n"
     made = f"Methods\n\n| method | what it does with unlabeled scans | rows in |\n| --- | --- | --- |\n{rows}"
+    old = "Methods\n\n| method | what it does now |\n|---|---|\n| of old |"
     for end in ("", "\nAnd so on.\n| a table |\n"):
-        assert listed(f"Methods\n\n| method |\n|---|\n| of old |\n{end}", pages) == made + end
-    assert listed("No list.\n", pages) == "No list.\n"
+        assert listed(f"{old}\n{end}", pages) == made + end
+    assert listed(old, pages) == made
+    for other in ("No list.\n", "| method | speed |\n|---|---|\n| walking | low |\n"):
+        assert listed(other, pages) == other
 
 
 @each_page

@@ -93,15 +93,20 @@ def table(
     from graftseg.permissions import refuse_target
 
     if markdown is None and pages is None:
+        text = api.table(name, results)
         if results is None and not RESULTS.exists():
             typer.echo(f"graftseg: there is no folder {RESULTS} here, so only published figures are told", err=True)
-        typer.echo(api.table(name, results), nl=False)
+        typer.echo(text, nl=False)
         return
     # what is written into files is never that of a folder that is not there
     results = results or RESULTS
     text = api.table(name, results)
     if markdown is not None:
         refuse_target(markdown)
+        if pages is not None and markdown.resolve().parent == pages.resolve():
+            raise UserError(
+                markdown, "lies among the methods' pages, which it might replace", "name another --markdown"
+            )
     if pages is not None:
         filled = api.fill_pages(pages, results)
         for page in filled:

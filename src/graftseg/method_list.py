@@ -7,7 +7,7 @@ from graftseg.methods import METHODS
 from graftseg.paper import TABLES
 from graftseg.tables import markdown
 
-LIST = re.compile(r"^\| method \|.*?\n(?!\|)", re.MULTILINE | re.DOTALL)
+LIST = re.compile(r"^\| method \| what it does .*?(?:\n(?!\|)|\Z)", re.MULTILINE | re.DOTALL)
 SUMMARY = re.compile(r"^On unlabeled scans: (.*)\.$", re.MULTILINE)
 HEAD = ("method", "what it does with unlabeled scans", "rows in")
 
@@ -27,7 +27,7 @@ def _names(name: str, pages: Mapping[str, str]) -> str:
 def _summary(page: str) -> str:
     """What the page says first, in a few words."""
     found = SUMMARY.search(page)
-    return found[1] if found else "-"
+    return found[1].replace("|", r"\|") if found else "-"
 
 
 def _tables(name: str) -> str:

@@ -25,7 +25,7 @@ NONE = "Nothing is recorded yet."
 
 
 def fill_pages(folder: Path, results: Path) -> list[Path]:
-    """Write the part "Our number" of every method's page in a folder anew, all of them or none; returns the pages.
+    """Write the part "Our number" of every method's page in a folder anew, once all are made; returns the pages.
 
     The list of methods in ``README.md`` is made anew from them. Any other page whose name is no method's is left alone.
     """
