@@ -277,6 +277,24 @@ def test_seeds_of_one_variant_are_trained_alike(run: Path, tmp_path: Path) -> No
     assert not folder.exists()
 
 
+def test_seeds_that_were_scored_on_other_scans_are_not_recorded_beside_one_another(run: Path, tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    folder = api.record(run, results=results)
+    other = folder.rename(folder.parent / "seed-4")
+    table = other / "metrics.csv"
+    whole = table.read_text()
+    table.write_text(whole.replace("test_000", "test_999"))
+    with pytest.raises(
+        UserError, match=r"run: not scored on the same cases as .*seed-4 \(2 in one .*under another --var"
+    ):
+        api.record(run, results=results)
+    assert not folder.exists()
+    table.write_text("")
+    assert api.record(run, results=results) == folder
+    table.write_text(whole)
+    assert api.record(run, results=results) == folder
+
+
 def test_a_record_without_a_best_checkpoint_keeps_no_scores_of_one(run: Path, tmp_path: Path) -> None:
     folder = api.record(run, results=tmp_path / "results")
     for name in ("metrics-best.csv", "metrics-best.json"):

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -89,6 +89,11 @@ def record_run(run: RunFolder, out: Path | None = None, *, variant: str = "", re
         scores[BEST] = _tested(run.predictions_best, (facts.get("best") or {}).get("sha256"))
     refuse_other(folder, facts)
     check_siblings(folder, recipe, variant)
+    reported = Scored(read_csv(scores[SCORES].table), "")
+    _refuse_other_data(
+        Record(recipe.name, recipe.seed, variant, reported, None, None, str(run.path), facts["store"]["identity"]),
+        folder,
+    )
     log = "".join(json.dumps(line) + "\n" for line in thinned(read_log(run.log_file)))
     for left in () if BEST in scores else (folder / f"{BEST}.csv", folder / f"{BEST}.json"):
         left.unlink(missing_ok=True)
@@ -225,10 +230,7 @@ def differing(one: Recipe, two: Recipe) -> list[str]:
 
 def check_siblings(folder: Path, recipe: Recipe, variant: str) -> None:
     """The seeds of a variant are averaged, so they must have been trained alike."""
-    for other in sorted(folder.parent.glob("seed-*")):
-        found = NAME.fullmatch(other.name)
-        if other == folder or not found or (found.group(2) or "") != variant or not (other / "recipe.yaml").is_file():
-            continue
+    for other in _siblings(folder, variant):
         try:
             names = differing(load_recipe(other / "recipe.yaml"), recipe)
         except UserError as error:
@@ -236,6 +238,24 @@ def check_siblings(folder: Path, recipe: Recipe, variant: str) -> None:
         if names:
             finding = f"{other} has the same variant and other settings ({', '.join(names)})"
             raise UserError(folder, finding, "name another --variant")
+
+
+def _refuse_other_data(new: Record, folder: Path) -> None:
+    """And they must have been scored on the same cases; a record that is damaged is told where it is used."""
+    for other in _siblings(folder, new.variant):
+        try:
+            before = read_record(other, new.recipe)
+        except UserError:
+            continue
+        refuse_unlike(before, new)
+
+
+def _siblings(folder: Path, variant: str) -> Iterator[Path]:
+    """Folders of other seeds of the same variant."""
+    for other in sorted(folder.parent.glob("seed-*")):
+        found = NAME.fullmatch(other.name)
+        if other != folder and found and (found.group(2) or "") == variant and (other / "recipe.yaml").is_file():
+            yield other
 
 
 def _checked_place(folder: Path, recipe: Recipe, variant: str) -> str:
