@@ -6,6 +6,7 @@ from typing import Any
 from graftseg.evaluation import Evaluation
 from graftseg.reporting.glossary import glossary
 from graftseg.reporting.markup import Html, looks_like_path, missing, section, short_path, table, tag
+from graftseg.reporting.variation import with_variation
 
 MEANINGS = {
     "Dice": "twice the overlap of prediction and reference, divided by the sum of their sizes.",
@@ -38,7 +39,7 @@ Rows = Iterable[tuple[str, str]]
 
 def run_section(recipe: dict[str, Any] | None, rows: Rows) -> Html:
     """Facts of the run and its settings to unfold."""
-    lines = [[name, value] for name, value in rows if value]
+    lines = [[name, value] for name, value in with_variation(rows, recipe) if value]
     settings = missing("The run folder holds no recipe.yaml.", "graftseg train RECIPE --data DATA --out RUN")
     if recipe is not None:
         values = [[key, value] for key, value in flatten(recipe)]

@@ -1,0 +1,35 @@
+"""A page says how far its run is from the recipe that it is called by."""
+
+from typing import Any
+
+import pytest
+
+from graftseg.recipe import load_recipe
+from graftseg.reporting.notes import run_section
+from graftseg.reporting.variation import variation_of
+
+
+def tree(*overrides: str) -> dict[str, Any]:
+    return load_recipe("acdc-3/bcp", overrides).model_dump(mode="json")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "told"),
+    [
+        (tree(), ""),
+        (tree("seed=7", "loop.log_every=50"), ""),
+        (tree("stages.0.steps=6", "stages.1.steps=6"), "stages.0.steps, stages.1.steps"),
+        (tree("stages.0.steps=6") | {"name": "my own"}, ""),
+        ({"name": "of another day"}, ""),
+        (None, ""),
+    ],
+)
+def test_in_words(recipe: dict[str, Any] | None, told: str) -> None:
+    assert variation_of(recipe) == told
+
+
+def test_it_stands_below_the_recipe_where_there_is_any() -> None:
+    rows = [("Method", "bcp"), ("Recipe", "acdc-3/bcp"), ("Seed", "0")]
+    page = str(run_section(tree("stages.0.steps=6"), rows))
+    assert page.index("acdc-3/bcp") < page.index("Differs from that recipe in") < page.index("Seed")
+    assert "Differs from that" not in str(run_section(tree(), rows))
