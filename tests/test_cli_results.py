@@ -137,7 +137,8 @@ def test_from_a_sweep_to_a_comparison(cli: CommandLine, store: Store, tmp_path: 
     assert code == 1 and "la-4/bcp-alpha-1.5: failed: neither a file nor a shipped recipe" in out
     pair = [results / "la-4" / "bcp" / f"seed-{seed}" for seed in (0, 1)]
     code, out, _ = cli("compare", *pair, "--out", tmp_path / "compared")
-    assert code == 0 and out.startswith(f"first: {pair[0]} (checkpoint: last)\nsecond: {pair[1]} (checkpoint: last)\n")
+    about = "(checkpoint: last, 2 steps)"
+    assert code == 0 and out.startswith(f"first: {pair[0]} {about}\nsecond: {pair[1]} {about}\n")
     assert "figure\tclass\tcases\tfirst" in out and "Dice %\tmean\t2\t" in out
     assert (tmp_path / "compared" / "comparison.svg").is_file()
     runs_compared = cli("compare", *(runs / "la-4" / "bcp" / f"seed-{seed}" for seed in (0, 1)))[1]

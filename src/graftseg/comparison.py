@@ -31,6 +31,12 @@ class Scored:
     references: str | None
     identity: str | None
     weights: str | None = None
+    steps: int | None = None
+
+    @property
+    def about(self) -> str:
+        """The checkpoint that was scored, and the steps of the training where they are told."""
+        return f"checkpoint: {self.checkpoint}" + ("" if self.steps is None else f", {self.steps:,} steps")
 
     @property
     def cases(self) -> set[str]:
@@ -51,7 +57,7 @@ class Beside:
     def said(self) -> Iterator[str]:
         """What the two runs are, and what a reader has to know of them besides the figures."""
         for place, run in (("first", self.first), ("second", self.second)):
-            yield f"{place}: {run.name} (checkpoint: {run.checkpoint})"
+            yield f"{place}: {run.name} ({run.about})"
         if self.first.weights is not None and self.first.weights == self.second.weights:
             yield "both are of the same network: one run, or two that ended alike"
         for place, cases in (("first", self.only_first), ("second", self.only_second)):
@@ -92,6 +98,7 @@ def read_scored(folder: Path) -> Scored:
         about.get("references"),
         store.get("identity") if isinstance(store, dict) else None,
         next((said["weights"] for said in (about, manifest, facts) if isinstance(said.get("weights"), str)), None),
+        facts["steps"] if isinstance(facts.get("steps"), int) else None,
     )
 
 
@@ -172,10 +179,14 @@ def _entry(beside: Beside, pairs: Pairs, effect: Effect) -> dict[str, Any]:
     return {**dict(zip(COLUMNS, about, strict=False)), **figures, "equal": effect.equal}
 
 
+def _described(run: Scored) -> dict[str, Any]:
+    return {"run": run.name, "checkpoint": run.checkpoint, "steps": run.steps}
+
+
 def _plain(beside: Beside) -> dict[str, Any]:
     return {
-        "first": {"run": beside.first.name, "checkpoint": beside.first.checkpoint},
-        "second": {"run": beside.second.name, "checkpoint": beside.second.checkpoint},
+        "first": _described(beside.first),
+        "second": _described(beside.second),
         "protocol": beside.first.evaluation.protocol,
         "only_first": list(beside.only_first),
         "only_second": list(beside.only_second),
