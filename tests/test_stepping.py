@@ -12,21 +12,20 @@ import torch
 from tiny import tiny_networks, tiny_recipe
 from torch import Tensor, nn
 
-from graftseg import api, stepping
+from graftseg import stepping
 from graftseg.data.batches import Batches
 from graftseg.data.store import Store
 from graftseg.engine import LoopSettings, Stage, fit
-from graftseg.methods import METHODS, Method
-from graftseg.methods.bcp import Bcp, BcpConfig
+from graftseg.methods import Method
+from graftseg.methods.bcp import Bcp
 from graftseg.models import build_method
 from graftseg.networks import Networks
 from graftseg.optimizers import Adam, Sgd
 from graftseg.runs import RunFolder
 from graftseg.schedules import Poly
-from graftseg.selection import SelectionSettings, Selector
 from graftseg.settings import Settings
-from graftseg.stepping import AHEAD, PAYS_OFF, WARM_UP, StageSettings, Way, autocast, uncompiled
-from graftseg.types import Batch, Objective, Precision, Progress
+from graftseg.stepping import AHEAD, PAYS_OFF, WARM_UP, StageSettings, Way, uncompiled
+from graftseg.types import Batch, Objective, Progress
 from stepping_fakes import CPU, StandIn, batches_for, losses, stage_recipe, stepper_for, stepper_of
 
 CUDA = torch.device("cuda:0")
@@ -314,91 +313,3 @@ def test_uncompiled_runs_the_module_as_it_is_written() -> None:
     assert (len(compiled), ran) == (1, ["compiled"]), "nothing compiled was run, and nothing was compiled"
     module(x)
     assert (len(compiled), ran) == (1, ["compiled"] * 2)
-
-
-@pytest.mark.parametrize(
-    ("precision", "native", "dtype"),
-    [("bf16", True, torch.bfloat16), ("bf16", False, torch.float32), ("float32", True, torch.float32)],
-)
-def test_bfloat16_where_it_is_asked_for_and_native(
-    precision: Precision, native: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stepping, "has_bf16", lambda device: native)
-    with autocast(precision, CPU):
-        assert not torch.is_autocast_cache_enabled()
-        assert nn.Linear(2, 2)(torch.ones(1, 2)).dtype == dtype
-    assert nn.Linear(2, 2)(torch.ones(1, 2)).dtype == torch.float32
-
-
-class Noting(Bcp):
-    """Notes in which precision its student computes, in steps and in scorings."""
-
-    def __init__(self, config: BcpConfig, networks: Networks) -> None:
-        super().__init__(config, networks)
-        self.seen: set[torch.dtype] = set()
-        head = next(part for part in self.student.modules() if isinstance(part, nn.Conv2d))
-        head.register_forward_hook(lambda part, given, found: self.seen.add(found.dtype))
-
-
-class Exact(Noting):
-    """A method that needs float32."""
-
-    least_precision = "float32"
-
-
-@pytest.mark.parametrize(("method", "dtype"), [(Noting, torch.bfloat16), (Exact, torch.float32)])
-def test_a_method_that_needs_float32_computes_in_it(
-    method: type[Method],
-    dtype: torch.dtype,
-    store: Store,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """Steps and scorings alike, and a line says so once."""
-    monkeypatch.setattr(stepping, "has_bf16", lambda device: True)
-    monkeypatch.setitem(METHODS, "noting", method)
-    recipe = tiny_recipe(stages=[{"method": "noting", "steps": 2}])
-    (stage,) = recipe.stages
-    built = build_method(recipe, stage, store.channels, len(store.classes), CPU)
-    enabled: list[bool] = []
-
-    def score(method: Method) -> dict[str, float]:
-        enabled.append(torch.is_autocast_enabled("cpu"))
-        return {"dice": 0.5}
-
-    selector = Selector(SelectionSettings(every=1), {"validation": score})
-    loop = LoopSettings(precision="bf16", tensorboard=False, snapshots=0)
-    stages = [Stage(stage, lambda: built)]
-    fit(stages, batches_for(recipe, store), RunFolder(tmp_path), loop, device=CPU, selector=selector)
-    exact = method is Exact
-    assert isinstance(built, Noting) and built.seen == {dtype} and enabled == [not exact] * 2
-    assert caplog.messages == ["stage 1: method noting computes in float32, whatever loop.precision is"] * exact
-
-
-def test_nothing_is_said_where_float32_was_meant_anyway(
-    store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    ways = ((True, Way("float32")), (False, Way("bf16")))
-    for native, way in ways:
-        monkeypatch.setattr(stepping, "has_bf16", lambda device, native=native: native)
-        stepper_of(stage_recipe("unet-2d", "dtc"), store, way)
-    assert caplog.messages == []
-
-
-@pytest.mark.parametrize(("native", "used"), [(True, ["bf16", "float32"]), (False, ["float32", "float32"])])
-def test_a_run_tells_the_precision_that_each_stage_computes_in(
-    native: bool, used: list[str], store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stepping, "has_bf16", lambda device: native)
-    stages = [{"method": name, "steps": 1} for name in ("supervised", "dtc")]
-    recipe, run = tiny_recipe(stages=stages, loop={"precision": "bf16"}), RunFolder(tmp_path / "run")
-    api.train(recipe, store.path, run.path, device="cpu")
-    assert run.manifest()["precision"] == used
-    run.update_manifest({"status": "stopped"})
-    monkeypatch.setattr(stepping, "has_bf16", lambda device: False)
-    api.train(recipe, store.path, run.path, device="cpu", resume=True)
-    assert run.manifest()["precision"] == ["bf16, then float32" if native else "float32", "float32"]
-    run.update_manifest({"status": "stopped", "precision": None})
-    api.train(recipe, store.path, run.path, device="cpu", resume=True)
-    assert run.manifest()["precision"] == ["unknown, then float32"] * 2
