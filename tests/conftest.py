@@ -13,6 +13,7 @@ from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.data.store import Store
 from record_fakes import ship_rows
+from sweep_fakes import Sweeper, ship_swept
 
 # the tests run side by side, and threads that wait for each other make tiny networks slow
 torch.set_num_threads(1)
@@ -56,3 +57,11 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(graftseg.recipe, "SHIPPED", folder)
     ship_rows(folder)
     return folder
+
+
+@pytest.fixture
+def sweeper(tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> Sweeper:
+    """Sweeps on a tiny store, of a package that ships a few rows."""
+    monkeypatch.setattr(graftseg.recipe, "SHIPPED", tmp_path / "recipes")
+    ship_swept(tmp_path / "recipes")
+    return Sweeper(tmp_path, store)

@@ -1,0 +1,122 @@
+"""The trials that a table asks for, one for each seed of each of its recipes, and what there is of them."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property
+from pathlib import Path
+
+from graftseg.errors import UserError
+from graftseg.paper import ALL, TABLES
+from graftseg.recipe import Recipe, changed, load_recipe
+from graftseg.records import NAME, changes_of, check_variant, differing, place, read_record
+from graftseg.runs import RunFolder
+from graftseg.shortening import asked_for
+from graftseg.tables import rows_of
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One seed of one row: its recipe, with the seed in it, and where its run and its record lie."""
+
+    recipe: Recipe
+    run: RunFolder
+    record: Path
+
+    @property
+    def name(self) -> str:
+        """Recipe, seed and variant, in words."""
+        found = NAME.fullmatch(self.record.name)
+        variant = found.group(2) if found else None
+        return f"{self.recipe.name}, seed {self.recipe.seed}" + (f", {variant}" if variant else "")
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether its record is there, whole."""
+        return (self.record / "run.json").is_file() and not self.damage
+
+    @cached_property
+    def damage(self) -> str:
+        """What is wrong with its record, in words; empty where there is none, or only what a recording left."""
+        if not (self.record / "run.json").is_file():
+            return ""
+        try:
+            read_record(self.record, self.recipe.name)
+            load_recipe(self.record / "recipe.yaml")
+        except UserError as error:
+            return f"{Path(error.where).name}: {error.finding}"
+        return ""
+
+    @property
+    def state(self) -> str:
+        """What there is of it, in words."""
+        if self.is_recorded:
+            return "recorded" + (f" with other settings ({', '.join(self.changes)})" if self.changes else "")
+        before = f"record damaged ({self.damage}), " if self.damage else ""
+        return before + self._progress
+
+    @property
+    def _progress(self) -> str:
+        """How far its run is, in words."""
+        if not self.run.exists:
+            return "to be trained"
+        try:
+            finished = self.run.manifest().get("status") == "finished"
+        except UserError as error:
+            return str(error)
+        return "trained, to be tested and recorded" if finished else "begun, to go on"
+
+    @property
+    def changes(self) -> list[str]:
+        """Settings in which its record differs from what would be trained now."""
+        return differing(load_recipe(self.record / "recipe.yaml"), self.recipe)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether its record is damaged and its run is gone: another training would end with other weights."""
+        return bool(self.damage) and not self.run.exists
+
+
+def chosen(name: str, only: Iterable[str]) -> list[str]:
+    """Recipes of a table, each once: the paper's rows, or those that are asked for."""
+    names = list(TABLES) if name == ALL else [name]
+    known = list(dict.fromkeys(row.recipe for one in names for row in rows_of(one)))
+    patterns = list(only)
+    for pattern in patterns:
+        if not any(fnmatchcase(recipe, pattern) for recipe in known):
+            raise UserError(f"--only {pattern}", f"no row of table {name}", f"choose among {', '.join(known)}")
+    if patterns:
+        return [recipe for recipe in known if any(fnmatchcase(recipe, pattern) for pattern in patterns)]
+    return list(dict.fromkeys(row.recipe for one in names for row in TABLES[one].rows))
+
+
+def bases_of(
+    recipes: Iterable[str], overrides: list[str], shorter: int, variant: str, failures: dict[str, str]
+) -> list[Recipe]:
+    """The recipes with these overrides; one that cannot be had is a failure, and overrides for none are refused."""
+    bases: list[Recipe] = []
+    errors: list[UserError] = []
+    for name in recipes:
+        try:
+            bases.append(asked_for(name, overrides, shorter))
+        except UserError as error:
+            errors.append(error)
+            failures[name] = f"{error.finding} ({error.where})"
+            continue
+        check_variant(f"recipe {name}", bases[-1], changes_of(bases[-1]), variant)
+    if errors and not bases and errors[0].where.startswith("--shorter"):
+        raise errors[0]
+    if overrides and not bases and len({error.finding for error in errors}) == 1:
+        given = " ".join(f"--set {one}" for one in overrides)
+        rows = f", in every one of the {len(errors)} rows" if len(errors) > 1 else ""
+        raise UserError(given, errors[0].finding + rows, "correct the setting")
+    return bases
+
+
+def trials_of(bases: Iterable[Recipe], out: Path, results: Path, seeds: int, variant: str) -> Iterator[Trial]:
+    """All seeds of all recipes."""
+    for base in bases:
+        for seed in range(base.seed, base.seed + seeds):
+            recipe = changed(base, [f"seed={seed}"])
+            where = place(recipe, variant)
+            yield Trial(recipe, RunFolder(out / where), results / where)

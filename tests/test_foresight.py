@@ -1,0 +1,122 @@
+"""What would keep a sweep from its records is found before anything is trained, and by a dry run too."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from graftseg import api
+from graftseg.errors import UserError
+from sweep_fakes import Sweeper, refuse
+
+
+def test_a_dry_run_only_tells(sweeper: Sweeper, monkeypatch: pytest.MonkeyPatch) -> None:
+    sweeper("masks", "la-4/bcp")
+    for verb in ("train", "predict", "evaluate", "record"):
+        monkeypatch.setattr(api, verb, refuse)
+    swept = sweeper(dry_run=True, data=None)
+    assert sweeper.told == [
+        "la-4/bcp, seed 0: recorded",
+        "la-8/bcp, seed 0: to be trained",
+        "1 recorded before, 0 recorded now, 1 to do, 0 failed",
+    ]
+    assert swept.recorded == ()
+    (sweeper.runs / "la-4/bcp/seed-0/run.json").write_text("[]")
+    shutil.rmtree(sweeper.results)
+    sweeper("masks", "la-4/bcp", dry_run=True)
+    assert "run.json: not a run of this version" in sweeper.told[0]
+
+
+def test_a_dry_run_tells_of_a_store_that_is_not_that_of_the_rows(sweeper: Sweeper, tmp_path: Path) -> None:
+    other = Path(shutil.copytree(sweeper.store.path, tmp_path / "other"))
+    content = json.loads((other / "manifest.json").read_text())
+    content["settings"]["spacing"] = [3.0, 3.0]
+    (other / "manifest.json").write_text(json.dumps(content))
+    swept = sweeper(dry_run=True, data={"la": other})
+    assert sorted(swept.failures) == ["la-4/bcp, seed 0", "la-8/bcp, seed 0"]
+    words = f"la-4/bcp, seed 0: to be trained, but would fail: {other}: the store was prepared otherwise than recipe"
+    assert sweeper.told[0].startswith(words)
+    assert sweeper.told[-1] == "0 recorded before, 0 recorded now, 0 to do, 2 failed"
+    assert sweeper(dry_run=True, data={"acdc": other}).failures == {}
+    sweeper("masks", "la-4/bcp")
+    shutil.rmtree(sweeper.results)
+    run = sweeper.runs / "la-4/bcp/seed-0/run.json"
+    run.write_text(run.read_text().replace(sweeper.store.identity, "f00"))
+    (why,) = sweeper("masks", "la-4/bcp", dry_run=True).failures.values()
+    assert why == f"{sweeper.store.path}: the store is not the one that the run began with"
+
+
+def test_a_record_never_takes_the_place_of_a_run(sweeper: Sweeper, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(sweeper.runs, target_is_directory=True)
+    sweeper.results = tmp_path / "link"
+    with pytest.raises(UserError, match="seed-0: the record would be written over the run itself; name another folder"):
+        sweeper("masks", "la-4/bcp")
+    assert not sweeper.runs.exists()
+    sweeper.results = tmp_path / "results"
+    sweeper("masks", "la-4/bcp")
+    kept, sweeper.runs = sweeper.runs, sweeper.results
+    with pytest.raises(UserError, match="the record would be written over the run itself"):
+        sweeper("masks", "la-4/bcp")
+    sweeper.runs = kept
+    runs, sweeper.results, sweeper.runs = sweeper.runs, sweeper.runs, tmp_path / "others"
+    before = {path: path.read_bytes() for path in runs.rglob("*") if path.is_file()}
+    with pytest.raises(UserError, match="la-4/bcp/seed-0: holds a run, over which its record would be written"):
+        sweeper("masks", "la-4/bcp")
+    assert not sweeper.runs.exists()
+    assert before == {path: path.read_bytes() for path in runs.rglob("*") if path.is_file()}
+
+
+def test_results_that_cannot_be_written_are_refused_before_a_training(sweeper: Sweeper, tmp_path: Path) -> None:
+    sweeper.results = tmp_path / "file"
+    sweeper.results.write_text("")
+    with pytest.raises(UserError, match=r"/file: not a folder; name another folder as --results or --out"):
+        sweeper("masks", "la-4/bcp")
+    sweeper.results = tmp_path / "results"
+    (sweeper.results / "la-4").mkdir(parents=True)
+    (sweeper.results / "la-4" / "bcp").write_text("")
+    with pytest.raises(UserError, match=r"/results/la-4/bcp: not a folder"):
+        sweeper("masks", "la-4/bcp")
+    assert not sweeper.runs.exists()
+    sweeper.runs, sweeper.results = tmp_path / "file", tmp_path / "others"
+    with pytest.raises(UserError, match=r"/file: cannot be made a folder \(File exists\); name another one"):
+        sweeper("masks", "la-4/bcp")
+
+
+def test_a_closed_folder_of_results_is_refused_before_a_training(
+    sweeper: Sweeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweeper.results.mkdir()
+    # whoever runs the tests may have every right
+    monkeypatch.setattr("graftseg.permissions.os.access", lambda path, mode: Path(path) != sweeper.results)
+    with pytest.raises(UserError, match=r"/results: the folder cannot be written into"):
+        sweeper("masks", "la-4/bcp")
+    assert not sweeper.runs.exists()
+
+
+def test_a_dry_run_foresees_a_run_of_other_settings(sweeper: Sweeper) -> None:
+    sweeper("masks", "la-4/bcp")
+    shutil.rmtree(sweeper.results / "la-4/bcp")
+    recipe = sweeper.runs / "la-4/bcp/seed-0/recipe.yaml"
+    recipe.write_text(recipe.read_text().replace("labeled_cases: null", "labeled_cases: 1"))
+    assert list(sweeper("masks", "la-4/bcp", dry_run=True).failures) == ["la-4/bcp, seed 0"]
+    other = "its run was begun with other settings (batches.labeled_cases); name another --variant"
+    assert sweeper.told[0].endswith(f", but would fail: {other}")
+
+
+def test_nothing_is_trained_that_could_not_stand_beside_other_seeds(
+    sweeper: Sweeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wide = {"overrides": ["network.width=6"], "variant": "wide"}
+    sweeper("masks", "la-4/bcp", **wide)
+    monkeypatch.setattr(api, "train", refuse)
+    other = {"overrides": ["network.width=4"], "variant": "wide", "seeds": 2}
+    sibling = sweeper.results / "la-4/bcp/seed-0-wide"
+    for dry_run in (True, False):
+        failed = sweeper("masks", "la-4/bcp", dry_run=dry_run, **other).failures
+        why = f"{sibling} has the same variant and other settings (network.width); name another --variant"
+        assert list(failed) == ["la-4/bcp, seed 1, wide"] and why in failed["la-4/bcp, seed 1, wide"]
+    assert not (sweeper.runs / "la-4/bcp/seed-1-wide").exists()
+    (sibling / "recipe.yaml").write_text("{")
+    failed = sweeper("masks", "la-4/bcp", **(wide | {"overrides": [*wide["overrides"], "seed=1"]})).failures
+    assert f"record the run again, or remove {sibling}" in failed["la-4/bcp, seed 1, wide"]
