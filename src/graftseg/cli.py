@@ -51,8 +51,10 @@ def demo(
 ) -> None:
     """Make synthetic scans and take them through the whole pipeline, with and without the unlabeled ones."""
     from graftseg.demo import run_demo, run_seeds
+    from graftseg.seed_counts import check_seeds
 
     if seeds:
+        check_seeds(seeds)
         typer.echo(run_seeds(out, range(1, seeds + 1), dimensions=dimensions, device=device))
     else:
         typer.echo(run_demo(out, seed=seed, dimensions=dimensions, device=device))

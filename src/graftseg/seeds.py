@@ -21,6 +21,7 @@ from graftseg.prediction import weights_of
 from graftseg.recipe import Recipe, changed
 from graftseg.references import stored_references
 from graftseg.runs import LOCK, SEED, RunFolder
+from graftseg.seed_counts import check_seeds
 from graftseg.shortening import asked_for
 from graftseg.trials import PROTOCOL, Tested, known_run, tested_run, trained_run
 from graftseg.validation import check_scored
@@ -70,6 +71,7 @@ def train_seeds(
     labels for its test cases is trained on only. ``shorter`` divides the recipe's lengths.
     """
     choose_device(device)
+    check_seeds(count)
     folder = RunFolder(out)
     _check_target(folder, data)
     base = asked_for(recipe, overrides, shorter)

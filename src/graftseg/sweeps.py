@@ -15,13 +15,13 @@ from graftseg.files import make_folder
 from graftseg.foresight import Tell, foreseen, refuse_target
 from graftseg.paper import benchmark_of
 from graftseg.records import check_siblings
+from graftseg.seed_counts import check_seeds
 from graftseg.shortening import check_shorter
 from graftseg.table_stores import Stores, stores_of
 from graftseg.table_trials import Trial, bases_of, chosen, trials_of
 from graftseg.trials import tested_run, trained_run
 
 logger = logging.getLogger(__name__)
-MOST_SEEDS = 100
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,7 @@ def sweep(
     on_gpu = choose_device(device).type == "cuda"
     failures: dict[str, str] = {}
     check_shorter(shorter)
-    if seeds > MOST_SEEDS:
-        raise UserError(f"--seeds {seeds}", f"more than {MOST_SEEDS} seeds of each row", "name fewer")
+    check_seeds(seeds)
     bases = bases_of(chosen(name, only), list(overrides), shorter, variant, failures)
     trials = list(trials_of(bases, Path(out), Path(results), seeds, variant))
     missing = [trial for trial in trials if not trial.is_recorded]
