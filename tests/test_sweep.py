@@ -103,7 +103,7 @@ def test_a_change_needs_a_variant_and_has_its_own_place(sweeper: Sweeper, monkey
     assert sweeper.told == [words, counts]
 
 
-@pytest.mark.parametrize("name", ["run.json", "metrics.json", "metrics.csv", "recipe.yaml"])
+@pytest.mark.parametrize("name", ["run.json", "metrics.json", "metrics.csv", "recipe.yaml", "log.jsonl"])
 def test_a_damaged_record_is_made_anew_from_its_run(
     sweeper: Sweeper, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

@@ -14,11 +14,12 @@ from graftseg.figures import FIGURES, SHARES, written
 from graftseg.files import read_object, write_json, write_text
 from graftseg.likeness import refuse_others
 from graftseg.paired import Effect, Pairs, effect_of, named_as, paired
-from graftseg.runs import RunFolder
+from graftseg.runs import UNLOGGED, RunFolder, read_log, whole_log
 
 HEAD = ("figure", "class", "cases", "first", "second", "difference", "95 % interval", "p", "better/worse/equal")
 COLUMNS = ("first_run", "second_run", "figure", "unit", "label", "class", *Effect.__dataclass_fields__, "equal")
 TEST = "test it with graftseg test RUN"
+AGAIN = "record the run again"
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,7 @@ def read_scored(folder: Path) -> Scored:
     about = _object(table.with_suffix(".json"))
     manifest = _object(table.parent / "manifest.json")
     facts = _object(run.manifest_file) or _object(folder.parent / run.manifest_file.name)
+    _check_log(run, is_record=table.parent == folder)
     store = facts.get("store")
     words = next((said["checkpoint"] for said in (about, manifest, facts) if "checkpoint" in said), "not known")
     return Scored(
@@ -102,6 +104,20 @@ def read_scored(folder: Path) -> Scored:
     )
 
 
+def _check_log(run: RunFolder, *, is_record: bool) -> None:
+    """Refuse a log that does not tell of the whole training, where a run has ended or was recorded.
+
+    A training that goes on may be in the middle of a line, and a folder without a run has no log.
+    """
+    facts = _object(run.manifest_file)
+    has_ended = "variant" in facts if is_record else facts.get("status") == "finished"
+    if has_ended:
+        steps = facts.get("steps")
+        whole_log(run.log_file, steps if isinstance(steps, int) else None, AGAIN if is_record else UNLOGGED)
+    elif facts:
+        read_log(run.log_file)
+
+
 def _evaluation(table: Path) -> Evaluation:
     """The scores in a table; that of a record, which has a run's facts beside it, is made anew by recording."""
     try:
@@ -109,7 +125,7 @@ def _evaluation(table: Path) -> Evaluation:
     except UserError as error:
         if not RunFolder(table.parent).manifest_file.is_file():
             raise
-        raise UserError(error.where, error.finding, "record the run again") from None
+        raise UserError(error.where, error.finding, AGAIN) from None
 
 
 def write_comparison(comparison: Sequence[Beside], folder: Path) -> None:

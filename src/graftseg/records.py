@@ -15,10 +15,10 @@ from graftseg.manifest import Manifest, read_manifest
 from graftseg.paired import named_as
 from graftseg.recipe import Recipe, differences, load_recipe, shipped_recipes
 from graftseg.record_targets import refuse_other, refuse_place, refuse_run
-from graftseg.runs import RunFolder, read_log
+from graftseg.runs import UNLOGGED, RunFolder, whole_log
 
 THINNED = 50
-SCORES, BEST = "metrics", "metrics-best"
+SCORES, BEST, LOG = "metrics", "metrics-best", "log.jsonl"
 NAME = re.compile(r"seed-(\d+)(?:-(.+))?")
 VARIANT = re.compile(r"[A-Za-z0-9][\w.+-]*")
 MOST_LETTERS = 100
@@ -94,14 +94,15 @@ def record_run(run: RunFolder, out: Path | None = None, *, variant: str = "", re
         Record(recipe.name, recipe.seed, variant, reported, None, None, str(run.path), facts["store"]["identity"]),
         folder,
     )
-    log = "".join(json.dumps(line) + "\n" for line in thinned(read_log(run.log_file)))
+    lines = thinned(whole_log(run.log_file, facts.get("steps"), UNLOGGED))
+    log = "".join(json.dumps(line) + "\n" for line in lines)
     for left in () if BEST in scores else (folder / f"{BEST}.csv", folder / f"{BEST}.json"):
         left.unlink(missing_ok=True)
     for name, tested in scores.items():
         write_bytes(folder / f"{name}.csv", tested.table.read_bytes())
         write_json(folder / f"{name}.json", tested.about)
     write_bytes(folder / "recipe.yaml", run.recipe_file.read_bytes())
-    write_text(folder / "log.jsonl", log)
+    write_text(folder / LOG, log)
     store = {key: value for key, value in facts["store"].items() if key != "path"}
     known = without_paths({**facts, "store": store})
     write_json(folder / "run.json", {**known, "variant": variant, "changes": changes})
@@ -285,13 +286,15 @@ def _read(folder: Path, recipe: str) -> Record:
     if best is None or best.checkpoint == reported.checkpoint:
         best = _reported_is_best(facts, reported)
     steps, store = facts.get("steps"), facts.get("store")
+    steps = steps if isinstance(steps, int) else None
+    whole_log(folder / LOG, steps, AGAIN)
     return Record(
         recipe,
         seed,
         variant,
         reported,
         best,
-        steps if isinstance(steps, int) else None,
+        steps,
         str(folder),
         store.get("identity") if isinstance(store, dict) else None,
     )

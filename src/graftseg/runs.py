@@ -19,6 +19,7 @@ from graftseg.permissions import refuse_closed
 FORMAT = 1
 LOCK = ".run-lock"
 SEED = re.compile("seed-([0-9]+)")
+UNLOGGED = "restore the file or train anew"
 
 
 class _StoreFacts(BaseModel):
@@ -221,7 +222,7 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     """All lines of a log; a last line that was cut off is left out, any other that cannot be read is an error."""
     if not path.is_file():
         return []
-    *whole, _ = path.read_bytes().split(b"\n")
+    *whole, _ = _content(path).split(b"\n")
     lines = []
     for number, text in enumerate(whole, start=1):
         finding, remedy = f"line {number} of {len(whole)} is not", "restore the file or delete it"
@@ -233,3 +234,26 @@ def read_log(path: Path) -> list[dict[str, Any]]:
             raise UserError(path, f"{finding} about a step", remedy)
         lines.append(line)
     return lines
+
+
+def whole_log(path: Path, steps: int | None, remedy: str) -> list[dict[str, Any]]:
+    """All lines of the log of a training that has ended after so many steps; one that tells of fewer is refused."""
+    try:
+        lines = read_log(path)
+    except UserError as error:
+        raise UserError(error.where, error.finding, remedy) from None
+    if not path.is_file():
+        raise UserError(path, "the file is missing", remedy)
+    if not _content(path).endswith(b"\n"):
+        raise UserError(path, "its last line is cut off" if lines else "no whole line in it", remedy)
+    last = max((line["global_step"] for line in lines if "total" in line), default=0)
+    if steps is not None and last < steps:
+        raise UserError(path, f"it ends with step {last} of {steps}", remedy)
+    return lines
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UserError(path, f"cannot be read ({error.strerror})", "check its permissions") from None

@@ -1,0 +1,101 @@
+"""A log that does not tell of the whole training is found wherever a run or its record is read, and told once."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import tiny
+from command_line import CommandLine, contents
+
+from graftseg import api
+from graftseg.data.store import Store
+from graftseg.seeds import train_seeds
+
+RECIPE = tiny.tiny_recipe(name="la-8/bcp", stages=[{"method": "supervised", "steps": 3}])
+STEP = b'{"global_step": 3, "total": 0.5}\n'
+DAMAGES = {
+    "the file is missing": None,
+    "no whole line in it": STEP[:-1],
+    "its last line is cut off": STEP + STEP[:20],
+    "it ends with step 2 of 3": STEP.replace(b"3", b"2") + b'{"global_step": 3, "validation": {}}\n',
+    "line 1 of 2 is not valid JSON": b"total\n" + STEP,
+    "line 2 of 2 is not valid JSON": STEP + STEP.replace(b"total", b"\xff"),
+    "line 1 of 1 is not about a step": b"[]\n",
+}
+
+
+@pytest.fixture(scope="module")
+def made(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two tested runs with their records; tests do not change them."""
+    folder = tmp_path_factory.mktemp("made")
+    train_seeds(RECIPE, store.path, folder / "runs", 2, device="cpu")
+    for seed in (0, 1):
+        api.record(folder / f"runs/seed-{seed}", results=folder / "results", variant="tiny")
+    return folder
+
+
+@pytest.fixture
+def folder(made: Path, tmp_path: Path) -> Path:
+    """A copy of them."""
+    return Path(shutil.copytree(made, tmp_path / "made"))
+
+
+def write(log: Path, content: bytes | None) -> None:
+    log.unlink()
+    if content is not None:
+        log.write_bytes(content)
+
+
+@pytest.mark.parametrize("finding", DAMAGES)
+def test_a_damaged_log_of_a_run_is_told(cli: CommandLine, folder: Path, finding: str) -> None:
+    run, other = folder / "runs/seed-0", folder / "runs/seed-1"
+    results = folder / "others"
+    write(run / "log.jsonl", DAMAGES[finding])
+    sentence = f"graftseg: {run / 'log.jsonl'}: {finding}; restore the file or train anew.\n"
+    assert cli.fails("record", run, "--results", results, "--variant", "tiny") == sentence
+    assert not results.exists()
+    assert cli.fails("compare", other, run) == sentence
+
+
+@pytest.mark.parametrize("finding", DAMAGES)
+def test_a_damaged_log_of_a_record_is_told(cli: CommandLine, folder: Path, finding: str) -> None:
+    record, other = (folder / f"results/la-8/bcp/seed-{seed}-tiny" for seed in (0, 1))
+    cli.works("table", "la", "--results", folder / "results")
+    write(record / "log.jsonl", DAMAGES[finding])
+    before = contents(folder)
+    sentence = f"graftseg: {record / 'log.jsonl'}: {finding}; record the run again.\n"
+    assert cli.fails("table", "la", "--results", folder / "results") == sentence
+    assert cli.fails("compare", other, record) == sentence
+    assert contents(folder) == before
+    cli.works("record", folder / "runs/seed-0", "--results", folder / "results", "--variant", "tiny")
+    cli.works("table", "la", "--results", folder / "results")
+
+
+def test_the_log_of_a_training_that_goes_on_may_end_in_the_middle_of_a_line(cli: CommandLine, folder: Path) -> None:
+    run, other = folder / "runs/seed-0", folder / "runs/seed-1"
+    facts = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(facts | {"status": "training"}))
+    write(run / "log.jsonl", STEP + STEP[:20])
+    assert "seed-0" in cli.works("compare", other, run)
+    write(run / "log.jsonl", b"{\n" + STEP)
+    assert "log.jsonl: line 1 of " in cli.fails("compare", other, run)
+
+
+def test_label_maps_and_records_of_the_demo_have_no_log(cli: CommandLine, folder: Path) -> None:
+    one, two = (folder / f"runs/seed-{seed}/predictions" for seed in (0, 1))
+    assert "first: " in cli.works("compare", one, two)
+    kept = Path(__file__).parent.parent / "results" / "demo-2d"
+    assert "first: " in cli.works("compare", kept / "supervised", kept / "bcp")
+
+
+def test_a_log_that_cannot_be_opened_is_told(cli: CommandLine, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, read = folder / "runs/seed-0", Path.read_bytes
+
+    def refuse(path: Path) -> bytes:
+        if path.name == "log.jsonl":
+            raise PermissionError(13, "Permission denied")
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    assert "log.jsonl: cannot be read (Permission denied); " in cli.fails("compare", folder / "runs/seed-1", run)
