@@ -3,11 +3,16 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
+import tiny
 
 from graftseg import api
+from graftseg.data.layouts import read_layout
+from graftseg.data.prepare import prepare
 from graftseg.errors import UserError
+from graftseg.recipe import Recipe
 from sweep_fakes import Sweeper, refuse
 
 
@@ -120,3 +125,37 @@ def test_nothing_is_trained_that_could_not_stand_beside_other_seeds(
     (sibling / "recipe.yaml").write_text("{")
     failed = sweeper("masks", "la-4/bcp", **(wide | {"overrides": [*wide["overrides"], "seed=1"]})).failures
     assert f"record the run again, or remove {sibling}" in failed["la-4/bcp, seed 1, wide"]
+
+
+@pytest.mark.parametrize(
+    ("counts", "why"),
+    [
+        ({"test": 3}, "not scored on the same cases as {sibling} (1 in one of the two only: test_002)"),
+        ({"labeled": 3}, "nothing tells that it was scored against the same references as {sibling}"),
+    ],
+)
+def test_nothing_is_trained_on_another_store_than_other_seeds(
+    sweeper: Sweeper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counts: dict[str, int], why: str
+) -> None:
+    sweeper("masks", "la-4/bcp")
+    sibling = sweeper.results / "la-4/bcp/seed-0"
+    scans = tiny.write_scans(tmp_path / "scans", **counts)
+    other = prepare(read_layout(scans), tmp_path / "other", tiny.tiny_recipe().data)
+    finding = f"what is trained on it could not be recorded beside other seeds ({why.format(sibling=sibling)})"
+    words = f"{other.path}: {finding}; name another --variant, or the store of those seeds"
+    rows = ("la-4/bcp", "la-8/bcp")
+    foreseen = sweeper("masks", *rows, seeds=2, data={"la": other.path}, dry_run=True)
+    assert foreseen.failures == {"la-4/bcp, seed 1": words}
+    train, trained = api.train, list[str]()
+
+    def counted(recipe: Recipe, *arguments: Any, **settings: Any) -> object:
+        assert sweeper.told[0] == f"la-4/bcp, seed 1: failed: {words}"
+        trained.append(f"{recipe.name}, seed {recipe.seed}")
+        return train(recipe, *arguments, **settings)
+
+    monkeypatch.setattr(api, "train", counted)
+    swept = sweeper("masks", *rows, seeds=2, data={"la": other.path})
+    assert (swept.failures, swept.recorded) == (foreseen.failures, ("la-8/bcp, seed 0", "la-8/bcp, seed 1"))
+    assert trained == list(swept.recorded)
+    assert "(1 of 2)" in sweeper.told[1]
+    assert not (sweeper.runs / "la-4/bcp/seed-1").exists()

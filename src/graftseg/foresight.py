@@ -1,15 +1,17 @@
 """What would keep trials from being trained or recorded, found before anything is trained."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from graftseg.data.store import Store
 from graftseg.errors import UserError
-from graftseg.paper import benchmark_of
+from graftseg.evaluation import Evaluation
 from graftseg.recipe import differences, first_few, load_recipe
 from graftseg.record_targets import refuse_place, refuse_run
-from graftseg.records import check_siblings
+from graftseg.records import Record, Scored, check_siblings, refuse_other_data
+from graftseg.scores_ahead import scores_ahead
 from graftseg.table_stores import Stores, named, stores_of
 from graftseg.table_trials import Trial
+from graftseg.trials import PROTOCOL
 
 Tell = Callable[[str], None]
 
@@ -17,20 +19,44 @@ Tell = Callable[[str], None]
 def foreseen(trials: Iterable[Trial], data: Stores, variant: str, tell: Tell) -> dict[str, str]:
     """Tell what there is of each trial; returned is why some would fail."""
     trials = list(trials)
-    needed = {benchmark_of(trial.recipe.name) for trial in trials if not trial.is_recorded}
+    missing = [trial for trial in trials if not trial.is_recorded]
+    needed = {trial.benchmark for trial in missing}
     stores = stores_of(data, needed & named(data, needed).keys())
-    failures: dict[str, str] = {}
+    ahead = known_ahead(missing, stores)
+    failures = {trial.name: why for trial in missing if (why := _why_not(trial, stores, ahead, variant))}
     for trial in trials:
-        store = None if trial.is_recorded else stores.get(benchmark_of(trial.recipe.name))
-        if trial.is_lost:
-            failures[trial.name] = f"its run is not in {trial.run.path}"
-        elif not trial.is_recorded and (why := _otherwise(trial, variant)):
-            failures[trial.name] = why
-        elif store is not None and (why := _mismatch(trial, store)):
-            failures[trial.name] = f"{store.path}: {why}"
         words = f", but would fail: {failures[trial.name]}" if trial.name in failures else ""
         tell(f"{trial.name}: {trial.state}{words}")
     return failures
+
+
+def unlike_others(missing: Iterable[Trial], stores: Mapping[str, Store], variant: str) -> dict[str, str]:
+    """Why what trials would leave could not be recorded beside other seeds, by their names."""
+    missing = list(missing)
+    ahead = known_ahead(missing, stores)
+    found = {
+        trial.name: _unlike(trial, stores[trial.benchmark], ahead.get(trial.benchmark), variant) for trial in missing
+    }
+    return {name: why for name, why in found.items() if why}
+
+
+def known_ahead(missing: Iterable[Trial], stores: Mapping[str, Store]) -> dict[str, Evaluation]:
+    """What is known of the scores on the stores that something is still to be trained on, by data set."""
+    needed = {trial.benchmark for trial in missing if not trial.is_trained}
+    return {name: scores_ahead(stores[name], PROTOCOL) for name in sorted(needed & stores.keys())}
+
+
+def _why_not(trial: Trial, stores: Mapping[str, Store], ahead: Mapping[str, Evaluation], variant: str) -> str:
+    """Why a trial would fail, in words; empty where nothing is known that would keep it from its record."""
+    if trial.is_lost:
+        return f"its run is not in {trial.run.path}"
+    if why := _unlike_settings(trial, variant) or _otherwise(trial):
+        return why
+    if (store := stores.get(trial.benchmark)) is None:
+        return ""
+    if why := _mismatch(trial, store):
+        return f"{store.path}: {why}"
+    return _unlike(trial, store, ahead.get(trial.benchmark), variant)
 
 
 def refuse_target(trial: Trial, dry_run: bool) -> None:
@@ -56,12 +82,8 @@ def _mismatch(trial: Trial, store: Store) -> str:
     return "" if begun == store.identity else "the store is not the one that the run began with"
 
 
-def _otherwise(trial: Trial, variant: str) -> str:
-    """Why what a trial has begun, or what stands beside its record, is not of its settings, in words."""
-    try:
-        check_siblings(trial.record, trial.recipe, variant)
-    except UserError as error:
-        return f"{error.finding}; {error.remedy}"
+def _otherwise(trial: Trial) -> str:
+    """Why what a trial has begun is not of its settings, in words."""
     try:
         before = load_recipe(trial.run.recipe_file) if trial.run.exists else trial.recipe
     except UserError:
@@ -69,3 +91,26 @@ def _otherwise(trial: Trial, variant: str) -> str:
         return ""
     other = differences(before, trial.recipe)
     return f"its run was begun with other settings ({first_few(other)}); name another --variant" if other else ""
+
+
+def _unlike(trial: Trial, store: Store, ahead: Evaluation | None, variant: str) -> str:
+    """Why what a trial would leave cannot stand beside the records of other seeds, in words."""
+    if (why := _unlike_settings(trial, variant)) or ahead is None:
+        return why
+    new = Record(
+        trial.recipe.name, trial.recipe.seed, variant, Scored(ahead, ""), None, None, "this store", store.identity
+    )
+    try:
+        refuse_other_data(new, trial.record)
+    except UserError as error:
+        finding = f"what is trained on it could not be recorded beside other seeds ({error.finding})"
+        return f"{store.path}: {finding}; name another --variant, or the store of those seeds"
+    return ""
+
+
+def _unlike_settings(trial: Trial, variant: str) -> str:
+    try:
+        check_siblings(trial.record, trial.recipe, variant)
+    except UserError as error:
+        return f"{error.finding}; {error.remedy}"
+    return ""

@@ -90,7 +90,7 @@ def record_run(run: RunFolder, out: Path | None = None, *, variant: str = "", re
     refuse_other(folder, facts)
     check_siblings(folder, recipe, variant)
     reported = Scored(read_csv(scores[SCORES].table), "")
-    _refuse_other_data(
+    refuse_other_data(
         Record(recipe.name, recipe.seed, variant, reported, None, None, str(run.path), facts["store"]["identity"]),
         folder,
     )
@@ -241,8 +241,8 @@ def check_siblings(folder: Path, recipe: Recipe, variant: str) -> None:
             raise UserError(folder, finding, "name another --variant")
 
 
-def _refuse_other_data(new: Record, folder: Path) -> None:
-    """And they must have been scored on the same cases; a record that is damaged is told where it is used."""
+def refuse_other_data(new: Record, folder: Path) -> None:
+    """The seeds of a variant must be scored on the same cases too; a damaged record is told where it is used."""
     for other in _siblings(folder, new.variant):
         try:
             before = read_record(other, new.recipe)

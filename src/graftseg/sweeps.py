@@ -12,8 +12,7 @@ from graftseg.environment import choose_device
 from graftseg.errors import StoppedError, UserError
 from graftseg.figures import FIGURES, figures_of, written
 from graftseg.files import make_folder
-from graftseg.foresight import Tell, foreseen, refuse_target
-from graftseg.paper import benchmark_of
+from graftseg.foresight import Tell, foreseen, refuse_target, unlike_others
 from graftseg.records import check_siblings
 from graftseg.seed_counts import check_seeds
 from graftseg.shortening import check_shorter
@@ -78,13 +77,16 @@ def sweep(
     else:
         for trial in others:
             tell(f"{trial.name}: {trial.state}; name another --variant, or remove {trial.record}")
-        stores = stores_of(data, {benchmark_of(trial.recipe.name) for trial in missing})
+        stores = stores_of(data, {trial.benchmark for trial in missing})
+        unlike = unlike_others(missing, stores, variant)
+        for one, why in unlike.items():
+            tell(f"{one}: failed: {why}")
+        failures |= unlike
         for folder in (Path(out), Path(results)) if missing else ():
             make_folder(folder)
-        for index, trial in enumerate(missing):
-            tell(f"{trial.name} ({index + 1} of {len(missing)}): {trial.state}")
-            store = stores[benchmark_of(trial.recipe.name)]
-            if _succeeds(trial, store, Path(results), variant, device, tell, failures):
+        for index, trial in enumerate(alike := [trial for trial in missing if trial.name not in unlike]):
+            tell(f"{trial.name} ({index + 1} of {len(alike)}): {trial.state}")
+            if _succeeds(trial, stores[trial.benchmark], Path(results), variant, device, tell, failures):
                 recorded.append(trial.name)
             if on_gpu:
                 _forget()

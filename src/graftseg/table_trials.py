@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from graftseg.errors import UserError
-from graftseg.paper import ALL, TABLES
+from graftseg.paper import ALL, TABLES, benchmark_of
 from graftseg.recipe import Recipe, changed, load_recipe
 from graftseg.records import NAME, changes_of, check_variant, differing, place, read_record
 from graftseg.runs import RunFolder
@@ -29,6 +29,11 @@ class Trial:
         found = NAME.fullmatch(self.record.name)
         variant = found.group(2) if found else None
         return f"{self.recipe.name}, seed {self.recipe.seed}" + (f", {variant}" if variant else "")
+
+    @property
+    def benchmark(self) -> str:
+        """The data set that it is trained on."""
+        return benchmark_of(self.recipe.name)
 
     @property
     def is_recorded(self) -> bool:
@@ -65,6 +70,17 @@ class Trial:
         except UserError as error:
             return str(error)
         return "trained, to be tested and recorded" if finished else "begun, to go on"
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether its training has ended and its network is there."""
+        try:
+            return (
+                self.run.exists and self.run.manifest().get("status") == "finished" and self.run.weights_file.is_file()
+            )
+        except UserError:
+            # its state says what is wrong with the run
+            return False
 
     @property
     def changes(self) -> list[str]:
