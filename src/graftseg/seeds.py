@@ -21,6 +21,7 @@ from graftseg.prediction import weights_of
 from graftseg.recipe import Recipe, changed
 from graftseg.references import stored_references
 from graftseg.runs import LOCK, SEED, RunFolder
+from graftseg.scores_ahead import scores_ahead
 from graftseg.seed_counts import check_seeds
 from graftseg.shortening import asked_for
 from graftseg.trials import PROTOCOL, Tested, known_run, tested_run, trained_run
@@ -84,6 +85,9 @@ def train_seeds(
     table = _Table(base, store, folder, device, untested, tell)
     wanted = range(base.seed, base.seed + count)
     ended = table.begin(wanted)
+    if not untested and {*wanted} - {*ended}:
+        # what could not be tested afterwards is not trained
+        scores_ahead(store, PROTOCOL)
     for seed in wanted:
         if seed not in ended:
             trained_run(_seeded(base, seed), store, folder.seed(seed), device)
