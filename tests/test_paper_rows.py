@@ -84,6 +84,19 @@ def test_headers_say_what_the_values_do(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RECIPES)
+def test_the_papers_protocol_scores_every_stage_in_windows_no_nearer_than_at_the_test(name: str) -> None:
+    recipe = load_recipe(name, ["selection.protocol=paper"])
+    chosen, end = recipe.selection, 0
+    assert chosen.every is not None
+    for stage in recipe.stages:
+        begin, end = end, end + stage.steps
+        last = end // chosen.every * chosen.every
+        assert last > begin and last >= chosen.first, stage.method
+    tested = recipe.inference.stride
+    assert chosen.stride is None or (tested is not None and all(map(int.__ge__, chosen.stride, tested)))
+
+
+@pytest.mark.parametrize("name", RECIPES)
 def test_methods_and_networks_build(name: str) -> None:
     recipe = load_recipe(name)
     built = [

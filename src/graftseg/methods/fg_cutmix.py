@@ -1,7 +1,8 @@
 """Fine-grained CutMix: patches of the whole batch exchanged at random, predictions put back.
 
 A row of the paper's table of interpolations, whose details were not published. This is a reconstruction: the paper says
-that patches of the whole batch are combined at random; that a patch keeps its place in the image is a choice of ours.
+that images of the whole batch are cropped into 4x4 patches, which are combined at random; that a patch keeps its place
+in the image, and that a third axis is not cut, is a choice of ours.
 """
 
 from collections.abc import Iterator, Sequence
