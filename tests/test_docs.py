@@ -33,7 +33,8 @@ from graftseg.recipe import SHIPPED, load_recipe, shipped_recipes
 from graftseg.runs import RunFolder
 from graftseg.settings import Settings
 from graftseg.tables import rows_of
-from markdown_pages import CONTRIBUTING, DOCS, PAGES, README, ROOT, blocks, prose, tables
+from markdown_pages import DOCS, PAGES, README, ROOT, blocks, prose, tables
+from worked_example import files
 
 CONTRACT = ROOT / "tests" / "methods" / "test_contract.py"
 CHECKS = re.findall(r"^def (test_\w+)\(name: str, dimensions: int\)", CONTRACT.read_text(), re.MULTILINE)
@@ -181,9 +182,8 @@ def test_files_are_those_that_are_written(tmp_path: Path) -> None:
 @pytest.fixture
 def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The method of CONTRIBUTING.md, entered into the table under its name."""
-    (code,) = blocks(CONTRIBUTING, "python")
     path = tmp_path / "pseudo_label.py"
-    path.write_text(code)
+    path.write_text(files()["src/graftseg/methods/pseudo_label.py"])
     monkeypatch.setitem(METHODS, "pseudo-label", load(path).PseudoLabel)
     return "pseudo-label"
 
@@ -199,7 +199,7 @@ def test_all_of_the_contract_is_checked() -> None:
 
 
 def test_the_example_of_a_recipe_is_as_long_as_its_baseline(example: str, tmp_path: Path) -> None:
-    block, _ = blocks(CONTRIBUTING, "yaml")
+    block = files()[f"src/graftseg/recipes/demo-2d/{example}.yaml"]
     shutil.copy(SHIPPED / "demo-2d" / "_base.yaml", tmp_path)
     (tmp_path / "mine.yaml").write_text(block)
     recipe, baseline = load_recipe(tmp_path / "mine.yaml"), load_recipe("demo-2d/supervised")
@@ -210,7 +210,7 @@ def test_the_example_of_a_recipe_is_as_long_as_its_baseline(example: str, tmp_pa
 def test_the_example_on_a_benchmark_gets_a_line_of_its_table(
     example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, block = blocks(CONTRIBUTING, "yaml")
+    block = files()[f"src/graftseg/recipes/acdc-3/{example}.yaml"]
     (baseline,) = load_recipe("acdc-3/supervised").stages
     shutil.copytree(SHIPPED / "acdc", tmp_path / "acdc")
     (tmp_path / "acdc-3").mkdir()

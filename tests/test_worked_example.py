@@ -1,0 +1,46 @@
+"""The worked example of CONTRIBUTING.md, followed to the letter in a copy of the repository, leaves nothing to mend."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from markdown_pages import CONTRIBUTING, blocks
+from worked_example import ADDED, TABLES, files, follow
+
+METHOD = "pseudo-label"
+CHECKED = ("tests/methods", "tests/test_fast_path.py", "tests/test_methods_reference.py", "tests/test_method_pages.py")
+CHOSEN = "pseudo-label or pseudo_label or list_is_made or every_method_of_the_table or pages_hold_our_figures"
+
+
+def test_the_example_names_every_file() -> None:
+    assert list(files()) == [
+        "src/graftseg/methods/pseudo_label.py",
+        f"src/graftseg/recipes/demo-2d/{METHOD}.yaml",
+        "tests/methods/test_pseudo_label.py",
+        f"docs/reference/methods/{METHOD}.md",
+        f"src/graftseg/recipes/acdc-3/{METHOD}.yaml",
+    ]
+    (difference,) = blocks(CONTRIBUTING, "diff")
+    assert [new.split()[-1].strip(",") for _, new in ADDED.findall(difference)] == ["PseudoLabel", "PseudoLabel"]
+    assert any(TABLES in block.splitlines() for block in blocks(CONTRIBUTING, "bash"))
+
+
+@pytest.mark.slow
+def test_a_copy_with_the_example_passes_its_tests(tmp_path: Path) -> None:
+    copy = follow(tmp_path / "copy")
+
+    def run(*words: str) -> None:
+        called, surroundings = [sys.executable, "-m", *words], os.environ | {"PYTHONPATH": "src"}
+        told = subprocess.run(called, cwd=copy, env=surroundings, text=True, capture_output=True, check=False)
+        assert told.returncode == 0, told.stdout + told.stderr
+
+    run(*TABLES.split())
+    assert f"| acdc-3/{METHOD} |" in (copy / "docs/reference/tables.md").read_text()
+    assert f"| [`{METHOD}`]({METHOD}.md) | the student's own" in (copy / "docs/reference/methods/README.md").read_text()
+    own = [name for name in files() if name.endswith(".py")]
+    run("ruff", "check", "--quiet", *own)
+    run("ruff", "format", "--quiet", "--check", *own)
+    run("pytest", "-q", "-p", "no:cacheprovider", *CHECKED, "-k", CHOSEN)

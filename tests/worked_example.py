@@ -1,0 +1,42 @@
+"""The worked example of CONTRIBUTING.md, and how it is followed in a copy of the repository."""
+
+import re
+import shutil
+from pathlib import Path
+
+from markdown_pages import CONTRIBUTING, ROOT, blocks
+
+PLACED = re.compile(
+    r"`((?:src|tests|docs)/[\w./-]+\.(?:py|yaml|md))`[^`]*?:\n\n```(?:python|yaml|markdown)\n(.*?)^```",
+    re.MULTILINE | re.DOTALL,
+)
+ADDED = re.compile(r"^ (.*)\n\+(.*)$", re.MULTILINE)
+"""A line of a file and the one that is put after it."""
+TABLE = "src/graftseg/methods/__init__.py"
+TABLES = "graftseg table all --markdown docs/reference/tables.md --pages docs/reference/methods"
+PARTS = ("src", "tests", "docs", "results", "pyproject.toml", "README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+
+
+def files() -> dict[str, str]:
+    """The files of the example, by their place."""
+    return dict(PLACED.findall(CONTRIBUTING.read_text()))
+
+
+def follow(copy: Path) -> Path:
+    """Copy the repository and do to it what the example says, but for its commands."""
+    for part in PARTS:
+        source = ROOT / part
+        if source.is_dir():
+            shutil.copytree(source, copy / part, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, copy)
+    for name, content in files().items():
+        assert not (copy / name).exists(), f"{name} is there already"
+        (copy / name).write_text(content)
+    (difference,) = blocks(CONTRIBUTING, "diff")
+    table = (copy / TABLE).read_text()
+    for line, new in ADDED.findall(difference):
+        assert table.count(f"{line}\n") == 1, f"{TABLE} has no line {line}"
+        table = table.replace(f"{line}\n", f"{line}\n{new}\n")
+    (copy / TABLE).write_text(table)
+    return copy
