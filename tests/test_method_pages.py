@@ -61,10 +61,11 @@ def test_a_page_of_no_method_is_left_alone(shipped: Path, pages: Path, tmp_path:
 def test_the_list_of_methods_is_made_of_the_pages(shipped: Path, pages: Path, tmp_path: Path) -> None:
     (pages / "README.md").write_bytes(b"| method | what it does now |\r\n| old | none |\r\n")
     (pages / "dtc.md").write_text(f"On unlabeled scans: shapes.\n\n{PAGE}")
+    record(tmp_path, "la-4/dtc", 0, 0.5, variant="short")
     assert pages / "README.md" in api.fill_pages(pages, tmp_path)
     rows = (pages / "README.md").read_bytes().decode().split("\r\n")[2:]
-    assert rows[0] == "| [`dtc`](dtc.md) | shapes | la, acdc, pancreas |"
-    assert rows[1:] == ["| [`bcp`](bcp.md), `bcp-pretrain` | - | all tables |", ""]
+    assert rows[0] == "| [`dtc`](dtc.md) | shapes | la, acdc, pancreas | - | 50.00 |"
+    assert rows[1:] == ["| [`bcp`](bcp.md), `bcp-pretrain` | - | all tables | - | - |", ""]
 
 
 def test_pages_are_written_together_or_not_at_all(shipped: Path, pages: Path, tmp_path: Path) -> None:

@@ -34,18 +34,18 @@ def fill_pages(folder: Path, results: Path) -> list[Path]:
     if not pages:
         raise UserError(folder, "holds no page with a part named Our number", "name the folder of the methods' pages")
     written = {page: _filled_as_it_is(text, page.stem, results) for page, text in pages.items()}
-    written |= _filled_list(folder / "README.md", {page.stem: _plain(text) for page, text in written.items()})
+    written |= _filled_list(folder / "README.md", {page.stem: _plain(text) for page, text in written.items()}, results)
     for page, text in written.items():
         write_text(page, text)
     return list(written)
 
 
-def _filled_list(page: Path, pages: dict[str, str]) -> dict[Path, str]:
+def _filled_list(page: Path, pages: dict[str, str], results: Path) -> dict[Path, str]:
     """The page with the list of methods, where there is one."""
     if not page.is_file():
         return {}
     text = _text_of(page)
-    new = _with_line_ends_of(text, listed(_plain(text), pages))
+    new = _with_line_ends_of(text, listed(_plain(text), pages, results))
     return {} if new == text else {page: new}
 
 
