@@ -81,6 +81,37 @@ def test_images_are_superimposed_by_the_ratio() -> None:
     assert torch.equal(objective.shows["X_mixed"], expected)
 
 
+@given(st.floats(-30, -0.1), st.floats(0.01, 0.99))
+def test_predictions_come_apart_rightly_where_all_images_show_background(background: float, place: float) -> None:
+    """Where no image is supervised by itself: logits of the foreground, in [b / 2, 0), that say background.
+
+    For every pair of truths there are logits of the mixture that lie on the right sides of both other shares.
+    """
+    foreground = background / 2 * place
+    z = {0: background, 1: foreground}
+    share = 1 / 3
+    for y_l, y_u in [(0, 0), (0, 1), (1, 0), (1, 1)]:
+        limits = [((1 - share) * z[y_u], y_l), (share * z[y_l], y_u)]
+        above = max((limit for limit, truth in limits if truth), default=-math.inf)
+        below = min((limit for limit, truth in limits if not truth), default=math.inf)
+        assert above < below
+    assert foreground < 0
+
+
+def test_labeled_images_as_they_are() -> None:
+    """Their probability of the foreground is 27/28 and their Dice 54/55; gradients come from there too."""
+    images = torch.zeros(2, 1, 6, 6)
+    batch = Batch(Labeled(images, torch.ones(2, 6, 6, dtype=torch.long)), images)
+    method = Mixup(MixupConfig(direct=2.0), NETWORKS)
+    (objective,) = method.objectives(batch, NOW)
+    direct = (1 - 27 / 55 + math.log(28 / 27)) / 2
+    assert objective.terms["L_direct"].item() == pytest.approx(direct, abs=1e-5)
+    assert objective.total.item() == pytest.approx(L_LABELED + 0.5 * L_UNLABELED + 2 * direct, abs=1e-5)
+    objective.terms["L_direct"].backward()  # type: ignore[no-untyped-call]
+    bias = next(method.student.parameters())
+    assert bias.grad is not None and bias.grad.abs().max() > 0.001
+
+
 def test_a_drawn_share_of_the_labeled_image_is_below_a_half() -> None:
     method = tiny_method("mixup", 2, unlabeled_ratio=None)
     assert isinstance(method, Mixup)

@@ -21,10 +21,12 @@ class MixupConfig(SelfTrainingConfig):
     """``unlabeled_ratio``: parts of the unlabeled image to one part of the labeled one.
 
     The labeled share is λ = 1 / (1 + ``unlabeled_ratio``). None draws it in every step as GuidedMix-Net does, uniformly
-    between 0 and ½.
+    between 0 and ½. ``direct`` is the weight of the loss of the labeled images as they are, which the reconstruction
+    does not have: without it nothing says what an image that is not mixed shows.
     """
 
     unlabeled_ratio: float | None = Field(2.0, gt=0)
+    direct: float = Field(0.0, ge=0)
 
 
 def superimposed(labeled: Tensor, unlabeled: Tensor, share: float | Tensor) -> Tensor:
@@ -44,7 +46,7 @@ class Mixup(SelfTraining):
     """A student learns to tell apart what it sees superimposed, by true labels and a mean teacher's pseudo-labels.
 
     The student sees the mixed, the labeled and the unlabeled images one after the other, each with batch statistics of
-    their own; gradients come from the mixed ones alone.
+    their own; gradients come from the mixed ones alone, and from the labeled ones where ``direct`` is not 0.
     """
 
     Config = MixupConfig
@@ -67,17 +69,23 @@ class Mixup(SelfTraining):
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
         """Yield ``L_seg`` of the decoupled labeled logits, and ``alpha`` times that of the unlabeled ones."""
+        config = self.config
         x_l, y_l, x_u = batch.labeled.images, batch.labeled.labels, batch.unlabeled
         y_u = self._pseudo_label(self.teacher, x_u)
         share = self._share(x_u.device)
         x_mixed = superimposed(x_l, x_u, share)
         z_mixed = self.student(x_mixed).float()
+        with torch.set_grad_enabled(config.direct > 0):
+            z_l = self.student(x_l).float()
         with torch.no_grad():
-            z_l, z_u = self.student(x_l).float(), self.student(x_u).float()
-        z_l, z_u = decoupled(z_mixed, z_l, z_u, share)
-        terms = {"L_labeled": self.loss(z_l, y_l), "L_unlabeled": self.loss(z_u, y_u)}
+            z_u = self.student(x_u).float()
+        left_l, left_u = decoupled(z_mixed, z_l, z_u, share)
+        terms = {"L_labeled": self.loss(left_l, y_l), "L_unlabeled": self.loss(left_u, y_u)}
+        weights: dict[str, float | Tensor] = {"L_unlabeled": config.alpha}
+        if config.direct > 0:
+            terms["L_direct"], weights["L_direct"] = self.loss(z_l, y_l), config.direct
         shows = {"X_mixed": x_mixed, "Y_labeled": y_l, "Y_unlabeled": y_u}
-        yield Objective("student", terms, {"L_unlabeled": self.config.alpha}, shows)
+        yield Objective("student", terms, weights, shows)
 
     def _share(self, device: torch.device) -> float | Tensor:
         """λ, the share of the labeled images."""
