@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from graftseg.method_list import listed
 from graftseg.methods import METHODS
 from graftseg.recipe import SHIPPED, load_recipe
+from graftseg.schedules import STAIR
 from markdown_pages import DOCS, ROOT, blocks, sections, tables
 from record_fakes import record
 
@@ -23,14 +24,10 @@ NAMES = {
     for stem in STEMS
 }
 """The methods of every page: the one that it is called by, and variations of it that have no page of their own."""
-HEADINGS = ["what it does", "equation", "knobs", "published numbers", "our number", "known differences"]
+HEADINGS = ["What it does", "Equation", "Knobs", "Published numbers", "Our number", "Known differences"]
+FIGURES = "| setting | recipe | Dice | Jaccard | 95HD | ASD |"
 
 each_page = pytest.mark.parametrize("page", NAMES)
-
-
-def plain(heading: str) -> str:
-    """A heading without its article."""
-    return heading.lower().removeprefix("the ")
 
 
 def value_of(text: str) -> Any:
@@ -88,15 +85,24 @@ def test_a_list_of_methods(tmp_path: Path) -> None:
 
 
 @each_page
+def test_a_page_begins_with_names_and_classes(page: str) -> None:
+    title, *_ = (FOLDER / page).read_text().splitlines()
+    assert title == f"# {', '.join(sorted(NAMES[page]))}"
+    opening = (FOLDER / page).read_text().partition("\n## ")[0]
+    for method in (METHODS[name] for name in NAMES[page]):
+        assert f"`{method.__module__}.{method.__name__}`" in opening
+
+
+@each_page
 def test_a_page_has_its_parts_in_order(page: str) -> None:
     found = sections(FOLDER / page)
-    assert [plain(heading) for heading in found] == HEADINGS
+    assert list(found) == HEADINGS
     assert all(text.strip() for text in found.values())
 
 
 @each_page
 def test_knobs_are_those_of_the_code_with_their_defaults(page: str) -> None:
-    described = [row for heading, rows in tables(FOLDER / page).items() if plain(heading) == "knobs" for row in rows]
+    described = tables(FOLDER / page).get("Knobs", [])
     found = [(key.strip("`"), value_of(default.strip("`"))) for key, default, _ in described]
     fields = [field for name in NAMES[page] for field in METHODS[name].Config.model_fields.items()]
     expected = [(key, as_written(field.get_default(call_default_factory=True))) for key, field in fields]
@@ -106,9 +112,11 @@ def test_knobs_are_those_of_the_code_with_their_defaults(page: str) -> None:
 
 @each_page
 def test_published_figures_are_those_of_the_recipes(page: str) -> None:
-    (text,) = (part for heading, part in sections(FOLDER / page).items() if plain(heading) == "published numbers")
-    printed = [re.findall(r"\d+\.\d\d", line) for line in text.splitlines() if line.startswith("|")]
-    assert sorted(found for found in printed if found) == sorted(published(page.removesuffix(".md")))
+    lines = sections(FOLDER / page)["Published numbers"].splitlines()
+    printed = [re.findall(r"\d+\.\d\d", line) for line in lines if line.startswith("|")]
+    expected = published(page.removesuffix(".md"))
+    assert sorted(found for found in printed if found) == sorted(expected)
+    assert not expected or FIGURES in lines
 
 
 @each_page
@@ -117,3 +125,13 @@ def test_recipes_on_the_pages_load(page: str, tmp_path: Path) -> None:
         path = tmp_path / "recipe.yaml"
         path.write_text(block)
         assert load_recipe(path).method in NAMES[page]
+
+
+def test_the_recipe_for_own_scans_goes_on_from_a_plan(tmp_path: Path) -> None:
+    (block,) = blocks(FOLDER / "README.md", "yaml")
+    (tmp_path / "plan.yaml").write_text("base: default-2d/bcp\nname: planned\nnetwork: {dropout: false}\n")
+    (tmp_path / "ua-mt.yaml").write_text(block)
+    recipe = load_recipe(tmp_path / "ua-mt.yaml")
+    (stage,) = recipe.stages
+    assert (stage.method, recipe.network.dropout) == ("ua-mt", True)
+    assert stage.settings["ramp"] * STAIR == stage.steps
