@@ -31,6 +31,14 @@ SHOWN = 3
 """Settings that a refusal names, of many."""
 SAME = "give the same recipe, --set and --shorter, or the run's own recipe.yaml as the recipe, or name another --out"
 """What mends a run whose recipe is not the one that is asked for."""
+IN_YAML = {
+    "tuple_type": "should be a list",
+    "list_type": "should be a list",
+    "dict_type": "should be a group of settings, key: value",
+    "model_type": "should be a group of settings, key: value",
+    "model_attributes_type": "should be a group of settings, key: value",
+}
+"""What is wrong with the kind of a value, in words of whoever writes YAML."""
 NOT_TRAINED = {"loop", "inference", "name", "about", "published", "baseline", "folds"}
 
 
@@ -303,7 +311,9 @@ def _first_problem(error: ValidationError, model: type[BaseModel]) -> str:
     """The first thing that is wrong, by its dotted name; for an unknown setting, with those that exist there."""
     first = error.errors()[0]
     place = ".".join(str(part) for part in first["loc"])
-    finding = first["msg"].removeprefix("Value error, ")
+    finding = IN_YAML.get(first["type"], first["msg"].removeprefix("Value error, "))
+    if first["type"] in ("too_short", "too_long"):
+        finding = finding.replace("Tuple should", "the list should").replace(" after validation", "")
     if first["type"] == "extra_forbidden":
         known = _settings_at(model, first["loc"][:-1])
         finding = f"unknown setting (there are {', '.join(known)})" if known else "unknown setting"
