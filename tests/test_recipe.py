@@ -235,8 +235,8 @@ def test_files_that_are_no_recipe(tmp_path: Path, content: str, sentence: str) -
     assert sentence in str(caught.value)
 
 
-def test_unknown_names_list_the_choices(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"name a \.yaml file or one of acdc-3/.*, acdc-3/bcp, .*, default-2d/bcp"):
+def test_unknown_names_are_answered_with_a_choice(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"graftseg doctor has a list \(perhaps demo-2d/bcp is meant\)"):
         load_recipe("demo-2d/bpc")
     with pytest.raises(UserError, match="neither a file nor a shipped recipe"):
         load_recipe("demo-2d/_base")

@@ -19,6 +19,7 @@ from graftseg.published import Published
 from graftseg.selection import SelectionSettings
 from graftseg.settings import Settings
 from graftseg.stepping import StageSettings
+from graftseg.suggestions import likely
 from graftseg.types import Precision
 from graftseg.yaml_text import NotYamlError, RepeatedKeyError, read_yaml
 
@@ -179,11 +180,10 @@ def recipe_path(recipe: str | Path) -> Path:
         return path
     shipped = SHIPPED / f"{recipe}.yaml"
     if str(recipe) not in shipped_recipes():
-        raise UserError(
-            f"recipe {str(recipe)!r}",
-            "neither a file nor a shipped recipe",
-            f"name a .yaml file or one of {', '.join(shipped_recipes())}",
-        )
+        remedy = "name a .yaml file or a shipped recipe, of which graftseg doctor has a list"
+        if meant := likely(str(recipe), shipped_recipes()):
+            remedy += f" ({meant})"
+        raise UserError(f"recipe {str(recipe)!r}", "neither a file nor a shipped recipe", remedy)
     return shipped
 
 
