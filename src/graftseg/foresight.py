@@ -31,6 +31,18 @@ def foreseen(trials: Iterable[Trial], data: Stores, variant: str, tell: Tell) ->
     return failures
 
 
+def refuse_misfits(missing: Sequence[Trial], stores: Mapping[str, Store]) -> None:
+    """Refuse a store that was prepared otherwise than every row asks for that is to be trained on it."""
+    for name, store in sorted(stores.items()):
+        rows = [trial for trial in missing if trial.benchmark == name]
+        found = [store.other_settings(trial.recipe.data.model_dump(mode="json")) for trial in rows]
+        if found and all(found):
+            _, *classes = store.classes
+            finding = f"the rows want the data set {name}, and this store of {', '.join(classes)} is another"
+            remedy = f"name one that was made with graftseg prepare --benchmark {name}"
+            raise UserError(store.path, f"{finding} or was prepared otherwise ({found[0]})", remedy)
+
+
 def unlike_others(missing: Iterable[Trial], stores: Mapping[str, Store], variant: str) -> dict[str, str]:
     """Why what trials would leave could not be tested, or recorded beside other seeds, by their names."""
     missing = list(missing)
