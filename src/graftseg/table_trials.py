@@ -99,7 +99,7 @@ class Trial:
 
 def chosen(name: str, only: Iterable[str]) -> list[str]:
     """Recipes of a table, each once: the paper's rows, or those that are asked for."""
-    names = list(TABLES) if name == ALL else [name]
+    names = list(TABLES) if name.lower() == ALL else [name.lower()]
     known = list(dict.fromkeys(row.recipe for one in names for row in rows_of(one)))
     patterns = list(only)
     for pattern in patterns:
