@@ -189,7 +189,8 @@ def evaluate(
     evaluation = api.evaluate(predictions, reference, out, protocol=protocol, allow_missing=allow_missing)
     print_table(*scores_table(evaluation))
     if not evaluation.has_spacing:
-        typer.echo("distances in millimetres would be the same as in voxels")
+        volumes = "; volumes in ml, as if that were so, are in the file" if evaluation.has_volumes else ""
+        typer.echo(f"distances in millimetres would be the same as in voxels{volumes}")
     rule = {"standard": "the image's diagonal as distance", "paper": "0 in every metric"}[protocol]
     typer.echo(f"protocol: {protocol} (an empty label map of a class that is there scores {rule})")
 
@@ -208,7 +209,7 @@ def report(
 
 @app.command()
 def bench(
-    recipe: Annotated[str, typer.Argument(help="Recipe file, or the name of a shipped one.")],
+    recipe: Annotated[str, typer.Argument(help="Recipe with a stage of bcp: a file, or the name of a shipped one.")],
     data: Annotated[Path | None, typer.Option(help="Prepared store; by default phantoms of the recipe's kind.")] = None,
     steps: Annotated[
         int,
@@ -223,7 +224,11 @@ def bench(
     overrides: Overrides = None,
     device: Device = "auto",
 ) -> None:
-    """Time a training step on this machine, phase by phase, beside the usual way of running it."""
+    """Time a self-training step of bcp on this machine, phase by phase, beside the usual way of running it.
+
+    The recipe must have a stage of bcp that pastes boxes both ways, as la-8/bcp and default-2d/bcp; the steps of other
+    methods are not timed.
+    """
     from graftseg import api
     from graftseg.bench.measure import Plan
     from graftseg.bench.page import table
