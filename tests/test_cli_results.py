@@ -104,8 +104,7 @@ def test_millimetres_are_printed_where_they_say_something() -> None:
     assert ring == ("ring", "50.00", "25.00", "1.00", "2.00", "3.00", "6.00", "0.00", "0.00")
     assert mean == ("mean", *ring[1:7], "-", "-")
     same = Evaluation((Row("a", 1, "ring", *[0.5, 0.25, *[1, 1, 2, float("nan")] * 2, 1, 1]),), "standard")
-    # nothing tells what a voxel holds, and a share of it needs no unit
-    assert scores_table(same) == ((*head[:5], volumes[1]), [(*ring[:5], "0.00"), (*mean[:5], "-")])
+    assert scores_table(same) == ((*head[:5], *volumes), [(*ring[:5], "0.00", "0.00"), (*mean[:5], "-", "-")])
 
 
 def test_files_without_geometry_have_no_millimetres(cli: CommandLine, scans: Path, tmp_path: Path) -> None:

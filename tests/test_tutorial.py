@@ -43,7 +43,7 @@ def test_the_printed_scores() -> None:
         summary = read_csv(RECORDS / kind.format(0) / "metrics.csv").summary()
         for one in summary.classes:
             cells = [100 * one.metrics[name].mean for name in ("dice", "jaccard")]
-            cells += [one.metrics[name].mean for name in ("hd95", "asd", "volume_error_percent")]
+            cells += [one.metrics[name].mean for name in ("hd95", "asd", "volume_error_ml", "volume_error_percent")]
             row = r"\s+".join([one.name, *(re.escape(f"{cell:.2f}") for cell in cells)])
             assert re.search(row, PAGE), row
 

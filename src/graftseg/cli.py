@@ -189,8 +189,7 @@ def evaluate(
     evaluation = api.evaluate(predictions, reference, out, protocol=protocol, allow_missing=allow_missing)
     print_table(*scores_table(evaluation))
     if not evaluation.has_spacing:
-        volumes = "; volumes in ml, as if that were so, are in the file" if evaluation.has_volumes else ""
-        typer.echo(f"distances in millimetres would be the same as in voxels{volumes}")
+        typer.echo("distances in millimetres would be the same as in voxels")
     rule = {"standard": "the image's diagonal as distance", "paper": "0 in every metric"}[protocol]
     typer.echo(f"protocol: {protocol} (an empty label map of a class that is there scores {rule})")
 

@@ -55,22 +55,12 @@ def written(value: float, deviation: float = math.nan) -> str:
     return f"{value:.2f}" if math.isnan(deviation) else f"{value:.2f} ± {deviation:.2f}"
 
 
-def volume_columns(evaluation: "Evaluation") -> dict[str, str]:
-    """Errors of volumes by their titles: millilitres only beside millimetres, whose voxels they are counted in."""
-    if not evaluation.has_volumes:
-        return {}
-    return {
-        title: metric
-        for title, metric in VOLUME_COLUMNS.items()
-        if evaluation.has_spacing or not metric.endswith("_ml")
-    }
-
-
 def scores_table(evaluation: "Evaluation") -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Head and rows of a run's scores, class by class; in millimetres too where those say other than voxels."""
     units = {"voxel": "", "mm": "_mm"} if evaluation.has_spacing else {"voxel": ""}
     distances = {f"{FIGURES[name]} {unit}": name + end for unit, end in units.items() for name in ("hd95", "asd")}
-    columns = {f"{FIGURES[name]} %": name for name in SHARES} | distances | volume_columns(evaluation)
+    volumes = VOLUME_COLUMNS if evaluation.has_volumes else {}
+    columns = {f"{FIGURES[name]} %": name for name in SHARES} | distances | volumes
     summary = evaluation.summary()
     means = {one.name: {metric: one.metrics[metric].mean for metric in columns.values()} for one in summary.classes}
     rows = [(name, *(_cell(values, metric) for metric in columns.values())) for name, values in means.items()]

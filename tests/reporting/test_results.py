@@ -11,7 +11,6 @@ from graftseg.reporting.results import (
     FLATTERED,
     Results,
     case_dice,
-    class_table,
     fixed,
     mean,
     percent,
@@ -44,16 +43,6 @@ def cells(html: str) -> list[list[str]]:
 def test_cases_are_ranked_worst_first() -> None:
     assert case_dice(RESULTS.evaluation) == {"good": pytest.approx(0.85), "bad": pytest.approx(0.35)}
     assert RESULTS.ranking == ["bad", "good"]
-
-
-def test_without_a_spacing_there_are_no_millilitres() -> None:
-    rows = tuple(
-        replace(row, **{f"{name}_mm": getattr(row, name) for name in ("hd95", "hd95_max", "asd", "assd")})
-        for row in RESULTS.evaluation.rows
-    )
-    head, first, *_ = cells(class_table(Evaluation(rows, "standard")))
-    assert head == ["Class", "Dice %", "Jaccard %", "95HD voxel", "ASD voxel", "volume error %"]
-    assert first[-2:] == ["4.00 ± 0.00", "−50.00 ± 0.00"]
 
 
 def test_tables_hold_the_figures() -> None:

@@ -19,8 +19,8 @@ MEANINGS = {
     "ASD": "mean distance from the surface of the prediction to that of the reference, one way only.",
 }
 VOLUME_ERROR = (
-    "volume of the prediction less that of the reference, as a share of the reference too: below zero where too little "
-    "was found. Without a spacing, the share alone."
+    "volume of the prediction less that of the reference, and as a share of the reference: below zero where too little "
+    "was found."
 )
 EMPTY_RULES = {
     "standard": (

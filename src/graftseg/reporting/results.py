@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from graftseg.evaluation import Evaluation, Row, read_csv
-from graftseg.figures import DEVIATION, FIGURES, SHARES, volume_columns
+from graftseg.figures import DEVIATION, FIGURES, SHARES, VOLUME_COLUMNS
 from graftseg.files import read_object
 from graftseg.reporting.gaps import TEST, Remedy
 from graftseg.reporting.markup import Html, join, missing, section, table, tag
@@ -133,7 +133,7 @@ def class_table(evaluation: Evaluation) -> Html:
     """Mean and deviation of every figure for each class."""
     distances = {f"{FIGURES[name]} {unit}": metric for name, unit, metric in _distances(evaluation)}
     shown = {f"{FIGURES[name]} %": name for name in SHARES} | distances
-    shown |= volume_columns(evaluation)
+    shown |= VOLUME_COLUMNS if evaluation.has_volumes else {}
     head, metrics = ["Class", *shown], list(shown.values())
     summary = evaluation.summary()
     rows: list[list[str]] = []
