@@ -18,6 +18,7 @@ from command_line import CommandLine
 from graftseg import api
 from graftseg.data.store import Store
 from graftseg.evaluation import read_csv
+from graftseg.recipe import load_recipe
 
 
 @pytest.fixture
@@ -127,10 +128,17 @@ def test_describe(cli: CommandLine, trained: Path, scans: Path, store: Store) ->
     assert facts["kind"] == "store" and facts["cases"] == {"labeled": 4, "unlabeled": 5, "validation": 0, "test": 2}
     facts = json.loads(cli("info", scans, "--json")[1])
     assert facts["kind"] == "scans" and facts["cases"]["unlabeled"] == 5
-    facts = yaml.safe_load(cli("info", "demo-2d/bcp")[1])
+    facts = json.loads(cli("info", "demo-2d/bcp", "--json")[1])
     assert facts["kind"] == "recipe" and facts["network"]["width"] == 8
     facts = json.loads(cli("doctor", "--json")[1])
     assert facts["versions"]["torch"] and facts["devices"][-1].startswith("cpu") and facts["disk_free_gib"] > 0
+
+
+@pytest.mark.parametrize("name", ["demo-2d/bcp", "la-8/bcp", "acdc-3/sassnet", "pancreas-12/coranet", "default-3d/bcp"])
+def test_a_recipe_that_is_described_can_be_saved_and_trained(cli: CommandLine, tmp_path: Path, name: str) -> None:
+    saved = tmp_path / "my.yaml"
+    saved.write_text(cli.works("info", name))
+    assert load_recipe(saved) == load_recipe(name)
 
 
 def test_plan_says_why(cli: CommandLine, scans: Path, tmp_path: Path) -> None:

@@ -151,3 +151,17 @@ def test_stores_of_a_sweep_that_cannot_be_told_apart(cli: CommandLine, tmp_path:
         assert "2 stores that cannot be told apart; name each once" in cli.fails("sweep", "la", *words)
     error = cli.fails("sweep", "masks", "--only", "la-9/*", "--out", tmp_path)
     assert error.startswith("graftseg: --only la-9/*: no row of table masks; choose among la-4/bcp-random")
+
+
+def test_tables_may_be_named_in_capitals(cli: CommandLine, shipped: None, tmp_path: Path) -> None:
+    (tmp_path / "none").mkdir()
+    words = ("--results", tmp_path / "none")
+    assert cli.works("table", "ACDC", *words) == cli.works("table", "acdc", *words)
+    assert cli.works("table", "All", *words) == cli.works("table", "all", *words)
+    sweep = (*words, "--out", tmp_path / "runs", "--device", "cpu", "--dry-run", "--only", "la-4/bcp")
+    assert cli.works("sweep", "Masks", *sweep) == cli.works("sweep", "masks", *sweep)
+    assert "table nothing: unknown; choose one of la, acdc" in cli.fails("table", "Nothing", *words)
+
+
+def test_the_help_says_which_recipes_are_timed(cli: CommandLine) -> None:
+    assert "must have a stage of bcp that pastes boxes both ways" in " ".join(cli.works("bench", "--help").split())

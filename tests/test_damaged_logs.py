@@ -58,6 +58,17 @@ def test_a_damaged_log_of_a_run_is_told(cli: CommandLine, folder: Path, finding:
     assert cli.fails("compare", other, run) == sentence
 
 
+def test_every_command_advises_the_same(cli: CommandLine, folder: Path, store: Store) -> None:
+    run, other = folder / "runs/seed-0", folder / "runs/seed-1"
+    write(run / "log.jsonl", b"[]\n")
+    sentence = f"graftseg: {run / 'log.jsonl'}: line 1 of 1 is not about a step; restore the file or train anew.\n"
+    assert cli.fails("report", run) == cli.fails("compare", other, run) == sentence
+    facts = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(facts | {"status": "stopped"}))
+    again = ("train", run / "recipe.yaml", "--data", store.path, "--out", run, "--device", "cpu", "--resume")
+    assert cli.fails(*again) == sentence
+
+
 @pytest.mark.parametrize("finding", DAMAGES)
 def test_a_damaged_log_of_a_record_is_told(cli: CommandLine, folder: Path, finding: str) -> None:
     record, other = (folder / f"results/la-8/bcp/seed-{seed}-tiny" for seed in (0, 1))

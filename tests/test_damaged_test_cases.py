@@ -87,6 +87,22 @@ def test_a_damaged_test_case_is_found_before_a_training(
     assert not (tmp_path / "seeds").exists()
 
 
+def test_rows_of_another_store_go_on(sweeper: Sweeper, copied: Store) -> None:
+    file = file_of(copied, "label")
+    file.unlink()
+    rows, stores = ("la-4/bcp", "acdc-3/bcp"), {"la": copied.path, "acdc": sweeper.store.path}
+    why = f"{file}: the file is missing; run prepare again"
+    foreseen = sweeper("directions", *rows, data=stores, dry_run=True)
+    assert foreseen.failures == {"la-4/bcp, seed 0": why}
+    assert f"la-4/bcp, seed 0: to be trained, but would fail: {why}" in sweeper.told
+    swept = sweeper("directions", *rows, data=stores)
+    assert (swept.recorded, swept.failures) == (("acdc-3/bcp, seed 0",), foreseen.failures)
+    assert sweeper.told[0] == f"la-4/bcp, seed 0: failed: {why}"
+    assert not (sweeper.runs / "la-4").exists()
+    with pytest.raises(UserError, match="the file is missing; run prepare again"):
+        sweeper("directions", *rows, data=stores)
+
+
 @pytest.mark.parametrize(
     ("label", "finding"),
     [

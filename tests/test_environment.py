@@ -2,6 +2,7 @@
 
 import platform
 import sys
+import tomllib
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
@@ -100,15 +101,26 @@ def test_free_memory_of_a_cpu(
     assert free_memory(torch.device("cpu")) == expected
 
 
+def test_every_extra_is_told_of() -> None:
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    declared = {
+        extra: tuple(line.partition(">=")[0] for line in lines)
+        for extra, lines in project["optional-dependencies"].items()
+        if extra != "dev"
+    }
+    assert declared == environment.EXTRAS
+
+
 def test_an_extra_that_is_absent_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def version(package: str) -> str:
-        if package == "tensorboard":
+        if package in ("tensorboard", "highdicom", "pillow", "tifffile"):
             raise PackageNotFoundError(package)
         return "1.2.3"
 
     monkeypatch.setattr(environment, "version", version)
     machine = describe_machine(tmp_path)
-    assert machine["extras"]["tensorboard"] == "not installed"
+    assert machine["extras"]["tensorboard"] == machine["extras"]["pictures"] == "not installed"
+    assert (machine["extras"]["itk"], machine["extras"]["dicom"]) == ("1.2.3", "pydicom 1.2.3, highdicom not installed")
     assert machine["versions"]["monai"] == "1.2.3" and machine["versions"].items() >= versions().items()
     assert machine["disk_free_gib"] >= 0 and machine["devices"] == devices()
 

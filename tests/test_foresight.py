@@ -52,6 +52,25 @@ def test_a_dry_run_tells_of_a_store_that_is_not_that_of_the_rows(sweeper: Sweepe
     assert why == f"{sweeper.store.path}: the store is not the one that the run began with"
 
 
+def test_a_store_that_fits_no_row_is_refused_once(sweeper: Sweeper, tmp_path: Path) -> None:
+    other = Path(shutil.copytree(sweeper.store.path, tmp_path / "other"))
+    content = json.loads((other / "manifest.json").read_text())
+    content["settings"]["spacing"] = [3.0, 3.0]
+    (other / "manifest.json").write_text(json.dumps(content))
+    why = (
+        f"^{other}: the rows want the data set la, and this store of crescent, ring, core is another or was prepared "
+        r"otherwise \(data.spacing is \[3.0, 3.0\], not None\); name one that was made with graftseg prepare --bench"
+    )
+    for data in (other, {"la": other, "acdc": sweeper.store.path}):
+        with pytest.raises(UserError, match=why):
+            sweeper(data=data)
+    with pytest.raises(UserError, match=why):
+        sweeper("directions", "la-4/bcp", "acdc-3/bcp", data={"la": other, "acdc": sweeper.store.path})
+    assert sweeper.told == [] and not sweeper.runs.exists()
+    sweeper("directions", "la-4/bcp", "acdc-3/bcp", data={"la": sweeper.store.path, "acdc": sweeper.store.path})
+    assert len(sweeper.records()) == 2
+
+
 def test_a_record_never_takes_the_place_of_a_run(sweeper: Sweeper, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(sweeper.runs, target_is_directory=True)
     sweeper.results = tmp_path / "link"

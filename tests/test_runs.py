@@ -172,7 +172,7 @@ def test_what_a_begun_run_cannot_do_without(tmp_path: Path, change: dict[str, An
 @pytest.mark.parametrize("line", ["[]", "5", '{"total": 1}', '{"global_step": "x"}'])
 def test_a_line_that_is_about_no_step(tmp_path: Path, line: str) -> None:
     (tmp_path / "log.jsonl").write_text(f'{{"global_step": 1}}\n{line}\n')
-    with pytest.raises(UserError, match=r"log\.jsonl: line 2 of 2 is not about a step; restore the file or delete it"):
+    with pytest.raises(UserError, match=r"log\.jsonl: line 2 of 2 is not about a step; restore the file or train anew"):
         read_log(tmp_path / "log.jsonl")
 
 

@@ -16,9 +16,10 @@ from graftseg import api
 from graftseg.baselines import baseline_of
 from graftseg.data.store import Store
 from graftseg.errors import UserError
+from graftseg.ramps import RAMP
 from graftseg.recipe import Recipe, changed, differences, load_recipe, parse_recipe
 from graftseg.records import differing
-from graftseg.shortening import RAMP, asked_for, shortened
+from graftseg.shortening import asked_for, shortened
 from markdown_pages import DOCS, tables
 
 ROOT = Path(__file__).parents[1]

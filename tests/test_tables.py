@@ -15,7 +15,7 @@ from graftseg.errors import UserError
 from graftseg.evaluation import Evaluation, Row
 from graftseg.files import write_json
 from graftseg.paper import TABLES
-from graftseg.recipe import shipped_recipes
+from graftseg.recipe import load_recipe, shipped_recipes
 from graftseg.supervision import HEAD as BESIDE
 from graftseg.tables import HEAD, rows_of, table, tables_page
 from record_fakes import PUBLISHED, record, ship, write_scores
@@ -120,6 +120,24 @@ def test_a_shorter_training_is_a_variant_and_stands_beside_its_baseline(shipped:
     assert head == list(BESIDE)
     assert lines == [["la-8/bcp", "short", "0, 1", "12", "10", "55.00", "80.00", "+25.00", "-"]]
     assert "Beside" not in table("masks", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("steps", "of_baseline", "expected"),
+    [
+        (17, 15, ["17", "15", "50.00", "70.00", "+20.00", "-"]),
+        (17, 3, ["17", "3", "50.00", "70.00", "-", "shortened otherwise"]),
+        (3400, 15000, ["3400", "15000", "50.00", "70.00", "-", "shortened otherwise"]),
+    ],
+)
+def test_no_difference_is_told_of_trainings_that_were_shortened_otherwise(
+    tmp_path: Path, steps: int, of_baseline: int, expected: list[str]
+) -> None:
+    record(tmp_path, "la-4/supervised", 0, 0.5, variant="mini", steps=of_baseline)
+    record(tmp_path, "la-4/bcp", 0, 0.7, variant="mini", steps=steps)
+    whole = [sum(stage.steps for stage in load_recipe(f"la-4/{one}").stages) for one in ("bcp", "supervised")]
+    assert whole == [17000, 15000]
+    assert rows(table("la", tmp_path))[-1] == ["la-4/bcp", "mini", "0", *expected]
 
 
 def test_intervals_beside_the_baseline_are_over_cases(shipped: Path, tmp_path: Path) -> None:

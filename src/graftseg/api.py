@@ -314,7 +314,7 @@ def table(name: str, results: Folder | None = None) -> str:
     folder = Path("results" if results is None else results)
     if not folder.is_dir() and (results is not None or folder.exists()):
         raise UserError(folder, "not a folder", "name the folder of the records as --results")
-    return tables_page(folder) if name == ALL else table_page(name, folder)
+    return tables_page(folder) if name.lower() == ALL else table_page(name.lower(), folder)
 
 
 def fill_pages(folder: Folder, results: Folder = "results") -> list[Path]:

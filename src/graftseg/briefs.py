@@ -6,7 +6,10 @@ CASES = ("labeled", "unlabeled", "held_out", "validation", "test")
 
 
 def brief(facts: dict[str, Any]) -> dict[str, Any]:
-    """The same facts for a person; the figures of folds are reduced to their Dice."""
+    """The same facts for a person; the figures of folds are reduced to their Dice, and a recipe is left as a recipe."""
+    if facts.get("kind") == "recipe":
+        # what is printed can be saved and trained
+        return {key: value for key, value in facts.items() if key != "kind"}
     if facts.get("kind") != "folds":
         return {key: _counted(key, value) for key, value in facts.items()}
     left_out = ("format", "version", "figures", "baseline", "beside_baseline", "folds")

@@ -208,7 +208,7 @@ def report(
 
 @app.command()
 def bench(
-    recipe: Annotated[str, typer.Argument(help="Recipe file, or the name of a shipped one.")],
+    recipe: Annotated[str, typer.Argument(help="Recipe with a stage of bcp: a file, or the name of a shipped one.")],
     data: Annotated[Path | None, typer.Option(help="Prepared store; by default phantoms of the recipe's kind.")] = None,
     steps: Annotated[
         int,
@@ -223,7 +223,11 @@ def bench(
     overrides: Overrides = None,
     device: Device = "auto",
 ) -> None:
-    """Time a training step on this machine, phase by phase, beside the usual way of running it."""
+    """Time a self-training step of bcp on this machine, phase by phase, beside the usual way of running it.
+
+    The recipe must have a stage of bcp that pastes boxes both ways, as la-8/bcp and default-2d/bcp; the steps of other
+    methods are not timed.
+    """
     from graftseg import api
     from graftseg.bench.measure import Plan
     from graftseg.bench.page import table

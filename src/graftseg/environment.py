@@ -4,6 +4,7 @@ import os
 import platform
 import shutil
 import sys
+from collections.abc import Sequence
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
@@ -17,7 +18,16 @@ from graftseg import __version__
 from graftseg.errors import UserError
 
 PACKAGES = ("scipy", "monai", "nibabel", "connected-components-3d", "pydantic", "safetensors")
-EXTRAS = {"tensorboard": "tensorboard", "h5": "h5py", "dicom": "pydicom"}
+EXTRAS = {
+    "tensorboard": ("tensorboard",),
+    "h5": ("h5py",),
+    "itk": ("SimpleITK",),
+    "dicom": ("pydicom", "highdicom"),
+    "export": ("onnx", "onnxruntime", "onnxscript"),
+    "pictures": ("pillow", "tifffile"),
+}
+"""What can be installed besides, and the packages that each of it is."""
+ABSENT = "not installed"
 
 
 def versions() -> dict[str, str]:
@@ -93,14 +103,22 @@ def describe_machine(folder: Path) -> dict[str, Any]:
     """All of it, for the doctor."""
     return {
         "versions": versions() | {name: _version(name) for name in PACKAGES},
-        "extras": {extra: _version(package) for extra, package in EXTRAS.items()},
+        "extras": {extra: _extra(packages) for extra, packages in EXTRAS.items()},
         "devices": devices(),
         "disk_free_gib": round(shutil.disk_usage(folder).free / 2**30, 1),
     }
+
+
+def _extra(packages: Sequence[str]) -> str:
+    """The version of an extra; those of its packages by name where it is several."""
+    found = {package: _version(package) for package in packages}
+    if len(found) == 1 or set(found.values()) == {ABSENT}:
+        return next(iter(found.values()))
+    return ", ".join(f"{package} {one}" for package, one in found.items())
 
 
 def _version(package: str) -> str:
     try:
         return version(package)
     except PackageNotFoundError:
-        return "not installed"
+        return ABSENT

@@ -1,6 +1,6 @@
 """What would keep trials from being trained or recorded, found before anything is trained."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from graftseg.data.store import Store
 from graftseg.errors import UserError
@@ -22,28 +22,55 @@ def foreseen(trials: Iterable[Trial], data: Stores, variant: str, tell: Tell) ->
     missing = [trial for trial in trials if not trial.is_recorded]
     needed = {trial.benchmark for trial in missing}
     stores = stores_of(data, needed & named(data, needed).keys())
-    ahead = known_ahead(missing, stores)
-    failures = {trial.name: why for trial in missing if (why := _why_not(trial, stores, ahead, variant))}
+    ahead, untestable = known_ahead(missing, stores)
+    found = {trial.name: _why_not(trial, stores, ahead, variant) for trial in missing} | untestable
+    failures = {name: why for name, why in found.items() if why}
     for trial in trials:
         words = f", but would fail: {failures[trial.name]}" if trial.name in failures else ""
         tell(f"{trial.name}: {trial.state}{words}")
     return failures
 
 
+def refuse_misfits(missing: Sequence[Trial], stores: Mapping[str, Store]) -> None:
+    """Refuse a store that was prepared otherwise than every row asks for that is to be trained on it."""
+    for name, store in sorted(stores.items()):
+        rows = [trial for trial in missing if trial.benchmark == name]
+        found = [store.other_settings(trial.recipe.data.model_dump(mode="json")) for trial in rows]
+        if found and all(found):
+            _, *classes = store.classes
+            finding = f"the rows want the data set {name}, and this store of {', '.join(classes)} is another"
+            remedy = f"name one that was made with graftseg prepare --benchmark {name}"
+            raise UserError(store.path, f"{finding} or was prepared otherwise ({found[0]})", remedy)
+
+
 def unlike_others(missing: Iterable[Trial], stores: Mapping[str, Store], variant: str) -> dict[str, str]:
-    """Why what trials would leave could not be recorded beside other seeds, by their names."""
+    """Why what trials would leave could not be tested, or recorded beside other seeds, by their names."""
     missing = list(missing)
-    ahead = known_ahead(missing, stores)
+    ahead, untestable = known_ahead(missing, stores)
     found = {
         trial.name: _unlike(trial, stores[trial.benchmark], ahead.get(trial.benchmark), variant) for trial in missing
     }
-    return {name: why for name, why in found.items() if why}
+    return {name: why for name, why in (found | untestable).items() if why}
 
 
-def known_ahead(missing: Iterable[Trial], stores: Mapping[str, Store]) -> dict[str, Evaluation]:
-    """What is known of the scores on the stores that something is still to be trained on, by data set."""
-    needed = {trial.benchmark for trial in missing if not trial.is_trained}
-    return {name: scores_ahead(stores[name], PROTOCOL) for name in sorted(needed & stores.keys())}
+def known_ahead(missing: Sequence[Trial], stores: Mapping[str, Store]) -> tuple[dict[str, Evaluation], dict[str, str]]:
+    """What is known of the scores on the stores that something is still to be trained on, by data set.
+
+    Also returned is why trials could not be tested on their store, by their names; it is raised where that is so of
+    all of them.
+    """
+    untrained = [trial for trial in missing if not trial.is_trained and trial.benchmark in stores]
+    ahead: dict[str, Evaluation] = {}
+    errors: dict[str, UserError] = {}
+    for name in sorted({trial.benchmark for trial in untrained}):
+        try:
+            ahead[name] = scores_ahead(stores[name], PROTOCOL)
+        except UserError as error:
+            errors[name] = error
+    found = {trial.name: errors[trial.benchmark] for trial in untrained if trial.benchmark in errors}
+    if errors and len(found) == len(missing):
+        raise next(iter(errors.values()))
+    return ahead, {name: f"{error.where}: {error.finding}; {error.remedy}" for name, error in found.items()}
 
 
 def _why_not(trial: Trial, stores: Mapping[str, Store], ahead: Mapping[str, Evaluation], variant: str) -> str:

@@ -19,6 +19,7 @@ from graftseg.published import Published
 from graftseg.selection import SelectionSettings
 from graftseg.settings import Settings
 from graftseg.stepping import StageSettings
+from graftseg.suggestions import likely
 from graftseg.types import Precision
 from graftseg.yaml_text import NotYamlError, RepeatedKeyError, read_yaml
 
@@ -31,6 +32,14 @@ SHOWN = 3
 """Settings that a refusal names, of many."""
 SAME = "give the same recipe, --set and --shorter, or the run's own recipe.yaml as the recipe, or name another --out"
 """What mends a run whose recipe is not the one that is asked for."""
+IN_YAML = {
+    "tuple_type": "should be a list",
+    "list_type": "should be a list",
+    "dict_type": "should be a group of settings, key: value",
+    "model_type": "should be a group of settings, key: value",
+    "model_attributes_type": "should be a group of settings, key: value",
+}
+"""What is wrong with the kind of a value, in words of whoever writes YAML."""
 NOT_TRAINED = {"loop", "inference", "name", "about", "published", "baseline", "folds"}
 
 
@@ -171,11 +180,10 @@ def recipe_path(recipe: str | Path) -> Path:
         return path
     shipped = SHIPPED / f"{recipe}.yaml"
     if str(recipe) not in shipped_recipes():
-        raise UserError(
-            f"recipe {str(recipe)!r}",
-            "neither a file nor a shipped recipe",
-            f"name a .yaml file or one of {', '.join(shipped_recipes())}",
-        )
+        remedy = "name a .yaml file or a shipped recipe, of which graftseg doctor has a list"
+        if meant := likely(str(recipe), shipped_recipes()):
+            remedy += f" ({meant})"
+        raise UserError(f"recipe {str(recipe)!r}", "neither a file nor a shipped recipe", remedy)
     return shipped
 
 
@@ -303,7 +311,9 @@ def _first_problem(error: ValidationError, model: type[BaseModel]) -> str:
     """The first thing that is wrong, by its dotted name; for an unknown setting, with those that exist there."""
     first = error.errors()[0]
     place = ".".join(str(part) for part in first["loc"])
-    finding = first["msg"].removeprefix("Value error, ")
+    finding = IN_YAML.get(first["type"], first["msg"].removeprefix("Value error, "))
+    if first["type"] in ("too_short", "too_long"):
+        finding = finding.replace("Tuple should", "the list should").replace(" after validation", "")
     if first["type"] == "extra_forbidden":
         known = _settings_at(model, first["loc"][:-1])
         finding = f"unknown setting (there are {', '.join(known)})" if known else "unknown setting"

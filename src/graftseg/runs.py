@@ -20,6 +20,7 @@ FORMAT = 1
 LOCK = ".run-lock"
 SEED = re.compile("seed-([0-9]+)")
 UNLOGGED = "restore the file or train anew"
+"""What mends a log; a run without one can be neither recorded nor compared."""
 
 
 class _StoreFacts(BaseModel):
@@ -225,13 +226,13 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     *whole, _ = _content(path).split(b"\n")
     lines = []
     for number, text in enumerate(whole, start=1):
-        finding, remedy = f"line {number} of {len(whole)} is not", "restore the file or delete it"
+        finding = f"line {number} of {len(whole)} is not"
         try:
             line = json.loads(text)
         except (ValueError, RecursionError):
-            raise UserError(path, f"{finding} valid JSON", remedy) from None
+            raise UserError(path, f"{finding} valid JSON", UNLOGGED) from None
         if not isinstance(line, dict) or not isinstance(line.get("global_step"), int):
-            raise UserError(path, f"{finding} about a step", remedy)
+            raise UserError(path, f"{finding} about a step", UNLOGGED)
         lines.append(line)
     return lines
 

@@ -1,24 +1,23 @@
 """The same training in fewer steps: every length of a recipe divided by one number, whatever its method."""
 
-import logging
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from graftseg.errors import UserError
+from graftseg.ramps import RAMP, tell_of_ramps
 from graftseg.recipe import Recipe, changed, load_recipe, parse_recipe
-from graftseg.schedules import STAIR
-
-RAMP = "ramp"
-"""The one setting of methods that tells how long something takes, in units of so many steps."""
-FEW = 12
-logger = logging.getLogger(__name__)
 
 
 def asked_for(recipe: str | Path | Recipe, overrides: Iterable[str] = (), shorter: int = 1) -> Recipe:
-    """A recipe as a caller wants it: with the overrides, and then so many times shorter."""
+    """A recipe as a caller wants it: with the overrides, and then so many times shorter.
+
+    A line tells where its ramps stay so low that unlabeled scans count little.
+    """
     given = changed(recipe, overrides) if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
-    return shortened(given, shorter)
+    asked = shortened(given, shorter)
+    tell_of_ramps(asked, shorter)
+    return asked
 
 
 def shortened(recipe: Recipe, shorter: int) -> Recipe:
@@ -28,8 +27,8 @@ def shortened(recipe: Recipe, shorter: int) -> Recipe:
     polynomials follow the steps by themselves. Students are scored as many times as in the long training: the interval
     and the first step of ``selection`` are divided too. What lags behind the student by a few steps does so in a
     training of any length, and is kept: the average of a teacher, and for how long pseudo-labels hold still. So are the
-    stairs in which ramps rise, of 150 steps; a line tells where few of them are left. A whole number is rounded down;
-    steps of a stage or of a schedule that would become 0 are refused.
+    stairs in which ramps rise, of 150 steps. A whole number is rounded down; steps of a stage or of a schedule that
+    would become 0 are refused.
     """
     check_shorter(shorter)
     if shorter == 1:
@@ -63,12 +62,5 @@ def _shorten_stage(stage: dict[str, Any], where: str, shorter: int, name: str) -
             finding = f"nothing would be left of {setting} in recipe {name}, which is {holder[key]}"
             raise UserError(f"--shorter {shorter}", finding, f"give {holder[key]} or less")
         holder[key] //= shorter
-    settings = stage["settings"]
-    if RAMP in settings:
-        settings[RAMP] /= shorter
-        stairs = stage["steps"] // settings.get("ramp_every", STAIR)
-        if stairs < FEW:
-            told = (
-                "recipe %s, --shorter %d: the ramp of %s rises %d times only, so that unlabeled scans may count little"
-            )
-            logger.warning(told, name, shorter, stage["method"], stairs)
+    if RAMP in stage["settings"]:
+        stage["settings"][RAMP] /= shorter

@@ -6,10 +6,12 @@ import numpy as np
 
 from graftseg.figures import FIGURES, NOTHING, written
 from graftseg.paired import Pairs, bootstrap, paired
+from graftseg.recipe import load_recipe, shipped_recipes
 from graftseg.records import Record, refuse_unlike
 
 BASELINE = "supervised"
 FIGURE = "dice"
+UNLIKE = "shortened otherwise"
 HEAD = (
     "recipe",
     "variant",
@@ -27,7 +29,8 @@ def gains(records: Mapping[str, Sequence[Record]]) -> list[tuple[str, ...]]:
     """A head and a line for each recipe and variant that shares a seed with its baseline; nothing where none does.
 
     ``records`` are by recipe. Runs whose checkpoints were chosen, or whose empty label maps were scored, by different
-    rules are not set side by side; those that were scored on other cases or references are refused.
+    rules are not set side by side; those that were scored on other cases or references are refused. No difference is
+    told of two that are not the same part of their recipes' steps: one variant may stand for two lengths.
     """
     lines = []
     for recipe, own in records.items():
@@ -57,6 +60,7 @@ def _line(recipe: str, variant: str, couples: Sequence[tuple[Record, Record]]) -
     first, second = (np.array([[values(pairs)[case] for case in shared] for pairs in of_seeds]) for values in _SIDES)
     differences = (second - first).mean(axis=0)
     low, high = bootstrap(differences) if len(shared) else (np.nan, np.nan)
+    alike = all(_same_part(*couple) for couple in couples)
     return (
         recipe,
         variant or NOTHING,
@@ -65,9 +69,28 @@ def _line(recipe: str, variant: str, couples: Sequence[tuple[Record, Record]]) -
         _steps([one for one, _ in couples]),
         written(float(first.mean()) if shared else np.nan),
         written(float(second.mean()) if shared else np.nan),
-        f"{differences.mean():+.2f}" if shared else NOTHING,
-        NOTHING if np.isnan(low) else f"{low:+.2f} to {high:+.2f}",
+        f"{differences.mean():+.2f}" if shared and alike else NOTHING,
+        _interval(low, high) if alike else UNLIKE,
     )
+
+
+def _interval(low: float, high: float) -> str:
+    return NOTHING if np.isnan(low) else f"{low:+.2f} to {high:+.2f}"
+
+
+def _same_part(first: Record, second: Record) -> bool:
+    """Whether two records can have been shortened by the same number, as far as their shipped recipes tell."""
+    (least, most), (other_least, other_most) = map(_divisors, (first, second))
+    return least <= other_most and other_least <= most
+
+
+def _divisors(record: Record) -> tuple[float, float]:
+    """The least and the greatest number that the shipped steps may have been divided by; stages are rounded down."""
+    if not record.steps or record.recipe not in shipped_recipes():
+        return 0.0, np.inf
+    stages = load_recipe(record.recipe).stages
+    steps = sum(stage.steps for stage in stages)
+    return steps / (record.steps + len(stages)), steps / record.steps
 
 
 def _over_classes(found: Sequence[Pairs]) -> Pairs:

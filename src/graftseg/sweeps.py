@@ -12,7 +12,7 @@ from graftseg.environment import choose_device
 from graftseg.errors import StoppedError, UserError
 from graftseg.figures import FIGURES, figures_of, written
 from graftseg.files import make_folder
-from graftseg.foresight import Tell, foreseen, refuse_target, unlike_others
+from graftseg.foresight import Tell, foreseen, refuse_misfits, refuse_target, unlike_others
 from graftseg.records import check_siblings
 from graftseg.seed_counts import check_seeds
 from graftseg.shortening import check_shorter
@@ -78,6 +78,7 @@ def sweep(
         for trial in others:
             tell(f"{trial.name}: {trial.state}; name another --variant, or remove {trial.record}")
         stores = stores_of(data, {trial.benchmark for trial in missing})
+        refuse_misfits(missing, stores)
         unlike = unlike_others(missing, stores, variant)
         for one, why in unlike.items():
             tell(f"{one}: failed: {why}")

@@ -12,7 +12,11 @@ from graftseg.recipe import Recipe, changed, load_recipe
 from graftseg.records import NAME, changes_of, check_variant, differing, place, read_record
 from graftseg.runs import RunFolder
 from graftseg.shortening import asked_for
+from graftseg.suggestions import likely
 from graftseg.tables import rows_of
+
+FEW = 12
+"""Rows that can all be told in a sentence."""
 
 
 @dataclass(frozen=True)
@@ -95,15 +99,23 @@ class Trial:
 
 def chosen(name: str, only: Iterable[str]) -> list[str]:
     """Recipes of a table, each once: the paper's rows, or those that are asked for."""
-    names = list(TABLES) if name == ALL else [name]
+    names = list(TABLES) if name.lower() == ALL else [name.lower()]
     known = list(dict.fromkeys(row.recipe for one in names for row in rows_of(one)))
     patterns = list(only)
     for pattern in patterns:
         if not any(fnmatchcase(recipe, pattern) for recipe in known):
-            raise UserError(f"--only {pattern}", f"no row of table {name}", f"choose among {', '.join(known)}")
+            raise UserError(f"--only {pattern}", f"no row of table {name}", _choice(name, pattern, known))
     if patterns:
         return [recipe for recipe in known if any(fnmatchcase(recipe, pattern) for pattern in patterns)]
     return list(dict.fromkeys(row.recipe for one in names for row in TABLES[one].rows))
+
+
+def _choice(name: str, pattern: str, known: list[str]) -> str:
+    """What may be asked for; of many rows, the one that is likely meant."""
+    if len(known) <= FEW:
+        return f"choose among {', '.join(known)}"
+    meant = likely(pattern, known)
+    return f"see those of graftseg sweep {name} --dry-run" + (f" ({meant})" if meant else "")
 
 
 def bases_of(

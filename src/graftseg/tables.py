@@ -44,7 +44,7 @@ yet.
 LEGEND_BESIDE = """\
 Where a supervised run and another one of the same setting and variant were recorded with the same seed, a second table
 sets the two side by side: the difference in Dice, averaged over the shared seeds, with a 95 % interval over the test
-cases.
+cases. None is told where the two are not the same part of their recipes' steps.
 """
 BESIDE = "Beside the supervised baseline of the same setting and variant:"
 Lines = Sequence[Sequence[str]]

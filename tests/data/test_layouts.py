@@ -199,6 +199,22 @@ def test_a_description_that_is_a_list(tmp_path: Path) -> None:
         read_layout(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["imagesTr", "labelsTr", "imagesUn"])
+def test_a_folder_within_a_data_set_is_told_the_one_above(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    msd(tmp_path / "data")
+    (tmp_path / "data" / name).mkdir(exist_ok=True)
+    above = f"; name the folder above it, {tmp_path / 'data'}\\."
+    with pytest.raises(UserError, match=f"/{name}: no known layout, it holds .*{above}"):
+        read_layout(tmp_path / "data" / name)
+    monkeypatch.chdir(tmp_path / "data" / name)
+    with pytest.raises(UserError, match=above):
+        read_layout(Path())
+    with pytest.raises(UserError, match=rf"; name the folder in it that holds imagesTr/, {tmp_path / 'data'}\."):
+        read_layout(tmp_path)
+
+
 def test_folders_that_are_no_data_set(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no such folder"):
         read_layout(tmp_path / "absent")

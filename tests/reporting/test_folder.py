@@ -52,7 +52,7 @@ def test_last_line_may_be_cut_off_but_no_other(tmp_path: Path) -> None:
 @pytest.mark.parametrize("part", ['"terms": "x"', '"terms": {"L_in": "x"}', '"stage": []', '"total": "x"'])
 def test_a_line_of_another_shape(tmp_path: Path, part: str) -> None:
     (tmp_path / "log.jsonl").write_text(f'{{"global_step": 1, "total": 1.0, {part}}}\n')
-    with pytest.raises(UserError, match=r"log\.jsonl: a line is damaged \(.+\); restore the file or delete it"):
+    with pytest.raises(UserError, match=r"log\.jsonl: a line is damaged \(.+\); restore the file or train anew"):
         log_of(tmp_path)
 
 

@@ -49,7 +49,18 @@ def read_layout(data: Data) -> Dataset:
         if (dataset := recognise(folder)) is not None:
             return _with_labels(dataset, folder / "imagesTr", folder / "labelsTr")
     found = ", ".join(path.name for path in visible(folder)[:5]) or "nothing"
-    raise UserError(folder, f"no known layout, it holds {found}", f"arrange the scans as {LOOKED_FOR}")
+    raise UserError(
+        folder, f"no known layout, it holds {found}", _nearby(folder) or f"arrange the scans as {LOOKED_FOR}"
+    )
+
+
+def _nearby(folder: Path) -> str:
+    """What to name in place of a folder within a data set, or above one; empty where none is near."""
+    place = folder.resolve()
+    if place.name in {one for named in FOLDERS for one in named[:2]} and _has_images(place.parent):
+        return f"name the folder above it, {place.parent}"
+    inside = [path for path in visible(folder) if path.is_dir() and _has_images(path)]
+    return f"name the folder in it that holds imagesTr/, {inside[0]}" if len(inside) == 1 else ""
 
 
 def _nnunet(folder: Path) -> Dataset | None:

@@ -17,7 +17,7 @@ from graftseg.data.store import Store, open_store
 from graftseg.errors import UserError
 from graftseg.origin import trained_on
 from graftseg.reporting.curves import Curve, Stage
-from graftseg.runs import RunFolder, read_log
+from graftseg.runs import UNLOGGED, RunFolder, read_log
 
 ABSURD = 1e30
 Pairs = list[tuple[float, float]]
@@ -79,7 +79,7 @@ def read_curves(run: RunFolder) -> Log | None:
     try:
         return _log_of(lines) if lines else None
     except (TypeError, ValueError, AttributeError) as error:
-        raise UserError(run.log_file, f"a line is damaged ({error})", "restore the file or delete it") from None
+        raise UserError(run.log_file, f"a line is damaged ({error})", UNLOGGED) from None
 
 
 def _log_of(lines: list[dict[str, Any]]) -> Log:

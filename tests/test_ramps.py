@@ -1,0 +1,73 @@
+"""Ramps that stay low within their stage, which would leave unlabeled scans without a say, are told."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+import torch
+import yaml
+from command_line import CommandLine
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graftseg import api
+from graftseg.data.store import Store
+from graftseg.ramps import height, tell_of_ramps
+from graftseg.recipe import Recipe, load_recipe, shipped_recipes
+from graftseg.schedules import consistency_ramp
+
+TOLD = "reaches 1 % of its height in 300 steps, so that unlabeled scans count little; set stages.0.settings.ramp to 1"
+
+
+def taught(steps: int, method: str = "ua-mt", **settings: Any) -> Recipe:
+    """A recipe of one stage whose method has a ramp."""
+    stage = {"method": method, "steps": steps, "settings": settings, "optimizer": {"name": "sgd"}}
+    return tiny.tiny_recipe(stages=[stage])
+
+
+@given(steps=st.integers(1, 10**5), ramp=st.floats(1e-3, 1e4))
+def test_the_height_is_that_of_the_last_step(steps: int, ramp: float) -> None:
+    expected = consistency_ramp(torch.tensor(steps - 1.0), ramp).item()
+    assert height(taught(steps, ramp=ramp).stages[0]) == pytest.approx(expected, rel=1e-4)
+
+
+def test_stairs_of_another_height_count() -> None:
+    stage = taught(1200, "coranet", ramp=300, ramp_every=6).stages[0]
+    expected = consistency_ramp(torch.tensor(1199.0), 300, 6).item()
+    assert height(stage) == pytest.approx(expected) and 0.5 < expected < 0.6
+    assert height(tiny.tiny_recipe().stages[0]) == 1
+
+
+def test_a_training_of_few_steps_with_the_usual_ramp_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    tell_of_ramps(taught(300))
+    assert caplog.messages == [f"recipe tiny: the ramp of ua-mt {TOLD} or less"]
+    caplog.clear()
+    tell_of_ramps(taught(300, ramp=1))
+    assert caplog.messages == []
+    tell_of_ramps(taught(150, ramp=1))
+    assert caplog.messages[0].endswith("; set stages.0.steps to more than 150, after which it rises for the first time")
+
+
+def test_one_sentence_is_enough_where_a_training_is_shorter(caplog: pytest.LogCaptureFixture) -> None:
+    tell_of_ramps(taught(300), shorter=20)
+    assert caplog.messages == [f"recipe tiny, --shorter 20: the ramp of ua-mt {TOLD} or less"]
+
+
+@pytest.mark.parametrize("name", shipped_recipes())
+def test_no_shipped_recipe_needs_a_warning(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    recipe = load_recipe(name)
+    tell_of_ramps(recipe)
+    assert caplog.messages == []
+    assert all(height(stage) > 0.99 for stage in recipe.stages)
+
+
+def test_every_training_tells(cli: CommandLine, store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    stage = {"method": "mean-teacher", "steps": 2, "optimizer": {"name": "sgd"}}
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(yaml.safe_dump(tiny.recipe_tree() | {"stages": [stage]}))
+    cli.works("train", recipe, "--data", store.path, "--out", tmp_path / "one", "--device", "cpu")
+    api.train(load_recipe(recipe), store.path, tmp_path / "two", device="cpu")
+    api.train_folds(recipe, store.path, tmp_path / "folds", folds=2, device="cpu")
+    told = [line for line in caplog.messages if "the ramp of mean-teacher reaches 1 % of its height in 2 steps" in line]
+    assert len(told) == 3
