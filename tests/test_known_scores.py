@@ -41,7 +41,7 @@ def label_otherwise(data: Path) -> None:
 def image_otherwise(data: Path) -> None:
     for path in sorted((data / "imagesTs").iterdir()):
         scan = read_scan(path)
-        write_scan(path, scan.array[::-1].copy(), scan.geometry)
+        write_scan(path, scan.array[..., ::-1].copy(), scan.geometry)
 
 
 def name_otherwise(data: Path) -> None:
