@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 import tiny
 
+import graftseg.foresight
 from graftseg import api
+from graftseg.data import benchmarks
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.errors import UserError
@@ -69,6 +71,18 @@ def test_a_store_that_fits_no_row_is_refused_once(sweeper: Sweeper, tmp_path: Pa
     assert sweeper.told == [] and not sweeper.runs.exists()
     sweeper("directions", "la-4/bcp", "acdc-3/bcp", data={"la": sweeper.store.path, "acdc": sweeper.store.path})
     assert len(sweeper.records()) == 2
+
+
+def test_a_store_of_other_classes_is_another_data_set(sweeper: Sweeper, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graftseg.foresight, "classes_of", benchmarks.classes_of)
+    store = sweeper.store.path
+    why = "the rows want the data set la of left atrium, and this store of crescent, ring, core is another"
+    remedy = "name one that was made with graftseg prepare --benchmark la"
+    with pytest.raises(UserError) as error:
+        sweeper("masks", "la-4/bcp")
+    assert str(error.value) == f"{store}: {why}; {remedy}."
+    assert sweeper("masks", "la-4/bcp", dry_run=True).failures == {"la-4/bcp, seed 0": f"{store}: {why}"}
+    assert not sweeper.runs.exists()
 
 
 def test_a_record_never_takes_the_place_of_a_run(sweeper: Sweeper, tmp_path: Path) -> None:

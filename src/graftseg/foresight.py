@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from graftseg.data.benchmarks import classes_of
 from graftseg.data.store import Store
 from graftseg.errors import UserError
 from graftseg.evaluation import Evaluation
@@ -32,15 +33,29 @@ def foreseen(trials: Iterable[Trial], data: Stores, variant: str, tell: Tell) ->
 
 
 def refuse_misfits(missing: Sequence[Trial], stores: Mapping[str, Store]) -> None:
-    """Refuse a store that was prepared otherwise than every row asks for that is to be trained on it."""
+    """Refuse a store of other classes, or prepared otherwise than every row asks for that is to be trained on it."""
     for name, store in sorted(stores.items()):
         rows = [trial for trial in missing if trial.benchmark == name]
         found = [store.other_settings(trial.recipe.data.model_dump(mode="json")) for trial in rows]
+        remedy = f"name one that was made with graftseg prepare --benchmark {name}"
+        if found and (other := _other_classes(name, store)):
+            raise UserError(store.path, other, remedy)
         if found and all(found):
-            _, *classes = store.classes
-            finding = f"the rows want the data set {name}, and this store of {', '.join(classes)} is another"
-            remedy = f"name one that was made with graftseg prepare --benchmark {name}"
-            raise UserError(store.path, f"{finding} or was prepared otherwise ({found[0]})", remedy)
+            finding = f"{_another(name, store)} or was prepared otherwise ({found[0]})"
+            raise UserError(store.path, finding, remedy)
+
+
+def _another(wanted: str, store: Store) -> str:
+    _, *classes = store.classes
+    return f"the rows want the data set {wanted}, and this store of {', '.join(classes)} is another"
+
+
+def _other_classes(name: str, store: Store) -> str:
+    """Why a store is not of a data set by its classes, in words; empty where they are the same."""
+    expected = classes_of(name)[1:]
+    if not expected or store.classes[1:] == expected:
+        return ""
+    return _another(f"{name} of {', '.join(expected)}", store)
 
 
 def unlike_others(missing: Iterable[Trial], stores: Mapping[str, Store], variant: str) -> dict[str, str]:
@@ -99,6 +114,8 @@ def refuse_target(trial: Trial, dry_run: bool) -> None:
 
 def _mismatch(trial: Trial, store: Store) -> str:
     """Why a trial cannot be trained on a store, in words; empty where it can."""
+    if other := _other_classes(trial.benchmark, store):
+        return other
     if other := store.other_settings(trial.recipe.data.model_dump(mode="json")):
         return f"the store was prepared otherwise than recipe {trial.recipe.name} asks for ({other})"
     try:

@@ -18,6 +18,9 @@ from graftseg.tables import rows_of
 FEW = 12
 """Rows that can all be told in a sentence."""
 
+ROW = ("name", "published")
+"""Settings that say which row of a table a recipe is."""
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -118,10 +121,20 @@ def _choice(name: str, pattern: str, known: list[str]) -> str:
     return f"see those of graftseg sweep {name} --dry-run" + (f" ({meant})" if meant else "")
 
 
+def refuse_another_row(overrides: Iterable[str]) -> None:
+    """Refuse to record a row under the name of another, or beside other published figures."""
+    for override in overrides:
+        name = override.partition("=")[0].partition(".")[0].strip()
+        if name in ROW:
+            remedy = "leave it out, and name other rows with --only"
+            raise UserError(f"--set {override}", f"{name} says which row it is, and no row becomes another", remedy)
+
+
 def bases_of(
     recipes: Iterable[str], overrides: list[str], shorter: int, variant: str, failures: dict[str, str]
 ) -> list[Recipe]:
     """The recipes with these overrides; one that cannot be had is a failure, and overrides for none are refused."""
+    refuse_another_row(overrides)
     bases: list[Recipe] = []
     errors: list[UserError] = []
     for name in recipes:
