@@ -142,7 +142,14 @@ def _unlike(trial: Trial, store: Store, ahead: Evaluation | None, variant: str) 
     if (why := _unlike_settings(trial, variant)) or ahead is None:
         return why
     new = Record(
-        trial.recipe.name, trial.recipe.seed, variant, Scored(ahead, ""), None, None, "this store", store.identity
+        trial.recipe.name,
+        trial.recipe.seed,
+        variant,
+        Scored(ahead, "", store.test_identity),
+        None,
+        None,
+        "this store",
+        store.identity,
     )
     try:
         refuse_other_data(new, trial.record)

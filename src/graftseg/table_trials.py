@@ -9,7 +9,7 @@ from pathlib import Path
 from graftseg.errors import UserError
 from graftseg.paper import ALL, TABLES, benchmark_of
 from graftseg.recipe import Recipe, changed, load_recipe
-from graftseg.records import NAME, changes_of, check_variant, differing, place, read_record
+from graftseg.records import NAME, changes_of, check_variant, differing, is_record, place, read_record
 from graftseg.runs import RunFolder
 from graftseg.shortening import asked_for
 from graftseg.suggestions import likely
@@ -50,11 +50,9 @@ class Trial:
     @cached_property
     def damage(self) -> str:
         """What is wrong with its record, in words; empty where there is none, or only what a recording left."""
-        if not (self.record / "run.json").is_file():
-            return ""
         try:
-            read_record(self.record, self.recipe.name)
-            load_recipe(self.record / "recipe.yaml")
+            if is_record(self.record):
+                read_record(self.record, self.recipe.name)
         except UserError as error:
             return f"{Path(error.where).name}: {error.finding}"
         return ""
