@@ -192,3 +192,44 @@ def test_nothing_is_trained_on_another_store_than_other_seeds(
     assert trained == list(swept.recorded)
     assert "(1 of 2)" in sweeper.told[1]
     assert not (sweeper.runs / "la-4/bcp/seed-1").exists()
+
+
+def test_a_dry_run_foresees_that_a_store_has_too_few_labels(sweeper: Sweeper) -> None:
+    many = {"overrides": ["batches.labeled_cases=99"], "variant": "many"}
+    foreseen = sweeper("masks", "la-4/bcp", dry_run=True, **many).failures
+    why = "the recipe asks for 99 labeled cases and 0 to validate on, and the store has 4"
+    assert foreseen == {"la-4/bcp, seed 0, many": f"{sweeper.store.path}: {why}"}
+    assert sweeper.told[-1] == "0 recorded before, 0 recorded now, 0 to do, 1 failed"
+    (reason,) = sweeper("masks", "la-4/bcp", **many).failures.values()
+    assert why in reason
+
+
+@pytest.mark.parametrize(
+    ("file", "finding"),
+    [
+        ("log.jsonl", "no whole line in it"),
+        ("recipe.yaml", "not valid YAML"),
+        ("model.safetensors", "the weights are not those that the run saved"),
+        ("run.json", "not valid JSON"),
+    ],
+)
+def test_a_dry_run_foresees_that_a_damaged_run_cannot_be_recorded(sweeper: Sweeper, file: str, finding: str) -> None:
+    sweeper("masks", "la-4/bcp")
+    shutil.rmtree(sweeper.results)
+    shutil.rmtree(sweeper.runs / "la-4/bcp/seed-0/predictions")
+    assert sweeper("masks", "la-4/bcp", dry_run=True).failures == {}
+    path = sweeper.runs / "la-4/bcp/seed-0" / file
+    path.write_bytes(b"{")
+    (why,) = sweeper("masks", "la-4/bcp", dry_run=True).failures.values()
+    assert why.startswith(f"{path}: ") and finding in why and sweeper.told[0].count(why) == 1
+    assert sweeper.told[-1] == "0 recorded before, 0 recorded now, 0 to do, 1 failed"
+    (reason,) = sweeper("masks", "la-4/bcp").failures.values()
+    assert reason.startswith(f"{path}: ") and not sweeper.records()
+
+
+def test_a_dry_run_asks_for_no_network_that_was_tested(sweeper: Sweeper) -> None:
+    sweeper("masks", "la-4/bcp")
+    shutil.rmtree(sweeper.results)
+    (sweeper.runs / "la-4/bcp/seed-0/model.safetensors").write_bytes(b"{")
+    assert sweeper("masks", "la-4/bcp", dry_run=True).failures == {}
+    assert sweeper("masks", "la-4/bcp").failures == {}

@@ -2,17 +2,20 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from graftseg.data.batches import training_cases
 from graftseg.data.benchmarks import classes_of
 from graftseg.data.store import Store
 from graftseg.errors import UserError
 from graftseg.evaluation import Evaluation
+from graftseg.models import check_weights
 from graftseg.recipe import differences, first_few, load_recipe
 from graftseg.record_targets import refuse_place, refuse_run
 from graftseg.records import Record, Scored, check_siblings, refuse_other_data
+from graftseg.runs import UNLOGGED, whole_log
 from graftseg.scores_ahead import scores_ahead
 from graftseg.table_stores import Stores, named, stores_of
 from graftseg.table_trials import Trial
-from graftseg.trials import PROTOCOL
+from graftseg.trials import PROTOCOL, known_run
 
 Tell = Callable[[str], None]
 
@@ -27,8 +30,8 @@ def foreseen(trials: Iterable[Trial], data: Stores, variant: str, tell: Tell) ->
     found = {trial.name: _why_not(trial, stores, ahead, variant) for trial in missing} | untestable
     failures = {name: why for name, why in found.items() if why}
     for trial in trials:
-        words = f", but would fail: {failures[trial.name]}" if trial.name in failures else ""
-        tell(f"{trial.name}: {trial.state}{words}")
+        why, state = failures.get(trial.name), trial.state
+        tell(f"{trial.name}: {state}" + (f", but would fail: {why}" if why and why not in state else ""))
     return failures
 
 
@@ -92,6 +95,8 @@ def _why_not(trial: Trial, stores: Mapping[str, Store], ahead: Mapping[str, Eval
     """Why a trial would fail, in words; empty where nothing is known that would keep it from its record."""
     if trial.is_lost:
         return f"its run is not in {trial.run.path}"
+    if why := _damage(trial, stores.get(trial.benchmark)):
+        return why
     if why := _unlike_settings(trial, variant) or _otherwise(trial):
         return why
     if (store := stores.get(trial.benchmark)) is None:
@@ -123,7 +128,29 @@ def _mismatch(trial: Trial, store: Store) -> str:
     except UserError:
         # the state of the trial says so
         return ""
-    return "" if begun == store.identity else "the store is not the one that the run began with"
+    if begun != store.identity:
+        return "the store is not the one that the run began with"
+    try:
+        training_cases(store, trial.recipe.batches)
+    except UserError as error:
+        return error.finding
+    return ""
+
+
+def _damage(trial: Trial, store: Store | None) -> str:
+    """What is wrong with the run that a trial has, in words, where that keeps it from its record."""
+    run = trial.run
+    try:
+        facts = run.begun() if run.exists else {}
+        if run.exists:
+            load_recipe(run.recipe_file)
+        if facts.get("status") == "finished":
+            whole_log(run.log_file, facts.get("steps"), UNLOGGED)
+            if store is not None and run.weights_file.is_file() and known_run(run, store) is None:
+                check_weights(run.weights_file, facts.get("weights"))
+    except UserError as error:
+        return f"{error.where}: {error.finding}; {error.remedy}"
+    return ""
 
 
 def _otherwise(trial: Trial) -> str:
