@@ -8,6 +8,7 @@ import tiny
 import torch
 from command_line import CommandLine
 
+import graftseg.foresight
 import graftseg.recipe
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
@@ -63,5 +64,6 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def sweeper(tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> Sweeper:
     """Sweeps on a tiny store, of a package that ships a few rows."""
     monkeypatch.setattr(graftseg.recipe, "SHIPPED", tmp_path / "recipes")
+    monkeypatch.setattr(graftseg.foresight, "classes_of", lambda name: store.classes)
     ship_swept(tmp_path / "recipes")
     return Sweeper(tmp_path, store)

@@ -63,6 +63,7 @@ def record(
     folder = results / name / (f"seed-{seed}-{variant}" if variant else f"seed-{seed}")
     folder.mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps({"seed": seed, "steps": steps}))
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(tiny.recipe_tree() | {"name": name, "seed": seed}))
     (folder / "log.jsonl").write_text(json.dumps({"global_step": steps, "total": 0.5}) + "\n")
     write_scores(folder, "metrics", value, checkpoint, protocol)
     if best is not None:

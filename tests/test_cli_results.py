@@ -12,6 +12,7 @@ import tiny
 import yaml
 from command_line import CommandLine
 
+import graftseg.foresight
 import graftseg.recipe
 from graftseg import api
 from graftseg.data.store import Store
@@ -125,7 +126,10 @@ def shipped(recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.usefixtures("shipped")
-def test_from_a_sweep_to_a_comparison(cli: CommandLine, store: Store, tmp_path: Path) -> None:
+def test_from_a_sweep_to_a_comparison(
+    cli: CommandLine, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(graftseg.foresight, "classes_of", lambda name: store.classes)
     results, runs = tmp_path / "results", tmp_path / "runs"
     words = ("sweep", "alpha", "--out", runs, "--results", results, "--device", "cpu", "--seeds", 2)
     code, out, _ = cli(*words, "--only", "la-4/bcp", "--data", store.path)

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 import tiny
 
+import graftseg.foresight
 from graftseg import api
+from graftseg.data import benchmarks
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.errors import UserError
@@ -69,6 +71,18 @@ def test_a_store_that_fits_no_row_is_refused_once(sweeper: Sweeper, tmp_path: Pa
     assert sweeper.told == [] and not sweeper.runs.exists()
     sweeper("directions", "la-4/bcp", "acdc-3/bcp", data={"la": sweeper.store.path, "acdc": sweeper.store.path})
     assert len(sweeper.records()) == 2
+
+
+def test_a_store_of_other_classes_is_another_data_set(sweeper: Sweeper, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graftseg.foresight, "classes_of", benchmarks.classes_of)
+    store = sweeper.store.path
+    why = "the rows want the data set la of left atrium, and this store of crescent, ring, core is another"
+    remedy = "name one that was made with graftseg prepare --benchmark la"
+    with pytest.raises(UserError) as error:
+        sweeper("masks", "la-4/bcp")
+    assert str(error.value) == f"{store}: {why}; {remedy}."
+    assert sweeper("masks", "la-4/bcp", dry_run=True).failures == {"la-4/bcp, seed 0": f"{store}: {why}"}
+    assert not sweeper.runs.exists()
 
 
 def test_a_record_never_takes_the_place_of_a_run(sweeper: Sweeper, tmp_path: Path) -> None:
@@ -178,3 +192,44 @@ def test_nothing_is_trained_on_another_store_than_other_seeds(
     assert trained == list(swept.recorded)
     assert "(1 of 2)" in sweeper.told[1]
     assert not (sweeper.runs / "la-4/bcp/seed-1").exists()
+
+
+def test_a_dry_run_foresees_that_a_store_has_too_few_labels(sweeper: Sweeper) -> None:
+    many = {"overrides": ["batches.labeled_cases=99"], "variant": "many"}
+    foreseen = sweeper("masks", "la-4/bcp", dry_run=True, **many).failures
+    why = "the recipe asks for 99 labeled cases and 0 to validate on, and the store has 4"
+    assert foreseen == {"la-4/bcp, seed 0, many": f"{sweeper.store.path}: {why}"}
+    assert sweeper.told[-1] == "0 recorded before, 0 recorded now, 0 to do, 1 failed"
+    (reason,) = sweeper("masks", "la-4/bcp", **many).failures.values()
+    assert why in reason
+
+
+@pytest.mark.parametrize(
+    ("file", "finding"),
+    [
+        ("log.jsonl", "no whole line in it"),
+        ("recipe.yaml", "not valid YAML"),
+        ("model.safetensors", "the weights are not those that the run saved"),
+        ("run.json", "not valid JSON"),
+    ],
+)
+def test_a_dry_run_foresees_that_a_damaged_run_cannot_be_recorded(sweeper: Sweeper, file: str, finding: str) -> None:
+    sweeper("masks", "la-4/bcp")
+    shutil.rmtree(sweeper.results)
+    shutil.rmtree(sweeper.runs / "la-4/bcp/seed-0/predictions")
+    assert sweeper("masks", "la-4/bcp", dry_run=True).failures == {}
+    path = sweeper.runs / "la-4/bcp/seed-0" / file
+    path.write_bytes(b"{")
+    (why,) = sweeper("masks", "la-4/bcp", dry_run=True).failures.values()
+    assert why.startswith(f"{path}: ") and finding in why and sweeper.told[0].count(why) == 1
+    assert sweeper.told[-1] == "0 recorded before, 0 recorded now, 0 to do, 1 failed"
+    (reason,) = sweeper("masks", "la-4/bcp").failures.values()
+    assert reason.startswith(f"{path}: ") and not sweeper.records()
+
+
+def test_a_dry_run_asks_for_no_network_that_was_tested(sweeper: Sweeper) -> None:
+    sweeper("masks", "la-4/bcp")
+    shutil.rmtree(sweeper.results)
+    (sweeper.runs / "la-4/bcp/seed-0/model.safetensors").write_bytes(b"{")
+    assert sweeper("masks", "la-4/bcp", dry_run=True).failures == {}
+    assert sweeper("masks", "la-4/bcp").failures == {}

@@ -281,6 +281,9 @@ def test_seeds_that_were_scored_on_other_scans_are_not_recorded_beside_one_anoth
     results = tmp_path / "results"
     folder = api.record(run, results=results)
     other = folder.rename(folder.parent / "seed-4")
+    for name in ("run.json", "recipe.yaml"):
+        tree = yaml.safe_load((other / name).read_text()) | {"seed": 4}
+        (other / name).write_text(json.dumps(tree))
     table = other / "metrics.csv"
     whole = table.read_text()
     table.write_text(whole.replace("test_000", "test_999"))

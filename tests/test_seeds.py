@@ -349,7 +349,7 @@ def test_a_seed_whose_network_is_gone_is_kept_by_its_scores_or_told_of(
     network.unlink()
     (out / "seed-6" / "predictions" / "metrics.csv").unlink()
     train_seeds(RECIPE, store.path, out, 1, device="cpu", tell=rest.append)
-    assert rest[2] == f"seed 6 is left out: {network} is missing, and so are its scores"
+    assert rest[2] == f"seed 6 is left out: {network} is missing, and so are its scores on these cases"
     assert [one["seed"] for one in summary(out)["seeds"]] == [5]
 
 

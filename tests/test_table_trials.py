@@ -30,6 +30,14 @@ def test_a_setting_that_no_row_can_have_is_told_once(sweeper: Sweeper) -> None:
     assert sorted(swept.failures) == ["la-4/bcp-contact", "la-4/bcp-random"]
 
 
+@pytest.mark.parametrize("setting", ["name=la-8/bcp", "published=null", "published.dice=99", " name=la-8/bcp"])
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_no_row_becomes_another(sweeper: Sweeper, setting: str, dry_run: bool) -> None:
+    with pytest.raises(UserError, match=rf"^--set {setting}: (name|published) says which row it is, and no row becom"):
+        sweeper("masks", "la-4/bcp", overrides=["seed=1", setting], variant="odd", dry_run=dry_run)
+    assert sweeper.told == [] and not sweeper.runs.exists() and not sweeper.results.exists()
+
+
 def test_names_that_no_row_has(sweeper: Sweeper) -> None:
     with pytest.raises(
         UserError, match=r"--only bcp: no row of table masks; choose among la-4/bcp-random, la-4/bcp-co"

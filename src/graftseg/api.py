@@ -38,6 +38,7 @@ from graftseg.ranking import Ranking
 from graftseg.ranking_run import rank_run
 from graftseg.recipe import Recipe, changed, load_recipe, shipped_recipes
 from graftseg.records import record_run
+from graftseg.references import told_of
 from graftseg.reporting import render_report
 from graftseg.reporting.differences import picture
 from graftseg.reporting.scans_page import render_check
@@ -235,7 +236,7 @@ def evaluate(
         allow_missing=allow_missing,
         only=only,
     )
-    evaluation.keep(target, {"references": str(Path(reference).resolve())})
+    evaluation.keep(target, told_of(Path(reference)))
     return evaluation
 
 

@@ -2,16 +2,20 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from graftseg.data.batches import training_cases
+from graftseg.data.benchmarks import classes_of
 from graftseg.data.store import Store
 from graftseg.errors import UserError
 from graftseg.evaluation import Evaluation
+from graftseg.models import check_weights
 from graftseg.recipe import differences, first_few, load_recipe
 from graftseg.record_targets import refuse_place, refuse_run
 from graftseg.records import Record, Scored, check_siblings, refuse_other_data
+from graftseg.runs import UNLOGGED, whole_log
 from graftseg.scores_ahead import scores_ahead
 from graftseg.table_stores import Stores, named, stores_of
 from graftseg.table_trials import Trial
-from graftseg.trials import PROTOCOL
+from graftseg.trials import PROTOCOL, known_run
 
 Tell = Callable[[str], None]
 
@@ -26,21 +30,35 @@ def foreseen(trials: Iterable[Trial], data: Stores, variant: str, tell: Tell) ->
     found = {trial.name: _why_not(trial, stores, ahead, variant) for trial in missing} | untestable
     failures = {name: why for name, why in found.items() if why}
     for trial in trials:
-        words = f", but would fail: {failures[trial.name]}" if trial.name in failures else ""
-        tell(f"{trial.name}: {trial.state}{words}")
+        why, state = failures.get(trial.name), trial.state
+        tell(f"{trial.name}: {state}" + (f", but would fail: {why}" if why and why not in state else ""))
     return failures
 
 
 def refuse_misfits(missing: Sequence[Trial], stores: Mapping[str, Store]) -> None:
-    """Refuse a store that was prepared otherwise than every row asks for that is to be trained on it."""
+    """Refuse a store of other classes, or prepared otherwise than every row asks for that is to be trained on it."""
     for name, store in sorted(stores.items()):
         rows = [trial for trial in missing if trial.benchmark == name]
         found = [store.other_settings(trial.recipe.data.model_dump(mode="json")) for trial in rows]
+        remedy = f"name one that was made with graftseg prepare --benchmark {name}"
+        if found and (other := _other_classes(name, store)):
+            raise UserError(store.path, other, remedy)
         if found and all(found):
-            _, *classes = store.classes
-            finding = f"the rows want the data set {name}, and this store of {', '.join(classes)} is another"
-            remedy = f"name one that was made with graftseg prepare --benchmark {name}"
-            raise UserError(store.path, f"{finding} or was prepared otherwise ({found[0]})", remedy)
+            finding = f"{_another(name, store)} or was prepared otherwise ({found[0]})"
+            raise UserError(store.path, finding, remedy)
+
+
+def _another(wanted: str, store: Store) -> str:
+    _, *classes = store.classes
+    return f"the rows want the data set {wanted}, and this store of {', '.join(classes)} is another"
+
+
+def _other_classes(name: str, store: Store) -> str:
+    """Why a store is not of a data set by its classes, in words; empty where they are the same."""
+    expected = classes_of(name)[1:]
+    if not expected or store.classes[1:] == expected:
+        return ""
+    return _another(f"{name} of {', '.join(expected)}", store)
 
 
 def unlike_others(missing: Iterable[Trial], stores: Mapping[str, Store], variant: str) -> dict[str, str]:
@@ -77,6 +95,8 @@ def _why_not(trial: Trial, stores: Mapping[str, Store], ahead: Mapping[str, Eval
     """Why a trial would fail, in words; empty where nothing is known that would keep it from its record."""
     if trial.is_lost:
         return f"its run is not in {trial.run.path}"
+    if why := _damage(trial, stores.get(trial.benchmark)):
+        return why
     if why := _unlike_settings(trial, variant) or _otherwise(trial):
         return why
     if (store := stores.get(trial.benchmark)) is None:
@@ -99,6 +119,8 @@ def refuse_target(trial: Trial, dry_run: bool) -> None:
 
 def _mismatch(trial: Trial, store: Store) -> str:
     """Why a trial cannot be trained on a store, in words; empty where it can."""
+    if other := _other_classes(trial.benchmark, store):
+        return other
     if other := store.other_settings(trial.recipe.data.model_dump(mode="json")):
         return f"the store was prepared otherwise than recipe {trial.recipe.name} asks for ({other})"
     try:
@@ -106,7 +128,29 @@ def _mismatch(trial: Trial, store: Store) -> str:
     except UserError:
         # the state of the trial says so
         return ""
-    return "" if begun == store.identity else "the store is not the one that the run began with"
+    if begun != store.identity:
+        return "the store is not the one that the run began with"
+    try:
+        training_cases(store, trial.recipe.batches)
+    except UserError as error:
+        return error.finding
+    return ""
+
+
+def _damage(trial: Trial, store: Store | None) -> str:
+    """What is wrong with the run that a trial has, in words, where that keeps it from its record."""
+    run = trial.run
+    try:
+        facts = run.begun() if run.exists else {}
+        if run.exists:
+            load_recipe(run.recipe_file)
+        if facts.get("status") == "finished":
+            whole_log(run.log_file, facts.get("steps"), UNLOGGED)
+            if store is not None and run.weights_file.is_file() and known_run(run, store) is None:
+                check_weights(run.weights_file, facts.get("weights"))
+    except UserError as error:
+        return f"{error.where}: {error.finding}; {error.remedy}"
+    return ""
 
 
 def _otherwise(trial: Trial) -> str:
@@ -125,7 +169,14 @@ def _unlike(trial: Trial, store: Store, ahead: Evaluation | None, variant: str) 
     if (why := _unlike_settings(trial, variant)) or ahead is None:
         return why
     new = Record(
-        trial.recipe.name, trial.recipe.seed, variant, Scored(ahead, ""), None, None, "this store", store.identity
+        trial.recipe.name,
+        trial.recipe.seed,
+        variant,
+        Scored(ahead, "", store.test_identity),
+        None,
+        None,
+        "this store",
+        store.identity,
     )
     try:
         refuse_other_data(new, trial.record)

@@ -41,6 +41,10 @@ class Source(Protocol):
     def files(self) -> tuple[Path, ...]:
         """The files of its image."""
 
+    @property
+    def sha256(self) -> str | None:
+        """The hash of its image, where that is known without reading it."""
+
     def grid(self) -> Grid:
         """The grid of that image, before anything of it is read."""
 
@@ -65,6 +69,11 @@ class ScanSource:
     def files(self) -> tuple[Path, ...]:
         """One file a channel."""
         return self.case.images
+
+    @property
+    def sha256(self) -> None:
+        """Not known before the scan is read."""
+        return None
 
     def grid(self) -> Grid:
         """The grid that the scan will be brought to, by its header."""
@@ -98,6 +107,11 @@ class StoredSource:
     def files(self) -> tuple[Path, ...]:
         """The one file of its image."""
         return (self.store.path / CASES / self.case.image,)
+
+    @property
+    def sha256(self) -> str:
+        """By the manifest of the store."""
+        return self.case.sha256[self.case.image]
 
     def grid(self) -> Grid:
         """The grid that the scan was brought to."""

@@ -17,6 +17,7 @@ FORMAT = {"format": "graftseg predictions", "version": 1}
 class PredictedCase:
     """A label map that was written, and what was written beside it.
 
+    ``sha256`` is the hash of the image in the store that it was taken from, if it was one.
     ``mean_uncertainty`` is that of the voxels that may be foreground; None where it was not asked for or there is none.
     """
 
@@ -29,6 +30,7 @@ class PredictedCase:
     uncertainty: str | None = None
     mean_uncertainty: float | None = None
     picture: str | None = None
+    sha256: str | None = None
 
     @property
     def extras(self) -> set[str]:

@@ -58,11 +58,16 @@ def refuse_missing(path: Path, sha256: str | None) -> None:
     raise UserError(path, "the trained network of the run is missing", remedy)
 
 
-def load_weights(method: Method, path: Path, sha256: str | None = None) -> None:
-    """Read the student, from a file of that hash if one is given."""
+def check_weights(path: Path, sha256: str | None) -> None:
+    """Refuse a file of weights that is not there, or not of that hash if one is given."""
     refuse_missing(path, sha256)
     if sha256 is not None and sha256_of(path) != sha256:
         raise UserError(path, "the weights are not those that the run saved", "copy the file anew or train again")
+
+
+def load_weights(method: Method, path: Path, sha256: str | None = None) -> None:
+    """Read the student, from a file of that hash if one is given."""
+    check_weights(path, sha256)
     try:
         method.student.load_state_dict(load(path.read_bytes()))
     except (SafetensorError, RuntimeError, OSError) as error:

@@ -192,6 +192,7 @@ class _Work:
             uncertainty=names.uncertainty,
             mean_uncertainty=maps.mean_uncertainty,
             picture=names.picture,
+            sha256=case.sha256,
         )
 
 

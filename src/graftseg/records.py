@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -15,23 +15,29 @@ from graftseg.manifest import Manifest, read_manifest
 from graftseg.paired import named_as
 from graftseg.recipe import Recipe, differences, load_recipe, shipped_recipes
 from graftseg.record_targets import refuse_other, refuse_place, refuse_run
+from graftseg.references import TESTED_ON
 from graftseg.runs import UNLOGGED, RunFolder, whole_log
 
 THINNED = 50
 SCORES, BEST, LOG = "metrics", "metrics-best", "log.jsonl"
-NAME = re.compile(r"seed-(\d+)(?:-(.+))?")
+NAME = re.compile(r"seed-(0|[1-9][0-9]*)(?:-([A-Za-z0-9][\w.+-]*))?")
 VARIANT = re.compile(r"[A-Za-z0-9][\w.+-]*")
 MOST_LETTERS = 100
 AGAIN = "record the run again"
+MOVE = "move the folder elsewhere"
 TEST = "test it with graftseg test RUN STORE"
 
 
 @dataclass(frozen=True)
 class Scored:
-    """Scores of label maps, and how the checkpoint that made them was chosen."""
+    """Scores of label maps, and how the checkpoint that made them was chosen.
+
+    ``tested_on`` is what the test cases of the store are known by, where it is told.
+    """
 
     evaluation: Evaluation
     checkpoint: str
+    tested_on: str | None = None
 
     @property
     def chosen(self) -> str:
@@ -44,8 +50,8 @@ class Scored:
 class Record:
     """A run as it was recorded, with the steps that it was trained for where it says so.
 
-    ``best`` is the best checkpoint that it kept beside the one that it reports. ``name`` is its folder, and
-    ``identity`` that of the store that it was trained on.
+    ``best`` is the best checkpoint that it kept beside the one that it reports. ``name`` is its folder, ``identity``
+    that of the store that it was trained on, and ``settings`` the recipe as it was trained, where that is known.
     """
 
     recipe: str
@@ -56,6 +62,7 @@ class Record:
     steps: int | None = None
     name: str = ""
     identity: str | None = None
+    settings: Recipe | None = None
 
     @property
     def evaluation(self) -> Evaluation:
@@ -89,7 +96,7 @@ def record_run(run: RunFolder, out: Path | None = None, *, variant: str = "", re
         scores[BEST] = _tested(run.predictions_best, (facts.get("best") or {}).get("sha256"))
     refuse_other(folder, facts)
     check_siblings(folder, recipe, variant)
-    reported = Scored(read_csv(scores[SCORES].table), "")
+    reported = Scored(read_csv(scores[SCORES].table), "", scores[SCORES].about.get(TESTED_ON))
     refuse_other_data(
         Record(recipe.name, recipe.seed, variant, reported, None, None, str(run.path), facts["store"]["identity"]),
         folder,
@@ -110,10 +117,25 @@ def record_run(run: RunFolder, out: Path | None = None, *, variant: str = "", re
 
 
 def read_records(results: Path, recipe: str) -> list[Record]:
-    """All records of a recipe, by variant and seed."""
-    folders = [path for path in sorted((results / recipe).glob("seed-*")) if (path / "run.json").is_file()]
-    records = [read_record(folder, recipe) for folder in folders if NAME.fullmatch(folder.name)]
+    """All records of a recipe, by variant and seed; what a recording left that was stopped is none."""
+    records = [read_record(folder, recipe) for folder in sorted((results / recipe).glob("seed-*")) if is_record(folder)]
     return sorted(records, key=lambda record: (record.variant, record.seed))
+
+
+def is_record(folder: Path) -> bool:
+    """Whether a folder holds a record; one that no table would find by its name, or that leads nowhere, is refused."""
+    facts = folder / "run.json"
+    for path in (folder, facts):
+        if path.is_symlink() and not path.exists():
+            raise UserError(path, "a link that leads nowhere", f"mend it, or move {folder} elsewhere")
+    if not facts.exists():
+        return False
+    if not NAME.fullmatch(folder.name):
+        finding = "not the name of a record, which is seed-N or seed-N-VARIANT, with N as 0 or 12 and a plain word"
+        raise UserError(folder, finding, f"{MOVE}, and record the run again")
+    if not facts.is_file():
+        raise UserError(facts, "not a file", f"{MOVE}, and record the run again")
+    return True
 
 
 def refuse_unlike(first: Record, second: Record) -> None:
@@ -123,9 +145,18 @@ def refuse_unlike(first: Record, second: Record) -> None:
     try:
         refuse_others(first, second)
         refuse_other_cases(first, second)
+        _refuse_other_tests(first, second)
     except UserError as error:
         remedy = "move one of the two records elsewhere, or record it under another --variant"
         raise UserError(error.where, error.finding, remedy) from None
+
+
+def _refuse_other_tests(first: Record, second: Record) -> None:
+    """Test cases of the same names and volumes may still be others; older records do not tell."""
+    one, two = first.reported.tested_on, second.reported.tested_on
+    if one is not None and two is not None and one != two:
+        finding = f"the scans or labels that it was tested on are not those of {first.name}"
+        raise UserError(second.name, finding, "test both runs on the same cases")
 
 
 def place(recipe: Recipe, variant: str = "") -> PurePosixPath:
@@ -249,6 +280,14 @@ def refuse_other_data(new: Record, folder: Path) -> None:
         except UserError:
             continue
         refuse_unlike(before, new)
+        if differ([before, new]):
+            finding = f"{other} has the same variant and was trained on another store"
+            raise UserError(new.name, finding, "name another --variant")
+
+
+def differ(records: Sequence[Record]) -> bool:
+    """Whether some of these were trained on stores that differ, as far as they tell."""
+    return len({record.identity for record in records} - {None}) > 1
 
 
 def _siblings(folder: Path, variant: str) -> Iterator[Path]:
@@ -270,11 +309,27 @@ def _checked_place(folder: Path, recipe: Recipe, variant: str) -> str:
 
 
 def read_record(folder: Path, recipe: str) -> Record:
-    """The record of a recipe in a folder; one that is damaged has to be made anew from its run."""
+    """The record of a recipe in a folder; one that is damaged, or another's, has to be made anew from its run."""
     try:
-        return _read(folder, recipe)
+        record = _read(folder, recipe)
     except UserError as error:
         raise UserError(error.where, error.finding, AGAIN) from None
+    _refuse_displaced(folder, record)
+    return record
+
+
+def _refuse_displaced(folder: Path, record: Record) -> None:
+    """A record has to say of itself what its place says: recipe, seed and variant."""
+    facts, settings = read_object(folder / "run.json"), record.settings
+    told = [("run.json", key, facts.get(key)) for key in ("recipe", "seed", "variant")]
+    if settings is not None:
+        told += [("recipe.yaml", "recipe", settings.name), ("recipe.yaml", "seed", settings.seed)]
+    for file, key, value in told:
+        expected = getattr(record, key)
+        if value is not None and value != expected:
+            own = f"the {key} {value}" if value != "" else f"no {key}"
+            finding = f"it is of {own}, and lies where {'none' if expected == '' else f'{key} {expected}'} belongs"
+            raise UserError(folder / file, finding, f"{MOVE}, and record the run again")
 
 
 def _read(folder: Path, recipe: str) -> Record:
@@ -297,6 +352,7 @@ def _read(folder: Path, recipe: str) -> Record:
         steps,
         str(folder),
         store.get("identity") if isinstance(store, dict) else None,
+        load_recipe(folder / "recipe.yaml"),
     )
 
 
@@ -305,7 +361,7 @@ def _reported_is_best(facts: Mapping[str, Any], reported: Scored) -> Scored | No
     best = facts.get("best")
     if not isinstance(best, dict) or best.get("sha256") != facts.get("weights"):
         return None
-    return Scored(reported.evaluation, f"best on {best.get('on')}, step {best.get('step')}")
+    return replace(reported, checkpoint=f"best on {best.get('on')}, step {best.get('step')}")
 
 
 def _scored(folder: Path, name: str) -> Scored:
@@ -313,4 +369,7 @@ def _scored(folder: Path, name: str) -> Scored:
     about = read_json(described)
     if not isinstance(about, dict) or "checkpoint" not in about:
         raise UserError(described, "does not say which checkpoint was scored", AGAIN)
-    return Scored(read_csv(folder / f"{name}.csv"), str(about["checkpoint"]))
+    tested_on = about.get(TESTED_ON)
+    return Scored(
+        read_csv(folder / f"{name}.csv"), str(about["checkpoint"]), tested_on if isinstance(tested_on, str) else None
+    )

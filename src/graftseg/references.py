@@ -15,6 +15,9 @@ from graftseg.data.store import CASES, Store, StoredCase, is_store, open_store
 from graftseg.errors import UserError
 from graftseg.manifest import extras_in
 
+TESTED_ON = "tested_on"
+"""What the hash of a store's test cases is called beside scores."""
+
 
 class Reference(Protocol):
     """A label map that can be read."""
@@ -74,6 +77,12 @@ def stored_references(store: Store) -> dict[str, StoredLabel]:
             finding = f"its labels were resampled (case {case.name}) and are not those of the scans"
             raise UserError(store.path, finding, "give the folder of the original label maps as --reference")
     return {case.name: StoredLabel(store, case) for case in labeled}
+
+
+def told_of(path: Path) -> dict[str, str]:
+    """What is kept of references beside scores against them: their place, and what the tests of a store depend on."""
+    place = {"references": str(path.resolve())}
+    return place | ({TESTED_ON: open_store(path).test_identity} if is_store(path) else {})
 
 
 def label_maps(folder: Path) -> dict[str, Path]:

@@ -124,7 +124,8 @@ class _Table:
         self._show({*self.results} - ({*wanted} - {*ended}))
         for seed in self.folder.seeds:
             if seed not in {*self.results, *wanted} and _is_lost(run := self.folder.seed(seed)):
-                self.tell(f"seed {seed} is left out: {run.weights_file} is missing, and so are its scores")
+                missing = f"{run.weights_file} is missing, and so are its scores on these cases"
+                self.tell(f"seed {seed} is left out: {missing}")
         return ended
 
     def add(self, seed: int) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from graftseg.errors import UserError
 from graftseg.paper import ALL, TABLES, benchmark_of
 from graftseg.recipe import Recipe, changed, load_recipe
-from graftseg.records import NAME, changes_of, check_variant, differing, place, read_record
+from graftseg.records import NAME, changes_of, check_variant, differing, is_record, place, read_record
 from graftseg.runs import RunFolder
 from graftseg.shortening import asked_for
 from graftseg.suggestions import likely
@@ -17,6 +17,9 @@ from graftseg.tables import rows_of
 
 FEW = 12
 """Rows that can all be told in a sentence."""
+
+ROW = ("name", "published")
+"""Settings that say which row of a table a recipe is."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +50,9 @@ class Trial:
     @cached_property
     def damage(self) -> str:
         """What is wrong with its record, in words; empty where there is none, or only what a recording left."""
-        if not (self.record / "run.json").is_file():
-            return ""
         try:
-            read_record(self.record, self.recipe.name)
-            load_recipe(self.record / "recipe.yaml")
+            if is_record(self.record):
+                read_record(self.record, self.recipe.name)
         except UserError as error:
             return f"{Path(error.where).name}: {error.finding}"
         return ""
@@ -118,10 +119,20 @@ def _choice(name: str, pattern: str, known: list[str]) -> str:
     return f"see those of graftseg sweep {name} --dry-run" + (f" ({meant})" if meant else "")
 
 
+def refuse_another_row(overrides: Iterable[str]) -> None:
+    """Refuse to record a row under the name of another, or beside other published figures."""
+    for override in overrides:
+        name = override.partition("=")[0].partition(".")[0].strip()
+        if name in ROW:
+            remedy = "leave it out, and name other rows with --only"
+            raise UserError(f"--set {override}", f"{name} says which row it is, and no row becomes another", remedy)
+
+
 def bases_of(
     recipes: Iterable[str], overrides: list[str], shorter: int, variant: str, failures: dict[str, str]
 ) -> list[Recipe]:
     """The recipes with these overrides; one that cannot be had is a failure, and overrides for none are refused."""
+    refuse_another_row(overrides)
     bases: list[Recipe] = []
     errors: list[UserError] = []
     for name in recipes:

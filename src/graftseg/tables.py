@@ -1,6 +1,6 @@
 """The paper's tables: for each of its rows what we recorded, beside what was published."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from graftseg.figures import FIGURES, NOTHING, figures_of, spreads, written
 from graftseg.paper import ALL, TABLES, Row, benchmark_of
 from graftseg.published import Published
 from graftseg.recipe import load_recipe, shipped_recipes
-from graftseg.records import Record, read_records, refuse_unlike
+from graftseg.records import Record, differ, differing, read_records, refuse_unlike
 from graftseg.supervision import gains
 
 HEAD = (
@@ -71,7 +71,7 @@ def table(name: str, results: Path) -> str:
     rows = rows_of(name)
     records = {row.recipe: read_records(results, row.recipe) for row in rows}
     lines = [line for row in rows for line in _lines(row, records[row.recipe])]
-    text = markdown([HEAD, *lines])
+    text = markdown([HEAD, *lines]) + _warnings(list(records.values()))
     beside = gains(records) if TABLES[name].compares else []
     return f"{text}\n{BESIDE}\n\n{markdown(beside)}" if beside else text
 
@@ -97,8 +97,20 @@ def _labels(recipe: str) -> tuple[int, str]:
 
 def markdown(lines: Lines) -> str:
     """A head and lines as a table in Markdown."""
-    head, *rest = lines
+    head, *rest = ([cell.replace("|", r"\|") for cell in line] for line in lines)
     return "".join(f"| {' | '.join(line)} |\n" for line in (head, ["---"] * len(head), *rest))
+
+
+def _warnings(recipes: Iterable[Sequence[Record]]) -> str:
+    """What the records below each line must be read with: a line for those that were not trained on the same data."""
+    found = [members for records in recipes for members in lines_of(records) if differ(members)]
+    return "".join(f"\n{_of_other_stores(members)}\n" for members in found)
+
+
+def _of_other_stores(members: Sequence[Record]) -> str:
+    *others, last = (str(record.seed) for record in members)
+    variant = f", {members[0].variant}," if members[0].variant else ""
+    return f"Seeds {', '.join(others)} and {last} of {members[0].recipe}{variant} were trained on stores that differ."
 
 
 def _lines(row: Row, records: Sequence[Record]) -> list[list[str]]:
@@ -110,13 +122,27 @@ def _lines(row: Row, records: Sequence[Record]) -> list[list[str]]:
 
 
 def lines_of(records: Sequence[Record]) -> list[list[Record]]:
-    """Records of one recipe by the line of a table that they share, in order; all of a line are of the same cases."""
+    """Records of one recipe by the line of a table that they share, in order.
+
+    All of a line are of the same cases and settings.
+    """
     alike = groupby(sorted(records, key=lambda record: (*_group(record), record.seed)), key=_group)
     lines = [list(members) for _, members in alike]
     for first, *others in lines:
         for other in others:
             refuse_unlike(first, other)
+            _refuse_other_settings(first, other)
     return lines
+
+
+def _refuse_other_settings(first: Record, second: Record) -> None:
+    """Seeds of one line are averaged, so they must have been trained alike."""
+    names = differing(first.settings, second.settings) if first.settings and second.settings else []
+    if not names and first.steps and second.steps and first.steps != second.steps:
+        names = ["steps"]
+    if names:
+        finding = f"{first.name} has the same variant and other settings ({', '.join(names)})"
+        raise UserError(second.name, finding, "move one of the two elsewhere, or record it under another --variant")
 
 
 def _group(record: Record) -> tuple[str, str]:

@@ -82,7 +82,7 @@ def _replaceable(folder: Path) -> Iterator[None]:
 
 def _known(run: RunFolder, store: Store, checkpoint: Checkpoint) -> Evaluation | None:
     weights, cases = weights_of(run, checkpoint).sha256, stored_references(store)
-    return known_scores(_folder(run, checkpoint), weights, store.path, PROTOCOL, cases, len(store.classes))
+    return known_scores(_folder(run, checkpoint), weights, store.path, PROTOCOL, cases, len(store.classes), store)
 
 
 def _folder(run: RunFolder, checkpoint: Checkpoint) -> Path:

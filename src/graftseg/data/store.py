@@ -10,7 +10,7 @@ import json
 import tokenize
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
 
@@ -153,6 +153,13 @@ class Store:
         """A hash of all that training can see: settings, classes, and the labeled and unlabeled cases, file by file."""
         cases = [[case.name, case.split, sorted(case.sha256.items())] for case in self.cases if case.split != "test"]
         content = json.dumps([self.settings, self.classes, cases], sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()
+
+    @property
+    def test_identity(self) -> str:
+        """A hash of all that a test depends on: classes, and the test cases, file by file, with their places."""
+        cases = [[case.name, sorted(case.sha256.items()), asdict(case.geometry)] for case in self.of("test")]
+        content = json.dumps([self.classes, cases], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()
 
     def other_settings(self, asked: Mapping[str, Any]) -> str:

@@ -1,6 +1,6 @@
 """The published benchmarks: how to recognise and read the folder of each. All that is particular to them is in here."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from graftseg.errors import UserError
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A published data set: which folders have its layout, how to read one, and what kind of network it is for.
+    """A published data set: which folders have its layout, how to read one, its kind of network and classes.
 
     ``find`` takes a folder or the one above it; ``recognise`` is the same for a folder of which nobody said what it
     is, or None if it cannot be told.
@@ -24,17 +24,19 @@ class Benchmark:
     read: Callable[[Path], Dataset]
     looked_for: str
     dimensions: Literal[2, 3]
+    classes: Mapping[int, str]
 
 
 BENCHMARKS: dict[str, Benchmark] = {
-    "la": Benchmark(la.find_la, la.find_la, la.read_la, la.LOOKED_FOR, 3),
-    "acdc": Benchmark(acdc.find_acdc, acdc.find_acdc, acdc.read_acdc, acdc.LOOKED_FOR, 2),
+    "la": Benchmark(la.find_la, la.find_la, la.read_la, la.LOOKED_FOR, 3, la.CLASSES),
+    "acdc": Benchmark(acdc.find_acdc, acdc.find_acdc, acdc.read_acdc, acdc.LOOKED_FOR, 2, acdc.CLASSES),
     "pancreas": Benchmark(
         pancreas.find_numbered,
         pancreas.find_pancreas,
         partial(pancreas.read_pancreas, protocol="pancreas"),
         pancreas.LOOKED_FOR,
         3,
+        pancreas.CLASSES,
     ),
     "pancreas-62": Benchmark(
         pancreas.find_numbered,
@@ -42,6 +44,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         partial(pancreas.read_pancreas, protocol="pancreas-62"),
         pancreas.LOOKED_FOR,
         3,
+        pancreas.CLASSES,
     ),
 }
 
@@ -59,6 +62,11 @@ def read_benchmark(name: str, folder: Path) -> Dataset:
         finding = f"not the folder of the benchmark {name}"
         raise UserError(folder, finding, f"name the folder that holds {benchmark.looked_for}")
     return _read(benchmark, _only(folder, found))
+
+
+def classes_of(name: str) -> tuple[str, ...]:
+    """The names of a benchmark's label values, from 0 on; none where it is unknown."""
+    return tuple(BENCHMARKS[name].classes.values()) if name in BENCHMARKS else ()
 
 
 def recognise_benchmark(folder: Path) -> Dataset | None:
