@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from command_line import CommandLine
+from command_line import CommandLine, contents
 
 from graftseg import api
 from graftseg.errors import UserError
@@ -88,20 +88,38 @@ def test_a_page_keeps_its_line_ends(shipped: Path, pages: Path, tmp_path: Path) 
 
 
 def test_a_recorded_method_without_a_page_is_told(shipped: Path, pages: Path, tmp_path: Path, cli: CommandLine) -> None:
+    results = tmp_path / "results"
     for name in ("la-8/bcp", "la-8/dtc"):
-        record(tmp_path, name, 0, 0.5)
+        record(results, name, 0, 0.5)
     (pages / "dtc.md").unlink()
-    code, out, _ = cli("table", "la", "--results", tmp_path, "--pages", pages)
+    code, out, _ = cli("table", "la", "--results", results, "--pages", pages)
     assert (code, out.splitlines()) == (
         0,
         [f"{pages / 'bcp.md'}", f"dtc: recorded, and no page in {pages} has a part Our number for it"],
     )
     before = (pages / "bcp.md").read_bytes()
-    record(tmp_path, "la-8/bcp", 1, 0.5)
-    words = ("table", "la", "--results", tmp_path, "--pages", pages, "--markdown", tmp_path)
+    record(results, "la-8/bcp", 1, 0.5)
+    words = ("table", "la", "--results", results, "--pages", pages, "--markdown", tmp_path)
     assert "exists and is not a plain file" in cli.fails(*words)
     assert "lies among the methods' pages" in cli.fails(*words[:-1], pages / "bcp.md")
     assert (pages / "bcp.md").read_bytes() == before
+
+
+def test_nothing_is_written_among_the_records(
+    shipped: Path, pages: Path, tmp_path: Path, cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = tmp_path / "results"
+    record(results, "la-8/bcp", 0, 0.5)
+    pages.rename(results / "pages")
+    (tmp_path / "way").symlink_to(results)
+    monkeypatch.chdir(tmp_path)
+    before = contents(results)
+    told = "lies among the records in results; name another {}, outside of that folder"
+    for file in ("results/la-8/bcp/seed-0/run.json", "way/la.md", "results/new/la.md"):
+        assert told.format("--markdown") in cli.fails("table", "la", "--markdown", file)
+    assert told.format("--pages") in cli.fails("table", "la", "--pages", "results/pages", "--markdown", "la.md")
+    assert contents(results) == before and not Path("la.md").exists()
+    cli.works("table", "la", "--markdown", "results.md")
 
 
 def test_a_folder_without_such_pages_is_named(tmp_path: Path) -> None:

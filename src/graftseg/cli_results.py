@@ -101,6 +101,8 @@ def table(
     # what is written into files is never that of a folder that is not there
     results = results or RESULTS
     text = api.table(name, results)
+    for option, target in (("--markdown", markdown), ("--pages", pages)):
+        _refuse_among_records(option, target, results)
     if markdown is not None:
         refuse_target(markdown)
         if pages is not None and markdown.resolve().parent == pages.resolve():
@@ -116,6 +118,14 @@ def table(
     if markdown is not None:
         write_text(markdown, text)
         typer.echo(markdown)
+
+
+def _refuse_among_records(option: str, target: Path | None, results: Path) -> None:
+    """What is written lies apart from the records, of which it might replace a file."""
+    if target is not None and (target.parent.resolve() / target.name).is_relative_to(results.resolve()):
+        raise UserError(
+            target, f"lies among the records in {results}", f"name another {option}, outside of that folder"
+        )
 
 
 def sweep(

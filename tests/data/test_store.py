@@ -125,7 +125,7 @@ def test_verify_names_the_damaged_file(store: Store) -> None:
             r"holds float16 \(2, 3, 4, 5\) with the first axis innermost \(Fortran order\), not the last; delete it",
         ),
         (lambda path: (path.unlink(), path.mkdir()), "a folder is in the place of the file; move it elsewhere and run"),
-        (lambda path: (path.unlink(), os.mkfifo(path)), "no plain file is in the place of the file; move it"),
+        (lambda path: piped(path), "no plain file is in the place of the file; move it"),
         (lambda path: relinked(path, "nowhere"), "a link that leads to no file is in the place of the file; delete it"),
         (lambda path: relinked(path, path.name), "a link that leads to no file is in the place of the file; delete it"),
     ],
@@ -134,6 +134,11 @@ def test_files_that_do_not_fit(store: Store, damage: Callable[[Path], object], s
     damage(store.path / CASES / "other.image.npy")
     with pytest.raises(UserError, match=r"other\.image\.npy: .*" + sentence):
         open_store(store.path)
+
+
+def piped(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
 
 
 def relinked(path: Path, target: str) -> None:
