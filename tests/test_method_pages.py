@@ -68,6 +68,63 @@ def test_the_list_of_methods_is_made_of_the_pages(shipped: Path, pages: Path, tm
     assert rows[1:] == ["| [`bcp`](bcp.md), `bcp-pretrain` | - | all tables | - | - |", ""]
 
 
+def test_a_part_ends_with_its_page_and_needs_no_blank_line(shipped: Path, pages: Path, tmp_path: Path) -> None:
+    (pages / "bcp.md").write_text("# a\n\n## Our number\nof old\n### more of old\n## Next\n")
+    (pages / "dtc.md").write_text("# a\n\n## Our number  \n\nof old\n")
+    (pages / "ua-mt.md").write_text("# a\n\n## Our number")
+    (pages / "ss-net.md").write_text("# a\n\n## Our number\n\nof old\n\n# Appendix\n")
+    assert len(api.fill_pages(pages, tmp_path)) == 4
+    part = "# a\n\n## Our number\n\nNothing is recorded yet.\n"
+    assert (pages / "bcp.md").read_text() == f"{part}\n## Next\n"
+    assert (pages / "ss-net.md").read_text() == f"{part}\n# Appendix\n"
+    assert (pages / "dtc.md").read_text() == (pages / "ua-mt.md").read_text() == part
+    before = contents(pages)
+    api.fill_pages(pages, tmp_path)
+    assert contents(pages) == before
+
+
+def test_a_page_without_the_part_is_told_and_stays_in_the_list(
+    shipped: Path, pages: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (pages / "README.md").write_text("| method | what it does now |\n")
+    (pages / "dtc.md").write_text("On unlabeled scans: shapes.\n\n## Our numbers\n")
+    before = (pages / "dtc.md").read_text()
+    assert api.fill_pages(pages, tmp_path) == [pages / "bcp.md", pages / "README.md"]
+    assert "| [`dtc`](dtc.md) | shapes |" in (pages / "README.md").read_text()
+    assert (pages / "dtc.md").read_text() == before
+    sentence = 'left as it is, since it has no part for our figures; add a line "## Our number"'
+    assert caplog.messages == [f"{pages / 'dtc.md'}: {sentence}"]
+
+
+@pytest.mark.parametrize("text", ["# Methods\n", "| name | what it does now |\n| --- | --- |\n"])
+def test_a_readme_without_the_list_is_told(
+    shipped: Path, pages: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str
+) -> None:
+    (pages / "README.md").write_text(text)
+    assert pages / "README.md" not in api.fill_pages(pages, tmp_path)
+    assert (pages / "README.md").read_text() == text
+    sentence = "left as it is, since it has no list of methods; begin one with the line | method | what it does |"
+    assert caplog.messages == [f"{pages / 'README.md'}: {sentence}"]
+
+
+def test_two_parts_are_refused(shipped: Path, pages: Path, tmp_path: Path) -> None:
+    (pages / "dtc.md").write_text(PAGE + "\n" + PAGE)
+    before = contents(pages)
+    with pytest.raises(UserError, match=r"dtc\.md: has 2 parts named Our number; keep one of them"):
+        api.fill_pages(pages, tmp_path)
+    assert contents(pages) == before
+
+
+def test_a_page_may_be_a_link(shipped: Path, pages: Path, tmp_path: Path) -> None:
+    page = (pages / "dtc.md").rename(tmp_path / "elsewhere.md")
+    (pages / "dtc.md").symlink_to(page)
+    assert api.fill_pages(pages, tmp_path) == [pages / "bcp.md", pages / "dtc.md"]
+    assert (pages / "dtc.md").is_symlink() and "Nothing is recorded yet." in page.read_text()
+    page.unlink()
+    with pytest.raises(UserError, match=r"dtc\.md: cannot be read \(No such file or directory\); mend the page"):
+        api.fill_pages(pages, tmp_path)
+
+
 def test_pages_are_written_together_or_not_at_all(shipped: Path, pages: Path, tmp_path: Path) -> None:
     record(tmp_path, "la-8/dtc", 0, 0.5)
     (tmp_path / "la-8/dtc/seed-0/metrics.csv").write_text("")

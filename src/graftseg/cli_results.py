@@ -110,10 +110,9 @@ def table(
                 markdown, "lies among the methods' pages, which it might replace", "name another --markdown"
             )
     if pages is not None:
-        filled = api.fill_pages(pages, results)
-        for page in filled:
+        for page in api.fill_pages(pages, results):
             typer.echo(page)
-        for method in without_page(filled, results):
+        for method in without_page(pages, results):
             typer.echo(f"{method}: recorded, and no page in {pages} has a part Our number for it")
     if markdown is not None:
         write_text(markdown, text)
