@@ -150,6 +150,7 @@ def sweep(
     from graftseg.ramps import told_when_trained
     from graftseg.sweeps import sweep as run_sweep
 
+    _refuse_folders(only or [])
     try:
         with told_when_trained():
             swept = run_sweep(
@@ -173,9 +174,20 @@ def sweep(
         raise typer.Exit(1)
 
 
+def _refuse_folders(only: list[str]) -> None:
+    from graftseg.recipe import shipped_recipes
+
+    folders = {name.partition("/")[0] for name in shipped_recipes()}
+    for one in only:
+        if (folder := one.rstrip("/")) in folders:
+            raise UserError(
+                f"--only {one}", "a folder of recipes, not one of them", f"write --only '{folder}/*' for all in it"
+            )
+
+
 def _stores(given: list[str]) -> Path | dict[str, Path] | None:
     """A store, or stores by the name of their data set; what is before an equals sign is a name."""
-    named = dict(one.split("=", 1) for one in given if _is_named(one))
+    named = {name.lower(): path for name, path in (one.split("=", 1) for one in given if _is_named(one))}
     plain = [one for one in given if not _is_named(one)]
     if len(plain) > 1 or (plain and named) or len(named) + len(plain) < len(given):
         finding = f"{len(given)} stores that cannot be told apart"
@@ -184,8 +196,16 @@ def _stores(given: list[str]) -> Path | dict[str, Path] | None:
 
 
 def _is_named(text: str) -> bool:
-    name, equals, _ = text.partition("=")
-    return bool(equals) and name in {row.benchmark for one in TABLES.values() for row in one.rows}
+    """Whether a store is given by the name of its data set; also the path of a store may have an equals sign."""
+    name, equals, path = text.partition("=")
+    known = sorted({row.benchmark for one in TABLES.values() for row in one.rows})
+    if not equals or (name.lower() not in known and ("/" in name or Path(text).exists())):
+        return False
+    if name.lower() not in known:
+        raise UserError(f"--data {text}", f"no data set is called {name!r}", f"name one of {', '.join(known)}")
+    if not path:
+        raise UserError(f"--data {text}", "no path is given", f"name the store after the equals sign: {name}=STORE")
+    return True
 
 
 COMMANDS = (test, compare, record, table, sweep)
