@@ -185,7 +185,10 @@ def mistakes(scans: Path, store: Store, trained: Path, tmp: Path) -> dict[str, t
         "check a file": (["check", full / "thesis.txt"], "this is a file, not a folder"),
         "check no layout": (["check", full], "arrange the scans as imagesTr/ and labelsTr/"),
         "prepare into something else": (["prepare", scans, "--out", full], "not empty and not a prepared store"),
-        "train no recipe": (["train", "la-9/bcp", "--data", scans, "--out", tmp / "r"], "name a .yaml file or one of"),
+        "train no recipe": (
+            ["train", "la-9/bcp", "--data", scans, "--out", tmp / "r"],
+            "name a .yaml file or a shipped recipe",
+        ),
         "train into something else": (
             ["train", "demo-2d/bcp", "--data", store.path, "--out", full],
             "exists and is not a run; name an empty or new folder",

@@ -157,6 +157,24 @@ def test_stores_of_a_sweep_that_cannot_be_told_apart(cli: CommandLine, tmp_path:
     assert error.startswith("graftseg: --only la-9/*: no row of table masks; choose among la-4/bcp-random")
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("acdc=", "--data acdc=: no path is given; name the store after the equals sign: acdc=STORE."),
+        ("foo=store", "--data foo=store: no data set is called 'foo'; name one of acdc, la, pancreas."),
+        ("ACDC=none", "none: not a prepared store; make it with graftseg prepare --benchmark acdc."),
+        ("a=b/none", "a=b/none: not a prepared store; make it with graftseg prepare --benchmark acdc."),
+        ("a/b=none", "a/b=none: not a prepared store; make it with graftseg prepare --benchmark acdc."),
+    ],
+)
+def test_names_of_stores(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, told: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a=b/none").mkdir(parents=True)
+    assert cli.fails("sweep", "acdc", "--data", given, "--device", "cpu") == f"graftseg: {told}\n"
+
+
 def test_tables_may_be_named_in_capitals(cli: CommandLine, shipped: None, tmp_path: Path) -> None:
     (tmp_path / "none").mkdir()
     words = ("--results", tmp_path / "none")

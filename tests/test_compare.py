@@ -223,3 +223,22 @@ def test_the_real_records_can_be_compared() -> None:
     (beside,) = api.compare(root / "supervised", root / "bcp")
     assert {len(pairs.cases) for pairs, _ in beside.effects} == {40}
     assert [line[1] for line in beside.lines()[:4]] == ["crescent", "ring", "core", "mean"]
+
+
+@pytest.mark.parametrize("name", ["metrics.csv", "metrics.json", "run.json", "log.jsonl"])
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff"])
+def test_a_damaged_record_has_one_remedy(runs: tuple[Path, Path], name: str, content: bytes) -> None:
+    write_json(runs[1] / "run.json", {"variant": "", "steps": 2})
+    (runs[1] / "log.jsonl").write_text('{"global_step": 2, "total": 1.0}\n')
+    assert compare_runs(runs)
+    (runs[1] / name).write_bytes(content)
+    assert (told := refused(*runs)).startswith(f"{runs[1] / name}: ") and told.endswith("; record the run again.")
+
+
+def test_a_record_without_its_scores(runs: tuple[Path, Path]) -> None:
+    write_json(runs[1] / "run.json", {"variant": "", "steps": 2})
+    (runs[1] / "recipe.yaml").write_text("{}")
+    sentence = f"{runs[1]}: there is no metrics.csv in the record; record the run again."
+    for name in ("metrics.csv", "metrics.json"):
+        (runs[1] / name).unlink()
+        assert refused(*runs) == sentence

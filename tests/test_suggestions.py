@@ -18,7 +18,10 @@ KNOWN = ["la-4/bcp", "la-8/bcp", "la-8/supervised", "la-8/ua-mt", "acdc-3/bcp"]
         ("la-8/bpc", "perhaps la-8/bcp is meant"),
         ("LA-8/UA-MT", "perhaps la-8/ua-mt is meant"),
         ("la-8/zebra", "la-8/ has bcp, supervised, ua-mt"),
-        ("la-8", ""),
+        ("la-8", "la-8/ has bcp, supervised, ua-mt"),
+        ("LA-8/", "la-8/ has bcp, supervised, ua-mt"),
+        ("acdc-3/", "acdc-3/ has bcp"),
+        ("la", ""),
         ("nothing/like/it", ""),
         ("", ""),
     ],
@@ -48,6 +51,11 @@ def test_rows_that_a_table_has_not_are_answered_alike(cli: CommandLine, tmp_path
     words = ("sweep", "all", "--results", tmp_path, "--out", tmp_path / "runs", "--device", "cpu", "--dry-run")
     error = cli.fails(*words, "--only", "la-8/bpc")
     assert error.endswith("see those of graftseg sweep all --dry-run (perhaps la-8/bcp is meant).\n")
+    for folder in ("acdc-3", "acdc-3/"):
+        told = (
+            f"graftseg: --only {folder}: a folder of recipes, not one of them; write --only 'acdc-3/*' for all in it.\n"
+        )
+        assert cli.fails(*words, "--only", folder) == told
     assert cli.fails(*words, "--only", "x*").endswith(
         "no row of table all; see those of graftseg sweep all --dry-run.\n"
     )

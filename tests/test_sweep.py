@@ -1,6 +1,8 @@
 """A sweep runs what is missing of a table, goes on after a failure or an interrupt, and does nothing twice."""
 
+import errno
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -147,6 +149,19 @@ def test_label_maps_that_cannot_be_gone_on_with_can_be_made_anew(
     assert why.startswith(f"{predictions}/")
     assert why.endswith(f"; move {predictions} elsewhere and run the same command again.")
     predictions.rename(sweeper.runs / "moved")
+    assert sweeper("masks", "la-4/bcp").failures == {}
+
+
+def test_a_full_disk_while_testing_is_told_as_such(sweeper: Sweeper, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(stream: int) -> None:
+        if "predictions" in Path(f"/proc/self/fd/{stream}").readlink().parts:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        (why,) = sweeper("masks", "la-4/bcp").failures.values()
+    assert why.startswith(f"{sweeper.runs / 'la-4/bcp/seed-0/predictions'}/")
+    assert why.endswith(": cannot be written (No space left on device); check free disk space and permissions.")
     assert sweeper("masks", "la-4/bcp").failures == {}
 
 

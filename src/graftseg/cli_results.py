@@ -101,6 +101,8 @@ def table(
     # what is written into files is never that of a folder that is not there
     results = results or RESULTS
     text = api.table(name, results)
+    for option, target in (("--markdown", markdown), ("--pages", pages)):
+        _refuse_among_records(option, target, results)
     if markdown is not None:
         refuse_target(markdown)
         if pages is not None and markdown.resolve().parent == pages.resolve():
@@ -108,14 +110,21 @@ def table(
                 markdown, "lies among the methods' pages, which it might replace", "name another --markdown"
             )
     if pages is not None:
-        filled = api.fill_pages(pages, results)
-        for page in filled:
+        for page in api.fill_pages(pages, results):
             typer.echo(page)
-        for method in without_page(filled, results):
+        for method in without_page(pages, results):
             typer.echo(f"{method}: recorded, and no page in {pages} has a part Our number for it")
     if markdown is not None:
         write_text(markdown, text)
         typer.echo(markdown)
+
+
+def _refuse_among_records(option: str, target: Path | None, results: Path) -> None:
+    """What is written lies apart from the records, of which it might replace a file."""
+    if target is not None and (target.parent.resolve() / target.name).is_relative_to(results.resolve()):
+        raise UserError(
+            target, f"lies among the records in {results}", f"name another {option}, outside of that folder"
+        )
 
 
 def sweep(
@@ -138,23 +147,26 @@ def sweep(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is recorded and what is missing.")] = False,
 ) -> None:
     """Train, test and record the missing rows of a table, one after the other; the same command goes on."""
+    from graftseg.ramps import told_when_trained
     from graftseg.sweeps import sweep as run_sweep
 
+    _refuse_folders(only or [])
     try:
-        swept = run_sweep(
-            name,
-            _stores(data or []),
-            out,
-            results=results,
-            seeds=seeds,
-            only=only or (),
-            overrides=overrides or (),
-            shorter=shorter,
-            variant=variant,
-            device=device,
-            dry_run=dry_run,
-            tell=typer.echo,
-        )
+        with told_when_trained():
+            swept = run_sweep(
+                name,
+                _stores(data or []),
+                out,
+                results=results,
+                seeds=seeds,
+                only=only or (),
+                overrides=overrides or (),
+                shorter=shorter,
+                variant=variant,
+                device=device,
+                dry_run=dry_run,
+                tell=typer.echo,
+            )
     except StoppedError as stopped:
         typer.echo(f"graftseg: {stopped}; run the same command again", err=True)
         raise typer.Exit(128 + stopped.signal) from None
@@ -162,9 +174,20 @@ def sweep(
         raise typer.Exit(1)
 
 
+def _refuse_folders(only: list[str]) -> None:
+    from graftseg.recipe import shipped_recipes
+
+    folders = {name.partition("/")[0] for name in shipped_recipes()}
+    for one in only:
+        if (folder := one.rstrip("/")) in folders:
+            raise UserError(
+                f"--only {one}", "a folder of recipes, not one of them", f"write --only '{folder}/*' for all in it"
+            )
+
+
 def _stores(given: list[str]) -> Path | dict[str, Path] | None:
     """A store, or stores by the name of their data set; what is before an equals sign is a name."""
-    named = dict(one.split("=", 1) for one in given if _is_named(one))
+    named = {name.lower(): path for name, path in (one.split("=", 1) for one in given if _is_named(one))}
     plain = [one for one in given if not _is_named(one)]
     if len(plain) > 1 or (plain and named) or len(named) + len(plain) < len(given):
         finding = f"{len(given)} stores that cannot be told apart"
@@ -173,8 +196,16 @@ def _stores(given: list[str]) -> Path | dict[str, Path] | None:
 
 
 def _is_named(text: str) -> bool:
-    name, equals, _ = text.partition("=")
-    return bool(equals) and name in {row.benchmark for one in TABLES.values() for row in one.rows}
+    """Whether a store is given by the name of its data set; also the path of a store may have an equals sign."""
+    name, equals, path = text.partition("=")
+    known = sorted({row.benchmark for one in TABLES.values() for row in one.rows})
+    if not equals or (name.lower() not in known and ("/" in name or Path(text).exists())):
+        return False
+    if name.lower() not in known:
+        raise UserError(f"--data {text}", f"no data set is called {name!r}", f"name one of {', '.join(known)}")
+    if not path:
+        raise UserError(f"--data {text}", "no path is given", f"name the store after the equals sign: {name}=STORE")
+    return True
 
 
 COMMANDS = (test, compare, record, table, sweep)

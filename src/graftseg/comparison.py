@@ -14,7 +14,7 @@ from graftseg.figures import FIGURES, SHARES, written
 from graftseg.files import read_object, write_json, write_text
 from graftseg.likeness import refuse_others
 from graftseg.paired import Effect, Pairs, effect_of, named_as, paired
-from graftseg.runs import UNLOGGED, RunFolder, read_log, whole_log
+from graftseg.runs import LOCK, UNLOGGED, RunFolder, read_log, whole_log
 
 HEAD = ("figure", "class", "cases", "first", "second", "difference", "95 % interval", "p", "better/worse/equal")
 COLUMNS = ("first_run", "second_run", "figure", "unit", "label", "class", *Effect.__dataclass_fields__, "equal")
@@ -83,6 +83,27 @@ def compare_runs(folders: Sequence[Path]) -> list[Beside]:
 
 def read_scored(folder: Path) -> Scored:
     """The scores of a run's folder, of a record, or of a folder of label maps."""
+    try:
+        return _scored(folder)
+    except UserError as error:
+        if "permissions" in error.remedy or not _is_record(folder):
+            raise
+        raise UserError(error.where, error.finding, AGAIN) from None
+
+
+def _is_record(folder: Path) -> bool:
+    """Whether a folder tells of a run that is not in it."""
+    run = RunFolder(folder)
+    kept = (folder / LOCK, run.weights_file, run.checkpoints, run.predictions)
+    if not run.manifest_file.is_file() or any(path.exists() for path in kept):
+        return False
+    try:
+        return any(folder.glob("metrics*")) or "variant" in read_object(run.manifest_file)
+    except UserError:
+        return False
+
+
+def _scored(folder: Path) -> Scored:
     run = RunFolder(folder)
     table = next((at / "metrics.csv" for at in (run.predictions, folder) if (at / "metrics.csv").is_file()), None)
     if table is None:
@@ -95,7 +116,7 @@ def read_scored(folder: Path) -> Scored:
     words = next((said["checkpoint"] for said in (about, manifest, facts) if "checkpoint" in said), "not known")
     return Scored(
         str(folder),
-        _evaluation(table),
+        read_csv(table),
         str(words),
         about.get("references"),
         store.get("identity") if isinstance(store, dict) else None,
@@ -116,16 +137,6 @@ def _check_log(run: RunFolder, *, is_record: bool) -> None:
         whole_log(run.log_file, steps if isinstance(steps, int) else None, AGAIN if is_record else UNLOGGED)
     elif facts:
         read_log(run.log_file)
-
-
-def _evaluation(table: Path) -> Evaluation:
-    """The scores in a table; that of a record, which has a run's facts beside it, is made anew by recording."""
-    try:
-        return read_csv(table)
-    except UserError as error:
-        if not RunFolder(table.parent).manifest_file.is_file():
-            raise
-        raise UserError(error.where, error.finding, AGAIN) from None
 
 
 def write_comparison(comparison: Sequence[Beside], folder: Path) -> None:
@@ -154,6 +165,8 @@ def _beside(first: Scored, second: Scored) -> Beside:
 def _unscored(folder: Path) -> UserError:
     if several := sorted(folder.glob("seed-*")) or sorted(folder.glob("fold-*")):
         return UserError(folder, "holds several runs", f"name one of them, such as {several[0]}")
+    if _is_record(folder):
+        return UserError(folder, "there is no metrics.csv in the record", AGAIN)
     if RunFolder(folder).exists:
         return UserError(folder, "the run has not been tested", TEST)
     return UserError(folder, "neither a tested run nor a record (there is no metrics.csv)", "name a run or a record")

@@ -22,7 +22,7 @@ from graftseg.recorder import NonFiniteLossError, Recorder
 from graftseg.resumption import Saved, saved_in
 from graftseg.runs import RunFolder
 from graftseg.selection import Selector
-from graftseg.settings import Settings
+from graftseg.settings import MOST_STEPS, Settings
 from graftseg.snapshots import snapshot, snapshot_steps
 from graftseg.stepping import StageSettings, Stepped, Stepper, Way, autocast, uncompiled
 from graftseg.types import Precision
@@ -43,10 +43,10 @@ class LoopSettings(Settings):
     precision: Precision = "float32"
     compiled: bool | None = None
     captured: bool | None = None
-    log_every: int = Field(10, ge=1)
-    checkpoint_every: int = Field(1000, ge=1)
+    log_every: int = Field(10, ge=1, le=MOST_STEPS)
+    checkpoint_every: int = Field(1000, ge=1, le=MOST_STEPS)
     checkpoint_seconds: float = Field(60, gt=0)
-    snapshots: int = Field(3, ge=0)
+    snapshots: int = Field(3, ge=0, le=10**4)
     tensorboard: bool = True
 
 

@@ -14,6 +14,8 @@ from typing import Any
 from graftseg.errors import UserError
 
 PARTIAL = ".partial-"
+DISK = "check free disk space and permissions"
+"""What mends every error of writing."""
 # the mask can only be read by setting it, which is not safe once there are threads
 UMASK = os.umask(0o077)
 os.umask(UMASK)
@@ -37,7 +39,7 @@ def atomic_path(target: Path) -> Iterator[Path]:
             partial.replace(target)
     except OSError as error:
         reason = error.strerror or " ".join(str(error).split())
-        raise UserError(target, f"cannot be written ({reason})", "check free disk space and permissions") from None
+        raise UserError(target, f"cannot be written ({reason})", DISK) from None
 
 
 @contextmanager
@@ -71,7 +73,7 @@ def new_folder(target: Path) -> Iterator[Path]:
         raise UserError(where, error.finding, error.remedy) from None
     except OSError as error:
         reason = error.strerror or " ".join(str(error).split())
-        raise UserError(target, f"cannot be written ({reason})", "check free disk space and permissions") from None
+        raise UserError(target, f"cannot be written ({reason})", DISK) from None
     finally:
         if partial is not None:
             shutil.rmtree(partial, ignore_errors=True)

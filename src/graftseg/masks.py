@@ -5,10 +5,10 @@ from math import floor
 from typing import Annotated, Literal
 
 import torch
-from pydantic import Field, PositiveInt
+from pydantic import Field
 from torch import Tensor
 
-from graftseg.settings import Settings
+from graftseg.settings import Settings, Voxels
 
 CELLS = 3
 """Cells of the grid of random cubes along each axis."""
@@ -34,8 +34,8 @@ class RandomCubes(Settings):
     """
 
     name: Literal["random"] = "random"
-    sizes: tuple[PositiveInt, ...] | None = None
-    starts: tuple[PositiveInt, ...] | None = None
+    sizes: tuple[Voxels, ...] | None = None
+    starts: tuple[Voxels, ...] | None = None
 
     def check(self, space: Sequence[int], beta: float) -> None:
         """Raise a ValueError if the sizes are those of another number of axes, or the cubes do not fit."""
@@ -57,8 +57,8 @@ class ContactSlab(Settings):
 
     name: Literal["contact"] = "contact"
     axis: int = Field(0, ge=0, le=2)
-    thickness: PositiveInt | None = None
-    starts: PositiveInt | None = None
+    thickness: Voxels | None = None
+    starts: Voxels | None = None
 
     def check(self, space: Sequence[int], beta: float) -> None:
         """Raise a ValueError if there is no such axis, or the slab does not fit along it."""

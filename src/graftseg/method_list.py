@@ -10,12 +10,18 @@ from graftseg.paper import TABLES
 from graftseg.records import read_records
 from graftseg.tables import lines_of, markdown, ours
 
-LIST = re.compile(r"^\| method \| what it does .*?(?:\n(?!\|)|\Z)", re.MULTILINE | re.DOTALL)
+BEGIN = "| method | what it does"
+LIST = re.compile(rf"^{re.escape(BEGIN)} .*?(?:\n(?!\|)|\Z)", re.MULTILINE | re.DOTALL)
 SUMMARY = re.compile(r"^On unlabeled scans: (.*)\.$", re.MULTILINE)
 SHORT, LAST = "short", "last"
 """The variant under which all methods were trained alike, and the checkpoint that is reported of it."""
 SETTINGS = {"acdc-3": "Dice, ACDC-3", "la-4": "Dice, LA-4"}
 HEAD = ("method", "what it does with unlabeled scans", "rows in", *SETTINGS.values())
+
+
+def has_list(page: str) -> bool:
+    """Whether a page has a list of methods, by the first words of its head."""
+    return LIST.search(page) is not None
 
 
 def listed(page: str, pages: Mapping[str, str], results: Path) -> str:

@@ -17,7 +17,7 @@ from graftseg.methods import METHODS
 from graftseg.networks import NetworkSettings, dimensions_of, stride_of
 from graftseg.published import Published
 from graftseg.selection import SelectionSettings
-from graftseg.settings import Settings
+from graftseg.settings import MOST_STEPS, Settings
 from graftseg.stepping import StageSettings
 from graftseg.suggestions import likely
 from graftseg.types import Precision
@@ -65,7 +65,7 @@ class Recipe(Settings):
     selection: SelectionSettings = SelectionSettings()
     seed: int = Field(0, ge=0, lt=2**63)
     baseline: bool = False
-    folds: int | None = Field(None, ge=2)
+    folds: int | None = Field(None, ge=2, le=MOST_STEPS)
     published: Published | None = None
 
     @model_validator(mode="after")

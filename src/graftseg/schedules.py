@@ -6,7 +6,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from graftseg.settings import Settings
+from graftseg.settings import MOST_STEPS, Settings
 
 STAIR = 150
 """Steps between two rises of a ramp, as in public code."""
@@ -39,7 +39,7 @@ class Step(Settings):
     """The learning rate is multiplied by ``gamma`` after every ``every`` steps."""
 
     name: Literal["step"] = "step"
-    every: int = Field(2500, ge=1)
+    every: int = Field(2500, ge=1, le=MOST_STEPS)
     gamma: float = Field(0.1, gt=0, le=1)
 
     def factor(self, step: int, total: int) -> float:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from graftseg.methods import Method
 from graftseg.networks.modes import evaluating
 from graftseg.optimizers import load_state
-from graftseg.settings import Settings
+from graftseg.settings import MOST_STEPS, Settings, Voxels
 
 logger = logging.getLogger(__name__)
 
@@ -39,9 +39,9 @@ class SelectionSettings(Settings):
 
     protocol: Literal["last", "val", "paper"] = "last"
     cases: Listed = "validation"
-    every: int | None = Field(None, ge=1)
-    first: int = Field(0, ge=0)
-    stride: tuple[PositiveInt, ...] | None = None
+    every: int | None = Field(None, ge=1, le=MOST_STEPS)
+    first: int = Field(0, ge=0, le=MOST_STEPS)
+    stride: tuple[Voxels, ...] | None = None
     oracle: bool = False
 
     @model_validator(mode="before")

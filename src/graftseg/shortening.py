@@ -16,7 +16,7 @@ def asked_for(recipe: str | Path | Recipe, overrides: Iterable[str] = (), shorte
     """
     given = changed(recipe, overrides) if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
     asked = shortened(given, shorter)
-    tell_of_ramps(asked, shorter)
+    tell_of_ramps(given, shorter)
     return asked
 
 

@@ -20,7 +20,7 @@ from graftseg.data.augment import Table
 from graftseg.environment import has_triton
 from graftseg.methods import Method
 from graftseg.optimizers import Adam, OptimizerSettings, Sgd, learning_rate, rate_on_device, update
-from graftseg.settings import Settings
+from graftseg.settings import MOST_STEPS, Settings
 from graftseg.types import Batch, Objective, Precision, Progress
 
 WARM_UP = 3
@@ -37,7 +37,7 @@ class StageSettings(Settings):
     """
 
     method: str
-    steps: int = Field(ge=1)
+    steps: int = Field(ge=1, le=MOST_STEPS)
     settings: dict[str, Any] = Field(default_factory=dict)
     optimizer: OptimizerSettings = Sgd()
     optimizers: dict[str, OptimizerSettings] = Field(default_factory=dict)

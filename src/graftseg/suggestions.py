@@ -9,9 +9,11 @@ CLOSE = 0.75
 
 def likely(given: str, known: Sequence[str]) -> str:
     """The known name that is most like the given one, or else those of its folder, in a phrase; empty for none."""
+    folder, slash, name = given.lower().partition("/")
+    beside = [name.partition("/")[2] for name in known if name.startswith(f"{folder}/")]
+    if beside and not name:
+        return f"{folder}/ has {', '.join(beside)}"
     by_letters = {name.lower(): name for name in known}
     if close := get_close_matches(given.lower(), by_letters, 1, CLOSE):
         return f"perhaps {by_letters[close[0]]} is meant"
-    folder, slash, _ = given.lower().partition("/")
-    beside = [name.partition("/")[2] for name in known if name.startswith(f"{folder}/")]
     return f"{folder}/ has {', '.join(beside)}" if slash and beside else ""

@@ -10,6 +10,7 @@ from graftseg.completion import is_complete
 from graftseg.data.store import Store
 from graftseg.errors import UserError
 from graftseg.evaluation import Evaluation
+from graftseg.files import DISK
 from graftseg.known_scores import known_scores
 from graftseg.metrics import Protocol
 from graftseg.prediction import Checkpoint, weights_of
@@ -74,7 +75,7 @@ def _replaceable(folder: Path) -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        if not Path(error.where).is_relative_to(folder):
+        if error.remedy == DISK or not Path(error.where).is_relative_to(folder):
             raise
         remedy = f"move {folder} elsewhere and run the same command again"
         raise UserError(error.where, error.finding, remedy) from None

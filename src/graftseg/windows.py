@@ -6,13 +6,13 @@ from itertools import islice, product
 from typing import Annotated, Literal, TypeVar
 
 import torch
-from pydantic import Field, PositiveInt
+from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
 from graftseg.components import ComponentRule
 from graftseg.errors import UserError
-from graftseg.settings import Settings
+from graftseg.settings import MOST_IMAGES, Settings, Voxels
 
 Segment = Callable[[Tensor], Tensor]
 """From images ``(B, C, *space)`` to probabilities ``(B, K, *space)``."""
@@ -29,7 +29,7 @@ class InferenceSettings(Settings):
         Field(description="Weight of a voxel inside its window: highest in the middle, or the same everywhere."),
     ] = "gaussian"
     stride: Annotated[
-        tuple[PositiveInt, ...] | None,
+        tuple[Voxels, ...] | None,
         Field(description="Voxels from one window to the next, for each axis of the patch; none: by overlap."),
     ] = None
     overlap: Annotated[
@@ -48,7 +48,7 @@ class InferenceSettings(Settings):
         False
     )
     windows_per_forward: Annotated[
-        int, Field(ge=1, description="Windows, or slices, that pass through the network together.")
+        int, Field(ge=1, le=MOST_IMAGES, description="Windows, or slices, that pass through the network together.")
     ] = 4
 
 

@@ -1,4 +1,6 @@
+import errno
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -118,13 +120,49 @@ def test_verify_names_the_damaged_file(store: Store) -> None:
         (lambda path: path.write_bytes(b"PK" + path.read_bytes()[2:]), "the file is damaged"),
         (lambda path: np.save(path, np.zeros((2, 3, 5, 4), np.float16)), r"holds float16 \(2, 3, 5, 4\) where"),
         (lambda path: np.save(path, np.zeros((2, *SHAPE), np.float32)), "holds float32"),
-        (lambda path: np.save(path, np.zeros((5, 4, 3, 2), np.float16).T), r"holds float16 \(2, 3, 4, 5\) where"),
+        (
+            lambda path: np.save(path, np.zeros((5, 4, 3, 2), np.float16).T),
+            r"holds float16 \(2, 3, 4, 5\) with the first axis innermost \(Fortran order\), not the last; delete it",
+        ),
+        (lambda path: (path.unlink(), path.mkdir()), "a folder is in the place of the file; move it elsewhere and run"),
+        (lambda path: piped(path), "no plain file is in the place of the file; move it"),
+        (lambda path: relinked(path, "nowhere"), "a link that leads to no file is in the place of the file; delete it"),
+        (lambda path: relinked(path, path.name), "a link that leads to no file is in the place of the file; delete it"),
     ],
 )
-def test_files_that_do_not_fit(store: Store, damage: Callable[[Path], None], sentence: str) -> None:
+def test_files_that_do_not_fit(store: Store, damage: Callable[[Path], object], sentence: str) -> None:
     damage(store.path / CASES / "other.image.npy")
     with pytest.raises(UserError, match=r"other\.image\.npy: .*" + sentence):
         open_store(store.path)
+
+
+def piped(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def relinked(path: Path, target: str) -> None:
+    path.unlink()
+    path.symlink_to(target)
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO])
+def test_a_file_that_must_not_be_read_is_not_called_damaged(
+    store: Store, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """For root too, which has every right."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number), "file")
+
+    sentence = rf"one\.image\.npy: cannot be read \({os.strerror(number)}\); check disk and permissions\.$"
+    with monkeypatch.context() as patched:
+        patched.setattr(np.lib.format, "open_memmap", refuse)
+        with pytest.raises(UserError, match=sentence):
+            open_store(store.path)
+    monkeypatch.setattr("graftseg.data.store.sha256_of", refuse)
+    with pytest.raises(UserError, match=sentence):
+        store.verify()
 
 
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])

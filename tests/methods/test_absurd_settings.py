@@ -13,9 +13,16 @@ from graftseg.types import Progress
 
 RAMPS = [name for name, method in METHODS.items() if "ramp" in method.Config.model_fields]
 HUGE = 10**30
+WEIGHTS = [
+    (name, field)
+    for name, method in METHODS.items()
+    for field in method.Config.model_fields
+    if field.endswith("weight") or field in ("alpha", "consistency", "direct", "emphasis", "separation")
+]
 ABSURD: list[tuple[str, str, Any]] = [
     *((name, "ramp", value) for name in RAMPS for value in (1e-320, 1e39, 1e308)),
     *((name, "noise", 1e39) for name in ("mean-teacher", "ua-mt", "ss-net")),
+    *((name, field, 1e39) for name, field in WEIGHTS),
     ("coranet", "ramp_every", HUGE),
     ("coranet", "refresh_every", HUGE),
     ("ua-mt", "passes", 2 * 10**9),
@@ -25,6 +32,7 @@ ABSURD: list[tuple[str, str, Any]] = [
 ]
 LARGEST: list[tuple[str, dict[str, Any]]] = [
     *((name, {"ramp": ramp}) for name in RAMPS for ramp in (1e-6, 1e9)),
+    *((name, {field: 1e9}) for name, field in WEIGHTS),
     *((name, {"noise": 1e6}) for name in ("mean-teacher", "ua-mt")),
     ("coranet", {"ramp_every": 10**9, "refresh_every": 10**9}),
     ("ua-mt", {"passes": 64}),
@@ -35,6 +43,7 @@ LARGEST: list[tuple[str, dict[str, Any]]] = [
 
 def test_every_ramp_is_looked_at() -> None:
     assert {"ua-mt", "coranet"} <= set(RAMPS)
+    assert {("bcp", "alpha"), ("mixup", "direct"), ("sassnet", "distance_weight")} <= set(WEIGHTS)
 
 
 @pytest.mark.parametrize(("name", "setting", "value"), ABSURD)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-ComponentRule = bool | tuple[Annotated[int, Field(ge=1)], ...]
+ComponentRule = bool | tuple[Annotated[int, Field(ge=1, le=10**9)], ...]
 """All foreground classes, none, or those of these numbers."""
 
 

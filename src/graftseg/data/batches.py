@@ -20,7 +20,7 @@ from graftseg.data.held_out import seen
 from graftseg.data.store import Store, StoredCase
 from graftseg.data.stream import Stream
 from graftseg.errors import UserError
-from graftseg.settings import Settings
+from graftseg.settings import MOST_IMAGES, MOST_STEPS, MOST_VOXELS, Settings
 from graftseg.types import Batch, Labeled
 
 Gathered = tuple[Tensor, Tensor | None]
@@ -44,16 +44,16 @@ class BatchSettings(Settings):
     ``held_out`` names labeled cases that the training does not see at all, neither their labels nor their images.
     """
 
-    patch: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=2, max_length=3)
-    labeled: int = Field(4, ge=1)
-    unlabeled: int = Field(4, ge=0)
+    patch: tuple[Annotated[int, Field(ge=1, le=MOST_VOXELS)], ...] = Field(min_length=2, max_length=3)
+    labeled: int = Field(4, ge=1, le=MOST_IMAGES)
+    unlabeled: int = Field(4, ge=0, le=MOST_IMAGES)
     augment: AugmentSettings = AugmentSettings()
     fit: Literal["crop", "stretch"] = "crop"
     unlabeled_crop: Literal["random", "centre"] = "random"
     order: Literal["shuffled", "mirrored"] = "shuffled"
     foreground: float = Field(0.0, ge=0, le=1)
-    labeled_cases: int | None = Field(None, ge=1)
-    validation_cases: int = Field(0, ge=0)
+    labeled_cases: int | None = Field(None, ge=1, le=MOST_STEPS)
+    validation_cases: int = Field(0, ge=0, le=MOST_STEPS)
     held_out: tuple[str, ...] = ()
 
     @model_validator(mode="after")

@@ -176,9 +176,12 @@ class Store:
     def verify_file(self, case: StoredCase, name: str) -> None:
         """Read one file of a case and compare its hash with the manifest."""
         path = self.path / CASES / name
-        if not path.is_file():
-            raise UserError(path, "the file is missing", AGAIN)
-        if sha256_of(path) != case.sha256[name]:
+        _refuse_absent(path)
+        try:
+            found = sha256_of(path)
+        except OSError as error:
+            raise _unreadable(path, error) from None
+        if found != case.sha256[name]:
             raise UserError(path, "the file is damaged, its hash is not the manifest's", f"delete it and {AGAIN}")
 
     def to_json(self) -> dict[str, Any]:
@@ -250,15 +253,36 @@ def _manifest(path: Path) -> dict[str, Any] | None:
 
 def _open(path: Path, shape: tuple[int, ...], kind: type[Number]) -> npt.NDArray[Number]:
     """Map a stored array into memory, after comparing its header and size with what the manifest says."""
-    if not path.is_file():
-        raise UserError(path, "the file is missing", AGAIN)
+    _refuse_absent(path)
     try:
         array = np.lib.format.open_memmap(path, mode="r")
-    except (OSError, ValueError, EOFError, SyntaxError, tokenize.TokenError) as error:
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    except (ValueError, EOFError, SyntaxError, tokenize.TokenError) as error:
         raise UserError(path, f"the file is damaged ({error})", f"delete it and {AGAIN}") from None
     found, expected = f"{array.dtype} {array.shape}", f"{np.dtype(kind)} {shape}"
-    if found != expected or not array.flags.c_contiguous:
+    if found != expected:
         raise UserError(path, f"the file holds {found} where {expected} is expected", f"delete it and {AGAIN}")
+    if not array.flags.c_contiguous:
+        finding = f"the file holds {found} with the first axis innermost (Fortran order), not the last"
+        raise UserError(path, finding, f"delete it and {AGAIN}")
     if excess := path.stat().st_size - array.offset - array.nbytes:
         raise UserError(path, f"the file is {excess} bytes too long", f"delete it and {AGAIN}")
     return array
+
+
+def _refuse_absent(path: Path) -> None:
+    """Raise a UserError unless a stored file is there, saying what is in its place."""
+    if path.is_file():
+        return
+    if path.exists():
+        found = "a folder" if path.is_dir() else "no plain file"
+        raise UserError(path, f"{found} is in the place of the file", f"move it elsewhere and {AGAIN}")
+    if path.is_symlink():
+        raise UserError(path, "a link that leads to no file is in the place of the file", f"delete it and {AGAIN}")
+    raise UserError(path, "the file is missing", AGAIN)
+
+
+def _unreadable(path: Path, error: OSError) -> UserError:
+    """What to tell of a file that nothing is known to be wrong with, and that could not be read."""
+    return UserError(path, f"cannot be read ({error.strerror or error})", "check disk and permissions")

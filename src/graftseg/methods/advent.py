@@ -28,7 +28,7 @@ class AdventConfig(Settings):
     """
 
     dice: SupervisedDice = "classes"
-    weight: float = Field(0.1, ge=0)
+    weight: float = Field(0.1, ge=0, le=1e9)
     ramp: RampLength = 200
 
 
@@ -63,7 +63,7 @@ class AdventAdversarialConfig(Settings):
     """
 
     dice: SupervisedDice = "classes"
-    weight: float = Field(0.001, ge=0)
+    weight: float = Field(0.001, ge=0, le=1e9)
 
 
 class AdventAdversarial(Method):

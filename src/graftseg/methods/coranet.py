@@ -28,10 +28,10 @@ class CoraNetConfig(Settings):
     ``ramp_every`` steps. Pseudo-labels are made anew every ``refresh_every`` steps. ``ema_decay`` is λ of the teacher.
     """
 
-    emphasis: float = Field(5.0, ge=1)
+    emphasis: float = Field(5.0, ge=1, le=1e9)
     swap_weights: bool = False
-    unlabeled_weight: float = Field(0.5, ge=0)
-    consistency: float = Field(0.1, ge=0)
+    unlabeled_weight: float = Field(0.5, ge=0, le=1e9)
+    consistency: float = Field(0.1, ge=0, le=1e9)
     ramp: RampLength = 40.0
     ramp_every: int = Field(6, ge=1, le=10**9)
     refresh_every: int = Field(30, ge=1, le=10**9)

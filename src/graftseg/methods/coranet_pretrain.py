@@ -17,7 +17,7 @@ from graftseg.types import Batch, Objective, Progress
 class CoraNetPretrainConfig(Settings):
     """``emphasis`` is how many times more one branch minds the foreground, and the other the background."""
 
-    emphasis: float = Field(5.0, ge=1)
+    emphasis: float = Field(5.0, ge=1, le=1e9)
 
 
 class CoraNetPretrain(Method):

@@ -27,7 +27,7 @@ class DanConfig(Settings):
     """
 
     dice: SupervisedDice = "classes"
-    weight: float = Field(0.1, ge=0)
+    weight: float = Field(0.1, ge=0, le=1e9)
     ramp: RampLength = 200
 
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 import torch
-from pydantic import PositiveInt
 
 from graftseg.losses import segmentation_loss
 from graftseg.methods.self_training import SelfTraining, SelfTrainingConfig
 from graftseg.networks import Networks
+from graftseg.settings import Voxels
 from graftseg.shuffling import check_cells, draw_permutations, exchange, inverse
 from graftseg.types import Batch, Objective, Progress
 
@@ -27,7 +27,7 @@ class FgCutmixConfig(SelfTrainingConfig):
     All labeled and unlabeled images go through the student in one batch.
     """
 
-    cells: tuple[PositiveInt, ...] | None = None
+    cells: tuple[Voxels, ...] | None = None
 
 
 class FgCutmix(SelfTraining):

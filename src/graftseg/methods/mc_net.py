@@ -35,8 +35,8 @@ class McNetConfig(Settings):
     decoders: Literal[2, 3] = 2
     dice: DecoderDice = "of-sums"
     half_dice: bool = False
-    dice_weight: float = Field(0.5, ge=0)
-    weight: float = Field(1.0, ge=0)
+    dice_weight: float = Field(0.5, ge=0, le=1e9)
+    weight: float = Field(1.0, ge=0, le=1e9)
     ramp: RampLength = 40
     temperature: float = Field(0.1, ge=0.01, le=1)
 

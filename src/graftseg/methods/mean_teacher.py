@@ -25,7 +25,7 @@ class MeanTeacherConfig(Settings):
     """
 
     dice: SupervisedDice = "classes"
-    weight: float = Field(0.1, ge=0)
+    weight: float = Field(0.1, ge=0, le=1e9)
     ramp: RampLength = 40
     noise: Deviation = 0.1
     ema_decay: float = Field(0.99, ge=0, le=1)

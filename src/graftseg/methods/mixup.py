@@ -26,7 +26,7 @@ class MixupConfig(SelfTrainingConfig):
     """
 
     unlabeled_ratio: float | None = Field(2.0, gt=0)
-    direct: float = Field(0.0, ge=0)
+    direct: float = Field(0.0, ge=0, le=1e9)
 
 
 def superimposed(labeled: Tensor, unlabeled: Tensor, share: float | Tensor) -> Tensor:

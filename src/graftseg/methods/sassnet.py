@@ -32,8 +32,8 @@ class SassNetConfig(Settings):
     """
 
     dice: SupervisedDice = "classes"
-    distance_weight: float = Field(0.3, ge=0)
-    adversarial_weight: float = Field(0.01, ge=0)
+    distance_weight: float = Field(0.3, ge=0, le=1e9)
+    adversarial_weight: float = Field(0.01, ge=0, le=1e9)
     ramp: RampLength = 40
     absent: float = Field(0.0, ge=0, le=1)
 

@@ -25,7 +25,7 @@ class SelfTrainingConfig(Settings):
     neighbours by ``connectivity``.
     """
 
-    alpha: float = Field(0.5, ge=0)
+    alpha: float = Field(0.5, ge=0, le=1e9)
     ema_decay: float = Field(0.99, ge=0, le=1)
     ema_scope: Scope = "parameters"
     decision: Decision = "argmax"

@@ -33,9 +33,9 @@ class SsNetConfig(Settings):
     """
 
     dice: SsNetDice = "foreground"
-    weight: float = Field(1.0, ge=0)
+    weight: float = Field(1.0, ge=0, le=1e9)
     ramp: RampLength = 40.0
-    separation: float = Field(0.1, ge=0)
+    separation: float = Field(0.1, ge=0, le=1e9)
     noise: float = Field(10.0, gt=0, le=1e6)
     probe: float = Field(10.0, gt=0, le=1e6)
     iterations: int = Field(1, ge=1, le=64)

@@ -32,7 +32,7 @@ class UaMtConfig(Settings):
     """
 
     dice: SupervisedDice = "classes"
-    weight: float = Field(0.1, ge=0)
+    weight: float = Field(0.1, ge=0, le=1e9)
     ramp: RampLength = 40
     noise: Deviation = 0.1
     passes: int = Field(8, ge=COPIES, le=64, multiple_of=COPIES)

@@ -25,7 +25,9 @@ class NetworkSettings(Settings):
     """Which network, and how large. The defaults are the published sizes."""
 
     name: NetworkName = Field(description="vnet-bn, vnet-in and unet-3d are 3-D, unet-2d is 2-D")
-    width: int = Field(default=16, ge=1, description="channels at full resolution; each level below doubles them")
+    width: int = Field(
+        default=16, ge=1, le=4096, description="channels at full resolution; each level below doubles them"
+    )
     levels: int = Field(default=5, ge=2, le=6, description="number of resolutions, each half the one above")
     dropout: bool = Field(default=True, description="the published dropout, or none (vnet-in never has any)")
 
