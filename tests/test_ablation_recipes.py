@@ -147,7 +147,9 @@ def test_the_ladder_of_components(form: str, direction: str, filtered: bool) -> 
     assert (stage.steps, stage.optimizer) == (full.stages[1].steps, full.stages[1].optimizer)
 
 
-@pytest.mark.parametrize(("method", "own"), [("mixup", {"unlabeled_ratio": 2.0}), ("fg-cutmix", {"cells": [4, 4, 1]})])
+@pytest.mark.parametrize(
+    ("method", "own"), [("mixup", {"unlabeled_ratio": 2.0, "direct": 0.0}), ("fg-cutmix", {"cells": [4, 4, 1]})]
+)
 @pytest.mark.parametrize("setting", LA)
 def test_other_interpolations_share_all_else_with_copy_paste(setting: str, method: str, own: dict[str, Any]) -> None:
     recipe, full = load_recipe(f"{setting}/{method}"), load_recipe(f"{setting}/bcp")
