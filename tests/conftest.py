@@ -9,6 +9,7 @@ import torch
 from command_line import CommandLine
 
 import graftseg.foresight
+import graftseg.ramps
 import graftseg.recipe
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
@@ -24,6 +25,12 @@ if os.environ.get("GRAFTSEG_TEST_GPU") != "1":
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     # without a GPU, Triton's kernels run in its interpreter, which must be chosen before Triton is imported
     os.environ["TRITON_INTERPRET"] = "1"
+
+
+@pytest.fixture(autouse=True)
+def _untold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was told once is told again in another test."""
+    monkeypatch.setattr(graftseg.ramps, "_told", set())
 
 
 @pytest.fixture(scope="session")

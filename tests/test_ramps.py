@@ -12,13 +12,14 @@ from command_line import CommandLine
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from graftseg import api
+from graftseg import api, ramps
 from graftseg.data.store import Store
 from graftseg.ramps import height, tell_of_ramps
 from graftseg.recipe import Recipe, load_recipe, shipped_recipes
 from graftseg.schedules import consistency_ramp
 from graftseg.shortening import asked_for
 from sweep_fakes import Sweeper
+
 
 TOLD = "reaches 1 % of its height in 300 steps, so that unlabeled scans count little; set stages.0.settings.ramp to 1"
 
@@ -49,52 +50,43 @@ def test_a_training_of_few_steps_with_the_usual_ramp_is_told(caplog: pytest.LogC
     tell_of_ramps(taught(300, ramp=1))
     assert caplog.messages == []
     tell_of_ramps(taught(150, ramp=1))
-    assert caplog.messages[0].endswith("; set stages.0.steps to 151 or more, or choose a method without a ramp")
+    steps = "set stages.0.steps to 151 or more and stages.0.settings.ramp to 1, or choose a method without a ramp"
+    assert caplog.messages[0].endswith(f"; {steps}")
 
 
 def test_one_sentence_is_enough_where_a_training_is_shorter(caplog: pytest.LogCaptureFixture) -> None:
     tell_of_ramps(taught(6000), shorter=20)
     told = "reaches 29 % of its height in 300 steps, so that unlabeled scans count little"
-    assert caplog.messages == [f"recipe tiny, --shorter 20: the ramp of ua-mt {told}; shorten less: --shorter 3"]
+    assert caplog.messages == [f"recipe tiny, --shorter 20: the ramp of ua-mt {told}; shorten less"]
     caplog.clear()
     tell_of_ramps(taught(3000, ramp=10), shorter=9)
     assert caplog.messages[0].endswith(
-        "ua-mt rises 2 times only, so that unlabeled scans may count little; leave out --shorter"
+        "ua-mt rises 2 times only, so that unlabeled scans may count little; shorten less"
     )
     caplog.clear()
     tell_of_ramps(taught(3000, ramp=10), shorter=15)
     assert " rises once only, so that unlabeled scans may count little; " in caplog.messages[0]
 
 
-SETTING = re.compile(r"; set (stages\.0\.\S+) to (\d+) or (?:less|more)")
-DIVISOR = re.compile(r"; shorten less: --shorter (\d+)$")
+SETTING = re.compile(r"(stages\.0\.\S+) to (\d+)")
 
 
-@given(
-    steps=st.integers(1, 10**5),
-    ramp=st.floats(1e-3, 1e4),
-    shorter=st.integers(1, 100),
-    every=st.integers(1, 300),
-)
+@given(steps=st.integers(1, 10**5), ramp=st.floats(1e-3, 1e4), shorter=st.integers(1, 100), every=st.integers(1, 300))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_what_is_advised_works(
     caplog: pytest.LogCaptureFixture, steps: int, ramp: float, shorter: int, every: int
 ) -> None:
     caplog.clear()
+    ramps._told.clear()
     recipe, shorter = taught(steps, "coranet", ramp=ramp, ramp_every=every), min(steps, shorter)
     asked_for(recipe, shorter=shorter)
     if not caplog.messages:
         return
     (told,) = caplog.messages
     caplog.clear()
-    if found := SETTING.search(told):
-        asked_for(recipe, [f"{found[1]}={found[2]}"], shorter)
-    elif less := DIVISOR.search(told):
-        assert int(less[1]) < shorter
-        asked_for(recipe, shorter=int(less[1]))
-    else:
-        assert told.endswith("; leave out --shorter") and shorter > 1
-        asked_for(recipe)
+    advice = SETTING.findall(told)
+    assert advice or (told.endswith("; shorten less") and shorter > 1)
+    asked_for(recipe, [f"{place}={value}" for place, value in advice])
     assert caplog.messages == []
 
 
@@ -111,7 +103,9 @@ def test_every_training_tells(cli: CommandLine, store: Store, tmp_path: Path, ca
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(yaml.safe_dump(tiny.recipe_tree() | {"stages": [stage]}))
     cli.works("train", recipe, "--data", store.path, "--out", tmp_path / "one", "--device", "cpu")
+    ramps._told.clear()
     api.train(load_recipe(recipe), store.path, tmp_path / "two", device="cpu")
+    ramps._told.clear()
     api.train_folds(recipe, store.path, tmp_path / "folds", folds=2, device="cpu")
     told = [line for line in caplog.messages if "the ramp of mean-teacher reaches 1 % of its height in 2 steps" in line]
     assert len(told) == 3
@@ -130,10 +124,7 @@ def test_seeds_tell_once(cli: CommandLine, store: Store, tmp_path: Path, caplog:
     words = ("train", recipe, "--data", store.path, "--out", tmp_path / "out", "--device", "cpu", "--shorter", 2)
     cli.works(*words, "--seeds", 2)
     (told,) = told_of(caplog)
-    assert told.startswith("recipe tiny, --shorter 2: the ramp of mean-teacher reaches 1 % of its height in 2 steps, ")
-    assert told.endswith(
-        "; set stages.0.steps to 3902 or more, which --shorter divides, or choose a method without a ramp"
-    )
+    assert told.startswith("recipe tiny: the ramp of mean-teacher reaches 1 % of its height in 4 steps, ")
     cli.works(*words, "--seeds", 2)
     assert told_of(caplog) == []
 

@@ -147,26 +147,24 @@ def sweep(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is recorded and what is missing.")] = False,
 ) -> None:
     """Train, test and record the missing rows of a table, one after the other; the same command goes on."""
-    from graftseg.ramps import told_when_trained
     from graftseg.sweeps import sweep as run_sweep
 
     _refuse_folders(only or [])
     try:
-        with told_when_trained():
-            swept = run_sweep(
-                name,
-                _stores(data or []),
-                out,
-                results=results,
-                seeds=seeds,
-                only=only or (),
-                overrides=overrides or (),
-                shorter=shorter,
-                variant=variant,
-                device=device,
-                dry_run=dry_run,
-                tell=typer.echo,
-            )
+        swept = run_sweep(
+            name,
+            _stores(data or []),
+            out,
+            results=results,
+            seeds=seeds,
+            only=only or (),
+            overrides=overrides or (),
+            shorter=shorter,
+            variant=variant,
+            device=device,
+            dry_run=dry_run,
+            tell=typer.echo,
+        )
     except StoppedError as stopped:
         typer.echo(f"graftseg: {stopped}; run the same command again", err=True)
         raise typer.Exit(128 + stopped.signal) from None

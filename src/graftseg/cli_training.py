@@ -92,11 +92,9 @@ def _has_test(data: Given) -> bool:
 
 
 def _train_seeds(recipe: str, data: Given, out: Path, seeds: int, ask: Ask) -> None:
-    from graftseg.ramps import told_when_trained
     from graftseg.seeds import train_seeds
 
-    with told_when_trained():
-        train_seeds(recipe, data, out, seeds, tell=typer.echo, **ask)
+    train_seeds(recipe, data, out, seeds, tell=typer.echo, **ask)
 
 
 def _folds(text: str | None, leave_one_out: bool) -> Count | None:
