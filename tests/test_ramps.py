@@ -20,7 +20,6 @@ from graftseg.schedules import consistency_ramp
 from graftseg.shortening import asked_for
 from sweep_fakes import Sweeper
 
-
 TOLD = "reaches 1 % of its height in 300 steps, so that unlabeled scans count little; set stages.0.settings.ramp to 1"
 
 
