@@ -14,12 +14,11 @@ from graftseg.figures import FIGURES, SHARES, written
 from graftseg.files import read_object, write_json, write_text
 from graftseg.likeness import refuse_others
 from graftseg.paired import Effect, Pairs, effect_of, named_as, paired
-from graftseg.runs import LOCK, UNLOGGED, RunFolder, read_log, whole_log
+from graftseg.runs import AGAIN, LOCK, UNLOGGED, RunFolder, read_log, whole_log
 
 HEAD = ("figure", "class", "cases", "first", "second", "difference", "95 % interval", "p", "better/worse/equal")
 COLUMNS = ("first_run", "second_run", "figure", "unit", "label", "class", *Effect.__dataclass_fields__, "equal")
 TEST = "test it with graftseg test RUN"
-AGAIN = "record the run again"
 
 
 @dataclass(frozen=True)

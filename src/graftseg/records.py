@@ -16,14 +16,13 @@ from graftseg.paired import named_as
 from graftseg.recipe import Recipe, differences, load_recipe, shipped_recipes
 from graftseg.record_targets import refuse_other, refuse_place, refuse_run
 from graftseg.references import TESTED_ON
-from graftseg.runs import UNLOGGED, RunFolder, whole_log
+from graftseg.runs import AGAIN, UNLOGGED, RunFolder, whole_log
 
 THINNED = 50
 SCORES, BEST, LOG = "metrics", "metrics-best", "log.jsonl"
-NAME = re.compile(r"seed-(0|[1-9][0-9]*)(?:-([A-Za-z0-9][\w.+-]*))?")
 VARIANT = re.compile(r"[A-Za-z0-9][\w.+-]*")
+NAME = re.compile(rf"seed-(0|[1-9][0-9]*)(?:-({VARIANT.pattern}))?")
 MOST_LETTERS = 100
-AGAIN = "record the run again"
 MOVE = "move the folder elsewhere"
 TEST = "test it with graftseg test RUN STORE"
 

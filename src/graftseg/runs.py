@@ -21,6 +21,8 @@ LOCK = ".run-lock"
 SEED = re.compile("seed-([0-9]+)")
 UNLOGGED = "restore the file or train anew"
 """What mends a log; a run without one can be neither recorded nor compared."""
+AGAIN = "record the run again"
+"""What mends a record."""
 
 
 class _StoreFacts(BaseModel):
