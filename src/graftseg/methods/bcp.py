@@ -8,6 +8,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from graftseg.beside import beside
 from graftseg.losses import mixed_loss
 from graftseg.masks import Box, MaskSettings, mix
 from graftseg.methods.self_training import SelfTraining, SelfTrainingConfig
@@ -68,11 +69,13 @@ class Bcp(SelfTraining):
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
         """Yield the loss of every mixture; by default ``L_all = L_in + L_out``, Eqs. (1) to (9)."""
-        P = self._pseudo_label(self._teacher_logits, batch.unlabeled)
+        with beside(batch.unlabeled) as until_labeled:
+            P = self._pseudo_label(self._teacher_logits, batch.unlabeled)
         M = self._draw_mask(batch.labeled.labels)
         mixed = mixtures(self.config.direction, batch.labeled, Labeled(batch.unlabeled, P), self.config.alpha)
         X = [mix(background.images, foreground.images, M) for background, foreground, _ in mixed.values()]
         Q = self._logits(self.student, X)
+        until_labeled()
         terms: dict[str, Tensor] = {}
         shows: dict[str, Tensor] = {}
         for (name, (background, foreground, weights)), X_mixed, Q_mixed in zip(mixed.items(), X, Q, strict=True):

@@ -138,7 +138,7 @@ def convolve_weight(x: Tensor, dy: Tensor) -> Tensor:
 @torch.library.custom_op("graftseg::halve", mutates_args=())
 def halve(x: Tensor, weight: Tensor) -> Tensor:
     """2x2x2 convolution of stride 2; ``weight`` is ``(many, few, 2, 2, 2)``."""
-    if weight.shape[1] <= MOST_PAIRED and _suit(x, *weight.shape[:2]):
+    if weight.shape[1] <= MOST_PAIRED and suits_kernels(x, *weight.shape[:2]):
         y: Tensor = _kernels().halve(x, weight)
         return y
     return _last(F.conv3d(_last(x), _last(weight), stride=2))
@@ -147,7 +147,7 @@ def halve(x: Tensor, weight: Tensor) -> Tensor:
 @torch.library.custom_op("graftseg::double", mutates_args=())
 def double(x: Tensor, weight: Tensor) -> Tensor:
     """2x2x2 transposed convolution of stride 2; the input has ``many`` channels, the output ``few``."""
-    if weight.shape[1] <= MOST_PAIRED and _suit(x, *weight.shape[:2]):
+    if weight.shape[1] <= MOST_PAIRED and suits_kernels(x, *weight.shape[:2]):
         y: Tensor = _kernels().double(x, weight)
         return y
     return _last(F.conv_transpose3d(_last(x), _last(weight), stride=2))
@@ -157,7 +157,7 @@ def double(x: Tensor, weight: Tensor) -> Tensor:
 def pair_weight(fine: Tensor, coarse: Tensor) -> Tensor:
     """The gradient of the weight of both ``halve`` and ``double``, in its own precision."""
     few, many = fine.shape[1], coarse.shape[1]
-    if few <= MOST_PAIRED // 2 and _suit(fine, few, many):
+    if few <= MOST_PAIRED // 2 and suits_kernels(fine, few, many):
         dw: Tensor = _kernels().pair_weight(fine, coarse)
         return dw.to(fine.dtype)
     return _gradient(coarse, fine, _weight(fine, many, few, 2), "weight", stride=2)
@@ -175,12 +175,12 @@ def _gradient(dy: Tensor, x: Tensor, weight: Tensor, of: str, *, stride: int) ->
 def _launch(table: dict[tuple[torch.dtype, int], dict[str, int]], x: Tensor, out: int) -> dict[str, int] | None:
     """How our kernels would convolve this volume, or None where cuDNN does; pairs want an even last size."""
     launch = table.get((x.dtype, x.shape[1]))
-    if launch is None or not _suit(x, out) or ("planes" in launch and x.shape[-1] % 2):
+    if launch is None or not suits_kernels(x, out) or ("planes" in launch and x.shape[-1] % 2):
         return None
     return launch
 
 
-def _suit(x: Tensor, *channels: int) -> bool:
+def suits_kernels(x: Tensor, *channels: int) -> bool:
     """Whether our kernels fit the GPU, its precision and the channels.
 
     Sides of Triton's products are powers of two, none of them small. Those of float32 are made in TF32.

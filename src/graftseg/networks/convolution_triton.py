@@ -155,7 +155,7 @@ def convolve_weight(x: Tensor, dy: Tensor, **launch: Any) -> Tensor:
     (_, channels, *space), width = x.shape, dy.shape[1]
     count = x.numel() // channels
     block, columns = _columns(channels)
-    splits, tiles = _split(count, launch["BM"], PROGRAMS * block // columns)
+    splits, tiles = split(count, launch["BM"], PROGRAMS * block // columns)
     out = torch.empty((splits, columns, width), device=x.device)
     _weight_kernel[(splits, columns // block)](
         x, dy, out, count, *space, tiles,
@@ -201,7 +201,7 @@ def pair_weight(fine: Tensor, coarse: Tensor, **launch: Any) -> Tensor:
     (_, few, *_), (_, many, *space) = fine.shape, coarse.shape
     count = coarse.numel() // many
     chosen = PAIRS | {"BN": min(many, 64)} | launch
-    splits, tiles = _split(count, chosen["BM"], PROGRAMS // 4)
+    splits, tiles = split(count, chosen["BM"], PROGRAMS // 4)
     out = torch.empty((splits, 8 * few, many), device=fine.device)
     _pair_weight_kernel[(splits, 4, many // chosen["BN"])](
         fine, coarse, out, count, *space, tiles, CF=few, CC=many, **chosen
@@ -215,7 +215,7 @@ def _columns(channels: int) -> tuple[int, int]:
     return block, triton.cdiv(27 * channels + 1, block) * block
 
 
-def _split(count: int, voxels: int, programs: int) -> tuple[int, int]:
+def split(count: int, voxels: int, programs: int) -> tuple[int, int]:
     """Programs that share the voxels, and blocks of voxels for each."""
     blocks = triton.cdiv(count, voxels)
     tiles = triton.cdiv(blocks, max(1, min(programs, blocks)))

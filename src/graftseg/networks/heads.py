@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from graftseg.networks.acceleration import accelerated
+from graftseg.networks.logits import logits, made_by_kernels
 from graftseg.networks.precision import as_given
 
 
@@ -19,6 +20,9 @@ class Head2d(nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """``(B, in, H, W)`` to ``(B, classes, H, W)``."""
+        if self.bias is not None and made_by_kernels(x, self.weight):
+            y: Tensor = logits(x, self.weight, self.bias)
+            return y
         with as_given(x):
             return super().forward(x.to(self.weight.dtype))
 

@@ -1,0 +1,80 @@
+"""The head of the 2-D network on a GPU, by kernels of our own: a 3x3 convolution from features to a few classes.
+
+cuDNN pads the classes to many more channels, and a head in float32 wants a copy of bfloat16 features at full
+resolution. Our kernels read the features as they are, and one of them makes all three gradients. What is computed is
+the same up to rounding; products are made in TF32, as cuDNN's are, and summed in float32.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from graftseg.networks.acceleration import accelerated
+from graftseg.networks.convolution import HAS_TRITON, LARGEST, suits_kernels
+
+MOST_COLUMNS = 128
+MOST_CHANNELS = 64
+
+
+def made_by_kernels(x: Tensor, weight: Tensor) -> bool:
+    """Whether the logits of these features may be made here rather than by PyTorch's own convolution."""
+    few = 9 * weight.shape[0] <= MOST_COLUMNS and x.shape[1] <= MOST_CHANNELS
+    return accelerated(x) and HAS_TRITON and few and x.numel() < LARGEST and weight.dtype == torch.float32
+
+
+@torch.library.custom_op("graftseg::logits", mutates_args=())
+def logits(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """``(B, C, H, W)`` of either precision to channels-last ``(B, K, H, W)`` of float32, zeros around the image."""
+    if _suits(x):
+        from graftseg.networks import logits_triton
+
+        return logits_triton.logits(x, weight, bias)
+    return _last(F.conv2d(x.to(weight.dtype), weight, bias, padding=1))
+
+
+@torch.library.custom_op("graftseg::logits_gradients", mutates_args=())
+def logits_gradients(dy: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of features, in their own precision, weight and bias."""
+    if _suits(x):
+        from graftseg.networks import logits_triton
+
+        return logits_triton.logits_gradients(dy, x, weight)
+    dx, dw, db = torch.ops.aten.convolution_backward(
+        dy, x.to(weight.dtype), weight, [weight.shape[0]], [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True] * 3
+    )
+    return _last(dx.to(x.dtype)), torch.empty_like(weight).copy_(dw), db
+
+
+def _suits(x: Tensor) -> bool:
+    return HAS_TRITON and torch.backends.cudnn.allow_tf32 and suits_kernels(x, x.shape[1])
+
+
+def _last(x: Tensor) -> Tensor:
+    return x.contiguous(memory_format=torch.channels_last)
+
+
+def _logits_like(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    shape = (x.shape[0], weight.shape[0], *x.shape[2:])
+    return torch.empty(shape, device=x.device, dtype=weight.dtype, memory_format=torch.channels_last)
+
+
+def _gradients_like(dy: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    dx = torch.empty_like(x, memory_format=torch.channels_last)
+    return dx, torch.empty_like(weight), weight.new_empty(weight.shape[0])
+
+
+def _keep(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+    ctx.save_for_backward(inputs[0], inputs[1])
+
+
+def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    x, weight = ctx.saved_tensors
+    dx, dw, db = logits_gradients(dy, x, weight)
+    return dx, dw, db
+
+
+logits.register_fake(_logits_like)
+logits_gradients.register_fake(_gradients_like)
+logits.register_autograd(_backward, setup_context=_keep)

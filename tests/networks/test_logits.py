@@ -1,0 +1,125 @@
+"""The 2-D head against PyTorch's own in float64, our kernels in Triton's interpreter."""
+
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional as F
+
+from graftseg.networks import heads, logits
+from graftseg.networks.heads import Head2d
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+# a GPU multiplies float32 in TF32, which has three digits
+ROUNDING = 2e-3 if torch.cuda.is_available() else 1e-5
+# the interpreter cuts where a GPU rounds
+BF16 = 2**-7
+needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
+sizes = st.integers(1, 9)
+
+
+def operands(dtype: torch.dtype, channels: int, classes: int, space: tuple[int, int], batch: int = 2) -> list[Tensor]:
+    """Features, weight, bias and the gradient of the logits."""
+    generator = torch.Generator().manual_seed(sum(space) + channels + classes)
+    shapes = [(batch, channels, *space), (classes, channels, 3, 3), (classes,), (batch, classes, *space)]
+    x, weight, bias, dy = (torch.randn(shape, generator=generator).to(DEVICE) for shape in shapes)
+    return [x.to(dtype), weight / 12, bias, dy]
+
+
+def assert_agrees(x: Tensor, weight: Tensor, bias: Tensor, dy: Tensor) -> None:
+    """Logits and all gradients are those of float64, relative to the largest number."""
+    given = [tensor.detach().requires_grad_() for tensor in (x, weight, bias)]
+    wide = [tensor.detach().double().requires_grad_() for tensor in given]
+    y, expected = logits.logits(*given), F.conv2d(wide[0], wide[1], wide[2], padding=1)
+    assert y.dtype == torch.float32
+    found, true = torch.autograd.grad(y, given, dy), torch.autograd.grad(expected, wide, dy.double())
+    for name, one, two in zip(("y", "dx", "dw", "db"), (y, *found), (expected, *true), strict=True):
+        rounding = BF16 if one.dtype == torch.bfloat16 else ROUNDING
+        assert one.shape == two.shape
+        assert (one.double() - two).abs().max() / two.abs().max() < rounding, name
+    assert (found[0].dtype, found[1].dtype, found[2].dtype) == (x.dtype, torch.float32, torch.float32)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("channels", [3, 16, 32])
+@pytest.mark.parametrize("classes", [1, 2, 4, 9])
+def test_logits_and_gradients_are_those_of_a_convolution(dtype: torch.dtype, channels: int, classes: int) -> None:
+    assert_agrees(*operands(dtype, channels, classes, (6, 11)))
+
+
+@needs_triton
+@settings(max_examples=15, deadline=None)
+@given(space=st.tuples(sizes, sizes), classes=st.integers(1, 14), batch=st.integers(1, 3))
+def test_the_kernels_take_images_of_any_size(space: tuple[int, int], classes: int, batch: int) -> None:
+    assert_agrees(*operands(torch.float32, 16, classes, space, batch))
+
+
+@needs_triton
+@pytest.mark.parametrize("shares", [1, 3])
+def test_several_programs_share_the_pixels(shares: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    from graftseg.networks import logits_triton
+
+    monkeypatch.setattr(logits_triton, "PROGRAMS", shares)
+    assert_agrees(*operands(torch.float32, 16, 4, (21, 13)))
+
+
+LAYOUTS: list[Any] = [
+    pytest.param(lambda tensor: tensor.contiguous(), id="planes"),
+    pytest.param(lambda tensor: tensor.contiguous(memory_format=torch.channels_last), id="channels-last"),
+    pytest.param(lambda tensor: tensor.transpose(2, 3).contiguous().transpose(2, 3), id="turned"),
+]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts_make_no_difference(layout: Any) -> None:
+    x, weight, bias, dy = operands(torch.float32, 16, 4, (5, 8))
+    assert_agrees(layout(x), layout(weight), bias, layout(dy))
+
+
+@pytest.mark.parametrize("channels", [3, 16])
+def test_what_a_compiler_expects_is_what_comes(channels: int) -> None:
+    """Shapes, strides and types, which a compiled network relies on."""
+    x, weight, bias, dy = operands(torch.bfloat16, channels, 4, (4, 6))
+    x, weight = (tensor.contiguous(memory_format=torch.channels_last) for tensor in (x, weight))
+    checks = ("test_schema", "test_faketensor", "test_autograd_registration")
+    torch.library.opcheck(logits.logits, (x.requires_grad_(), weight, bias), test_utils=checks)
+    torch.library.opcheck(logits.logits_gradients, (dy, x.detach(), weight), test_utils=checks[:2])
+
+
+def test_float32_without_tf32_is_left_to_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels multiply in TF32; where that is not wanted they are not used."""
+    monkeypatch.setattr(logits, "suits_kernels", lambda *given: True)
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    x, weight, bias, _ = operands(torch.bfloat16, 16, 4, (4, 6))
+    torch.testing.assert_close(logits.logits(x, weight, bias), F.conv2d(x.float(), weight, bias, padding=1))
+
+
+@pytest.mark.parametrize(
+    ("channels", "classes", "taken"), [(16, 4, True), (64, 14, True), (128, 4, False), (16, 15, False)]
+)
+def test_a_head_takes_them_where_they_suit(
+    channels: int, classes: int, taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The layer gives the same with them as without."""
+    used: list[Tensor] = []
+
+    def noted(*given: Tensor) -> Tensor:
+        used.extend(given)
+        y: Tensor = logits.logits(*given)
+        return y
+
+    head, x = Head2d(channels, classes), torch.randn(1, channels, 4, 4, dtype=torch.bfloat16)
+    with torch.autocast("cpu", torch.bfloat16):
+        plain = head(x)
+        monkeypatch.setattr(logits, "accelerated", lambda images: True)
+        monkeypatch.setattr(logits, "HAS_TRITON", True)
+        monkeypatch.setattr(logits, "_suits", lambda images: False)
+        monkeypatch.setattr(heads, "logits", noted)
+        ours = head(x)
+    assert bool(used) == taken
+    assert ours.dtype == plain.dtype == torch.float32
+    torch.testing.assert_close(ours, plain, rtol=1e-5, atol=1e-5)
