@@ -20,10 +20,10 @@ class Head2d(nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """``(B, in, H, W)`` to ``(B, classes, H, W)``."""
-        if self.bias is not None and made_by_kernels(x, self.weight):
-            y: Tensor = logits(x, self.weight, self.bias)
-            return y
         with as_given(x):
+            if self.bias is not None and made_by_kernels(x, self.weight):
+                y: Tensor = logits(x, self.weight, self.bias)
+                return y
             return super().forward(x.to(self.weight.dtype))
 
 
