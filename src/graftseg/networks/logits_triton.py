@@ -16,15 +16,15 @@ from torch import Tensor
 
 from graftseg.networks.convolution_triton import PROGRAMS, split
 
-FORWARD: dict[str, Any] = {"BM": 128, "num_warps": 4, "num_stages": 2, "PRECISION": "tf32"}
-BACKWARD: dict[str, Any] = {"BM": 64, "num_warps": 4, "num_stages": 2, "PRECISION": "tf32"}
+FORWARD = {"BM": 128, "num_warps": 4, "num_stages": 3}
+BACKWARD = {"BM": 64, "num_warps": 4, "num_stages": 1}
 LEAST = 16
 
 
 @triton.jit
 def _logits_kernel(
     x, w, bias, y, M, H, W, wk, wc, wt,
-    C: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, BM: tl.constexpr, PRECISION: tl.constexpr,
+    C: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
     m = tl.program_id(0) * BM + tl.arange(0, BM)
     column, row = m % W, (m // W) % H
@@ -36,14 +36,14 @@ def _logits_kernel(
         place = (m + dr * W + dc)[:, None] * C + c[None, :]
         a = tl.load(x + place, mask=inside[:, None], other=0.0).to(tl.float32)
         b = tl.load(w + k[None, :] * wk + c[:, None] * wc + tap * wt, mask=(k < K)[None, :], other=0.0)
-        acc = tl.dot(a, b, acc, input_precision=PRECISION)
+        acc = tl.dot(a, b, acc, input_precision="tf32")
     tl.store(y + m[:, None] * K + k[None, :], acc, mask=(m < M)[:, None] & (k < K)[None, :])
 
 
 @triton.jit
 def _gradients_kernel(
     dy, x, w, dx, sums, M, H, W, tiles, wk, wc, wt, dk, dp, di,
-    C: tl.constexpr, K: tl.constexpr, COLUMNS: tl.constexpr, BM: tl.constexpr, PRECISION: tl.constexpr,
+    C: tl.constexpr, K: tl.constexpr, COLUMNS: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
     """Each program has its share of the pixels; the last row of its sums is that of the gradient itself."""
     kk, c = tl.arange(0, COLUMNS), tl.arange(0, C)
@@ -61,9 +61,9 @@ def _gradients_kernel(
         g = tl.load(dy + place, mask=inside, other=0.0)
         own = m[:, None] * C + c[None, :]
         a = tl.load(x + own, mask=(m < M)[:, None], other=0.0).to(tl.float32)
-        d = tl.dot(g, b, input_precision=PRECISION)
+        d = tl.dot(g, b, input_precision="tf32")
         tl.store(dx + own, d.to(dx.dtype.element_ty), mask=(m < M)[:, None])
-        acc = tl.dot(tl.trans(a), g, acc, input_precision=PRECISION)
+        acc = tl.dot(tl.trans(a), g, acc, input_precision="tf32")
         total += tl.sum(g, 0)
     rows = sums + tl.program_id(0) * (C + 1) * COLUMNS
     tl.store(rows + c[:, None] * COLUMNS + kk[None, :], acc)
