@@ -14,17 +14,17 @@ Wait = Callable[[], None]
 def beside(images: Tensor) -> Iterator[Wait]:
     """Run the block beside what follows it; what it made may be used once the function that it gives was called.
 
-    It begins when all that was asked for before it is done, and the block of the next step when that step's is, so
-    that no memory is given to others while either still reads it. The order of random draws is that of the program.
-    On a CPU, where the block is over when it ends, there is nothing to wait for.
+    The block begins when all work is done that was asked for before it. So does that of the next step, and no memory is
+    used again while either side still reads it. Random numbers are drawn in the order of the program. On a CPU, where
+    the block is over when it ends, there is nothing to wait for.
     """
     if not images.is_cuda:
         yield lambda: None
         return
-    main, own = torch.cuda.current_stream(images.device), _own_stream(images.device)
-    own.wait_stream(main)
+    own = _own_stream(images.device)
+    own.wait_stream(torch.cuda.current_stream(images.device))
     with torch.cuda.stream(own):
-        yield lambda: main.wait_stream(own)
+        yield lambda: torch.cuda.current_stream(images.device).wait_stream(own)
 
 
 @cache

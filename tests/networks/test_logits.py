@@ -75,9 +75,24 @@ LAYOUTS: list[Any] = [
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_layouts_make_no_difference(layout: Any) -> None:
-    x, weight, bias, dy = operands(torch.float32, 16, 4, (5, 8))
-    assert_agrees(layout(x), layout(weight), bias, layout(dy))
+@pytest.mark.parametrize(("classes", "space"), [(4, (5, 8)), (1, (5, 8)), (4, (1, 1))])
+def test_layouts_make_no_difference(layout: Any, classes: int, space: tuple[int, int]) -> None:
+    """Nor does a bias that lies apart; gradients have the strides that a compiled network expects."""
+    x, weight, bias, dy = operands(torch.float32, 16, classes, space)
+    x, weight, dy, bias = layout(x), layout(weight), layout(dy), bias.repeat_interleave(2)[::2]
+    assert_agrees(x, weight, bias, dy)
+    torch.library.opcheck(logits.logits, (x, weight, bias), test_utils="test_faketensor")
+    torch.library.opcheck(logits.logits_gradients, (dy, x, weight), test_utils="test_faketensor")
+
+
+def test_what_no_kernel_takes_is_left_to_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No image at all, and an image without a batch."""
+    monkeypatch.setattr(logits, "accelerated", lambda images: True)
+    monkeypatch.setattr(logits, "HAS_TRITON", True)
+    head = Head2d(16, 4)
+    assert head(torch.zeros(0, 16, 4, 4)).shape == (0, 4, 4, 4)
+    assert head(torch.zeros(16, 4, 4)).shape == (4, 4, 4)
+    assert logits.made_by_kernels(torch.zeros(1, 16, 4, 4), head.weight)
 
 
 @pytest.mark.parametrize("channels", [3, 16])

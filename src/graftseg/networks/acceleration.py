@@ -15,6 +15,14 @@ def accelerated(x: Tensor) -> bool:
     return x.is_cuda and _our_way
 
 
+def tf32_allowed() -> bool:
+    """Whether convolutions of float32 on a GPU may be made in TF32.
+
+    The older name of this setting cannot be read any more once a program has used the newer ones.
+    """
+    return bool(torch.backends.cudnn.conv.fp32_precision == "tf32")  # type: ignore[attr-defined]
+
+
 @contextmanager
 def plain_layers() -> Iterator[None]:
     """PyTorch's own layers on a GPU too, for as long as the block lasts: what other programs would run."""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graftseg.environment import has_triton
-from graftseg.networks.acceleration import accelerated
+from graftseg.networks.acceleration import accelerated, tf32_allowed
 
 # Sizes of blocks where our kernels were faster than cuDNN on an H200, by channels; elsewhere cuDNN is used. Those that
 # name a number of planes are for the kernels that walk through them and make pairs of voxels.
@@ -185,7 +185,7 @@ def suits_kernels(x: Tensor, *channels: int) -> bool:
 
     Sides of Triton's products are powers of two, none of them small. Those of float32 are made in TF32.
     """
-    exact = x.dtype == torch.float32 and not torch.backends.cudnn.allow_tf32
+    exact = x.dtype == torch.float32 and not tf32_allowed()
     fits = x.dtype in DTYPES and not exact and all(count >= LEAST and count & (count - 1) == 0 for count in channels)
     return fits and (not x.is_cuda or _capability(x.get_device()) >= CAPABILITY)
 

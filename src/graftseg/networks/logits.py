@@ -2,7 +2,8 @@
 
 cuDNN pads the classes to many more channels, and a head in float32 wants a copy of bfloat16 features at full
 resolution. Our kernels read the features as they are, and one of them makes all three gradients. What is computed is
-the same up to rounding; products are made in TF32, as cuDNN's are, and summed in float32.
+the same up to rounding; products are made in TF32, as cuDNN's are, and summed in float32. Gradients of gradients there
+are none.
 """
 
 from typing import Any
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from graftseg.networks.acceleration import accelerated
+from graftseg.networks.acceleration import accelerated, tf32_allowed
 from graftseg.networks.convolution import HAS_TRITON, LARGEST, suits_kernels
 
 MOST_COLUMNS = 128
@@ -20,8 +21,8 @@ MOST_CHANNELS = 64
 
 def made_by_kernels(x: Tensor, weight: Tensor) -> bool:
     """Whether the logits of these features may be made here rather than by PyTorch's own convolution."""
-    few = 9 * weight.shape[0] <= MOST_COLUMNS and x.shape[1] <= MOST_CHANNELS
-    return accelerated(x) and HAS_TRITON and few and x.numel() < LARGEST and weight.dtype == torch.float32
+    few = 9 * weight.shape[0] <= MOST_COLUMNS and x.dim() == 4 and x.shape[1] <= MOST_CHANNELS
+    return accelerated(x) and HAS_TRITON and few and 0 < x.numel() < LARGEST and weight.dtype == torch.float32
 
 
 @torch.library.custom_op("graftseg::logits", mutates_args=())
@@ -48,7 +49,7 @@ def logits_gradients(dy: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Ten
 
 
 def _suits(x: Tensor) -> bool:
-    return HAS_TRITON and torch.backends.cudnn.allow_tf32 and suits_kernels(x, x.shape[1])
+    return HAS_TRITON and tf32_allowed() and suits_kernels(x, x.shape[1])
 
 
 def _last(x: Tensor) -> Tensor:

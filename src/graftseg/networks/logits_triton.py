@@ -79,7 +79,7 @@ def logits(x: Tensor, weight: Tensor, bias: Tensor, **launch: Any) -> Tensor:
     chosen = FORWARD | launch
     padded = max(LEAST, triton.next_power_of_2(classes))
     _logits_kernel[(triton.cdiv(count, chosen["BM"]),)](
-        x, weight, bias, y, count, height, width, *steps,
+        x, weight, bias.contiguous(), y, count, height, width, *steps,
         C=channels, K=classes, KP=padded, **chosen,
     )  # fmt: skip
     return y
@@ -87,6 +87,7 @@ def logits(x: Tensor, weight: Tensor, bias: Tensor, **launch: Any) -> Tensor:
 
 def logits_gradients(dy: Tensor, x: Tensor, weight: Tensor, **launch: Any) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of features, in their precision, weight and bias; ``dy`` may be channels-last or not."""
+    dw = torch.empty_like(weight)
     x, (weight, steps) = x.contiguous(memory_format=torch.channels_last), _with_steps(weight)
     (batch, channels, height, width), classes = x.shape, weight.shape[0]
     pixels, count = height * width, batch * height * width
@@ -103,8 +104,7 @@ def logits_gradients(dy: Tensor, x: Tensor, weight: Tensor, **launch: Any) -> tu
         C=channels, K=classes, COLUMNS=columns, **chosen,
     )  # fmt: skip
     found = sums.sum(0)[:, : 9 * classes].view(channels + 1, 3, 3, classes)
-    dw = torch.empty_like(weight).copy_(found[:-1].permute(3, 0, 1, 2))
-    return dx, dw, found[-1, 1, 1].clone()
+    return dx, dw.copy_(found[:-1].permute(3, 0, 1, 2)), found[-1, 1, 1].clone()
 
 
 def _with_steps(weight: Tensor) -> tuple[Tensor, tuple[int, int, int]]:
