@@ -48,7 +48,7 @@ def test_what_a_caller_changes_is_not_read_by_the_next() -> None:
 
 def test_a_mistake_is_told_every_time() -> None:
     for _ in range(2):
-        with pytest.raises(RepeatedKeyError, match="^the key a is given twice, in lines 1 and 2$"):
+        with pytest.raises(RepeatedKeyError, match=r"^the key a is given twice, in lines 1 and 2$"):
             read_yaml("a: 1\na: 2\n")
         with pytest.raises(NotYamlError, match="expected"):
             read_yaml("a: [")
