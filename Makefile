@@ -16,7 +16,7 @@ demo-seeds: $(VENV)/.installed
 	$(BIN)/graftseg demo --seeds 10 --out $(DEMO)-seeds
 
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest -n 2 -q -m "not real_data"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not real_data"
 
 test-real: $(VENV)/.installed
 	$(BIN)/python -m pytest -n 2 -q -m real_data

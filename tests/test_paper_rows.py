@@ -98,9 +98,8 @@ def test_the_papers_protocol_scores_every_stage_in_windows_no_nearer_than_at_the
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_methods_and_networks_build(name: str) -> None:
-    recipe = load_recipe(name)
-    built = [
-        build_method(recipe, stage, 1, CLASSES[name.split("-")[0]], torch.device("meta")) for stage in recipe.stages
-    ]
+    recipe, meta = load_recipe(name), torch.device("meta")
+    with meta:
+        built = [build_method(recipe, stage, 1, CLASSES[name.split("-")[0]], meta) for stage in recipe.stages]
     assert all(method.moves for method in built)
     assert parameter_count(built[-1].student) == PARAMETERS.get(name, parameter_count(built[-1].student))

@@ -13,13 +13,17 @@ from graftseg.models import build_method
 from graftseg.optimizers import Adam, Sgd
 from graftseg.recipe import changed, differences, load_recipe, shipped_recipes
 
+META = torch.device("meta")
+"""Networks of full size without their weights, which would be drawn for seconds and are not looked at."""
+
 
 @pytest.mark.parametrize("name", shipped_recipes())
 def test_shipped_recipes_load_and_build(name: str) -> None:
     recipe = load_recipe(name)
     assert recipe.name == name and recipe.about
     for stage in recipe.stages:
-        method = build_method(recipe, stage, 1, 4, torch.device("meta"))
+        with META:
+            method = build_method(recipe, stage, 1, 4, META)
         assert sum(parameter.numel() for parameter in method.student.parameters()) > 1000
 
 

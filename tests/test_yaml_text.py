@@ -38,6 +38,22 @@ def test_all_else_is_read_as_ever(text: str) -> None:
         assert repr(read_yaml(text)) == repr(expected)
 
 
+def test_what_a_caller_changes_is_not_read_by_the_next() -> None:
+    text = "a: &one {b: [1]}\nc: *one\n"
+    first = read_yaml(text)
+    assert first["a"] is first["c"]
+    first["a"]["b"].append(2)
+    assert read_yaml(text) == {"a": {"b": [1]}, "c": {"b": [1]}}
+
+
+def test_a_mistake_is_told_every_time() -> None:
+    for _ in range(2):
+        with pytest.raises(RepeatedKeyError, match=r"^the key a is given twice, in lines 1 and 2$"):
+            read_yaml("a: 1\na: 2\n")
+        with pytest.raises(NotYamlError, match="expected"):
+            read_yaml("a: [")
+
+
 def test_every_shipped_recipe_is_read(tmp_path: Path) -> None:
     texts = [path.read_text() for path in SHIPPED.rglob("*.yaml")]
     assert len(texts) > 50 and all(read_yaml(text) == yaml.safe_load(text) for text in texts)

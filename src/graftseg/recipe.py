@@ -144,8 +144,8 @@ class Recipe(Settings):
 
 def shipped_recipes() -> list[str]:
     """Names of the recipes that come with the package; files that begin with an underscore are shared parts."""
-    paths = (path.relative_to(SHIPPED).with_suffix("") for path in SHIPPED.glob("*/*.yaml"))
-    return sorted(path.as_posix() for path in paths if not path.name.startswith("_"))
+    paths = (path for path in SHIPPED.glob("*/*.yaml") if not path.name.startswith("_"))
+    return sorted(f"{path.parent.name}/{path.stem}" for path in paths)
 
 
 def load_recipe(recipe: str | Path, overrides: Iterable[str] = ()) -> Recipe:

@@ -1,6 +1,8 @@
 """YAML as people write it, in which a key that stands twice is a mistake."""
 
 from collections.abc import Iterator
+from copy import deepcopy
+from functools import lru_cache
 from typing import Any
 
 import yaml
@@ -19,10 +21,15 @@ class RepeatedKeyError(ValueError):
 
 def read_yaml(text: str) -> Any:
     """The values of a text; of a key that is given twice the parser alone would silently keep the last."""
+    return deepcopy(_parsed(text))
+
+
+# recipes rest on a few shared parts, which a table of them reads again and again
+@lru_cache(maxsize=256)
+def _parsed(text: str) -> Any:
+    """The same, not to be changed by those who ask."""
     try:
-        for key, first, second in _repeated(yaml.compose(text, yaml.SafeLoader)):
-            raise RepeatedKeyError(key, first, second)
-        return yaml.safe_load(text)
+        return _constructed(yaml.SafeLoader(text))
     except RepeatedKeyError:
         raise
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -30,6 +37,16 @@ def read_yaml(text: str) -> Any:
     except (LookupError, AttributeError, TypeError):
         # what the parser raises for a value like !!bool foo
         raise NotYamlError("a value does not fit the tag before it") from None
+
+
+def _constructed(loader: yaml.SafeLoader) -> Any:
+    try:
+        root = loader.get_single_node()
+        for key, first, second in _repeated(root):
+            raise RepeatedKeyError(key, first, second)
+        return None if root is None else loader.construct_document(root)
+    finally:
+        loader.dispose()
 
 
 def _repeated(root: yaml.Node | None) -> Iterator[tuple[str, int, int]]:

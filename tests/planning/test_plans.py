@@ -35,7 +35,8 @@ def test_every_plan_loads_and_builds(
     recipe = load_recipe(path)
     assert recipe == plan.recipe
     for stage in recipe.stages:
-        build_method(recipe, stage, known.channels, len(known.classes), META)
+        with META:
+            build_method(recipe, stage, known.channels, len(known.classes), META)
     stride, patch = stride_of(recipe.network), recipe.batches.patch
     assert all(n % stride == 0 and n >= 2 * stride for n in patch)
     assert recipe.batches.labeled % 2 == 0
