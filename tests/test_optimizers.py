@@ -9,6 +9,7 @@ from torch import nn
 
 from graftseg.optimizers import (
     Adam,
+    Moved,
     Sgd,
     build_optimizer,
     carry_over,
@@ -94,9 +95,43 @@ def test_momenta_are_carried_over_and_settings_are_not() -> None:
     before, after = Weights(0.0), Weights(0.0)
     source, target = build_optimizer(before, first), build_optimizer(after, second)
     step(before, source, first, 2.0)
-    carry_over(source, target)
+    carry_over(Moved(before, source), Moved(after, target))
     # momentum 0.5 * 2 + 1 = 2, and the new rate of 0.1
     assert step(after, target, second, 1.0) == pytest.approx([-0.2])
+
+
+def learned(module: nn.Module, settings: Sgd | Adam) -> Moved:
+    """The module with an optimiser that has made a step, all gradients being 1."""
+    optimizer = build_optimizer(module, settings)
+    for parameter in module.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    update(optimizer, settings, 1.0)
+    return Moved(module, optimizer)
+
+
+@pytest.mark.parametrize(("settings", "momentum"), [(Sgd(weight_decay=0.0), "momentum_buffer"), (Adam(), "exp_avg")])
+def test_momenta_go_by_name_and_shape_and_others_begin_afresh(settings: Sgd | Adam, momentum: str) -> None:
+    """The second stage has its parameters in another order, one of them of another shape and one that is new."""
+    before = learned(nn.ModuleDict({"a": nn.Linear(2, 3), "b": nn.Linear(3, 1)}), settings)
+    module = nn.ModuleDict({"new": nn.Linear(2, 3), "b": nn.Linear(3, 1), "a": nn.Linear(2, 4)})
+    after = Moved(module, build_optimizer(module, settings))
+    carry_over(before, after)
+    kept = {name: after.optimizer.state[parameter].get(momentum) for name, parameter in module.named_parameters()}
+    assert {name for name, one in kept.items() if one is not None and one.any()} == {"b.weight", "b.bias"}
+    torch.testing.assert_close(
+        kept["b.weight"], before.optimizer.state[before.module.get_parameter("b.weight")][momentum]
+    )
+    for parameter in module.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    update(after.optimizer, settings, 1.0)
+    assert all(parameter.isfinite().all() for parameter in module.parameters())
+
+
+def test_nothing_is_carried_between_optimisers_of_two_kinds() -> None:
+    before, module = learned(nn.Linear(2, 3), Sgd()), nn.Linear(2, 3)
+    after = Moved(module, build_optimizer(module, Adam()))
+    carry_over(before, after)
+    assert not after.optimizer.state_dict()["state"]
 
 
 @pytest.mark.parametrize("settings", [Sgd(learning_rate=0.5, clip_gradient=2.0), Adam(learning_rate=0.5)])

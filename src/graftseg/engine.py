@@ -17,7 +17,7 @@ from graftseg.data.batches import Batches
 from graftseg.errors import UserError
 from graftseg.legs import ALONE, Leg
 from graftseg.methods import Method
-from graftseg.optimizers import build_optimizer, carry_over, learning_rate, load_state
+from graftseg.optimizers import Moved, build_optimizer, carry_over, learning_rate, load_state
 from graftseg.recorder import NonFiniteLossError, Recorder
 from graftseg.resumption import Saved, saved_in
 from graftseg.runs import RunFolder
@@ -218,7 +218,8 @@ def _enter(at: Position, index: int, stage: Stage, selector: Selector | None, sc
     optimizers = _build_optimizers(method, stage.settings)
     if stage.settings.carry_optimizer:
         for name in optimizers.keys() & at.optimizers.keys():
-            carry_over(at.optimizers[name], optimizers[name])
+            before = Moved(at.method.get_submodule(name), at.optimizers[name])
+            carry_over(before, Moved(method.get_submodule(name), optimizers[name]))
     at.stage, at.step, at.method, at.optimizers = index, 0, method, optimizers
 
 

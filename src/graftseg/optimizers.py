@@ -1,5 +1,6 @@
 """Optimisers by name, each with its schedule."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import torch
@@ -89,8 +90,27 @@ def load_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
                     one["momentum_buffer"] = torch.zeros_like(parameter)
 
 
-def carry_over(source: torch.optim.Optimizer, target: torch.optim.Optimizer) -> None:
-    """Go on with the momenta of an optimiser of the same kind and parameters, under the settings of the target."""
-    state = target.state_dict()
-    state["state"] = source.state_dict()["state"]
-    load_state(target, state)
+@dataclass(frozen=True)
+class Moved:
+    """A sub-module and the optimiser that moves it."""
+
+    module: nn.Module
+    optimizer: torch.optim.Optimizer
+
+
+def carry_over(source: Moved, target: Moved) -> None:
+    """Go on with the momenta of the parameters that both have, by name and shape, under the settings of the target.
+
+    Other parameters begin as those of a fresh optimiser, and all of them where the two are not of one kind.
+    """
+    if type(source.optimizer) is not type(target.optimizer):
+        return
+    before = dict(source.module.named_parameters())
+    moved = [(name, parameter) for name, parameter in target.module.named_parameters() if parameter.requires_grad]
+    state = target.optimizer.state_dict()
+    state["state"] = {
+        place: source.optimizer.state[before[name]]
+        for place, (name, parameter) in enumerate(moved)
+        if name in before and before[name].shape == parameter.shape and before[name] in source.optimizer.state
+    }
+    load_state(target.optimizer, state)

@@ -54,6 +54,9 @@ class Convolution3d(nn.Conv3d):
 
     def forward(self, x: Tensor) -> Tensor:
         """``(B, in, *space)`` to ``(B, out, *space)``."""
+        if _spoils_gradients(x):
+            with torch.autocast("cpu", enabled=False):
+                return super().forward(x.to(self.weight.dtype))
         if not _accelerated(x) or x.numel() // self.in_channels * max(self.in_channels, self.out_channels) >= LARGEST:
             return super().forward(x)
         y: Tensor = convolve(*_cast(x, self.weight))
@@ -90,6 +93,15 @@ class Doubling3d(nn.ConvTranspose3d):
 
 def _accelerated(x: Tensor) -> bool:
     return accelerated(x) and HAS_TRITON
+
+
+def _spoils_gradients(x: Tensor) -> bool:
+    """Whether a CPU would leave most of the weight's gradient unset.
+
+    oneDNN does, in bfloat16, where the first axis of the volume has two voxels (PyTorch 2.13). That is the coarsest
+    level of a network at most, which costs next to nothing in the precision of the weights.
+    """
+    return x.device.type == "cpu" and x.shape[2] == 2 and torch.is_autocast_enabled("cpu")
 
 
 def _cast(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
