@@ -20,7 +20,7 @@ from graftseg.data.names import by_spelling, same_names, spelled
 from graftseg.data.scans import grid_difference, read_label, scan_stem
 from graftseg.errors import UserError
 from graftseg.figures import extent_of, scores_text
-from graftseg.files import as_json, read_json, write_described, write_text
+from graftseg.files import as_json, read_json, write_text, write_together
 from graftseg.metrics import PROTOCOLS, Protocol, score
 from graftseg.plausibility import implausible
 from graftseg.references import Reference, label_maps, references_in
@@ -166,7 +166,7 @@ class Evaluation:
     def keep(self, table: Path, about: Mapping[str, Any]) -> None:
         """Write the table and, beside it, its description with what else is to be told ``about`` it; or neither."""
         words = as_json({**about, **self.description()})
-        write_described((table, self._csv()), (description_of(table), words))
+        write_together({table: self._csv(), description_of(table): words})
 
     def _csv(self) -> str:
         stream = io.StringIO()
