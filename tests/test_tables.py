@@ -287,6 +287,15 @@ def test_a_record_that_lost_its_facts_is_named(shipped: Path, tmp_path: Path, le
     assert str(caught.value) == f"{folder / 'run.json'}: missing from the record; {remedy}."
 
 
+def test_a_score_that_is_gone_is_named(shipped: Path, tmp_path: Path) -> None:
+    record(tmp_path, "la-4/bcp", 0, 0.5)
+    scores = tmp_path / "la-4/bcp/seed-0/metrics.csv"
+    scores.write_text(scores.read_text().replace("0.5", "", 1))
+    with pytest.raises(UserError) as caught:
+        table("la", tmp_path)
+    assert str(caught.value) == f"{scores}: dice of class 1 of a is empty; record the run again."
+
+
 def test_scores_that_were_cut_are_named(shipped: Path, tmp_path: Path) -> None:
     record(tmp_path, "la-4/bcp", 0, 0.5)
     described = tmp_path / "la-4/bcp/seed-0/metrics.json"
