@@ -181,9 +181,33 @@ def test_scores_are_never_described_by_older_words(
 ) -> None:
     words = commands(world, tmp_path)["evaluate"]
     cli.works(*words)
+    before = contents(tmp_path)
     with lost_write(monkeypatch, 1):
         assert "scores.json: cannot be written" in cli.fails(*words, "--protocol", "paper")
-    assert entries(tmp_path) == {"scores.csv"}
+    assert entries(tmp_path) == {"scores.csv", "scores.json"} and contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", ["compare", "record"])
+def test_files_that_belong_together_are_written_together(
+    cli: CommandLine, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Whichever of them finds no room: none is written, and older ones stay as they were."""
+    words = commands(world, tmp_path)[name]
+    for number in range(3 if name == "compare" else 5):
+        with lost_write(monkeypatch, number):
+            cli.fails(*words)
+        assert contents(tmp_path) == {} and not list(tmp_path.rglob("seed-*"))
+    cli.works(*words)
+    whole = contents(tmp_path)
+    older = {path: b"older" if path.endswith((".svg", ".jsonl")) else content for path, content in whole.items()}
+    for path, content in older.items():
+        (tmp_path / path).write_bytes(content)
+    for number in range(len(whole)):
+        with lost_write(monkeypatch, number):
+            cli.fails(*words)
+        assert contents(tmp_path) == older
+    cli.works(*words)
+    assert contents(tmp_path) == whole
 
 
 @contextmanager

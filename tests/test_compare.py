@@ -165,6 +165,12 @@ def test_damaged_scores_are_told_with_what_makes_them_anew(runs: tuple[Path, Pat
     assert "metrics.csv: no line of metrics in it; record the run again" in refused(*runs)
 
 
+def test_a_score_that_is_gone_is_not_passed_over(runs: tuple[Path, Path]) -> None:
+    path = runs[1] / "metrics.csv"
+    path.write_text(path.read_text().replace("0.7", "nan", 1))
+    assert refused(*runs) == f"{path}: dice of class 1 of a is empty; make it anew with graftseg evaluate."
+
+
 def test_images_without_volumes_need_another_witness(tmp_path: Path) -> None:
     """In 2-D the names of cases could be those of other images."""
     nothing = float("nan")

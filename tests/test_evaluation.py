@@ -319,10 +319,11 @@ def test_a_csv_file_reads_back_as_it_was(tmp_path: Path, rows: list[Row], protoc
 
 
 def test_nan_reads_back(tmp_path: Path) -> None:
-    Evaluation((row_of(asd_mm=math.nan),), "standard").write_csv(tmp_path / "metrics.csv")
+    flat = row_of(volume_prediction_ml=math.nan, volume_reference_ml=math.nan)
+    Evaluation((flat,), "standard").write_csv(tmp_path / "metrics.csv")
     (row,) = read_csv(tmp_path / "metrics.csv").rows
-    assert math.isnan(row.asd_mm)
-    assert replace(row, asd_mm=0.5) == row_of()
+    assert math.isnan(row.volume_prediction_ml)
+    assert replace(row, volume_prediction_ml=0.5, volume_reference_ml=0.5) == row_of()
 
 
 @pytest.mark.parametrize(

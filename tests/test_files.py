@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,9 @@ from graftseg.files import (
     read_object,
     sha256_of,
     write_bytes,
-    write_described,
     write_json,
     write_text,
+    write_together,
 )
 
 
@@ -148,12 +149,28 @@ def test_an_object_is_asked_for(tmp_path: Path, content: str) -> None:
     assert read_object(tmp_path / "a.json") == {"a": 1}
 
 
-@pytest.mark.parametrize("cut", range(5))
-def test_no_file_stands_beside_the_description_of_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: int
-) -> None:
-    table, described = tmp_path / "metrics.csv", tmp_path / "metrics.json"
-    write_described((table, "old"), (described, "of old"))
+NEW: dict[str, str | bytes] = {"metrics.csv": "new", "metrics.json": b"of new", "picture.svg": "of new \udcff"}
+WRITTEN = {"metrics.csv": "new", "metrics.json": "of new", "picture.svg": "of new \\udcff"}
+OLD = {"metrics.csv": "old", "metrics.json": "of old", "picture.svg": "of old", "best.csv": "of old"}
+
+
+def written_over_old_ones(folder: Path) -> None:
+    write_together({folder / name: content for name, content in NEW.items()}, [folder / "best.csv", folder / "gone"])
+
+
+def old_files(folder: Path) -> Path:
+    for name, content in OLD.items():
+        (folder / name).write_text(content)
+    return folder
+
+
+def texts(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("cut", range(7))
+def test_no_new_file_stands_beside_an_older_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: int) -> None:
+    old_files(tmp_path)
     calls: list[str] = []
 
     def cutting(name: str, original: Callable[..., object]) -> Callable[..., object]:
@@ -165,33 +182,39 @@ def test_no_file_stands_beside_the_description_of_another(
 
         return call
 
-    def write() -> None:
-        with monkeypatch.context() as patched:
-            patched.setattr(files, "_flush_to_disk", cutting("flush", files._flush_to_disk))
-            patched.setattr(Path, "replace", cutting("replace", Path.replace))
-            write_described((table, "new"), (described, "of new"))
-
-    if cut < 4:
-        with pytest.raises(KeyboardInterrupt):
-            write()
-    else:
-        write()
-    found = table.read_text(), described.read_text() if described.exists() else None
-    assert found == [("old", None), ("old", None), ("new", None), ("new", None), ("new", "of new")][cut]
-    assert {path.name for path in tmp_path.iterdir()} <= {table.name, described.name}
+    with monkeypatch.context() as patched:
+        patched.setattr(files, "_flush_to_disk", cutting("flush", files._flush_to_disk))
+        patched.setattr(Path, "replace", cutting("replace", Path.replace))
+        with pytest.raises(KeyboardInterrupt) if cut < 6 else nullcontext():
+            written_over_old_ones(tmp_path)
+    new = [dict(list(WRITTEN.items())[:count]) for count in range(4)]
+    assert texts(tmp_path) == [OLD, OLD, OLD, {"metrics.csv": "old"}, *new[1:]][cut]
 
 
-def test_a_full_disk_leaves_both_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table, described = tmp_path / "metrics.csv", tmp_path / "metrics.json"
-    write_described((table, "old"), (described, "of old"))
+@pytest.mark.parametrize("name", NEW)
+def test_a_full_disk_leaves_all_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    old_files(tmp_path)
     write = Path.write_bytes
 
     def full(path: Path, content: bytes) -> int:
-        if path.name.endswith(".csv"):
+        if path.name.endswith(name):
             raise OSError(28, "No space left on device")
         return write(path, content)
 
-    monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(UserError, match=r"metrics.csv: cannot be written \(No space left on device\)"):
-        write_described((table, "new"), (described, "of new"))
-    assert (table.read_text(), described.read_text()) == ("old", "of old")
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_bytes", full)
+        with pytest.raises(UserError, match=rf"/{name}: cannot be written \(No space left on device\)"):
+            written_over_old_ones(tmp_path)
+    assert texts(tmp_path) == OLD
+    written_over_old_ones(tmp_path)
+    assert texts(tmp_path) == WRITTEN
+
+
+def test_a_folder_in_the_place_of_one_file_leaves_all(tmp_path: Path) -> None:
+    old_files(tmp_path)
+    (tmp_path / "picture.svg").unlink()
+    (tmp_path / "picture.svg").mkdir()
+    with pytest.raises(UserError, match=r"picture\.svg: exists and is not a plain file"):
+        written_over_old_ones(tmp_path)
+    (tmp_path / "picture.svg").rmdir()
+    assert texts(tmp_path) == {name: content for name, content in OLD.items() if name != "picture.svg"}

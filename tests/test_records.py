@@ -109,8 +109,21 @@ def test_another_run_does_not_replace_a_record(run: Path, tmp_path: Path) -> Non
     (folder / "run.json").write_text("[]")
     about = json.loads((folder / "metrics.json").read_text())
     (folder / "metrics.json").write_text(json.dumps(about | {"weights": "0" * 64}))
-    with pytest.raises(UserError, match="holds the record of another run"):
-        api.record(run, results=tmp_path)
+    for _ in range(2):
+        with pytest.raises(UserError, match="holds the record of another run"):
+            api.record(run, results=tmp_path)
+        (folder / "run.json").unlink(missing_ok=True)
+
+
+def test_a_record_that_lost_its_facts_is_replaced_by_that_of_its_run(tested: Path, tmp_path: Path) -> None:
+    folder = api.record(tested, results=tmp_path)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    (folder / "run.json").unlink()
+    (folder / "notes.txt").write_text("precious")
+    with pytest.raises(UserError, match=r"seed-3/run\.json: missing from the record; record the run again, or move"):
+        read_records(tmp_path, "tiny/bcp")
+    api.record(tested, results=tmp_path)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before | {"notes.txt": b"precious"}
 
 
 @pytest.mark.parametrize("name", ["run.json", "metrics.json", "metrics.csv"])

@@ -165,6 +165,32 @@ def test_a_full_disk_while_testing_is_told_as_such(sweeper: Sweeper, monkeypatch
     assert sweeper("masks", "la-4/bcp").failures == {}
 
 
+def test_a_full_disk_while_recording_leaves_no_part_of_a_record(
+    sweeper: Sweeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(stream: int) -> None:
+        if Path(f"/proc/self/fd/{stream}").readlink().is_relative_to(sweeper.results.resolve()):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        (why,) = sweeper("masks", "la-4/bcp").failures.values()
+    finding = "cannot be written (No space left on device); check free disk space and permissions."
+    assert why == f"{sweeper.results / 'la-4/bcp/seed-0/metrics.csv'}: {finding}"
+    assert list((sweeper.results / "la-4/bcp").iterdir()) == []
+    assert sweeper("masks", "la-4/bcp").failures == {}
+
+
+def test_a_record_that_lost_its_facts_is_made_anew(sweeper: Sweeper) -> None:
+    sweeper("masks", "la-4/bcp")
+    (sweeper.results / "la-4/bcp/seed-0/run.json").unlink()
+    sweeper("masks", "la-4/bcp", dry_run=True)
+    state = "record damaged (run.json: missing from the record), trained, to be tested and recorded"
+    assert sweeper.told[0] == f"la-4/bcp, seed 0: {state}"
+    assert sweeper("masks", "la-4/bcp").recorded == ("la-4/bcp, seed 0",)
+    assert sweeper.records() == ["la-4/bcp/seed-0"]
+
+
 def test_what_a_training_left_on_a_gpu_is_given_back(sweeper: Sweeper, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 

@@ -274,6 +274,28 @@ def test_facts_that_are_damaged_are_named(shipped: Path, tmp_path: Path, best: f
             table("la", tmp_path)
 
 
+@pytest.mark.parametrize("left", ["metrics.csv", "metrics.json", "recipe.yaml", "log.jsonl"])
+def test_a_record_that_lost_its_facts_is_named(shipped: Path, tmp_path: Path, left: str) -> None:
+    record(tmp_path, "la-4/bcp", 0, 0.5)
+    folder = tmp_path / "la-4/bcp/seed-0"
+    for path in folder.iterdir():
+        if path.name != left:
+            path.unlink()
+    with pytest.raises(UserError) as caught:
+        table("la", tmp_path)
+    remedy = "record the run again, or move the folder elsewhere"
+    assert str(caught.value) == f"{folder / 'run.json'}: missing from the record; {remedy}."
+
+
+def test_a_score_that_is_gone_is_named(shipped: Path, tmp_path: Path) -> None:
+    record(tmp_path, "la-4/bcp", 0, 0.5)
+    scores = tmp_path / "la-4/bcp/seed-0/metrics.csv"
+    scores.write_text(scores.read_text().replace("0.5", "", 1))
+    with pytest.raises(UserError) as caught:
+        table("la", tmp_path)
+    assert str(caught.value) == f"{scores}: dice of class 1 of a is empty; record the run again."
+
+
 def test_scores_that_were_cut_are_named(shipped: Path, tmp_path: Path) -> None:
     record(tmp_path, "la-4/bcp", 0, 0.5)
     described = tmp_path / "la-4/bcp/seed-0/metrics.json"

@@ -255,8 +255,7 @@ def compare(*runs: Folder, out: Folder | None = None) -> list[Beside]:
     """
     comparison = compare_runs([Path(run) for run in runs])
     if out is not None:
-        write_comparison(comparison, Path(out))
-        write_text(Path(out) / "comparison.svg", picture(comparison))
+        write_comparison(comparison, Path(out), picture(comparison))
     return comparison
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from graftseg.errors import UserError
 from graftseg.evaluation import Evaluation, read_csv
 from graftseg.figures import FIGURES, SHARES, written
-from graftseg.files import read_object, write_json, write_text
+from graftseg.files import as_json, read_object, write_together
 from graftseg.likeness import refuse_others
 from graftseg.paired import Effect, Pairs, effect_of, named_as, paired
 from graftseg.runs import AGAIN, LOCK, UNLOGGED, RunFolder, read_log, whole_log
@@ -138,16 +138,20 @@ def _check_log(run: RunFolder, *, is_record: bool) -> None:
         read_log(run.log_file)
 
 
-def write_comparison(comparison: Sequence[Beside], folder: Path) -> None:
-    """Write ``comparison.csv``, a line for each figure of each class, and ``comparison.json``, all pairs besides."""
+def write_comparison(comparison: Sequence[Beside], folder: Path, picture: str) -> None:
+    """Write ``comparison.csv``, a line for each figure of each class, ``comparison.json``, all pairs, and the picture.
+
+    Where one of the three cannot be written, none is.
+    """
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(COLUMNS)
     for beside in comparison:
         for pairs, effect in beside.effects:
             writer.writerow(["" if value is None else value for value in _entry(beside, pairs, effect).values()])
-    write_text(folder / "comparison.csv", stream.getvalue())
-    write_json(folder / "comparison.json", [_plain(beside) for beside in comparison])
+    pairs_of_all = as_json([_plain(beside) for beside in comparison])
+    contents = {".csv": stream.getvalue(), ".json": pairs_of_all, ".svg": picture}
+    write_together({folder / f"comparison{end}": content for end, content in contents.items()})
 
 
 def _beside(first: Scored, second: Scored) -> Beside:

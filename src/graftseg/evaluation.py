@@ -20,9 +20,9 @@ from graftseg.data.names import by_spelling, same_names, spelled
 from graftseg.data.scans import grid_difference, read_label, scan_stem
 from graftseg.errors import UserError
 from graftseg.figures import extent_of, scores_text
-from graftseg.files import as_json, read_json, write_described, write_text
+from graftseg.files import as_json, read_json, write_text, write_together
 from graftseg.metrics import PROTOCOLS, Protocol, score
-from graftseg.plausibility import implausible
+from graftseg.plausibility import implausible, miscounted, told_beside
 from graftseg.references import Reference, label_maps, references_in
 from graftseg.types import Geometry
 
@@ -166,7 +166,7 @@ class Evaluation:
     def keep(self, table: Path, about: Mapping[str, Any]) -> None:
         """Write the table and, beside it, its description with what else is to be told ``about`` it; or neither."""
         words = as_json({**about, **self.description()})
-        write_described((table, self._csv()), (description_of(table), words))
+        write_together({table: self._csv(), description_of(table): words})
 
     def _csv(self) -> str:
         stream = io.StringIO()
@@ -269,7 +269,7 @@ def description_of(table: Path) -> Path:
 def read_csv(path: Path) -> Evaluation:
     """Read what ``Evaluation.write_csv`` wrote; further columns, and those that follow from others, are passed over.
 
-    Where the file beside it tells how many rows there were, all of them have to be there.
+    Where the file beside it tells how many rows and values there were, all of them have to be there.
     """
     remedy = "make it anew with graftseg evaluate"
     try:
@@ -281,7 +281,8 @@ def read_csv(path: Path) -> Evaluation:
         raise UserError(path, f"not a csv file ({error})", remedy) from None
     if not lines:
         raise UserError(path, "no line of metrics in it", remedy)
-    if (count := _rows_told(path)) not in (None, len(lines)):
+    about = told_beside(path)
+    if isinstance(count := about.get("rows"), int) and count != len(lines):
         raise UserError(path, f"{len(lines)} rows where {count} were written", remedy)
     if missing := [column for column in ("protocol", *_COLUMNS.values()) if column not in lines[0]]:
         raise UserError(path, f"column {missing[0]} is missing ({len(missing)} in all)", remedy)
@@ -289,20 +290,13 @@ def read_csv(path: Path) -> Evaluation:
         rows = tuple(_row_from(line) for line in lines)
     except ValueError as error:
         raise UserError(path, f"a cell cannot be read ({error})", remedy) from None
-    if finding := implausible(rows):
-        raise UserError(path, finding, remedy)
     protocols = sorted({line["protocol"] for line in lines})
     if len(protocols) > 1:
         raise UserError(path, f"rows of different protocols ({', '.join(protocols)})", "keep one protocol a file")
-    return Evaluation(rows, _as_protocol(path, protocols[0]))
-
-
-def _rows_told(table: Path) -> int | None:
-    """The number of rows by the description beside a table."""
-    described = table.with_suffix(".json")
-    content = read_json(described) if described.is_file() else {}
-    rows = content.get("rows") if isinstance(content, dict) and "protocol" in content else None
-    return rows if isinstance(rows, int) else None
+    protocol = _as_protocol(path, protocols[0])
+    if finding := implausible(rows, protocol) or miscounted(rows, about):
+        raise UserError(path, finding, remedy)
+    return Evaluation(rows, protocol)
 
 
 def _evaluate_case(

@@ -6,8 +6,8 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +29,17 @@ def atomic_path(target: Path) -> Iterator[Path]:
     A full disk or a folder that must not be written is a user's matter, told in one sentence. So is a device or a
     pipe in the place of the target, which would be replaced.
     """
+    with _told_of(target), _partial_beside(target) as partial:
+        yield partial
+        _make_ready(partial)
+        partial.replace(target)
+
+
+@contextmanager
+def _told_of(target: Path) -> Iterator[None]:
+    """Say in one sentence that a file or a folder cannot be written."""
     try:
-        if target.exists() and not target.is_file():
-            raise UserError(target, "exists and is not a plain file", "name another file")
-        with _partial_beside(target) as partial:
-            yield partial
-            _flush_to_disk(partial)
-            partial.chmod(0o666 & ~UMASK)
-            partial.replace(target)
+        yield
     except OSError as error:
         reason = error.strerror or " ".join(str(error).split())
         raise UserError(target, f"cannot be written ({reason})", DISK) from None
@@ -44,6 +47,8 @@ def atomic_path(target: Path) -> Iterator[Path]:
 
 @contextmanager
 def _partial_beside(target: Path) -> Iterator[Path]:
+    if target.exists() and not target.is_file():
+        raise UserError(target, "exists and is not a plain file", "name another file")
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=PARTIAL, suffix=f"-{target.name}", dir=target.parent)
     os.close(handle)
@@ -100,15 +105,26 @@ def as_json(content: Any) -> str:
     return json.dumps(content, indent=2, allow_nan=False) + "\n"
 
 
-def write_described(table: tuple[Path, str], description: tuple[Path, str]) -> None:
-    """Write a file and the one that describes it, each a path and a text: both, or where that fails none of them.
+def write_together(files: Mapping[Path, str | bytes], without: Iterable[Path] = ()) -> None:
+    """Write files that tell of one another, all of them, or where that fails none: what was there then stays.
 
-    Whenever this is cut off, no file stands beside the description of another.
+    Older files that the new ones do ``without`` are removed. Whenever this is cut off, no new file stands beside an
+    older one.
     """
-    with atomic_path(description[0]) as words, atomic_path(table[0]) as rows:
-        words.write_bytes(description[1].encode(errors="backslashreplace"))
-        rows.write_bytes(table[1].encode(errors="backslashreplace"))
-        description[0].unlink(missing_ok=True)
+    with ExitStack() as stack:
+        partials: dict[Path, Path] = {}
+        for target, content in files.items():
+            with _told_of(target):
+                partial = partials[target] = stack.enter_context(_partial_beside(target))
+                written = content if isinstance(content, bytes) else content.encode(errors="backslashreplace")
+                partial.write_bytes(written)
+                _make_ready(partial)
+        for older in (*without, *list(files)[1:]):
+            with _told_of(older):
+                older.unlink(missing_ok=True)
+        for target, partial in partials.items():
+            with _told_of(target):
+                partial.replace(target)
 
 
 def read_json(path: Path) -> Any:
@@ -139,6 +155,11 @@ def sha256_of(path: Path) -> str:
     """SHA-256 of a file's content, read in pieces."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _make_ready(partial: Path) -> None:
+    _flush_to_disk(partial)
+    partial.chmod(0o666 & ~UMASK)
 
 
 def _flush_to_disk(path: Path) -> None:

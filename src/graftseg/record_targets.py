@@ -33,7 +33,7 @@ def refuse_other(folder: Path, facts: Mapping[str, Any]) -> None:
     """A record is only replaced by that of the same run; one that is damaged, unless it is told to be of another."""
     known = [_weights(folder / name) for name in ("run.json", "metrics.json")]
     told = next((weights for weights in known if weights is not None), None)
-    if (folder / "run.json").is_file() and told not in (None, facts.get("weights")):
+    if told not in (None, facts.get("weights")):
         raise UserError(folder, "holds the record of another run", "remove it or name a --variant")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from graftseg.errors import UserError
 from graftseg.evaluation import Evaluation, description_of, read_csv
-from graftseg.files import read_json, read_object, write_bytes, write_json, write_text
+from graftseg.files import as_json, new_folder, read_json, read_object, write_together
 from graftseg.likeness import refuse_other_cases, refuse_others
 from graftseg.manifest import Manifest, read_manifest
 from graftseg.paired import named_as
@@ -20,6 +20,8 @@ from graftseg.runs import AGAIN, UNLOGGED, RunFolder, whole_log
 
 THINNED = 50
 SCORES, BEST, LOG = "metrics", "metrics-best", "log.jsonl"
+PARTS = (f"{SCORES}.csv", f"{SCORES}.json", "recipe.yaml", LOG)
+"""Files that every record has besides ``run.json``."""
 VARIANT = re.compile(r"[A-Za-z0-9][\w.+-]*")
 NAME = re.compile(rf"seed-(0|[1-9][0-9]*)(?:-({VARIANT.pattern}))?")
 MOST_LETTERS = 100
@@ -102,32 +104,44 @@ def record_run(run: RunFolder, out: Path | None = None, *, variant: str = "", re
     )
     lines = thinned(whole_log(run.log_file, facts.get("steps"), UNLOGGED))
     log = "".join(json.dumps(line) + "\n" for line in lines)
-    for left in () if BEST in scores else (folder / f"{BEST}.csv", folder / f"{BEST}.json"):
-        left.unlink(missing_ok=True)
-    for name, tested in scores.items():
-        write_bytes(folder / f"{name}.csv", tested.table.read_bytes())
-        write_json(folder / f"{name}.json", tested.about)
-    write_bytes(folder / "recipe.yaml", run.recipe_file.read_bytes())
-    write_text(folder / LOG, log)
     store = {key: value for key, value in facts["store"].items() if key != "path"}
     known = without_paths({**facts, "store": store})
-    write_json(folder / "run.json", {**known, "variant": variant, "changes": changes})
+    files: dict[str, str | bytes] = {
+        **{f"{name}.csv": tested.table.read_bytes() for name, tested in scores.items()},
+        **{f"{name}.json": as_json(tested.about) for name, tested in scores.items()},
+        "recipe.yaml": run.recipe_file.read_bytes(),
+        LOG: log,
+        "run.json": as_json({**known, "variant": variant, "changes": changes}),
+    }
+    _write(folder, files)
     return folder
 
 
+def _write(folder: Path, files: Mapping[str, str | bytes]) -> None:
+    """Write the files of a record, or none of them; an older record stays until the new one is wholly on the disk."""
+    if not folder.exists():
+        with new_folder(folder) as partial:
+            write_together({partial / name: content for name, content in files.items()})
+        return
+    older = {f"{BEST}.csv", f"{BEST}.json"} - files.keys()
+    write_together({folder / name: content for name, content in files.items()}, [folder / name for name in older])
+
+
 def read_records(results: Path, recipe: str) -> list[Record]:
-    """All records of a recipe, by variant and seed; what a recording left that was stopped is none."""
+    """All records of a recipe, by variant and seed; a folder that holds no part of one is none."""
     records = [read_record(folder, recipe) for folder in sorted((results / recipe).glob("seed-*")) if is_record(folder)]
     return sorted(records, key=lambda record: (record.variant, record.seed))
 
 
 def is_record(folder: Path) -> bool:
-    """Whether a folder holds a record; one that no table would find by its name, or that leads nowhere, is refused."""
+    """Whether a folder holds a record; one that has lost ``run.json``, or has no place in a table, is refused."""
     facts = folder / "run.json"
     for path in (folder, facts):
         if path.is_symlink() and not path.exists():
             raise UserError(path, "a link that leads nowhere", f"mend it, or move {folder} elsewhere")
     if not facts.exists():
+        if NAME.fullmatch(folder.name) and any((folder / name).exists() for name in PARTS):
+            raise UserError(facts, "missing from the record", f"{AGAIN}, or {MOVE}")
         return False
     if not NAME.fullmatch(folder.name):
         finding = "not the name of a record, which is seed-N or seed-N-VARIANT, with N as 0 or 12 and a plain word"

@@ -49,7 +49,7 @@ class Trial:
 
     @cached_property
     def damage(self) -> str:
-        """What is wrong with its record, in words; empty where there is none, or only what a recording left."""
+        """What is wrong with its record, in words; empty where there is none."""
         try:
             if is_record(self.record):
                 read_record(self.record, self.recipe.name)
