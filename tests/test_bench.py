@@ -157,6 +157,17 @@ def test_the_help_says_what_steps_count(cli: CommandLine) -> None:
     assert Plan().steps_a_round == 10
 
 
+@pytest.mark.parametrize("option", ["--steps", "--rounds"])
+def test_what_nobody_waits_for_is_not_begun(cli: CommandLine, option: str) -> None:
+    code, out, error = cli("bench", "demo-2d/bcp", option, "9" * 20)
+    assert (code, out) == (2, "") and f"{option}': Input should be less than or equal to 1000000\n" in error
+
+
+def test_a_setting_that_cannot_be_is_told_as_such(cli: CommandLine) -> None:
+    sentence = "--set network.width=0: network.width: Input should be greater than or equal to 1; correct the setting."
+    assert cli.fails("bench", "demo-2d/bcp", "--set", "network.width=0") == f"graftseg: {sentence}\n"
+
+
 def test_steps_are_spread_over_the_rounds() -> None:
     assert Plan(7, rounds=3).steps_a_round == 3
     assert Plan(90, rounds=3).steps_a_round == 30

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from command_line import CommandLine
 
 import graftseg.foresight
 import graftseg.recipe
+import graftseg.sweeps
 from graftseg import api
 from graftseg.data.store import Store
 from graftseg.evaluation import Evaluation, Row, read_csv
@@ -173,6 +175,16 @@ def test_names_of_stores(
     monkeypatch.chdir(tmp_path)
     Path("a=b/none").mkdir(parents=True)
     assert cli.fails("sweep", "acdc", "--data", given, "--device", "cpu") == f"graftseg: {told}\n"
+
+
+@pytest.mark.parametrize(("number", "said"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "stopped by SIGTERM")])
+def test_a_sweep_that_is_stopped_between_trainings_says_how_to_go_on(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, said: str
+) -> None:
+    monkeypatch.setattr(graftseg.sweeps, "sweep", lambda *arguments, **settings: signal.raise_signal(number))
+    told = f"graftseg: {said}\n"
+    assert cli("sweep", "la") == (128 + number, "", f"{told}graftseg: the same command goes on\n")
+    assert cli("sweep", "la", "--dry-run") == (128 + number, "", told)
 
 
 def test_tables_may_be_named_in_capitals(cli: CommandLine, shipped: None, tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def test_resuming_a_finished_run_does_nothing(store: Store, tmp_path: Path) -> N
 
 
 def test_an_exploding_loss_names_step_term_and_cases(store: Store, tmp_path: Path) -> None:
-    wild = with_stage(0, optimizer=Adam(learning_rate=1e30))
+    wild = with_stage(0, optimizer=Adam().model_copy(update={"learning_rate": 1e30}))
     with pytest.raises(UserError) as caught:
         run_fit(store, tmp_path, wild)
     sentence = str(caught.value)
@@ -151,7 +151,7 @@ def test_an_exploding_loss_names_step_term_and_cases(store: Store, tmp_path: Pat
 
 
 def test_validation_does_not_hide_where_a_loss_exploded(store: Store, tmp_path: Path) -> None:
-    wild = with_loop(with_stage(0, optimizer=Adam(learning_rate=1e30)), log_every=100)
+    wild = with_loop(with_stage(0, optimizer=Adam().model_copy(update={"learning_rate": 1e30})), log_every=100)
     wild = wild.model_copy(update={"selection": SelectionSettings(every=3)})
     with pytest.raises(UserError, match="stage 1, step 2: the term L_pretrain of the loss is nan"):
         run_fit(store, tmp_path, wild)
@@ -159,7 +159,7 @@ def test_validation_does_not_hide_where_a_loss_exploded(store: Store, tmp_path: 
 
 def test_weights_that_are_not_finite_are_never_saved(store: Store, tmp_path: Path) -> None:
     """The loss of the first step is still finite, what it makes of the weights is not."""
-    wild = with_loop(with_stage(0, optimizer=Sgd(learning_rate=1e39)), checkpoint_every=1)
+    wild = with_loop(with_stage(0, optimizer=Sgd().model_copy(update={"learning_rate": 1e39})), checkpoint_every=1)
     with pytest.raises(UserError, match="stage 1, step 1: the update has made weights that are not finite"):
         run_fit(store, tmp_path, wild)
     assert checkpoints_in(tmp_path / "checkpoints") == []

@@ -45,13 +45,20 @@ def test_a_dry_run_tells_of_a_store_that_is_not_that_of_the_rows(sweeper: Sweepe
     words = f"la-4/bcp, seed 0: to be trained, but would fail: {other}: the store was prepared otherwise than recipe"
     assert sweeper.told[0].startswith(words)
     assert sweeper.told[-1] == "0 recorded before, 0 recorded now, 0 to do, 2 failed"
-    assert sweeper(dry_run=True, data={"acdc": other}).failures == {}
     sweeper("masks", "la-4/bcp")
     shutil.rmtree(sweeper.results)
     run = sweeper.runs / "la-4/bcp/seed-0/run.json"
     run.write_text(run.read_text().replace(sweeper.store.identity, "f00"))
     (why,) = sweeper("masks", "la-4/bcp", dry_run=True).failures.values()
     assert why == f"{sweeper.store.path}: the store is not the one that the run began with"
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_store_that_is_not_named_is_refused_by_a_dry_run_too(sweeper: Sweeper, dry_run: bool) -> None:
+    with pytest.raises(UserError) as caught:
+        sweeper("masks", "la-4/bcp", dry_run=dry_run, data={"acdc": sweeper.store.path})
+    sentence = "--data: the rows need 1 data set, and the store of la is not named; name it: --data la=STORE."
+    assert str(caught.value) == sentence and not sweeper.runs.exists()
 
 
 def test_a_store_that_fits_no_row_is_refused_once(sweeper: Sweeper, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def test_a_network_that_no_machine_can_hold(cli: CommandLine, store: Store, tmp_
     recipe.write_text(yaml.safe_dump(recipe_tree()))
     words = ("train", recipe, "--data", store.path, "--out", tmp_path / "run", "--device", "cpu")
     told = cli.fails(*words, "--set", f"network.width={width}")
-    assert "network.width: Input should be less than or equal to 4096; correct the recipe" in told
+    assert "network.width: Input should be less than or equal to 4096; correct the setting" in told
     assert not (tmp_path / "run").exists()
     cli.works(*words)
 

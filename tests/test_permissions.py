@@ -167,6 +167,25 @@ def test_a_folder_that_cannot_be_written_is_refused_before_it_is_made(
             refuse_unwritable(folder)
 
 
+def test_no_right_helps_in_a_file_system_that_is_only_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mounted = os.statvfs(tmp_path)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    monkeypatch.setattr(os, "statvfs", lambda path: os.statvfs_result((*mounted[:8], os.ST_RDONLY, mounted[9])))
+    with pytest.raises(UserError) as caught:
+        refuse_unwritable(tmp_path / "new")
+    finding = "the folder cannot be written into (Read-only file system)"
+    assert str(caught.value) == f"{tmp_path}: {finding}; name a folder on another file system."
+
+
+def test_a_file_is_no_folder_to_write_into(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "file", tmp_path / "file" / "new"):
+        with pytest.raises(UserError, match="file: a file, not a folder that could be written into; name another"):
+            refuse_unwritable(folder)
+    with pytest.raises(UserError, match="file: a file, not a folder"):
+        refuse_target(tmp_path / "file" / "figures.json")
+
+
 def test_a_file_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     refuse_target(tmp_path / "figures.json")
     with pytest.raises(UserError, match="exists and is not a plain file; name another file"):

@@ -151,7 +151,11 @@ def test_shared_parts_of_the_package_are_for_shipped_recipes_alone(tmp_path: Pat
 def test_a_circle_of_recipes(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("base: b\nname: a\n")
     (tmp_path / "b.yaml").write_text("base: a\nname: b\n")
-    with pytest.raises(UserError, match="is based on itself; name another recipe as base"):
+    with pytest.raises(UserError, match=r"a.yaml: is based on itself, through b.yaml; name another recipe as base"):
+        load_recipe(tmp_path / "a.yaml")
+    (tmp_path / "b.yaml").write_text("base: c\nname: b\n")
+    (tmp_path / "c.yaml").write_text(f"base: ../{tmp_path.name}/b\nname: c\n")
+    with pytest.raises(UserError, match=r"b.yaml: is based on itself, through c.yaml; name another recipe as base"):
         load_recipe(tmp_path / "a.yaml")
 
 
@@ -210,7 +214,18 @@ def test_how_a_run_logs_is_no_difference() -> None:
 def test_contradictions_are_refused(override: str, sentence: str) -> None:
     with pytest.raises(UserError) as caught:
         load_recipe("demo-2d/bcp", [override])
-    assert sentence in str(caught.value) and str(caught.value).endswith("; correct the recipe.")
+    assert sentence in str(caught.value) and str(caught.value).endswith("; correct the setting.")
+    assert caught.value.where == f"--set {override}"
+
+
+def test_a_recipe_that_is_wrong_by_itself_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("base: demo-2d/bcp\nname: mine\nnetwork: {width: 0}\n")
+    with pytest.raises(UserError) as caught:
+        load_recipe(path, ["seed=1"])
+    finding = "network.width: Input should be greater than or equal to 1"
+    assert str(caught.value) == f"{path} --set seed=1: {finding}; correct the recipe."
+    assert load_recipe(path, ["network.width=8"]).network.width == 8
 
 
 @pytest.mark.parametrize("override", ["steps", "=3", "stages.9.steps=1", "name.x=1", "stages.x.steps=1", "seed={"])
@@ -227,7 +242,7 @@ def test_overrides_that_fit_nowhere(override: str) -> None:
         ("- 1", "holds no settings"),
         ("name: x", "Field required"),
         ("base: nothing\nname: x", "neither a file nor a shipped recipe"),
-        ("base: mine\nname: x", "neither a file nor a shipped recipe"),
+        ("base: mine\nname: x", "is based on itself; name another recipe as base"),
         ("!!python/object/apply:os.system ['true']", "not valid YAML"),
     ],
 )

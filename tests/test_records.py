@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import tiny
 import yaml
+from command_line import contents
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -138,6 +139,15 @@ def test_a_damaged_record_is_replaced_by_that_of_its_run(
         read_records(tmp_path, "tiny/bcp")
     api.record(tested, results=tmp_path)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_a_record_does_not_lie_in_its_run(run: Path) -> None:
+    before = contents(run)
+    ways: tuple[dict[str, Any], ...] = ({"results": run}, {"out": run / "tiny" / "bcp" / "seed-3"})
+    for settings in ways:
+        with pytest.raises(UserError, match=f"seed-3: the record would lie in the folder of its run, {run}; name ano"):
+            api.record(run, **settings)
+    assert contents(run) == before
 
 
 def test_a_record_is_not_written_over_its_run(run: Path, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ def test_recipes_without_a_row_are_run_where_they_are_named(sweeper: Sweeper) ->
 
 
 def test_every_recipe_is_run_once_of_all_tables(sweeper: Sweeper) -> None:
-    sweeper("all", "*/bcp", dry_run=True)
+    sweeper("all", "*/bcp", dry_run=True, data=None)
     trials = [line for line in sweeper.told if line.endswith("to be trained")]
     assert trials == [f"{name}/bcp, seed 0: to be trained" for name in ("la-4", "la-8", "acdc-3")]
 

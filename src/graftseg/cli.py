@@ -39,6 +39,8 @@ app = typer.Typer(
 )
 
 LARGEST_SEED = 2**63 - 1
+MOST_TIMED = 10**6
+"""More steps, or rounds of them, than anyone waits for."""
 
 
 @app.command()
@@ -212,9 +214,13 @@ def bench(
     data: Annotated[Path | None, typer.Option(help="Prepared store; by default phantoms of the recipe's kind.")] = None,
     steps: Annotated[
         int,
-        typer.Option(min=1, help="Timed steps of each way, over all rounds together: 30 in 3 rounds are 10 a round."),
+        typer.Option(
+            min=1,
+            max=MOST_TIMED,
+            help="Timed steps of each way, over all rounds together: 30 in 3 rounds are 10 a round.",
+        ),
     ] = 30,
-    rounds: Annotated[int, typer.Option(min=1, help="How often the two ways take turns.")] = 3,
+    rounds: Annotated[int, typer.Option(min=1, max=MOST_TIMED, help="How often the two ways take turns.")] = 3,
     usual: Annotated[bool, typer.Option("--usual/--no-usual", help="Time the usual way too.")] = True,
     persistent_workers: Annotated[
         bool, typer.Option("--persistent-workers", help="Let the usual way keep its workers from epoch to epoch.")

@@ -168,6 +168,11 @@ def sweep(
     except StoppedError as stopped:
         typer.echo(f"graftseg: {stopped}; run the same command again", err=True)
         raise typer.Exit(128 + stopped.signal) from None
+    except (KeyboardInterrupt, SystemExit):
+        # between trainings; what stopped it was told by whoever caught the signal
+        if not dry_run:
+            typer.echo("graftseg: the same command goes on", err=True)
+        raise
     if swept.failures or swept.otherwise:
         raise typer.Exit(1)
 

@@ -13,7 +13,7 @@ from graftseg.record_targets import refuse_place, refuse_run
 from graftseg.records import Record, Scored, check_siblings, refuse_other_data
 from graftseg.runs import UNLOGGED, whole_log
 from graftseg.scores_ahead import scores_ahead
-from graftseg.table_stores import Stores, named, stores_of
+from graftseg.table_stores import Stores, stores_of
 from graftseg.table_trials import Trial
 from graftseg.trials import PROTOCOL, known_run
 
@@ -25,7 +25,8 @@ def foreseen(trials: Iterable[Trial], data: Stores, variant: str, tell: Tell) ->
     trials = list(trials)
     missing = [trial for trial in trials if not trial.is_recorded]
     needed = {trial.benchmark for trial in missing}
-    stores = stores_of(data, needed & named(data, needed).keys())
+    # without any store, what is recorded and what is missing can still be told
+    stores = {} if data is None else stores_of(data, needed)
     ahead, untestable = known_ahead(missing, stores)
     found = {trial.name: _why_not(trial, stores, ahead, variant) for trial in missing} | untestable
     failures = {name: why for name, why in found.items() if why}

@@ -17,22 +17,22 @@ class Sgd(Settings):
     """Stochastic gradient descent with momentum; ``clip_gradient`` limits the norm of all gradients together."""
 
     name: Literal["sgd"] = "sgd"
-    learning_rate: float = Field(0.01, gt=0)
-    weight_decay: float = Field(1e-4, ge=0)
+    learning_rate: float = Field(0.01, gt=0, le=1e3)
+    weight_decay: float = Field(1e-4, ge=0, le=1e3)
     momentum: float = Field(0.9, ge=0, lt=1)
     schedule: Schedule = Constant()
-    clip_gradient: float | None = Field(None, gt=0)
+    clip_gradient: float | None = Field(None, gt=0, le=1e9)
 
 
 class Adam(Settings):
     """Adam; ``clip_gradient`` limits the norm of all gradients together."""
 
     name: Literal["adam"] = "adam"
-    learning_rate: float = Field(0.001, gt=0)
-    weight_decay: float = Field(0.0, ge=0)
+    learning_rate: float = Field(0.001, gt=0, le=1e3)
+    weight_decay: float = Field(0.0, ge=0, le=1e3)
     betas: tuple[Share, Share] = (0.9, 0.999)
     schedule: Schedule = Constant()
-    clip_gradient: float | None = Field(None, gt=0)
+    clip_gradient: float | None = Field(None, gt=0, le=1e9)
 
 
 CRITIC = Adam(learning_rate=1e-4, betas=(0.9, 0.99))

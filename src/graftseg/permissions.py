@@ -1,5 +1,6 @@
 """Folders that this person must not look into, told by their own names rather than by those of files in them."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -23,10 +24,14 @@ def refuse_closed(folder: Path) -> None:
 def refuse_unwritable(folder: Path) -> None:
     """Raise a UserError where nothing could be written into a folder, or where it could not be made."""
     there = next((path for path in (folder, *folder.parents) if path.exists()), folder)
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise UserError(
-            there, "the folder cannot be written into", "give yourself the right to write there (chmod u+wx)"
-        )
+    if there.exists() and not there.is_dir():
+        raise UserError(there, "a file, not a folder that could be written into", "name another folder")
+    if os.access(there, os.W_OK | os.X_OK):
+        return
+    if _is_read_only(there):
+        finding = f"the folder cannot be written into ({os.strerror(errno.EROFS)})"
+        raise UserError(there, finding, "name a folder on another file system")
+    raise UserError(there, "the folder cannot be written into", "give yourself the right to write there (chmod u+wx)")
 
 
 def refuse_target(file: Path) -> None:
@@ -46,6 +51,14 @@ def denied(error: PermissionError, path: Path | None = None) -> UserError:
     if above is not None or barred.is_dir():
         return UserError(above or barred, f"the folder must not be looked into ({reason})", REMEDY)
     return UserError(barred, reason, "check disk and permissions")
+
+
+def _is_read_only(folder: Path) -> bool:
+    """Whether no right would help, since nothing is written into the file system of a folder."""
+    try:
+        return bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
+    except OSError:
+        return False
 
 
 def _is_closed(folder: Path) -> bool:

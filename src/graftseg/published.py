@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from graftseg.settings import Settings
+from graftseg.settings import MOST_VOXELS, Settings
 
 
 class Published(Settings):
@@ -17,7 +17,7 @@ class Published(Settings):
     row: str
     dice: float = Field(ge=0, le=100)
     jaccard: float = Field(ge=0, le=100)
-    hd95: float = Field(ge=0)
-    asd: float = Field(ge=0)
+    hd95: float = Field(ge=0, le=MOST_VOXELS)
+    asd: float = Field(ge=0, le=MOST_VOXELS)
     selection: Literal["test list", "validation list", "last", "unknown"]
     note: str = ""

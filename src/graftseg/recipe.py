@@ -1,6 +1,7 @@
 """A recipe: all settings of a training in one readable file."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Self, get_args
@@ -151,10 +152,27 @@ def shipped_recipes() -> list[str]:
 def load_recipe(recipe: str | Path, overrides: Iterable[str] = ()) -> Recipe:
     """Read a recipe, a file or the name of a shipped one, and apply overrides such as ``stages.0.steps=100``."""
     path, given = recipe_path(recipe), list(overrides)
-    tree = _read(path)
+    plain = _read(path)
+    if not given:
+        return parse_recipe(plain, path)
+    tree = deepcopy(plain)
     for override in given:
         _override(tree, override)
-    return parse_recipe(tree, " ".join([str(path), *(f"--set {override}" for override in given)]))
+    said = " ".join(f"--set {override}" for override in given)
+    try:
+        return parse_recipe(tree, f"{path} {said}")
+    except UserError as error:
+        if not _is_valid(plain):
+            raise
+        raise UserError(said, error.finding, "correct the setting") from None
+
+
+def _is_valid(tree: Tree) -> bool:
+    try:
+        Recipe.model_validate(tree)
+    except ValidationError:
+        return False
+    return True
 
 
 def parse_recipe(tree: Mapping[str, Any], where: str | Path) -> Recipe:
@@ -224,8 +242,7 @@ def _resolved_stage(stage: StageSettings, fast: bool) -> StageSettings:
 
 def _read(path: Path, above: tuple[Path, ...] = ()) -> Tree:
     """A recipe's values on top of those of the recipe it is based on."""
-    if path in above:
-        raise UserError(path, "is based on itself", "name another recipe as base")
+    _refuse_circle(path, above)
     try:
         tree = read_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -244,19 +261,30 @@ def _read(path: Path, above: tuple[Path, ...] = ()) -> Tree:
     return _merged(_read(_base_path(path, base), (*above, path)), tree, path)
 
 
+def _refuse_circle(path: Path, above: Sequence[Path]) -> None:
+    """Refuse a recipe that was read before on the way to it, however its path was written then."""
+    known = [one.resolve() for one in above]
+    if (here := path.resolve()) in known:
+        between = [one.name for one in above[known.index(here) + 1 :]]
+        way = f", through {' and '.join(between)}" if between else ""
+        raise UserError(path, f"is based on itself{way}", "name another recipe as base")
+
+
 def _base_path(path: Path, base: object) -> Path:
     """A file beside the recipe, a shared part where the recipe is a shipped one, or a shipped recipe."""
     remedy = "name as base a recipe file or a shipped recipe, such as default-3d/bcp"
     if not isinstance(base, str):
         raise UserError(path, f"base is {base!r:.60}, which is no name", remedy)
     folders = (path.parent, SHIPPED) if SHIPPED in path.parents else (path.parent,)
-    named = (folder / f"{base}.yaml" for folder in folders)
+    named = [folder / f"{base}.yaml" for folder in folders]
     if found := next((file for file in named if file.is_file() and file != path), None):
         return found
     try:
         found = recipe_path(base)
     except UserError:
         found = None
+    if found is None and path in named:
+        return path
     if found is None or not found.is_file():
         raise UserError(path, f"its base {base!r:.60} is neither a file nor a shipped recipe", remedy)
     return found

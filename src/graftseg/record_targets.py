@@ -24,9 +24,11 @@ def refuse_place(folder: Path) -> None:
 
 
 def refuse_run(folder: Path, run: Path) -> None:
-    """Refuse the folder of a run as the place of its record, also before the run is there."""
+    """Refuse the folder of a run, and what lies in it, as the place of its record, also before the run is there."""
     if folder.resolve() == run.resolve():
         raise UserError(folder, "the record would be written over the run itself", ELSEWHERE)
+    if folder.resolve().is_relative_to(run.resolve()):
+        raise UserError(folder, f"the record would lie in the folder of its run, {run}", ELSEWHERE)
 
 
 def refuse_other(folder: Path, facts: Mapping[str, Any]) -> None:

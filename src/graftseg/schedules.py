@@ -51,7 +51,7 @@ class Poly(Settings):
     """The learning rate falls to zero as ``(1 - t / T) ** power``."""
 
     name: Literal["poly"] = "poly"
-    power: float = Field(0.9, gt=0)
+    power: float = Field(0.9, gt=0, le=1e3)
 
     def factor(self, step: int, total: int) -> float:
         """What the learning rate is multiplied by after ``step`` of ``total`` steps."""

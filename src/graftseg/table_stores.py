@@ -12,7 +12,7 @@ Stores = str | Path | Mapping[str, str | Path] | None
 
 def stores_of(data: Stores, needed: set[str]) -> dict[str, Store]:
     """The store of each data set that is needed."""
-    given = named(data, needed)
+    given = _named(data, needed)
     if missing := sorted(needed - given.keys()):
         finding = f"the rows need {len(needed)} data set{'s' if len(needed) > 1 else ''}, and the store of "
         wanted = " ".join(f"--data {name}=STORE" for name in sorted(needed))
@@ -23,7 +23,7 @@ def stores_of(data: Stores, needed: set[str]) -> dict[str, Store]:
     return {name: open_store(given[name]) for name in needed}
 
 
-def named(data: Stores, needed: set[str]) -> dict[str, Path]:
+def _named(data: Stores, needed: set[str]) -> dict[str, Path]:
     """Stores by the name of their data set; one without a name is that of the only data set that is needed."""
     if isinstance(data, Mapping):
         return {name: Path(path) for name, path in data.items()}

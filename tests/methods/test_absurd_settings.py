@@ -38,6 +38,10 @@ LARGEST: list[tuple[str, dict[str, Any]]] = [
     ("ua-mt", {"passes": 64}),
     ("ss-net", {"noise": 1e6, "probe": 1e6}),
     ("ss-net", {"prototypes": 4096}),
+    ("dtc", {"sharpness": 1e9}),
+    ("ua-mt", {"threshold_start": 1e9, "threshold_end": 0}),
+    ("ua-mt", {"threshold_end": 1e9}),
+    ("mixup", {"unlabeled_ratio": 1e9}),
 ]
 
 

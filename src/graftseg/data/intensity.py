@@ -1,6 +1,6 @@
 """From the intensities of a scanner to those a network sees, each channel by itself."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -9,6 +9,8 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 from graftseg.settings import Settings
 
 Floats = npt.NDArray[np.float32]
+Intensity = Annotated[float, Field(ge=-1e30, le=1e30)]
+"""Values whose differences float32 holds."""
 
 
 class IntensitySettings(Settings):
@@ -27,11 +29,11 @@ class IntensitySettings(Settings):
     rule: Literal["zscore", "minmax", "percentile", "window", "window-zscore", "none"] = Field(
         default="zscore", description="How intensities are brought to a common scale."
     )
-    low: float = Field(default=0.5, description="Lower bound: a percentile, or a value where the rule is window.")
-    high: float = Field(default=99.5, description="Upper bound: a percentile, or a value where the rule is window.")
+    low: Intensity = Field(default=0.5, description="Lower bound: a percentile, or a value where the rule is window.")
+    high: Intensity = Field(default=99.5, description="Upper bound: a percentile, or a value where the rule is window.")
 
-    mean: float | None = Field(default=None, description="What window-zscore takes off.")
-    std: float | None = Field(default=None, gt=0, description="What window-zscore divides by.")
+    mean: Intensity | None = Field(default=None, description="What window-zscore takes off.")
+    std: float | None = Field(default=None, gt=0, le=1e30, description="What window-zscore divides by.")
 
     @model_serializer(mode="wrap")
     def _without_unread(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:

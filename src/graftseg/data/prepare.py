@@ -6,7 +6,7 @@ import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,9 @@ from graftseg.types import Case, Geometry
 
 log = logging.getLogger(__name__)
 
+Millimetres = Annotated[float, Field(le=1e6)]
+"""No voxel is a kilometre long."""
+
 
 class PrepareSettings(Settings):
     """How scans become what a network sees.
@@ -39,7 +42,7 @@ class PrepareSettings(Settings):
     """
 
     dimensions: Literal[2, 3] = Field(description="2 for slices, 3 for volumes.")
-    spacing: tuple[float | None, ...] | None = Field(default=None, description="Spacing in mm.")
+    spacing: tuple[Millimetres | None, ...] | None = Field(default=None, description="Spacing in mm.")
     orientation: str | None = Field(default="RAS", description="Axis codes of volumes; None keeps theirs.")
     intensity: IntensitySettings = IntensitySettings()
 

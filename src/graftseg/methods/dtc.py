@@ -31,7 +31,7 @@ class DtcConfig(Settings):
     distance_weight: float = Field(0.3, ge=0, le=1e9)
     weight: float = Field(1.0, ge=0, le=1e9)
     ramp: RampLength = 40
-    sharpness: float = Field(1500.0, gt=0)
+    sharpness: float = Field(1500.0, gt=0, le=1e9)
     absent: float = Field(0.0, ge=0, le=1)
 
 

@@ -25,7 +25,7 @@ class MixupConfig(SelfTrainingConfig):
     does not have: without it nothing says what an image that is not mixed shows.
     """
 
-    unlabeled_ratio: float | None = Field(2.0, gt=0)
+    unlabeled_ratio: float | None = Field(2.0, gt=0, le=1e9)
     direct: float = Field(0.0, ge=0, le=1e9)
 
 

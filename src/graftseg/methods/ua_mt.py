@@ -36,8 +36,8 @@ class UaMtConfig(Settings):
     ramp: RampLength = 40
     noise: Deviation = 0.1
     passes: int = Field(8, ge=COPIES, le=64, multiple_of=COPIES)
-    threshold_start: float = Field(0.75, ge=0)
-    threshold_end: float = Field(1.0, ge=0)
+    threshold_start: float = Field(0.75, ge=0, le=1e9)
+    threshold_end: float = Field(1.0, ge=0, le=1e9)
     entropy_limit: Literal["ln 2", "ln K"] = "ln 2"
     ema_decay: float = Field(0.99, ge=0, le=1)
 
