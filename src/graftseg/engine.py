@@ -45,7 +45,7 @@ class LoopSettings(Settings):
     captured: bool | None = None
     log_every: int = Field(10, ge=1, le=MOST_STEPS)
     checkpoint_every: int = Field(1000, ge=1, le=MOST_STEPS)
-    checkpoint_seconds: float = Field(60, gt=0)
+    checkpoint_seconds: float = Field(60, gt=0, le=1e9)
     snapshots: int = Field(3, ge=0, le=10**4)
     tensorboard: bool = True
 

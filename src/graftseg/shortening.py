@@ -34,8 +34,7 @@ def shortened(recipe: Recipe, shorter: int) -> Recipe:
     if shorter == 1:
         return recipe
     tree = recipe.model_dump(mode="json")
-    for index, stage in enumerate(tree["stages"]):
-        _shorten_stage(stage, f"stages.{index}", shorter, recipe.name)
+    _shorten_stages(tree, shorter, recipe.name)
     scored = tree["selection"]
     scored["first"] //= shorter
     if scored["every"] is not None:
@@ -49,18 +48,29 @@ def check_shorter(shorter: int) -> None:
         raise UserError(f"--shorter {shorter}", "lengths are divided by a whole number from 1 on", "give 5 for a fifth")
 
 
-def _shorten_stage(stage: dict[str, Any], where: str, shorter: int, name: str) -> None:
-    """Divide the lengths of one stage, in place."""
-    optimizers = {"optimizer": stage["optimizer"]}
-    optimizers |= {f"optimizers.{part}": settings for part, settings in stage["optimizers"].items()}
-    counted = {f"{where}.steps": (stage, "steps")}
-    for part, settings in optimizers.items():
-        if settings["schedule"]["name"] == "step":
-            counted[f"{where}.{part}.schedule.every"] = (settings["schedule"], "every")
-    for setting, (holder, key) in counted.items():
-        if holder[key] < shorter:
-            finding = f"nothing would be left of {setting} in recipe {name}, which is {holder[key]}"
-            raise UserError(f"--shorter {shorter}", finding, f"give {holder[key]} or less")
+def _counted(tree: dict[str, Any]) -> dict[str, tuple[dict[str, Any], str]]:
+    """All whole numbers of steps that are divided, by setting: what holds each and under which key."""
+    found: dict[str, tuple[dict[str, Any], str]] = {}
+    for index, stage in enumerate(tree["stages"]):
+        where = f"stages.{index}"
+        found[f"{where}.steps"] = (stage, "steps")
+        optimizers = {"optimizer": stage["optimizer"]}
+        optimizers |= {f"optimizers.{part}": settings for part, settings in stage["optimizers"].items()}
+        for part, settings in optimizers.items():
+            if settings["schedule"]["name"] == "step":
+                found[f"{where}.{part}.schedule.every"] = (settings["schedule"], "every")
+    return found
+
+
+def _shorten_stages(tree: dict[str, Any], shorter: int, name: str) -> None:
+    """Divide the lengths of all stages, in place; the smallest says how far that can go."""
+    counted = _counted(tree)
+    least, setting = min((holder[key], setting) for setting, (holder, key) in counted.items())
+    if least < shorter:
+        finding = f"nothing would be left of {setting} in recipe {name}, which is {least}"
+        raise UserError(f"--shorter {shorter}", finding, f"give {least} or less")
+    for holder, key in counted.values():
         holder[key] //= shorter
-    if RAMP in stage["settings"]:
-        stage["settings"][RAMP] /= shorter
+    for stage in tree["stages"]:
+        if RAMP in stage["settings"]:
+            stage["settings"][RAMP] /= shorter

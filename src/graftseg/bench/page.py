@@ -3,6 +3,8 @@
 from graftseg.bench.measure import Measurement, Times
 from graftseg.bench.stopwatch import PHASES
 
+APART = 0.1
+
 
 def table(result: Measurement) -> str:
     """The split of the step, the whole step, memory, and how the two ways compare."""
@@ -26,7 +28,10 @@ def table(result: Measurement) -> str:
         f"({facts['rounds'] * facts['steps_a_round']} together) after {facts['warm_up']} to warm up{beside}.",
     ]
     if result.ratio is not None:
-        lines.append(f"The usual way takes {result.ratio:.2f} times as long ({_spread(result)} by round).")
+        low, high = _spread(result)
+        lines.append(f"The usual way takes {result.ratio:.2f} times as long ({low:.2f} to {high:.2f} by round).")
+        if high > (1 + APART) * low:
+            lines.append("Rounds are more than a tenth apart: other programs ran; close them and time it again.")
     return "\n".join(lines)
 
 
@@ -35,12 +40,11 @@ def _words(result: Measurement) -> list[str]:
     return [facts["precision"], *(name for name in ("compiled", "captured") if facts[name]), facts["data"]]
 
 
-def _spread(result: Measurement) -> str:
-    theirs: Times | None = result.usual
-    if theirs is None:
-        return ""
-    ratios = sorted(b / a for a, b in zip(result.own.steps, theirs.steps, strict=True))
-    return f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
+def _spread(result: Measurement) -> tuple[float, float]:
+    """The smallest and the largest ratio of a round."""
+    theirs = Times() if result.usual is None else result.usual
+    ratios = [b / a for a, b in zip(result.own.steps, theirs.steps, strict=True)]
+    return min(ratios), max(ratios)
 
 
 def _row(name: str, cells: list[str]) -> str:
