@@ -20,7 +20,10 @@ def tf32_allowed() -> bool:
 
     The older name of this setting cannot be read any more once a program has used the newer ones.
     """
-    return bool(torch.backends.cudnn.conv.fp32_precision == "tf32")  # type: ignore[attr-defined]
+    try:
+        return torch.backends.cudnn.allow_tf32
+    except RuntimeError:
+        return bool(torch.backends.cudnn.conv.fp32_precision == "tf32")  # type: ignore[attr-defined]
 
 
 @contextmanager
