@@ -15,7 +15,8 @@ from graftseg.methods import Method
 from graftseg.models import build_method
 from graftseg.optimizers import build_optimizer
 from graftseg.recipe import Recipe
-from graftseg.stepping import Source, StageSettings, Stepped, Stepper, Way
+from graftseg.stepping import Source, Stepped, Stepper, Way
+from graftseg.training_settings import StageSettings
 
 CPU = torch.device("cpu")
 STEPS = 20

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from tiny import recipe_tree, tiny_recipe, write_scans
 from typer.testing import CliRunner
 
-from graftseg import api, completion, examination
+from graftseg import api, completion
 from graftseg.baselines import baseline_of, fitting, own_baseline
 from graftseg.cli import app
 from graftseg.engine import Outcome
@@ -191,7 +191,7 @@ def test_a_report_says_what_gives_scores_and_a_baseline(scans: Path, tmp_path: P
     # what is asked for works
     train(resume=True, baseline=True)
     assert fills(api.report(run)) == [named]
-    examination.test(run, scans, device="cpu")
+    api.test(run, scans, device="cpu")
     assert fills(api.report(run)) == []
     api.train(tiny_recipe(baseline=True), scans, tmp_path / "other", device="cpu")
     assert fills(api.report(tmp_path / "other")) == ["graftseg test other"]

@@ -23,8 +23,9 @@ from graftseg.optimizers import Adam, Sgd
 from graftseg.recipe import Recipe
 from graftseg.runs import RunFolder, read_log
 from graftseg.schedules import Poly
-from graftseg.selection import SelectionSettings, Selector
+from graftseg.selection import Selector
 from graftseg.settings import Settings
+from graftseg.training_settings import SelectionSettings
 from graftseg.types import Batch, Objective, Progress
 
 CPU = torch.device("cpu")

@@ -41,7 +41,7 @@ def run(trained: Path, tmp_path: Path) -> Path:
 
 
 def test_run_and_baseline_are_scored_as_step_by_step(run: Path, scans: Path, tmp_path: Path) -> None:
-    examined = examination.test(run, device="cpu")
+    examined = api.test(run, device="cpu")
     assert list(examined.scores) == [run, run / "baseline"]
     for path in examined.scores:
         by_hand = tmp_path / "by-hand" / path.name
@@ -59,7 +59,7 @@ def test_run_and_baseline_are_scored_as_step_by_step(run: Path, scans: Path, tmp
 
 def test_a_run_without_a_baseline_is_scored_alone(run: Path, scans: Path) -> None:
     shutil.rmtree(run / "baseline")
-    examined = examination.test(run, scans, device="cpu")
+    examined = api.test(run, scans, device="cpu")
     assert list(examined.scores) == [run] and examined.beside is None
     assert not [sentence for sentence in examined.verdict() if "unlabeled" in sentence]
 
@@ -80,13 +80,13 @@ def test_it_can_be_repeated_and_named_in_three_ways(
 
 def test_the_test_cases_of_a_store(run: Path, scans: Path, tmp_path: Path) -> None:
     store = api.prepare(scans, tmp_path / "store", recipe=run / "recipe.yaml")
-    assert len({row.case for row in examination.test(run, store.path, device="cpu").scores[run].rows}) == 3
+    assert len({row.case for row in api.test(run, store.path, device="cpu").scores[run].rows}) == 3
 
 
 def test_folds_are_tested_together(scans: Path, tmp_path: Path) -> None:
     run = tmp_path / "folds"
     api.train_folds(tiny_recipe(baseline=True), scans, run, folds=3, device="cpu")
-    examined = examination.test(run, device="cpu")
+    examined = api.test(run, device="cpu")
     assert list(examined.scores) == [run, run / "baseline"]
     assert len({row.case for row in examined.scores[run].rows}) == 3
     assert examined.report.is_file()
@@ -97,7 +97,7 @@ def test_label_maps_of_other_scans_in_the_folder_are_no_test_cases(run: Path, sc
     shutil.copytree(scans / "labelsTr", everything)
     shutil.copytree(scans / "labelsTs", everything, dirs_exist_ok=True)
     api.predict(run, scans / "imagesTr", device="cpu")
-    examined = examination.test(run, images=scans / "imagesTs", labels=everything, device="cpu", allow_missing=True)
+    examined = api.test(run, images=scans / "imagesTs", labels=everything, device="cpu", allow_missing=True)
     assert {row.case for row in examined.scores[run].rows} == {"test_000", "test_001", "test_002"}
 
 
@@ -107,8 +107,8 @@ def test_another_set_can_be_tested_after_the_first(run: Path, scans: Path, tmp_p
         (other / f"{kind}Ts").mkdir(parents=True)
         for path in (scans / f"{kind}Ts").iterdir():
             shutil.copy(path, other / f"{kind}Ts" / path.name.replace("test_", "more_"))
-    examination.test(run, scans, device="cpu")
-    examined = examination.test(run, other, device="cpu")
+    api.test(run, scans, device="cpu")
+    examined = api.test(run, other, device="cpu")
     assert {row.case for row in examined.scores[run].rows} == {"more_000", "more_001", "more_002"}
     assert {row.case for row in examined.scores[run / "baseline"].rows} == {"more_000", "more_001", "more_002"}
 
@@ -116,13 +116,13 @@ def test_another_set_can_be_tested_after_the_first(run: Path, scans: Path, tmp_p
 def test_label_maps_made_with_other_settings_are_not_lost(run: Path, scans: Path) -> None:
     api.predict(run, scans / "imagesTr", overrides=["inference.overlap=0.75"], device="cpu")
     with pytest.raises(UserError, match=r"other inference settings; move .*predictions away and test again"):
-        examination.test(run, scans, device="cpu")
+        api.test(run, scans, device="cpu")
 
 
 def test_a_baseline_that_has_not_ended_does_not_stop_the_test_of_the_run(run: Path) -> None:
     facts = json.loads((run / "baseline" / "run.json").read_text())
     (run / "baseline" / "run.json").write_text(json.dumps(facts | {"status": "running"}))
-    examined = examination.test(run, device="cpu")
+    examined = api.test(run, device="cpu")
     assert list(examined.scores) == [run] and examined.beside is None
     assert examined.warnings == (
         f"{run / 'baseline'} has not been trained to its end, so that nothing stands beside the run",
@@ -136,29 +136,29 @@ def test_a_run_that_has_not_ended_is_told_before_scans_that_are_not_there(
     facts = json.loads((run / "run.json").read_text())
     (run / "model.safetensors").unlink()
     with pytest.raises(UserError, match=r"model\.safetensors: the trained network of the run is missing; .* --resume"):
-        examination.test(run, tmp_path / "nowhere", device="cpu")
+        api.test(run, tmp_path / "nowhere", device="cpu")
     del facts["weights"]
     (run / "run.json").write_text(json.dumps(facts | {"status": "stopped"}))
     with pytest.raises(UserError, match="the run has no trained network yet; let the training end, with --resume if"):
-        examination.test(run, tmp_path / "nowhere", device="cpu")
+        api.test(run, tmp_path / "nowhere", device="cpu")
 
 
 def test_a_baseline_of_another_kind_is_refused(run: Path) -> None:
     tree = yaml.safe_load((run / "baseline" / "recipe.yaml").read_text())
     (run / "baseline" / "recipe.yaml").write_text(yaml.safe_dump(tree | {"seed": 7}))
     with pytest.raises(UserError, match=r"not what the labeled scans alone give .* \(differ: seed"):
-        examination.test(run, device="cpu")
+        api.test(run, device="cpu")
     assert not (run / "predictions").exists()
 
 
 def test_scans_of_the_training_are_told(run: Path, scans: Path) -> None:
-    examined = examination.test(run, images=scans / "imagesTr", labels=scans / "labelsTr", device="cpu")
+    examined = api.test(run, images=scans / "imagesTr", labels=scans / "labelsTr", device="cpu")
     (told,) = examined.warnings
     assert told.startswith("3 of 3 test cases have the names of scans in the training (labeled_000)")
 
 
 def test_classes_that_are_never_found_are_told(run: Path) -> None:
-    examined = examination.test(run, device="cpu")
+    examined = api.test(run, device="cpu")
     rows = [replace(row, dice=0.0) if row.label == 1 else replace(row, dice=0.5) for row in examined.scores[run].rows]
     (told,) = missed(str(run), Evaluation(tuple(rows), "standard"))
     assert told.startswith(f"{run} finds crescent right in none of 3 cases")
@@ -171,9 +171,9 @@ def test_scans_and_labels_without_a_partner_are_refused_at_once(
     data = Path(shutil.copytree(scans, tmp_path / "data"))
     next(path for path in (data / lost).iterdir() if "001" in path.name).unlink()
     with pytest.raises(UserError, match=r"test_001 is a (scan|label map) without a (scan|label map) of the same name"):
-        examination.test(run, data, device="cpu")
+        api.test(run, data, device="cpu")
     assert not (run / "predictions").exists()
-    examined = examination.test(run, data, device="cpu", allow_missing=True)
+    examined = api.test(run, data, device="cpu", allow_missing=True)
     assert {row.case for row in examined.scores[run].rows} == {"test_000", "test_002"}
 
 
@@ -200,7 +200,7 @@ def test_a_scan_that_cannot_be_read_is_no_score_of_the_others(run: Path, scans: 
     broken = sorted((data / "imagesTs").iterdir())[0]
     broken.write_bytes(broken.read_bytes()[:100])
     with pytest.raises(UserError, match=broken.name):
-        examination.test(run, data, device="cpu")
+        api.test(run, data, device="cpu")
     assert not (run / "predictions" / "metrics.csv").exists()
 
 
@@ -213,7 +213,7 @@ def test_scans_that_have_gone(run: Path, scans: Path, tmp_path: Path) -> None:
     with pytest.raises(
         UserError, match="no test scans with labels are known of this run; name a folder with imagesTs/"
     ):
-        examination.test(moved, device="cpu")
+        api.test(moved, device="cpu")
 
 
 def _cut_label(data: Path) -> None:
@@ -271,17 +271,17 @@ def _second_channel(data: Path) -> None:
 def test_what_is_refused_costs_nothing_of_former_scores(
     run: Path, scans: Path, tmp_path: Path, spoil: Callable[[Path], None], finding: str
 ) -> None:
-    examination.test(run, scans, device="cpu")
+    api.test(run, scans, device="cpu")
     before = contents(run)
     data = Path(shutil.copytree(scans, tmp_path / "data"))
     spoil(data)
     with pytest.raises(UserError, match=finding):
-        examination.test(run, data, device="cpu")
+        api.test(run, data, device="cpu")
     assert contents(run) == before
 
 
 def test_a_store_that_does_not_fit_costs_nothing_of_former_scores(run: Path, scans: Path, tmp_path: Path) -> None:
-    examination.test(run, scans, device="cpu")
+    api.test(run, scans, device="cpu")
     before = contents(run)
     data = Path(shutil.copytree(scans, tmp_path / "data"))
     facts = json.loads((data / "dataset.json").read_text())
@@ -289,31 +289,31 @@ def test_a_store_that_does_not_fit_costs_nothing_of_former_scores(run: Path, sca
     (data / "dataset.json").write_text(json.dumps(facts | {"labels": names | {"kernel": 3}}))
     store = api.prepare(data, tmp_path / "store", recipe=run / "recipe.yaml")
     with pytest.raises(UserError, match="its classes are background, crescent, ring, kernel where the run has"):
-        examination.test(run, store.path, device="cpu")
+        api.test(run, store.path, device="cpu")
     (data / "labelsTs" / "test_001.nii.gz").unlink()
     shutil.copy(scans / "dataset.json", data)
     partly = api.prepare(data, tmp_path / "partly", recipe=run / "recipe.yaml")
     with pytest.raises(UserError, match="test_001 is a scan without a label map"):
-        examination.test(run, partly.path, device="cpu")
+        api.test(run, partly.path, device="cpu")
     assert contents(run) == before
 
 
 def test_label_maps_of_the_baseline_that_stay_cost_nothing_of_those_of_the_run(run: Path, scans: Path) -> None:
-    examination.test(run, scans, device="cpu")
+    api.test(run, scans, device="cpu")
     shutil.rmtree(run / "baseline" / "predictions")
     api.predict(run / "baseline", scans / "imagesTr", overrides=["inference.overlap=0.75"], device="cpu")
     before = contents(run)
     with pytest.raises(UserError, match=r"other inference settings; move .*baseline/predictions away and test again"):
-        examination.test(run, scans, device="cpu")
+        api.test(run, scans, device="cpu")
     assert contents(run) == before
 
 
 def test_a_file_of_someone_else_is_not_replaced_by_scores(run: Path, scans: Path) -> None:
-    examination.test(run, scans, device="cpu")
+    api.test(run, scans, device="cpu")
     (run / "baseline" / "predictions" / "metrics.json").write_text("[]")
     before = contents(run)
     with pytest.raises(UserError, match=r"metrics.json beside it would be overwritten"):
-        examination.test(run, scans, device="cpu")
+        api.test(run, scans, device="cpu")
     assert contents(run) == before
 
 
@@ -347,10 +347,10 @@ def test_a_stop_is_told_and_leaves_no_scores_by_half(
 def test_a_baseline_that_cannot_be_written_costs_no_scores(
     run: Path, scans: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    examination.test(run, scans, device="cpu")
+    api.test(run, scans, device="cpu")
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     closed = run / "baseline" / "predictions"
     monkeypatch.setattr(os, "access", lambda path, mode: path != closed)
     with pytest.raises(UserError, match=f"{closed}: the folder cannot be written into"):
-        examination.test(run, scans, device="cpu")
+        api.test(run, scans, device="cpu")
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before

@@ -12,7 +12,7 @@ import pytest
 from command_line import CommandLine, contents
 from tiny import tiny_recipe, write_scans
 
-from graftseg import api, examination
+from graftseg import api
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.errors import UserError
@@ -170,7 +170,7 @@ def test_a_class_that_no_fold_finds_is_told(trained: tuple[RunFolder, CrossValid
 def test_the_test_of_all_folds_is_in_their_report(trained: tuple[RunFolder, CrossValidation], tmp_path: Path) -> None:
     run = Path(shutil.copytree(trained[0].path, tmp_path / "run"))
     data = write_scans(tmp_path / "data", labeled=1, unlabeled=0, test=3)
-    examined = examination.test(run, data, device="cpu")
+    examined = api.test(run, data, device="cpu")
     page = examined.report.read_text()
     assert "by the mean of the networks of all 2 folds" in page and '<a href="#test">Test scans</a>' in page
     part = page[page.index('<section id="test">') : page.index('<section id="run">')]
@@ -188,7 +188,7 @@ def test_a_test_without_test_scans_tells_of_the_scores_that_are_there(
         with pytest.raises(
             UserError, match=r"by a network that never saw it: graftseg report '.*/my run'\.$"
         ) as refused:
-            examination.test(path, device="cpu")
+            api.test(path, device="cpu")
         assert "--folds" not in str(refused.value)
 
 
@@ -235,7 +235,7 @@ def test_a_fold_in_the_place_of_another_is_told_by_every_verb(
     for verb in (
         partial(api.report, run),
         partial(api.predict, run / of, images, tmp_path / "maps", device="cpu"),
-        partial(examination.test, run, images=images, labels=labels, device="cpu"),
+        partial(api.test, run, images=images, labels=labels, device="cpu"),
     ):
         with pytest.raises(
             UserError, match=r"fold-0: not the fold that .*folds\.json tells of \(differ: held-out cases"

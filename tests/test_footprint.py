@@ -9,8 +9,9 @@ from graftseg import footprint
 from graftseg.data.grid import Grid
 from graftseg.errors import UserError
 from graftseg.footprint import check_memory, host_bytes
-from graftseg.inference import InferenceSettings, Predictor
+from graftseg.inference import Predictor
 from graftseg.maps import Wanted
+from graftseg.training_settings import InferenceSettings
 
 CT = Grid.identity((512, 512, 600))
 VOXELS = 512 * 512 * 600

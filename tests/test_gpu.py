@@ -14,7 +14,7 @@ from graftseg.bench.subject import subject_of
 from graftseg.bench.usual import UsualWay, time_whole
 from graftseg.data.batches import Batches
 from graftseg.data.store import Store
-from graftseg.engine import LoopSettings, Outcome, Stage, fit
+from graftseg.engine import Outcome, Stage, fit
 from graftseg.models import build_method
 from graftseg.networks import convolution
 from graftseg.networks.unet import Convolution2d, Interpolation
@@ -22,6 +22,7 @@ from graftseg.planning import probe
 from graftseg.recipe import Recipe
 from graftseg.runs import RunFolder, read_log
 from graftseg.stepping import Way
+from graftseg.training_settings import LoopSettings
 from graftseg.types import Precision
 from stepping_fakes import ADAM, SGD, STEPS, losses, stage_recipe, stepper_for, stepper_of
 

@@ -12,7 +12,8 @@ from torch.nn import functional as F
 
 from graftseg.data.grid import Grid, plan_grid, to_grid
 from graftseg.errors import UserError
-from graftseg.inference import InferenceSettings, Predictor, Segment
+from graftseg.inference import Predictor, Segment
+from graftseg.training_settings import InferenceSettings
 from graftseg.types import Geometry
 from graftseg.windows import probability_slabs, window_starts
 

@@ -13,8 +13,9 @@ from scipy import stats
 from torch import Tensor
 
 from graftseg.data.grid import Grid, plan_grid
-from graftseg.inference import Fit, InferenceSettings, Predictor
+from graftseg.inference import Fit, Predictor
 from graftseg.maps import BAND, PARTS, Rules, Wanted, collected, entropy, in_parts
+from graftseg.training_settings import InferenceSettings
 from graftseg.types import Geometry
 
 CPU = torch.device("cpu")

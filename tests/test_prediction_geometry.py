@@ -16,10 +16,11 @@ from torch import Tensor
 from graftseg.data.intensity import IntensitySettings
 from graftseg.data.prepare import PrepareSettings
 from graftseg.data.scans import read_label
-from graftseg.inference import InferenceSettings, Predictor
+from graftseg.inference import Predictor
 from graftseg.inputs import ScanSource
 from graftseg.maps import Wanted
 from graftseg.outputs import names_of, write_maps
+from graftseg.training_settings import InferenceSettings
 from graftseg.types import Case
 
 ALL = Wanted(probabilities=True, uncertainty=True)

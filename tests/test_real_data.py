@@ -7,7 +7,7 @@ import nibabel
 import numpy as np
 import pytest
 
-from graftseg import api, examination
+from graftseg import api
 
 ARCHIVE = Path(__file__).parents[2] / "shared" / "benchmarks" / "hippocampus.tar"
 CASES = 6
@@ -59,7 +59,7 @@ def test_the_way_of_a_plan(scans: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     steps = ["stages.0.steps=120", "stages.1.steps=40", "network.width=4", "batches.labeled=2", "batches.unlabeled=2"]
     api.train(recipe, scans, run, overrides=[*steps, "loop.tensorboard=false"])
-    examined = examination.test(run)
+    examined = api.test(run)
     assert list(examined.scores) == [run, run / "baseline"]
     for scores in examined.scores.values():
         assert len(scores.rows) == 2 * CASES

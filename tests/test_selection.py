@@ -22,7 +22,8 @@ from graftseg.errors import UserError
 from graftseg.methods import Method
 from graftseg.metrics import dice
 from graftseg.seeds import train_seeds
-from graftseg.selection import Listed, SelectionSettings, Selector
+from graftseg.selection import Selector
+from graftseg.training_settings import Listed, SelectionSettings
 from graftseg.validation import mean_dice, scored_cases
 
 VAL = SelectionSettings(protocol="val", every=1)

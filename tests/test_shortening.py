@@ -18,7 +18,7 @@ from graftseg.data.store import Store
 from graftseg.errors import UserError
 from graftseg.ramps import RAMP
 from graftseg.recipe import Recipe, changed, differences, load_recipe, parse_recipe
-from graftseg.records import differing
+from graftseg.recipe_changes import differing
 from graftseg.shortening import asked_for, shortened
 from markdown_pages import DOCS, tables
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from graftseg import stepping
 from graftseg.data.batches import Batches
 from graftseg.data.store import Store
-from graftseg.engine import LoopSettings, Stage, fit
+from graftseg.engine import Stage, fit
 from graftseg.methods import Method
 from graftseg.methods.bcp import Bcp
 from graftseg.models import build_method
@@ -24,7 +24,8 @@ from graftseg.optimizers import Adam, Sgd
 from graftseg.runs import RunFolder
 from graftseg.schedules import Poly
 from graftseg.settings import Settings
-from graftseg.stepping import AHEAD, PAYS_OFF, WARM_UP, StageSettings, Way, uncompiled
+from graftseg.stepping import AHEAD, PAYS_OFF, WARM_UP, Way, uncompiled
+from graftseg.training_settings import LoopSettings, StageSettings
 from graftseg.types import Batch, Objective, Progress
 from stepping_fakes import CPU, StandIn, batches_for, losses, stage_recipe, stepper_for, stepper_of
 

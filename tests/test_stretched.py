@@ -20,10 +20,11 @@ from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.data.scans import read_scan
 from graftseg.errors import UserError
-from graftseg.inference import InferenceSettings, Predictor
+from graftseg.inference import Predictor
 from graftseg.models import build_method
 from graftseg.recipe import changed
 from graftseg.stretched import stretched
+from graftseg.training_settings import InferenceSettings
 from graftseg.validation import CaseScores
 from zoom_oracle import Plane, is_lost, zoomed
 

@@ -16,14 +16,12 @@ _VERBS = {
     **dict.fromkeys(
         ("check", "plan", "prepare", "train", "train_folds", "predict", "evaluate", "report", "compare"), _API
     ),
-    **dict.fromkeys(("rank", "export", "record", "table", "info", "doctor"), _API),
-    "sweep": "graftseg.sweeps",
-    "test": "graftseg.examination",
-    "Sources": "graftseg.data.sources",
+    **dict.fromkeys(("Sources", "rank", "export", "record", "sweep", "table", "test", "info", "doctor"), _API),
 }
 
 if TYPE_CHECKING:
     from graftseg.api import (
+        Sources,
         check,
         compare,
         doctor,
@@ -36,13 +34,12 @@ if TYPE_CHECKING:
         rank,
         record,
         report,
+        sweep,
         table,
+        test,
         train,
         train_folds,
     )
-    from graftseg.data.sources import Sources
-    from graftseg.examination import test
-    from graftseg.sweeps import sweep
 
 __all__ = [
     "Sources",

@@ -14,7 +14,6 @@ from graftseg.completion import complete
 from graftseg.data import check as checking
 from graftseg.data import prepare as preparing
 from graftseg.data.benchmarks import BENCHMARKS, read_benchmark
-from graftseg.data.class_names import name_problem
 from graftseg.data.layouts import Dataset, read_layout
 from graftseg.data.mending import mend, refuse_target
 from graftseg.data.sources import Sources, given
@@ -23,9 +22,10 @@ from graftseg.engine import Outcome
 from graftseg.ensembles import fold_states, segmenters_of
 from graftseg.environment import choose_device, describe_machine
 from graftseg.errors import StoppedError, UserError
-from graftseg.evaluation import Evaluation, description_of, evaluate_folder
+from graftseg.evaluation import Evaluation
+from graftseg.examination import Examined, examine
 from graftseg.exporting import Request, export_run
-from graftseg.files import read_json, read_object, write_text
+from graftseg.files import read_object, write_text
 from graftseg.fold_results import CrossValidation
 from graftseg.folds import Count, Tell
 from graftseg.folds import train_folds as _train_folds
@@ -38,18 +38,20 @@ from graftseg.ranking import Ranking
 from graftseg.ranking_run import rank_run
 from graftseg.recipe import Recipe, changed, load_recipe, shipped_recipes
 from graftseg.records import record_run
-from graftseg.references import told_of
 from graftseg.reporting import render_report
 from graftseg.reporting.differences import picture
 from graftseg.reporting.scans_page import render_check
 from graftseg.runs import RunFolder, store_owner
+from graftseg.scored_folder import score_folder
 from graftseg.shortening import asked_for
+from graftseg.sweeps import sweep
 from graftseg.tables import table_page, tables_page
 from graftseg.training import train_run, unlabeled_cases
 from graftseg.types import SPLITS
 
 Folder = str | Path
 Scans = str | Path | Sources
+__all__ = ["Sources", "sweep"]
 logger = logging.getLogger(__name__)
 
 
@@ -224,20 +226,39 @@ def evaluate(
 
     ``only`` names the cases to look at, if not all label maps of the folder are meant.
     """
-    folder = Path(predictions)
-    target = Path(out or folder / "metrics.csv")
-    # refused before anything is read
-    description_of(target)
-    evaluation = evaluate_folder(
-        folder,
+    return score_folder(
+        Path(predictions),
         Path(reference),
-        classes=_classes_of_both(folder, Path(reference)),
+        Path(out) if out else None,
         protocol=protocol,
         allow_missing=allow_missing,
         only=only,
     )
-    evaluation.keep(target, told_of(Path(reference)))
-    return evaluation
+
+
+def test(
+    run: Folder,
+    data: Folder | None = None,
+    *,
+    images: Folder | None = None,
+    labels: Folder | None = None,
+    device: str = "auto",
+    allow_missing: bool = False,
+) -> Examined:
+    """Predict test scans with a run and its baseline, score both and write the report of the run.
+
+    ``data`` is a folder with ``imagesTs`` and ``labelsTs`` or a prepared store, by default what the run was trained
+    from; ``images`` and ``labels`` name folders one by one.
+    """
+    return examine(
+        RunFolder(Path(run)),
+        data,
+        report,
+        images=images,
+        labels=labels,
+        device=choose_device(device),
+        allow_missing=allow_missing,
+    )
 
 
 def report(run: Folder, out: Folder | None = None, *, baseline: Folder | None = None) -> Path:
@@ -372,28 +393,3 @@ def _describe(store: Store) -> dict[str, Any]:
         "cases": {split: len(store.of(split)) for split in SPLITS},
         "voxels": sum(int(store.image(case).size) for case in store.cases),
     }
-
-
-def _classes_of_both(predictions: Path, reference: Path) -> dict[int, str] | None:
-    """The classes that label maps or their references name; a store of other classes is refused."""
-    named, stored = _classes_of(predictions), _stored_classes(reference)
-    if named and stored and named != stored:
-        finding = f"its classes are {', '.join(stored.values())} where the label maps have {', '.join(named.values())}"
-        raise UserError(reference, finding, "give the store that the run was trained for")
-    return named or stored
-
-
-def _stored_classes(reference: Path) -> dict[int, str] | None:
-    return dict(enumerate(open_store(reference).classes)) if is_store(reference) else None
-
-
-def _classes_of(predictions: Path) -> dict[int, str] | None:
-    """Names of the classes, where the folder was written by ``predict``; a manifest of something else names none."""
-    manifest = predictions / "manifest.json"
-    content = read_json(manifest) if manifest.is_file() else None
-    classes = content.get("classes") if isinstance(content, dict) else None
-    if not isinstance(classes, list) or not classes or not all(isinstance(name, str) for name in classes):
-        return None
-    if problem := name_problem(classes):
-        raise UserError(manifest, problem, "predict again with a run whose classes have plain names")
-    return dict(enumerate(classes))

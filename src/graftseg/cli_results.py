@@ -27,13 +27,11 @@ def test(
     device: Device = "auto",
 ) -> None:
     """Predict and score test scans with a run and its baseline, side by side, and write the report."""
-    from graftseg import examination
+    from graftseg import api
     from graftseg.comparison import HEAD
     from graftseg.figures import scores_table
 
-    examined = examination.test(
-        run, data, images=test_images, labels=test_labels, device=device, allow_missing=allow_missing
-    )
+    examined = api.test(run, data, images=test_images, labels=test_labels, device=device, allow_missing=allow_missing)
     typer.echo(f"test scans: {examined.scans.images}")
     for path, evaluation in examined.scores.items():
         count = len({row.case for row in evaluation.rows})

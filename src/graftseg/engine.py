@@ -9,7 +9,6 @@ from time import monotonic
 from typing import Any, Protocol
 
 import torch
-from pydantic import Field
 
 from graftseg.checkpoint import State, save_checkpoint
 from graftseg.clock import StepClock
@@ -22,32 +21,12 @@ from graftseg.recorder import NonFiniteLossError, Recorder
 from graftseg.resumption import Saved, saved_in
 from graftseg.runs import RunFolder
 from graftseg.selection import Selector
-from graftseg.settings import MOST_STEPS, Settings
 from graftseg.snapshots import snapshot, snapshot_steps
-from graftseg.stepping import StageSettings, Stepped, Stepper, Way, autocast, uncompiled
-from graftseg.types import Precision
+from graftseg.stepping import Stepped, Stepper, Way, autocast, uncompiled
+from graftseg.training_settings import LoopSettings, StageSettings
 
 SAME_SIGNAL = 1.0
 """Seconds within which a signal that comes again is taken for the same one."""
-
-
-class LoopSettings(Settings):
-    """How the loop runs and what it leaves behind; nothing here but ``precision`` changes the result.
-
-    ``bf16`` takes effect where the device has it and the method bears it; convolutions in ``float32`` use TF32 on a GPU
-    that has it, as PyTorch does by itself. ``compiled`` networks and ``captured`` steps (a CUDA graph) are chosen where
-    they pay off unless they are set. A checkpoint is written every ``checkpoint_every`` steps and whenever
-    ``checkpoint_seconds`` have passed.
-    """
-
-    precision: Precision = "float32"
-    compiled: bool | None = None
-    captured: bool | None = None
-    log_every: int = Field(10, ge=1, le=MOST_STEPS)
-    checkpoint_every: int = Field(1000, ge=1, le=MOST_STEPS)
-    checkpoint_seconds: float = Field(60, gt=0, le=1e9)
-    snapshots: int = Field(3, ge=0, le=10**4)
-    tensorboard: bool = True
 
 
 @dataclass(frozen=True)

@@ -1,25 +1,24 @@
 """A run and the supervised one beside it on test scans: label maps, scores, how far they are apart, and a report."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 
-from graftseg import api
 from graftseg.baselines import baseline_of
-from graftseg.comparison import Beside
+from graftseg.comparison import Beside, compare_runs
 from graftseg.data.names import same_names
 from graftseg.ensembles import fold_states, segmenters_of
-from graftseg.environment import choose_device
 from graftseg.errors import UserError
 from graftseg.evaluation import Evaluation, description_of
 from graftseg.models import refuse_missing
 from graftseg.permissions import refuse_unwritable
-from graftseg.prediction import ELSEWHERE, Predicted, check_target
+from graftseg.prediction import ELSEWHERE, Predicted, check_target, predict_scans
 from graftseg.recipe import differences, load_recipe
 from graftseg.runs import RunFolder
+from graftseg.scored_folder import score_folder
 from graftseg.unseen import Unseen, checked_cases, unseen_by
 from graftseg.verdicts import missed, verdict_between
 
@@ -48,21 +47,21 @@ class Examined:
             yield verdict_between(baseline, run)
 
 
-def test(
-    run: Folder,
-    data: Folder | None = None,
+def examine(
+    folder: RunFolder,
+    data: Folder | None,
+    report: Callable[[Path], Path],
     *,
     images: Folder | None = None,
     labels: Folder | None = None,
-    device: str = "auto",
+    device: torch.device,
     allow_missing: bool = False,
 ) -> Examined:
-    """Predict test scans with a run and its baseline, score both and write the report of the run.
+    """Predict test scans with a run and its baseline, score both, and call ``report`` with the run's folder.
 
     ``data`` is a folder with ``imagesTs`` and ``labelsTs`` or a prepared store, by default what the run was trained
     from; ``images`` and ``labels`` name folders one by one.
     """
-    folder, chosen = RunFolder(Path(run)), choose_device(device)
     networks = segmenters_of(folder)
     for network in networks:
         # before anything is said of scans that could not be tested yet
@@ -74,13 +73,13 @@ def test(
     names = checked_cases(scans, networks[0], allow_missing=allow_missing)
     both = (folder, *([baseline] if ready else []))
     for one in both:
-        _check_target(one, scans, chosen)
+        _check_target(one, scans, device)
     # what was scored before goes with the first label map, so that nothing that is refused may come later
     predicted = {one.path: _predicted(one, scans, device) for one in both}
     scores = {path: _scored(found, scans, allow_missing=allow_missing) for path, found in predicted.items()}
-    beside = api.compare(baseline.path, folder.path)[0] if ready else None
+    beside = compare_runs([baseline.path, folder.path])[0] if ready else None
     warnings = (*_seen_before(names, networks), *([] if ready else _not_ended(baseline)))
-    return Examined(scans, scores, beside, api.report(folder.path), warnings)
+    return Examined(scans, scores, beside, report(folder.path), warnings)
 
 
 def _has_ended(run: RunFolder) -> bool:
@@ -124,10 +123,10 @@ def _check_target(run: RunFolder, scans: Unseen, device: torch.device) -> None:
     description_of(run.predictions / "metrics.csv")
 
 
-def _predicted(run: RunFolder, scans: Unseen, device: str) -> Predicted:
+def _predicted(run: RunFolder, scans: Unseen, device: torch.device) -> Predicted:
     """Label maps of all these scans."""
     with _told_to_move(run):
-        predicted = api.predict(run.path, scans.images, device=device)
+        predicted = predict_scans(run, scans.images, run.predictions, device)
     if predicted.failures:
         raise predicted.failures[0]
     return predicted
@@ -136,7 +135,7 @@ def _predicted(run: RunFolder, scans: Unseen, device: str) -> Predicted:
 def _scored(predicted: Predicted, scans: Unseen, *, allow_missing: bool) -> Evaluation:
     """Scores of these scans alone: the folder may hold label maps of others, even of scans that were trained on."""
     names = {case.case for case in predicted.cases}
-    return api.evaluate(predicted.folder, scans.labels, allow_missing=allow_missing, only=names)
+    return score_folder(predicted.folder, scans.labels, allow_missing=allow_missing, only=names)
 
 
 @contextmanager

@@ -17,9 +17,10 @@ from graftseg.environment import free_memory
 from graftseg.maps import Maps, Rules, ScanMaps, Wanted, check_decision, collected
 from graftseg.resolution import at_source_resolution, axis_of
 from graftseg.stretched import stretched, stretched_slabs
-from graftseg.windows import InferenceSettings, Segment, is_slicewise, probability_slabs, windows_along
+from graftseg.training_settings import InferenceSettings
+from graftseg.windows import Segment, is_slicewise, probability_slabs, windows_along
 
-__all__ = ["InferenceSettings", "Predictor", "ScanMaps", "Segment", "Wanted"]
+__all__ = ["Predictor", "ScanMaps", "Segment", "Wanted"]
 
 Fit = Literal["crop", "stretch"]
 LABELS_ALONE = Wanted()

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from graftseg.data.grid import Grid, to_source_axes
 from graftseg.errors import UserError
-from graftseg.windows import InferenceSettings
+from graftseg.training_settings import InferenceSettings
 
 Changed = TypeVar("Changed")
 

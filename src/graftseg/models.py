@@ -13,7 +13,7 @@ from graftseg.files import sha256_of, write_bytes
 from graftseg.methods import METHODS, Method
 from graftseg.networks import Networks
 from graftseg.recipe import Recipe
-from graftseg.stepping import StageSettings
+from graftseg.training_settings import StageSettings
 
 
 def build_method(recipe: Recipe, stage: StageSettings, channels: int, classes: int, device: torch.device) -> Method:

@@ -16,7 +16,8 @@ from graftseg.components import chosen_classes, largest_components
 from graftseg.errors import UserError
 from graftseg.shipped import Shipped
 from graftseg.stretched import stretched, stretched_slabs
-from graftseg.windows import InferenceSettings, Segment, is_slicewise, probability_slabs
+from graftseg.training_settings import InferenceSettings
+from graftseg.windows import Segment, is_slicewise, probability_slabs
 
 Labels = NDArray[np.uint8]
 OVERLAP = 0.25

@@ -1,5 +1,6 @@
 """A run and scans -> label maps in the scans' own geometry, beside a manifest that says where they come from."""
 
+import csv
 import os
 import resource
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -18,7 +19,6 @@ from graftseg.data.unreadable import ADVICE, ending_of
 from graftseg.ensembles import segmenters_of
 from graftseg.environment import versions
 from graftseg.errors import UserError
-from graftseg.evaluation import read_csv
 from graftseg.files import PARTIAL, locked, make_folder
 from graftseg.footprint import check_memory
 from graftseg.inputs import Source, sources_in
@@ -29,7 +29,7 @@ from graftseg.outputs import check_classes, names_of, write_classes, write_maps
 from graftseg.permissions import refuse_unwritable
 from graftseg.runs import RunFolder
 from graftseg.segmenters import CHECKPOINTS, Checkpoint, Segmenters, predicted, weights_of
-from graftseg.windows import InferenceSettings
+from graftseg.training_settings import InferenceSettings
 
 __all__ = ["CHECKPOINTS", "FLIPS", "Checkpoint", "Predicted", "Wanted", "predict_scans", "weights_of"]
 
@@ -275,16 +275,21 @@ def _respelled(task: _Task, before: Manifest) -> set[str]:
 def _drop_scores(out: Path, task: _Task) -> bool:
     """Remove scores of label maps that are about to be made anew, and say whether there were any."""
     table, described = (out / name for name in SCORES)
-    try:
-        kept = table.is_file() and not same_names((row.case for row in read_csv(table).rows), task.names)
-    except UserError:
-        kept = False
-    if kept:
+    if table.is_file() and (scored := _scored_cases(table)) and not same_names(scored, task.names):
         return False
     there = table.is_file()
     for path in (described, table):
         path.unlink(missing_ok=True)
     return there
+
+
+def _scored_cases(table: Path) -> set[str]:
+    """Return the case column of a metrics table; empty if the table cannot be read."""
+    try:
+        with table.open(encoding="utf-8-sig", newline="") as stream:
+            return {line["case"] for line in csv.DictReader(stream, strict=True)}
+    except (OSError, csv.Error, UnicodeDecodeError, KeyError):
+        return set()
 
 
 def _succession(out: Path, task: _Task) -> tuple[Manifest, Manifest | None]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from graftseg.recipe import Recipe
 from graftseg.schedules import STAIR
-from graftseg.stepping import StageSettings
+from graftseg.training_settings import StageSettings
 
 RAMP = "ramp"
 """The one setting of methods that tells how long something takes, in units of so many steps."""

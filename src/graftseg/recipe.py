@@ -11,16 +11,13 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from graftseg.data.batches import BatchSettings
 from graftseg.data.prepare import PrepareSettings
-from graftseg.engine import LoopSettings
 from graftseg.errors import UserError
-from graftseg.inference import InferenceSettings
 from graftseg.methods import METHODS
 from graftseg.networks import NetworkSettings, dimensions_of, stride_of
 from graftseg.published import Published
-from graftseg.selection import SelectionSettings
 from graftseg.settings import MOST_STEPS, Settings
-from graftseg.stepping import StageSettings
 from graftseg.suggestions import likely
+from graftseg.training_settings import InferenceSettings, LoopSettings, SelectionSettings, StageSettings
 from graftseg.types import Precision
 from graftseg.yaml_text import NotYamlError, RepeatedKeyError, read_yaml
 

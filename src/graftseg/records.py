@@ -13,7 +13,8 @@ from graftseg.files import as_json, new_folder, read_json, read_object, write_to
 from graftseg.likeness import refuse_other_cases, refuse_others
 from graftseg.manifest import Manifest, read_manifest
 from graftseg.paired import named_as
-from graftseg.recipe import Recipe, differences, load_recipe, shipped_recipes
+from graftseg.recipe import Recipe, load_recipe
+from graftseg.recipe_changes import changes_of, differing
 from graftseg.record_targets import refuse_other, refuse_place, refuse_run
 from graftseg.references import TESTED_ON
 from graftseg.runs import AGAIN, UNLOGGED, RunFolder, whole_log
@@ -245,32 +246,6 @@ def check_variant(where: str | Path, recipe: Recipe, changes: list[str], variant
     if changes and not variant:
         finding = f"the run differs from the shipped recipe {recipe.name} ({', '.join(changes)})"
         raise UserError(where, finding, "name the difference with --variant")
-
-
-def changes_of(recipe: Recipe, inference: Mapping[str, Any] | None = None) -> list[str]:
-    """Settings that differ from the shipped recipe of the same name and change the figures, but for the seed.
-
-    ``inference`` is how the network was used, by default as the recipe says.
-    """
-    inference = recipe.inference.model_dump(mode="json") if inference is None else inference
-    if recipe.name not in shipped_recipes():
-        return []
-    shipped = load_recipe(recipe.name)
-    names = differing(shipped, recipe)
-    usual = shipped.inference.model_dump(mode="json")
-    used = [key for key, value in inference.items() if key != "windows_per_forward" and usual.get(key) != value]
-    return [*names, *(f"inference.{key}" for key in used)]
-
-
-def differing(one: Recipe, two: Recipe) -> list[str]:
-    """Settings that differ and change the figures, but for the seed.
-
-    Where the last checkpoint is reported, what else was scored changes nothing.
-    """
-    names = [name for name in differences(one, two) if name != "seed"]
-    if one.selection.protocol == two.selection.protocol == "last":
-        names = [name for name in names if not name.startswith("selection.")]
-    return names
 
 
 def check_siblings(folder: Path, recipe: Recipe, variant: str) -> None:

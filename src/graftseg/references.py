@@ -8,8 +8,8 @@ from typing import Protocol
 import numpy as np
 
 from graftseg.data.grid import to_source_axes
-from graftseg.data.grouping import labels_in
-from graftseg.data.names import OTHERWISE, spelled
+from graftseg.data.grouping import labels_in, same_case
+from graftseg.data.names import spelled
 from graftseg.data.scans import Scan, read_label, scan_stem
 from graftseg.data.store import CASES, Store, StoredCase, is_store, open_store
 from graftseg.errors import UserError
@@ -97,11 +97,3 @@ def label_maps(folder: Path) -> dict[str, Path]:
     if not found:
         raise UserError(folder, "no label map in it", "give the folder that holds the label maps")
     return {scan_stem(path): path for path in found.values()}
-
-
-def same_case(path: Path, other: Path) -> UserError:
-    """What is wrong with two files of one case."""
-    finding = f"the same case as {other.name}"
-    if path.name != other.name and spelled(path.name) == spelled(other.name):
-        finding += f", whose name {OTHERWISE}"
-    return UserError(path, finding, "keep one of the two files")

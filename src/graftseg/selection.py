@@ -4,74 +4,20 @@ import copy
 import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from pydantic import Field, model_validator
 from torch import Tensor
 
 from graftseg.methods import Method
 from graftseg.networks.modes import evaluating
 from graftseg.optimizers import load_state
-from graftseg.settings import MOST_STEPS, Settings, Voxels
+from graftseg.training_settings import Listed, SelectionSettings
 
 logger = logging.getLogger(__name__)
 
-USUAL = 200
-"""Steps between two scorings in public code."""
-
-Listed = Literal["validation", "test"]
 Score = Callable[[Method], dict[str, float]]
 """From a method in evaluation mode to scores by name; ``dice`` is the one that selects."""
-
-
-class SelectionSettings(Settings):
-    """Which checkpoint is reported, and on which cases that is decided.
-
-    ``last`` selects nothing. ``val`` takes the best on the validation cases. ``paper`` takes the best on the cases
-    named by ``cases``, as the public code does, and counts an empty prediction as 0. Students are scored every
-    ``every`` steps of the whole training, from step ``first`` on, in windows ``stride`` apart. ``oracle`` scores the
-    test cases too and keeps the best on them for the record; nothing of it flows back into training.
-
-    Without ``every`` it is 200 where the protocol or the oracle need scores, and otherwise nothing is scored. With it,
-    ``last`` scores the validation cases as well, for the curve alone.
-    """
-
-    protocol: Literal["last", "val", "paper"] = "last"
-    cases: Listed = "validation"
-    every: int | None = Field(None, ge=1, le=MOST_STEPS)
-    first: int = Field(0, ge=0, le=MOST_STEPS)
-    stride: tuple[Voxels, ...] | None = None
-    oracle: bool = False
-
-    @model_validator(mode="before")
-    @classmethod
-    def _interval(cls, given: Any) -> Any:
-        """Scores that are needed are made as often as in public code, unless the recipe says how often."""
-        if not isinstance(given, dict) or given.get("every") is not None:
-            return given
-        needed = given.get("protocol", "last") != "last" or given.get("oracle", False)
-        return {**given, "every": USUAL} if needed else given
-
-    @property
-    def decides(self) -> Listed | None:
-        """The cases whose score chooses the checkpoint, or None where none is chosen."""
-        return {"last": None, "val": "validation", "paper": self.cases}[self.protocol]
-
-    @property
-    def opens_test(self) -> bool:
-        """Whether labels of test cases are opened during training."""
-        return self.every is not None and (self.oracle or self.decides == "test")
-
-    @property
-    def needs_validation(self) -> bool:
-        """Whether it makes no sense without validation cases.
-
-        Where ``cases`` is ``test`` a protocol that does not ask for them scores nothing, as the recipe may be used
-        under another one.
-        """
-        idle = not self.opens_test and self.cases == "validation"
-        return self.every is not None and (self.decides == "validation" or idle)
 
 
 @dataclass(frozen=True)

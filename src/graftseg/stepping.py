@@ -12,40 +12,20 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from graftseg.clock import StepClock
 from graftseg.data.augment import Table
 from graftseg.environment import has_triton
 from graftseg.methods import Method
-from graftseg.optimizers import Adam, OptimizerSettings, Sgd, learning_rate, rate_on_device, update
-from graftseg.settings import MOST_STEPS, Settings
+from graftseg.optimizers import learning_rate, rate_on_device, update
+from graftseg.training_settings import StageSettings
 from graftseg.types import Batch, Objective, Precision, Progress
 
 WARM_UP = 3
 AHEAD = 8
 PAYS_OFF = 3000
 logger = logging.getLogger(__name__)
-
-
-class StageSettings(Settings):
-    """One stage of a training: a method, for so many steps.
-
-    ``settings`` are the method's own. ``optimizers`` are for sub-modules that the method moves besides the student.
-    ``carry_optimizer`` goes on with the momenta of the stage before.
-    """
-
-    method: str
-    steps: int = Field(ge=1, le=MOST_STEPS)
-    settings: dict[str, Any] = Field(default_factory=dict)
-    optimizer: OptimizerSettings = Sgd()
-    optimizers: dict[str, OptimizerSettings] = Field(default_factory=dict)
-    carry_optimizer: bool = False
-
-    def optimizer_of(self, name: str) -> Sgd | Adam:
-        """Settings of the optimiser of a sub-module."""
-        return self.optimizers.get(name, self.optimizer)
 
 
 @dataclass(frozen=True)

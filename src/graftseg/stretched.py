@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from graftseg.data.augment import stretching
-from graftseg.windows import InferenceSettings, Segment
+from graftseg.training_settings import InferenceSettings
+from graftseg.windows import Segment
 
 
 @torch.inference_mode()

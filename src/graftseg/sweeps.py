@@ -6,14 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from graftseg import api
 from graftseg.data.store import Store
 from graftseg.environment import choose_device
 from graftseg.errors import StoppedError, UserError
 from graftseg.figures import FIGURES, figures_of, written
 from graftseg.files import make_folder
 from graftseg.foresight import Tell, foreseen, refuse_misfits, refuse_target, unlike_others
-from graftseg.records import check_siblings
+from graftseg.records import check_siblings, record_run
 from graftseg.seed_counts import check_seeds
 from graftseg.shortening import check_shorter
 from graftseg.table_stores import Stores, stores_of
@@ -104,7 +103,7 @@ def _succeeds(
         check_siblings(trial.record, trial.recipe, variant)
         trained_run(trial.recipe, store, trial.run, device)
         figures = figures_of(tested_run(trial.run, store, device).reported)
-        api.record(trial.run.path, results=results, variant=variant)
+        record_run(trial.run, None, variant=variant, results=results)
     except StoppedError:
         raise
     except Exception as error:

@@ -9,7 +9,8 @@ from pathlib import Path
 from graftseg.errors import UserError
 from graftseg.paper import ALL, TABLES, benchmark_of
 from graftseg.recipe import Recipe, changed, load_recipe
-from graftseg.records import NAME, changes_of, check_variant, differing, is_record, place, read_record
+from graftseg.recipe_changes import changes_of, differing
+from graftseg.records import NAME, check_variant, is_record, place, read_record
 from graftseg.runs import RunFolder
 from graftseg.shortening import asked_for
 from graftseg.suggestions import likely

@@ -9,7 +9,8 @@ from graftseg.figures import FIGURES, NOTHING, figures_of, spreads, written
 from graftseg.paper import ALL, TABLES, Row, benchmark_of
 from graftseg.published import Published
 from graftseg.recipe import load_recipe, shipped_recipes
-from graftseg.records import Record, differ, differing, read_records, refuse_unlike
+from graftseg.recipe_changes import differing
+from graftseg.records import Record, differ, read_records, refuse_unlike
 from graftseg.supervision import gains
 
 HEAD = (

@@ -5,18 +5,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from graftseg import api
-from graftseg.completion import is_complete
+from graftseg.completion import complete, is_complete
 from graftseg.data.store import Store
+from graftseg.environment import choose_device
 from graftseg.errors import UserError
 from graftseg.evaluation import Evaluation
 from graftseg.files import DISK
 from graftseg.known_scores import known_scores
 from graftseg.metrics import Protocol
-from graftseg.prediction import Checkpoint, weights_of
+from graftseg.prediction import Checkpoint, predict_scans, weights_of
 from graftseg.recipe import Recipe
 from graftseg.references import stored_references
 from graftseg.runs import RunFolder
+from graftseg.scored_folder import score_folder
 
 PROTOCOL: Protocol = "standard"
 
@@ -36,7 +37,7 @@ def trained_run(recipe: Recipe, store: Store, run: RunFolder, device: str) -> No
     """
     if not is_complete(recipe, store, run):
         alone = recipe.model_copy(update={"baseline": False})
-        api.train(alone, store.path, run.path, resume=run.exists, device=device)
+        complete(alone, store, run, choose_device(device))
 
 
 def tested_run(run: RunFolder, store: Store, device: str) -> Tested:
@@ -63,10 +64,10 @@ def _scores(run: RunFolder, store: Store, device: str, checkpoint: Checkpoint) -
     with _replaceable(folder):
         if (known := _known(run, store, checkpoint)) is not None:
             return known
-        predicted = api.predict(run.path, store.path, folder, checkpoint=checkpoint, device=device)
+        predicted = predict_scans(run, store.path, folder, choose_device(device), checkpoint=checkpoint)
         if predicted.failures:
             raise predicted.failures[0]
-        return api.evaluate(folder, store.path, protocol=PROTOCOL)
+        return score_folder(folder, store.path, protocol=PROTOCOL)
 
 
 @contextmanager

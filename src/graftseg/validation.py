@@ -14,10 +14,11 @@ from graftseg.data.dataset import Dataset
 from graftseg.data.grid import Grid
 from graftseg.data.store import Store, StoredCase
 from graftseg.errors import UserError
-from graftseg.inference import InferenceSettings, Predictor
+from graftseg.inference import Predictor
 from graftseg.methods import Method
 from graftseg.recipe import Recipe
-from graftseg.selection import Listed, Score, SelectionSettings, Selector
+from graftseg.selection import Score, Selector
+from graftseg.training_settings import InferenceSettings, Listed, SelectionSettings
 
 
 def scored_cases(recipe: Recipe, store: Store) -> dict[Listed, tuple[StoredCase, ...]]:

@@ -3,53 +3,20 @@
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from itertools import islice, product
-from typing import Annotated, Literal, TypeVar
+from typing import TypeVar
 
 import torch
-from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
-from graftseg.components import ComponentRule
 from graftseg.errors import UserError
-from graftseg.settings import MOST_IMAGES, Settings, Voxels
+from graftseg.training_settings import InferenceSettings
 
 Segment = Callable[[Tensor], Tensor]
 """From images ``(B, C, *space)`` to probabilities ``(B, K, *space)``."""
 
 Index = tuple[int, ...]
 Item = TypeVar("Item")
-
-
-class InferenceSettings(Settings):
-    """How probabilities of overlapping windows become one label map."""
-
-    window: Annotated[
-        Literal["gaussian", "uniform"],
-        Field(description="Weight of a voxel inside its window: highest in the middle, or the same everywhere."),
-    ] = "gaussian"
-    stride: Annotated[
-        tuple[Voxels, ...] | None,
-        Field(description="Voxels from one window to the next, for each axis of the patch; none: by overlap."),
-    ] = None
-    overlap: Annotated[
-        float,
-        Field(ge=0, lt=1, description="Part of a window that the next one covers again, without a stride."),
-    ] = 0.5
-    decision: Annotated[
-        Literal["argmax", "threshold"],
-        Field(description="The most probable class, or (two classes only) foreground where above one half."),
-    ] = "argmax"
-    largest_component: Annotated[
-        ComponentRule,
-        Field(description="Keep only the largest connected component of each class, or of those of these numbers."),
-    ] = False
-    flips: Annotated[bool, Field(description="Average over the flips of a window along every subset of its axes.")] = (
-        False
-    )
-    windows_per_forward: Annotated[
-        int, Field(ge=1, le=MOST_IMAGES, description="Windows, or slices, that pass through the network together.")
-    ] = 4
 
 
 def window_starts(size: int, patch: int, stride: int) -> list[int]:

@@ -21,8 +21,8 @@ from graftseg.exporting import Request, export_run
 from graftseg.exporting.monai_bundle import _intensity, _overlap
 from graftseg.prediction import predict_scans
 from graftseg.runs import RunFolder
+from graftseg.training_settings import InferenceSettings
 from graftseg.types import Geometry
-from graftseg.windows import InferenceSettings
 
 pytest.importorskip("ignite")
 pytest.importorskip("skimage")

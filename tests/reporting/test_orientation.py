@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from report_fakes import Page, write_run
 from tiny import tiny_recipe, write_scans
 
-from graftseg import api, examination
+from graftseg import api
 from graftseg.data.grid import plan_grid, to_grid
 from graftseg.data.scans import read_scan
 from graftseg.data.store import Store, StoredCase
@@ -203,7 +203,7 @@ def test_a_report_of_volumes_has_marks_in_all_three_places(tmp_path: Path) -> No
     still = {"batches": {"patch": [16, 16, 16], "labeled": 2, "unlabeled": 2, "augment": {"rotate_flip": 0.0}}}
     run = tmp_path / "run"
     api.train(tiny_recipe(3, **still), scans, run, device="cpu")
-    text = examination.test(run, device="cpu").report.read_text()
+    text = api.test(run, device="cpu").report.read_text()
     for identity in ("cases", "mixed", "pseudo-labels"):
         part = text[text.index(f'<section id="{identity}">') :]
         part = part[: part.index("</section>")]

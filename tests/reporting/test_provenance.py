@@ -7,7 +7,7 @@ import pytest
 from report_fakes import CASES, write_predictions
 from tiny import tiny_recipe, write_scans
 
-from graftseg import api, examination
+from graftseg import api
 from graftseg.reporting.markup import folder_name
 from graftseg.reporting.provenance import Provenance, provenance_of
 from graftseg.reporting.results import Results, read_results
@@ -48,7 +48,7 @@ def test_test_scans_are_named_by_their_folder(tmp_path: Path, images: list[str],
 def test_a_report_names_the_folder_of_the_scans(tmp_path: Path) -> None:
     scans = write_scans(tmp_path / "liver & co", labeled=2, unlabeled=2, test=2)
     api.train(tiny_recipe(name="planned"), scans, tmp_path / "run", device="cpu")
-    page = examination.test(tmp_path / "run", device="cpu").report.read_text()
+    page = api.test(tmp_path / "run", device="cpu").report.read_text()
     assert "<h1>crescent, ring and core in liver &amp; co, by bcp</h1>" in page
     assert '<th scope="row">Data</th><td>liver &amp; co</td>' in page
     assert page.count("liver &amp; co/imagesTs") == 2 and str(tmp_path) not in page

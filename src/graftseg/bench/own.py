@@ -13,7 +13,7 @@ from graftseg.bench.stopwatch import Mark, Split, Stopwatch
 from graftseg.bench.subject import Subject
 from graftseg.clock import StepClock
 from graftseg.data.batches import Batches
-from graftseg.engine import LoopSettings, Stage
+from graftseg.engine import Stage
 from graftseg.errors import StoppedError
 from graftseg.methods import Method
 from graftseg.methods.self_training import SelfTraining
@@ -21,6 +21,7 @@ from graftseg.optimizers import build_optimizer
 from graftseg.recorder import Recorder
 from graftseg.runs import RunFolder
 from graftseg.stepping import Stepper
+from graftseg.training_settings import LoopSettings
 
 NEVER = 10**9
 

@@ -13,7 +13,8 @@ from graftseg.methods.bcp import Bcp, BcpConfig
 from graftseg.models import build_method
 from graftseg.networks import Networks
 from graftseg.recipe import Recipe
-from graftseg.stepping import StageSettings, Way
+from graftseg.stepping import Way
+from graftseg.training_settings import StageSettings
 
 
 @dataclass(frozen=True)

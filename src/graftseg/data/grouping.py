@@ -80,3 +80,11 @@ def scans_in(folder: Path) -> list[Path]:
 def labels_in(folder: Path) -> list[Path]:
     """The label maps of a folder, by name; hidden files are none."""
     return [path for path in visible(folder) if is_label_map(path)]
+
+
+def same_case(path: Path, other: Path) -> UserError:
+    """What is wrong with two files of one case."""
+    finding = f"the same case as {other.name}"
+    if path.name != other.name and spelled(path.name) == spelled(other.name):
+        finding += f", whose name {OTHERWISE}"
+    return UserError(path, finding, "keep one of the two files")

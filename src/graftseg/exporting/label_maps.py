@@ -6,13 +6,12 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from graftseg.data.grouping import labels_in
+from graftseg.data.grouping import labels_in, same_case
 from graftseg.data.names import spelled
 from graftseg.data.scans import scan_stem
 from graftseg.errors import UserError
 from graftseg.exporting.request import Request
 from graftseg.manifest import extras_in, read_manifest
-from graftseg.references import same_case
 
 
 def predictions_of(request: Request) -> Path:

@@ -21,7 +21,7 @@ from graftseg.exporting.request import Request, new_folder
 from graftseg.files import write_bytes, write_json, write_text
 from graftseg.origin import trained_on
 from graftseg.shipped import Probabilities, Shipped, shipped_network
-from graftseg.windows import InferenceSettings
+from graftseg.training_settings import InferenceSettings
 
 Config = dict[str, Any]
 PACKAGES = {"pytorch-ignite": "0.5.0", "fire": "0.6.0", "scikit-image": "0.22.0"}

@@ -5,7 +5,7 @@ from typing import Any
 
 from graftseg.errors import UserError
 from graftseg.recipe import first_few, parse_recipe
-from graftseg.records import changes_of
+from graftseg.recipe_changes import changes_of
 
 
 def with_variation(rows: Iterable[tuple[str, str]], recipe: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
