@@ -16,17 +16,17 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from graftseg.core.files import sha256_of, write_json, write_text
+from graftseg.core.run_folder import FORMAT, RunFolder
+from graftseg.core.types import Geometry
 from graftseg.data.scans import write_scan
-from graftseg.files import sha256_of, write_json, write_text
 from graftseg.footprint import host_bytes
 from graftseg.inputs import sources_in
 from graftseg.maps import Wanted
 from graftseg.models import build_method, save_weights
 from graftseg.prediction import predict_scans
 from graftseg.recipe import parse_recipe
-from graftseg.runs import FORMAT, RunFolder
 from graftseg.segmenters import Segmenters
-from graftseg.types import Geometry
 
 CPU, GIB = torch.device("cpu"), 2**30
 CLASSES = ["background", "liver", "spleen", "kidney", "pancreas"]

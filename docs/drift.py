@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
+from graftseg.core.run_folder import RunFolder
 from graftseg.data.phantom import SPLITS
 from graftseg.evaluation import read_csv
-from graftseg.runs import RunFolder
 
 BINS = 5
 

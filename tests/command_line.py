@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from graftseg.cli import main
-from graftseg.files import PARTIAL
+from graftseg.core.files import PARTIAL
 
 
 class CommandLine:

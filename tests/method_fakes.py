@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from graftseg.core.types import Batch, Labeled, Progress
 from graftseg.networks import Networks, NetworkSettings
-from graftseg.types import Batch, Labeled, Progress
 
 
 class Biased(nn.Module):

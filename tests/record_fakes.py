@@ -7,8 +7,8 @@ from typing import Any
 import tiny
 import yaml
 
+from graftseg.core.files import write_json
 from graftseg.evaluation import Evaluation, Row
-from graftseg.files import write_json
 from graftseg.metrics import Protocol
 
 PUBLISHED = {

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 from numpy.typing import NDArray
 
+from graftseg.core.errors import UserError
+from graftseg.core.types import Geometry
 from graftseg.data.scans import Scan, read_scan
-from graftseg.errors import UserError
-from graftseg.types import Geometry
 
 OBLIQUE = np.array([[0.9, -0.2, 0.1, -12.5], [0.2, 0.95, -0.3, 40.25], [0.0, 0.4, 2.5, 7.0], [0, 0, 0, 1]])
 NAN = float("nan")

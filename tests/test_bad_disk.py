@@ -19,9 +19,9 @@ import yaml
 from command_line import CommandLine, contents, entries
 
 from graftseg import api
+from graftseg.core.predictions import read_manifest
 from graftseg.data.scans import read_label, write_label
 from graftseg.data.store import is_store
-from graftseg.manifest import read_manifest
 
 Words = tuple[object, ...]
 

@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 from graftseg import api, completion
 from graftseg.baselines import baseline_of, fitting, own_baseline
 from graftseg.cli import app
+from graftseg.core.errors import StoppedError, UserError
+from graftseg.core.run_folder import RunFolder
 from graftseg.engine import Outcome
-from graftseg.errors import StoppedError, UserError
 from graftseg.recipe import Recipe, differences, load_recipe, shipped_recipes
-from graftseg.runs import RunFolder
 from graftseg.training import train_run
 
 

@@ -19,8 +19,8 @@ from graftseg.bench.subject import self_training_stage, subject_of
 from graftseg.bench.synthetic import synthetic_shape, synthetic_store
 from graftseg.cli import main
 from graftseg.components import largest_components
+from graftseg.core.errors import UserError
 from graftseg.data.store import Store
-from graftseg.errors import UserError
 from graftseg.methods.bcp import Bcp
 from graftseg.recipe import load_recipe
 from graftseg.recorder import Recorder

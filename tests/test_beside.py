@@ -8,9 +8,9 @@ import torch
 from tiny import tiny_batch, tiny_method
 from torch import Tensor
 
-from graftseg.beside import Wait, beside
+from graftseg.core.streams import Wait, beside
+from graftseg.core.types import Progress
 from graftseg.methods import bcp
-from graftseg.types import Progress
 
 
 def test_on_a_cpu_the_block_is_over_when_it_ends() -> None:

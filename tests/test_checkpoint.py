@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from graftseg.checkpoint import KEPT, checkpoints_in, load_checkpoint, load_latest, save_checkpoint
-from graftseg.errors import UserError
+from graftseg.core.errors import UserError
 
 
 def state(number: int) -> dict[str, object]:

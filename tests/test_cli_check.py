@@ -12,9 +12,9 @@ from command_line import CommandLine
 from PIL import Image
 
 from graftseg import api
+from graftseg.core.types import Geometry, Split
 from graftseg.data.phantom import write_phantoms
 from graftseg.data.scans import read_label, read_scan, write_scan
-from graftseg.types import Geometry, Split
 
 Check = Callable[..., tuple[int, str, str]]
 

@@ -11,9 +11,9 @@ import pytest
 
 from graftseg import api
 from graftseg.comparison import HEAD, compare_runs
-from graftseg.errors import UserError
+from graftseg.core.errors import UserError
+from graftseg.core.files import write_json
 from graftseg.evaluation import Evaluation, Row
-from graftseg.files import write_json
 from graftseg.metrics import Protocol
 from graftseg.reporting.differences import Scale
 

@@ -5,8 +5,8 @@ from threading import Event
 
 import pytest
 
-from graftseg import console
-from graftseg.console import in_parallel, track
+from graftseg.core import progress as console
+from graftseg.core.progress import in_parallel, track
 
 
 @pytest.fixture(autouse=True)

@@ -13,9 +13,9 @@ import pytest
 import tiny
 
 from graftseg import api
+from graftseg.core.errors import UserError
+from graftseg.core.files import sha256_of
 from graftseg.data.store import CASES, Store
-from graftseg.errors import UserError
-from graftseg.files import sha256_of
 from graftseg.seeds import train_seeds
 from sweep_fakes import Sweeper, refuse
 

@@ -11,8 +11,8 @@ import yaml
 from tiny import SIDE, recipe_tree
 
 from graftseg import api, demo, recipe
+from graftseg.core.errors import UserError
 from graftseg.demo import run_demo, run_seeds, seeds_table
-from graftseg.errors import UserError
 from graftseg.recipe import load_recipe
 
 ROOT = Path(__file__).parents[1]

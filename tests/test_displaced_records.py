@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from graftseg import api
-from graftseg.errors import UserError
-from graftseg.files import write_json
+from graftseg.core.errors import UserError
+from graftseg.core.files import write_json
 from graftseg.records import read_record, refuse_other_data
 from graftseg.tables import markdown, table
 from record_fakes import record

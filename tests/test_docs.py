@@ -25,13 +25,13 @@ from typer.main import get_command
 import graftseg.recipe
 from graftseg import demo
 from graftseg.cli import app
+from graftseg.core.run_folder import RunFolder
+from graftseg.core.settings import Settings
 from graftseg.data import phantom
 from graftseg.evaluation import Evaluation
 from graftseg.methods import METHODS
 from graftseg.paper import Row
 from graftseg.recipe import SHIPPED, load_recipe, shipped_recipes
-from graftseg.runs import RunFolder
-from graftseg.settings import Settings
 from graftseg.tables import rows_of
 from markdown_pages import DOCS, PAGES, README, ROOT, blocks, prose, tables
 from worked_example import files

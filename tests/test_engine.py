@@ -11,22 +11,22 @@ import torch
 from tiny import tiny_recipe
 
 from graftseg.checkpoint import checkpoints_in, load_checkpoint
+from graftseg.core.errors import UserError
+from graftseg.core.run_folder import RunFolder, read_log
+from graftseg.core.settings import Settings
+from graftseg.core.types import Batch, Objective, Progress
 from graftseg.data.batches import Batches
 from graftseg.data.store import Store
 from graftseg.engine import Outcome, Stage, fit
-from graftseg.errors import UserError
 from graftseg.methods import METHODS, Method
 from graftseg.methods.bcp import Bcp
 from graftseg.models import build_method
 from graftseg.networks import Networks
 from graftseg.optimizers import Adam, Sgd
 from graftseg.recipe import Recipe
-from graftseg.runs import RunFolder, read_log
 from graftseg.schedules import Poly
 from graftseg.selection import Selector
-from graftseg.settings import Settings
 from graftseg.training_settings import SelectionSettings
-from graftseg.types import Batch, Objective, Progress
 
 CPU = torch.device("cpu")
 

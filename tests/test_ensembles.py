@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from graftseg.ensembles import fold_count, fold_states, refuse_exchanged, segmenters_of
-from graftseg.errors import UserError
-from graftseg.runs import FORMAT, RunFolder
+from graftseg.core.errors import UserError
+from graftseg.core.fold_list import fold_count, fold_states, refuse_exchanged, segmenters_of
+from graftseg.core.run_folder import FORMAT, RunFolder
 
 
 def begin(run: RunFolder, status: str = "finished") -> RunFolder:

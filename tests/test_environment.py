@@ -11,9 +11,9 @@ import pytest
 import torch
 
 import graftseg
-from graftseg import environment
-from graftseg.environment import choose_device, describe_machine, devices, free_memory, source_digest, versions
-from graftseg.errors import UserError
+from graftseg.core import devices as environment
+from graftseg.core.devices import choose_device, describe_machine, devices, free_memory, source_digest, versions
+from graftseg.core.errors import UserError
 
 
 @pytest.fixture

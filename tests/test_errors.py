@@ -2,7 +2,7 @@
 
 import pickle
 
-from graftseg.errors import UserError
+from graftseg.core.errors import UserError
 
 
 def test_a_sentence_of_three_parts() -> None:

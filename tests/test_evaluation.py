@@ -11,15 +11,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from graftseg.columns import laid_out
+from graftseg.core.errors import UserError
+from graftseg.core.files import write_json
+from graftseg.core.predictions import Manifest, PredictedCase
+from graftseg.core.text_tables import laid_out
+from graftseg.core.types import Geometry
 from graftseg.data.scans import write_label
-from graftseg.errors import UserError
 from graftseg.evaluation import Evaluation, Row, description_of, evaluate_folder, evaluate_pair, read_csv
 from graftseg.figures import scores_table
-from graftseg.files import write_json
-from graftseg.manifest import Manifest, PredictedCase
 from graftseg.metrics import Protocol, score
-from graftseg.types import Geometry
 
 SHAPE = (6, 5, 4)
 SPACING = (0.5, 1.0, 2.0)

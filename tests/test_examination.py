@@ -16,10 +16,10 @@ from command_line import CommandLine, contents, entries
 from tiny import tiny_recipe, write_scans
 
 from graftseg import api, examination, outputs, prediction
+from graftseg.core.errors import UserError
+from graftseg.core.types import Geometry
 from graftseg.data.scans import read_label, read_scan, write_label, write_scan
-from graftseg.errors import UserError
 from graftseg.evaluation import Evaluation
-from graftseg.types import Geometry
 from graftseg.verdicts import missed
 
 

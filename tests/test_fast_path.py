@@ -12,6 +12,7 @@ from tiny import tiny_method, tiny_recipe
 from torch import Tensor
 
 from graftseg import stepping
+from graftseg.core.run_folder import RunFolder, read_log
 from graftseg.data.batches import Batches
 from graftseg.data.store import Store
 from graftseg.engine import Outcome, Stage, fit
@@ -19,7 +20,6 @@ from graftseg.methods import METHODS
 from graftseg.models import build_method
 from graftseg.networks.acceleration import compiler_options
 from graftseg.recipe import Recipe
-from graftseg.runs import RunFolder, read_log
 from graftseg.stepping import Way
 from stepping_fakes import ADAM, CPU, SGD, STEPS, StandIn, losses, stage_recipe, stepper_of
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from graftseg import files
-from graftseg.errors import UserError
-from graftseg.files import (
+from graftseg.core import files
+from graftseg.core.errors import UserError
+from graftseg.core.files import (
     atomic_path,
     read_json,
     read_object,
@@ -63,7 +63,7 @@ def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize("umask", [0o022, 0o077])
 def test_the_umask_decides_who_may_read(tmp_path: Path, umask: int) -> None:
     target = tmp_path / "file.bin"
-    program = "import sys, pathlib, graftseg.files as f; f.write_bytes(pathlib.Path(sys.argv[1]), b'content')"
+    program = "import sys, pathlib, graftseg.core.files as f; f.write_bytes(pathlib.Path(sys.argv[1]), b'content')"
     subprocess.run([sys.executable, "-c", program, str(target)], umask=umask, check=True)
     assert target.stat().st_mode & 0o777 == 0o666 & ~umask
 

@@ -13,13 +13,13 @@ from command_line import CommandLine, contents
 from tiny import tiny_recipe, write_scans
 
 from graftseg import api
+from graftseg.core.errors import UserError
+from graftseg.core.run_folder import RunFolder
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
-from graftseg.errors import UserError
 from graftseg.evaluation import Evaluation
 from graftseg.fold_results import CrossValidation
 from graftseg.reporting.markup import typeset
-from graftseg.runs import RunFolder
 
 
 @pytest.fixture(scope="module")

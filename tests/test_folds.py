@@ -19,17 +19,17 @@ from typer.testing import CliRunner
 from graftseg import api, folds
 from graftseg.cli import app
 from graftseg.completion import complete
+from graftseg.core.errors import StoppedError, UserError
+from graftseg.core.fold_list import segmenters_of
+from graftseg.core.run_folder import RunFolder
 from graftseg.data.batches import BatchSettings, training_cases
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.data.store import Store
-from graftseg.ensembles import segmenters_of
-from graftseg.errors import StoppedError, UserError
 from graftseg.evaluation import Evaluation, read_csv
 from graftseg.fold_results import CrossValidation
 from graftseg.folds import fold_recipe
 from graftseg.legs import Leg
-from graftseg.runs import RunFolder
 from graftseg.splits import divide, suggested_folds
 
 RECIPE = tiny_recipe()

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from graftseg import footprint
+from graftseg.core.errors import UserError
 from graftseg.data.grid import Grid
-from graftseg.errors import UserError
 from graftseg.footprint import check_memory, host_bytes
 from graftseg.inference import Predictor
 from graftseg.maps import Wanted

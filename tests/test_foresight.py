@@ -10,10 +10,10 @@ import tiny
 
 import graftseg.foresight
 from graftseg import api
+from graftseg.core.errors import UserError
 from graftseg.data import benchmarks
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
-from graftseg.errors import UserError
 from graftseg.recipe import Recipe
 from sweep_fakes import Sweeper, refuse
 
@@ -133,7 +133,7 @@ def test_a_closed_folder_of_results_is_refused_before_a_training(
 ) -> None:
     sweeper.results.mkdir()
     # whoever runs the tests may have every right
-    monkeypatch.setattr("graftseg.permissions.os.access", lambda path, mode: Path(path) != sweeper.results)
+    monkeypatch.setattr("graftseg.core.permissions.os.access", lambda path, mode: Path(path) != sweeper.results)
     with pytest.raises(UserError, match=r"/results: the folder cannot be written into"):
         sweeper("masks", "la-4/bcp")
     assert not sweeper.runs.exists()

@@ -12,6 +12,8 @@ from torch import Tensor
 from graftseg.bench.stopwatch import Mark
 from graftseg.bench.subject import subject_of
 from graftseg.bench.usual import UsualWay, time_whole
+from graftseg.core.run_folder import RunFolder, read_log
+from graftseg.core.types import Precision
 from graftseg.data.batches import Batches
 from graftseg.data.store import Store
 from graftseg.engine import Outcome, Stage, fit
@@ -20,10 +22,8 @@ from graftseg.networks import convolution
 from graftseg.networks.unet import Convolution2d, Interpolation
 from graftseg.planning import probe
 from graftseg.recipe import Recipe
-from graftseg.runs import RunFolder, read_log
 from graftseg.stepping import Way
 from graftseg.training_settings import LoopSettings
-from graftseg.types import Precision
 from stepping_fakes import ADAM, SGD, STEPS, losses, stage_recipe, stepper_for, stepper_of
 
 pytestmark = [

@@ -10,11 +10,11 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from graftseg.core.errors import UserError
+from graftseg.core.types import Geometry
 from graftseg.data.grid import Grid, plan_grid, to_grid
-from graftseg.errors import UserError
 from graftseg.inference import Predictor, Segment
 from graftseg.training_settings import InferenceSettings
-from graftseg.types import Geometry
 from graftseg.windows import probability_slabs, window_starts
 
 Shape = tuple[int, ...]

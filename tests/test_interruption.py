@@ -13,10 +13,10 @@ import tiny
 import yaml
 
 from graftseg import api, engine
+from graftseg.core.errors import UserError
+from graftseg.core.run_folder import RunFolder, read_log
 from graftseg.data.store import Store
 from graftseg.engine import _stop_signals
-from graftseg.errors import UserError
-from graftseg.runs import RunFolder, read_log
 
 STEPS = (30, 40)
 

@@ -12,9 +12,9 @@ from tiny import recipe_tree, tiny_recipe
 
 from graftseg import api, training
 from graftseg.checkpoint import checkpoints_in, load_checkpoint, save_checkpoint
+from graftseg.core.errors import UserError
+from graftseg.core.run_folder import RunFolder
 from graftseg.data.store import Store
-from graftseg.errors import UserError
-from graftseg.runs import RunFolder
 
 SCORED = {"selection": {"every": 2}, "batches": recipe_tree()["batches"] | {"validation_cases": 1}}
 

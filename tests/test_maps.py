@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
+from graftseg.core.types import Geometry
 from graftseg.data.grid import Grid, plan_grid
 from graftseg.inference import Fit, Predictor
 from graftseg.maps import BAND, PARTS, Rules, Wanted, collected, entropy, in_parts
 from graftseg.training_settings import InferenceSettings
-from graftseg.types import Geometry
 
 CPU = torch.device("cpu")
 ALL = Wanted(probabilities=True, uncertainty=True)

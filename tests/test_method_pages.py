@@ -6,7 +6,7 @@ import pytest
 from command_line import CommandLine, contents
 
 from graftseg import api
-from graftseg.errors import UserError
+from graftseg.core.errors import UserError
 from graftseg.method_pages import filled
 from record_fakes import record
 

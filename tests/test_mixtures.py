@@ -5,8 +5,8 @@ from typing import get_args
 import pytest
 import torch
 
+from graftseg.core.types import Labeled
 from graftseg.mixtures import Direction, Mixture, mixtures
-from graftseg.types import Labeled
 
 
 def numbered(first: int) -> Labeled:

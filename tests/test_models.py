@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 from tiny import tiny_batch, tiny_method, tiny_recipe
 from torch import Tensor, nn
 
-from graftseg.errors import UserError
+from graftseg.core.errors import UserError
 from graftseg.methods import Method
 from graftseg.models import build_method, channels_last, load_weights, save_weights
 

@@ -15,17 +15,17 @@ from torch import Tensor, nn
 
 from graftseg import api
 from graftseg.candidates import Prepared, candidates_in
+from graftseg.core.errors import UserError
+from graftseg.core.types import Geometry
 from graftseg.data.grid import Grid
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.data.scans import read_label, read_scan, write_label, write_scan
 from graftseg.data.store import Store
-from graftseg.errors import UserError
 from graftseg.inference import Predictor
 from graftseg.observation import count_parts, near_boundary, observe
 from graftseg.ranking import Ranked, Ranking
 from graftseg.shipped import Shipped
-from graftseg.types import Geometry
 
 
 class Encoder(nn.Module):

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from graftseg.core.errors import UserError
+from graftseg.core.run_folder import RunFolder
 from graftseg.data.store import Store
-from graftseg.errors import UserError
 from graftseg.origin import trained_on
-from graftseg.runs import RunFolder
 
 
 def begun(path: Path, store: Path, identity: str) -> RunFolder:

@@ -10,7 +10,7 @@ from command_line import CommandLine, contents
 from tiny import recipe_tree, tiny_recipe
 
 from graftseg import api
-from graftseg.runs import store_owner
+from graftseg.core.run_folder import store_owner
 from graftseg.seeds import train_seeds
 
 

@@ -15,9 +15,9 @@ import yaml
 from command_line import CommandLine, contents
 
 from graftseg import api
+from graftseg.core.errors import UserError
+from graftseg.core.permissions import denied, refuse_closed, refuse_target, refuse_unwritable
 from graftseg.data.scans import is_scan
-from graftseg.errors import UserError
-from graftseg.permissions import denied, refuse_closed, refuse_target, refuse_unwritable
 
 FINDING = "the folder must not be looked into (Permission denied); give yourself the right to read it"
 MODES = pytest.mark.parametrize("mode", [0o000, 0o400, 0o100], ids=["closed", "listed", "entered"])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from graftseg.errors import UserError
+from graftseg.core.errors import UserError
 from graftseg.evaluation import Evaluation, Row, read_csv
 from graftseg.figures import SHARES
 from graftseg.metrics import Protocol

@@ -8,17 +8,17 @@ from tiny import tiny_recipe
 from torch import nn
 
 from graftseg import api, stepping
+from graftseg.core.run_folder import RunFolder
+from graftseg.core.types import Precision
 from graftseg.data.store import Store
 from graftseg.engine import Stage, fit
 from graftseg.methods import METHODS, Method
 from graftseg.methods.bcp import Bcp, BcpConfig
 from graftseg.models import build_method
 from graftseg.networks import Networks
-from graftseg.runs import RunFolder
 from graftseg.selection import Selector
 from graftseg.stepping import Way, autocast
 from graftseg.training_settings import LoopSettings, SelectionSettings
-from graftseg.types import Precision
 from stepping_fakes import CPU, batches_for, stage_recipe, stepper_of
 
 

@@ -17,17 +17,17 @@ from command_line import CommandLine
 from PIL import Image
 
 from graftseg import api, prediction
+from graftseg.core.errors import UserError
+from graftseg.core.files import locked
+from graftseg.core.predictions import PredictedCase
+from graftseg.core.run_folder import RunFolder
+from graftseg.core.types import Geometry
 from graftseg.data.grid import Grid
 from graftseg.data.scans import write_scan
 from graftseg.data.store import Store
-from graftseg.errors import UserError
-from graftseg.files import locked
 from graftseg.inference import Predictor
 from graftseg.inputs import Source
-from graftseg.manifest import PredictedCase
 from graftseg.maps import ScanMaps
-from graftseg.runs import RunFolder
-from graftseg.types import Geometry
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.spatial.transform import Rotation
 from torch import Tensor
 
+from graftseg.core.types import Case
 from graftseg.data.intensity import IntensitySettings
 from graftseg.data.prepare import PrepareSettings
 from graftseg.data.scans import read_label
@@ -21,7 +22,6 @@ from graftseg.inputs import ScanSource
 from graftseg.maps import Wanted
 from graftseg.outputs import names_of, write_maps
 from graftseg.training_settings import InferenceSettings
-from graftseg.types import Case
 
 ALL = Wanted(probabilities=True, uncertainty=True)
 NAMES = names_of("scan", ALL)

@@ -13,18 +13,18 @@ from PIL import Image
 from scipy import stats
 
 from graftseg import api, footprint
-from graftseg.colours import COLOURS
+from graftseg.core.colours import COLOURS
+from graftseg.core.errors import UserError
+from graftseg.core.files import sha256_of, write_json
+from graftseg.core.run_folder import RunFolder
 from graftseg.data.scans import read_label
 from graftseg.data.store import Store
-from graftseg.errors import UserError
 from graftseg.exporting.label_maps import label_map_of
-from graftseg.files import sha256_of, write_json
 from graftseg.folds import fold_recipe
 from graftseg.maps import PARTS
 from graftseg.prediction import FLIPS
 from graftseg.recipe import load_recipe
 from graftseg.references import label_maps
-from graftseg.runs import RunFolder
 
 
 @pytest.fixture(scope="module")

@@ -15,17 +15,17 @@ from typer.testing import CliRunner
 from graftseg import api
 from graftseg.checkpoint import checkpoints_in, load_checkpoint
 from graftseg.cli import app
+from graftseg.core.errors import UserError
+from graftseg.core.run_folder import RunFolder, read_log
 from graftseg.data.grid import Grid
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.data.store import Store, open_store
-from graftseg.errors import UserError
 from graftseg.inference import Predictor
 from graftseg.methods import Method
 from graftseg.metrics import dice
 from graftseg.models import build_method, load_weights
 from graftseg.recipe import Recipe, load_recipe
-from graftseg.runs import RunFolder, read_log
 from graftseg.selection import Selector
 from graftseg.validation import CaseScores, build_selector, scored_cases
 

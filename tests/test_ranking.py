@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graftseg.errors import UserError
+from graftseg.core.errors import UserError
 from graftseg.observation import Observation
 from graftseg.ranking import (
     HEAD,

@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from graftseg import api
 from graftseg.cli import app
+from graftseg.core.run_folder import read_log
 from graftseg.data.benchmarks.lists import PUBLISHED, read_list
 from graftseg.data.layouts import read_layout
-from graftseg.runs import read_log
 
 PARTS = Path(__file__).parents[2] / "shared" / "benchmarks"
 ACDC_SLICES = {1: 32, 3: 68, 7: 136, 70: 1312}

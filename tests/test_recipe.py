@@ -7,7 +7,7 @@ import torch
 import yaml
 from tiny import recipe_tree, tiny_recipe
 
-from graftseg.errors import UserError
+from graftseg.core.errors import UserError
 from graftseg.methods import METHODS
 from graftseg.models import build_method
 from graftseg.optimizers import Adam, Sgd

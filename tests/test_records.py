@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graftseg import api
+from graftseg.core.errors import UserError
+from graftseg.core.files import sha256_of
 from graftseg.data.store import Store
-from graftseg.errors import UserError
 from graftseg.evaluation import read_csv
 from graftseg.figures import figures_of
-from graftseg.files import sha256_of
 from graftseg.recipe import load_recipe
 from graftseg.records import place, read_records, thinned, without_paths
 

@@ -13,9 +13,9 @@ from tiny import recipe_tree, tiny_recipe
 
 from graftseg import api
 from graftseg.checkpoint import checkpoints_in, load_checkpoint, save_checkpoint
+from graftseg.core.errors import UserError
+from graftseg.core.run_folder import RunFolder
 from graftseg.data.store import Store
-from graftseg.errors import UserError
-from graftseg.runs import RunFolder
 
 WIDER = {"network": recipe_tree()["network"] | {"width": 4}}
 LONGER = {"stages": [recipe_tree()["stages"][0], recipe_tree()["stages"][1] | {"steps": 7}]}

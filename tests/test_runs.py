@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from graftseg.errors import UserError
-from graftseg.files import PARTIAL
-from graftseg.runs import FORMAT, LOCK, RunFolder, RunLog, read_log
+from graftseg.core.errors import UserError
+from graftseg.core.files import PARTIAL
+from graftseg.core.run_folder import FORMAT, LOCK, RunFolder, RunLog, read_log
 
 
 def test_a_folder_is_held_once_even_within_a_process(tmp_path: Path) -> None:

@@ -11,13 +11,13 @@ import tiny
 from command_line import contents
 
 from graftseg import api
+from graftseg.core.errors import StoppedError, UserError
+from graftseg.core.files import sha256_of
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import PrepareSettings, prepare
 from graftseg.data.store import Store
-from graftseg.errors import StoppedError, UserError
 from graftseg.evaluation import read_csv
 from graftseg.figures import figures_of
-from graftseg.files import sha256_of
 from graftseg.prediction import Predicted
 from graftseg.recipe import Recipe
 from graftseg.seeds import train_seeds

@@ -17,8 +17,8 @@ from pydantic import ValidationError
 from tiny import recipe_tree, tiny_method, tiny_recipe
 
 from graftseg import api
+from graftseg.core.errors import UserError
 from graftseg.data.store import Store
-from graftseg.errors import UserError
 from graftseg.methods import Method
 from graftseg.metrics import dice
 from graftseg.seeds import train_seeds

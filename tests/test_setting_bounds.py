@@ -8,7 +8,7 @@ import tiny
 from command_line import CommandLine
 from pydantic import BaseModel, Field, ValidationError
 
-from graftseg.errors import UserError
+from graftseg.core.errors import UserError
 from graftseg.methods import METHODS
 from graftseg.methods.bcp import BcpConfig
 from graftseg.recipe import Recipe, changed

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from graftseg import api
 from graftseg.baselines import baseline_of
+from graftseg.core.errors import UserError
 from graftseg.data.store import Store
-from graftseg.errors import UserError
 from graftseg.ramps import RAMP
 from graftseg.recipe import Recipe, changed, differences, load_recipe, parse_recipe
 from graftseg.recipe_changes import differing

@@ -9,12 +9,12 @@ import tiny
 import torch
 
 from graftseg import api, stepping
+from graftseg.core.errors import StoppedError, UserError
+from graftseg.core.run_folder import RunFolder
 from graftseg.data.batches import Batches
 from graftseg.data.foreground import Positions, positions_in
 from graftseg.data.store import Store
-from graftseg.errors import StoppedError, UserError
 from graftseg.recipe import Recipe
-from graftseg.runs import RunFolder
 from graftseg.sightings import Sightings
 
 

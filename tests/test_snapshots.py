@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tiny import tiny_method, tiny_networks
 from torch import Tensor
 
+from graftseg.core.settings import Settings
 from graftseg.methods import Method
-from graftseg.settings import Settings
 from graftseg.snapshots import snapshot, snapshot_steps
 
 

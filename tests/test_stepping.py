@@ -13,6 +13,9 @@ from tiny import tiny_networks, tiny_recipe
 from torch import Tensor, nn
 
 from graftseg import stepping
+from graftseg.core.run_folder import RunFolder
+from graftseg.core.settings import Settings
+from graftseg.core.types import Batch, Objective, Progress
 from graftseg.data.batches import Batches
 from graftseg.data.store import Store
 from graftseg.engine import Stage, fit
@@ -21,12 +24,9 @@ from graftseg.methods.bcp import Bcp
 from graftseg.models import build_method
 from graftseg.networks import Networks
 from graftseg.optimizers import Adam, Sgd
-from graftseg.runs import RunFolder
 from graftseg.schedules import Poly
-from graftseg.settings import Settings
 from graftseg.stepping import AHEAD, PAYS_OFF, WARM_UP, Way, uncompiled
 from graftseg.training_settings import LoopSettings, StageSettings
-from graftseg.types import Batch, Objective, Progress
 from stepping_fakes import CPU, StandIn, batches_for, losses, stage_recipe, stepper_for, stepper_of
 
 CUDA = torch.device("cuda:0")

@@ -11,20 +11,20 @@ import tiny
 import torch
 
 from graftseg import api, prediction
+from graftseg.core.errors import UserError
+from graftseg.core.files import sha256_of
+from graftseg.core.types import Geometry
 from graftseg.data.grid import Grid, to_source_axes
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import PrepareSettings, prepare
 from graftseg.data.scans import read_label, write_label, write_scan
 from graftseg.data.store import Store
-from graftseg.errors import UserError
 from graftseg.evaluation import evaluate_folder
-from graftseg.files import sha256_of
 from graftseg.inference import Predictor, ScanMaps
 from graftseg.references import references_in, stored_references
 from graftseg.reporting import cases
 from graftseg.reporting.orientation import Orientation
 from graftseg.reporting.results import read_results
-from graftseg.types import Geometry
 
 TURNED = ((0.0, 0.0, -2.0, 5.0), (1.5, 0.0, 0.0, -7.0), (0.0, -1.0, 0.0, 3.0), (0.0, 0.0, 0.0, 1.0))
 SHAPE = (10, 8, 6)

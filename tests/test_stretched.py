@@ -15,11 +15,11 @@ from scipy import ndimage
 from torch import Tensor
 
 from graftseg import api, segmenters
+from graftseg.core.errors import UserError
 from graftseg.data.grid import Grid
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.data.scans import read_scan
-from graftseg.errors import UserError
 from graftseg.inference import Predictor
 from graftseg.models import build_method
 from graftseg.recipe import changed

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from command_line import CommandLine
 
-from graftseg.errors import UserError
+from graftseg.core.errors import UserError
 from graftseg.recipe import load_recipe, shipped_recipes
 from graftseg.suggestions import likely
 

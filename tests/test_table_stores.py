@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from graftseg.core.errors import UserError
 from graftseg.data.store import Store
-from graftseg.errors import UserError
 from sweep_fakes import Sweeper
 
 

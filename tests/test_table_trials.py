@@ -2,7 +2,7 @@
 
 import pytest
 
-from graftseg.errors import UserError
+from graftseg.core.errors import UserError
 from graftseg.sweeps import sweep
 from sweep_fakes import Sweeper
 

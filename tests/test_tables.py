@@ -11,9 +11,9 @@ from command_line import CommandLine
 
 import graftseg.recipe
 from graftseg import api
-from graftseg.errors import UserError
+from graftseg.core.errors import UserError
+from graftseg.core.files import write_json
 from graftseg.evaluation import Evaluation, Row
-from graftseg.files import write_json
 from graftseg.paper import TABLES
 from graftseg.recipe import load_recipe, shipped_recipes
 from graftseg.supervision import HEAD as BESIDE

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from graftseg.types import Batch, Case, Geometry, Labeled, Objective, Split, halves
+from graftseg.core.types import Batch, Case, Geometry, Labeled, Objective, Split, halves
 
 TURNED = ((0.0, -2.0, 0.0, 10.0), (3.0, 0.0, 0.0, -5.0), (4.0, 0.0, 0.5, 7.0), (0.0, 0.0, 0.0, 1.0))
 

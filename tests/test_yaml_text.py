@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from graftseg.errors import UserError
+from graftseg.core.errors import UserError
 from graftseg.recipe import SHIPPED, load_recipe
 from graftseg.yaml_text import NotYamlError, RepeatedKeyError, read_yaml
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import torch
 
+from graftseg.core.types import Batch, Labeled
 from graftseg.data.phantom import write_phantoms
 from graftseg.methods import METHODS, Method
 from graftseg.networks import Networks, NetworkSettings
 from graftseg.recipe import Recipe, parse_recipe
-from graftseg.types import Batch, Labeled
 
 SIDE = 16
 

@@ -7,7 +7,7 @@ The verbs of the command line are functions here, with the same names: ``graftse
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from graftseg.errors import StoppedError, UserError
+from graftseg.core.errors import StoppedError, UserError
 
 __version__ = "0.1.0"
 

@@ -11,6 +11,12 @@ from graftseg.baselines import baseline_of, fitting, own_baseline
 from graftseg.bench.measure import Measurement, Plan, measure
 from graftseg.comparison import Beside, compare_runs, write_comparison
 from graftseg.completion import complete
+from graftseg.core.devices import choose_device, describe_machine
+from graftseg.core.errors import StoppedError, UserError
+from graftseg.core.files import read_object, write_text
+from graftseg.core.fold_list import fold_states, segmenters_of
+from graftseg.core.run_folder import RunFolder, store_owner
+from graftseg.core.types import SPLITS
 from graftseg.data import check as checking
 from graftseg.data import prepare as preparing
 from graftseg.data.benchmarks import BENCHMARKS, read_benchmark
@@ -19,13 +25,9 @@ from graftseg.data.mending import mend, refuse_target
 from graftseg.data.sources import Sources, given
 from graftseg.data.store import Store, is_store, open_store
 from graftseg.engine import Outcome
-from graftseg.ensembles import fold_states, segmenters_of
-from graftseg.environment import choose_device, describe_machine
-from graftseg.errors import StoppedError, UserError
 from graftseg.evaluation import Evaluation
 from graftseg.examination import Examined, examine
 from graftseg.exporting import Request, export_run
-from graftseg.files import read_object, write_text
 from graftseg.fold_results import CrossValidation
 from graftseg.folds import Count, Tell
 from graftseg.folds import train_folds as _train_folds
@@ -41,13 +43,11 @@ from graftseg.records import record_run
 from graftseg.reporting import render_report
 from graftseg.reporting.differences import picture
 from graftseg.reporting.scans_page import render_check
-from graftseg.runs import RunFolder, store_owner
 from graftseg.scored_folder import score_folder
 from graftseg.shortening import asked_for
 from graftseg.sweeps import sweep
 from graftseg.tables import table_page, tables_page
 from graftseg.training import train_run, unlabeled_cases
-from graftseg.types import SPLITS
 
 Folder = str | Path
 Scans = str | Path | Sources

@@ -3,10 +3,10 @@
 import logging
 from pathlib import Path
 
-from graftseg.errors import UserError
+from graftseg.core.errors import UserError
+from graftseg.core.run_folder import RunFolder
 from graftseg.methods import METHODS
 from graftseg.recipe import Recipe, parse_recipe
-from graftseg.runs import RunFolder
 
 SUPERVISED = "supervised"
 logger = logging.getLogger(__name__)

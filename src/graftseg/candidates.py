@@ -11,15 +11,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from graftseg.core.errors import UserError
+from graftseg.core.types import Case, Geometry
 from graftseg.data.batches import BatchSettings, training_cases
 from graftseg.data.dataset import Dataset, label_path
 from graftseg.data.grid import Grid, grid_difference, to_grid
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import PrepareSettings, prepare_image
 from graftseg.data.store import Store, StoredCase, is_store, open_store
-from graftseg.errors import UserError
 from graftseg.recipe import Recipe
-from graftseg.types import Case, Geometry
 
 
 @dataclass(frozen=True)

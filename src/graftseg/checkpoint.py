@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from graftseg.errors import UserError
-from graftseg.files import write_bytes
+from graftseg.core.errors import UserError
+from graftseg.core.files import write_bytes
 
 MARK = b"GRAFTSEG"
 HEADER = len(MARK) + hashlib.sha256().digest_size

@@ -26,8 +26,8 @@ from graftseg.cli_parts import (
     takes_sources,
     tell_once,
 )
-from graftseg.errors import StoppedError, UserError
-from graftseg.permissions import denied, refuse_target
+from graftseg.core.errors import StoppedError, UserError
+from graftseg.core.permissions import denied, refuse_target
 
 app = typer.Typer(
     name="graftseg",
@@ -237,7 +237,7 @@ def bench(
     from graftseg import api
     from graftseg.bench.measure import Plan
     from graftseg.bench.page import table
-    from graftseg.files import write_json
+    from graftseg.core.files import write_json
 
     plan = Plan(steps, rounds, usual, persistent_workers=persistent_workers)
     if out is not None:

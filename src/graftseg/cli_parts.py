@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from graftseg.errors import UserError
+from graftseg.core.errors import UserError
 
 if TYPE_CHECKING:
     from graftseg.data.sources import Sources
@@ -102,7 +102,7 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from graftseg.columns import laid_out
+    from graftseg.core.text_tables import laid_out
 
     console = Console()
     if not console.is_terminal:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from graftseg.cli_parts import Device, Overrides, Results, Run, Shorter, print_table
-from graftseg.errors import StoppedError, UserError
+from graftseg.core.errors import StoppedError, UserError
 from graftseg.paper import ALL, TABLES
 
 NAMES = f"{', '.join(TABLES)} or {ALL}."
@@ -86,9 +86,9 @@ def table(
 ) -> None:
     """Print a table of the paper: recorded runs beside the published figures."""
     from graftseg import api
-    from graftseg.files import write_text
+    from graftseg.core.files import write_text
+    from graftseg.core.permissions import refuse_target
     from graftseg.method_pages import without_page
-    from graftseg.permissions import refuse_target
 
     if markdown is None and pages is None:
         text = api.table(name, results)

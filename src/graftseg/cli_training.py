@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from graftseg.cli_parts import Device, Given, Overrides, Shorter, print_table, takes_sources
-from graftseg.errors import StoppedError, UserError
+from graftseg.core.errors import StoppedError, UserError
 
 LEAVE_ONE_OUT: Literal["loo"] = "loo"
 Count = int | Literal["loo"]
@@ -63,8 +63,8 @@ def train(
 def _train(recipe: str, data: Given, out: Path, asked: Count | None, ask: Ask) -> None:
     """One network, or one for each fold where folds are asked for, here or by the recipe."""
     from graftseg import api
+    from graftseg.core.run_folder import RunFolder
     from graftseg.recipe import load_recipe
-    from graftseg.runs import RunFolder
 
     loaded = load_recipe(recipe, ask["overrides"])
     count = loaded.folds if asked is None else asked

@@ -2,11 +2,11 @@
 
 import torch
 
+from graftseg.core.errors import StoppedError, UserError
+from graftseg.core.run_folder import RunFolder
 from graftseg.data.store import Store
-from graftseg.errors import StoppedError, UserError
 from graftseg.legs import ALONE, Leg
 from graftseg.recipe import SAME, Recipe, differences, first_few, load_recipe
-from graftseg.runs import RunFolder
 from graftseg.training import train_run
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from time import monotonic
 
 from graftseg import api
+from graftseg.core.devices import choose_device
+from graftseg.core.errors import UserError
+from graftseg.core.files import atomic_path
+from graftseg.core.types import Split
 from graftseg.data.phantom import write_phantoms
-from graftseg.environment import choose_device
-from graftseg.errors import UserError
-from graftseg.files import atomic_path
 from graftseg.recipe import load_recipe
-from graftseg.types import Split
 
 COUNTS: dict[Split, int] = {"labeled": 4, "unlabeled": 40, "test": 40}
 SHAPES = {2: (64, 64), 3: (32, 32, 32)}

@@ -12,14 +12,14 @@ import torch
 
 from graftseg.checkpoint import State, save_checkpoint
 from graftseg.clock import StepClock
+from graftseg.core.errors import UserError
+from graftseg.core.run_folder import RunFolder
 from graftseg.data.batches import Batches
-from graftseg.errors import UserError
 from graftseg.legs import ALONE, Leg
 from graftseg.methods import Method
 from graftseg.optimizers import Moved, build_optimizer, carry_over, learning_rate, load_state
 from graftseg.recorder import NonFiniteLossError, Recorder
 from graftseg.resumption import Saved, saved_in
-from graftseg.runs import RunFolder
 from graftseg.selection import Selector
 from graftseg.snapshots import snapshot, snapshot_steps
 from graftseg.stepping import Stepped, Stepper, Way, autocast, uncompiled

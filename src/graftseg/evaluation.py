@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from graftseg.console import in_parallel
+from graftseg.core.errors import UserError
+from graftseg.core.files import as_json, read_json, write_text, write_together
+from graftseg.core.names import by_spelling, same_names, spelled
+from graftseg.core.progress import in_parallel
+from graftseg.core.types import Geometry
 from graftseg.data.label_rules import is_mask, remedy_beside
-from graftseg.data.names import by_spelling, same_names, spelled
 from graftseg.data.scans import grid_difference, read_label, scan_stem
-from graftseg.errors import UserError
 from graftseg.figures import extent_of, scores_text
-from graftseg.files import as_json, read_json, write_text, write_together
 from graftseg.metrics import PROTOCOLS, Protocol, score
 from graftseg.plausibility import implausible, miscounted, told_beside
 from graftseg.references import Reference, label_maps, references_in
-from graftseg.types import Geometry
 
 LabelMap = npt.NDArray[np.unsignedinteger[Any]]
 MOST_WORKERS = 16

@@ -9,15 +9,15 @@ import torch
 
 from graftseg.baselines import baseline_of
 from graftseg.comparison import Beside, compare_runs
-from graftseg.data.names import same_names
-from graftseg.ensembles import fold_states, segmenters_of
-from graftseg.errors import UserError
+from graftseg.core.errors import UserError
+from graftseg.core.fold_list import fold_states, segmenters_of
+from graftseg.core.names import same_names
+from graftseg.core.permissions import refuse_unwritable
+from graftseg.core.run_folder import RunFolder
 from graftseg.evaluation import Evaluation, description_of
 from graftseg.models import refuse_missing
-from graftseg.permissions import refuse_unwritable
 from graftseg.prediction import ELSEWHERE, Predicted, check_target, predict_scans
 from graftseg.recipe import differences, load_recipe
-from graftseg.runs import RunFolder
 from graftseg.scored_folder import score_folder
 from graftseg.unseen import Unseen, checked_cases, unseen_by
 from graftseg.verdicts import missed, verdict_between

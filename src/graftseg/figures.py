@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from graftseg.columns import laid_out
+from graftseg.core.text_tables import laid_out
 
 if TYPE_CHECKING:
     from graftseg.evaluation import Evaluation

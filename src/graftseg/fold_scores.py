@@ -7,22 +7,22 @@ from pathlib import Path
 
 import torch
 
-from graftseg.console import in_parallel
+from graftseg.core.errors import UserError
+from graftseg.core.names import spelled
+from graftseg.core.progress import in_parallel
+from graftseg.core.run_folder import RunFolder
+from graftseg.core.types import Case
 from graftseg.data.dataset import Dataset, ScanFiles, label_path
 from graftseg.data.layouts import read_layout
-from graftseg.data.names import spelled
 from graftseg.data.scans import Scan, grid_difference, read_label
 from graftseg.data.scans_to_predict import scan_cases
 from graftseg.data.sources import Data
 from graftseg.data.store import Store
-from graftseg.errors import UserError
 from graftseg.evaluation import Evaluation, Row, evaluate_pair
 from graftseg.known_scores import known_scores
 from graftseg.metrics import Protocol
 from graftseg.prediction import predict_scans, weights_of
 from graftseg.references import Reference, StoredLabel
-from graftseg.runs import RunFolder
-from graftseg.types import Case
 
 PROTOCOL: Protocol = "standard"
 

@@ -9,22 +9,22 @@ import torch
 
 from graftseg.baselines import baseline_of, fitting, require_unlabeled
 from graftseg.completion import complete
+from graftseg.core.errors import UserError
+from graftseg.core.files import make_folder, write_json, write_text
+from graftseg.core.fold_list import held_out_of
+from graftseg.core.names import same_names
+from graftseg.core.run_folder import RunFolder
 from graftseg.data.batches import training_cases
 from graftseg.data.layouts import read_layout
-from graftseg.data.names import same_names
 from graftseg.data.prepare import prepare
 from graftseg.data.sources import Data
 from graftseg.data.store import Store, is_store, open_store
-from graftseg.ensembles import held_out_of
-from graftseg.errors import UserError
 from graftseg.evaluation import Evaluation
 from graftseg.figures import figures_of, written
-from graftseg.files import make_folder, write_json, write_text
 from graftseg.fold_results import CrossValidation
 from graftseg.fold_scores import References, held_out_scores, keep_scores, references_of
 from graftseg.legs import Leg, fold_legs
 from graftseg.recipe import Recipe, parse_recipe
-from graftseg.runs import RunFolder
 from graftseg.splits import divide
 
 LEAVE_ONE_OUT: Literal["loo"] = "loo"

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import torch
 
+from graftseg.core.devices import free_memory
+from graftseg.core.errors import UserError
 from graftseg.data.grid import Grid
-from graftseg.environment import free_memory
-from graftseg.errors import UserError
 from graftseg.inference import Predictor
 from graftseg.maps import Wanted
 

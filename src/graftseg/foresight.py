@@ -2,16 +2,16 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from graftseg.core.errors import UserError
+from graftseg.core.run_folder import UNLOGGED, whole_log
 from graftseg.data.batches import training_cases
 from graftseg.data.benchmarks import classes_of
 from graftseg.data.store import Store
-from graftseg.errors import UserError
 from graftseg.evaluation import Evaluation
 from graftseg.models import check_weights
 from graftseg.recipe import differences, first_few, load_recipe
 from graftseg.record_targets import refuse_place, refuse_run
 from graftseg.records import Record, Scored, check_siblings, refuse_other_data
-from graftseg.runs import UNLOGGED, whole_log
 from graftseg.scores_ahead import scores_ahead
 from graftseg.table_stores import Stores, stores_of
 from graftseg.table_trials import Trial

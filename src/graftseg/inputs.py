@@ -9,14 +9,14 @@ from typing import Protocol
 import numpy as np
 import torch
 
+from graftseg.core.errors import UserError
+from graftseg.core.types import Case, Geometry
 from graftseg.data.grid import Grid
 from graftseg.data.guesses import told
 from graftseg.data.prepare import PrepareSettings, prepare_image, prepared_grid
 from graftseg.data.scans import read_case, read_geometry
 from graftseg.data.scans_to_predict import scan_cases
 from graftseg.data.store import CASES, Store, StoredCase, is_store, open_store
-from graftseg.errors import UserError
-from graftseg.types import Case, Geometry
 
 log = logging.getLogger(__name__)
 

@@ -4,11 +4,11 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from graftseg.core.errors import UserError
+from graftseg.core.files import read_json
+from graftseg.core.predictions import Manifest, read_manifest
 from graftseg.data.store import Store
-from graftseg.errors import UserError
 from graftseg.evaluation import Evaluation, description_of, read_csv
-from graftseg.files import read_json
-from graftseg.manifest import Manifest, read_manifest
 from graftseg.metrics import Protocol
 from graftseg.references import TESTED_ON
 

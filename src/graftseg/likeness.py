@@ -3,7 +3,7 @@
 import math
 from typing import Protocol
 
-from graftseg.errors import UserError
+from graftseg.core.errors import UserError
 from graftseg.evaluation import Evaluation
 
 CLOSE = 1e-6

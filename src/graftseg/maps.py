@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from graftseg.core.errors import UserError
 from graftseg.data.grid import Grid, to_source_axes
-from graftseg.errors import UserError
 from graftseg.training_settings import InferenceSettings
 
 Changed = TypeVar("Changed")

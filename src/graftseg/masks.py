@@ -8,7 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from graftseg.settings import Settings, Voxels
+from graftseg.core.settings import Settings, Voxels
 
 CELLS = 3
 """Cells of the grid of random cubes along each axis."""

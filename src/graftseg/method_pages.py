@@ -5,9 +5,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from graftseg.errors import UserError
+from graftseg.core.errors import UserError
+from graftseg.core.files import write_text
 from graftseg.figures import FIGURES
-from graftseg.files import write_text
 from graftseg.method_list import BEGIN, has_list, listed
 from graftseg.methods import METHODS
 from graftseg.paper import TABLES, benchmark_of

@@ -2,7 +2,7 @@
 
 from typing import Literal, NamedTuple
 
-from graftseg.types import Labeled
+from graftseg.core.types import Labeled
 
 Direction = Literal["both", "in", "out", "within", "none"]
 

@@ -8,8 +8,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from graftseg.errors import UserError
-from graftseg.files import sha256_of, write_bytes
+from graftseg.core.errors import UserError
+from graftseg.core.files import sha256_of, write_bytes
 from graftseg.methods import METHODS, Method
 from graftseg.networks import Networks
 from graftseg.recipe import Recipe

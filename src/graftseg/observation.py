@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from graftseg.candidates import Prepared
 from graftseg.components import chosen_classes, largest_components
-from graftseg.errors import UserError
+from graftseg.core.errors import UserError
 from graftseg.shipped import Shipped
 from graftseg.stretched import stretched, stretched_slabs
 from graftseg.training_settings import InferenceSettings

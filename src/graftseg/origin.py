@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from graftseg.core.errors import UserError
+from graftseg.core.run_folder import RunFolder
 from graftseg.data.store import is_store, open_store
-from graftseg.errors import UserError
-from graftseg.runs import RunFolder
 
 NAME_DATA = "name a store or the folder of the scans as --data"
 

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graftseg.colours import colour_of
+from graftseg.core.colours import colour_of
+from graftseg.core.errors import UserError
+from graftseg.core.files import read_json, write_json
+from graftseg.core.types import Geometry
 from graftseg.data.scans import write_label, write_scan
-from graftseg.errors import UserError
-from graftseg.files import read_json, write_json
 from graftseg.maps import PARTS, ScanMaps, Wanted
-from graftseg.types import Geometry
 
 CLASSES = "classes.json"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from graftseg.data.names import spelled
+from graftseg.core.names import spelled
 from graftseg.evaluation import Evaluation
 from graftseg.figures import FIGURES, SHARES
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from graftseg.core.files import read_json
 from graftseg.figures import SHARES
-from graftseg.files import read_json
 from graftseg.metrics import Protocol
 
 if TYPE_CHECKING:

@@ -13,21 +13,21 @@ import numpy as np
 import torch
 from pydantic import ValidationError
 
-from graftseg.data.names import same_names
+from graftseg.core.devices import versions
+from graftseg.core.errors import UserError
+from graftseg.core.files import PARTIAL, locked, make_folder
+from graftseg.core.fold_list import segmenters_of
+from graftseg.core.meters import Meter, metered
+from graftseg.core.names import same_names
+from graftseg.core.permissions import refuse_unwritable
+from graftseg.core.predictions import Manifest, PredictedCase, read_manifest
+from graftseg.core.run_folder import RunFolder
 from graftseg.data.scans import READABLE, is_scan
 from graftseg.data.unreadable import ADVICE, ending_of
-from graftseg.ensembles import segmenters_of
-from graftseg.environment import versions
-from graftseg.errors import UserError
-from graftseg.files import PARTIAL, locked, make_folder
 from graftseg.footprint import check_memory
 from graftseg.inputs import Source, sources_in
-from graftseg.manifest import Manifest, PredictedCase, read_manifest
 from graftseg.maps import Wanted
-from graftseg.meters import Meter, metered
 from graftseg.outputs import check_classes, names_of, write_classes, write_maps
-from graftseg.permissions import refuse_unwritable
-from graftseg.runs import RunFolder
 from graftseg.segmenters import CHECKPOINTS, Checkpoint, Segmenters, predicted, weights_of
 from graftseg.training_settings import InferenceSettings
 

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from graftseg.settings import MOST_VOXELS, Settings
+from graftseg.core.settings import MOST_VOXELS, Settings
 
 
 class Published(Settings):

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from graftseg.errors import UserError
-from graftseg.files import write_text
+from graftseg.core.errors import UserError
+from graftseg.core.files import write_text
 from graftseg.observation import Observation
 
 Floats = NDArray[np.float64]

@@ -9,16 +9,16 @@ from typing import Any, Self, get_args
 import yaml
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
+from graftseg.core.errors import UserError
+from graftseg.core.settings import MOST_STEPS, Settings
+from graftseg.core.types import Precision
 from graftseg.data.batches import BatchSettings
 from graftseg.data.prepare import PrepareSettings
-from graftseg.errors import UserError
 from graftseg.methods import METHODS
 from graftseg.networks import NetworkSettings, dimensions_of, stride_of
 from graftseg.published import Published
-from graftseg.settings import MOST_STEPS, Settings
 from graftseg.suggestions import likely
 from graftseg.training_settings import InferenceSettings, LoopSettings, SelectionSettings, StageSettings
-from graftseg.types import Precision
 from graftseg.yaml_text import NotYamlError, RepeatedKeyError, read_yaml
 
 SHIPPED = Path(str(files("graftseg") / "recipes"))

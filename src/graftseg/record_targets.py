@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from graftseg.errors import UserError
-from graftseg.files import read_object
-from graftseg.permissions import refuse_unwritable
-from graftseg.runs import LOCK, RunFolder
+from graftseg.core.errors import UserError
+from graftseg.core.files import read_object
+from graftseg.core.permissions import refuse_unwritable
+from graftseg.core.run_folder import LOCK, RunFolder
 
 ELSEWHERE = "name another folder as --results or --out"
 

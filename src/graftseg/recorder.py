@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, Protocol, Self
 import torch
 from torch import Tensor
 
-from graftseg.console import TELL_SECONDS
+from graftseg.core.progress import TELL_SECONDS
+from graftseg.core.run_folder import RunFolder, RunLog
 from graftseg.legs import ALONE, Leg
-from graftseg.runs import RunFolder, RunLog
 
 ROOMY = 110
 

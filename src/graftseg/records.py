@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from graftseg.errors import UserError
+from graftseg.core.errors import UserError
+from graftseg.core.files import as_json, new_folder, read_json, read_object, write_together
+from graftseg.core.predictions import Manifest, read_manifest
+from graftseg.core.run_folder import AGAIN, UNLOGGED, RunFolder, whole_log
 from graftseg.evaluation import Evaluation, description_of, read_csv
-from graftseg.files import as_json, new_folder, read_json, read_object, write_together
 from graftseg.likeness import refuse_other_cases, refuse_others
-from graftseg.manifest import Manifest, read_manifest
 from graftseg.paired import named_as
 from graftseg.recipe import Recipe, load_recipe
 from graftseg.recipe_changes import changes_of, differing
 from graftseg.record_targets import refuse_other, refuse_place, refuse_run
 from graftseg.references import TESTED_ON
-from graftseg.runs import AGAIN, UNLOGGED, RunFolder, whole_log
 
 THINNED = 50
 SCORES, BEST, LOG = "metrics", "metrics-best", "log.jsonl"

@@ -7,13 +7,13 @@ from typing import Protocol
 
 import numpy as np
 
+from graftseg.core.errors import UserError
+from graftseg.core.names import spelled
+from graftseg.core.predictions import extras_in
 from graftseg.data.grid import to_source_axes
 from graftseg.data.grouping import labels_in, same_case
-from graftseg.data.names import spelled
 from graftseg.data.scans import Scan, read_label, scan_stem
 from graftseg.data.store import CASES, Store, StoredCase, is_store, open_store
-from graftseg.errors import UserError
-from graftseg.manifest import extras_in
 
 TESTED_ON = "tested_on"
 """What the hash of a store's test cases is called beside scores."""

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 
 from graftseg.checkpoint import State, checkpoint_path, load_checkpoint, load_latest
-from graftseg.errors import UserError
+from graftseg.core.errors import UserError
 
 REMEDY = "move it away, and --resume goes on from the one before it or from the first step"
 

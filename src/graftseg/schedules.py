@@ -6,7 +6,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from graftseg.settings import MOST_STEPS, Settings
+from graftseg.core.settings import MOST_STEPS, Settings
 
 STAIR = 150
 """Steps between two rises of a ramp, as in public code."""

@@ -3,11 +3,11 @@
 from collections.abc import Collection
 from pathlib import Path
 
+from graftseg.core.errors import UserError
+from graftseg.core.files import read_json
 from graftseg.data.class_names import name_problem
 from graftseg.data.store import is_store, open_store
-from graftseg.errors import UserError
 from graftseg.evaluation import Evaluation, description_of, evaluate_folder
-from graftseg.files import read_json
 from graftseg.metrics import Protocol
 from graftseg.references import told_of
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from graftseg.core.errors import UserError
 from graftseg.data.store import Store
-from graftseg.errors import UserError
 from graftseg.evaluation import METRICS, Evaluation, Row, refuse_unnamed_values
 from graftseg.metrics import Protocol
 from graftseg.references import StoredLabel, stored_references

@@ -1,6 +1,6 @@
 """With how many seeds a recipe is trained."""
 
-from graftseg.errors import UserError
+from graftseg.core.errors import UserError
 
 MOST_SEEDS = 100
 

@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from graftseg.completion import is_complete
+from graftseg.core.devices import choose_device
+from graftseg.core.errors import UserError
+from graftseg.core.files import PARTIAL, make_folder, read_json, write_json
+from graftseg.core.run_folder import LOCK, SEED, RunFolder
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.data.sources import Data
 from graftseg.data.store import Store, is_store, open_store
 from graftseg.data.targets import check_target as refuse_other_data
-from graftseg.environment import choose_device
-from graftseg.errors import UserError
 from graftseg.figures import FIGURES, Figures, Spread, figures_of, spreads, written
-from graftseg.files import PARTIAL, make_folder, read_json, write_json
 from graftseg.prediction import weights_of
 from graftseg.recipe import Recipe, changed
 from graftseg.references import stored_references
-from graftseg.runs import LOCK, SEED, RunFolder
 from graftseg.scores_ahead import scores_ahead
 from graftseg.seed_counts import check_seeds
 from graftseg.shortening import asked_for

@@ -9,14 +9,14 @@ from typing import Literal, get_args
 import torch
 
 from graftseg.averages import mean_of, over_flips
+from graftseg.core.errors import UserError
+from graftseg.core.files import sha256_of
+from graftseg.core.run_folder import RunFolder
 from graftseg.data.grid import Grid
-from graftseg.errors import UserError
-from graftseg.files import sha256_of
 from graftseg.inference import Predictor
 from graftseg.maps import ScanMaps, Wanted
 from graftseg.models import load_weights
 from graftseg.recipe import Recipe, load_recipe
-from graftseg.runs import RunFolder
 from graftseg.shipped import Shipped, build_shipped
 
 Checkpoint = Literal["shipped", "best"]

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from graftseg.core.run_folder import RunFolder
 from graftseg.methods import Method
 from graftseg.models import build_method, load_weights
 from graftseg.recipe import Recipe, load_recipe
-from graftseg.runs import RunFolder
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from graftseg.errors import UserError
+from graftseg.core.errors import UserError
 from graftseg.ramps import RAMP, tell_of_ramps
 from graftseg.recipe import Recipe, changed, load_recipe, parse_recipe
 

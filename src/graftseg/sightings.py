@@ -7,6 +7,7 @@ somebody have them, play no part.
 import numpy as np
 import torch
 
+from graftseg.core.run_folder import RunFolder
 from graftseg.data.batches import Batches, training_cases
 from graftseg.data.foreground import Positions, positions_in
 from graftseg.data.grid import Grid
@@ -15,7 +16,6 @@ from graftseg.inference import Predictor
 from graftseg.methods import METHODS, Method
 from graftseg.networks.modes import evaluating
 from graftseg.recipe import Recipe
-from graftseg.runs import RunFolder
 from graftseg.stepping import autocast, precise, uncompiled
 
 

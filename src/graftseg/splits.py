@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from graftseg.errors import UserError
+from graftseg.core.errors import UserError
 
 USUAL = 5
 LEAST = 2

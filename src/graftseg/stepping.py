@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from graftseg.clock import StepClock
+from graftseg.core.devices import has_triton
+from graftseg.core.types import Batch, Objective, Precision, Progress
 from graftseg.data.augment import Table
-from graftseg.environment import has_triton
 from graftseg.methods import Method
 from graftseg.optimizers import learning_rate, rate_on_device, update
 from graftseg.training_settings import StageSettings
-from graftseg.types import Batch, Objective, Precision, Progress
 
 WARM_UP = 3
 AHEAD = 8

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from graftseg.core.devices import choose_device
+from graftseg.core.errors import StoppedError, UserError
+from graftseg.core.files import make_folder
 from graftseg.data.store import Store
-from graftseg.environment import choose_device
-from graftseg.errors import StoppedError, UserError
 from graftseg.figures import FIGURES, figures_of, written
-from graftseg.files import make_folder
 from graftseg.foresight import Tell, foreseen, refuse_misfits, refuse_target, unlike_others
 from graftseg.records import check_siblings, record_run
 from graftseg.seed_counts import check_seeds

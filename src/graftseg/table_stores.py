@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from graftseg.core.errors import UserError
 from graftseg.data.store import Store, is_store, open_store
-from graftseg.errors import UserError
 
 Stores = str | Path | Mapping[str, str | Path] | None
 """A store, or stores by the name of their data set."""

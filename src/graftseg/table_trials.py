@@ -6,12 +6,12 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 
-from graftseg.errors import UserError
+from graftseg.core.errors import UserError
+from graftseg.core.run_folder import RunFolder
 from graftseg.paper import ALL, TABLES, benchmark_of
 from graftseg.recipe import Recipe, changed, load_recipe
 from graftseg.recipe_changes import changes_of, differing
 from graftseg.records import NAME, check_variant, is_record, place, read_record
-from graftseg.runs import RunFolder
 from graftseg.shortening import asked_for
 from graftseg.suggestions import likely
 from graftseg.tables import rows_of

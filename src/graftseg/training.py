@@ -16,6 +16,11 @@ import torch
 from torch import Tensor
 
 from graftseg.baselines import require_unlabeled, uses_unlabeled
+from graftseg.core.devices import free_memory, hardware_of, versions
+from graftseg.core.errors import UserError
+from graftseg.core.files import sha256_of, write_bytes, write_text
+from graftseg.core.fold_list import fold_count
+from graftseg.core.run_folder import RunFolder
 from graftseg.data.batches import Batches, training_cases
 from graftseg.data.layouts import read_layout
 from graftseg.data.mapped import MappedBatches
@@ -23,17 +28,12 @@ from graftseg.data.prepare import prepare
 from graftseg.data.sources import Data
 from graftseg.data.store import Store, is_store, open_store
 from graftseg.engine import Outcome, Stage, fit
-from graftseg.ensembles import fold_count
-from graftseg.environment import free_memory, hardware_of, versions
-from graftseg.errors import UserError
-from graftseg.files import sha256_of, write_bytes, write_text
 from graftseg.legs import ALONE, Leg
 from graftseg.methods import METHODS, Method
 from graftseg.models import build_method, load_weights, save_student, save_weights, student_bytes
 from graftseg.networks import parameter_count
 from graftseg.recipe import SAME, Recipe, differences, first_few, load_recipe
 from graftseg.resumption import Saved, saved_last
-from graftseg.runs import RunFolder
 from graftseg.selection import Selector
 from graftseg.sightings import Sightings
 from graftseg.stepping import precise

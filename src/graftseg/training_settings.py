@@ -5,9 +5,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from graftseg.components import ComponentRule
+from graftseg.core.settings import MOST_IMAGES, MOST_STEPS, Settings, Voxels
+from graftseg.core.types import Precision
 from graftseg.optimizers import Adam, OptimizerSettings, Sgd
-from graftseg.settings import MOST_IMAGES, MOST_STEPS, Settings, Voxels
-from graftseg.types import Precision
 
 USUAL = 200
 """Steps between two scorings in public code."""

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graftseg.completion import complete, is_complete
+from graftseg.core.devices import choose_device
+from graftseg.core.errors import UserError
+from graftseg.core.files import DISK
+from graftseg.core.run_folder import RunFolder
 from graftseg.data.store import Store
-from graftseg.environment import choose_device
-from graftseg.errors import UserError
 from graftseg.evaluation import Evaluation
-from graftseg.files import DISK
 from graftseg.known_scores import known_scores
 from graftseg.metrics import Protocol
 from graftseg.prediction import Checkpoint, predict_scans, weights_of
 from graftseg.recipe import Recipe
 from graftseg.references import stored_references
-from graftseg.runs import RunFolder
 from graftseg.scored_folder import score_folder
 
 PROTOCOL: Protocol = "standard"

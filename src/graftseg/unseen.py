@@ -6,17 +6,17 @@ from functools import partial
 from pathlib import Path
 from shlex import quote
 
-from graftseg.console import in_parallel
-from graftseg.data.names import by_spelling, same_names, spelled
+from graftseg.core.errors import UserError
+from graftseg.core.names import by_spelling, same_names, spelled
+from graftseg.core.progress import in_parallel
+from graftseg.core.run_folder import RunFolder
+from graftseg.core.types import Geometry
 from graftseg.data.scans import grid_difference, read_case, read_geometry
 from graftseg.data.scans_to_predict import scan_cases
 from graftseg.data.store import Store, is_store, open_store
-from graftseg.errors import UserError
 from graftseg.evaluation import refuse_unnamed_values
 from graftseg.origin import trained_on
 from graftseg.references import Reference, references_in
-from graftseg.runs import RunFolder
-from graftseg.types import Geometry
 
 IMAGES, LABELS = "imagesTs", "labelsTs"
 NAME_THEM = f"name a folder with {IMAGES}/ and {LABELS}/, a store with test cases, or --test-images and --test-labels"

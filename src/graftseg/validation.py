@@ -9,11 +9,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from graftseg.core.errors import UserError
 from graftseg.data.batches import training_cases
 from graftseg.data.dataset import Dataset
 from graftseg.data.grid import Grid
 from graftseg.data.store import Store, StoredCase
-from graftseg.errors import UserError
 from graftseg.inference import Predictor
 from graftseg.methods import Method
 from graftseg.recipe import Recipe

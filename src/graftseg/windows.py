@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from graftseg.errors import UserError
+from graftseg.core.errors import UserError
 from graftseg.training_settings import InferenceSettings
 
 Segment = Callable[[Tensor], Tensor]

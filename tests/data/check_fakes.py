@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from graftseg.core.types import Geometry
 from graftseg.data.scans import write_label, write_scan
-from graftseg.types import Geometry
 
 SHAPE = (16, 16, 4)
 Array = npt.NDArray[np.generic]

@@ -8,12 +8,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from graftseg.core.files import sha256_of
+from graftseg.core.types import Batch, Geometry, Split
 from graftseg.data.augment import AugmentSettings
 from graftseg.data.batches import Batches, BatchSettings
 from graftseg.data.grid import Grid
 from graftseg.data.store import CASES, Store, StoredCase
-from graftseg.files import sha256_of
-from graftseg.types import Batch, Geometry, Split
 
 Shape = tuple[int, ...]
 NEVER = AugmentSettings(rotate_flip=0)

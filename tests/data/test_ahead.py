@@ -7,8 +7,8 @@ from time import monotonic, sleep
 
 import pytest
 
+from graftseg.core.errors import UserError
 from graftseg.data.ahead import Ahead
-from graftseg.errors import UserError
 
 
 class Maker:

@@ -11,16 +11,16 @@ import pytest
 from check_fakes import image, make_scans, put
 from dicom_fakes import write_series
 
+from graftseg.core.errors import UserError
+from graftseg.core.types import Case
 from graftseg.data.check import check, examine
 from graftseg.data.layouts import read_layout
 from graftseg.data.mending import mend
 from graftseg.data.prepare import PrepareSettings, prepare
 from graftseg.data.scans import is_scan, read_scan
 from graftseg.data.scans_to_predict import scan_cases
-from graftseg.errors import UserError
 from graftseg.inputs import ScanSource
 from graftseg.prediction import _check_inputs
-from graftseg.types import Case
 from scan_fakes import nifti, refusal, saved
 
 SETTINGS = PrepareSettings(dimensions=3)

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from store_fakes import ACDC, Shape, batches_of, build, numbers, same
 from torch import Tensor
 
+from graftseg.core.errors import UserError
 from graftseg.data.augment import AugmentSettings, Draw
 from graftseg.data.batches import Batches, BatchSettings, training_cases
 from graftseg.data.layouts import read_layout
@@ -21,7 +22,6 @@ from graftseg.data.phantom import write_phantoms
 from graftseg.data.prepare import PrepareSettings, prepare
 from graftseg.data.store import CASES
 from graftseg.data.stream import Stream
-from graftseg.errors import UserError
 
 CPU = torch.device("cpu")
 

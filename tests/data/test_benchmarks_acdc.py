@@ -9,10 +9,10 @@ import pytest
 from numpy.typing import NDArray
 
 from graftseg import api
+from graftseg.core.errors import UserError
 from graftseg.data.benchmarks import read_benchmark
 from graftseg.data.benchmarks.lists import PUBLISHED, read_list
 from graftseg.data.layouts import read_layout
-from graftseg.errors import UserError
 
 SLICES = {"patient099": 11, "patient038": 2, "patient028": 1, "patient011": 3}
 TRAIN = ["patient099_frame01", "patient099_frame02", "patient038_frame01", "patient038_frame02"]

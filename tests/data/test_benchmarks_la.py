@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 
 from graftseg import api
 from graftseg.cli import app
+from graftseg.core.errors import UserError
 from graftseg.data.benchmarks import BENCHMARKS, read_benchmark
 from graftseg.data.benchmarks.lists import PUBLISHED, read_list
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
-from graftseg.errors import UserError
 from graftseg.recipe import load_recipe
 
 TRAIN, TEST = ["ZED", "ALF", "MID"], ["TWO", "ONE"]

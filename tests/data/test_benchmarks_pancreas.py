@@ -8,13 +8,13 @@ from dicom_fakes import write_series
 from numpy.typing import NDArray
 
 from graftseg import api
+from graftseg.core.errors import UserError
+from graftseg.core.types import Geometry, Matrix
 from graftseg.data.benchmarks import pancreas_files, read_benchmark
 from graftseg.data.benchmarks.lists import PUBLISHED, read_list
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import as_read, prepare
 from graftseg.data.scans import write_label, write_scan
-from graftseg.errors import UserError
-from graftseg.types import Geometry, Matrix
 
 SHAPE = (20, 16, 12)
 LPS = (-1.0, -1.0, 1.0)

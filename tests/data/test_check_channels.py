@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 from check_fakes import geometry, image, label, put
 
+from graftseg.core.names import beginning_with, without_ending
 from graftseg.data.check import Finding, check
 from graftseg.data.layouts import read_layout
-from graftseg.data.names import beginning_with, without_ending
 
 NAMED = "unlabeled scans are called like other channels of labeled ones, and lie on their grids"
 

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from check_fakes import SHAPE, geometry, image, make_scans, put
 
+from graftseg.core.types import Geometry
 from graftseg.data.check import Finding, check
 from graftseg.data.grid import in_one_orientation
 from graftseg.data.layouts import read_layout
-from graftseg.types import Geometry
 
 
 @pytest.fixture

@@ -3,9 +3,9 @@ from math import log, sqrt
 
 import pytest
 
+from graftseg.core.types import Split
 from graftseg.data.checks.shift import likeness, shift_findings, spacing_shift
 from graftseg.data.fingerprint import CaseFingerprint, Fingerprint
-from graftseg.types import Split
 
 
 def case(split: Split, *, centre: float = 0.0, scale: float = 7.0, spacing: float = 1.0) -> CaseFingerprint:

@@ -7,10 +7,10 @@ import pytest
 from check_fakes import make_scans
 
 from graftseg import api
+from graftseg.core.errors import UserError
 from graftseg.data.class_names import name_problem
 from graftseg.data.layouts import read_layout
 from graftseg.data.sources import Sources
-from graftseg.errors import UserError
 from graftseg.planning.facts import channel_names_in
 
 ESCAPE = "\x1b[2J\x1b[31mred\nnew"

@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from graftseg.core.types import SPLITS, Case, Geometry, Split
 from graftseg.data.check import check
 from graftseg.data.dataset import SCAN_FILES, Dataset, ScanFiles
 from graftseg.data.fingerprint import fingerprint
 from graftseg.data.prepare import as_read, prepare
 from graftseg.data.scans import Scan
 from graftseg.data.store import open_store
-from graftseg.types import SPLITS, Case, Geometry, Split
 
 EYE = tuple(tuple(float(value) for value in row) for row in np.eye(4))
 

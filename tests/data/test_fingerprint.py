@@ -6,7 +6,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from graftseg.console import in_parallel
+from graftseg.core.errors import UserError
+from graftseg.core.progress import in_parallel
+from graftseg.core.types import Case, Geometry, Split
 from graftseg.data.fingerprint import (
     PERCENTILES,
     SHIFT_LIMIT,
@@ -19,8 +21,6 @@ from graftseg.data.fingerprint import (
 )
 from graftseg.data.layouts import Dataset
 from graftseg.data.scans import Scan, write_label, write_scan
-from graftseg.errors import UserError
-from graftseg.types import Case, Geometry, Split
 
 LABELED = Case("a", (Path("a.nii"),), Path("label.nii"), "labeled")
 LAS = ((-2.0, 0, 0, 0), (0, 0, 3, 0), (0, 1, 0, 0), (0, 0, 0, 1))

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from store_fakes import ACDC, NEVER, Shape, batches_of, build, same
 
+from graftseg.core.errors import UserError
 from graftseg.data.augment import AugmentSettings, Draw, Integers, around, draw, source_rows, turned_size
 from graftseg.data.batches import Batches, BatchSettings
 from graftseg.data.foreground import MOST, Positions, positions_in, positions_of
 from graftseg.data.mapped import MappedBatches
 from graftseg.data.store import CASES, Store
-from graftseg.errors import UserError
 
 CPU = torch.device("cpu")
 TURNS = AugmentSettings(rotate_flip=1)

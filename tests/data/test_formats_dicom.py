@@ -20,13 +20,13 @@ from pydicom.uid import RLELossless, generate_uid
 from test_formats_itk import rotation
 
 from graftseg import api
+from graftseg.core.errors import UserError
 from graftseg.data.formats import dicom_pixels
 from graftseg.data.grid import axis_codes
 from graftseg.data.layouts import read_layout
 from graftseg.data.provenance import source_of, unchanged
 from graftseg.data.scans import is_scan, read_geometry, read_label, read_scan, write_label
 from graftseg.data.scans_to_predict import scan_cases
-from graftseg.errors import UserError
 
 fuzz = settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 Volume = NDArray[np.int16]

@@ -11,10 +11,10 @@ import pytest
 from dicom_fakes import write_enhanced, write_slice
 from pydicom.uid import CTImageStorage
 
+from graftseg.core.errors import UserError
 from graftseg.data.formats import dicom_pixels
 from graftseg.data.formats.dicom import holds_own_slices
 from graftseg.data.scans import read_geometry, read_scan
-from graftseg.errors import UserError
 from graftseg.exporting.dicom_series import series_in
 
 VOLUME = np.arange(24, dtype=np.int16).reshape(4, 3, 2)

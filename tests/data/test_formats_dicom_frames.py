@@ -11,9 +11,9 @@ from dicom_fakes import write_enhanced, write_slice
 from pydicom.uid import RLELossless, generate_uid
 from test_formats_dicom import Volume, refusal, series
 
+from graftseg.core.errors import UserError
 from graftseg.data.scans import read_geometry, read_scan
 from graftseg.data.scans_to_predict import scan_cases
-from graftseg.errors import UserError
 
 SPACING = (0.7, 0.8, 2.5)
 

@@ -9,10 +9,10 @@ import pytest
 from dicom_fakes import write_series, write_slice
 from numpy.typing import NDArray
 
+from graftseg.core.errors import UserError
 from graftseg.data.formats.dicom_series import read_series, series_geometry
 from graftseg.data.grid import axis_codes
 from graftseg.data.scans import read_scan
-from graftseg.errors import UserError
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from test_formats_dicom import Volume, refusal, series, zipped
 
+from graftseg.core.errors import UserError
 from graftseg.data.formats import dicom_members
 from graftseg.data.scans import read_geometry, read_scan
-from graftseg.errors import UserError
 
 
 @pytest.fixture

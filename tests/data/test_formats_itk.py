@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from graftseg.core.errors import UserError
 from graftseg.data.grid import axis_codes
 from graftseg.data.scans import files_of, grid_difference, read_geometry, read_label, read_scan, write_label
-from graftseg.errors import UserError
 
 fuzz = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 every_suffix = pytest.mark.parametrize("suffix", [".nrrd", ".mha", ".mhd", ".nhdr"])

@@ -15,9 +15,9 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from numpy.typing import NDArray
 from PIL import Image
 
+from graftseg.core.errors import UserError
+from graftseg.core.types import Geometry
 from graftseg.data.scans import grid_difference, read_geometry, read_label, read_scan, write_label
-from graftseg.errors import UserError
-from graftseg.types import Geometry
 from scan_fakes import fuzz
 
 GREY = np.arange(12, dtype=np.uint8).reshape(3, 4) * 20

@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from graftseg.core.errors import UserError
+from graftseg.core.types import Geometry
 from graftseg.data.grid import (
     Grid,
     axis_codes,
@@ -19,8 +21,6 @@ from graftseg.data.grid import (
     to_grid,
     to_source_axes,
 )
-from graftseg.errors import UserError
-from graftseg.types import Geometry
 
 PAIRS = ("RL", "AP", "SI")
 ORIENTATIONS = ["".join(letters) for pairs in itertools.permutations(PAIRS) for letters in itertools.product(*pairs)]

@@ -9,10 +9,10 @@ import pytest
 from check_fakes import geometry, image, label, put
 
 from graftseg import api
+from graftseg.core.errors import UserError
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import as_read, prepare
 from graftseg.data.sources import Sources
-from graftseg.errors import UserError
 from graftseg.evaluation import refuse_unnamed_values
 from graftseg.planning import make_plan
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from graftseg.core.errors import UserError
 from graftseg.data.batches import BatchSettings, training_cases
 from graftseg.data.grouping import scans_in
 from graftseg.data.layouts import LAYOUTS, Dataset, read_layout
 from graftseg.data.store import Store
-from graftseg.errors import UserError
 
 
 def touch(root: Path, *names: str) -> Path:

@@ -16,11 +16,11 @@ from safetensors.torch import load_file
 from store_fakes import ACDC, NEVER, Shape, batches_of, build, same
 
 from graftseg import api
+from graftseg.core.errors import UserError
 from graftseg.data.augment import AugmentSettings, boxes_of
 from graftseg.data.batches import Batches, BatchSettings
 from graftseg.data.mapped import MappedBatches, MappedStream
 from graftseg.data.store import CASES, Store
-from graftseg.errors import UserError
 
 KINDS: list[tuple[list[Shape], Shape]] = [
     ([(9, 7), (5, 12), (16, 4)], (6, 6)),

@@ -8,12 +8,12 @@ import pytest
 from check_fakes import SHAPE, geometry, image, label, make_scans, put
 from PIL import Image
 
+from graftseg.core.errors import UserError
 from graftseg.data import mending
 from graftseg.data.check import check, examine
 from graftseg.data.layouts import read_layout
 from graftseg.data.mending import Mended, mend
 from graftseg.data.scans import read_geometry, read_label, read_scan, write_scan
-from graftseg.errors import UserError
 
 
 @pytest.fixture

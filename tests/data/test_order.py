@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from store_fakes import batches_of, build, numbers
 
+from graftseg.core.errors import UserError
 from graftseg.data.batches import Batches, BatchSettings, training_cases
-from graftseg.errors import UserError
 
 
 def mirrored(folder: Path, cases: int, others: int, **options: Any) -> Batches:

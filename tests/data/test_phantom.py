@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import ndimage
 
+from graftseg.core.types import Split
 from graftseg.data import phantom as phantom_module
 from graftseg.data.check import check
 from graftseg.data.layouts import read_layout
 from graftseg.data.phantom import CLASSES, SPLITS, Phantom, make_phantom, write_phantoms
 from graftseg.data.scans import read_case, read_label
-from graftseg.types import Split
 
 SQUARE, CUBE = (64, 64), (32, 32, 32)
 

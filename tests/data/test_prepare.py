@@ -12,14 +12,14 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from graftseg.core.errors import UserError
+from graftseg.core.types import Case, Geometry
 from graftseg.data import dataset as module
 from graftseg.data.intensity import IntensitySettings
 from graftseg.data.layouts import Dataset, read_layout
 from graftseg.data.prepare import PrepareSettings, prepare, prepare_image
 from graftseg.data.scans import Scan, read_case, write_label, write_scan
 from graftseg.data.store import CASES, LOCK, MANIFEST, Store, open_store
-from graftseg.errors import UserError
-from graftseg.types import Case, Geometry
 
 SHAPE = (6, 5, 4)
 VOLUMES = PrepareSettings(dimensions=3)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from graftseg.core.errors import UserError
 from graftseg.data.scans import Scan, read_geometry, read_label, read_scan, write_label, write_scan
-from graftseg.errors import UserError
 from scan_fakes import (
     OBLIQUE,
     Shape,

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from graftseg.core.errors import UserError
 from graftseg.data import scans
 from graftseg.data.formats import nifti as nifti_format
 from graftseg.data.scans import Scan, read_case, read_geometry, read_label, read_scan, write_scan
-from graftseg.errors import UserError
 from scan_fakes import (
     NAN,
     OBLIQUE,

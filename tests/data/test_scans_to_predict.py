@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
+from graftseg.core.errors import UserError
 from graftseg.data.scans_to_predict import scan_cases
-from graftseg.errors import UserError
 
 
 def touch(root: Path, *names: str) -> Path:

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from graftseg.core.types import Geometry, Matrix
 from graftseg.data.slices import Cut, glimpse_of
-from graftseg.types import Geometry, Matrix
 
 
 def diagonal(*spacing: float) -> Matrix:

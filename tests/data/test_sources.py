@@ -9,10 +9,10 @@ import pytest
 import graftseg
 from graftseg import api
 from graftseg.cli import main
+from graftseg.core.errors import UserError
 from graftseg.data.layouts import read_layout
 from graftseg.data.sources import Sources, given
 from graftseg.data.store import is_store
-from graftseg.errors import UserError
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from graftseg.core.errors import UserError
+from graftseg.core.files import sha256_of
+from graftseg.core.types import Geometry, Split
 from graftseg.data.grid import Grid
 from graftseg.data.store import CASES, LOCK, MANIFEST, Source, Store, StoredCase, is_store, open_store
-from graftseg.errors import UserError
-from graftseg.files import sha256_of
-from graftseg.types import Geometry, Split
 
 SHAPE = (3, 4, 5)
 AFFINE = ((1.0, 0.0, 0.0, 0.5), (0.0, 2.0, 0.0, 0.0), (0.0, 0.0, 3.0, 0.0), (0.0, 0.0, 0.0, 1.0))

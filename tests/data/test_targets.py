@@ -7,10 +7,10 @@ import pytest
 from check_fakes import image, make_scans, put
 from command_line import contents
 
+from graftseg.core.errors import UserError
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import PrepareSettings, prepare
 from graftseg.data.store import CASES, MANIFEST, Store
-from graftseg.errors import UserError
 
 
 @pytest.fixture

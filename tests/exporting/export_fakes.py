@@ -5,12 +5,12 @@ from typing import Any
 
 import torch
 
+from graftseg.core.files import sha256_of, write_text
+from graftseg.core.run_folder import RunFolder
 from graftseg.data.store import Store
-from graftseg.files import sha256_of, write_text
 from graftseg.methods import Method
 from graftseg.models import build_method, save_weights
 from graftseg.recipe import Recipe
-from graftseg.runs import RunFolder
 
 
 def write_run(

@@ -13,14 +13,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from graftseg.core.errors import UserError
+from graftseg.core.run_folder import RunFolder
+from graftseg.core.types import Geometry
 from graftseg.data.formats.dicom_tags import silent
 from graftseg.data.scans import Scan, write_label
-from graftseg.errors import UserError
 from graftseg.exporting import Request, export_run
 from graftseg.exporting.dicom_series import Series, series_in
 from graftseg.exporting.dicomseg import on_slices
-from graftseg.runs import RunFolder
-from graftseg.types import Geometry
 
 pydicom = pytest.importorskip("pydicom")
 highdicom = pytest.importorskip("highdicom")

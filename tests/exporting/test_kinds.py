@@ -6,10 +6,10 @@ import pytest
 import tiny
 from export_fakes import write_run
 
-from graftseg.errors import UserError
+from graftseg.core.errors import UserError
+from graftseg.core.run_folder import RunFolder
 from graftseg.exporting import KINDS, Request, export_run
 from graftseg.exporting.request import needed, new_folder
-from graftseg.runs import RunFolder
 
 CLASSES = ("background", "ring")
 OUT = dict.fromkeys(KINDS, "out") | {"weights": "out.safetensors", "nnunet": "Dataset501_Rings"}

@@ -13,16 +13,16 @@ import tiny
 import torch
 from export_fakes import write_run
 
+from graftseg.core.errors import UserError
+from graftseg.core.run_folder import RunFolder
+from graftseg.core.types import Geometry
 from graftseg.data.intensity import IntensitySettings, normalise
 from graftseg.data.scans import write_scan
 from graftseg.data.store import Store
-from graftseg.errors import UserError
 from graftseg.exporting import Request, export_run
 from graftseg.exporting.monai_bundle import _intensity, _overlap
 from graftseg.prediction import predict_scans
-from graftseg.runs import RunFolder
 from graftseg.training_settings import InferenceSettings
-from graftseg.types import Geometry
 
 pytest.importorskip("ignite")
 pytest.importorskip("skimage")

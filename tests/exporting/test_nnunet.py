@@ -11,14 +11,14 @@ import tiny
 import torch
 from export_fakes import write_run
 
+from graftseg.core.errors import UserError
+from graftseg.core.run_folder import RunFolder
+from graftseg.core.types import Geometry
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.data.scans import read_scan, write_label, write_scan
-from graftseg.errors import UserError
 from graftseg.exporting import Request, export_run
 from graftseg.prediction import predict_scans
-from graftseg.runs import RunFolder
-from graftseg.types import Geometry
 
 CLASSES = ("background", "crescent", "ring", "core")
 

@@ -9,8 +9,8 @@ import tiny
 import torch
 from export_fakes import write_run
 
+from graftseg.core.errors import UserError
 from graftseg.data.store import Store
-from graftseg.errors import UserError
 from graftseg.exporting import Request, export_run, onnx_model
 from graftseg.shipped import shipped_network
 

@@ -8,7 +8,7 @@ import torch
 from export_fakes import write_run
 from safetensors.torch import save_file
 
-from graftseg.errors import UserError
+from graftseg.core.errors import UserError
 from graftseg.exporting import Request, export_run
 from graftseg.exporting.weights import load
 from graftseg.shipped import shipped_network

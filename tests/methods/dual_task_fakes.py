@@ -5,8 +5,8 @@ import math
 import torch
 from torch import nn
 
+from graftseg.core.types import Batch, Labeled
 from graftseg.methods import Method
-from graftseg.types import Batch, Labeled
 
 SIDE = 16
 # Columns 0 to 7 are foreground. Distances outside are 1 to 8 of 8, inside 8 to 1 of 8, and the last is boundary, 0.

@@ -7,9 +7,9 @@ import torch
 from pydantic import ValidationError
 from tiny import SIDE, tiny_batch, tiny_method, tiny_recipe
 
-from graftseg.errors import UserError
+from graftseg.core.errors import UserError
+from graftseg.core.types import Progress
 from graftseg.methods import METHODS
-from graftseg.types import Progress
 
 RAMPS = [name for name, method in METHODS.items() if "ramp" in method.Config.model_fields]
 HUGE = 10**30

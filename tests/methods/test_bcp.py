@@ -8,13 +8,13 @@ import torch
 from tiny import tiny_batch, tiny_method
 from torch import Tensor, nn
 
+from graftseg.core.types import Batch, Labeled, Progress
 from graftseg.losses import segmentation_loss
 from graftseg.masks import mix
 from graftseg.methods.bcp import Bcp, BcpConfig
 from graftseg.methods.bcp_pretrain import BcpPretrain, BcpPretrainConfig
 from graftseg.methods.supervised import Supervised, SupervisedConfig
 from graftseg.networks import Networks, NetworkSettings
-from graftseg.types import Batch, Labeled, Progress
 
 NOW = Progress(torch.tensor(0), 10)
 

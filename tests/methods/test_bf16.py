@@ -4,8 +4,8 @@ import pytest
 import torch
 from tiny import SIDE, tiny_batch, tiny_method
 
+from graftseg.core.types import Progress
 from graftseg.methods import METHODS
-from graftseg.types import Progress
 
 Numbers = dict[str, float]
 

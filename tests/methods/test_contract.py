@@ -9,8 +9,8 @@ from tiny import SIDE, tiny_method
 from tiny import tiny_batch as any_batch
 from torch import Tensor
 
+from graftseg.core.types import Batch, Progress
 from graftseg.methods import METHODS, Method
-from graftseg.types import Batch, Progress
 
 pytestmark = [
     pytest.mark.parametrize("name", METHODS),

@@ -8,11 +8,11 @@ import torch
 from tiny import tiny_batch, tiny_method
 from torch import Tensor, nn
 
+from graftseg.core.types import Batch, Labeled, Progress
 from graftseg.methods.base import Method
 from graftseg.methods.coranet import CoraNet, CoraNetConfig
 from graftseg.methods.coranet_pretrain import CoraNetPretrain, CoraNetPretrainConfig
 from graftseg.networks import Networks, NetworkSettings
-from graftseg.types import Batch, Labeled, Progress
 
 NETWORKS = Networks(NetworkSettings(name="unet-2d", width=2, levels=2), 1, 2)
 

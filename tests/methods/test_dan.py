@@ -7,8 +7,8 @@ import torch
 from tiny import SIDE, tiny_batch, tiny_method
 from torch import Tensor, nn
 
+from graftseg.core.types import Objective
 from graftseg.methods.dan import Dan, DanConfig
-from graftseg.types import Objective
 from method_fakes import at_step, black_batch, fakes, set_bias
 
 

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from tiny import tiny_networks
 
 from graftseg import stepping
+from graftseg.core.types import Progress
 from graftseg.data.store import Store
 from graftseg.losses import one_hot
 from graftseg.methods.dtc import Dtc, DtcConfig, disagreement, map_of
 from graftseg.recipe import load_recipe
 from graftseg.signed_distance import distance_channels, signed_distance
 from graftseg.stepping import Way
-from graftseg.types import Progress
 from stepping_fakes import losses, stage_recipe, stepper_of
 
 SHARPNESS = 1500.0

@@ -7,10 +7,10 @@ import torch
 from tiny import tiny_batch, tiny_networks
 from torch import Tensor, nn
 
+from graftseg.core.types import Batch, Labeled, Progress
 from graftseg.losses import segmentation_loss
 from graftseg.methods.fg_cutmix import FgCutmix, FgCutmixConfig
 from graftseg.networks import Networks, NetworkSettings
-from graftseg.types import Batch, Labeled, Progress
 
 NOW = Progress(torch.tensor(0), 10)
 

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 import torch
 
+from graftseg.core.types import Batch, Labeled, Progress
 from graftseg.losses import segmentation_loss
 from graftseg.methods import METHODS, Method
 from graftseg.networks import Networks, NetworkSettings
-from graftseg.types import Batch, Labeled, Progress
 
 SIDE, IMAGES, STEPS, SEED = 16, 4, 30, 2
 NETWORKS = Networks(NetworkSettings(name="unet-2d", width=4, levels=2, dropout=False), 1, 3)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from tiny import tiny_batch, tiny_method
 from torch import Tensor, nn
 
+from graftseg.core.types import Batch, Labeled, Progress
 from graftseg.methods.mixup import Mixup, MixupConfig, decoupled, superimposed
 from graftseg.networks import Networks, NetworkSettings
-from graftseg.types import Batch, Labeled, Progress
 
 NOW = Progress(torch.tensor(0), 10)
 

@@ -8,10 +8,10 @@ from dual_task_fakes import DISTANCES, MEAN_S_SQUARED, SIDE, half_foreground, sa
 from tiny import tiny_batch, tiny_method, tiny_networks
 from torch import nn
 
+from graftseg.core.types import Progress
 from graftseg.methods.sassnet import SassNet, SassNetConfig
 from graftseg.optimizers import Adam
 from graftseg.recipe import load_recipe
-from graftseg.types import Progress
 
 NOW = Progress(torch.tensor(0), 10)
 

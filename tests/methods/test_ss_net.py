@@ -10,10 +10,10 @@ from tiny import tiny_batch, tiny_method
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from graftseg.core.types import Objective, Progress
 from graftseg.losses import dice_of_sums, dice_over_batch
 from graftseg.methods.ss_net import SsNet, class_dice, pooled_dice
 from graftseg.networks.prototypes import SeparatedNetwork
-from graftseg.types import Objective, Progress
 
 
 def now(step: int) -> Progress:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from torch import Tensor
 
+from graftseg.core.types import Batch
 from graftseg.methods.ua_mt import UaMt, UaMtConfig, masked_squared_difference
-from graftseg.types import Batch
 from method_fakes import Biased, Echo, at_step, black_batch, fakes, set_bias
 
 START, END = at_step(0), at_step(6000)

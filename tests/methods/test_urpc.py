@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tiny import tiny_batch, tiny_networks
 from torch import Tensor, nn
 
+from graftseg.core.types import Batch, Labeled, Progress
 from graftseg.methods.urpc import Urpc, UrpcConfig, rectified_consistency
-from graftseg.types import Batch, Labeled, Progress
 
 FIRST, SECOND = (0.5, 0.5), (0.25, 0.75)
 # their mean is (3/8, 5/8)

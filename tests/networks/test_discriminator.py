@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graftseg.errors import UserError
+from graftseg.core.errors import UserError
 from graftseg.networks import parameter_count
 from graftseg.networks.discriminator import (
     Discriminator,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from torch import Tensor, nn
 
-from graftseg.errors import UserError
+from graftseg.core.errors import UserError
 from graftseg.networks import (
     NETWORKS,
     NetworkName,

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
+from graftseg.core.types import Split
 from graftseg.data.fingerprint import CaseFingerprint, Fingerprint
 from graftseg.planning import Facts, Target
 from graftseg.planning.facts import Foreground, Pieced
 from graftseg.planning.target import ABSENT_GPU, GIB
-from graftseg.types import Split
 
 CPU = Target("cpu", 16 * GIB, "a CPU", present=False)
 GPU = Target("cuda", ABSENT_GPU, "a GPU", present=False)

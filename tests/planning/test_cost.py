@@ -8,7 +8,7 @@ from planning_fakes import CPU, GPU, facts, usual
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from graftseg.errors import UserError
+from graftseg.core.errors import UserError
 from graftseg.networks import NetworkSettings, build_network, parameter_count
 from graftseg.planning import choose, probe, target_of
 from graftseg.planning.cost import Speed, load_of, step_bytes, table_speed

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from planning_fakes import CPU, facts, usual
 
-from graftseg.errors import UserError
+from graftseg.core.errors import UserError
 from graftseg.planning import Target, choose
 from graftseg.planning.durations import asked_for, refuse_minutes, spoken
 from graftseg.planning.target import GIB

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import tiny
 
+from graftseg.core.errors import UserError
+from graftseg.core.types import Geometry
 from graftseg.data.layouts import read_layout
 from graftseg.data.scans import write_label, write_scan
 from graftseg.data.sources import Sources
-from graftseg.errors import UserError
 from graftseg.planning.facts import SAMPLE, Foreground, Pieced, channel_names_in, facts_of
-from graftseg.types import Geometry
 
 
 def write(root: Path, name: str, image: Any, label: Any = None, spacing: tuple[float, ...] = (1.0, 1.0, 1.0)) -> None:

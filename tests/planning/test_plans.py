@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from planning_fakes import CPU, CT, GPU, any_facts, case, facts, usual
 
 from graftseg.baselines import baseline_of
-from graftseg.errors import UserError
+from graftseg.core.errors import UserError
 from graftseg.methods import METHODS
 from graftseg.models import build_method
 from graftseg.networks import stride_of

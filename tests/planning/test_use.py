@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 from graftseg import api
 from graftseg.cli import app
+from graftseg.core.errors import UserError
 from graftseg.data.layouts import read_layout
 from graftseg.data.scans import read_label
-from graftseg.errors import UserError
 from graftseg.planning import make_plan
 from graftseg.recipe import changed, load_recipe
 

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import yaml
 
+from graftseg.core.types import Geometry
 from graftseg.data.scans import write_label, write_scan
 from graftseg.evaluation import evaluate_folder
-from graftseg.types import Geometry
 
 CLASSES = {1: "ring", 2: "<core>"}
 CASES = ("a", "b<script>alert(1)&amp;", "c", "d")

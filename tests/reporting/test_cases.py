@@ -6,13 +6,13 @@ import pytest
 from numpy.typing import NDArray
 from report_fakes import CASES, GEOMETRY, Page, decode_uri, disc, write_predictions
 
+from graftseg.core.types import Geometry, Matrix
 from graftseg.data.scans import write_label, write_scan
 from graftseg.evaluation import evaluate_folder
 from graftseg.reporting.cases import cases_section, chosen_cases, predicted_in, views_of
 from graftseg.reporting.orientation import Orientation
 from graftseg.reporting.pictures import Album, label_layer
 from graftseg.reporting.results import Results, read_results
-from graftseg.types import Geometry, Matrix
 
 RAS = Orientation("RAS", is_volume=True)
 NAMES = ["background", "ring", "core"]

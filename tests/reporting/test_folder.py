@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from report_fakes import write_log, write_snapshots
 
-from graftseg.errors import UserError
+from graftseg.core.errors import UserError
+from graftseg.core.run_folder import RunFolder
 from graftseg.reporting.curves import Stage
 from graftseg.reporting.folder import Log, read_curves, read_recipe, read_snapshot, snapshot_names, snapshot_paths
-from graftseg.runs import RunFolder
 
 
 def log_of(run: Path) -> Log:

@@ -3,10 +3,10 @@ from pathlib import Path
 import numpy as np
 from report_fakes import Page, write_facts, write_log, write_snapshots
 
+from graftseg.core.run_folder import RunFolder
 from graftseg.reporting.folder import read_curves, snapshot_paths
 from graftseg.reporting.gallery import mixed_section, watched_section
 from graftseg.reporting.pictures import Album
-from graftseg.runs import RunFolder
 
 CLASSES = ["background", "ring", "core"]
 

@@ -14,6 +14,7 @@ from report_fakes import Page, write_run
 from tiny import tiny_recipe, write_scans
 
 from graftseg import api
+from graftseg.core.types import Geometry
 from graftseg.data.grid import plan_grid, to_grid
 from graftseg.data.scans import read_scan
 from graftseg.data.store import Store, StoredCase
@@ -29,7 +30,6 @@ from graftseg.reporting.orientation import (
     orientation_of,
     seen_from,
 )
-from graftseg.types import Geometry
 
 CODES = ["".join(code) for axes in itertools.permutations(("RL", "AP", "SI")) for code in itertools.product(*axes)]
 SHAPE = (4, 5, 6)

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from report_fakes import CASES, Page, decode_uri, write_facts, write_predictions, write_run
 
-from graftseg.errors import UserError
+from graftseg.core.errors import UserError
+from graftseg.core.run_folder import RunFolder
 from graftseg.reporting import render_report
 from graftseg.reporting.gaps import shown
 from graftseg.reporting.page import run_title
-from graftseg.runs import RunFolder
 
 SECTIONS = ["results", "cases", "comparison", "training", "mixed", "pseudo-labels", "run", "notes"]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from report_fakes import CASES, CLASSES, Page, write_predictions
 
-from graftseg.errors import UserError
+from graftseg.core.errors import UserError
 from graftseg.evaluation import Evaluation, Row
 from graftseg.reporting.results import (
     FLATTERED,

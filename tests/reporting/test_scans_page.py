@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from report_fakes import Page, decode_uri
 
+from graftseg.core.types import Split
 from graftseg.data.check import Examination, Finding, examine
 from graftseg.data.checks.findings import Severity
 from graftseg.data.layouts import read_layout
 from graftseg.data.phantom import write_phantoms
 from graftseg.data.scans import read_label, write_label
 from graftseg.reporting.scans_page import render_check
-from graftseg.types import Split
 
 SECTIONS = ["findings", "together", "spacing", "classes", "pictures"]
 NASTY = 'case<script>alert("1")</script>'

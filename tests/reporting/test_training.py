@@ -2,9 +2,9 @@ from pathlib import Path
 
 from report_fakes import Page, write_log
 
+from graftseg.core.run_folder import RunFolder
 from graftseg.reporting.folder import read_curves
 from graftseg.reporting.training import training_section
-from graftseg.runs import RunFolder
 
 
 def texts(html: str, element: str) -> list[str]:

@@ -15,9 +15,9 @@ from graftseg.bench.memory import peak_memory
 from graftseg.bench.stopwatch import Split, median_split
 from graftseg.bench.subject import Subject, self_training_stage, subject_of
 from graftseg.bench.synthetic import synthetic_store
+from graftseg.core.devices import devices, versions
+from graftseg.core.errors import UserError
 from graftseg.data.store import open_store
-from graftseg.environment import devices, versions
-from graftseg.errors import UserError
 from graftseg.methods import METHODS
 from graftseg.recipe import Recipe
 from graftseg.stepping import precise

@@ -12,14 +12,14 @@ from graftseg import components, engine, pseudo_labels
 from graftseg.bench.stopwatch import Mark, Split, Stopwatch
 from graftseg.bench.subject import Subject
 from graftseg.clock import StepClock
+from graftseg.core.errors import StoppedError
+from graftseg.core.run_folder import RunFolder
 from graftseg.data.batches import Batches
 from graftseg.engine import Stage
-from graftseg.errors import StoppedError
 from graftseg.methods import Method
 from graftseg.methods.self_training import SelfTraining
 from graftseg.optimizers import build_optimizer
 from graftseg.recorder import Recorder
-from graftseg.runs import RunFolder
 from graftseg.stepping import Stepper
 from graftseg.training_settings import LoopSettings
 

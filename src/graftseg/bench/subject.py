@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import torch
 
+from graftseg.core.errors import UserError
 from graftseg.data.batches import training_cases
 from graftseg.data.store import Store
-from graftseg.errors import UserError
 from graftseg.masks import Box
 from graftseg.methods import METHODS, Method
 from graftseg.methods.bcp import Bcp, BcpConfig

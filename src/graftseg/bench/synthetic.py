@@ -6,14 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
+from graftseg.core.files import write_json
+from graftseg.core.types import Geometry
 from graftseg.data.layouts import read_layout
 from graftseg.data.phantom import CLASSES, make_phantom
 from graftseg.data.prepare import prepare
 from graftseg.data.scans import write_label, write_scan
 from graftseg.data.store import Store
-from graftseg.files import write_json
 from graftseg.recipe import Recipe
-from graftseg.types import Geometry
 
 # in plane, the volumes of the left atrium are about half again as large as their patches, and a little deeper
 VOLUME = (1.5, 1.5, 1.1)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from graftseg.bench.stopwatch import Split, Stopwatch, settled
 from graftseg.bench.subject import Subject
 from graftseg.components import chosen_classes
+from graftseg.core.types import Batch, halves
 from graftseg.losses import mixed_loss
 from graftseg.masks import copy_paste_mask, mix
 from graftseg.methods.bcp import BcpConfig
@@ -24,7 +25,6 @@ from graftseg.networks.acceleration import plain_layers
 from graftseg.networks.ema import Scope, teacher_of
 from graftseg.optimizers import Adam, Sgd, learning_rate
 from graftseg.pseudo_labels import decide
-from graftseg.types import Batch, halves
 
 
 class UsualWay:

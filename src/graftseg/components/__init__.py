@@ -14,7 +14,7 @@ from torch import Tensor
 from graftseg.components.host import largest_component_of
 from graftseg.components.neighbours import full_or_fitting
 from graftseg.components.rule import ComponentRule, chosen_classes
-from graftseg.environment import has_triton
+from graftseg.core.devices import has_triton
 
 __all__ = ["ComponentRule", "chosen_classes", "largest_component_of", "largest_components"]
 

@@ -19,7 +19,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from graftseg.settings import MOST_VOXELS, Settings
+from graftseg.core.settings import MOST_VOXELS, Settings
 
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]

@@ -14,14 +14,14 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
+from graftseg.core.errors import UserError
+from graftseg.core.settings import MOST_IMAGES, MOST_STEPS, MOST_VOXELS, Settings
+from graftseg.core.types import Batch, Labeled
 from graftseg.data.augment import AugmentSettings, Draw, Integers, Table, around, centred, draw, to_device
 from graftseg.data.foreground import Positions, positions_of
 from graftseg.data.held_out import seen
 from graftseg.data.store import Store, StoredCase
 from graftseg.data.stream import Stream
-from graftseg.errors import UserError
-from graftseg.settings import MOST_IMAGES, MOST_STEPS, MOST_VOXELS, Settings
-from graftseg.types import Batch, Labeled
 
 Gathered = tuple[Tensor, Tensor | None]
 LABELED, UNLABELED = 0, 1

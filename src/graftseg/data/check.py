@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from graftseg.console import in_parallel
+from graftseg.core.progress import in_parallel
+from graftseg.core.types import SPLITS
 from graftseg.data.checks.cases import CaseCheck, Examined
 from graftseg.data.checks.channels import channel_findings
 from graftseg.data.checks.copies import copy_findings, likeness_findings
@@ -27,7 +28,6 @@ from graftseg.data.dataset import Dataset
 from graftseg.data.fingerprint import Fingerprint
 from graftseg.data.mending import Mended
 from graftseg.data.slices import Glimpse
-from graftseg.types import SPLITS
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable
 
-from graftseg.data.names import spelled
+from graftseg.core.names import spelled
 
 UNPRINTED = ("Cc", "Cs", "Zl", "Zp")
 """Kinds of characters that move the cursor, break a line or are none: control codes, surrogates, separators."""

@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from graftseg.core.errors import UserError
+from graftseg.core.types import Case, Split
 from graftseg.data.class_names import name_problem
 from graftseg.data.held_out import seen
 from graftseg.data.scans import Scan, read_case, read_label
-from graftseg.errors import UserError
-from graftseg.types import Case, Split
 
 
 class Reader(Protocol):

@@ -8,12 +8,12 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from graftseg.console import in_parallel
+from graftseg.core.progress import in_parallel
+from graftseg.core.types import Case, Split
 from graftseg.data.dataset import Dataset, Reader
 from graftseg.data.grid import axis_codes, in_one_orientation
 from graftseg.data.pieces import Pieces, pieces_of
 from graftseg.data.scans import Scan
-from graftseg.types import Case, Split
 
 PERCENTILES = (0.5, 5.0, 25.0, 50.0, 75.0, 95.0, 99.5)
 SHIFT_LIMIT = 1.0

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from graftseg.errors import UserError
-from graftseg.permissions import refuse_closed
+from graftseg.core.errors import UserError
+from graftseg.core.permissions import refuse_closed
 
 
 def visible(folder: Path) -> list[Path]:

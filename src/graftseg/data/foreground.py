@@ -14,10 +14,10 @@ from zipfile import BadZipFile
 import numpy as np
 import numpy.typing as npt
 
+from graftseg.core.errors import UserError
+from graftseg.core.files import atomic_path
 from graftseg.data.augment import Integers
 from graftseg.data.store import Store, StoredCase
-from graftseg.errors import UserError
-from graftseg.files import atomic_path
 
 MOST = 4096
 """Positions that are kept of a class in a case."""

@@ -10,8 +10,8 @@ import numpy as np
 from nibabel.orientations import aff2axcodes, axcodes2ornt, io_orientation, ornt_transform
 from numpy.typing import NDArray
 
-from graftseg.errors import UserError
-from graftseg.types import MILLIMETRES, Geometry
+from graftseg.core.errors import UserError
+from graftseg.core.types import MILLIMETRES, Geometry
 
 MAX_VOXELS = 2**31
 """The most voxels a resampled channel may have; a spacing that asks for more is taken for a slip."""

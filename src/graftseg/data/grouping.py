@@ -4,11 +4,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from graftseg.core.errors import UserError
+from graftseg.core.names import OTHERWISE, spelled
+from graftseg.core.types import Case, Split
 from graftseg.data.folders import visible
-from graftseg.data.names import OTHERWISE, spelled
 from graftseg.data.scans import is_label_map, is_scan, scan_stem
-from graftseg.errors import UserError
-from graftseg.types import Case, Split
 
 CHANNEL = re.compile(r"(?P<case>.+)_(?P<channel>\d{4})", re.DOTALL)
 Files = dict[str, dict[int, Path]]

@@ -4,8 +4,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from graftseg.data.names import same_names
-from graftseg.errors import UserError
+from graftseg.core.errors import UserError
+from graftseg.core.names import same_names
 
 
 class Named(Protocol):

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from graftseg.settings import Settings
+from graftseg.core.settings import Settings
 
 Floats = npt.NDArray[np.float32]
 Intensity = Annotated[float, Field(ge=-1e30, le=1e30)]

@@ -6,12 +6,12 @@ from shlex import quote
 
 import numpy as np
 
+from graftseg.core.errors import UserError
+from graftseg.core.types import Case, Geometry
 from graftseg.data.dataset import Dataset, ScanFiles, label_path
 from graftseg.data.grid import grid_difference
 from graftseg.data.renumbering import MASK
 from graftseg.data.scans import Scan
-from graftseg.errors import UserError
-from graftseg.types import Case, Geometry
 
 LARGEST_VALUE = 254
 MENDABLE = ("nnunet", "msd")

@@ -14,12 +14,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from graftseg.core.types import Batch
 from graftseg.data.ahead import Ahead
 from graftseg.data.augment import Integers, Table, boxes_of, with_strides
 from graftseg.data.batches import Batches, BatchSettings, batch_of
 from graftseg.data.store import Store, StoredCase
 from graftseg.data.stream import Stream, flat, gather, offsets, with_offsets
-from graftseg.types import Batch
 
 STEPS_AHEAD = 4
 Key = tuple[int, int, bool]

@@ -9,6 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from graftseg.core.errors import UserError
+from graftseg.core.files import make_folder, new_folder, read_object, write_json
+from graftseg.core.types import Case, Geometry
 from graftseg.data.checks.cases import is_noise
 from graftseg.data.dataset import Dataset, ScanFiles
 from graftseg.data.fingerprint import Fingerprint
@@ -16,9 +19,6 @@ from graftseg.data.folders import visible
 from graftseg.data.grid import corner_distance
 from graftseg.data.renumbering import Renumbering, renumber
 from graftseg.data.scans import KNOWN, read_geometry, read_label, read_scan, scan_stem, write_label, write_scan
-from graftseg.errors import UserError
-from graftseg.files import make_folder, new_folder, read_object, write_json
-from graftseg.types import Case, Geometry
 
 LIST = "dataset.json"
 RECORD = "mended.json"

@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
+from graftseg.core.files import write_json
+from graftseg.core.types import Geometry, Split
 from graftseg.data.scans import write_label, write_scan
-from graftseg.files import write_json
-from graftseg.types import Geometry, Split
 
 CLASSES = {0: "background", 1: "crescent", 2: "ring", 3: "core"}
 SPLITS: tuple[Split, ...] = ("labeled", "unlabeled", "test")

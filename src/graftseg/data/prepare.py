@@ -12,21 +12,21 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, model_validator
 
-from graftseg.console import in_parallel
+from graftseg.core.errors import UserError
+from graftseg.core.files import atomic_path, locked, read_json, sha256_of, write_json
+from graftseg.core.names import spelled
+from graftseg.core.progress import in_parallel
+from graftseg.core.settings import Settings
+from graftseg.core.types import Case, Geometry
 from graftseg.data.dataset import Dataset, ScanFiles, agreed
 from graftseg.data.grid import Grid, plan_grid, to_grid
 from graftseg.data.guesses import Guess, told
 from graftseg.data.intensity import IntensitySettings, normalise
 from graftseg.data.label_rules import checked_values, refuse_class_list, refuse_unlisted
-from graftseg.data.names import spelled
 from graftseg.data.provenance import source_of, unchanged
 from graftseg.data.scans import Scan
 from graftseg.data.store import CASES, FORMAT, LOCK, MANIFEST, Store, StoredCase, open_store
 from graftseg.data.targets import check_target, clear_other
-from graftseg.errors import UserError
-from graftseg.files import atomic_path, locked, read_json, sha256_of, write_json
-from graftseg.settings import Settings
-from graftseg.types import Case, Geometry
 
 log = logging.getLogger(__name__)
 

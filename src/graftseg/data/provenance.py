@@ -3,11 +3,11 @@
 import hashlib
 from pathlib import Path
 
+from graftseg.core.errors import UserError
+from graftseg.core.files import sha256_of
 from graftseg.data.folders import refuse_lost
 from graftseg.data.scans import files_of
 from graftseg.data.store import Source
-from graftseg.errors import UserError
-from graftseg.files import sha256_of
 
 
 def source_of(path: Path) -> Source:

@@ -12,14 +12,14 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from graftseg.core.errors import UserError
+from graftseg.core.types import Geometry
 from graftseg.data.formats import dicom, itk, nifti, pictures
 from graftseg.data.formats.fourth_axis import KNOWN as KNOWN
 from graftseg.data.formats.scan import MAX_BYTES as MAX_BYTES
 from graftseg.data.formats.scan import Format
 from graftseg.data.formats.scan import Scan as Scan
 from graftseg.data.grid import grid_difference as grid_difference
-from graftseg.errors import UserError
-from graftseg.types import Geometry
 
 NIFTI = Format(nifti.nifti_geometry, nifti.read_nifti, nifti.read_nifti)
 ITK = Format(itk.itk_geometry, itk.read_itk, itk.read_itk)

@@ -4,13 +4,13 @@ import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from graftseg.core.errors import UserError
+from graftseg.core.names import spelled
+from graftseg.core.types import Case
 from graftseg.data.formats.dicom import holds_own_slices
 from graftseg.data.grouping import CHANNEL, Files, add, by_channel, by_name, case_of, incomplete, own_name, scans_in
-from graftseg.data.names import spelled
 from graftseg.data.scans import READABLE, is_label_map, scan_stem
 from graftseg.data.unreadable import unread_in
-from graftseg.errors import UserError
-from graftseg.types import Case
 
 
 def scan_cases(path: Path, channels: int, trained: Collection[str] = ()) -> tuple[list[Case], dict[str, UserError]]:

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from graftseg.core.types import Geometry
 from graftseg.data.grid import Grid, plan_grid
-from graftseg.types import Geometry
 
 RADIOLOGICAL = "LPS"
 

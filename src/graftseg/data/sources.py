@@ -5,8 +5,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from graftseg.errors import UserError
-from graftseg.types import Split
+from graftseg.core.errors import UserError
+from graftseg.core.types import Split
 
 log = logging.getLogger(__name__)
 

@@ -18,14 +18,14 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import TypeAdapter, ValidationError
 
+from graftseg.core.errors import UserError
+from graftseg.core.files import read_json, sha256_of, write_json
+from graftseg.core.names import spelled
+from graftseg.core.permissions import refuse_closed
+from graftseg.core.types import MILLIMETRES, Geometry, Split
 from graftseg.data.class_names import name_problem
 from graftseg.data.grid import Grid
-from graftseg.data.names import spelled
 from graftseg.data.sources import Data, Sources
-from graftseg.errors import UserError
-from graftseg.files import read_json, sha256_of, write_json
-from graftseg.permissions import refuse_closed
-from graftseg.types import MILLIMETRES, Geometry, Split
 
 MANIFEST, CASES, LOCK = "manifest.json", "cases", ".store-lock"
 FORMAT = {"format": "graftseg store", "version": 1}

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from graftseg.core.errors import UserError
+from graftseg.core.files import PARTIAL, read_json
+from graftseg.core.permissions import refuse_closed
 from graftseg.data.store import CASES, LOCK, MANIFEST, is_store
-from graftseg.errors import UserError
-from graftseg.files import PARTIAL, read_json
-from graftseg.permissions import refuse_closed
 
 OF_CASES = (".image.npy", ".label.npy", ".json")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 
-from graftseg.errors import UserError
+from graftseg.core.errors import UserError
 from graftseg.exporting.request import Request
 
 __all__ = ["KINDS", "Kind", "Request", "export_run"]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from graftseg.core.errors import UserError
 from graftseg.data.formats.dicom_tags import pydicom_package, sound
-from graftseg.errors import UserError
 
 NEEDED = (
     "SOPClassUID",

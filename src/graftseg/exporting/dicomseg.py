@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graftseg import __version__
+from graftseg.core.errors import UserError
 from graftseg.data.formats.dicom_tags import silent
 from graftseg.data.scans import Scan, read_label
-from graftseg.errors import UserError
 from graftseg.exporting.dicom_series import Series, series_in
 from graftseg.exporting.label_maps import check_values, label_map_of, predictions_of
 from graftseg.exporting.request import Request, needed, new_folder

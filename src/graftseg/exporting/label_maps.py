@@ -6,12 +6,12 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from graftseg.core.errors import UserError
+from graftseg.core.names import spelled
+from graftseg.core.predictions import extras_in, read_manifest
 from graftseg.data.grouping import labels_in, same_case
-from graftseg.data.names import spelled
 from graftseg.data.scans import scan_stem
-from graftseg.errors import UserError
 from graftseg.exporting.request import Request
-from graftseg.manifest import extras_in, read_manifest
 
 
 def predictions_of(request: Request) -> Path:

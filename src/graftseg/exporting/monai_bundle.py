@@ -13,12 +13,12 @@ from typing import Any
 import torch
 
 from graftseg import __version__
+from graftseg.core.errors import UserError
+from graftseg.core.files import write_bytes, write_json, write_text
 from graftseg.data.intensity import IntensitySettings
 from graftseg.data.prepare import PrepareSettings
 from graftseg.data.store import open_store
-from graftseg.errors import UserError
 from graftseg.exporting.request import Request, new_folder
-from graftseg.files import write_bytes, write_json, write_text
 from graftseg.origin import trained_on
 from graftseg.shipped import Probabilities, Shipped, shipped_network
 from graftseg.training_settings import InferenceSettings

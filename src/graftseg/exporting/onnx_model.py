@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from graftseg.environment import versions
-from graftseg.errors import UserError
+from graftseg.core.devices import versions
+from graftseg.core.errors import UserError
+from graftseg.core.files import write_json
+from graftseg.core.quiet import quiet
 from graftseg.exporting.request import Request, needed, new_folder
-from graftseg.files import write_json
 from graftseg.inputs import sources_in
-from graftseg.quiet import quiet
 from graftseg.shipped import Probabilities, Shipped, shipped_network
 
 OPSET = 18

@@ -5,9 +5,9 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-from graftseg.errors import UserError
-from graftseg.files import new_folder as new_folder
-from graftseg.runs import RunFolder
+from graftseg.core.errors import UserError
+from graftseg.core.files import new_folder as new_folder
+from graftseg.core.run_folder import RunFolder
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ import yaml
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
-from graftseg.errors import UserError
+from graftseg.core.errors import UserError
+from graftseg.core.files import write_bytes
 from graftseg.exporting.request import Request
-from graftseg.files import write_bytes
 from graftseg.models import load_weights
 from graftseg.recipe import parse_recipe
 from graftseg.shipped import Shipped, build_shipped, shipped_network

@@ -6,11 +6,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from graftseg.core.settings import Settings
+from graftseg.core.types import Batch, Objective, Precision, Progress
 from graftseg.networks import Networks
 from graftseg.networks.acceleration import compiler_options
 from graftseg.optimizers import Adam, Sgd
-from graftseg.settings import Settings
-from graftseg.types import Batch, Objective, Precision, Progress
 
 
 class Method(nn.Module):

@@ -8,13 +8,13 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from graftseg.beside import beside
+from graftseg.core.streams import beside
+from graftseg.core.types import Batch, Labeled, Objective, Progress, halves
 from graftseg.losses import mixed_loss
 from graftseg.masks import Box, MaskSettings, mix
 from graftseg.methods.self_training import SelfTraining, SelfTrainingConfig
 from graftseg.mixtures import Direction, mixtures
 from graftseg.networks import Networks
-from graftseg.types import Batch, Labeled, Objective, Progress, halves
 
 
 class BcpConfig(SelfTrainingConfig):

@@ -6,12 +6,12 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from graftseg.core.settings import Settings
+from graftseg.core.types import Batch, Objective, Progress
 from graftseg.losses import DiceName, mixed_loss, segmentation_loss
 from graftseg.masks import Box, MaskSettings, mix
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
-from graftseg.settings import Settings
-from graftseg.types import Batch, Objective, Progress
 
 
 class BcpPretrainConfig(Settings):

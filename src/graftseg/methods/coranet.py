@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from graftseg.branch_losses import branch_loss, certain_loss, uncertain_loss
+from graftseg.core.settings import Settings
+from graftseg.core.types import Batch, Objective, Progress
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
 from graftseg.networks.branches import branched
 from graftseg.networks.ema import ema_update, teacher_of
 from graftseg.schedules import RampLength, consistency_ramp
-from graftseg.settings import Settings
-from graftseg.types import Batch, Objective, Progress
 
 
 class CoraNetConfig(Settings):

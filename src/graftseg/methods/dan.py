@@ -8,6 +8,8 @@ import torch
 from pydantic import Field
 from torch.nn import functional as F
 
+from graftseg.core.settings import Settings
+from graftseg.core.types import Batch, Objective, Progress
 from graftseg.losses import SupervisedDice, half_each, supervised_terms
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
@@ -15,8 +17,6 @@ from graftseg.networks.discriminator import LEAST_SIDE, Discriminator, judging, 
 from graftseg.networks.modes import evaluating
 from graftseg.optimizers import CRITIC
 from graftseg.schedules import RampLength, consistency_ramp
-from graftseg.settings import Settings
-from graftseg.types import Batch, Objective, Progress
 
 
 class DanConfig(Settings):

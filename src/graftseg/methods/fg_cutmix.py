@@ -10,12 +10,12 @@ from functools import partial
 
 import torch
 
+from graftseg.core.settings import Voxels
+from graftseg.core.types import Batch, Objective, Progress
 from graftseg.losses import segmentation_loss
 from graftseg.methods.self_training import SelfTraining, SelfTrainingConfig
 from graftseg.networks import Networks
-from graftseg.settings import Voxels
 from graftseg.shuffling import check_cells, draw_permutations, exchange, inverse
-from graftseg.types import Batch, Objective, Progress
 
 USUAL = (4, 4, 1)
 """Cells along each axis where nothing is said."""

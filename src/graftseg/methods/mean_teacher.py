@@ -7,13 +7,13 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from graftseg.core.settings import Settings
+from graftseg.core.types import Batch, Objective, Progress
 from graftseg.losses import SupervisedDice, half_each, supervised_terms
 from graftseg.methods.taught import Taught
 from graftseg.networks import Networks
 from graftseg.noise import Deviation, noisy
 from graftseg.schedules import RampLength, consistency_ramp
-from graftseg.settings import Settings
-from graftseg.types import Batch, Objective, Progress
 
 
 class MeanTeacherConfig(Settings):

@@ -11,10 +11,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from graftseg.core.types import Batch, Objective, Progress
 from graftseg.losses import segmentation_loss
 from graftseg.methods.self_training import SelfTraining, SelfTrainingConfig
 from graftseg.networks import Networks
-from graftseg.types import Batch, Objective, Progress
 
 
 class MixupConfig(SelfTrainingConfig):

@@ -9,6 +9,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from graftseg.core.settings import Settings
+from graftseg.core.types import Batch, Objective, Progress
 from graftseg.losses import SupervisedDice
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
@@ -17,9 +19,7 @@ from graftseg.networks.dual_task import dual_task
 from graftseg.networks.modes import evaluating
 from graftseg.optimizers import CRITIC
 from graftseg.schedules import RampLength, consistency_ramp
-from graftseg.settings import Settings
 from graftseg.signed_distance import distance_channels, dual_task_terms
-from graftseg.types import Batch, Objective, Progress
 
 
 class SassNetConfig(Settings):

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from functools import partial
 
+from graftseg.core.settings import Settings
+from graftseg.core.types import Batch, Objective, Progress
 from graftseg.losses import SupervisedDice, half_each, supervised_terms
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
-from graftseg.settings import Settings
-from graftseg.types import Batch, Objective, Progress
 
 
 class SupervisedConfig(Settings):

@@ -4,10 +4,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from graftseg.core.types import Progress
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
 from graftseg.networks.ema import ema_update, teacher_of, warmup_decay
-from graftseg.types import Progress
 
 
 class Taught(Method):

@@ -8,13 +8,13 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from graftseg.core.settings import Settings
+from graftseg.core.types import Batch, Objective, Progress
 from graftseg.losses import SupervisedDice, half_each, supervised_terms
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
 from graftseg.networks.pyramid import pyramid
 from graftseg.schedules import RampLength, consistency_ramp
-from graftseg.settings import Settings
-from graftseg.types import Batch, Objective, Progress
 
 
 class UrpcConfig(Settings):

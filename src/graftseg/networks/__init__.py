@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from graftseg.errors import UserError
-from graftseg.settings import Settings
+from graftseg.core.errors import UserError
+from graftseg.core.settings import Settings
 
 if TYPE_CHECKING:
     from torch import nn

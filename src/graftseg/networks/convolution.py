@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graftseg.environment import has_triton
+from graftseg.core.devices import has_triton
 from graftseg.networks.acceleration import accelerated, tf32_allowed
 
 # Sizes of blocks where our kernels were faster than cuDNN on an H200, by channels; elsewhere cuDNN is used. Those that

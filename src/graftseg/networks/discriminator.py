@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graftseg.errors import UserError
+from graftseg.core.errors import UserError
 from graftseg.networks.modes import evaluating
 
 WIDTH = 64

@@ -21,7 +21,7 @@ def make_plan(dataset: Dataset, *, device: str = "auto", minutes: float | None =
         return choose(facts, target, minutes=minutes)
 
     def seconds(recipe: Recipe) -> float:
-        from graftseg.environment import choose_device
+        from graftseg.core.devices import choose_device
         from graftseg.planning.probe import seconds_per_step
 
         return seconds_per_step(recipe, facts.channels, len(facts.classes), choose_device(device))

@@ -1,6 +1,6 @@
 """Times as people say them."""
 
-from graftseg.errors import UserError
+from graftseg.core.errors import UserError
 from graftseg.planning.choices import counted
 
 HOURS = 120

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from graftseg.console import in_parallel
+from graftseg.core.errors import UserError, in_one_line
+from graftseg.core.files import read_json
+from graftseg.core.progress import in_parallel
+from graftseg.core.types import Case
 from graftseg.data.dataset import Dataset, agreed
 from graftseg.data.fingerprint import CaseFingerprint, Fingerprint, fingerprint_case
 from graftseg.data.label_rules import checked_values, refuse_class_list
 from graftseg.data.pieces import pieces_of
-from graftseg.errors import UserError, in_one_line
-from graftseg.files import read_json
 from graftseg.planning.slices import is_sliced, stacked_axis
-from graftseg.types import Case
 
 SAMPLE = 20_000
 """Foreground voxels of a case whose intensities are kept."""

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from graftseg.clock import StepClock
+from graftseg.core.types import Batch, Labeled
 from graftseg.data.augment import Table
 from graftseg.models import build_method
 from graftseg.optimizers import build_optimizer
 from graftseg.recipe import Recipe
 from graftseg.stepping import WARM_UP, Stepper, Way
-from graftseg.types import Batch, Labeled
 
 STEPS = 3
 PATIENCE = 8.0

@@ -28,7 +28,7 @@ def target_of(device: str) -> Target:
     """The device of a name, as a training takes it; ``cuda`` without a number need not be there."""
     import torch
 
-    from graftseg.environment import choose_device
+    from graftseg.core.devices import choose_device
 
     if device == "cuda" and not torch.cuda.is_available():
         return Target("cuda", ABSENT_GPU, "a GPU that is not in this machine, taken to be a usual one", False)

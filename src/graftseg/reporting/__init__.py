@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from graftseg.baselines import kept_baselines
-from graftseg.files import write_text
+from graftseg.core.files import write_text
+from graftseg.core.run_folder import RunFolder
 from graftseg.reporting.cases import cases_section
 from graftseg.reporting.comparison import Told, comparison_section, missed, told_of, verdict_of
 from graftseg.reporting.folder import class_names, read_curves, read_recipe, read_store, snapshot_paths
@@ -17,7 +18,6 @@ from graftseg.reporting.pictures import Album
 from graftseg.reporting.provenance import provenance_of
 from graftseg.reporting.results import read_results, results_section, used_checkpoint
 from graftseg.reporting.training import training_section
-from graftseg.runs import RunFolder
 
 __all__ = ["render_report"]
 

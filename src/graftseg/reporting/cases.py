@@ -7,20 +7,20 @@ from typing import Any
 
 import numpy as np
 
+from graftseg.core.errors import UserError
+from graftseg.core.files import read_object
+from graftseg.core.names import spelled
+from graftseg.core.types import Geometry
 from graftseg.data.grid import to_source_axes
-from graftseg.data.names import spelled
 from graftseg.data.scans import KNOWN, is_scan, read_case, read_label, scan_stem
 from graftseg.data.slices import Cut
 from graftseg.data.store import is_store, open_store
-from graftseg.errors import UserError
-from graftseg.files import read_object
 from graftseg.references import StoredLabel
 from graftseg.reporting.markup import Html, missing, section, tag, told_above
 from graftseg.reporting.orientation import NOWHERE, Marks, Orientation, seen_from
 from graftseg.reporting.palette import legend
 from graftseg.reporting.pictures import Album, Labels, Plane, label_layer
 from graftseg.reporting.results import Results, case_dice, percent
-from graftseg.types import Geometry
 
 TITLE = "Worst, median and best cases"
 ELSEWHERE = "its reference is not where it was when the case was evaluated"

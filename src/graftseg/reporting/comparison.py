@@ -6,12 +6,12 @@ from typing import Any
 
 from graftseg import verdicts
 from graftseg.baselines import SUPERVISED
+from graftseg.core.run_folder import RunFolder
 from graftseg.evaluation import Evaluation
 from graftseg.reporting.gaps import UNKNOWN, Gaps
 from graftseg.reporting.markup import Html, missing, section, table, tag, told_above
 from graftseg.reporting.palette import named
 from graftseg.reporting.results import Results, fixed, mean, percent, read_results, used_checkpoint
-from graftseg.runs import RunFolder
 from graftseg.verdicts import ONE
 
 TITLE = "Beside the baseline"

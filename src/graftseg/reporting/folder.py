@@ -13,11 +13,11 @@ import numpy.typing as npt
 import yaml
 from numpy.lib.npyio import NpzFile
 
+from graftseg.core.errors import UserError
+from graftseg.core.run_folder import UNLOGGED, RunFolder, read_log
 from graftseg.data.store import Store, open_store
-from graftseg.errors import UserError
 from graftseg.origin import trained_on
 from graftseg.reporting.curves import Curve, Stage
-from graftseg.runs import UNLOGGED, RunFolder, read_log
 
 ABSURD = 1e30
 Pairs = list[tuple[float, float]]

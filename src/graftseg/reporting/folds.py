@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from graftseg.ensembles import held_out_of, refuse_exchanged
-from graftseg.errors import UserError
+from graftseg.core.errors import UserError
+from graftseg.core.files import read_object, write_text
+from graftseg.core.fold_list import held_out_of, refuse_exchanged
+from graftseg.core.run_folder import RunFolder
 from graftseg.evaluation import Evaluation, read_csv
 from graftseg.figures import DEVIATION
-from graftseg.files import read_object, write_text
 from graftseg.fold_results import HELD_OUT, CrossValidation
 from graftseg.reporting.cases import Predicted, cases_section, predicted_in
 from graftseg.reporting.comparison import can_be_paired, missed, verdict_between
@@ -34,7 +35,6 @@ from graftseg.reporting.results import (
     used_checkpoint,
 )
 from graftseg.reporting.training import fold_curves_section
-from graftseg.runs import RunFolder
 from graftseg.verdicts import SEVERAL
 
 UNSEEN = "Every labeled case was scored once, by a network that saw neither its label nor its image."

@@ -6,9 +6,9 @@ from shlex import quote
 from typing import NamedTuple
 
 from graftseg.baselines import SUPERVISED, kept_baselines
-from graftseg.ensembles import fold_count
+from graftseg.core.fold_list import fold_count
+from graftseg.core.run_folder import RunFolder
 from graftseg.reporting.markup import folder_name
-from graftseg.runs import RunFolder
 from graftseg.unseen import has_unseen
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from graftseg.core.types import Geometry
 from graftseg.data.slices import Cut
 from graftseg.data.store import Store, StoredCase
 from graftseg.reporting.pictures import Plane
-from graftseg.types import Geometry
 
 Marks = tuple[str, str]
 """Where the left and the right edge of a picture lie in the patient."""

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from graftseg.core.files import read_object
 from graftseg.data.store import Store, is_store
-from graftseg.files import read_object
 from graftseg.reporting.markup import folder_name
 from graftseg.reporting.results import Results
 from graftseg.unseen import IMAGES

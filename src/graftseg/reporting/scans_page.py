@@ -7,16 +7,16 @@ import numpy as np
 import numpy.typing as npt
 
 from graftseg import __version__
+from graftseg.core.files import write_text
+from graftseg.core.types import SPLITS
 from graftseg.data.check import Examination
 from graftseg.data.checks.findings import SEVERITIES, counted
 from graftseg.data.fingerprint import PERCENTILES, CaseFingerprint, Fingerprint
-from graftseg.files import write_text
 from graftseg.reporting.distributions import Band, Floats, Strip, bands, kinds_legend, strips
 from graftseg.reporting.findings import findings_section, pictures_section
 from graftseg.reporting.markup import Html, join, missing, section, table, tag
 from graftseg.reporting.page import document
 from graftseg.reporting.pictures import Album
-from graftseg.types import SPLITS
 
 CONTENTS = {
     "findings": "Findings",

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from graftseg.errors import UserError
+from graftseg.core.errors import UserError
 from graftseg.recipe import first_few, parse_recipe
 from graftseg.recipe_changes import changes_of
 

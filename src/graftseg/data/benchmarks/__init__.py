@@ -6,9 +6,9 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from graftseg.core.errors import UserError
 from graftseg.data.benchmarks import acdc, la, pancreas
 from graftseg.data.dataset import Dataset
-from graftseg.errors import UserError
 
 
 @dataclass(frozen=True)

@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from graftseg.core.errors import UserError
+from graftseg.core.types import Case, Split
 from graftseg.data.benchmarks.h5 import read_h5_image, read_h5_label
 from graftseg.data.benchmarks.lists import absent, entries_of, repeated
 from graftseg.data.benchmarks.placeless import without_geometry
 from graftseg.data.dataset import Dataset
 from graftseg.data.folders import visible, with_children
 from graftseg.data.scans import Scan
-from graftseg.errors import UserError
-from graftseg.types import Case, Split
 
 LOOKED_FOR = "data/PATIENT_FRAME.h5 or data/slices/PATIENT_FRAME_slice_N.h5"
 CLASSES = {0: "background", 1: "right ventricle", 2: "myocardium", 3: "left ventricle"}

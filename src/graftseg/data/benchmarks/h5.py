@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from graftseg.core.errors import UserError
 from graftseg.data.scans import MAX_BYTES, class_numbers, refuse_non_finite
-from graftseg.errors import UserError
 
 AGAIN = "copy or download the file again"
 

@@ -7,14 +7,14 @@ cases. The labeled cases of a paper are the first of ``train.list``.
 from dataclasses import dataclass
 from pathlib import Path
 
+from graftseg.core.errors import UserError
+from graftseg.core.types import Case, Split
 from graftseg.data.benchmarks.h5 import read_h5_image, read_h5_label
 from graftseg.data.benchmarks.lists import absent, entries_of, repeated
 from graftseg.data.benchmarks.placeless import without_geometry
 from graftseg.data.dataset import Dataset, label_path
 from graftseg.data.folders import with_children
 from graftseg.data.scans import Scan
-from graftseg.errors import UserError
-from graftseg.types import Case, Split
 
 LOOKED_FOR = "2018LA_Seg_Training Set/CASE/mri_norm2.h5"
 FOLDER, FILE = "2018LA_Seg_Training Set", "mri_norm2.h5"

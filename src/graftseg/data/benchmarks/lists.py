@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+from graftseg.core.errors import UserError
+from graftseg.core.types import Case
 from graftseg.data.folders import visible
-from graftseg.errors import UserError
-from graftseg.types import Case
 
 PUBLISHED = Path(__file__).parent / "lists"
 

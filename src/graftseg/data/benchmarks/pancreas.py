@@ -16,14 +16,14 @@ from os.path import commonpath
 from pathlib import Path
 from typing import Literal
 
+from graftseg.core.errors import UserError
+from graftseg.core.types import Case, Split
 from graftseg.data.benchmarks.lists import PUBLISHED, absent, read_list, repeated
 from graftseg.data.benchmarks.pancreas_files import PancreasFiles
 from graftseg.data.dataset import Dataset
 from graftseg.data.folders import visible
 from graftseg.data.formats.nifti import is_nifti
 from graftseg.data.scans import scan_stem
-from graftseg.errors import UserError
-from graftseg.types import Case, Split
 
 Protocol = Literal["pancreas", "pancreas-62"]
 LOOKED_FOR = "PANCREAS_0001/.../*.dcm (or PANCREAS_0001.nii.gz) and label0001.nii.gz"

@@ -25,6 +25,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from graftseg.core.errors import UserError
+from graftseg.core.types import Case, Geometry
 from graftseg.data.benchmarks.crops import Bounds, cropped, label_box, widened
 from graftseg.data.benchmarks.placeless import without_geometry
 from graftseg.data.dataset import label_path
@@ -33,8 +35,6 @@ from graftseg.data.formats.nifti import is_nifti
 from graftseg.data.grid import Grid, plan_grid, to_grid
 from graftseg.data.intensity import IntensitySettings, normalise
 from graftseg.data.scans import Scan, read_geometry, read_label, read_scan
-from graftseg.errors import UserError
-from graftseg.types import Case, Geometry
 
 AXES = "LPS"
 WINDOW = (-125.0, 275.0)

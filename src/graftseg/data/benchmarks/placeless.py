@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from graftseg.core.types import Geometry
 from graftseg.data.scans import Scan
-from graftseg.types import Geometry
 
 
 def without_geometry(array: NDArray[Any], shape: tuple[int, ...]) -> Scan:

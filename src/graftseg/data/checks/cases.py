@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from graftseg.core.errors import UserError
+from graftseg.core.types import Case, Geometry
 from graftseg.data.checks.findings import FIX, Finding, counted, from_error
 from graftseg.data.checks.labels import value_findings
 from graftseg.data.coarse import Floats, coarse_view
@@ -13,8 +15,6 @@ from graftseg.data.fingerprint import CaseFingerprint, fingerprint_case
 from graftseg.data.grid import GRID_TOLERANCE, corner_distance, grid_difference, in_one_orientation
 from graftseg.data.scans import Scan, read_geometry, read_scan
 from graftseg.data.slices import Glimpse, glimpse_of
-from graftseg.errors import UserError
-from graftseg.types import Case, Geometry
 
 SMALLEST = 16
 """Fewer voxels than this along two axes leave no patch that a network could halve a few times."""

@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 
+from graftseg.core.names import without_ending
+from graftseg.core.types import Case, Geometry
 from graftseg.data.checks.findings import Finding, counted
 from graftseg.data.grid import grid_difference
-from graftseg.data.names import without_ending
-from graftseg.types import Case, Geometry
 
 MOST = 8
 """More endings than this after one beginning are slices, frames or visits rather than channels."""

@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from graftseg.core.errors import UserError
+from graftseg.core.types import Geometry
 from graftseg.data.folders import visible
 from graftseg.data.formats.dicom_frames import EACH, SHARED, read_frames
 from graftseg.data.formats.dicom_members import LOOKED_AT, Member, files_below, is_slice, members_of
 from graftseg.data.formats.dicom_series import Slice, arranged, guesses_about, read_slice, volume_of
 from graftseg.data.formats.dicom_tags import AGAIN, number, read_tags, sound, value
 from graftseg.data.formats.scan import Scan, lps_geometry, refuse_absent
-from graftseg.errors import UserError
-from graftseg.types import Geometry
 
 SUFFIXES = (".dcm", ".zip")
 TAGS = ("SeriesInstanceUID", "SeriesNumber", "Modality", "ImageType", "NumberOfFrames", "Rows")

@@ -8,11 +8,11 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from graftseg.core.errors import UserError
 from graftseg.data.formats.dicom_pixels import PIXELS, refuse_table, rescale, undecoded, upright
 from graftseg.data.formats.dicom_series import HEADER as OF_SLICES
 from graftseg.data.formats.dicom_series import PLACE, Slice
 from graftseg.data.formats.dicom_tags import AGAIN, number, read_tags, sound, value
-from graftseg.errors import UserError
 
 SHARED, EACH = "SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence"
 HEADER = (*OF_SLICES, "NumberOfFrames", SHARED, EACH)

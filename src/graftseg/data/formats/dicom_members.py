@@ -15,9 +15,9 @@ from pathlib import Path, PurePosixPath
 from typing import IO, BinaryIO
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
+from graftseg.core.errors import UserError
+from graftseg.core.permissions import denied
 from graftseg.data.formats.scan import MAX_BYTES
-from graftseg.errors import UserError
-from graftseg.permissions import denied
 
 MOST_FILES = 100_000
 LOOKED_AT = 64

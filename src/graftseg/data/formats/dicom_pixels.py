@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from graftseg.core.errors import UserError
 from graftseg.data.formats.dicom_tags import AGAIN, number, sound
 from graftseg.data.formats.scan import optional
-from graftseg.errors import UserError
 
 PIXELS = (
     "RescaleSlope",

@@ -11,12 +11,12 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from graftseg.core.errors import UserError
+from graftseg.core.types import Geometry
 from graftseg.data.formats.dicom_pixels import PIXELS, stored_pixels
 from graftseg.data.formats.dicom_tags import AGAIN, Floats, number, numbers, read_tags
 from graftseg.data.formats.scan import Scan, lps_geometry, refuse_bytes
 from graftseg.data.guesses import Guess
-from graftseg.errors import UserError
-from graftseg.types import Geometry
 
 HEADER = (
     "Rows",

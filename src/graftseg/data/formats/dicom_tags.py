@@ -10,9 +10,9 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from graftseg.core.errors import UserError
+from graftseg.core.quiet import quiet
 from graftseg.data.formats.scan import optional
-from graftseg.errors import UserError
-from graftseg.quiet import quiet
 
 AGAIN = "copy or download the series again"
 Floats = NDArray[np.float64]

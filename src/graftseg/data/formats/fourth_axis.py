@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from graftseg.core.errors import UserError
 from graftseg.data.guesses import Guess
-from graftseg.errors import UserError
 
 MOST_VOLUMES = 16
 """A file of more volumes than this is taken for a time series, unless so many channels are named."""

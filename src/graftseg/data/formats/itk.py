@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from graftseg.core.errors import UserError
+from graftseg.core.types import Geometry
 from graftseg.data.formats.fourth_axis import FourthAxis
 from graftseg.data.formats.scan import (
     AGAIN,
@@ -25,8 +27,6 @@ from graftseg.data.formats.scan import (
     without_folder,
     words,
 )
-from graftseg.errors import UserError
-from graftseg.types import Geometry
 
 SUFFIXES = (".nrrd", ".nhdr", ".mha", ".mhd")
 HEADERS = (".nhdr", ".mhd")

@@ -22,12 +22,12 @@ from nibabel.nifti1 import data_type_codes
 from nibabel.spatialimages import HeaderDataError
 from numpy.typing import NDArray
 
+from graftseg.core.errors import UserError
+from graftseg.core.files import atomic_path
+from graftseg.core.types import Geometry
 from graftseg.data.formats.fourth_axis import FourthAxis
 from graftseg.data.formats.scan import AGAIN, MAX_BYTES, Scan, refuse_absent
 from graftseg.data.grid import grid_difference
-from graftseg.errors import UserError
-from graftseg.files import atomic_path
-from graftseg.types import Geometry
 
 SUFFIXES = (".nii.gz", ".nii")
 _PIECE = 4 * 2**20

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from graftseg.core.errors import UserError
+from graftseg.core.files import atomic_path
+from graftseg.core.types import Geometry
 from graftseg.data.formats.scan import AGAIN, Scan, lps_geometry, optional, refuse_absent, refuse_bytes, words
-from graftseg.errors import UserError
-from graftseg.files import atomic_path
-from graftseg.types import Geometry
 
 SUFFIXES = (".png", ".tif", ".tiff")
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"

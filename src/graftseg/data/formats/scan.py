@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from graftseg.core.errors import UserError
+from graftseg.core.types import Geometry
 from graftseg.data.folders import refuse_lost
 from graftseg.data.guesses import Guess
-from graftseg.errors import UserError
-from graftseg.types import Geometry
 
 MAX_BYTES = 16 * 2**30
 """The most a file may ask for, in bytes: far above any scan, far below what stops a machine."""

@@ -4,7 +4,7 @@ import errno
 import os
 from pathlib import Path
 
-from graftseg.errors import UserError
+from graftseg.core.errors import UserError
 
 REMEDY = "give yourself the right to read it and what is in it (chmod -R u+rX), or name another folder"
 

@@ -5,10 +5,10 @@ from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
 
-from graftseg.data.names import spelled
-from graftseg.errors import UserError
-from graftseg.files import read_json, read_object
-from graftseg.runs import RunFolder
+from graftseg.core.errors import UserError
+from graftseg.core.files import read_json, read_object
+from graftseg.core.names import spelled
+from graftseg.core.run_folder import RunFolder
 
 SHARED = ("recipe", "method", "seed")
 """What a fold and the list of folds both tell."""

@@ -6,8 +6,8 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from graftseg.errors import UserError
-from graftseg.files import read_json, write_json
+from graftseg.core.errors import UserError
+from graftseg.core.files import read_json, write_json
 
 MANIFEST = "manifest.json"
 FORMAT = {"format": "graftseg predictions", "version": 1}

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic
 
-from graftseg.console import TELL_SECONDS
+from graftseg.core.progress import TELL_SECONDS
 
 
 @dataclass

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from graftseg.errors import UserError
+from graftseg.core.errors import UserError
 
 PARTIAL = ".partial-"
 DISK = "check free disk space and permissions"

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, Field, ValidationError
 
-from graftseg.errors import UserError
-from graftseg.files import PARTIAL, atomic_path, locked, read_json, write_json, write_text
-from graftseg.permissions import refuse_closed
+from graftseg.core.errors import UserError
+from graftseg.core.files import PARTIAL, atomic_path, locked, read_json, write_json, write_text
+from graftseg.core.permissions import refuse_closed
 
 FORMAT = 1
 LOCK = ".run-lock"

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from graftseg import __version__
-from graftseg.errors import UserError
+from graftseg.core.errors import UserError
 
 PACKAGES = ("scipy", "monai", "nibabel", "connected-components-3d", "pydantic", "safetensors")
 EXTRAS = {
@@ -37,7 +37,7 @@ def versions() -> dict[str, str]:
 
 
 @cache
-def source_digest(package: Path = Path(__file__).parent) -> str:
+def source_digest(package: Path = Path(__file__).parents[1]) -> str:
     """The first digits of a hash of the package's files: which code it was, where a version had several states."""
     digest = sha256()
     for path in sorted(path for path in package.rglob("*") if path.suffix in (".py", ".yaml")):
