@@ -8,8 +8,8 @@ from graftseg.candidates import Candidate, candidates_in
 from graftseg.core.errors import UserError
 from graftseg.core.progress import track
 from graftseg.core.run_folder import RunFolder
+from graftseg.data.origin import trained_on
 from graftseg.observation import Observation, observe
-from graftseg.origin import trained_on
 from graftseg.ranking import Ranking, check_target, rank_cases, unlearned
 from graftseg.shipped import Shipped, shipped_network
 

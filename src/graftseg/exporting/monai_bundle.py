@@ -16,10 +16,10 @@ from graftseg import __version__
 from graftseg.core.errors import UserError
 from graftseg.core.files import write_bytes, write_json, write_text
 from graftseg.data.intensity import IntensitySettings
+from graftseg.data.origin import trained_on
 from graftseg.data.prepare import PrepareSettings
 from graftseg.data.store import open_store
 from graftseg.exporting.request import Request, new_folder
-from graftseg.origin import trained_on
 from graftseg.shipped import Probabilities, Shipped, shipped_network
 from graftseg.training_settings import InferenceSettings
 

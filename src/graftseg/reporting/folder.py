@@ -15,8 +15,8 @@ from numpy.lib.npyio import NpzFile
 
 from graftseg.core.errors import UserError
 from graftseg.core.run_folder import UNLOGGED, RunFolder, read_log
+from graftseg.data.origin import trained_on
 from graftseg.data.store import Store, open_store
-from graftseg.origin import trained_on
 from graftseg.reporting.curves import Curve, Stage
 
 ABSURD = 1e30
