@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 
 from graftseg.data.phantom import make_phantom
-from graftseg.masks import box_mask, box_size, mix
+from graftseg.ops.masks import box_mask, box_size, mix
 from graftseg.reporting.palette import rgb_table
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from graftseg.data.batches import Batches
 from graftseg.data.store import Store
 from graftseg.methods import Method
 from graftseg.models import build_method
-from graftseg.optimizers import build_optimizer
+from graftseg.ops.optimizers import build_optimizer
 from graftseg.recipe import Recipe
 from graftseg.stepping import Source, Stepped, Stepper, Way
 from graftseg.training_settings import StageSettings

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from graftseg.adversarial_noise import adversarial_direction, frozen, probabilities, unit, untracked
 from graftseg.networks.unet import UNet2d
+from graftseg.ops.adversarial_noise import adversarial_direction, frozen, probabilities, unit, untracked
 
 
 class Ramp(nn.Module):

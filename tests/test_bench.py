@@ -9,7 +9,7 @@ import tiny
 import torch
 from command_line import CommandLine
 
-from graftseg import api, engine, pseudo_labels
+from graftseg import api, engine
 from graftseg.bench import own, stopwatch
 from graftseg.bench.measure import Measurement, Plan, Times, measure, whole_epochs
 from graftseg.bench.memory import CLEAR, peak_memory
@@ -18,10 +18,11 @@ from graftseg.bench.stopwatch import PHASES, Stopwatch, median_split
 from graftseg.bench.subject import self_training_stage, subject_of
 from graftseg.bench.synthetic import synthetic_shape, synthetic_store
 from graftseg.cli import main
-from graftseg.components import largest_components
 from graftseg.core.errors import UserError
 from graftseg.data.store import Store
 from graftseg.methods.bcp import Bcp
+from graftseg.ops import pseudo_labels
+from graftseg.ops.components import largest_components
 from graftseg.recipe import load_recipe
 from graftseg.recorder import Recorder
 from graftseg.stepping import Stepped, Stepper

@@ -13,13 +13,13 @@ from graftseg.bench.loading import Files, H5Scans, TwoStreams, augmented, usual_
 from graftseg.bench.stopwatch import PHASES
 from graftseg.bench.subject import Subject, subject_of
 from graftseg.bench.usual import UsualWay, average, components, time_phases, time_whole
-from graftseg.components import largest_components
 from graftseg.core.types import Batch, Labeled, Progress
 from graftseg.data.augment import AugmentSettings
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.networks.ema import ema_update, teacher_of
-from graftseg.optimizers import build_optimizer
+from graftseg.ops.components import largest_components
+from graftseg.ops.optimizers import build_optimizer
 
 CPU = torch.device("cpu")
 h5py = pytest.importorskip("h5py")

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import ndimage
 
-from graftseg.components import ComponentRule, chosen_classes, largest_component_of, largest_components
-from graftseg.components.reference import largest_component_by_definition
+from graftseg.ops.components import ComponentRule, chosen_classes, largest_component_of, largest_components
+from graftseg.ops.components.reference import largest_component_by_definition
 
 LabelMap = npt.NDArray[np.int64]
 CLASSES = 4
@@ -226,8 +226,8 @@ def test_components_stay_inside_a_compiled_graph() -> None:
 
 def test_the_kernels_are_not_imported_without_a_gpu() -> None:
     script = (
-        "import sys, torch; from graftseg.components import largest_components;"
+        "import sys, torch; from graftseg.ops.components import largest_components;"
         "largest_components(torch.ones(1, 2, 2, dtype=torch.uint8), 2);"
-        "assert 'graftseg.components.kernels' not in sys.modules"
+        "assert 'graftseg.ops.components.kernels' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True)

@@ -20,8 +20,8 @@ from scipy import ndimage
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from graftseg.components import device, largest_component_of, largest_components
-from graftseg.components.reference import largest_component_by_definition
+from graftseg.ops.components import device, largest_component_of, largest_components
+from graftseg.ops.components.reference import largest_component_by_definition
 
 LabelMaps = npt.NDArray[np.int64]
 Joiner = Generator[tuple[int, int | None], int, None]

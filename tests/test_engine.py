@@ -22,9 +22,9 @@ from graftseg.methods import METHODS, Method
 from graftseg.methods.bcp import Bcp
 from graftseg.models import build_method
 from graftseg.networks import Networks
-from graftseg.optimizers import Adam, Sgd
+from graftseg.ops.optimizers import Adam, Sgd
+from graftseg.ops.schedules import Poly
 from graftseg.recipe import Recipe
-from graftseg.schedules import Poly
 from graftseg.selection import Selector
 from graftseg.training_settings import SelectionSettings
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from torch import Tensor
 
-from graftseg.losses import (
+from graftseg.ops.losses import (
     DiceName,
     dice_over_batch,
     dice_per_sample,

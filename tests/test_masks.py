@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.autograd.profiler import profile
 
-from graftseg.masks import (
+from graftseg.ops.masks import (
     Box,
     ContactSlab,
     RandomCubes,

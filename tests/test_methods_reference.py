@@ -10,8 +10,8 @@ from pydantic import BaseModel
 
 from graftseg.method_list import listed
 from graftseg.methods import METHODS
+from graftseg.ops.schedules import STAIR
 from graftseg.recipe import SHIPPED, load_recipe
-from graftseg.schedules import STAIR
 from markdown_pages import DOCS, ROOT, blocks, sections, tables
 from record_fakes import record
 

@@ -7,7 +7,7 @@ import torch
 from pydantic import ValidationError
 from torch import nn
 
-from graftseg.optimizers import (
+from graftseg.ops.optimizers import (
     Adam,
     Moved,
     Sgd,
@@ -18,7 +18,7 @@ from graftseg.optimizers import (
     rate_on_device,
     update,
 )
-from graftseg.schedules import Poly
+from graftseg.ops.schedules import Poly
 
 
 class Weights(nn.Module):

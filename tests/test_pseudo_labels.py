@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from graftseg.pseudo_labels import Decision, decide, pseudo_label
+from graftseg.ops.pseudo_labels import Decision, decide, pseudo_label
 
 
 class Teacher(nn.Module):

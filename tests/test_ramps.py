@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from graftseg import api, ramps
 from graftseg.data.store import Store
+from graftseg.ops.schedules import consistency_ramp
 from graftseg.ramps import height, tell_of_ramps
 from graftseg.recipe import Recipe, load_recipe, shipped_recipes
-from graftseg.schedules import consistency_ramp
 from graftseg.shortening import asked_for
 from sweep_fakes import Sweeper
 

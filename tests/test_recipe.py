@@ -10,7 +10,7 @@ from tiny import recipe_tree, tiny_recipe
 from graftseg.core.errors import UserError
 from graftseg.methods import METHODS
 from graftseg.models import build_method
-from graftseg.optimizers import Adam, Sgd
+from graftseg.ops.optimizers import Adam, Sgd
 from graftseg.recipe import changed, differences, load_recipe, shipped_recipes
 
 META = torch.device("meta")

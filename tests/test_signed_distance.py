@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from scipy import ndimage
 
-from graftseg import signed_distance as module
-from graftseg.distance_transform import squared_distance_to
-from graftseg.signed_distance import distance_channels, inner_boundary, signed_distance
+from graftseg.ops import signed_distance as module
+from graftseg.ops.distance_transform import squared_distance_to
+from graftseg.ops.signed_distance import distance_channels, inner_boundary, signed_distance
 
 Labels = npt.NDArray[np.int64]
 

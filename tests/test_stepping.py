@@ -23,8 +23,8 @@ from graftseg.methods import Method
 from graftseg.methods.bcp import Bcp
 from graftseg.models import build_method
 from graftseg.networks import Networks
-from graftseg.optimizers import Adam, Sgd
-from graftseg.schedules import Poly
+from graftseg.ops.optimizers import Adam, Sgd
+from graftseg.ops.schedules import Poly
 from graftseg.stepping import AHEAD, PAYS_OFF, WARM_UP, Way, uncompiled
 from graftseg.training_settings import LoopSettings, StageSettings
 from stepping_fakes import CPU, StandIn, batches_for, losses, stage_recipe, stepper_for, stepper_of

@@ -2,7 +2,7 @@
 
 import pytest
 
-from graftseg.optimizers import Adam, Sgd
+from graftseg.ops.optimizers import Adam, Sgd
 from graftseg.recipe import Recipe, load_recipe
 
 TEACHERS = [

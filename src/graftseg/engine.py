@@ -17,7 +17,7 @@ from graftseg.core.run_folder import RunFolder
 from graftseg.data.batches import Batches
 from graftseg.legs import ALONE, Leg
 from graftseg.methods import Method
-from graftseg.optimizers import Moved, build_optimizer, carry_over, learning_rate, load_state
+from graftseg.ops.optimizers import Moved, build_optimizer, carry_over, learning_rate, load_state
 from graftseg.recorder import NonFiniteLossError, Recorder
 from graftseg.resumption import Saved, saved_in
 from graftseg.selection import Selector

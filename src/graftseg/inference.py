@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from graftseg.averages import over_flips, side_by_side
-from graftseg.components import chosen_classes, largest_components
 from graftseg.core.devices import free_memory
 from graftseg.data.grid import Grid
 from graftseg.maps import Maps, Rules, ScanMaps, Wanted, check_decision, collected
+from graftseg.ops.components import chosen_classes, largest_components
 from graftseg.resolution import at_source_resolution, axis_of
 from graftseg.stretched import stretched, stretched_slabs
 from graftseg.training_settings import InferenceSettings

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from graftseg.candidates import Prepared
-from graftseg.components import chosen_classes, largest_components
 from graftseg.core.errors import UserError
+from graftseg.ops.components import chosen_classes, largest_components
 from graftseg.shipped import Shipped
 from graftseg.stretched import stretched, stretched_slabs
 from graftseg.training_settings import InferenceSettings

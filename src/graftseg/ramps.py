@@ -4,8 +4,8 @@ import logging
 import math
 from dataclasses import dataclass, replace
 
+from graftseg.ops.schedules import STAIR
 from graftseg.recipe import Recipe
-from graftseg.schedules import STAIR
 from graftseg.training_settings import StageSettings
 
 RAMP = "ramp"

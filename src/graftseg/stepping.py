@@ -19,7 +19,7 @@ from graftseg.core.devices import has_triton
 from graftseg.core.types import Batch, Objective, Precision, Progress
 from graftseg.data.augment import Table
 from graftseg.methods import Method
-from graftseg.optimizers import learning_rate, rate_on_device, update
+from graftseg.ops.optimizers import learning_rate, rate_on_device, update
 from graftseg.training_settings import StageSettings
 
 WARM_UP = 3

@@ -4,10 +4,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from graftseg.components import ComponentRule
 from graftseg.core.settings import MOST_IMAGES, MOST_STEPS, Settings, Voxels
 from graftseg.core.types import Precision
-from graftseg.optimizers import Adam, OptimizerSettings, Sgd
+from graftseg.ops.components import ComponentRule
+from graftseg.ops.optimizers import Adam, OptimizerSettings, Sgd
 
 USUAL = 200
 """Steps between two scorings in public code."""

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graftseg.losses import entropy
 from graftseg.methods.advent import (
     Advent,
     AdventAdversarial,
@@ -19,6 +18,7 @@ from graftseg.methods.advent import (
     mean_entropy,
     says,
 )
+from graftseg.ops.losses import entropy
 from method_fakes import at_step, black_batch, fakes, set_bias
 
 # squared sums: the Dice of the background is (2 n/2) / (n/4 + n) = 0.8, that of the foreground 0

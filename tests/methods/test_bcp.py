@@ -9,12 +9,12 @@ from tiny import tiny_batch, tiny_method
 from torch import Tensor, nn
 
 from graftseg.core.types import Batch, Labeled, Progress
-from graftseg.losses import segmentation_loss
-from graftseg.masks import mix
 from graftseg.methods.bcp import Bcp, BcpConfig
 from graftseg.methods.bcp_pretrain import BcpPretrain, BcpPretrainConfig
 from graftseg.methods.supervised import Supervised, SupervisedConfig
 from graftseg.networks import Networks, NetworkSettings
+from graftseg.ops.losses import segmentation_loss
+from graftseg.ops.masks import mix
 
 NOW = Progress(torch.tensor(0), 10)
 

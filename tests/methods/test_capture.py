@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from graftseg import pseudo_labels, signed_distance
 from graftseg.core.types import Batch, Labeled, Objective, Progress
-from graftseg.distance_transform import squared_distance_to
 from graftseg.methods import METHODS, Method
+from graftseg.ops import pseudo_labels, signed_distance
+from graftseg.ops.distance_transform import squared_distance_to
 
 
 class HostWork(TorchDispatchMode):  # type: ignore[no-untyped-call]

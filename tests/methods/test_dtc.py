@@ -12,10 +12,10 @@ from tiny import tiny_networks
 from graftseg import stepping
 from graftseg.core.types import Progress
 from graftseg.data.store import Store
-from graftseg.losses import one_hot
 from graftseg.methods.dtc import Dtc, DtcConfig, disagreement, map_of
+from graftseg.ops.losses import one_hot
+from graftseg.ops.signed_distance import distance_channels, signed_distance
 from graftseg.recipe import load_recipe
-from graftseg.signed_distance import distance_channels, signed_distance
 from graftseg.stepping import Way
 from stepping_fakes import losses, stage_recipe, stepper_of
 

@@ -8,9 +8,9 @@ from tiny import tiny_batch, tiny_networks
 from torch import Tensor, nn
 
 from graftseg.core.types import Batch, Labeled, Progress
-from graftseg.losses import segmentation_loss
 from graftseg.methods.fg_cutmix import FgCutmix, FgCutmixConfig
 from graftseg.networks import Networks, NetworkSettings
+from graftseg.ops.losses import segmentation_loss
 
 NOW = Progress(torch.tensor(0), 10)
 

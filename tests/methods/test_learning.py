@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from graftseg.core.types import Batch, Labeled, Progress
-from graftseg.losses import segmentation_loss
 from graftseg.methods import METHODS, Method
 from graftseg.networks import Networks, NetworkSettings
+from graftseg.ops.losses import segmentation_loss
 
 SIDE, IMAGES, STEPS, SEED = 16, 4, 30, 2
 NETWORKS = Networks(NetworkSettings(name="unet-2d", width=4, levels=2, dropout=False), 1, 3)

@@ -11,8 +11,8 @@ from tiny import tiny_batch, tiny_method, tiny_networks
 from torch import Tensor, nn
 
 from graftseg.core.types import Batch, Labeled, Progress
-from graftseg.losses import sharpened
 from graftseg.methods.mc_net import McNet, McNetConfig, mutual_consistency
+from graftseg.ops.losses import sharpened
 
 PROBABILITIES = ((0.5, 0.5), (0.25, 0.75))
 # sharpened with 1/10, ¼ is 1 / (1 + 3^10); the other one stays

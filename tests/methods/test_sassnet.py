@@ -10,7 +10,7 @@ from torch import nn
 
 from graftseg.core.types import Progress
 from graftseg.methods.sassnet import SassNet, SassNetConfig
-from graftseg.optimizers import Adam
+from graftseg.ops.optimizers import Adam
 from graftseg.recipe import load_recipe
 
 NOW = Progress(torch.tensor(0), 10)

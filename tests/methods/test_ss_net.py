@@ -11,9 +11,9 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from graftseg.core.types import Objective, Progress
-from graftseg.losses import dice_of_sums, dice_over_batch
 from graftseg.methods.ss_net import SsNet, class_dice, pooled_dice
 from graftseg.networks.prototypes import SeparatedNetwork
+from graftseg.ops.losses import dice_of_sums, dice_over_batch
 
 
 def now(step: int) -> Progress:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from graftseg import components, engine, pseudo_labels
+from graftseg import engine
 from graftseg.bench.stopwatch import Mark, Split, Stopwatch
 from graftseg.bench.subject import Subject
 from graftseg.clock import StepClock
@@ -18,7 +18,8 @@ from graftseg.data.batches import Batches
 from graftseg.engine import Stage
 from graftseg.methods import Method
 from graftseg.methods.self_training import SelfTraining
-from graftseg.optimizers import build_optimizer
+from graftseg.ops import components, pseudo_labels
+from graftseg.ops.optimizers import build_optimizer
 from graftseg.recorder import Recorder
 from graftseg.stepping import Stepper
 from graftseg.training_settings import LoopSettings

@@ -7,11 +7,11 @@ import torch
 from graftseg.core.errors import UserError
 from graftseg.data.batches import training_cases
 from graftseg.data.store import Store
-from graftseg.masks import Box
 from graftseg.methods import METHODS, Method
 from graftseg.methods.bcp import Bcp, BcpConfig
 from graftseg.models import build_method
 from graftseg.networks import Networks
+from graftseg.ops.masks import Box
 from graftseg.recipe import Recipe
 from graftseg.stepping import Way
 from graftseg.training_settings import StageSettings

@@ -16,15 +16,15 @@ from torch import Tensor, nn
 
 from graftseg.bench.stopwatch import Split, Stopwatch, settled
 from graftseg.bench.subject import Subject
-from graftseg.components import chosen_classes
 from graftseg.core.types import Batch, halves
-from graftseg.losses import mixed_loss
-from graftseg.masks import copy_paste_mask, mix
 from graftseg.methods.bcp import BcpConfig
 from graftseg.networks.acceleration import plain_layers
 from graftseg.networks.ema import Scope, teacher_of
-from graftseg.optimizers import Adam, Sgd, learning_rate
-from graftseg.pseudo_labels import decide
+from graftseg.ops.components import chosen_classes
+from graftseg.ops.losses import mixed_loss
+from graftseg.ops.masks import copy_paste_mask, mix
+from graftseg.ops.optimizers import Adam, Sgd, learning_rate
+from graftseg.ops.pseudo_labels import decide
 
 
 class UsualWay:

@@ -10,7 +10,7 @@ from graftseg.core.settings import Settings
 from graftseg.core.types import Batch, Objective, Precision, Progress
 from graftseg.networks import Networks
 from graftseg.networks.acceleration import compiler_options
-from graftseg.optimizers import Adam, Sgd
+from graftseg.ops.optimizers import Adam, Sgd
 
 
 class Method(nn.Module):

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from graftseg.core.streams import beside
 from graftseg.core.types import Batch, Labeled, Objective, Progress, halves
-from graftseg.losses import mixed_loss
-from graftseg.masks import Box, MaskSettings, mix
 from graftseg.methods.self_training import SelfTraining, SelfTrainingConfig
-from graftseg.mixtures import Direction, mixtures
 from graftseg.networks import Networks
+from graftseg.ops.losses import mixed_loss
+from graftseg.ops.masks import Box, MaskSettings, mix
+from graftseg.ops.mixing import Direction, mixtures
 
 
 class BcpConfig(SelfTrainingConfig):

@@ -8,10 +8,10 @@ from pydantic import Field, model_validator
 
 from graftseg.core.settings import Settings
 from graftseg.core.types import Batch, Objective, Progress
-from graftseg.losses import DiceName, mixed_loss, segmentation_loss
-from graftseg.masks import Box, MaskSettings, mix
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
+from graftseg.ops.losses import DiceName, mixed_loss, segmentation_loss
+from graftseg.ops.masks import Box, MaskSettings, mix
 
 
 class BcpPretrainConfig(Settings):

@@ -9,14 +9,14 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from graftseg.branch_losses import branch_loss, certain_loss, uncertain_loss
 from graftseg.core.settings import Settings
 from graftseg.core.types import Batch, Objective, Progress
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
 from graftseg.networks.branches import branched
 from graftseg.networks.ema import ema_update, teacher_of
-from graftseg.schedules import RampLength, consistency_ramp
+from graftseg.ops.branch_losses import branch_loss, certain_loss, uncertain_loss
+from graftseg.ops.schedules import RampLength, consistency_ramp
 
 
 class CoraNetConfig(Settings):

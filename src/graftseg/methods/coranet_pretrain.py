@@ -6,12 +6,12 @@ from functools import partial
 from pydantic import Field
 from torch import nn
 
-from graftseg.branch_losses import branch_loss
 from graftseg.core.settings import Settings
 from graftseg.core.types import Batch, Objective, Progress
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
 from graftseg.networks.branches import branched
+from graftseg.ops.branch_losses import branch_loss
 
 
 class CoraNetPretrainConfig(Settings):

@@ -10,12 +10,12 @@ from torch.nn import functional as F
 
 from graftseg.core.settings import Settings
 from graftseg.core.types import Batch, Objective, Progress
-from graftseg.losses import SupervisedDice
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
 from graftseg.networks.dual_task import dual_task
-from graftseg.schedules import RampLength, consistency_ramp
-from graftseg.signed_distance import dual_task_terms
+from graftseg.ops.losses import SupervisedDice
+from graftseg.ops.schedules import RampLength, consistency_ramp
+from graftseg.ops.signed_distance import dual_task_terms
 
 
 class DtcConfig(Settings):

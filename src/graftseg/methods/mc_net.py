@@ -12,11 +12,11 @@ from torch.nn import functional as F
 
 from graftseg.core.settings import Settings
 from graftseg.core.types import Batch, Objective, Progress
-from graftseg.losses import dice_of_sums, dice_over_batch, sharpened
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
 from graftseg.networks.several_decoders import several_decoders
-from graftseg.schedules import RampLength, consistency_ramp
+from graftseg.ops.losses import dice_of_sums, dice_over_batch, sharpened
+from graftseg.ops.schedules import RampLength, consistency_ramp
 
 DecoderDice = Literal["of-sums", "over-batch"]
 

@@ -12,9 +12,9 @@ from pydantic import Field
 from torch import Tensor
 
 from graftseg.core.types import Batch, Objective, Progress
-from graftseg.losses import segmentation_loss
 from graftseg.methods.self_training import SelfTraining, SelfTrainingConfig
 from graftseg.networks import Networks
+from graftseg.ops.losses import segmentation_loss
 
 
 class MixupConfig(SelfTrainingConfig):

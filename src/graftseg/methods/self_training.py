@@ -7,14 +7,14 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from graftseg.components import ComponentRule
 from graftseg.core.settings import Settings
 from graftseg.core.types import Progress
-from graftseg.losses import DiceName
 from graftseg.methods.taught import Taught
 from graftseg.networks.ema import Scope, ema_update
 from graftseg.networks.modes import evaluating
-from graftseg.pseudo_labels import Decision, pseudo_label
+from graftseg.ops.components import ComponentRule
+from graftseg.ops.losses import DiceName
+from graftseg.ops.pseudo_labels import Decision, pseudo_label
 
 
 class SelfTrainingConfig(Settings):

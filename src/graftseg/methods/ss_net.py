@@ -8,15 +8,15 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from graftseg.adversarial_noise import adversarial_direction, probabilities, untracked
 from graftseg.core.settings import Settings
 from graftseg.core.types import Batch, Objective, Progress
-from graftseg.losses import dice_of_sums, dice_over_batch
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
 from graftseg.networks.encoder_decoder import EncoderDecoder
 from graftseg.networks.prototypes import ClassSeparation, Keep, SeparatedNetwork
-from graftseg.schedules import RampLength, consistency_ramp
+from graftseg.ops.adversarial_noise import adversarial_direction, probabilities, untracked
+from graftseg.ops.losses import dice_of_sums, dice_over_batch
+from graftseg.ops.schedules import RampLength, consistency_ramp
 
 SsNetDice = Literal["foreground", "classes"]
 

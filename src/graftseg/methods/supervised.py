@@ -5,9 +5,9 @@ from functools import partial
 
 from graftseg.core.settings import Settings
 from graftseg.core.types import Batch, Objective, Progress
-from graftseg.losses import SupervisedDice, half_each, supervised_terms
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
+from graftseg.ops.losses import SupervisedDice, half_each, supervised_terms
 
 
 class SupervisedConfig(Settings):

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from graftseg.core.settings import Settings
 from graftseg.core.types import Batch, Objective, Progress
-from graftseg.losses import SupervisedDice, entropy, half_each, supervised_terms
 from graftseg.methods.taught import Taught
 from graftseg.networks import Networks
-from graftseg.noise import Deviation, noisy
-from graftseg.schedules import RampLength, consistency_ramp, ramp_up
+from graftseg.ops.losses import SupervisedDice, entropy, half_each, supervised_terms
+from graftseg.ops.noise import Deviation, noisy
+from graftseg.ops.schedules import RampLength, consistency_ramp, ramp_up
 
 COPIES = 2
 

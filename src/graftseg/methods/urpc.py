@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from graftseg.core.settings import Settings
 from graftseg.core.types import Batch, Objective, Progress
-from graftseg.losses import SupervisedDice, half_each, supervised_terms
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
 from graftseg.networks.pyramid import pyramid
-from graftseg.schedules import RampLength, consistency_ramp
+from graftseg.ops.losses import SupervisedDice, half_each, supervised_terms
+from graftseg.ops.schedules import RampLength, consistency_ramp
 
 
 class UrpcConfig(Settings):

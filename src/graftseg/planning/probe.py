@@ -11,7 +11,7 @@ from graftseg.clock import StepClock
 from graftseg.core.types import Batch, Labeled
 from graftseg.data.augment import Table
 from graftseg.models import build_method
-from graftseg.optimizers import build_optimizer
+from graftseg.ops.optimizers import build_optimizer
 from graftseg.recipe import Recipe
 from graftseg.stepping import WARM_UP, Stepper, Way
 

@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from graftseg.components import ComponentRule, chosen_classes, largest_components
+from graftseg.ops.components import ComponentRule, chosen_classes, largest_components
 
 Decision = Literal["threshold", "argmax"]
 

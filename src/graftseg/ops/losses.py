@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from graftseg.masks import mix
+from graftseg.ops.masks import mix
 
 DiceName = Literal["per-sample", "over-batch"]
 SupervisedDice = Literal["foreground", "classes", "per-sample"]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from torch import Tensor
 from torch.nn import functional as F
 
-from graftseg.losses import dice_per_sample, masked_cross_entropy
+from graftseg.ops.losses import dice_per_sample, masked_cross_entropy
 
 Weights = tuple[float, float]
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from graftseg.components.neighbours import NEIGHBOURS, full_or_fitting
+from graftseg.ops.components.neighbours import NEIGHBOURS, full_or_fitting
 
 Labels = npt.NDArray[Any]
 

@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from graftseg.distance_transform import distance_to
-from graftseg.losses import SupervisedDice, one_hot, supervised_dice
+from graftseg.ops.distance_transform import distance_to
+from graftseg.ops.losses import SupervisedDice, one_hot, supervised_dice
 
 
 def distance_channels(classes: int) -> int:

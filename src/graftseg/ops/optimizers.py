@@ -8,7 +8,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from graftseg.core.settings import Settings
-from graftseg.schedules import Constant, Schedule
+from graftseg.ops.schedules import Constant, Schedule
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graftseg.components.host import largest_component_of
-from graftseg.components.neighbours import full_or_fitting
-from graftseg.components.rule import ComponentRule, chosen_classes
 from graftseg.core.devices import has_triton
+from graftseg.ops.components.host import largest_component_of
+from graftseg.ops.components.neighbours import full_or_fitting
+from graftseg.ops.components.rule import ComponentRule, chosen_classes
 
 __all__ = ["ComponentRule", "chosen_classes", "largest_component_of", "largest_components"]
 
@@ -52,7 +52,7 @@ def _largest_components(labels: Tensor, classes: int, connectivity: int) -> Tens
     if labels.numel() == 0:
         return torch.empty_like(labels, memory_format=torch.contiguous_format)
     if labels.is_cuda and classes <= KINDS and _has_triton():
-        from graftseg.components.device import by_kernels
+        from graftseg.ops.components.device import by_kernels
 
         return by_kernels(labels, classes, connectivity)
     host = labels.detach().cpu().numpy()

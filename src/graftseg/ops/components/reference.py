@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from graftseg.components.neighbours import full_or_fitting
+from graftseg.ops.components.neighbours import full_or_fitting
 
 Labels = npt.NDArray[Any]
 

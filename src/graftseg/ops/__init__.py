@@ -1,0 +1,1 @@
+"""Pure functions of tensors: losses, masks, pseudo-labels, components, distances, perturbations."""
