@@ -9,7 +9,7 @@ from torch import Tensor
 
 from graftseg.core.settings import Settings
 from graftseg.core.types import Batch, Objective, Progress
-from graftseg.methods.taught import Taught
+from graftseg.methods.teachers import Taught
 from graftseg.networks import Networks
 from graftseg.ops.losses import SupervisedDice, half_each, supervised_terms
 from graftseg.ops.noise import Deviation, noisy

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from graftseg.core.settings import Settings
 from graftseg.core.types import Progress
-from graftseg.methods.taught import Taught
+from graftseg.methods.teachers import Taught
 from graftseg.networks.ema import Scope, ema_update
 from graftseg.networks.modes import evaluating
 from graftseg.ops.components import ComponentRule
