@@ -25,7 +25,7 @@ from graftseg.inputs import sources_in
 from graftseg.maps import Wanted
 from graftseg.models import build_method, save_weights
 from graftseg.prediction import predict_scans
-from graftseg.recipe import parse_recipe
+from graftseg.recipes.recipe import parse_recipe
 from graftseg.segmenters import Segmenters
 
 CPU, GIB = torch.device("cpu"), 2**30

@@ -9,8 +9,8 @@ import torch
 from command_line import CommandLine
 
 import graftseg.foresight
-import graftseg.ramps
-import graftseg.recipe
+import graftseg.recipes.ramps
+import graftseg.recipes.recipe
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.data.store import Store
@@ -30,7 +30,7 @@ if os.environ.get("GRAFTSEG_TEST_GPU") != "1":
 @pytest.fixture(autouse=True)
 def _untold(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was told once is told again in another test."""
-    monkeypatch.setattr(graftseg.ramps, "_told", set())
+    monkeypatch.setattr(graftseg.recipes.ramps, "_told", set())
 
 
 @pytest.fixture(scope="session")
@@ -62,7 +62,7 @@ def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A package that ships some recipes of a table."""
     folder = tmp_path / "recipes"
-    monkeypatch.setattr(graftseg.recipe, "SHIPPED", folder)
+    monkeypatch.setattr(graftseg.recipes.recipe, "SHIPPED", folder)
     ship_rows(folder)
     return folder
 
@@ -70,7 +70,7 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def sweeper(tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> Sweeper:
     """Sweeps on a tiny store, of a package that ships a few rows."""
-    monkeypatch.setattr(graftseg.recipe, "SHIPPED", tmp_path / "recipes")
+    monkeypatch.setattr(graftseg.recipes.recipe, "SHIPPED", tmp_path / "recipes")
     monkeypatch.setattr(graftseg.foresight, "classes_of", lambda name: store.classes)
     ship_swept(tmp_path / "recipes")
     return Sweeper(tmp_path, store)

@@ -14,9 +14,9 @@ from graftseg.data.store import Store
 from graftseg.methods import Method
 from graftseg.models import build_method
 from graftseg.ops.optimizers import build_optimizer
-from graftseg.recipe import Recipe
+from graftseg.recipes.recipe import Recipe
+from graftseg.recipes.settings import StageSettings
 from graftseg.stepping import Source, Stepped, Stepper, Way
-from graftseg.training_settings import StageSettings
 
 CPU = torch.device("cpu")
 STEPS = 20

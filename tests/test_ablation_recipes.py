@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from graftseg.recipe import differences, load_recipe
+from graftseg.recipes.recipe import differences, load_recipe
 from test_benchmark_recipes import header_of
 
 ROOT = Path(__file__).parents[1]

@@ -14,7 +14,7 @@ from command_line import CommandLine, contents, entries
 from graftseg import api
 from graftseg.core.types import Geometry
 from graftseg.data.scans import read_label, read_scan, write_label, write_scan
-from graftseg.recipe import load_recipe
+from graftseg.recipes.recipe import load_recipe
 
 FEW_STEPS = ("--set", "stages.0.steps=2", "--set", "stages.1.steps=2")
 FIRST = {"imagesTr": "labeled_000_0000", "labelsTr": "labeled_000", "imagesUn": "unlabeled_000_0000"}

@@ -23,7 +23,7 @@ from graftseg.data.store import Store
 from graftseg.methods.bcp import Bcp
 from graftseg.ops import pseudo_labels
 from graftseg.ops.components import largest_components
-from graftseg.recipe import load_recipe
+from graftseg.recipes.recipe import load_recipe
 from graftseg.recorder import Recorder
 from graftseg.stepping import Stepped, Stepper
 

@@ -10,7 +10,7 @@ from graftseg.data.prepare import as_read
 from graftseg.data.store import Store
 from graftseg.models import build_method
 from graftseg.networks import parameter_count
-from graftseg.recipe import SHIPPED, Recipe, load_recipe, shipped_recipes
+from graftseg.recipes.recipe import SHIPPED, Recipe, load_recipe, shipped_recipes
 from graftseg.validation import scored_cases
 
 SGD = {"name": "sgd", "learning_rate": 0.01, "weight_decay": 1e-4, "momentum": 0.9, "clip_gradient": None}

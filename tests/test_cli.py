@@ -18,7 +18,7 @@ from command_line import CommandLine
 from graftseg import api
 from graftseg.data.store import Store
 from graftseg.evaluation import read_csv
-from graftseg.recipe import load_recipe
+from graftseg.recipes.recipe import load_recipe
 
 
 @pytest.fixture

@@ -10,10 +10,11 @@ import pytest
 import yaml
 from tiny import SIDE, recipe_tree
 
-from graftseg import api, demo, recipe
+from graftseg import api, demo
 from graftseg.core.errors import UserError
 from graftseg.demo import run_demo, run_seeds, seeds_table
-from graftseg.recipe import load_recipe
+from graftseg.recipes import recipe
+from graftseg.recipes.recipe import load_recipe
 
 ROOT = Path(__file__).parents[1]
 SEEDS = ROOT / "results" / "demo-2d-seeds"

@@ -22,7 +22,7 @@ from command_line import CommandLine
 from pydantic import BaseModel
 from typer.main import get_command
 
-import graftseg.recipe
+import graftseg.recipes.recipe
 from graftseg import demo
 from graftseg.cli import app
 from graftseg.core.run_folder import RunFolder
@@ -31,7 +31,7 @@ from graftseg.data import phantom
 from graftseg.evaluation import Evaluation
 from graftseg.methods import METHODS
 from graftseg.paper import Row
-from graftseg.recipe import SHIPPED, load_recipe, shipped_recipes
+from graftseg.recipes.recipe import SHIPPED, load_recipe, shipped_recipes
 from graftseg.tables import rows_of
 from markdown_pages import DOCS, PAGES, README, ROOT, blocks, prose, tables
 from worked_example import files
@@ -215,7 +215,7 @@ def test_the_example_on_a_benchmark_gets_a_line_of_its_table(
     shutil.copytree(SHIPPED / "acdc", tmp_path / "acdc")
     (tmp_path / "acdc-3").mkdir()
     (tmp_path / "acdc-3" / f"{example}.yaml").write_text(block)
-    monkeypatch.setattr(graftseg.recipe, "SHIPPED", tmp_path)
+    monkeypatch.setattr(graftseg.recipes.recipe, "SHIPPED", tmp_path)
     (stage,) = load_recipe(f"acdc-3/{example}").stages
     assert (stage.method, stage.steps, stage.optimizer) == (example, baseline.steps, baseline.optimizer)
     assert rows_of("acdc")[-1] == Row(example, f"acdc-3/{example}")

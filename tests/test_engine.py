@@ -24,9 +24,9 @@ from graftseg.models import build_method
 from graftseg.networks import Networks
 from graftseg.ops.optimizers import Adam, Sgd
 from graftseg.ops.schedules import Poly
-from graftseg.recipe import Recipe
+from graftseg.recipes.recipe import Recipe
+from graftseg.recipes.settings import SelectionSettings
 from graftseg.selection import Selector
-from graftseg.training_settings import SelectionSettings
 
 CPU = torch.device("cpu")
 

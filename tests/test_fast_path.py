@@ -19,7 +19,7 @@ from graftseg.engine import Outcome, Stage, fit
 from graftseg.methods import METHODS
 from graftseg.models import build_method
 from graftseg.networks.acceleration import compiler_options
-from graftseg.recipe import Recipe
+from graftseg.recipes.recipe import Recipe
 from graftseg.stepping import Way
 from stepping_fakes import ADAM, CPU, SGD, STEPS, StandIn, losses, stage_recipe, stepper_of
 

@@ -11,7 +11,7 @@ from graftseg.data.grid import Grid
 from graftseg.footprint import check_memory, host_bytes
 from graftseg.inference import Predictor
 from graftseg.maps import Wanted
-from graftseg.training_settings import InferenceSettings
+from graftseg.recipes.settings import InferenceSettings
 
 CT = Grid.identity((512, 512, 600))
 VOXELS = 512 * 512 * 600

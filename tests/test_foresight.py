@@ -14,7 +14,7 @@ from graftseg.core.errors import UserError
 from graftseg.data import benchmarks
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
-from graftseg.recipe import Recipe
+from graftseg.recipes.recipe import Recipe
 from sweep_fakes import Sweeper, refuse
 
 

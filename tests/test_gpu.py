@@ -21,9 +21,9 @@ from graftseg.models import build_method
 from graftseg.networks import convolution
 from graftseg.networks.unet import Convolution2d, Interpolation
 from graftseg.planning import probe
-from graftseg.recipe import Recipe
+from graftseg.recipes.recipe import Recipe
+from graftseg.recipes.settings import LoopSettings
 from graftseg.stepping import Way
-from graftseg.training_settings import LoopSettings
 from stepping_fakes import ADAM, SGD, STEPS, losses, stage_recipe, stepper_for, stepper_of
 
 pytestmark = [

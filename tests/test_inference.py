@@ -14,7 +14,7 @@ from graftseg.core.errors import UserError
 from graftseg.core.types import Geometry
 from graftseg.data.grid import Grid, plan_grid, to_grid
 from graftseg.inference import Predictor, Segment
-from graftseg.training_settings import InferenceSettings
+from graftseg.recipes.settings import InferenceSettings
 from graftseg.windows import probability_slabs, window_starts
 
 Shape = tuple[int, ...]

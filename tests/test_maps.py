@@ -16,7 +16,7 @@ from graftseg.core.types import Geometry
 from graftseg.data.grid import Grid, plan_grid
 from graftseg.inference import Fit, Predictor
 from graftseg.maps import BAND, PARTS, Rules, Wanted, collected, entropy, in_parts
-from graftseg.training_settings import InferenceSettings
+from graftseg.recipes.settings import InferenceSettings
 
 CPU = torch.device("cpu")
 ALL = Wanted(probabilities=True, uncertainty=True)

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from graftseg.method_list import listed
 from graftseg.methods import METHODS
 from graftseg.ops.schedules import STAIR
-from graftseg.recipe import SHIPPED, load_recipe
+from graftseg.recipes.recipe import SHIPPED, load_recipe
 from markdown_pages import DOCS, ROOT, blocks, sections, tables
 from record_fakes import record
 

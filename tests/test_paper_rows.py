@@ -6,7 +6,7 @@ import torch
 from graftseg.models import build_method
 from graftseg.networks import parameter_count
 from graftseg.paper import TABLES
-from graftseg.recipe import SHIPPED, load_recipe, shipped_recipes
+from graftseg.recipes.recipe import SHIPPED, load_recipe, shipped_recipes
 
 CLASSES = {"la": 2, "acdc": 4, "pancreas": 2}
 RECIPES = [name for name in shipped_recipes() if name.split("-")[0] in CLASSES]

@@ -16,9 +16,9 @@ from graftseg.methods import METHODS, Method
 from graftseg.methods.bcp import Bcp, BcpConfig
 from graftseg.models import build_method
 from graftseg.networks import Networks
+from graftseg.recipes.settings import LoopSettings, SelectionSettings
 from graftseg.selection import Selector
 from graftseg.stepping import Way, autocast
-from graftseg.training_settings import LoopSettings, SelectionSettings
 from stepping_fakes import CPU, batches_for, stage_recipe, stepper_of
 
 

@@ -21,7 +21,7 @@ from graftseg.inference import Predictor
 from graftseg.inputs import ScanSource
 from graftseg.maps import Wanted
 from graftseg.outputs import names_of, write_maps
-from graftseg.training_settings import InferenceSettings
+from graftseg.recipes.settings import InferenceSettings
 
 ALL = Wanted(probabilities=True, uncertainty=True)
 NAMES = names_of("scan", ALL)

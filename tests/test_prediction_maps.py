@@ -23,7 +23,7 @@ from graftseg.exporting.label_maps import label_map_of
 from graftseg.folds import fold_recipe
 from graftseg.maps import PARTS
 from graftseg.prediction import FLIPS
-from graftseg.recipe import load_recipe
+from graftseg.recipes.recipe import load_recipe
 from graftseg.references import label_maps
 
 

@@ -25,7 +25,7 @@ from graftseg.inference import Predictor
 from graftseg.methods import Method
 from graftseg.metrics import dice
 from graftseg.models import build_method, load_weights
-from graftseg.recipe import Recipe, load_recipe
+from graftseg.recipes.recipe import Recipe, load_recipe
 from graftseg.selection import Selector
 from graftseg.validation import CaseScores, build_selector, scored_cases
 

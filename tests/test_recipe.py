@@ -11,7 +11,7 @@ from graftseg.core.errors import UserError
 from graftseg.methods import METHODS
 from graftseg.models import build_method
 from graftseg.ops.optimizers import Adam, Sgd
-from graftseg.recipe import changed, differences, load_recipe, shipped_recipes
+from graftseg.recipes.recipe import changed, differences, load_recipe, shipped_recipes
 
 META = torch.device("meta")
 """Networks of full size without their weights, which would be drawn for seconds and are not looked at."""

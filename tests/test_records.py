@@ -18,7 +18,7 @@ from graftseg.core.files import sha256_of
 from graftseg.data.store import Store
 from graftseg.evaluation import read_csv
 from graftseg.figures import figures_of
-from graftseg.recipe import load_recipe
+from graftseg.recipes.recipe import load_recipe
 from graftseg.records import place, read_records, thinned, without_paths
 
 

@@ -19,7 +19,7 @@ from graftseg.data.store import Store
 from graftseg.evaluation import read_csv
 from graftseg.figures import figures_of
 from graftseg.prediction import Predicted
-from graftseg.recipe import Recipe
+from graftseg.recipes.recipe import Recipe
 from graftseg.seeds import train_seeds
 
 RECIPE = tiny.tiny_recipe(stages=[{"method": "supervised", "steps": 2}], seed=5)

@@ -21,9 +21,9 @@ from graftseg.core.errors import UserError
 from graftseg.data.store import Store
 from graftseg.methods import Method
 from graftseg.metrics import dice
+from graftseg.recipes.settings import Listed, SelectionSettings
 from graftseg.seeds import train_seeds
 from graftseg.selection import Selector
-from graftseg.training_settings import Listed, SelectionSettings
 from graftseg.validation import mean_dice, scored_cases
 
 VAL = SelectionSettings(protocol="val", every=1)

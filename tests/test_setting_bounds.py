@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, ValidationError
 from graftseg.core.errors import UserError
 from graftseg.methods import METHODS
 from graftseg.methods.bcp import BcpConfig
-from graftseg.recipe import Recipe, changed
+from graftseg.recipes.recipe import Recipe, changed
 
 HUGE = "1" + "0" * 400
 BOUNDS = {"maximum", "exclusiveMaximum", "enum", "const"}

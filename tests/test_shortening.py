@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graftseg import api
-from graftseg.baselines import baseline_of
 from graftseg.core.errors import UserError
 from graftseg.data.store import Store
-from graftseg.ramps import RAMP
-from graftseg.recipe import Recipe, changed, differences, load_recipe, parse_recipe
-from graftseg.recipe_changes import differing
-from graftseg.shortening import asked_for, shortened
+from graftseg.recipes.baseline import baseline_of
+from graftseg.recipes.changes import differing
+from graftseg.recipes.ramps import RAMP
+from graftseg.recipes.recipe import Recipe, changed, differences, load_recipe, parse_recipe
+from graftseg.recipes.shortening import asked_for, shortened
 from markdown_pages import DOCS, tables
 
 ROOT = Path(__file__).parents[1]

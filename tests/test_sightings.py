@@ -14,7 +14,7 @@ from graftseg.core.run_folder import RunFolder
 from graftseg.data.batches import Batches
 from graftseg.data.foreground import Positions, positions_in
 from graftseg.data.store import Store
-from graftseg.recipe import Recipe
+from graftseg.recipes.recipe import Recipe
 from graftseg.sightings import Sightings
 
 

@@ -25,8 +25,8 @@ from graftseg.models import build_method
 from graftseg.networks import Networks
 from graftseg.ops.optimizers import Adam, Sgd
 from graftseg.ops.schedules import Poly
+from graftseg.recipes.settings import LoopSettings, StageSettings
 from graftseg.stepping import AHEAD, PAYS_OFF, WARM_UP, Way, uncompiled
-from graftseg.training_settings import LoopSettings, StageSettings
 from stepping_fakes import CPU, StandIn, batches_for, losses, stage_recipe, stepper_for, stepper_of
 
 CUDA = torch.device("cuda:0")

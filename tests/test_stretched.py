@@ -22,9 +22,9 @@ from graftseg.data.prepare import prepare
 from graftseg.data.scans import read_scan
 from graftseg.inference import Predictor
 from graftseg.models import build_method
-from graftseg.recipe import changed
+from graftseg.recipes.recipe import changed
+from graftseg.recipes.settings import InferenceSettings
 from graftseg.stretched import stretched
-from graftseg.training_settings import InferenceSettings
 from graftseg.validation import CaseScores
 from zoom_oracle import Plane, is_lost, zoomed
 

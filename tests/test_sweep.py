@@ -12,7 +12,7 @@ import pytest
 import graftseg.sweeps
 from graftseg import api
 from graftseg.core.errors import StoppedError, UserError
-from graftseg.recipe import Recipe
+from graftseg.recipes.recipe import Recipe
 from graftseg.sweeps import Swept
 from sweep_fakes import Sweeper, refuse
 

@@ -9,13 +9,13 @@ import pytest
 import tiny
 from command_line import CommandLine
 
-import graftseg.recipe
+import graftseg.recipes.recipe
 from graftseg import api
 from graftseg.core.errors import UserError
 from graftseg.core.files import write_json
 from graftseg.evaluation import Evaluation, Row
 from graftseg.paper import TABLES
-from graftseg.recipe import load_recipe, shipped_recipes
+from graftseg.recipes.recipe import load_recipe, shipped_recipes
 from graftseg.supervision import HEAD as BESIDE
 from graftseg.tables import HEAD, rows_of, table, tables_page
 from record_fakes import PUBLISHED, record, ship, write_scores
@@ -311,7 +311,7 @@ def test_the_page_in_the_docs_is_the_one_that_is_made() -> None:
 
 def test_published_figures_are_no_difference() -> None:
     one, two = tiny.tiny_recipe(), tiny.tiny_recipe(published=PUBLISHED)
-    assert graftseg.recipe.differences(one, two) == []
+    assert graftseg.recipes.recipe.differences(one, two) == []
     assert two.published is not None and two.published.row == "BCP, 8 labels"
     with pytest.raises(UserError, match=r"published\.selection"):
         tiny.tiny_recipe(published=PUBLISHED | {"selection": "by eye"})

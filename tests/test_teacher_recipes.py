@@ -3,7 +3,7 @@
 import pytest
 
 from graftseg.ops.optimizers import Adam, Sgd
-from graftseg.recipe import Recipe, load_recipe
+from graftseg.recipes.recipe import Recipe, load_recipe
 
 TEACHERS = [
     f"{setting}/{method}" for setting in ("la-4", "la-8", "acdc-3", "acdc-7") for method in ("mean-teacher", "ua-mt")

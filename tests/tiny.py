@@ -9,7 +9,7 @@ from graftseg.core.types import Batch, Labeled
 from graftseg.data.phantom import write_phantoms
 from graftseg.methods import METHODS, Method
 from graftseg.networks import Networks, NetworkSettings
-from graftseg.recipe import Recipe, parse_recipe
+from graftseg.recipes.recipe import Recipe, parse_recipe
 
 SIDE = 16
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from graftseg import method_pages
-from graftseg.baselines import baseline_of, fitting, own_baseline
 from graftseg.bench.measure import Measurement, Plan, measure
 from graftseg.comparison import Beside, compare_runs, write_comparison
 from graftseg.completion import complete
@@ -38,13 +37,14 @@ from graftseg.planning import make_plan
 from graftseg.prediction import Checkpoint, Predicted, Wanted, predict_scans
 from graftseg.ranking import Ranking
 from graftseg.ranking_run import rank_run
-from graftseg.recipe import Recipe, changed, load_recipe, shipped_recipes
+from graftseg.recipes.baseline import baseline_of, fitting, own_baseline
+from graftseg.recipes.recipe import Recipe, changed, load_recipe, shipped_recipes
+from graftseg.recipes.shortening import asked_for
 from graftseg.records import record_run
 from graftseg.reporting import render_report
 from graftseg.reporting.differences import picture
 from graftseg.reporting.scans_page import render_check
 from graftseg.scored_folder import score_folder
-from graftseg.shortening import asked_for
 from graftseg.sweeps import sweep
 from graftseg.tables import table_page, tables_page
 from graftseg.training import train_run, unlabeled_cases
@@ -130,7 +130,7 @@ def train(
     ``baseline``, by default what the recipe says, trains a supervised run of as many steps into ``out/baseline`` too.
     One network sees all labeled cases, whatever the recipe says of folds; ``train_folds`` divides them. Ctrl-C saves
     and raises a ``StoppedError``; ``resume=True`` goes on, with whichever of the two runs was cut. ``shorter`` divides
-    the recipe's lengths, see ``graftseg.shortening``.
+    the recipe's lengths, see ``graftseg.recipes.shortening``.
     """
     loaded = asked_for(recipe, overrides, shorter)
     run, chosen, source = RunFolder(Path(out)), choose_device(device), given(data)

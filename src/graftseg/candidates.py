@@ -19,7 +19,7 @@ from graftseg.data.grid import Grid, grid_difference, to_grid
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import PrepareSettings, prepare_image
 from graftseg.data.store import Store, StoredCase, is_store, open_store
-from graftseg.recipe import Recipe
+from graftseg.recipes.recipe import Recipe
 
 
 @dataclass(frozen=True)

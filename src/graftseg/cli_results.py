@@ -176,7 +176,7 @@ def sweep(
 
 
 def _refuse_folders(only: list[str]) -> None:
-    from graftseg.recipe import shipped_recipes
+    from graftseg.recipes.recipe import shipped_recipes
 
     folders = {name.partition("/")[0] for name in shipped_recipes()}
     for one in only:

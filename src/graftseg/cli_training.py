@@ -64,7 +64,7 @@ def _train(recipe: str, data: Given, out: Path, asked: Count | None, ask: Ask) -
     """One network, or one for each fold where folds are asked for, here or by the recipe."""
     from graftseg import api
     from graftseg.core.run_folder import RunFolder
-    from graftseg.recipe import load_recipe
+    from graftseg.recipes.recipe import load_recipe
 
     loaded = load_recipe(recipe, ask["overrides"])
     count = loaded.folds if asked is None else asked

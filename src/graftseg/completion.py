@@ -6,7 +6,7 @@ from graftseg.core.errors import StoppedError, UserError
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.store import Store
 from graftseg.legs import ALONE, Leg
-from graftseg.recipe import SAME, Recipe, differences, first_few, load_recipe
+from graftseg.recipes.recipe import SAME, Recipe, differences, first_few, load_recipe
 from graftseg.training import train_run
 
 

@@ -12,7 +12,7 @@ from graftseg.core.errors import UserError
 from graftseg.core.files import atomic_path
 from graftseg.core.types import Split
 from graftseg.data.phantom import write_phantoms
-from graftseg.recipe import load_recipe
+from graftseg.recipes.recipe import load_recipe
 
 COUNTS: dict[Split, int] = {"labeled": 4, "unlabeled": 40, "test": 40}
 SHAPES = {2: (64, 64), 3: (32, 32, 32)}

@@ -18,12 +18,12 @@ from graftseg.data.batches import Batches
 from graftseg.legs import ALONE, Leg
 from graftseg.methods import Method
 from graftseg.ops.optimizers import Moved, build_optimizer, carry_over, learning_rate, load_state
+from graftseg.recipes.settings import LoopSettings, StageSettings
 from graftseg.recorder import NonFiniteLossError, Recorder
 from graftseg.resumption import Saved, saved_in
 from graftseg.selection import Selector
 from graftseg.snapshots import snapshot, snapshot_steps
 from graftseg.stepping import Stepped, Stepper, Way, autocast, uncompiled
-from graftseg.training_settings import LoopSettings, StageSettings
 
 SAME_SIGNAL = 1.0
 """Seconds within which a signal that comes again is taken for the same one."""

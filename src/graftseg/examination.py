@@ -7,7 +7,6 @@ from pathlib import Path
 
 import torch
 
-from graftseg.baselines import baseline_of
 from graftseg.comparison import Beside, compare_runs
 from graftseg.core.errors import UserError
 from graftseg.core.fold_list import fold_states, segmenters_of
@@ -17,7 +16,8 @@ from graftseg.core.run_folder import RunFolder
 from graftseg.evaluation import Evaluation, description_of
 from graftseg.models import refuse_missing
 from graftseg.prediction import ELSEWHERE, Predicted, check_target, predict_scans
-from graftseg.recipe import differences, load_recipe
+from graftseg.recipes.baseline import baseline_of
+from graftseg.recipes.recipe import differences, load_recipe
 from graftseg.scored_folder import score_folder
 from graftseg.unseen import Unseen, checked_cases, unseen_by
 from graftseg.verdicts import missed, verdict_between

@@ -7,7 +7,6 @@ from typing import Literal
 
 import torch
 
-from graftseg.baselines import baseline_of, fitting, require_unlabeled
 from graftseg.completion import complete
 from graftseg.core.errors import UserError
 from graftseg.core.files import make_folder, write_json, write_text
@@ -24,7 +23,8 @@ from graftseg.figures import figures_of, written
 from graftseg.fold_results import CrossValidation
 from graftseg.fold_scores import References, held_out_scores, keep_scores, references_of
 from graftseg.legs import Leg, fold_legs
-from graftseg.recipe import Recipe, parse_recipe
+from graftseg.recipes.baseline import baseline_of, fitting, require_unlabeled
+from graftseg.recipes.recipe import Recipe, parse_recipe
 from graftseg.splits import divide
 
 LEAVE_ONE_OUT: Literal["loo"] = "loo"

@@ -15,9 +15,9 @@ from graftseg.core.devices import free_memory
 from graftseg.data.grid import Grid
 from graftseg.maps import Maps, Rules, ScanMaps, Wanted, check_decision, collected
 from graftseg.ops.components import chosen_classes, largest_components
+from graftseg.recipes.settings import InferenceSettings
 from graftseg.resolution import at_source_resolution, axis_of
 from graftseg.stretched import stretched, stretched_slabs
-from graftseg.training_settings import InferenceSettings
 from graftseg.windows import Segment, is_slicewise, probability_slabs, windows_along
 
 __all__ = ["Predictor", "ScanMaps", "Segment", "Wanted"]

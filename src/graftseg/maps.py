@@ -16,7 +16,7 @@ from torch import Tensor
 
 from graftseg.core.errors import UserError
 from graftseg.data.grid import Grid, to_source_axes
-from graftseg.training_settings import InferenceSettings
+from graftseg.recipes.settings import InferenceSettings
 
 Changed = TypeVar("Changed")
 

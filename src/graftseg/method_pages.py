@@ -11,7 +11,7 @@ from graftseg.figures import FIGURES
 from graftseg.method_list import BEGIN, has_list, listed
 from graftseg.methods import METHODS
 from graftseg.paper import TABLES, benchmark_of
-from graftseg.recipe import shipped_recipes
+from graftseg.recipes.recipe import shipped_recipes
 from graftseg.records import Record, read_records
 from graftseg.supervision import BASELINE, gains
 from graftseg.tables import BESIDE, lines_of, markdown, ours

@@ -12,8 +12,8 @@ from graftseg.core.errors import UserError
 from graftseg.core.files import sha256_of, write_bytes
 from graftseg.methods import METHODS, Method
 from graftseg.networks import Networks
-from graftseg.recipe import Recipe
-from graftseg.training_settings import StageSettings
+from graftseg.recipes.recipe import Recipe
+from graftseg.recipes.settings import StageSettings
 
 
 def build_method(recipe: Recipe, stage: StageSettings, channels: int, classes: int, device: torch.device) -> Method:

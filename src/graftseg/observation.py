@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from graftseg.candidates import Prepared
 from graftseg.core.errors import UserError
 from graftseg.ops.components import chosen_classes, largest_components
+from graftseg.recipes.settings import InferenceSettings
 from graftseg.shipped import Shipped
 from graftseg.stretched import stretched, stretched_slabs
-from graftseg.training_settings import InferenceSettings
 from graftseg.windows import Segment, is_slicewise, probability_slabs
 
 Labels = NDArray[np.uint8]

@@ -28,8 +28,8 @@ from graftseg.footprint import check_memory
 from graftseg.inputs import Source, sources_in
 from graftseg.maps import Wanted
 from graftseg.outputs import check_classes, names_of, write_classes, write_maps
+from graftseg.recipes.settings import InferenceSettings
 from graftseg.segmenters import CHECKPOINTS, Checkpoint, Segmenters, predicted, weights_of
-from graftseg.training_settings import InferenceSettings
 
 __all__ = ["CHECKPOINTS", "FLIPS", "Checkpoint", "Predicted", "Wanted", "predict_scans", "weights_of"]
 

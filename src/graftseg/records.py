@@ -14,8 +14,8 @@ from graftseg.core.run_folder import AGAIN, UNLOGGED, RunFolder, whole_log
 from graftseg.evaluation import Evaluation, description_of, read_csv
 from graftseg.likeness import refuse_other_cases, refuse_others
 from graftseg.paired import named_as
-from graftseg.recipe import Recipe, load_recipe
-from graftseg.recipe_changes import changes_of, differing
+from graftseg.recipes.changes import changes_of, differing
+from graftseg.recipes.recipe import Recipe, load_recipe
 from graftseg.record_targets import refuse_other, refuse_place, refuse_run
 from graftseg.references import TESTED_ON
 

@@ -16,7 +16,7 @@ from graftseg.data.grid import Grid
 from graftseg.inference import Predictor
 from graftseg.maps import ScanMaps, Wanted
 from graftseg.models import load_weights
-from graftseg.recipe import Recipe, load_recipe
+from graftseg.recipes.recipe import Recipe, load_recipe
 from graftseg.shipped import Shipped, build_shipped
 
 Checkpoint = Literal["shipped", "best"]

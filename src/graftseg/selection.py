@@ -12,7 +12,7 @@ from torch import Tensor
 from graftseg.methods import Method
 from graftseg.networks.modes import evaluating
 from graftseg.ops.optimizers import load_state
-from graftseg.training_settings import Listed, SelectionSettings
+from graftseg.recipes.settings import Listed, SelectionSettings
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from graftseg.core.run_folder import RunFolder
 from graftseg.methods import Method
 from graftseg.models import build_method, load_weights
-from graftseg.recipe import Recipe, load_recipe
+from graftseg.recipes.recipe import Recipe, load_recipe
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from graftseg.data.store import Store, StoredCase
 from graftseg.inference import Predictor
 from graftseg.methods import METHODS, Method
 from graftseg.networks.modes import evaluating
-from graftseg.recipe import Recipe
+from graftseg.recipes.recipe import Recipe
 from graftseg.stepping import autocast, precise, uncompiled
 
 

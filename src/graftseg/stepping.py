@@ -20,7 +20,7 @@ from graftseg.core.types import Batch, Objective, Precision, Progress
 from graftseg.data.augment import Table
 from graftseg.methods import Method
 from graftseg.ops.optimizers import learning_rate, rate_on_device, update
-from graftseg.training_settings import StageSettings
+from graftseg.recipes.settings import StageSettings
 
 WARM_UP = 3
 AHEAD = 8

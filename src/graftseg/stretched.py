@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from graftseg.data.augment import stretching
-from graftseg.training_settings import InferenceSettings
+from graftseg.recipes.settings import InferenceSettings
 from graftseg.windows import Segment
 
 

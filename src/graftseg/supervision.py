@@ -6,7 +6,7 @@ import numpy as np
 
 from graftseg.figures import FIGURES, NOTHING, written
 from graftseg.paired import Pairs, bootstrap, paired
-from graftseg.recipe import load_recipe, shipped_recipes
+from graftseg.recipes.recipe import load_recipe, shipped_recipes
 from graftseg.records import Record, refuse_unlike
 
 BASELINE = "supervised"

@@ -12,9 +12,9 @@ from graftseg.core.files import make_folder
 from graftseg.data.store import Store
 from graftseg.figures import FIGURES, figures_of, written
 from graftseg.foresight import Tell, foreseen, refuse_misfits, refuse_target, unlike_others
+from graftseg.recipes.shortening import check_shorter
 from graftseg.records import check_siblings, record_run
 from graftseg.seed_counts import check_seeds
-from graftseg.shortening import check_shorter
 from graftseg.table_stores import Stores, stores_of
 from graftseg.table_trials import Trial, bases_of, chosen, trials_of
 from graftseg.trials import tested_run, trained_run
@@ -54,7 +54,7 @@ def sweep(
 
     ``data`` is a prepared store, or stores by the name of their data set. Runs lie below ``out`` as their records do
     below ``results``. ``only`` takes names of recipes, or patterns of them, also of those that the paper has no row
-    for. ``shorter`` divides the lengths of every row, see ``graftseg.shortening``. A row that fails is told and the
+    for. ``shorter`` divides the lengths of every row, see ``graftseg.recipes.shortening``. A row that fails is told and the
     others go on; a ``StoppedError`` ends the sweep, and the same call goes on.
     """
     on_gpu = choose_device(device).type == "cuda"

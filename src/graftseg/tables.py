@@ -7,9 +7,9 @@ from pathlib import Path
 from graftseg.core.errors import UserError
 from graftseg.figures import FIGURES, NOTHING, figures_of, spreads, written
 from graftseg.paper import ALL, TABLES, Row, benchmark_of
-from graftseg.published import Published
-from graftseg.recipe import load_recipe, shipped_recipes
-from graftseg.recipe_changes import differing
+from graftseg.recipes.changes import differing
+from graftseg.recipes.published import Published
+from graftseg.recipes.recipe import load_recipe, shipped_recipes
 from graftseg.records import Record, differ, read_records, refuse_unlike
 from graftseg.supervision import gains
 

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graftseg.baselines import require_unlabeled, uses_unlabeled
 from graftseg.core.devices import free_memory, hardware_of, versions
 from graftseg.core.errors import UserError
 from graftseg.core.files import sha256_of, write_bytes, write_text
@@ -32,7 +31,8 @@ from graftseg.legs import ALONE, Leg
 from graftseg.methods import METHODS, Method
 from graftseg.models import build_method, load_weights, save_student, save_weights, student_bytes
 from graftseg.networks import parameter_count
-from graftseg.recipe import SAME, Recipe, differences, first_few, load_recipe
+from graftseg.recipes.baseline import require_unlabeled, uses_unlabeled
+from graftseg.recipes.recipe import SAME, Recipe, differences, first_few, load_recipe
 from graftseg.resumption import Saved, saved_last
 from graftseg.selection import Selector
 from graftseg.sightings import Sightings

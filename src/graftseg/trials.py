@@ -15,7 +15,7 @@ from graftseg.evaluation import Evaluation
 from graftseg.known_scores import known_scores
 from graftseg.metrics import Protocol
 from graftseg.prediction import Checkpoint, predict_scans, weights_of
-from graftseg.recipe import Recipe
+from graftseg.recipes.recipe import Recipe
 from graftseg.references import stored_references
 from graftseg.scored_folder import score_folder
 

@@ -16,9 +16,9 @@ from graftseg.data.grid import Grid
 from graftseg.data.store import Store, StoredCase
 from graftseg.inference import Predictor
 from graftseg.methods import Method
-from graftseg.recipe import Recipe
+from graftseg.recipes.recipe import Recipe
+from graftseg.recipes.settings import InferenceSettings, Listed, SelectionSettings
 from graftseg.selection import Score, Selector
-from graftseg.training_settings import InferenceSettings, Listed, SelectionSettings
 
 
 def scored_cases(recipe: Recipe, store: Store) -> dict[Listed, tuple[StoredCase, ...]]:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from graftseg.core.errors import UserError
-from graftseg.training_settings import InferenceSettings
+from graftseg.recipes.settings import InferenceSettings
 
 Segment = Callable[[Tensor], Tensor]
 """From images ``(B, C, *space)`` to probabilities ``(B, K, *space)``."""

@@ -18,7 +18,7 @@ from graftseg.data.benchmarks import BENCHMARKS, read_benchmark
 from graftseg.data.benchmarks.lists import PUBLISHED, read_list
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
-from graftseg.recipe import load_recipe
+from graftseg.recipes.recipe import load_recipe
 
 TRAIN, TEST = ["ZED", "ALF", "MID"], ["TWO", "ONE"]
 

@@ -10,7 +10,7 @@ from graftseg.core.run_folder import RunFolder
 from graftseg.data.store import Store
 from graftseg.methods import Method
 from graftseg.models import build_method, save_weights
-from graftseg.recipe import Recipe
+from graftseg.recipes.recipe import Recipe
 
 
 def write_run(

@@ -22,7 +22,7 @@ from graftseg.data.store import Store
 from graftseg.exporting import Request, export_run
 from graftseg.exporting.monai_bundle import _intensity, _overlap
 from graftseg.prediction import predict_scans
-from graftseg.training_settings import InferenceSettings
+from graftseg.recipes.settings import InferenceSettings
 
 pytest.importorskip("ignite")
 pytest.importorskip("skimage")

@@ -15,7 +15,7 @@ from graftseg.data.store import Store
 from graftseg.methods.dtc import Dtc, DtcConfig, disagreement, map_of
 from graftseg.ops.losses import one_hot
 from graftseg.ops.signed_distance import distance_channels, signed_distance
-from graftseg.recipe import load_recipe
+from graftseg.recipes.recipe import load_recipe
 from graftseg.stepping import Way
 from stepping_fakes import losses, stage_recipe, stepper_of
 

@@ -11,7 +11,7 @@ from torch import nn
 from graftseg.core.types import Progress
 from graftseg.methods.sassnet import SassNet, SassNetConfig
 from graftseg.ops.optimizers import Adam
-from graftseg.recipe import load_recipe
+from graftseg.recipes.recipe import load_recipe
 
 NOW = Progress(torch.tensor(0), 10)
 

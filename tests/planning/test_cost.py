@@ -15,7 +15,7 @@ from graftseg.planning.cost import Speed, load_of, step_bytes, table_speed
 from graftseg.planning.length import pretraining_of, round_down
 from graftseg.planning.probe import seconds_per_step
 from graftseg.planning.target import ABSENT_GPU
-from graftseg.recipe import changed
+from graftseg.recipes.recipe import changed
 
 SMALL = NetworkSettings(name="unet-2d", width=4, levels=3)
 

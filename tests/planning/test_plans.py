@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from planning_fakes import CPU, CT, GPU, any_facts, case, facts, usual
 
-from graftseg.baselines import baseline_of
 from graftseg.core.errors import UserError
 from graftseg.methods import METHODS
 from graftseg.models import build_method
@@ -19,7 +18,8 @@ from graftseg.networks import stride_of
 from graftseg.planning import Facts, Plan, Target, choose
 from graftseg.planning.target import GIB
 from graftseg.planning.usual import usual_reason
-from graftseg.recipe import load_recipe, parse_recipe
+from graftseg.recipes.baseline import baseline_of
+from graftseg.recipes.recipe import load_recipe, parse_recipe
 
 META = torch.device("meta")
 

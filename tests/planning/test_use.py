@@ -14,7 +14,7 @@ from graftseg.core.errors import UserError
 from graftseg.data.layouts import read_layout
 from graftseg.data.scans import read_label
 from graftseg.planning import make_plan
-from graftseg.recipe import changed, load_recipe
+from graftseg.recipes.recipe import changed, load_recipe
 
 ONE_STEP = ["network.width=2", "loop.tensorboard=false", "baseline=false", "folds=null"]
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from graftseg.recipe import load_recipe
+from graftseg.recipes.recipe import load_recipe
 from graftseg.reporting.notes import run_section
 from graftseg.reporting.variation import variation_of
 

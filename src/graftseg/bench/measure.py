@@ -19,7 +19,7 @@ from graftseg.core.devices import devices, versions
 from graftseg.core.errors import UserError
 from graftseg.data.store import open_store
 from graftseg.methods import METHODS
-from graftseg.recipe import Recipe
+from graftseg.recipes.recipe import Recipe
 from graftseg.stepping import precise
 
 # losses are read every so many steps, by default as often as a training does; a CPU does not wait for them

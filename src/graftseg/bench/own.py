@@ -20,9 +20,9 @@ from graftseg.methods import Method
 from graftseg.methods.self_training import SelfTraining
 from graftseg.ops import components, pseudo_labels
 from graftseg.ops.optimizers import build_optimizer
+from graftseg.recipes.settings import LoopSettings
 from graftseg.recorder import Recorder
 from graftseg.stepping import Stepper
-from graftseg.training_settings import LoopSettings
 
 NEVER = 10**9
 

@@ -12,9 +12,9 @@ from graftseg.methods.bcp import Bcp, BcpConfig
 from graftseg.models import build_method
 from graftseg.networks import Networks
 from graftseg.ops.masks import Box
-from graftseg.recipe import Recipe
+from graftseg.recipes.recipe import Recipe
+from graftseg.recipes.settings import StageSettings
 from graftseg.stepping import Way
-from graftseg.training_settings import StageSettings
 
 
 @dataclass(frozen=True)

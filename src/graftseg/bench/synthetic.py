@@ -13,7 +13,7 @@ from graftseg.data.phantom import CLASSES, make_phantom
 from graftseg.data.prepare import prepare
 from graftseg.data.scans import write_label, write_scan
 from graftseg.data.store import Store
-from graftseg.recipe import Recipe
+from graftseg.recipes.recipe import Recipe
 
 # in plane, the volumes of the left atrium are about half again as large as their patches, and a little deeper
 VOLUME = (1.5, 1.5, 1.1)

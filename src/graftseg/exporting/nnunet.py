@@ -23,7 +23,7 @@ from graftseg.data.scans import grid_difference, read_label, write_label, write_
 from graftseg.data.store import open_store
 from graftseg.exporting.label_maps import check_values, label_map_of, predictions_of
 from graftseg.exporting.request import Request, new_folder
-from graftseg.recipe import load_recipe
+from graftseg.recipes.recipe import load_recipe
 
 NAME = re.compile(r"Dataset\d{3}_[A-Za-z0-9_-]+")
 ENDING = ".nii.gz"

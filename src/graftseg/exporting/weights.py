@@ -13,7 +13,7 @@ from graftseg.core.errors import UserError
 from graftseg.core.files import write_bytes
 from graftseg.exporting.request import Request
 from graftseg.models import load_weights
-from graftseg.recipe import parse_recipe
+from graftseg.recipes.recipe import parse_recipe
 from graftseg.shipped import Shipped, build_shipped, shipped_network
 
 FORMAT = {"format": "graftseg weights", "version": "1"}

@@ -5,7 +5,7 @@ from graftseg.planning.durations import refuse_minutes
 from graftseg.planning.facts import Facts, facts_of
 from graftseg.planning.plans import Plan, choose
 from graftseg.planning.target import Target, target_of
-from graftseg.recipe import Recipe
+from graftseg.recipes.recipe import Recipe
 
 __all__ = ["Facts", "Plan", "Target", "choose", "facts_of", "make_plan", "target_of"]
 

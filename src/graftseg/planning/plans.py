@@ -15,7 +15,7 @@ from graftseg.planning.patches import Shape, shape_of
 from graftseg.planning.pieces import component_choices
 from graftseg.planning.target import GIB, Target
 from graftseg.planning.written import written
-from graftseg.recipe import PLANNED, Recipe, parse_recipe
+from graftseg.recipes.recipe import PLANNED, Recipe, parse_recipe
 from graftseg.splits import LEAST, suggested_folds
 from graftseg.verdicts import FEWEST
 

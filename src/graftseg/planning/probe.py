@@ -12,7 +12,7 @@ from graftseg.core.types import Batch, Labeled
 from graftseg.data.augment import Table
 from graftseg.models import build_method
 from graftseg.ops.optimizers import build_optimizer
-from graftseg.recipe import Recipe
+from graftseg.recipes.recipe import Recipe
 from graftseg.stepping import WARM_UP, Stepper, Way
 
 STEPS = 3

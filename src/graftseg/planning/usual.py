@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from graftseg.recipe import Recipe
+from graftseg.recipes.recipe import Recipe
 
 FOLLOWS = "what fast means"
 USUAL = {

@@ -8,7 +8,7 @@ import yaml
 
 from graftseg.planning.choices import Choices
 from graftseg.planning.usual import FOLLOWS, usual_reason
-from graftseg.recipe import Recipe
+from graftseg.recipes.recipe import Recipe
 
 WIDTH = 120
 NOT_WRITTEN = {"published"}

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from graftseg.baselines import kept_baselines
 from graftseg.core.files import write_text
 from graftseg.core.run_folder import RunFolder
+from graftseg.recipes.baseline import kept_baselines
 from graftseg.reporting.cases import cases_section
 from graftseg.reporting.comparison import Told, comparison_section, missed, told_of, verdict_of
 from graftseg.reporting.folder import class_names, read_curves, read_recipe, read_store, snapshot_paths

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from graftseg import verdicts
-from graftseg.baselines import SUPERVISED
 from graftseg.core.run_folder import RunFolder
 from graftseg.evaluation import Evaluation
+from graftseg.recipes.baseline import SUPERVISED
 from graftseg.reporting.gaps import UNKNOWN, Gaps
 from graftseg.reporting.markup import Html, missing, section, table, tag, told_above
 from graftseg.reporting.palette import named

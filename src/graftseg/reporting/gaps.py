@@ -5,9 +5,9 @@ from pathlib import Path
 from shlex import quote
 from typing import NamedTuple
 
-from graftseg.baselines import SUPERVISED, kept_baselines
 from graftseg.core.fold_list import fold_count
 from graftseg.core.run_folder import RunFolder
+from graftseg.recipes.baseline import SUPERVISED, kept_baselines
 from graftseg.reporting.markup import folder_name
 from graftseg.unseen import has_unseen
 

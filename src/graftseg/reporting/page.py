@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from typing import Any
 
-from graftseg.baselines import SUPERVISED
-from graftseg.recipe import PLANNED
+from graftseg.recipes.baseline import SUPERVISED
+from graftseg.recipes.recipe import PLANNED
 from graftseg.reporting.folder import class_names
 from graftseg.reporting.markup import Html, join, looks_like_path, short_path, tag, typeset
 from graftseg.reporting.notes import case_counts, duration

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from graftseg.core.errors import UserError
-from graftseg.recipe import first_few, parse_recipe
-from graftseg.recipe_changes import changes_of
+from graftseg.recipes.changes import changes_of
+from graftseg.recipes.recipe import first_few, parse_recipe
 
 
 def with_variation(rows: Iterable[tuple[str, str]], recipe: dict[str, Any] | None) -> Iterator[tuple[str, str]]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from graftseg.recipe import Recipe, differences, load_recipe, shipped_recipes
+from graftseg.recipes.recipe import Recipe, differences, load_recipe, shipped_recipes
 
 
 def changes_of(recipe: Recipe, inference: Mapping[str, Any] | None = None) -> list[str]:

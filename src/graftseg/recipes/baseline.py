@@ -6,7 +6,7 @@ from pathlib import Path
 from graftseg.core.errors import UserError
 from graftseg.core.run_folder import RunFolder
 from graftseg.methods import METHODS
-from graftseg.recipe import Recipe, parse_recipe
+from graftseg.recipes.recipe import Recipe, parse_recipe
 
 SUPERVISED = "supervised"
 logger = logging.getLogger(__name__)

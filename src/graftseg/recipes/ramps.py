@@ -5,8 +5,8 @@ import math
 from dataclasses import dataclass, replace
 
 from graftseg.ops.schedules import STAIR
-from graftseg.recipe import Recipe
-from graftseg.training_settings import StageSettings
+from graftseg.recipes.recipe import Recipe
+from graftseg.recipes.settings import StageSettings
 
 RAMP = "ramp"
 """The one setting of methods that tells how long something takes, in units of so many steps."""

@@ -16,10 +16,10 @@ from graftseg.data.batches import BatchSettings
 from graftseg.data.prepare import PrepareSettings
 from graftseg.methods import METHODS
 from graftseg.networks import NetworkSettings, dimensions_of, stride_of
-from graftseg.published import Published
-from graftseg.suggestions import likely
-from graftseg.training_settings import InferenceSettings, LoopSettings, SelectionSettings, StageSettings
-from graftseg.yaml_text import NotYamlError, RepeatedKeyError, read_yaml
+from graftseg.recipes.published import Published
+from graftseg.recipes.settings import InferenceSettings, LoopSettings, SelectionSettings, StageSettings
+from graftseg.recipes.suggestions import likely
+from graftseg.recipes.yaml_reader import NotYamlError, RepeatedKeyError, read_yaml
 
 SHIPPED = Path(str(files("graftseg") / "recipes"))
 Tree = dict[Any, Any]

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from graftseg.core.errors import UserError
-from graftseg.ramps import RAMP, tell_of_ramps
-from graftseg.recipe import Recipe, changed, load_recipe, parse_recipe
+from graftseg.recipes.ramps import RAMP, tell_of_ramps
+from graftseg.recipes.recipe import Recipe, changed, load_recipe, parse_recipe
 
 
 def asked_for(recipe: str | Path | Recipe, overrides: Iterable[str] = (), shorter: int = 1) -> Recipe:
