@@ -7,7 +7,7 @@ import numpy as np
 
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.phantom import SPLITS
-from graftseg.evaluation import read_csv
+from graftseg.evaluation.scores import read_csv
 
 BINS = 5
 

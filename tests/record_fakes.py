@@ -8,8 +8,8 @@ import tiny
 import yaml
 
 from graftseg.core.files import write_json
-from graftseg.evaluation import Evaluation, Row
-from graftseg.metrics import Protocol
+from graftseg.evaluation.metrics import Protocol
+from graftseg.evaluation.scores import Evaluation, Row
 
 PUBLISHED = {
     "table": "LA",

@@ -17,7 +17,7 @@ from command_line import CommandLine
 
 from graftseg import api
 from graftseg.data.store import Store
-from graftseg.evaluation import read_csv
+from graftseg.evaluation.scores import read_csv
 from graftseg.recipes.recipe import load_recipe
 
 

@@ -18,8 +18,8 @@ import graftseg.recipes.recipe
 import graftseg.sweeps
 from graftseg import api
 from graftseg.data.store import Store
-from graftseg.evaluation import Evaluation, Row, read_csv
-from graftseg.figures import figures_of, scores_table
+from graftseg.evaluation.figures import figures_of, scores_table
+from graftseg.evaluation.scores import Evaluation, Row, read_csv
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from graftseg.cli_parts import print_table
-from graftseg.comparison import HEAD as COMPARISON
 from graftseg.core.text_tables import Laid, laid_out
+from graftseg.evaluation.comparison import HEAD as COMPARISON
 from graftseg.ranking import HEAD as RANKING
 
 SCORES = ("class", "Dice %", "95HD voxel", "volume error ml")

@@ -10,11 +10,11 @@ from xml.etree import ElementTree
 import pytest
 
 from graftseg import api
-from graftseg.comparison import HEAD, compare_runs
 from graftseg.core.errors import UserError
 from graftseg.core.files import write_json
-from graftseg.evaluation import Evaluation, Row
-from graftseg.metrics import Protocol
+from graftseg.evaluation.comparison import HEAD, compare_runs
+from graftseg.evaluation.metrics import Protocol
+from graftseg.evaluation.scores import Evaluation, Row
 from graftseg.reporting.differences import Scale
 
 SVG = "{http://www.w3.org/2000/svg}"

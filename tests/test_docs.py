@@ -28,7 +28,7 @@ from graftseg.cli import app
 from graftseg.core.run_folder import RunFolder
 from graftseg.core.settings import Settings
 from graftseg.data import phantom
-from graftseg.evaluation import Evaluation
+from graftseg.evaluation.scores import Evaluation
 from graftseg.methods import METHODS
 from graftseg.paper import Row
 from graftseg.recipes.recipe import SHIPPED, load_recipe, shipped_recipes

@@ -17,9 +17,9 @@ from graftseg.core.predictions import Manifest, PredictedCase
 from graftseg.core.text_tables import laid_out
 from graftseg.core.types import Geometry
 from graftseg.data.scans import write_label
-from graftseg.evaluation import Evaluation, Row, description_of, evaluate_folder, evaluate_pair, read_csv
-from graftseg.figures import scores_table
-from graftseg.metrics import Protocol, score
+from graftseg.evaluation.figures import scores_table
+from graftseg.evaluation.metrics import Protocol, score
+from graftseg.evaluation.scores import Evaluation, Row, description_of, evaluate_folder, evaluate_pair, read_csv
 
 SHAPE = (6, 5, 4)
 SPACING = (0.5, 1.0, 2.0)

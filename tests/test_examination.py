@@ -19,8 +19,8 @@ from graftseg import api, examination, outputs, prediction
 from graftseg.core.errors import UserError
 from graftseg.core.types import Geometry
 from graftseg.data.scans import read_label, read_scan, write_label, write_scan
-from graftseg.evaluation import Evaluation
-from graftseg.verdicts import missed
+from graftseg.evaluation.scores import Evaluation
+from graftseg.evaluation.verdicts import missed
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graftseg.evaluation import Evaluation, Row
-from graftseg.figures import FIGURES, figures_of, spread, spreads, written
+from graftseg.evaluation.figures import FIGURES, figures_of, spread, spreads, written
+from graftseg.evaluation.scores import Evaluation, Row
 
 
 def row(label: int, value: float) -> Row:

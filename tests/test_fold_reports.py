@@ -17,7 +17,7 @@ from graftseg.core.errors import UserError
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
-from graftseg.evaluation import Evaluation
+from graftseg.evaluation.scores import Evaluation
 from graftseg.fold_results import CrossValidation
 from graftseg.reporting.markup import typeset
 

@@ -26,7 +26,7 @@ from graftseg.data.batches import BatchSettings, training_cases
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.data.store import Store
-from graftseg.evaluation import Evaluation, read_csv
+from graftseg.evaluation.scores import Evaluation, read_csv
 from graftseg.fold_results import CrossValidation
 from graftseg.folds import fold_recipe
 from graftseg.legs import Leg

@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from graftseg.metrics import (
+from graftseg.evaluation.metrics import (
     Directed,
     Mask,
     Protocol,

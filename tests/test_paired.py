@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from graftseg.evaluation import Evaluation, Row
-from graftseg.figures import FIGURES, figures_of
-from graftseg.paired import Pairs, _tail, bootstrap, effect_of, paired, signed_rank
+from graftseg.evaluation.figures import FIGURES, figures_of
+from graftseg.evaluation.scores import Evaluation, Row
+from graftseg.evaluation.statistics import Pairs, _tail, bootstrap, effect_of, paired, signed_rank
 
 CLASSES = {1: "ring", 2: "core"}
 
@@ -112,7 +112,7 @@ def test_intervals_are_repeated_and_do_not_depend_on_the_size_of_a_block(monkeyp
     values = np.array([1.0, 2.0, 4.0, 8.0, 16.0])
     before = bootstrap(values)
     assert bootstrap(values) == before
-    monkeypatch.setattr("graftseg.paired.BLOCK", 64)
+    monkeypatch.setattr("graftseg.evaluation.statistics.BLOCK", 64)
     assert bootstrap(values) == before
 
 

@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from graftseg.core.errors import UserError
-from graftseg.evaluation import Evaluation, Row, read_csv
-from graftseg.figures import SHARES
-from graftseg.metrics import Protocol
-from graftseg.plausibility import DISTANCES, VALUES, VOLUMES, implausible, miscounted
+from graftseg.evaluation.figures import SHARES
+from graftseg.evaluation.metrics import Protocol
+from graftseg.evaluation.plausibility import DISTANCES, VALUES, VOLUMES, implausible, miscounted
+from graftseg.evaluation.scores import Evaluation, Row, read_csv
 
 ROOT = Path(__file__).parents[1]
 NAMES = {1: "left", 2: "right"}

@@ -19,12 +19,12 @@ from graftseg.core.files import sha256_of, write_json
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.scans import read_label
 from graftseg.data.store import Store
+from graftseg.evaluation.references import label_maps
 from graftseg.exporting.label_maps import label_map_of
 from graftseg.folds import fold_recipe
 from graftseg.maps import PARTS
 from graftseg.prediction import FLIPS
 from graftseg.recipes.recipe import load_recipe
-from graftseg.references import label_maps
 
 
 @pytest.fixture(scope="module")

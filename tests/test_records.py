@@ -16,8 +16,8 @@ from graftseg import api
 from graftseg.core.errors import UserError
 from graftseg.core.files import sha256_of
 from graftseg.data.store import Store
-from graftseg.evaluation import read_csv
-from graftseg.figures import figures_of
+from graftseg.evaluation.figures import figures_of
+from graftseg.evaluation.scores import read_csv
 from graftseg.recipes.recipe import load_recipe
 from graftseg.records import place, read_records, thinned, without_paths
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from graftseg.data.store import Store
-from graftseg.evaluation import METRICS, Row, evaluate_pair
-from graftseg.references import stored_references
+from graftseg.evaluation.references import stored_references
+from graftseg.evaluation.scores import METRICS, Row, evaluate_pair
 from graftseg.scores_ahead import scores_ahead
 
 

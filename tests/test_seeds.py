@@ -16,8 +16,8 @@ from graftseg.core.files import sha256_of
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import PrepareSettings, prepare
 from graftseg.data.store import Store
-from graftseg.evaluation import read_csv
-from graftseg.figures import figures_of
+from graftseg.evaluation.figures import figures_of
+from graftseg.evaluation.scores import read_csv
 from graftseg.prediction import Predicted
 from graftseg.recipes.recipe import Recipe
 from graftseg.seeds import train_seeds

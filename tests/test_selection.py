@@ -19,8 +19,8 @@ from tiny import recipe_tree, tiny_method, tiny_recipe
 from graftseg import api
 from graftseg.core.errors import UserError
 from graftseg.data.store import Store
+from graftseg.evaluation.metrics import dice
 from graftseg.methods import Method
-from graftseg.metrics import dice
 from graftseg.recipes.settings import Listed, SelectionSettings
 from graftseg.seeds import train_seeds
 from graftseg.selection import Selector

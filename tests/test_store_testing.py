@@ -19,9 +19,9 @@ from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import PrepareSettings, prepare
 from graftseg.data.scans import read_label, write_label, write_scan
 from graftseg.data.store import Store
-from graftseg.evaluation import evaluate_folder
+from graftseg.evaluation.references import references_in, stored_references
+from graftseg.evaluation.scores import evaluate_folder
 from graftseg.inference import Predictor, ScanMaps
-from graftseg.references import references_in, stored_references
 from graftseg.reporting import cases
 from graftseg.reporting.orientation import Orientation
 from graftseg.reporting.results import read_results

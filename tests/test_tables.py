@@ -13,7 +13,7 @@ import graftseg.recipes.recipe
 from graftseg import api
 from graftseg.core.errors import UserError
 from graftseg.core.files import write_json
-from graftseg.evaluation import Evaluation, Row
+from graftseg.evaluation.scores import Evaluation, Row
 from graftseg.paper import TABLES
 from graftseg.recipes.recipe import load_recipe, shipped_recipes
 from graftseg.supervision import HEAD as BESIDE

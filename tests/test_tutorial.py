@@ -5,9 +5,9 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from graftseg import api
-from graftseg.evaluation import read_csv
-from graftseg.figures import figures_of
-from graftseg.verdicts import verdict
+from graftseg.evaluation.figures import figures_of
+from graftseg.evaluation.scores import read_csv
+from graftseg.evaluation.verdicts import verdict
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "results" / "hippocampus"

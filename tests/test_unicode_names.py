@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graftseg import api
-from graftseg.comparison import compare_runs
 from graftseg.core.errors import UserError
 from graftseg.core.names import by_spelling, same_names, spelled
 from graftseg.core.types import Geometry
@@ -24,9 +23,10 @@ from graftseg.data.prepare import PrepareSettings, prepare
 from graftseg.data.scans import read_label, write_label, write_scan
 from graftseg.data.scans_to_predict import scan_cases
 from graftseg.data.sources import Sources
-from graftseg.evaluation import Evaluation, Row, evaluate_folder
+from graftseg.evaluation.comparison import compare_runs
+from graftseg.evaluation.scores import Evaluation, Row, evaluate_folder
+from graftseg.evaluation.statistics import paired
 from graftseg.exporting.label_maps import label_map_of
-from graftseg.paired import paired
 
 NFC, NFD = (unicodedata.normalize(form, "é") for form in ("NFC", "NFD"))
 FORMS = pytest.mark.parametrize(("own", "other"), [(NFC, NFD), (NFD, NFC)], ids=["NFC", "NFD"])

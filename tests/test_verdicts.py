@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy.stats import wilcoxon
 
-from graftseg.evaluation import Evaluation, Row
-from graftseg.paired import Effect
-from graftseg.verdicts import SEVERAL, never_found, verdict, verdict_between
+from graftseg.evaluation.scores import Evaluation, Row
+from graftseg.evaluation.statistics import Effect
+from graftseg.evaluation.verdicts import SEVERAL, never_found, verdict, verdict_between
 
 
 def effect(difference: float, low: float, high: float, *, p: float = 0.01, first: float = 80.0) -> Effect:

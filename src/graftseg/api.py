@@ -8,7 +8,6 @@ from typing import Any
 
 from graftseg import method_pages
 from graftseg.bench.measure import Measurement, Plan, measure
-from graftseg.comparison import Beside, compare_runs, write_comparison
 from graftseg.completion import complete
 from graftseg.core.devices import choose_device, describe_machine
 from graftseg.core.errors import StoppedError, UserError
@@ -24,14 +23,16 @@ from graftseg.data.mending import mend, refuse_target
 from graftseg.data.sources import Sources, given
 from graftseg.data.store import Store, is_store, open_store
 from graftseg.engine import Outcome
-from graftseg.evaluation import Evaluation
+from graftseg.evaluation.comparison import Beside, compare_runs, write_comparison
+from graftseg.evaluation.evaluate import score_folder
+from graftseg.evaluation.metrics import Protocol
+from graftseg.evaluation.scores import Evaluation
 from graftseg.examination import Examined, examine
 from graftseg.exporting import Request, export_run
 from graftseg.fold_results import CrossValidation
 from graftseg.folds import Count, Tell
 from graftseg.folds import train_folds as _train_folds
 from graftseg.legs import ALONE, BASELINE, BEFORE_BASELINE
-from graftseg.metrics import Protocol
 from graftseg.paper import ALL
 from graftseg.planning import make_plan
 from graftseg.prediction import Checkpoint, Predicted, Wanted, predict_scans
@@ -44,7 +45,6 @@ from graftseg.records import record_run
 from graftseg.reporting import render_report
 from graftseg.reporting.differences import picture
 from graftseg.reporting.scans_page import render_check
-from graftseg.scored_folder import score_folder
 from graftseg.sweeps import sweep
 from graftseg.tables import table_page, tables_page
 from graftseg.training import train_run, unlabeled_cases

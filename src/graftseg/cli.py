@@ -183,8 +183,8 @@ def evaluate(
 ) -> None:
     """Compare label maps with references, case by case and class by class."""
     from graftseg import api
-    from graftseg.figures import scores_table
-    from graftseg.metrics import PROTOCOLS
+    from graftseg.evaluation.figures import scores_table
+    from graftseg.evaluation.metrics import PROTOCOLS
 
     if protocol not in PROTOCOLS:
         raise UserError(f"--protocol {protocol}", "unknown", f"choose one of {', '.join(PROTOCOLS)}")

@@ -28,8 +28,8 @@ def test(
 ) -> None:
     """Predict and score test scans with a run and its baseline, side by side, and write the report."""
     from graftseg import api
-    from graftseg.comparison import HEAD
-    from graftseg.figures import scores_table
+    from graftseg.evaluation.comparison import HEAD
+    from graftseg.evaluation.figures import scores_table
 
     examined = api.test(run, data, images=test_images, labels=test_labels, device=device, allow_missing=allow_missing)
     typer.echo(f"test scans: {examined.scans.images}")
@@ -54,7 +54,7 @@ def compare(
 ) -> None:
     """Set runs beside the first, case by case: differences, 95 % intervals, Wilcoxon's test, cases won and lost."""
     from graftseg import api
-    from graftseg.comparison import HEAD
+    from graftseg.evaluation.comparison import HEAD
 
     for beside in api.compare(*runs, out=out):
         for line in beside.said():

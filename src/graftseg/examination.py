@@ -7,20 +7,20 @@ from pathlib import Path
 
 import torch
 
-from graftseg.comparison import Beside, compare_runs
 from graftseg.core.errors import UserError
 from graftseg.core.fold_list import fold_states, segmenters_of
 from graftseg.core.names import same_names
 from graftseg.core.permissions import refuse_unwritable
 from graftseg.core.run_folder import RunFolder
-from graftseg.evaluation import Evaluation, description_of
+from graftseg.evaluation.comparison import Beside, compare_runs
+from graftseg.evaluation.evaluate import score_folder
+from graftseg.evaluation.scores import Evaluation, description_of
+from graftseg.evaluation.testset import Unseen, checked_cases, unseen_by
+from graftseg.evaluation.verdicts import missed, verdict_between
 from graftseg.models import refuse_missing
 from graftseg.prediction import ELSEWHERE, Predicted, check_target, predict_scans
 from graftseg.recipes.baseline import baseline_of
 from graftseg.recipes.recipe import differences, load_recipe
-from graftseg.scored_folder import score_folder
-from graftseg.unseen import Unseen, checked_cases, unseen_by
-from graftseg.verdicts import missed, verdict_between
 
 Folder = str | Path
 

@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from graftseg.evaluation import Evaluation
-from graftseg.figures import DEVIATION, FIGURES, NOTHING, SHARES, Spread, spread, written
-from graftseg.paired import effect_of, paired
-from graftseg.verdicts import SEVERAL, missed, verdict_between
+from graftseg.evaluation.figures import DEVIATION, FIGURES, NOTHING, SHARES, Spread, spread, written
+from graftseg.evaluation.scores import Evaluation
+from graftseg.evaluation.statistics import effect_of, paired
+from graftseg.evaluation.verdicts import SEVERAL, missed, verdict_between
 
 SHOWN = ("dice", "hd95")
 MEAN = "mean"

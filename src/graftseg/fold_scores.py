@@ -18,11 +18,11 @@ from graftseg.data.scans import Scan, grid_difference, read_label
 from graftseg.data.scans_to_predict import scan_cases
 from graftseg.data.sources import Data
 from graftseg.data.store import Store
-from graftseg.evaluation import Evaluation, Row, evaluate_pair
-from graftseg.known_scores import known_scores
-from graftseg.metrics import Protocol
+from graftseg.evaluation.cached_scores import known_scores
+from graftseg.evaluation.metrics import Protocol
+from graftseg.evaluation.references import Reference, StoredLabel
+from graftseg.evaluation.scores import Evaluation, Row, evaluate_pair
 from graftseg.prediction import predict_scans, weights_of
-from graftseg.references import Reference, StoredLabel
 
 PROTOCOL: Protocol = "standard"
 

@@ -18,8 +18,8 @@ from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.data.sources import Data
 from graftseg.data.store import Store, is_store, open_store
-from graftseg.evaluation import Evaluation
-from graftseg.figures import figures_of, written
+from graftseg.evaluation.figures import figures_of, written
+from graftseg.evaluation.scores import Evaluation
 from graftseg.fold_results import CrossValidation
 from graftseg.fold_scores import References, held_out_scores, keep_scores, references_of
 from graftseg.legs import Leg, fold_legs

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from graftseg.figures import NOTHING
+from graftseg.evaluation.figures import NOTHING
 from graftseg.methods import METHODS
 from graftseg.paper import TABLES
 from graftseg.records import read_records

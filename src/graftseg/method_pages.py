@@ -7,7 +7,7 @@ from pathlib import Path
 
 from graftseg.core.errors import UserError
 from graftseg.core.files import write_text
-from graftseg.figures import FIGURES
+from graftseg.evaluation.figures import FIGURES
 from graftseg.method_list import BEGIN, has_list, listed
 from graftseg.methods import METHODS
 from graftseg.paper import TABLES, benchmark_of

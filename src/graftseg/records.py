@@ -11,13 +11,13 @@ from graftseg.core.errors import UserError
 from graftseg.core.files import as_json, new_folder, read_json, read_object, write_together
 from graftseg.core.predictions import Manifest, read_manifest
 from graftseg.core.run_folder import AGAIN, UNLOGGED, RunFolder, whole_log
-from graftseg.evaluation import Evaluation, description_of, read_csv
-from graftseg.likeness import refuse_other_cases, refuse_others
-from graftseg.paired import named_as
+from graftseg.evaluation.comparability import refuse_other_cases, refuse_others
+from graftseg.evaluation.references import TESTED_ON
+from graftseg.evaluation.scores import Evaluation, description_of, read_csv
+from graftseg.evaluation.statistics import named_as
 from graftseg.recipes.changes import changes_of, differing
 from graftseg.recipes.recipe import Recipe, load_recipe
 from graftseg.record_targets import refuse_other, refuse_place, refuse_run
-from graftseg.references import TESTED_ON
 
 THINNED = 50
 SCORES, BEST, LOG = "metrics", "metrics-best", "log.jsonl"

@@ -10,9 +10,9 @@ import numpy as np
 
 from graftseg.core.errors import UserError
 from graftseg.data.store import Store
-from graftseg.evaluation import METRICS, Evaluation, Row, refuse_unnamed_values
-from graftseg.metrics import Protocol
-from graftseg.references import StoredLabel, stored_references
+from graftseg.evaluation.metrics import Protocol
+from graftseg.evaluation.references import StoredLabel, stored_references
+from graftseg.evaluation.scores import METRICS, Evaluation, Row, refuse_unnamed_values
 
 
 def scores_ahead(store: Store, protocol: Protocol) -> Evaluation:

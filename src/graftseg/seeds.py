@@ -17,11 +17,11 @@ from graftseg.data.prepare import prepare
 from graftseg.data.sources import Data
 from graftseg.data.store import Store, is_store, open_store
 from graftseg.data.targets import check_target as refuse_other_data
-from graftseg.figures import FIGURES, Figures, Spread, figures_of, spreads, written
+from graftseg.evaluation.figures import FIGURES, Figures, Spread, figures_of, spreads, written
+from graftseg.evaluation.references import stored_references
 from graftseg.prediction import weights_of
 from graftseg.recipes.recipe import Recipe, changed
 from graftseg.recipes.shortening import asked_for
-from graftseg.references import stored_references
 from graftseg.scores_ahead import scores_ahead
 from graftseg.seed_counts import check_seeds
 from graftseg.trials import PROTOCOL, Tested, known_run, tested_run, trained_run

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from graftseg.figures import FIGURES, NOTHING, written
-from graftseg.paired import Pairs, bootstrap, paired
+from graftseg.evaluation.figures import FIGURES, NOTHING, written
+from graftseg.evaluation.statistics import Pairs, bootstrap, paired
 from graftseg.recipes.recipe import load_recipe, shipped_recipes
 from graftseg.records import Record, refuse_unlike
 

@@ -10,7 +10,7 @@ from graftseg.core.devices import choose_device
 from graftseg.core.errors import StoppedError, UserError
 from graftseg.core.files import make_folder
 from graftseg.data.store import Store
-from graftseg.figures import FIGURES, figures_of, written
+from graftseg.evaluation.figures import FIGURES, figures_of, written
 from graftseg.foresight import Tell, foreseen, refuse_misfits, refuse_target, unlike_others
 from graftseg.recipes.shortening import check_shorter
 from graftseg.records import check_siblings, record_run

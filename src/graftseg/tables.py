@@ -5,7 +5,7 @@ from itertools import groupby
 from pathlib import Path
 
 from graftseg.core.errors import UserError
-from graftseg.figures import FIGURES, NOTHING, figures_of, spreads, written
+from graftseg.evaluation.figures import FIGURES, NOTHING, figures_of, spreads, written
 from graftseg.paper import ALL, TABLES, Row, benchmark_of
 from graftseg.recipes.changes import differing
 from graftseg.recipes.published import Published

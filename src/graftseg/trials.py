@@ -11,13 +11,13 @@ from graftseg.core.errors import UserError
 from graftseg.core.files import DISK
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.store import Store
-from graftseg.evaluation import Evaluation
-from graftseg.known_scores import known_scores
-from graftseg.metrics import Protocol
+from graftseg.evaluation.cached_scores import known_scores
+from graftseg.evaluation.evaluate import score_folder
+from graftseg.evaluation.metrics import Protocol
+from graftseg.evaluation.references import stored_references
+from graftseg.evaluation.scores import Evaluation
 from graftseg.prediction import Checkpoint, predict_scans, weights_of
 from graftseg.recipes.recipe import Recipe
-from graftseg.references import stored_references
-from graftseg.scored_folder import score_folder
 
 PROTOCOL: Protocol = "standard"
 

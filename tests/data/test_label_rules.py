@@ -13,7 +13,7 @@ from graftseg.core.errors import UserError
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import as_read, prepare
 from graftseg.data.sources import Sources
-from graftseg.evaluation import refuse_unnamed_values
+from graftseg.evaluation.scores import refuse_unnamed_values
 from graftseg.planning import make_plan
 
 ONE = {"background": 0, "liver": 1}

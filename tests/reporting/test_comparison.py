@@ -5,7 +5,7 @@ import pytest
 from report_fakes import GEOMETRY, Page, write_facts, write_predictions
 
 from graftseg.core.run_folder import RunFolder
-from graftseg.evaluation import read_csv
+from graftseg.evaluation.scores import read_csv
 from graftseg.reporting.comparison import Told, comparison_section, told_of, verdict_of
 from graftseg.reporting.results import Results, read_results
 

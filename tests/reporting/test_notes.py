@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 from report_fakes import Page
 
-from graftseg.evaluation import Evaluation, Row
+from graftseg.evaluation.scores import Evaluation, Row
 from graftseg.reporting.notes import case_counts, duration, flatten, notes_section, run_facts, run_section
 
 

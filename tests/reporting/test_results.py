@@ -6,7 +6,7 @@ import pytest
 from report_fakes import CASES, CLASSES, Page, write_predictions
 
 from graftseg.core.errors import UserError
-from graftseg.evaluation import Evaluation, Row
+from graftseg.evaluation.scores import Evaluation, Row
 from graftseg.reporting.results import (
     FLATTERED,
     Results,

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil, prod
 
+from graftseg.evaluation.verdicts import FEWEST
 from graftseg.planning.choices import Choice, Choices, counted, times, tree_of
 from graftseg.planning.cost import SELF_TRAINING, SUPERVISED, Speed, load_of, table_speed
 from graftseg.planning.durations import asked_for, refuse_minutes, spoken
@@ -17,7 +18,6 @@ from graftseg.planning.target import GIB, Target
 from graftseg.planning.written import written
 from graftseg.recipes.recipe import PLANNED, Recipe, parse_recipe
 from graftseg.splits import LEAST, suggested_folds
-from graftseg.verdicts import FEWEST
 
 Timed = Callable[[Recipe], float]
 """From a recipe to the seconds that a step of its last stage takes on the device."""

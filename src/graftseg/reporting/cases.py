@@ -15,7 +15,7 @@ from graftseg.data.grid import to_source_axes
 from graftseg.data.scans import KNOWN, is_scan, read_case, read_label, scan_stem
 from graftseg.data.slices import Cut
 from graftseg.data.store import is_store, open_store
-from graftseg.references import StoredLabel
+from graftseg.evaluation.references import StoredLabel
 from graftseg.reporting.markup import Html, missing, section, tag, told_above
 from graftseg.reporting.orientation import NOWHERE, Marks, Orientation, seen_from
 from graftseg.reporting.palette import legend

@@ -4,15 +4,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from graftseg import verdicts
 from graftseg.core.run_folder import RunFolder
-from graftseg.evaluation import Evaluation
+from graftseg.evaluation import verdicts
+from graftseg.evaluation.scores import Evaluation
+from graftseg.evaluation.verdicts import ONE
 from graftseg.recipes.baseline import SUPERVISED
 from graftseg.reporting.gaps import UNKNOWN, Gaps
 from graftseg.reporting.markup import Html, missing, section, table, tag, told_above
 from graftseg.reporting.palette import named
 from graftseg.reporting.results import Results, fixed, mean, percent, read_results, used_checkpoint
-from graftseg.verdicts import ONE
 
 TITLE = "Beside the baseline"
 COLUMNS = ["labeled scans only", "with unlabeled scans"]

@@ -4,9 +4,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from graftseg.comparison import Beside, unit_of
-from graftseg.figures import FIGURES, SHARES
-from graftseg.paired import Effect, Pairs
+from graftseg.evaluation.comparison import Beside, unit_of
+from graftseg.evaluation.figures import FIGURES, SHARES
+from graftseg.evaluation.statistics import Effect, Pairs
 from graftseg.reporting.curves import nice_ticks, number
 from graftseg.reporting.markup import Html, tag
 

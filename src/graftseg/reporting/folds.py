@@ -8,8 +8,9 @@ from graftseg.core.errors import UserError
 from graftseg.core.files import read_object, write_text
 from graftseg.core.fold_list import held_out_of, refuse_exchanged
 from graftseg.core.run_folder import RunFolder
-from graftseg.evaluation import Evaluation, read_csv
-from graftseg.figures import DEVIATION
+from graftseg.evaluation.figures import DEVIATION
+from graftseg.evaluation.scores import Evaluation, read_csv
+from graftseg.evaluation.verdicts import SEVERAL
 from graftseg.fold_results import HELD_OUT, CrossValidation
 from graftseg.reporting.cases import Predicted, cases_section, predicted_in
 from graftseg.reporting.comparison import can_be_paired, missed, verdict_between
@@ -35,7 +36,6 @@ from graftseg.reporting.results import (
     used_checkpoint,
 )
 from graftseg.reporting.training import fold_curves_section
-from graftseg.verdicts import SEVERAL
 
 UNSEEN = "Every labeled case was scored once, by a network that saw neither its label nor its image."
 SHARED = (

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from graftseg.core.fold_list import fold_count
 from graftseg.core.run_folder import RunFolder
+from graftseg.evaluation.testset import has_unseen
 from graftseg.recipes.baseline import SUPERVISED, kept_baselines
 from graftseg.reporting.markup import folder_name
-from graftseg.unseen import has_unseen
 
 
 class Remedy(NamedTuple):

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from graftseg.evaluation import Evaluation
+from graftseg.evaluation.scores import Evaluation
 from graftseg.reporting.glossary import glossary
 from graftseg.reporting.markup import Html, looks_like_path, missing, section, short_path, table, tag
 from graftseg.reporting.variation import with_variation

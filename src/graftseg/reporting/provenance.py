@@ -5,9 +5,9 @@ from pathlib import Path
 
 from graftseg.core.files import read_object
 from graftseg.data.store import Store, is_store
+from graftseg.evaluation.testset import IMAGES
 from graftseg.reporting.markup import folder_name
 from graftseg.reporting.results import Results
-from graftseg.unseen import IMAGES
 
 
 @dataclass(frozen=True)

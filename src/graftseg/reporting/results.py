@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from graftseg.core.files import read_object
-from graftseg.evaluation import Evaluation, Row, read_csv
-from graftseg.figures import DEVIATION, FIGURES, SHARES, VOLUME_COLUMNS
+from graftseg.evaluation.figures import DEVIATION, FIGURES, SHARES, VOLUME_COLUMNS
+from graftseg.evaluation.scores import Evaluation, Row, read_csv
 from graftseg.reporting.gaps import TEST, Remedy
 from graftseg.reporting.markup import Html, join, missing, section, table, tag
 from graftseg.reporting.palette import named

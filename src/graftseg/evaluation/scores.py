@@ -21,10 +21,10 @@ from graftseg.core.progress import in_parallel
 from graftseg.core.types import Geometry
 from graftseg.data.label_rules import is_mask, remedy_beside
 from graftseg.data.scans import grid_difference, read_label, scan_stem
-from graftseg.figures import extent_of, scores_text
-from graftseg.metrics import PROTOCOLS, Protocol, score
-from graftseg.plausibility import implausible, miscounted, told_beside
-from graftseg.references import Reference, label_maps, references_in
+from graftseg.evaluation.figures import extent_of, scores_text
+from graftseg.evaluation.metrics import PROTOCOLS, Protocol, score
+from graftseg.evaluation.plausibility import implausible, miscounted, told_beside
+from graftseg.evaluation.references import Reference, label_maps, references_in
 
 LabelMap = npt.NDArray[np.unsignedinteger[Any]]
 MOST_WORKERS = 16

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graftseg.core.files import read_json
-from graftseg.figures import SHARES
-from graftseg.metrics import Protocol
+from graftseg.evaluation.figures import SHARES
+from graftseg.evaluation.metrics import Protocol
 
 if TYPE_CHECKING:
-    from graftseg.evaluation import Row
+    from graftseg.evaluation.scores import Row
 
 ROUNDING = 1e-9
 DISTANCES = tuple(f"{name}{end}" for end in ("", "_mm") for name in ("hd95", "hd95_max", "asd", "assd"))

@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from graftseg.evaluation import Evaluation
-from graftseg.paired import Effect, effect_of, paired
+from graftseg.evaluation.scores import Evaluation
+from graftseg.evaluation.statistics import Effect, effect_of, paired
 
 LIKELY = 0.05
 """Below this p of Wilcoxon's test, and with an interval on one side of zero, a difference is more than chance."""

@@ -15,8 +15,8 @@ from graftseg.data.origin import trained_on
 from graftseg.data.scans import grid_difference, read_case, read_geometry
 from graftseg.data.scans_to_predict import scan_cases
 from graftseg.data.store import Store, is_store, open_store
-from graftseg.evaluation import refuse_unnamed_values
-from graftseg.references import Reference, references_in
+from graftseg.evaluation.references import Reference, references_in
+from graftseg.evaluation.scores import refuse_unnamed_values
 
 IMAGES, LABELS = "imagesTs", "labelsTs"
 NAME_THEM = f"name a folder with {IMAGES}/ and {LABELS}/, a store with test cases, or --test-images and --test-labels"

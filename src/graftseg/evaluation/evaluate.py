@@ -7,9 +7,9 @@ from graftseg.core.errors import UserError
 from graftseg.core.files import read_json
 from graftseg.data.class_names import name_problem
 from graftseg.data.store import is_store, open_store
-from graftseg.evaluation import Evaluation, description_of, evaluate_folder
-from graftseg.metrics import Protocol
-from graftseg.references import told_of
+from graftseg.evaluation.metrics import Protocol
+from graftseg.evaluation.references import told_of
+from graftseg.evaluation.scores import Evaluation, description_of, evaluate_folder
 
 
 def score_folder(

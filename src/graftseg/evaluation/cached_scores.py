@@ -8,9 +8,9 @@ from graftseg.core.errors import UserError
 from graftseg.core.files import read_json
 from graftseg.core.predictions import Manifest, read_manifest
 from graftseg.data.store import Store
-from graftseg.evaluation import Evaluation, description_of, read_csv
-from graftseg.metrics import Protocol
-from graftseg.references import TESTED_ON
+from graftseg.evaluation.metrics import Protocol
+from graftseg.evaluation.references import TESTED_ON
+from graftseg.evaluation.scores import Evaluation, description_of, read_csv
 
 
 def known_scores(

@@ -4,7 +4,7 @@ import math
 from typing import Protocol
 
 from graftseg.core.errors import UserError
-from graftseg.evaluation import Evaluation
+from graftseg.evaluation.scores import Evaluation
 
 CLOSE = 1e-6
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from graftseg.core.text_tables import laid_out
 
 if TYPE_CHECKING:
-    from graftseg.evaluation import Evaluation
+    from graftseg.evaluation.scores import Evaluation
 
 FIGURES = {"dice": "Dice", "jaccard": "Jaccard", "hd95": "95HD", "asd": "ASD"}
 SHARES = ("dice", "jaccard")

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from graftseg.core.names import spelled
-from graftseg.evaluation import Evaluation
-from graftseg.figures import FIGURES, SHARES
+from graftseg.evaluation.figures import FIGURES, SHARES
+from graftseg.evaluation.scores import Evaluation
 
 Values = npt.NDArray[np.float64]
 RESAMPLES = 10_000

@@ -11,10 +11,10 @@ from typing import Any
 from graftseg.core.errors import UserError
 from graftseg.core.files import as_json, read_object, write_together
 from graftseg.core.run_folder import AGAIN, LOCK, UNLOGGED, RunFolder, read_log, whole_log
-from graftseg.evaluation import Evaluation, read_csv
-from graftseg.figures import FIGURES, SHARES, written
-from graftseg.likeness import refuse_others
-from graftseg.paired import Effect, Pairs, effect_of, named_as, paired
+from graftseg.evaluation.comparability import refuse_others
+from graftseg.evaluation.figures import FIGURES, SHARES, written
+from graftseg.evaluation.scores import Evaluation, read_csv
+from graftseg.evaluation.statistics import Effect, Pairs, effect_of, named_as, paired
 
 HEAD = ("figure", "class", "cases", "first", "second", "difference", "95 % interval", "p", "better/worse/equal")
 COLUMNS = ("first_run", "second_run", "figure", "unit", "label", "class", *Effect.__dataclass_fields__, "equal")

@@ -1,0 +1,1 @@
+"""From label maps and references to scores, comparisons and verdicts."""
