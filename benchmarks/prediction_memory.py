@@ -20,13 +20,13 @@ from graftseg.core.files import sha256_of, write_json, write_text
 from graftseg.core.run_folder import FORMAT, RunFolder
 from graftseg.core.types import Geometry
 from graftseg.data.scans import write_scan
-from graftseg.footprint import host_bytes
-from graftseg.inputs import sources_in
-from graftseg.maps import Wanted
-from graftseg.models import build_method, save_weights
-from graftseg.prediction import predict_scans
+from graftseg.inference.ensemble import Segmenters
+from graftseg.inference.inputs import sources_in
+from graftseg.inference.label_maps import Wanted
+from graftseg.inference.memory import host_bytes
+from graftseg.inference.model import build_method, save_weights
+from graftseg.inference.predict import predict_scans
 from graftseg.recipes.recipe import parse_recipe
-from graftseg.segmenters import Segmenters
 
 CPU, GIB = torch.device("cpu"), 2**30
 CLASSES = ["background", "liver", "spleen", "kidney", "pancreas"]

@@ -11,8 +11,8 @@ from torch import Tensor
 from graftseg.clock import StepClock
 from graftseg.data.batches import Batches
 from graftseg.data.store import Store
+from graftseg.inference.model import build_method
 from graftseg.methods import Method
-from graftseg.models import build_method
 from graftseg.ops.optimizers import build_optimizer
 from graftseg.recipes.recipe import Recipe
 from graftseg.recipes.settings import StageSettings

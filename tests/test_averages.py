@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from graftseg.averages import mean_of, over_flips, side_by_side, subsets
+from graftseg.inference.averaging import mean_of, over_flips, side_by_side, subsets
 
 
 def ramp(images: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from tiny import recipe_tree, tiny_recipe
 
 from graftseg.data.prepare import as_read
 from graftseg.data.store import Store
-from graftseg.models import build_method
+from graftseg.inference.model import build_method
 from graftseg.networks import parameter_count
 from graftseg.recipes.recipe import SHIPPED, Recipe, load_recipe, shipped_recipes
 from graftseg.validation import scored_cases

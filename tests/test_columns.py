@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from graftseg.cli_parts import print_table
 from graftseg.core.text_tables import Laid, laid_out
 from graftseg.evaluation.comparison import HEAD as COMPARISON
-from graftseg.ranking import HEAD as RANKING
+from graftseg.inference.ranking.rank import HEAD as RANKING
 
 SCORES = ("class", "Dice %", "95HD voxel", "volume error ml")
 COMPARED = [

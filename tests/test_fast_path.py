@@ -16,8 +16,8 @@ from graftseg.core.run_folder import RunFolder, read_log
 from graftseg.data.batches import Batches
 from graftseg.data.store import Store
 from graftseg.engine import Outcome, Stage, fit
+from graftseg.inference.model import build_method
 from graftseg.methods import METHODS
-from graftseg.models import build_method
 from graftseg.networks.acceleration import compiler_options
 from graftseg.recipes.recipe import Recipe
 from graftseg.stepping import Way

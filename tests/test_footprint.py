@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from graftseg import footprint
 from graftseg.core.errors import UserError
 from graftseg.data.grid import Grid
-from graftseg.footprint import check_memory, host_bytes
-from graftseg.inference import Predictor
-from graftseg.maps import Wanted
+from graftseg.inference import memory as footprint
+from graftseg.inference.label_maps import Wanted
+from graftseg.inference.memory import check_memory, host_bytes
+from graftseg.inference.predictor import Predictor
 from graftseg.recipes.settings import InferenceSettings
 
 CT = Grid.identity((512, 512, 600))

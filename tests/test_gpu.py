@@ -17,7 +17,7 @@ from graftseg.core.types import Precision
 from graftseg.data.batches import Batches
 from graftseg.data.store import Store
 from graftseg.engine import Outcome, Stage, fit
-from graftseg.models import build_method
+from graftseg.inference.model import build_method
 from graftseg.networks import convolution
 from graftseg.networks.unet import Convolution2d, Interpolation
 from graftseg.planning import probe

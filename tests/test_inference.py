@@ -13,9 +13,9 @@ from torch.nn import functional as F
 from graftseg.core.errors import UserError
 from graftseg.core.types import Geometry
 from graftseg.data.grid import Grid, plan_grid, to_grid
-from graftseg.inference import Predictor, Segment
+from graftseg.inference.predictor import Predictor, Segment
+from graftseg.inference.sliding_window import probability_slabs, window_starts
 from graftseg.recipes.settings import InferenceSettings
-from graftseg.windows import probability_slabs, window_starts
 
 Shape = tuple[int, ...]
 UNIFORM = InferenceSettings(window="uniform")

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from graftseg.core.types import Geometry
 from graftseg.data.grid import Grid, plan_grid
-from graftseg.inference import Fit, Predictor
-from graftseg.maps import BAND, PARTS, Rules, Wanted, collected, entropy, in_parts
+from graftseg.inference.label_maps import BAND, PARTS, Rules, Wanted, collected, entropy, in_parts
+from graftseg.inference.predictor import Fit, Predictor
 from graftseg.recipes.settings import InferenceSettings
 
 CPU = torch.device("cpu")

@@ -9,8 +9,8 @@ from tiny import tiny_batch, tiny_method, tiny_recipe
 from torch import Tensor, nn
 
 from graftseg.core.errors import UserError
+from graftseg.inference.model import build_method, channels_last, load_weights, save_weights
 from graftseg.methods import Method
-from graftseg.models import build_method, channels_last, load_weights, save_weights
 
 CPU = torch.device("cpu")
 

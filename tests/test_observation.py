@@ -14,7 +14,6 @@ from scipy import ndimage
 from torch import Tensor, nn
 
 from graftseg import api
-from graftseg.candidates import Prepared, candidates_in
 from graftseg.core.errors import UserError
 from graftseg.core.types import Geometry
 from graftseg.data.grid import Grid
@@ -22,10 +21,11 @@ from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.data.scans import read_label, read_scan, write_label, write_scan
 from graftseg.data.store import Store
-from graftseg.inference import Predictor
-from graftseg.observation import count_parts, near_boundary, observe
-from graftseg.ranking import Ranked, Ranking
-from graftseg.shipped import Shipped
+from graftseg.inference.predictor import Predictor
+from graftseg.inference.ranking.cases import Prepared, candidates_in
+from graftseg.inference.ranking.observe import count_parts, near_boundary, observe
+from graftseg.inference.ranking.rank import Ranked, Ranking
+from graftseg.inference.trained import Shipped
 
 
 class Encoder(nn.Module):

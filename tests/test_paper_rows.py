@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from graftseg.models import build_method
+from graftseg.inference.model import build_method
 from graftseg.networks import parameter_count
 from graftseg.paper import TABLES
 from graftseg.recipes.recipe import SHIPPED, load_recipe, shipped_recipes

@@ -12,9 +12,9 @@ from graftseg.core.run_folder import RunFolder
 from graftseg.core.types import Precision
 from graftseg.data.store import Store
 from graftseg.engine import Stage, fit
+from graftseg.inference.model import build_method
 from graftseg.methods import METHODS, Method
 from graftseg.methods.bcp import Bcp, BcpConfig
-from graftseg.models import build_method
 from graftseg.networks import Networks
 from graftseg.recipes.settings import LoopSettings, SelectionSettings
 from graftseg.selection import Selector

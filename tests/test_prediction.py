@@ -16,7 +16,7 @@ import torch
 from command_line import CommandLine
 from PIL import Image
 
-from graftseg import api, prediction
+from graftseg import api
 from graftseg.core.errors import UserError
 from graftseg.core.files import locked
 from graftseg.core.predictions import PredictedCase
@@ -25,9 +25,10 @@ from graftseg.core.types import Geometry
 from graftseg.data.grid import Grid
 from graftseg.data.scans import write_scan
 from graftseg.data.store import Store
-from graftseg.inference import Predictor
-from graftseg.inputs import Source
-from graftseg.maps import ScanMaps
+from graftseg.inference import predict as prediction
+from graftseg.inference.inputs import Source
+from graftseg.inference.label_maps import ScanMaps
+from graftseg.inference.predictor import Predictor
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import tiny
 from PIL import Image
 from scipy import stats
 
-from graftseg import api, footprint
+from graftseg import api
 from graftseg.core.colours import COLOURS
 from graftseg.core.errors import UserError
 from graftseg.core.files import sha256_of, write_json
@@ -20,10 +20,11 @@ from graftseg.core.run_folder import RunFolder
 from graftseg.data.scans import read_label
 from graftseg.data.store import Store
 from graftseg.evaluation.references import label_maps
-from graftseg.exporting.label_maps import label_map_of
 from graftseg.folds import fold_recipe
-from graftseg.maps import PARTS
-from graftseg.prediction import FLIPS
+from graftseg.inference import memory as footprint
+from graftseg.inference.export.label_maps import label_map_of
+from graftseg.inference.label_maps import PARTS
+from graftseg.inference.predict import FLIPS
 from graftseg.recipes.recipe import load_recipe
 
 

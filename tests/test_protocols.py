@@ -22,9 +22,9 @@ from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.data.store import Store, open_store
 from graftseg.evaluation.metrics import dice
-from graftseg.inference import Predictor
+from graftseg.inference.model import build_method, load_weights
+from graftseg.inference.predictor import Predictor
 from graftseg.methods import Method
-from graftseg.models import build_method, load_weights
 from graftseg.recipes.recipe import Recipe, load_recipe
 from graftseg.selection import Selector
 from graftseg.validation import CaseScores, build_selector, scored_cases

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graftseg.core.errors import UserError
-from graftseg.observation import Observation
-from graftseg.ranking import (
+from graftseg.inference.ranking.observe import Observation
+from graftseg.inference.ranking.rank import (
     HEAD,
     Ranked,
     Ranking,

@@ -8,8 +8,8 @@ import yaml
 from tiny import recipe_tree, tiny_recipe
 
 from graftseg.core.errors import UserError
+from graftseg.inference.model import build_method
 from graftseg.methods import METHODS
-from graftseg.models import build_method
 from graftseg.ops.optimizers import Adam, Sgd
 from graftseg.recipes.recipe import changed, differences, load_recipe, shipped_recipes
 

@@ -18,7 +18,7 @@ from graftseg.data.prepare import PrepareSettings, prepare
 from graftseg.data.store import Store
 from graftseg.evaluation.figures import figures_of
 from graftseg.evaluation.scores import read_csv
-from graftseg.prediction import Predicted
+from graftseg.inference.predict import Predicted
 from graftseg.recipes.recipe import Recipe
 from graftseg.seeds import train_seeds
 

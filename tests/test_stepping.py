@@ -19,9 +19,9 @@ from graftseg.core.types import Batch, Objective, Progress
 from graftseg.data.batches import Batches
 from graftseg.data.store import Store
 from graftseg.engine import Stage, fit
+from graftseg.inference.model import build_method
 from graftseg.methods import Method
 from graftseg.methods.bcp import Bcp
-from graftseg.models import build_method
 from graftseg.networks import Networks
 from graftseg.ops.optimizers import Adam, Sgd
 from graftseg.ops.schedules import Poly

@@ -10,7 +10,7 @@ import pytest
 import tiny
 import torch
 
-from graftseg import api, prediction
+from graftseg import api
 from graftseg.core.errors import UserError
 from graftseg.core.files import sha256_of
 from graftseg.core.types import Geometry
@@ -21,7 +21,8 @@ from graftseg.data.scans import read_label, write_label, write_scan
 from graftseg.data.store import Store
 from graftseg.evaluation.references import references_in, stored_references
 from graftseg.evaluation.scores import evaluate_folder
-from graftseg.inference import Predictor, ScanMaps
+from graftseg.inference import predict as prediction
+from graftseg.inference.predictor import Predictor, ScanMaps
 from graftseg.reporting import cases
 from graftseg.reporting.orientation import Orientation
 from graftseg.reporting.results import read_results

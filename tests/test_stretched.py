@@ -14,17 +14,18 @@ from hypothesis import strategies as st
 from scipy import ndimage
 from torch import Tensor
 
-from graftseg import api, segmenters
+from graftseg import api
 from graftseg.core.errors import UserError
 from graftseg.data.grid import Grid
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.data.scans import read_scan
-from graftseg.inference import Predictor
-from graftseg.models import build_method
+from graftseg.inference import ensemble as segmenters
+from graftseg.inference.model import build_method
+from graftseg.inference.predictor import Predictor
+from graftseg.inference.stretching import stretched
 from graftseg.recipes.recipe import changed
 from graftseg.recipes.settings import InferenceSettings
-from graftseg.stretched import stretched
 from graftseg.validation import CaseScores
 from zoom_oracle import Plane, is_lost, zoomed
 

@@ -26,7 +26,7 @@ from graftseg.data.sources import Sources
 from graftseg.evaluation.comparison import compare_runs
 from graftseg.evaluation.scores import Evaluation, Row, evaluate_folder
 from graftseg.evaluation.statistics import paired
-from graftseg.exporting.label_maps import label_map_of
+from graftseg.inference.export.label_maps import label_map_of
 
 NFC, NFD = (unicodedata.normalize(form, "é") for form in ("NFC", "NFD"))
 FORMS = pytest.mark.parametrize(("own", "other"), [(NFC, NFD), (NFD, NFC)], ids=["NFC", "NFD"])

@@ -28,16 +28,16 @@ from graftseg.evaluation.evaluate import score_folder
 from graftseg.evaluation.metrics import Protocol
 from graftseg.evaluation.scores import Evaluation
 from graftseg.examination import Examined, examine
-from graftseg.exporting import Request, export_run
 from graftseg.fold_results import CrossValidation
 from graftseg.folds import Count, Tell
 from graftseg.folds import train_folds as _train_folds
+from graftseg.inference.export import Request, export_run
+from graftseg.inference.predict import Checkpoint, Predicted, Wanted, predict_scans
+from graftseg.inference.ranking.rank import Ranking
+from graftseg.inference.ranking.run import rank_run
 from graftseg.legs import ALONE, BASELINE, BEFORE_BASELINE
 from graftseg.paper import ALL
 from graftseg.planning import make_plan
-from graftseg.prediction import Checkpoint, Predicted, Wanted, predict_scans
-from graftseg.ranking import Ranking
-from graftseg.ranking_run import rank_run
 from graftseg.recipes.baseline import baseline_of, fitting, own_baseline
 from graftseg.recipes.recipe import Recipe, changed, load_recipe, shipped_recipes
 from graftseg.recipes.shortening import asked_for

@@ -140,7 +140,7 @@ def predict(
 ) -> None:
     """Write label maps in the geometry of the scans."""
     from graftseg import api
-    from graftseg.prediction import CHECKPOINTS, FLIPS
+    from graftseg.inference.predict import CHECKPOINTS, FLIPS
 
     kind = next((known for known in CHECKPOINTS if known == checkpoint), None)
     if kind is None:

@@ -21,7 +21,7 @@ def rank(
 ) -> None:
     """Say which unlabeled scans are most worth annotating next, and why."""
     from graftseg import api
-    from graftseg.ranking import HEAD
+    from graftseg.inference.ranking.rank import HEAD
 
     ranking = api.rank(run, data, out=out, device=device)
     print_table(HEAD, ranking.lines(top))

@@ -17,8 +17,8 @@ from graftseg.evaluation.evaluate import score_folder
 from graftseg.evaluation.scores import Evaluation, description_of
 from graftseg.evaluation.testset import Unseen, checked_cases, unseen_by
 from graftseg.evaluation.verdicts import missed, verdict_between
-from graftseg.models import refuse_missing
-from graftseg.prediction import ELSEWHERE, Predicted, check_target, predict_scans
+from graftseg.inference.model import refuse_missing
+from graftseg.inference.predict import ELSEWHERE, Predicted, check_target, predict_scans
 from graftseg.recipes.baseline import baseline_of
 from graftseg.recipes.recipe import differences, load_recipe
 

@@ -22,7 +22,7 @@ from graftseg.evaluation.cached_scores import known_scores
 from graftseg.evaluation.metrics import Protocol
 from graftseg.evaluation.references import Reference, StoredLabel
 from graftseg.evaluation.scores import Evaluation, Row, evaluate_pair
-from graftseg.prediction import predict_scans, weights_of
+from graftseg.inference.predict import predict_scans, weights_of
 
 PROTOCOL: Protocol = "standard"
 

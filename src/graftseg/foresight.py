@@ -8,7 +8,7 @@ from graftseg.data.batches import training_cases
 from graftseg.data.benchmarks import classes_of
 from graftseg.data.store import Store
 from graftseg.evaluation.scores import Evaluation
-from graftseg.models import check_weights
+from graftseg.inference.model import check_weights
 from graftseg.recipes.recipe import differences, first_few, load_recipe
 from graftseg.record_targets import refuse_place, refuse_run
 from graftseg.records import Record, Scored, check_siblings, refuse_other_data

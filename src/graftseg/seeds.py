@@ -19,7 +19,7 @@ from graftseg.data.store import Store, is_store, open_store
 from graftseg.data.targets import check_target as refuse_other_data
 from graftseg.evaluation.figures import FIGURES, Figures, Spread, figures_of, spreads, written
 from graftseg.evaluation.references import stored_references
-from graftseg.prediction import weights_of
+from graftseg.inference.predict import weights_of
 from graftseg.recipes.recipe import Recipe, changed
 from graftseg.recipes.shortening import asked_for
 from graftseg.scores_ahead import scores_ahead

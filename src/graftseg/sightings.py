@@ -12,7 +12,7 @@ from graftseg.data.batches import Batches, training_cases
 from graftseg.data.foreground import Positions, positions_in
 from graftseg.data.grid import Grid
 from graftseg.data.store import Store, StoredCase
-from graftseg.inference import Predictor
+from graftseg.inference.predictor import Predictor
 from graftseg.methods import METHODS, Method
 from graftseg.networks.modes import evaluating
 from graftseg.recipes.recipe import Recipe

@@ -27,9 +27,9 @@ from graftseg.data.prepare import prepare
 from graftseg.data.sources import Data
 from graftseg.data.store import Store, is_store, open_store
 from graftseg.engine import Outcome, Stage, fit
+from graftseg.inference.model import build_method, load_weights, save_student, save_weights, student_bytes
 from graftseg.legs import ALONE, Leg
 from graftseg.methods import METHODS, Method
-from graftseg.models import build_method, load_weights, save_student, save_weights, student_bytes
 from graftseg.networks import parameter_count
 from graftseg.recipes.baseline import require_unlabeled, uses_unlabeled
 from graftseg.recipes.recipe import SAME, Recipe, differences, first_few, load_recipe

@@ -16,7 +16,7 @@ from graftseg.evaluation.evaluate import score_folder
 from graftseg.evaluation.metrics import Protocol
 from graftseg.evaluation.references import stored_references
 from graftseg.evaluation.scores import Evaluation
-from graftseg.prediction import Checkpoint, predict_scans, weights_of
+from graftseg.inference.predict import Checkpoint, predict_scans, weights_of
 from graftseg.recipes.recipe import Recipe
 
 PROTOCOL: Protocol = "standard"

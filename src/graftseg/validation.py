@@ -14,7 +14,7 @@ from graftseg.data.batches import training_cases
 from graftseg.data.dataset import Dataset
 from graftseg.data.grid import Grid
 from graftseg.data.store import Store, StoredCase
-from graftseg.inference import Predictor
+from graftseg.inference.predictor import Predictor
 from graftseg.methods import Method
 from graftseg.recipes.recipe import Recipe
 from graftseg.recipes.settings import InferenceSettings, Listed, SelectionSettings

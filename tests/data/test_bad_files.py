@@ -19,8 +19,8 @@ from graftseg.data.mending import mend
 from graftseg.data.prepare import PrepareSettings, prepare
 from graftseg.data.scans import is_scan, read_scan
 from graftseg.data.scans_to_predict import scan_cases
-from graftseg.inputs import ScanSource
-from graftseg.prediction import _check_inputs
+from graftseg.inference.inputs import ScanSource
+from graftseg.inference.predict import _check_inputs
 from scan_fakes import nifti, refusal, saved
 
 SETTINGS = PrepareSettings(dimensions=3)

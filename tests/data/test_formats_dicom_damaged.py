@@ -15,7 +15,7 @@ from graftseg.core.errors import UserError
 from graftseg.data.formats import dicom_pixels
 from graftseg.data.formats.dicom import holds_own_slices
 from graftseg.data.scans import read_geometry, read_scan
-from graftseg.exporting.dicom_series import series_in
+from graftseg.inference.export.dicom_series import series_in
 
 VOLUME = np.arange(24, dtype=np.int16).reshape(4, 3, 2)
 READERS = (read_geometry, read_scan, holds_own_slices)

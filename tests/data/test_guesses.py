@@ -16,7 +16,7 @@ from graftseg.data.guesses import Guess, told
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import PrepareSettings, prepare
 from graftseg.data.scans import KNOWN, read_case, read_geometry, read_scan, write_label
-from graftseg.inputs import sources_in
+from graftseg.inference.inputs import sources_in
 from scan_fakes import nifti, ramp, refusal, saved
 
 SETTINGS = PrepareSettings(dimensions=3)

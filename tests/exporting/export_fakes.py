@@ -8,8 +8,8 @@ import torch
 from graftseg.core.files import sha256_of, write_text
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.store import Store
+from graftseg.inference.model import build_method, save_weights
 from graftseg.methods import Method
-from graftseg.models import build_method, save_weights
 from graftseg.recipes.recipe import Recipe
 
 

@@ -18,9 +18,9 @@ from graftseg.core.run_folder import RunFolder
 from graftseg.core.types import Geometry
 from graftseg.data.formats.dicom_tags import silent
 from graftseg.data.scans import Scan, write_label
-from graftseg.exporting import Request, export_run
-from graftseg.exporting.dicom_series import Series, series_in
-from graftseg.exporting.dicomseg import on_slices
+from graftseg.inference.export import Request, export_run
+from graftseg.inference.export.dicom_series import Series, series_in
+from graftseg.inference.export.dicomseg import on_slices
 
 pydicom = pytest.importorskip("pydicom")
 highdicom = pytest.importorskip("highdicom")

@@ -8,8 +8,8 @@ from export_fakes import write_run
 
 from graftseg.core.errors import UserError
 from graftseg.core.run_folder import RunFolder
-from graftseg.exporting import KINDS, Request, export_run
-from graftseg.exporting.request import needed, new_folder
+from graftseg.inference.export import KINDS, Request, export_run
+from graftseg.inference.export.request import needed, new_folder
 
 CLASSES = ("background", "ring")
 OUT = dict.fromkeys(KINDS, "out") | {"weights": "out.safetensors", "nnunet": "Dataset501_Rings"}

@@ -19,9 +19,9 @@ from graftseg.core.types import Geometry
 from graftseg.data.intensity import IntensitySettings, normalise
 from graftseg.data.scans import write_scan
 from graftseg.data.store import Store
-from graftseg.exporting import Request, export_run
-from graftseg.exporting.monai_bundle import _intensity, _overlap
-from graftseg.prediction import predict_scans
+from graftseg.inference.export import Request, export_run
+from graftseg.inference.export.monai_bundle import _intensity, _overlap
+from graftseg.inference.predict import predict_scans
 from graftseg.recipes.settings import InferenceSettings
 
 pytest.importorskip("ignite")

@@ -17,8 +17,8 @@ from graftseg.core.types import Geometry
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.data.scans import read_scan, write_label, write_scan
-from graftseg.exporting import Request, export_run
-from graftseg.prediction import predict_scans
+from graftseg.inference.export import Request, export_run
+from graftseg.inference.predict import predict_scans
 
 CLASSES = ("background", "crescent", "ring", "core")
 

@@ -11,8 +11,8 @@ from export_fakes import write_run
 
 from graftseg.core.errors import UserError
 from graftseg.data.store import Store
-from graftseg.exporting import Request, export_run, onnx_model
-from graftseg.shipped import shipped_network
+from graftseg.inference.export import Request, export_run, onnx_model
+from graftseg.inference.trained import shipped_network
 
 pytest.importorskip("onnx")
 runtime = pytest.importorskip("onnxruntime")

@@ -9,9 +9,9 @@ from export_fakes import write_run
 from safetensors.torch import save_file
 
 from graftseg.core.errors import UserError
-from graftseg.exporting import Request, export_run
-from graftseg.exporting.weights import load
-from graftseg.shipped import shipped_network
+from graftseg.inference.export import Request, export_run
+from graftseg.inference.export.weights import load
+from graftseg.inference.trained import shipped_network
 
 CLASSES = ("background", "ring", 'core "é"')
 

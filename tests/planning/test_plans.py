@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from planning_fakes import CPU, CT, GPU, any_facts, case, facts, usual
 
 from graftseg.core.errors import UserError
+from graftseg.inference.model import build_method
 from graftseg.methods import METHODS
-from graftseg.models import build_method
 from graftseg.networks import stride_of
 from graftseg.planning import Facts, Plan, Target, choose
 from graftseg.planning.target import GIB

@@ -7,9 +7,9 @@ import torch
 from graftseg.core.errors import UserError
 from graftseg.data.batches import training_cases
 from graftseg.data.store import Store
+from graftseg.inference.model import build_method
 from graftseg.methods import METHODS, Method
 from graftseg.methods.bcp import Bcp, BcpConfig
-from graftseg.models import build_method
 from graftseg.networks import Networks
 from graftseg.ops.masks import Box
 from graftseg.recipes.recipe import Recipe

@@ -10,7 +10,7 @@ from torch import Tensor
 from graftseg.clock import StepClock
 from graftseg.core.types import Batch, Labeled
 from graftseg.data.augment import Table
-from graftseg.models import build_method
+from graftseg.inference.model import build_method
 from graftseg.ops.optimizers import build_optimizer
 from graftseg.recipes.recipe import Recipe
 from graftseg.stepping import WARM_UP, Stepper, Way

@@ -8,16 +8,16 @@ from typing import Literal, get_args
 
 import torch
 
-from graftseg.averages import mean_of, over_flips
 from graftseg.core.errors import UserError
 from graftseg.core.files import sha256_of
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.grid import Grid
-from graftseg.inference import Predictor
-from graftseg.maps import ScanMaps, Wanted
-from graftseg.models import load_weights
+from graftseg.inference.averaging import mean_of, over_flips
+from graftseg.inference.label_maps import ScanMaps, Wanted
+from graftseg.inference.model import load_weights
+from graftseg.inference.predictor import Predictor
+from graftseg.inference.trained import Shipped, build_shipped
 from graftseg.recipes.recipe import Recipe, load_recipe
-from graftseg.shipped import Shipped, build_shipped
 
 Checkpoint = Literal["shipped", "best"]
 CHECKPOINTS: tuple[Checkpoint, ...] = get_args(Checkpoint)

@@ -12,7 +12,7 @@ from graftseg.core.errors import UserError
 from graftseg.core.files import read_json, write_json
 from graftseg.core.types import Geometry
 from graftseg.data.scans import write_label, write_scan
-from graftseg.maps import PARTS, ScanMaps, Wanted
+from graftseg.inference.label_maps import PARTS, ScanMaps, Wanted
 
 CLASSES = "classes.json"
 

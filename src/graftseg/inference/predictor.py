@@ -10,15 +10,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from graftseg.averages import over_flips, side_by_side
 from graftseg.core.devices import free_memory
 from graftseg.data.grid import Grid
-from graftseg.maps import Maps, Rules, ScanMaps, Wanted, check_decision, collected
+from graftseg.inference.averaging import over_flips, side_by_side
+from graftseg.inference.label_maps import Maps, Rules, ScanMaps, Wanted, check_decision, collected
+from graftseg.inference.resampling import at_source_resolution, axis_of
+from graftseg.inference.sliding_window import Segment, is_slicewise, probability_slabs, windows_along
+from graftseg.inference.stretching import stretched, stretched_slabs
 from graftseg.ops.components import chosen_classes, largest_components
 from graftseg.recipes.settings import InferenceSettings
-from graftseg.resolution import at_source_resolution, axis_of
-from graftseg.stretched import stretched, stretched_slabs
-from graftseg.windows import Segment, is_slicewise, probability_slabs, windows_along
 
 __all__ = ["Predictor", "ScanMaps", "Segment", "Wanted"]
 

@@ -8,8 +8,8 @@ import torch
 from graftseg.core.devices import free_memory
 from graftseg.core.errors import UserError
 from graftseg.data.grid import Grid
-from graftseg.inference import Predictor
-from graftseg.maps import Wanted
+from graftseg.inference.label_maps import Wanted
+from graftseg.inference.predictor import Predictor
 
 HOST = torch.device("cpu")
 GIB = 2**30

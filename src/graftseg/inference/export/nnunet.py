@@ -21,8 +21,8 @@ from graftseg.data.layouts import read_layout
 from graftseg.data.origin import trained_on
 from graftseg.data.scans import grid_difference, read_label, write_label, write_scan
 from graftseg.data.store import open_store
-from graftseg.exporting.label_maps import check_values, label_map_of, predictions_of
-from graftseg.exporting.request import Request, new_folder
+from graftseg.inference.export.label_maps import check_values, label_map_of, predictions_of
+from graftseg.inference.export.request import Request, new_folder
 from graftseg.recipes.recipe import load_recipe
 
 NAME = re.compile(r"Dataset\d{3}_[A-Za-z0-9_-]+")

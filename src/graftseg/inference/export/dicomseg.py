@@ -16,9 +16,9 @@ from graftseg import __version__
 from graftseg.core.errors import UserError
 from graftseg.data.formats.dicom_tags import silent
 from graftseg.data.scans import Scan, read_label
-from graftseg.exporting.dicom_series import Series, series_in
-from graftseg.exporting.label_maps import check_values, label_map_of, predictions_of
-from graftseg.exporting.request import Request, needed, new_folder
+from graftseg.inference.export.dicom_series import Series, series_in
+from graftseg.inference.export.label_maps import check_values, label_map_of, predictions_of
+from graftseg.inference.export.request import Request, needed, new_folder
 
 SERIES_NUMBER = 900
 NEAR = 0.01

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from graftseg.core.errors import UserError
 from graftseg.core.files import write_text
-from graftseg.observation import Observation
+from graftseg.inference.ranking.observe import Observation
 
 Floats = NDArray[np.float64]
 HEAD = ("rank", "case", "score", "uncertainty", "unlike", "size", "specks", "reasons")

@@ -11,7 +11,7 @@ from graftseg.core.names import spelled
 from graftseg.core.predictions import extras_in, read_manifest
 from graftseg.data.grouping import labels_in, same_case
 from graftseg.data.scans import scan_stem
-from graftseg.exporting.request import Request
+from graftseg.inference.export.request import Request
 
 
 def predictions_of(request: Request) -> Path:

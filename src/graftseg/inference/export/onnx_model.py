@@ -12,9 +12,9 @@ from graftseg.core.devices import versions
 from graftseg.core.errors import UserError
 from graftseg.core.files import write_json
 from graftseg.core.quiet import quiet
-from graftseg.exporting.request import Request, needed, new_folder
-from graftseg.inputs import sources_in
-from graftseg.shipped import Probabilities, Shipped, shipped_network
+from graftseg.inference.export.request import Request, needed, new_folder
+from graftseg.inference.inputs import sources_in
+from graftseg.inference.trained import Probabilities, Shipped, shipped_network
 
 OPSET = 18
 TOLERANCE = 1e-3

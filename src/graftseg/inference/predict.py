@@ -24,12 +24,12 @@ from graftseg.core.predictions import Manifest, PredictedCase, read_manifest
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.scans import READABLE, is_scan
 from graftseg.data.unreadable import ADVICE, ending_of
-from graftseg.footprint import check_memory
-from graftseg.inputs import Source, sources_in
-from graftseg.maps import Wanted
-from graftseg.outputs import check_classes, names_of, write_classes, write_maps
+from graftseg.inference.ensemble import CHECKPOINTS, Checkpoint, Segmenters, predicted, weights_of
+from graftseg.inference.inputs import Source, sources_in
+from graftseg.inference.label_maps import Wanted
+from graftseg.inference.memory import check_memory
+from graftseg.inference.outputs import check_classes, names_of, write_classes, write_maps
 from graftseg.recipes.settings import InferenceSettings
-from graftseg.segmenters import CHECKPOINTS, Checkpoint, Segmenters, predicted, weights_of
 
 __all__ = ["CHECKPOINTS", "FLIPS", "Checkpoint", "Predicted", "Wanted", "predict_scans", "weights_of"]
 

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from graftseg.core.run_folder import RunFolder
+from graftseg.inference.model import build_method, load_weights
 from graftseg.methods import Method
-from graftseg.models import build_method, load_weights
 from graftseg.recipes.recipe import Recipe, load_recipe
 
 

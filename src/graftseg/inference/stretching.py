@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from graftseg.data.augment import stretching
+from graftseg.inference.sliding_window import Segment
 from graftseg.recipes.settings import InferenceSettings
-from graftseg.windows import Segment
 
 
 @torch.inference_mode()

@@ -11,10 +11,10 @@ from safetensors.torch import save
 
 from graftseg.core.errors import UserError
 from graftseg.core.files import write_bytes
-from graftseg.exporting.request import Request
-from graftseg.models import load_weights
+from graftseg.inference.export.request import Request
+from graftseg.inference.model import load_weights
+from graftseg.inference.trained import Shipped, build_shipped, shipped_network
 from graftseg.recipes.recipe import parse_recipe
-from graftseg.shipped import Shipped, build_shipped, shipped_network
 
 FORMAT = {"format": "graftseg weights", "version": "1"}
 SUFFIX = ".safetensors"

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import torch
 
-from graftseg.candidates import Candidate, candidates_in
 from graftseg.core.errors import UserError
 from graftseg.core.progress import track
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.origin import trained_on
-from graftseg.observation import Observation, observe
-from graftseg.ranking import Ranking, check_target, rank_cases, unlearned
-from graftseg.shipped import Shipped, shipped_network
+from graftseg.inference.ranking.cases import Candidate, candidates_in
+from graftseg.inference.ranking.observe import Observation, observe
+from graftseg.inference.ranking.rank import Ranking, check_target, rank_cases, unlearned
+from graftseg.inference.trained import Shipped, shipped_network
 
 
 def rank_run(run: RunFolder, data: Path | None, out: Path | None, device: torch.device) -> Ranking:

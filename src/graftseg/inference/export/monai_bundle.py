@@ -19,9 +19,9 @@ from graftseg.data.intensity import IntensitySettings
 from graftseg.data.origin import trained_on
 from graftseg.data.prepare import PrepareSettings
 from graftseg.data.store import open_store
-from graftseg.exporting.request import Request, new_folder
+from graftseg.inference.export.request import Request, new_folder
+from graftseg.inference.trained import Probabilities, Shipped, shipped_network
 from graftseg.recipes.settings import InferenceSettings
-from graftseg.shipped import Probabilities, Shipped, shipped_network
 
 Config = dict[str, Any]
 PACKAGES = {"pytorch-ignite": "0.5.0", "fire": "0.6.0", "scikit-image": "0.22.0"}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from graftseg.core.errors import UserError
-from graftseg.exporting.request import Request
+from graftseg.inference.export.request import Request
 
 __all__ = ["KINDS", "Kind", "Request", "export_run"]
 
@@ -24,7 +24,7 @@ class Kind:
     @property
     def write(self) -> Callable[[Request], list[str]]:
         """The function, imported when it is asked for."""
-        function: Callable[[Request], list[str]] = import_module(f"graftseg.exporting.{self.module}").write
+        function: Callable[[Request], list[str]] = import_module(f"graftseg.inference.export.{self.module}").write
         return function
 
 

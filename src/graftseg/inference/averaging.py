@@ -6,7 +6,7 @@ from itertools import chain, combinations
 import torch
 from torch import Tensor
 
-from graftseg.windows import Segment
+from graftseg.inference.sliding_window import Segment
 
 
 def mean_of(segments: Sequence[Segment]) -> Segment:

@@ -11,13 +11,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from graftseg.candidates import Prepared
 from graftseg.core.errors import UserError
+from graftseg.inference.ranking.cases import Prepared
+from graftseg.inference.sliding_window import Segment, is_slicewise, probability_slabs
+from graftseg.inference.stretching import stretched, stretched_slabs
+from graftseg.inference.trained import Shipped
 from graftseg.ops.components import chosen_classes, largest_components
 from graftseg.recipes.settings import InferenceSettings
-from graftseg.shipped import Shipped
-from graftseg.stretched import stretched, stretched_slabs
-from graftseg.windows import Segment, is_slicewise, probability_slabs
 
 Labels = NDArray[np.uint8]
 OVERLAP = 0.25

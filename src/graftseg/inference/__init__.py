@@ -1,0 +1,1 @@
+"""From a run and scans to label maps."""

@@ -1,0 +1,1 @@
+"""Which unlabeled scans to annotate next."""
