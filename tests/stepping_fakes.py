@@ -8,7 +8,6 @@ import torch
 from tiny import tiny_recipe
 from torch import Tensor
 
-from graftseg.clock import StepClock
 from graftseg.data.batches import Batches
 from graftseg.data.store import Store
 from graftseg.inference.model import build_method
@@ -16,7 +15,8 @@ from graftseg.methods import Method
 from graftseg.ops.optimizers import build_optimizer
 from graftseg.recipes.recipe import Recipe
 from graftseg.recipes.settings import StageSettings
-from graftseg.stepping import Source, Stepped, Stepper, Way
+from graftseg.training.clock import StepClock
+from graftseg.training.step import Source, Stepped, Stepper, Way
 
 CPU = torch.device("cpu")
 STEPS = 20

@@ -15,14 +15,15 @@ from safetensors.torch import load_file
 from tiny import recipe_tree, tiny_recipe, write_scans
 from typer.testing import CliRunner
 
-from graftseg import api, completion
+from graftseg import api
 from graftseg.cli import app
 from graftseg.core.errors import StoppedError, UserError
 from graftseg.core.run_folder import RunFolder
-from graftseg.engine import Outcome
 from graftseg.recipes.baseline import baseline_of, fitting, own_baseline
 from graftseg.recipes.recipe import Recipe, differences, load_recipe, shipped_recipes
-from graftseg.training import train_run
+from graftseg.training import completion
+from graftseg.training.loop import Outcome
+from graftseg.training.run import train_run
 
 
 @pytest.fixture(scope="module")

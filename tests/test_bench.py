@@ -9,7 +9,7 @@ import tiny
 import torch
 from command_line import CommandLine
 
-from graftseg import api, engine
+from graftseg import api
 from graftseg.bench import own, stopwatch
 from graftseg.bench.measure import Measurement, Plan, Times, measure, whole_epochs
 from graftseg.bench.memory import CLEAR, peak_memory
@@ -24,8 +24,9 @@ from graftseg.methods.bcp import Bcp
 from graftseg.ops import pseudo_labels
 from graftseg.ops.components import largest_components
 from graftseg.recipes.recipe import load_recipe
-from graftseg.recorder import Recorder
-from graftseg.stepping import Stepped, Stepper
+from graftseg.training import loop as engine
+from graftseg.training.recorder import Recorder
+from graftseg.training.step import Stepped, Stepper
 
 CPU = torch.device("cpu")
 SMALL = Plan(steps=2, rounds=2, workers=0)

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from graftseg.checkpoint import KEPT, checkpoints_in, load_checkpoint, load_latest, save_checkpoint
 from graftseg.core.errors import UserError
+from graftseg.training.checkpoint import KEPT, checkpoints_in, load_checkpoint, load_latest, save_checkpoint
 
 
 def state(number: int) -> dict[str, object]:

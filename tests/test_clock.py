@@ -3,8 +3,8 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
-from graftseg import clock
-from graftseg.clock import StepClock
+from graftseg.training import clock
+from graftseg.training.clock import StepClock
 
 
 @dataclass

@@ -10,14 +10,12 @@ import pytest
 import torch
 from tiny import tiny_recipe
 
-from graftseg.checkpoint import checkpoints_in, load_checkpoint
 from graftseg.core.errors import UserError
 from graftseg.core.run_folder import RunFolder, read_log
 from graftseg.core.settings import Settings
 from graftseg.core.types import Batch, Objective, Progress
 from graftseg.data.batches import Batches
 from graftseg.data.store import Store
-from graftseg.engine import Outcome, Stage, fit
 from graftseg.inference.model import build_method
 from graftseg.methods import METHODS, Method
 from graftseg.methods.bcp import Bcp
@@ -26,7 +24,9 @@ from graftseg.ops.optimizers import Adam, Sgd
 from graftseg.ops.schedules import Poly
 from graftseg.recipes.recipe import Recipe
 from graftseg.recipes.settings import SelectionSettings
-from graftseg.selection import Selector
+from graftseg.training.checkpoint import checkpoints_in, load_checkpoint
+from graftseg.training.loop import Outcome, Stage, fit
+from graftseg.training.selection import Selector
 
 CPU = torch.device("cpu")
 

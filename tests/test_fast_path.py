@@ -11,16 +11,16 @@ import torch
 from tiny import tiny_method, tiny_recipe
 from torch import Tensor
 
-from graftseg import stepping
 from graftseg.core.run_folder import RunFolder, read_log
 from graftseg.data.batches import Batches
 from graftseg.data.store import Store
-from graftseg.engine import Outcome, Stage, fit
 from graftseg.inference.model import build_method
 from graftseg.methods import METHODS
 from graftseg.networks.acceleration import compiler_options
 from graftseg.recipes.recipe import Recipe
-from graftseg.stepping import Way
+from graftseg.training import step as stepping
+from graftseg.training.loop import Outcome, Stage, fit
+from graftseg.training.step import Way
 from stepping_fakes import ADAM, CPU, SGD, STEPS, StandIn, losses, stage_recipe, stepper_of
 
 HAS_COMPILER = which("g++") is not None and (Path(get_path("include")) / "Python.h").is_file()

@@ -18,8 +18,8 @@ from graftseg.core.run_folder import RunFolder
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.evaluation.scores import Evaluation
-from graftseg.fold_results import CrossValidation
 from graftseg.reporting.markup import typeset
+from graftseg.training.cross_validation import CrossValidation
 
 
 @pytest.fixture(scope="module")

@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from tiny import tiny_recipe, write_scans
 from typer.testing import CliRunner
 
-from graftseg import api, folds
+from graftseg import api
 from graftseg.cli import app
-from graftseg.completion import complete
 from graftseg.core.errors import StoppedError, UserError
 from graftseg.core.fold_list import segmenters_of
 from graftseg.core.run_folder import RunFolder
@@ -27,10 +26,12 @@ from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.data.store import Store
 from graftseg.evaluation.scores import Evaluation, read_csv
-from graftseg.fold_results import CrossValidation
-from graftseg.folds import fold_recipe
-from graftseg.legs import Leg
-from graftseg.splits import divide, suggested_folds
+from graftseg.training import folds
+from graftseg.training.completion import complete
+from graftseg.training.cross_validation import CrossValidation
+from graftseg.training.folds import fold_recipe
+from graftseg.training.progress_labels import Leg
+from graftseg.training.splits import divide, suggested_folds
 
 RECIPE = tiny_recipe()
 LABELED = [f"labeled_{number:03d}" for number in range(4)]

@@ -9,11 +9,12 @@ import yaml
 from command_line import CommandLine, entries
 from tiny import recipe_tree, tiny_recipe
 
-from graftseg import api, training
+from graftseg import api
 from graftseg.core.errors import UserError
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.store import Store
-from graftseg.engine import Position
+from graftseg.training import run as training
+from graftseg.training.loop import Position
 
 REMEDY = "lower batches.labeled, batches.unlabeled, batches.patch or network.width in a new run"
 SENTENCE = f"cpu: the memory of the device is full; {REMEDY}"

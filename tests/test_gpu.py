@@ -16,14 +16,14 @@ from graftseg.core.run_folder import RunFolder, read_log
 from graftseg.core.types import Precision
 from graftseg.data.batches import Batches
 from graftseg.data.store import Store
-from graftseg.engine import Outcome, Stage, fit
 from graftseg.inference.model import build_method
 from graftseg.networks import convolution
 from graftseg.networks.unet import Convolution2d, Interpolation
 from graftseg.planning import probe
 from graftseg.recipes.recipe import Recipe
 from graftseg.recipes.settings import LoopSettings
-from graftseg.stepping import Way
+from graftseg.training.loop import Outcome, Stage, fit
+from graftseg.training.step import Way
 from stepping_fakes import ADAM, SGD, STEPS, losses, stage_recipe, stepper_for, stepper_of
 
 pytestmark = [

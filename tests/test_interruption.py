@@ -12,11 +12,12 @@ import pytest
 import tiny
 import yaml
 
-from graftseg import api, engine
+from graftseg import api
 from graftseg.core.errors import UserError
 from graftseg.core.run_folder import RunFolder, read_log
 from graftseg.data.store import Store
-from graftseg.engine import _stop_signals
+from graftseg.training import loop as engine
+from graftseg.training.loop import _stop_signals
 
 STEPS = (30, 40)
 

@@ -10,11 +10,12 @@ import yaml
 from command_line import CommandLine, contents
 from tiny import recipe_tree, tiny_recipe
 
-from graftseg import api, training
-from graftseg.checkpoint import checkpoints_in, load_checkpoint, save_checkpoint
+from graftseg import api
 from graftseg.core.errors import UserError
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.store import Store
+from graftseg.training import run as training
+from graftseg.training.checkpoint import checkpoints_in, load_checkpoint, save_checkpoint
 
 SCORED = {"selection": {"every": 2}, "batches": recipe_tree()["batches"] | {"validation_cases": 1}}
 

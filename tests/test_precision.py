@@ -7,18 +7,19 @@ import torch
 from tiny import tiny_recipe
 from torch import nn
 
-from graftseg import api, stepping
+from graftseg import api
 from graftseg.core.run_folder import RunFolder
 from graftseg.core.types import Precision
 from graftseg.data.store import Store
-from graftseg.engine import Stage, fit
 from graftseg.inference.model import build_method
 from graftseg.methods import METHODS, Method
 from graftseg.methods.bcp import Bcp, BcpConfig
 from graftseg.networks import Networks
 from graftseg.recipes.settings import LoopSettings, SelectionSettings
-from graftseg.selection import Selector
-from graftseg.stepping import Way, autocast
+from graftseg.training import step as stepping
+from graftseg.training.loop import Stage, fit
+from graftseg.training.selection import Selector
+from graftseg.training.step import Way, autocast
 from stepping_fakes import CPU, batches_for, stage_recipe, stepper_of
 
 

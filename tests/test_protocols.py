@@ -13,7 +13,6 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 from graftseg import api
-from graftseg.checkpoint import checkpoints_in, load_checkpoint
 from graftseg.cli import app
 from graftseg.core.errors import UserError
 from graftseg.core.run_folder import RunFolder, read_log
@@ -26,8 +25,9 @@ from graftseg.inference.model import build_method, load_weights
 from graftseg.inference.predictor import Predictor
 from graftseg.methods import Method
 from graftseg.recipes.recipe import Recipe, load_recipe
-from graftseg.selection import Selector
-from graftseg.validation import CaseScores, build_selector, scored_cases
+from graftseg.training.checkpoint import checkpoints_in, load_checkpoint
+from graftseg.training.selection import Selector
+from graftseg.training.validation import CaseScores, build_selector, scored_cases
 
 CPU = torch.device("cpu")
 
@@ -173,7 +173,7 @@ def test_a_resumed_run_ends_with_the_same_best(
             if len(looks) == cut_at:
                 raise PowerCutError
 
-        patch.setattr("graftseg.recorder.Recorder.validation", cut)
+        patch.setattr("graftseg.training.recorder.Recorder.validation", cut)
         with pytest.raises(PowerCutError):
             train(recipe, store.path, tmp_path / "run")
     resumed = train(recipe, store.path, tmp_path / "run", resume=True)

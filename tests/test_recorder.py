@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from graftseg import recorder as module
 from graftseg.core.run_folder import RunFolder, read_log
-from graftseg.legs import ALONE, BASELINE, BEFORE_BASELINE, Leg, fold_legs
-from graftseg.recorder import NonFiniteLossError, Recorder
+from graftseg.training import recorder as module
+from graftseg.training.progress_labels import ALONE, BASELINE, BEFORE_BASELINE, Leg, fold_legs
+from graftseg.training.recorder import NonFiniteLossError, Recorder
 
 
 def place(step: int) -> dict[str, Any]:

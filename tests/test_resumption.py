@@ -12,10 +12,10 @@ from command_line import CommandLine, contents
 from tiny import recipe_tree, tiny_recipe
 
 from graftseg import api
-from graftseg.checkpoint import checkpoints_in, load_checkpoint, save_checkpoint
 from graftseg.core.errors import UserError
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.store import Store
+from graftseg.training.checkpoint import checkpoints_in, load_checkpoint, save_checkpoint
 
 WIDER = {"network": recipe_tree()["network"] | {"width": 4}}
 LONGER = {"stages": [recipe_tree()["stages"][0], recipe_tree()["stages"][1] | {"steps": 7}]}

@@ -8,14 +8,15 @@ import pytest
 import tiny
 import torch
 
-from graftseg import api, stepping
+from graftseg import api
 from graftseg.core.errors import StoppedError, UserError
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.batches import Batches
 from graftseg.data.foreground import Positions, positions_in
 from graftseg.data.store import Store
 from graftseg.recipes.recipe import Recipe
-from graftseg.sightings import Sightings
+from graftseg.training import step as stepping
+from graftseg.training.unlabeled_foreground import Sightings
 
 
 def aimed_recipe(dimensions: int = 2, share: float = 0.5, **changes: Any) -> Recipe:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from graftseg.core.settings import Settings
 from graftseg.methods import Method
-from graftseg.snapshots import snapshot, snapshot_steps
+from graftseg.training.snapshots import snapshot, snapshot_steps
 
 
 class Watching(Method):

@@ -12,13 +12,11 @@ import torch
 from tiny import tiny_networks, tiny_recipe
 from torch import Tensor, nn
 
-from graftseg import stepping
 from graftseg.core.run_folder import RunFolder
 from graftseg.core.settings import Settings
 from graftseg.core.types import Batch, Objective, Progress
 from graftseg.data.batches import Batches
 from graftseg.data.store import Store
-from graftseg.engine import Stage, fit
 from graftseg.inference.model import build_method
 from graftseg.methods import Method
 from graftseg.methods.bcp import Bcp
@@ -26,7 +24,9 @@ from graftseg.networks import Networks
 from graftseg.ops.optimizers import Adam, Sgd
 from graftseg.ops.schedules import Poly
 from graftseg.recipes.settings import LoopSettings, StageSettings
-from graftseg.stepping import AHEAD, PAYS_OFF, WARM_UP, Way, uncompiled
+from graftseg.training import step as stepping
+from graftseg.training.loop import Stage, fit
+from graftseg.training.step import AHEAD, PAYS_OFF, WARM_UP, Way, uncompiled
 from stepping_fakes import CPU, StandIn, batches_for, losses, stage_recipe, stepper_for, stepper_of
 
 CUDA = torch.device("cuda:0")

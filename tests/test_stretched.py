@@ -26,7 +26,7 @@ from graftseg.inference.predictor import Predictor
 from graftseg.inference.stretching import stretched
 from graftseg.recipes.recipe import changed
 from graftseg.recipes.settings import InferenceSettings
-from graftseg.validation import CaseScores
+from graftseg.training.validation import CaseScores
 from zoom_oracle import Plane, is_lost, zoomed
 
 Shape = tuple[int, ...]

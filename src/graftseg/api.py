@@ -8,7 +8,6 @@ from typing import Any
 
 from graftseg import method_pages
 from graftseg.bench.measure import Measurement, Plan, measure
-from graftseg.completion import complete
 from graftseg.core.devices import choose_device, describe_machine
 from graftseg.core.errors import StoppedError, UserError
 from graftseg.core.files import read_object, write_text
@@ -22,20 +21,15 @@ from graftseg.data.layouts import Dataset, read_layout
 from graftseg.data.mending import mend, refuse_target
 from graftseg.data.sources import Sources, given
 from graftseg.data.store import Store, is_store, open_store
-from graftseg.engine import Outcome
 from graftseg.evaluation.comparison import Beside, compare_runs, write_comparison
 from graftseg.evaluation.evaluate import score_folder
 from graftseg.evaluation.metrics import Protocol
 from graftseg.evaluation.scores import Evaluation
 from graftseg.examination import Examined, examine
-from graftseg.fold_results import CrossValidation
-from graftseg.folds import Count, Tell
-from graftseg.folds import train_folds as _train_folds
 from graftseg.inference.export import Request, export_run
 from graftseg.inference.predict import Checkpoint, Predicted, Wanted, predict_scans
 from graftseg.inference.ranking.rank import Ranking
 from graftseg.inference.ranking.run import rank_run
-from graftseg.legs import ALONE, BASELINE, BEFORE_BASELINE
 from graftseg.paper import ALL
 from graftseg.planning import make_plan
 from graftseg.recipes.baseline import baseline_of, fitting, own_baseline
@@ -47,7 +41,13 @@ from graftseg.reporting.differences import picture
 from graftseg.reporting.scans_page import render_check
 from graftseg.sweeps import sweep
 from graftseg.tables import table_page, tables_page
-from graftseg.training import train_run, unlabeled_cases
+from graftseg.training.completion import complete
+from graftseg.training.cross_validation import CrossValidation
+from graftseg.training.folds import Count, Tell
+from graftseg.training.folds import train_folds as _train_folds
+from graftseg.training.loop import Outcome
+from graftseg.training.progress_labels import ALONE, BASELINE, BEFORE_BASELINE
+from graftseg.training.run import train_run, unlabeled_cases
 
 Folder = str | Path
 Scans = str | Path | Sources

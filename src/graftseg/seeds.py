@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from graftseg.completion import is_complete
 from graftseg.core.devices import choose_device
 from graftseg.core.errors import UserError
 from graftseg.core.files import PARTIAL, make_folder, read_json, write_json
@@ -24,8 +23,9 @@ from graftseg.recipes.recipe import Recipe, changed
 from graftseg.recipes.shortening import asked_for
 from graftseg.scores_ahead import scores_ahead
 from graftseg.seed_counts import check_seeds
+from graftseg.training.completion import is_complete
+from graftseg.training.validation import check_scored
 from graftseg.trials import PROTOCOL, Tested, known_run, tested_run, trained_run
-from graftseg.validation import check_scored
 
 SUMMARY = "summary.json"
 OWN = ("recipe", "seeds")

@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from graftseg.completion import complete, is_complete
 from graftseg.core.devices import choose_device
 from graftseg.core.errors import UserError
 from graftseg.core.files import DISK
@@ -18,6 +17,7 @@ from graftseg.evaluation.references import stored_references
 from graftseg.evaluation.scores import Evaluation
 from graftseg.inference.predict import Checkpoint, predict_scans, weights_of
 from graftseg.recipes.recipe import Recipe
+from graftseg.training.completion import complete, is_complete
 
 PROTOCOL: Protocol = "standard"
 

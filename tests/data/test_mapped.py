@@ -199,7 +199,7 @@ def test_a_training_that_does_not_fit_reads_from_disk(
         return original(stream, table)
 
     monkeypatch.setattr(MappedStream, "read", counted)
-    monkeypatch.setattr("graftseg.training.free_memory", lambda device: 100)
+    monkeypatch.setattr("graftseg.training.run.free_memory", lambda device: 100)
     with caplog.at_level(logging.WARNING):
         api.train(recipe, store.path, tmp_path / "mapped", device="cpu")
     assert len(read) >= 4 + 2 * 5

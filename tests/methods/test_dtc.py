@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import tiny_networks
 
-from graftseg import stepping
 from graftseg.core.types import Progress
 from graftseg.data.store import Store
 from graftseg.methods.dtc import Dtc, DtcConfig, disagreement, map_of
 from graftseg.ops.losses import one_hot
 from graftseg.ops.signed_distance import distance_channels, signed_distance
 from graftseg.recipes.recipe import load_recipe
-from graftseg.stepping import Way
+from graftseg.training import step as stepping
+from graftseg.training.step import Way
 from stepping_fakes import losses, stage_recipe, stepper_of
 
 SHARPNESS = 1500.0

@@ -20,7 +20,7 @@ from graftseg.core.errors import UserError
 from graftseg.data.store import open_store
 from graftseg.methods import METHODS
 from graftseg.recipes.recipe import Recipe
-from graftseg.stepping import precise
+from graftseg.training.step import precise
 
 # losses are read every so many steps, by default as often as a training does; a CPU does not wait for them
 READ_EVERY = {"cpu": 1, "cuda": 10}

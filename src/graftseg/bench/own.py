@@ -8,21 +8,21 @@ from typing import Any
 
 import torch
 
-from graftseg import engine
 from graftseg.bench.stopwatch import Mark, Split, Stopwatch
 from graftseg.bench.subject import Subject
-from graftseg.clock import StepClock
 from graftseg.core.errors import StoppedError
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.batches import Batches
-from graftseg.engine import Stage
 from graftseg.methods import Method
 from graftseg.methods.self_training import SelfTraining
 from graftseg.ops import components, pseudo_labels
 from graftseg.ops.optimizers import build_optimizer
 from graftseg.recipes.settings import LoopSettings
-from graftseg.recorder import Recorder
-from graftseg.stepping import Stepper
+from graftseg.training import loop as engine
+from graftseg.training.clock import StepClock
+from graftseg.training.loop import Stage
+from graftseg.training.recorder import Recorder
+from graftseg.training.step import Stepper
 
 NEVER = 10**9
 

@@ -14,7 +14,7 @@ from graftseg.networks import Networks
 from graftseg.ops.masks import Box
 from graftseg.recipes.recipe import Recipe
 from graftseg.recipes.settings import StageSettings
-from graftseg.stepping import Way
+from graftseg.training.step import Way
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graftseg.clock import StepClock
 from graftseg.core.types import Batch, Labeled
 from graftseg.data.augment import Table
 from graftseg.inference.model import build_method
 from graftseg.ops.optimizers import build_optimizer
 from graftseg.recipes.recipe import Recipe
-from graftseg.stepping import WARM_UP, Stepper, Way
+from graftseg.training.clock import StepClock
+from graftseg.training.step import WARM_UP, Stepper, Way
 
 STEPS = 3
 PATIENCE = 8.0

@@ -11,7 +11,6 @@ from graftseg.core.run_folder import RunFolder
 from graftseg.evaluation.figures import DEVIATION
 from graftseg.evaluation.scores import Evaluation, read_csv
 from graftseg.evaluation.verdicts import SEVERAL
-from graftseg.fold_results import HELD_OUT, CrossValidation
 from graftseg.reporting.cases import Predicted, cases_section, predicted_in
 from graftseg.reporting.comparison import can_be_paired, missed, verdict_between
 from graftseg.reporting.fold_facts import fold_facts, span
@@ -36,6 +35,7 @@ from graftseg.reporting.results import (
     used_checkpoint,
 )
 from graftseg.reporting.training import fold_curves_section
+from graftseg.training.cross_validation import HELD_OUT, CrossValidation
 
 UNSEEN = "Every labeled case was scored once, by a network that saw neither its label nor its image."
 SHARED = (

@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graftseg.clock import StepClock
 from graftseg.core.devices import has_triton
 from graftseg.core.types import Batch, Objective, Precision, Progress
 from graftseg.data.augment import Table
 from graftseg.methods import Method
 from graftseg.ops.optimizers import learning_rate, rate_on_device, update
 from graftseg.recipes.settings import StageSettings
+from graftseg.training.clock import StepClock
 
 WARM_UP = 3
 AHEAD = 8

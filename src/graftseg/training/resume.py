@@ -10,8 +10,8 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 
-from graftseg.checkpoint import State, checkpoint_path, load_checkpoint, load_latest
 from graftseg.core.errors import UserError
+from graftseg.training.checkpoint import State, checkpoint_path, load_checkpoint, load_latest
 
 REMEDY = "move it away, and --resume goes on from the one before it or from the first step"
 

@@ -5,9 +5,9 @@ import torch
 from graftseg.core.errors import StoppedError, UserError
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.store import Store
-from graftseg.legs import ALONE, Leg
 from graftseg.recipes.recipe import SAME, Recipe, differences, first_few, load_recipe
-from graftseg.training import train_run
+from graftseg.training.progress_labels import ALONE, Leg
+from graftseg.training.run import train_run
 
 
 def complete(recipe: Recipe, store: Store, run: RunFolder, device: torch.device, leg: Leg = ALONE) -> None:

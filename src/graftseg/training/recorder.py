@@ -13,7 +13,7 @@ from torch import Tensor
 
 from graftseg.core.progress import TELL_SECONDS
 from graftseg.core.run_folder import RunFolder, RunLog
-from graftseg.legs import ALONE, Leg
+from graftseg.training.progress_labels import ALONE, Leg
 
 ROOMY = 110
 

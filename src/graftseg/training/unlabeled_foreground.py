@@ -16,7 +16,7 @@ from graftseg.inference.predictor import Predictor
 from graftseg.methods import METHODS, Method
 from graftseg.networks.modes import evaluating
 from graftseg.recipes.recipe import Recipe
-from graftseg.stepping import autocast, precise, uncompiled
+from graftseg.training.step import autocast, precise, uncompiled
 
 
 class Sightings:

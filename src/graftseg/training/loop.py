@@ -10,20 +10,20 @@ from typing import Any, Protocol
 
 import torch
 
-from graftseg.checkpoint import State, save_checkpoint
-from graftseg.clock import StepClock
 from graftseg.core.errors import UserError
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.batches import Batches
-from graftseg.legs import ALONE, Leg
 from graftseg.methods import Method
 from graftseg.ops.optimizers import Moved, build_optimizer, carry_over, learning_rate, load_state
 from graftseg.recipes.settings import LoopSettings, StageSettings
-from graftseg.recorder import NonFiniteLossError, Recorder
-from graftseg.resumption import Saved, saved_in
-from graftseg.selection import Selector
-from graftseg.snapshots import snapshot, snapshot_steps
-from graftseg.stepping import Stepped, Stepper, Way, autocast, uncompiled
+from graftseg.training.checkpoint import State, save_checkpoint
+from graftseg.training.clock import StepClock
+from graftseg.training.progress_labels import ALONE, Leg
+from graftseg.training.recorder import NonFiniteLossError, Recorder
+from graftseg.training.resume import Saved, saved_in
+from graftseg.training.selection import Selector
+from graftseg.training.snapshots import snapshot, snapshot_steps
+from graftseg.training.step import Stepped, Stepper, Way, autocast, uncompiled
 
 SAME_SIGNAL = 1.0
 """Seconds within which a signal that comes again is taken for the same one."""
@@ -38,7 +38,7 @@ class Stage:
 
 
 class Scout(Protocol):
-    """Tells the batches of a stage what the network of the stage before finds; see ``graftseg.sightings``."""
+    """Tells the batches of a stage what the network of the stage before finds; see ``graftseg.training.unlabeled_foreground``."""
 
     def look(self, method: Method, stage: int) -> None:
         """Find it, before the stage begins."""

@@ -26,18 +26,18 @@ from graftseg.data.mapped import MappedBatches
 from graftseg.data.prepare import prepare
 from graftseg.data.sources import Data
 from graftseg.data.store import Store, is_store, open_store
-from graftseg.engine import Outcome, Stage, fit
 from graftseg.inference.model import build_method, load_weights, save_student, save_weights, student_bytes
-from graftseg.legs import ALONE, Leg
 from graftseg.methods import METHODS, Method
 from graftseg.networks import parameter_count
 from graftseg.recipes.baseline import require_unlabeled, uses_unlabeled
 from graftseg.recipes.recipe import SAME, Recipe, differences, first_few, load_recipe
-from graftseg.resumption import Saved, saved_last
-from graftseg.selection import Selector
-from graftseg.sightings import Sightings
-from graftseg.stepping import precise
-from graftseg.validation import build_selector, check_scored, scored_cases
+from graftseg.training.loop import Outcome, Stage, fit
+from graftseg.training.progress_labels import ALONE, Leg
+from graftseg.training.resume import Saved, saved_last
+from graftseg.training.selection import Selector
+from graftseg.training.step import precise
+from graftseg.training.unlabeled_foreground import Sightings
+from graftseg.training.validation import build_selector, check_scored, scored_cases
 
 SHARE = {"cpu": 1.0, "cuda": 0.6}
 """Part of the free memory of a device that scans may take; on a GPU the rest is for networks and activations."""

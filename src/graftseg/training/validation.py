@@ -18,7 +18,7 @@ from graftseg.inference.predictor import Predictor
 from graftseg.methods import Method
 from graftseg.recipes.recipe import Recipe
 from graftseg.recipes.settings import InferenceSettings, Listed, SelectionSettings
-from graftseg.selection import Score, Selector
+from graftseg.training.selection import Score, Selector
 
 
 def scored_cases(recipe: Recipe, store: Store) -> dict[Listed, tuple[StoredCase, ...]]:

@@ -7,7 +7,6 @@ from typing import Literal
 
 import torch
 
-from graftseg.completion import complete
 from graftseg.core.errors import UserError
 from graftseg.core.files import make_folder, write_json, write_text
 from graftseg.core.fold_list import held_out_of
@@ -20,12 +19,13 @@ from graftseg.data.sources import Data
 from graftseg.data.store import Store, is_store, open_store
 from graftseg.evaluation.figures import figures_of, written
 from graftseg.evaluation.scores import Evaluation
-from graftseg.fold_results import CrossValidation
-from graftseg.fold_scores import References, held_out_scores, keep_scores, references_of
-from graftseg.legs import Leg, fold_legs
 from graftseg.recipes.baseline import baseline_of, fitting, require_unlabeled
 from graftseg.recipes.recipe import Recipe, parse_recipe
-from graftseg.splits import divide
+from graftseg.training.completion import complete
+from graftseg.training.cross_validation import CrossValidation
+from graftseg.training.fold_scores import References, held_out_scores, keep_scores, references_of
+from graftseg.training.progress_labels import Leg, fold_legs
+from graftseg.training.splits import divide
 
 LEAVE_ONE_OUT: Literal["loo"] = "loo"
 Count = int | Literal["loo"]
