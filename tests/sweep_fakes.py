@@ -7,7 +7,7 @@ import tiny
 import yaml
 
 from graftseg.data.store import Store
-from graftseg.sweeps import Swept, sweep
+from graftseg.experiments.sweep import Swept, sweep
 
 
 def ship_swept(folder: Path) -> None:

@@ -10,16 +10,16 @@ import torch
 from command_line import CommandLine
 
 from graftseg import api
-from graftseg.bench import own, stopwatch
-from graftseg.bench.measure import Measurement, Plan, Times, measure, whole_epochs
-from graftseg.bench.memory import CLEAR, peak_memory
-from graftseg.bench.page import table
-from graftseg.bench.stopwatch import PHASES, Stopwatch, median_split
-from graftseg.bench.subject import self_training_stage, subject_of
-from graftseg.bench.synthetic import synthetic_shape, synthetic_store
 from graftseg.cli import main
 from graftseg.core.errors import UserError
 from graftseg.data.store import Store
+from graftseg.experiments.speed import own, stopwatch
+from graftseg.experiments.speed.measure import Measurement, Plan, Times, measure, whole_epochs
+from graftseg.experiments.speed.memory import CLEAR, peak_memory
+from graftseg.experiments.speed.page import table
+from graftseg.experiments.speed.stopwatch import PHASES, Stopwatch, median_split
+from graftseg.experiments.speed.subject import self_training_stage, subject_of
+from graftseg.experiments.speed.synthetic import synthetic_shape, synthetic_store
 from graftseg.methods.bcp import Bcp
 from graftseg.ops import pseudo_labels
 from graftseg.ops.components import largest_components

@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from graftseg.bench.loading import Files, H5Scans, TwoStreams, augmented, usual_batches
-from graftseg.bench.stopwatch import PHASES
-from graftseg.bench.subject import Subject, subject_of
-from graftseg.bench.usual import UsualWay, average, components, time_phases, time_whole
 from graftseg.core.types import Batch, Labeled, Progress
 from graftseg.data.augment import AugmentSettings
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
+from graftseg.experiments.speed.loading import Files, H5Scans, TwoStreams, augmented, usual_batches
+from graftseg.experiments.speed.stopwatch import PHASES
+from graftseg.experiments.speed.subject import Subject, subject_of
+from graftseg.experiments.speed.usual import UsualWay, average, components, time_phases, time_whole
 from graftseg.networks.ema import ema_update, teacher_of
 from graftseg.ops.components import largest_components
 from graftseg.ops.optimizers import build_optimizer

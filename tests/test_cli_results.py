@@ -13,9 +13,9 @@ import tiny
 import yaml
 from command_line import CommandLine
 
-import graftseg.foresight
+import graftseg.experiments.preflight
+import graftseg.experiments.sweep
 import graftseg.recipes.recipe
-import graftseg.sweeps
 from graftseg import api
 from graftseg.data.store import Store
 from graftseg.evaluation.figures import figures_of, scores_table
@@ -131,7 +131,7 @@ def shipped(recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_from_a_sweep_to_a_comparison(
     cli: CommandLine, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(graftseg.foresight, "classes_of", lambda name: store.classes)
+    monkeypatch.setattr(graftseg.experiments.preflight, "classes_of", lambda name: store.classes)
     results, runs = tmp_path / "results", tmp_path / "runs"
     words = ("sweep", "alpha", "--out", runs, "--results", results, "--device", "cpu", "--seeds", 2)
     code, out, _ = cli(*words, "--only", "la-4/bcp", "--data", store.path)
@@ -181,7 +181,7 @@ def test_names_of_stores(
 def test_a_sweep_that_is_stopped_between_trainings_says_how_to_go_on(
     cli: CommandLine, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, said: str
 ) -> None:
-    monkeypatch.setattr(graftseg.sweeps, "sweep", lambda *arguments, **settings: signal.raise_signal(number))
+    monkeypatch.setattr(graftseg.experiments.sweep, "sweep", lambda *arguments, **settings: signal.raise_signal(number))
     told = f"graftseg: {said}\n"
     assert cli("sweep", "la") == (128 + number, "", f"{told}graftseg: the same command goes on\n")
     assert cli("sweep", "la", "--dry-run") == (128 + number, "", told)

@@ -10,7 +10,7 @@ from command_line import CommandLine, contents
 
 from graftseg import api
 from graftseg.data.store import Store
-from graftseg.seeds import train_seeds
+from graftseg.experiments.seeds import train_seeds
 
 RECIPE = tiny.tiny_recipe(name="la-8/bcp", stages=[{"method": "supervised", "steps": 3}])
 STEP = b'{"global_step": 3, "total": 0.5}\n'

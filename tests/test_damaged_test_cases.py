@@ -16,7 +16,7 @@ from graftseg import api
 from graftseg.core.errors import UserError
 from graftseg.core.files import sha256_of
 from graftseg.data.store import CASES, Store
-from graftseg.seeds import train_seeds
+from graftseg.experiments.seeds import train_seeds
 from sweep_fakes import Sweeper, refuse
 
 RECIPE = tiny.tiny_recipe(stages=[{"method": "supervised", "steps": 2}])

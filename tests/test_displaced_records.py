@@ -12,8 +12,8 @@ import yaml
 from graftseg import api
 from graftseg.core.errors import UserError
 from graftseg.core.files import write_json
-from graftseg.records import read_record, refuse_other_data
-from graftseg.tables import markdown, table
+from graftseg.experiments.records import read_record, refuse_other_data
+from graftseg.experiments.tables import markdown, table
 from record_fakes import record
 from sweep_fakes import Sweeper
 

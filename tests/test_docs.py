@@ -29,10 +29,10 @@ from graftseg.core.run_folder import RunFolder
 from graftseg.core.settings import Settings
 from graftseg.data import phantom
 from graftseg.evaluation.scores import Evaluation
+from graftseg.experiments.paper import Row
+from graftseg.experiments.tables import rows_of
 from graftseg.methods import METHODS
-from graftseg.paper import Row
 from graftseg.recipes.recipe import SHIPPED, load_recipe, shipped_recipes
-from graftseg.tables import rows_of
 from markdown_pages import DOCS, PAGES, README, ROOT, blocks, prose, tables
 from worked_example import files
 

@@ -15,12 +15,13 @@ import yaml
 from command_line import CommandLine, contents, entries
 from tiny import tiny_recipe, write_scans
 
-from graftseg import api, examination
+from graftseg import api
 from graftseg.core.errors import UserError
 from graftseg.core.types import Geometry
 from graftseg.data.scans import read_label, read_scan, write_label, write_scan
 from graftseg.evaluation.scores import Evaluation
 from graftseg.evaluation.verdicts import missed
+from graftseg.experiments import test_run as examination
 from graftseg.inference import outputs
 from graftseg.inference import predict as prediction
 

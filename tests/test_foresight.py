@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import tiny
 
-import graftseg.foresight
+import graftseg.experiments.preflight
 from graftseg import api
 from graftseg.core.errors import UserError
 from graftseg.data import benchmarks
@@ -81,7 +81,7 @@ def test_a_store_that_fits_no_row_is_refused_once(sweeper: Sweeper, tmp_path: Pa
 
 
 def test_a_store_of_other_classes_is_another_data_set(sweeper: Sweeper, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graftseg.foresight, "classes_of", benchmarks.classes_of)
+    monkeypatch.setattr(graftseg.experiments.preflight, "classes_of", benchmarks.classes_of)
     store = sweeper.store.path
     why = "the rows want the data set la of left atrium, and this store of crescent, ring, core is another"
     remedy = "name one that was made with graftseg prepare --benchmark la"

@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from graftseg.bench.stopwatch import Mark
-from graftseg.bench.subject import subject_of
-from graftseg.bench.usual import UsualWay, time_whole
 from graftseg.core.run_folder import RunFolder, read_log
 from graftseg.core.types import Precision
 from graftseg.data.batches import Batches
 from graftseg.data.store import Store
+from graftseg.experiments.speed.stopwatch import Mark
+from graftseg.experiments.speed.subject import subject_of
+from graftseg.experiments.speed.usual import UsualWay, time_whole
 from graftseg.inference.model import build_method
 from graftseg.networks import convolution
 from graftseg.networks.unet import Convolution2d, Interpolation

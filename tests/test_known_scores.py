@@ -13,7 +13,7 @@ from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.data.scans import read_label, read_scan, write_label, write_scan
 from graftseg.data.store import Store
-from graftseg.seeds import train_seeds
+from graftseg.experiments.seeds import train_seeds
 from sweep_fakes import Sweeper, refuse
 
 RECIPE = tiny.tiny_recipe(stages=[{"method": "supervised", "steps": 1}])

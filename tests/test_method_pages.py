@@ -7,7 +7,7 @@ from command_line import CommandLine, contents
 
 from graftseg import api
 from graftseg.core.errors import UserError
-from graftseg.method_pages import filled
+from graftseg.experiments.method_pages import filled
 from record_fakes import record
 
 ROOT = Path(__file__).parents[1]

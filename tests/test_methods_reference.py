@@ -8,7 +8,7 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from graftseg.method_list import listed
+from graftseg.experiments.method_list import listed
 from graftseg.methods import METHODS
 from graftseg.ops.schedules import STAIR
 from graftseg.recipes.recipe import SHIPPED, load_recipe

@@ -11,7 +11,7 @@ from tiny import recipe_tree, tiny_recipe
 
 from graftseg import api
 from graftseg.core.run_folder import store_owner
-from graftseg.seeds import train_seeds
+from graftseg.experiments.seeds import train_seeds
 
 
 @pytest.fixture(scope="module", params=["run", "folds", "seeds"])

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from graftseg.experiments.paper import TABLES
 from graftseg.inference.model import build_method
 from graftseg.networks import parameter_count
-from graftseg.paper import TABLES
 from graftseg.recipes.recipe import SHIPPED, load_recipe, shipped_recipes
 
 CLASSES = {"la": 2, "acdc": 4, "pancreas": 2}

@@ -18,8 +18,8 @@ from graftseg.core.files import sha256_of
 from graftseg.data.store import Store
 from graftseg.evaluation.figures import figures_of
 from graftseg.evaluation.scores import read_csv
+from graftseg.experiments.records import place, read_records, thinned, without_paths
 from graftseg.recipes.recipe import load_recipe
-from graftseg.records import place, read_records, thinned, without_paths
 
 
 @pytest.fixture(scope="module")

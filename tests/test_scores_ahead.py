@@ -7,7 +7,7 @@ from typing import Any
 from graftseg.data.store import Store
 from graftseg.evaluation.references import stored_references
 from graftseg.evaluation.scores import METRICS, Row, evaluate_pair
-from graftseg.scores_ahead import scores_ahead
+from graftseg.experiments.scores_ahead import scores_ahead
 
 
 def scored(store: Store) -> list[Row]:

@@ -18,9 +18,9 @@ from graftseg.data.prepare import PrepareSettings, prepare
 from graftseg.data.store import Store
 from graftseg.evaluation.figures import figures_of
 from graftseg.evaluation.scores import read_csv
+from graftseg.experiments.seeds import train_seeds
 from graftseg.inference.predict import Predicted
 from graftseg.recipes.recipe import Recipe
-from graftseg.seeds import train_seeds
 
 RECIPE = tiny.tiny_recipe(stages=[{"method": "supervised", "steps": 2}], seed=5)
 

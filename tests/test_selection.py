@@ -20,9 +20,9 @@ from graftseg import api
 from graftseg.core.errors import UserError
 from graftseg.data.store import Store
 from graftseg.evaluation.metrics import dice
+from graftseg.experiments.seeds import train_seeds
 from graftseg.methods import Method
 from graftseg.recipes.settings import Listed, SelectionSettings
-from graftseg.seeds import train_seeds
 from graftseg.training.selection import Selector
 from graftseg.training.validation import mean_dice, scored_cases
 

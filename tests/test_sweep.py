@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-import graftseg.sweeps
+import graftseg.experiments.sweep
 from graftseg import api
 from graftseg.core.errors import StoppedError, UserError
+from graftseg.experiments.sweep import Swept
 from graftseg.recipes.recipe import Recipe
-from graftseg.sweeps import Swept
 from sweep_fakes import Sweeper, refuse
 
 
@@ -195,7 +195,7 @@ def test_what_a_training_left_on_a_gpu_is_given_back(sweeper: Sweeper, monkeypat
     import torch
 
     called = list[str]()
-    monkeypatch.setattr(graftseg.sweeps, "choose_device", lambda device: torch.device("cuda"))
+    monkeypatch.setattr(graftseg.experiments.sweep, "choose_device", lambda device: torch.device("cuda"))
     monkeypatch.setattr(torch.compiler, "reset", lambda: called.append("reset"))
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: called.append("empty"))
     sweeper("masks", "la-4/bcp")

@@ -3,7 +3,7 @@
 import pytest
 
 from graftseg.core.errors import UserError
-from graftseg.sweeps import sweep
+from graftseg.experiments.sweep import sweep
 from sweep_fakes import Sweeper
 
 

@@ -14,10 +14,10 @@ from graftseg import api
 from graftseg.core.errors import UserError
 from graftseg.core.files import write_json
 from graftseg.evaluation.scores import Evaluation, Row
-from graftseg.paper import TABLES
+from graftseg.experiments.gains import HEAD as BESIDE
+from graftseg.experiments.paper import TABLES
+from graftseg.experiments.tables import HEAD, rows_of, table, tables_page
 from graftseg.recipes.recipe import load_recipe, shipped_recipes
-from graftseg.supervision import HEAD as BESIDE
-from graftseg.tables import HEAD, rows_of, table, tables_page
 from record_fakes import PUBLISHED, record, ship, write_scores
 
 ROOT = Path(__file__).parents[1]

@@ -6,8 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from graftseg import method_pages
-from graftseg.bench.measure import Measurement, Plan, measure
 from graftseg.core.devices import choose_device, describe_machine
 from graftseg.core.errors import StoppedError, UserError
 from graftseg.core.files import read_object, write_text
@@ -25,22 +23,24 @@ from graftseg.evaluation.comparison import Beside, compare_runs, write_compariso
 from graftseg.evaluation.evaluate import score_folder
 from graftseg.evaluation.metrics import Protocol
 from graftseg.evaluation.scores import Evaluation
-from graftseg.examination import Examined, examine
+from graftseg.experiments import method_pages
+from graftseg.experiments.paper import ALL
+from graftseg.experiments.records import record_run
+from graftseg.experiments.speed.measure import Measurement, Plan, measure
+from graftseg.experiments.sweep import sweep
+from graftseg.experiments.tables import table_page, tables_page
+from graftseg.experiments.test_run import Examined, examine
 from graftseg.inference.export import Request, export_run
 from graftseg.inference.predict import Checkpoint, Predicted, Wanted, predict_scans
 from graftseg.inference.ranking.rank import Ranking
 from graftseg.inference.ranking.run import rank_run
-from graftseg.paper import ALL
 from graftseg.planning import make_plan
 from graftseg.recipes.baseline import baseline_of, fitting, own_baseline
 from graftseg.recipes.recipe import Recipe, changed, load_recipe, shipped_recipes
 from graftseg.recipes.shortening import asked_for
-from graftseg.records import record_run
 from graftseg.reporting import render_report
 from graftseg.reporting.differences import picture
 from graftseg.reporting.scans_page import render_check
-from graftseg.sweeps import sweep
-from graftseg.tables import table_page, tables_page
 from graftseg.training.completion import complete
 from graftseg.training.cross_validation import CrossValidation
 from graftseg.training.folds import Count, Tell

@@ -53,7 +53,7 @@ def demo(
 ) -> None:
     """Make synthetic scans and take them through the whole pipeline, with and without the unlabeled ones."""
     from graftseg.demo import run_demo, run_seeds
-    from graftseg.seed_counts import check_seeds
+    from graftseg.experiments.seed_counts import check_seeds
 
     if seeds:
         check_seeds(seeds)
@@ -235,9 +235,9 @@ def bench(
     methods are not timed.
     """
     from graftseg import api
-    from graftseg.bench.measure import Plan
-    from graftseg.bench.page import table
     from graftseg.core.files import write_json
+    from graftseg.experiments.speed.measure import Plan
+    from graftseg.experiments.speed.page import table
 
     plan = Plan(steps, rounds, usual, persistent_workers=persistent_workers)
     if out is not None:

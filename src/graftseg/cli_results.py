@@ -7,7 +7,7 @@ import typer
 
 from graftseg.cli_parts import Device, Overrides, Results, Run, Shorter, print_table
 from graftseg.core.errors import StoppedError, UserError
-from graftseg.paper import ALL, TABLES
+from graftseg.experiments.paper import ALL, TABLES
 
 NAMES = f"{', '.join(TABLES)} or {ALL}."
 RESULTS = Path("results")
@@ -88,7 +88,7 @@ def table(
     from graftseg import api
     from graftseg.core.files import write_text
     from graftseg.core.permissions import refuse_target
-    from graftseg.method_pages import without_page
+    from graftseg.experiments.method_pages import without_page
 
     if markdown is None and pages is None:
         text = api.table(name, results)
@@ -145,7 +145,7 @@ def sweep(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is recorded and what is missing.")] = False,
 ) -> None:
     """Train, test and record the missing rows of a table, one after the other; the same command goes on."""
-    from graftseg.sweeps import sweep as run_sweep
+    from graftseg.experiments.sweep import sweep as run_sweep
 
     _refuse_folders(only or [])
     try:

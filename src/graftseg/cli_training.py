@@ -92,7 +92,7 @@ def _has_test(data: Given) -> bool:
 
 
 def _train_seeds(recipe: str, data: Given, out: Path, seeds: int, ask: Ask) -> None:
-    from graftseg.seeds import train_seeds
+    from graftseg.experiments.seeds import train_seeds
 
     train_seeds(recipe, data, out, seeds, tell=typer.echo, **ask)
 

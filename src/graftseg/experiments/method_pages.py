@@ -8,13 +8,13 @@ from pathlib import Path
 from graftseg.core.errors import UserError
 from graftseg.core.files import write_text
 from graftseg.evaluation.figures import FIGURES
-from graftseg.method_list import BEGIN, has_list, listed
+from graftseg.experiments.gains import BASELINE, gains
+from graftseg.experiments.method_list import BEGIN, has_list, listed
+from graftseg.experiments.paper import TABLES, benchmark_of
+from graftseg.experiments.records import Record, read_records
+from graftseg.experiments.tables import BESIDE, lines_of, markdown, ours
 from graftseg.methods import METHODS
-from graftseg.paper import TABLES, benchmark_of
 from graftseg.recipes.recipe import shipped_recipes
-from graftseg.records import Record, read_records
-from graftseg.supervision import BASELINE, gains
-from graftseg.tables import BESIDE, lines_of, markdown, ours
 
 TITLE = "## Our number"
 PART = re.compile(rf"^{TITLE}[ \t]*(?:\n.*?)?(?=^##? |\Z)", re.MULTILINE | re.DOTALL)

@@ -15,9 +15,9 @@ from graftseg.evaluation.comparability import refuse_other_cases, refuse_others
 from graftseg.evaluation.references import TESTED_ON
 from graftseg.evaluation.scores import Evaluation, description_of, read_csv
 from graftseg.evaluation.statistics import named_as
+from graftseg.experiments.record_targets import refuse_other, refuse_place, refuse_run
 from graftseg.recipes.changes import changes_of, differing
 from graftseg.recipes.recipe import Recipe, load_recipe
-from graftseg.record_targets import refuse_other, refuse_place, refuse_run
 
 THINNED = 50
 SCORES, BEST, LOG = "metrics", "metrics-best", "log.jsonl"

@@ -6,8 +6,8 @@ import numpy as np
 
 from graftseg.evaluation.figures import FIGURES, NOTHING, written
 from graftseg.evaluation.statistics import Pairs, bootstrap, paired
+from graftseg.experiments.records import Record, refuse_unlike
 from graftseg.recipes.recipe import load_recipe, shipped_recipes
-from graftseg.records import Record, refuse_unlike
 
 BASELINE = "supervised"
 FIGURE = "dice"

@@ -18,12 +18,12 @@ from scipy import ndimage
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from graftseg.bench.subject import Subject
 from graftseg.core.errors import UserError
 from graftseg.core.types import Batch, Labeled
 from graftseg.data.augment import AugmentSettings, crop_padding
 from graftseg.data.batches import BatchSettings, training_cases
 from graftseg.data.store import Store, StoredCase
+from graftseg.experiments.speed.subject import Subject
 
 WORKERS = 4
 # more unlabeled scans than the loader has in hand at once; further ones would cost time to write and change nothing

@@ -18,14 +18,14 @@ from graftseg.data.store import Store, is_store, open_store
 from graftseg.data.targets import check_target as refuse_other_data
 from graftseg.evaluation.figures import FIGURES, Figures, Spread, figures_of, spreads, written
 from graftseg.evaluation.references import stored_references
+from graftseg.experiments.scores_ahead import scores_ahead
+from graftseg.experiments.seed_counts import check_seeds
+from graftseg.experiments.train_and_test import PROTOCOL, Tested, known_run, tested_run, trained_run
 from graftseg.inference.predict import weights_of
 from graftseg.recipes.recipe import Recipe, changed
 from graftseg.recipes.shortening import asked_for
-from graftseg.scores_ahead import scores_ahead
-from graftseg.seed_counts import check_seeds
 from graftseg.training.completion import is_complete
 from graftseg.training.validation import check_scored
-from graftseg.trials import PROTOCOL, Tested, known_run, tested_run, trained_run
 
 SUMMARY = "summary.json"
 OWN = ("recipe", "seeds")

@@ -14,9 +14,9 @@ import torch
 from scipy import ndimage
 from torch import Tensor, nn
 
-from graftseg.bench.stopwatch import Split, Stopwatch, settled
-from graftseg.bench.subject import Subject
 from graftseg.core.types import Batch, halves
+from graftseg.experiments.speed.stopwatch import Split, Stopwatch, settled
+from graftseg.experiments.speed.subject import Subject
 from graftseg.methods.bcp import BcpConfig
 from graftseg.networks.acceleration import plain_layers
 from graftseg.networks.ema import Scope, teacher_of

@@ -1,7 +1,7 @@
 """A measurement as a table for people."""
 
-from graftseg.bench.measure import Measurement, Times
-from graftseg.bench.stopwatch import PHASES
+from graftseg.experiments.speed.measure import Measurement, Times
+from graftseg.experiments.speed.stopwatch import PHASES
 
 APART = 0.1
 

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from graftseg.evaluation.figures import NOTHING
+from graftseg.experiments.paper import TABLES
+from graftseg.experiments.records import read_records
+from graftseg.experiments.tables import lines_of, markdown, ours
 from graftseg.methods import METHODS
-from graftseg.paper import TABLES
-from graftseg.records import read_records
-from graftseg.tables import lines_of, markdown, ours
 
 BEGIN = "| method | what it does"
 LIST = re.compile(rf"^{re.escape(BEGIN)} .*?(?:\n(?!\|)|\Z)", re.MULTILINE | re.DOTALL)

@@ -11,13 +11,13 @@ from graftseg.core.errors import StoppedError, UserError
 from graftseg.core.files import make_folder
 from graftseg.data.store import Store
 from graftseg.evaluation.figures import FIGURES, figures_of, written
-from graftseg.foresight import Tell, foreseen, refuse_misfits, refuse_target, unlike_others
+from graftseg.experiments.preflight import Tell, foreseen, refuse_misfits, refuse_target, unlike_others
+from graftseg.experiments.records import check_siblings, record_run
+from graftseg.experiments.seed_counts import check_seeds
+from graftseg.experiments.stores import Stores, stores_of
+from graftseg.experiments.train_and_test import tested_run, trained_run
+from graftseg.experiments.trials import Trial, bases_of, chosen, trials_of
 from graftseg.recipes.shortening import check_shorter
-from graftseg.records import check_siblings, record_run
-from graftseg.seed_counts import check_seeds
-from graftseg.table_stores import Stores, stores_of
-from graftseg.table_trials import Trial, bases_of, chosen, trials_of
-from graftseg.trials import tested_run, trained_run
 
 logger = logging.getLogger(__name__)
 

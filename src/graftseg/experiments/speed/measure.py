@@ -9,15 +9,15 @@ from typing import Any
 
 import torch
 
-from graftseg.bench import own, usual
-from graftseg.bench.loading import WORKERS, Files, import_h5py, usual_batches
-from graftseg.bench.memory import peak_memory
-from graftseg.bench.stopwatch import Split, median_split
-from graftseg.bench.subject import Subject, self_training_stage, subject_of
-from graftseg.bench.synthetic import synthetic_store
 from graftseg.core.devices import devices, versions
 from graftseg.core.errors import UserError
 from graftseg.data.store import open_store
+from graftseg.experiments.speed import own, usual
+from graftseg.experiments.speed.loading import WORKERS, Files, import_h5py, usual_batches
+from graftseg.experiments.speed.memory import peak_memory
+from graftseg.experiments.speed.stopwatch import Split, median_split
+from graftseg.experiments.speed.subject import Subject, self_training_stage, subject_of
+from graftseg.experiments.speed.synthetic import synthetic_store
 from graftseg.methods import METHODS
 from graftseg.recipes.recipe import Recipe
 from graftseg.training.step import precise

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from graftseg.core.errors import UserError
 from graftseg.evaluation.figures import FIGURES, NOTHING, figures_of, spreads, written
-from graftseg.paper import ALL, TABLES, Row, benchmark_of
+from graftseg.experiments.gains import gains
+from graftseg.experiments.paper import ALL, TABLES, Row, benchmark_of
+from graftseg.experiments.records import Record, differ, read_records, refuse_unlike
 from graftseg.recipes.changes import differing
 from graftseg.recipes.published import Published
 from graftseg.recipes.recipe import load_recipe, shipped_recipes
-from graftseg.records import Record, differ, read_records, refuse_unlike
-from graftseg.supervision import gains
 
 HEAD = (
     "row",

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from graftseg.core.errors import UserError
 from graftseg.core.run_folder import RunFolder
-from graftseg.paper import ALL, TABLES, benchmark_of
+from graftseg.experiments.paper import ALL, TABLES, benchmark_of
+from graftseg.experiments.records import NAME, check_variant, is_record, place, read_record
+from graftseg.experiments.tables import rows_of
 from graftseg.recipes.changes import changes_of, differing
 from graftseg.recipes.recipe import Recipe, changed, load_recipe
 from graftseg.recipes.shortening import asked_for
 from graftseg.recipes.suggestions import likely
-from graftseg.records import NAME, check_variant, is_record, place, read_record
-from graftseg.tables import rows_of
 
 FEW = 12
 """Rows that can all be told in a sentence."""

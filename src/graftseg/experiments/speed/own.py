@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from graftseg.bench.stopwatch import Mark, Split, Stopwatch
-from graftseg.bench.subject import Subject
 from graftseg.core.errors import StoppedError
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.batches import Batches
+from graftseg.experiments.speed.stopwatch import Mark, Split, Stopwatch
+from graftseg.experiments.speed.subject import Subject
 from graftseg.methods import Method
 from graftseg.methods.self_training import SelfTraining
 from graftseg.ops import components, pseudo_labels

@@ -1,0 +1,1 @@
+"""The paper's tables: runs over seeds, records, sweeps, and the speed of a step."""
