@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from graftseg.cli import main
+from graftseg.cli.app import main
 from graftseg.core.files import PARTIAL
 
 

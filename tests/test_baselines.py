@@ -16,7 +16,7 @@ from tiny import recipe_tree, tiny_recipe, write_scans
 from typer.testing import CliRunner
 
 from graftseg import api
-from graftseg.cli import app
+from graftseg.cli.app import app
 from graftseg.core.errors import StoppedError, UserError
 from graftseg.core.run_folder import RunFolder
 from graftseg.recipes.baseline import baseline_of, fitting, own_baseline

@@ -10,7 +10,7 @@ import torch
 from command_line import CommandLine
 
 from graftseg import api
-from graftseg.cli import main
+from graftseg.cli.app import main
 from graftseg.core.errors import UserError
 from graftseg.data.store import Store
 from graftseg.experiments.speed import own, stopwatch

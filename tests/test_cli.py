@@ -168,7 +168,7 @@ def test_predictions_do_not_depend_on_the_company(trained: Path, scans: Path, tm
 
 def test_help_imports_nothing_heavy() -> None:
     code = (
-        "import sys, contextlib, io\nfrom graftseg.cli import app\n"
+        "import sys, contextlib, io\nfrom graftseg.cli.app import app\n"
         "with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):\n    app(['--help'])\n"
         "heavy = {'torch', 'monai', 'numpy', 'scipy', 'nibabel', 'pydantic'} & set(sys.modules)\n"
         "sys.exit(len(heavy))"

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from graftseg.cli_parts import print_table
+from graftseg.cli.arguments import print_table
 from graftseg.core.text_tables import Laid, laid_out
 from graftseg.evaluation.comparison import HEAD as COMPARISON
 from graftseg.inference.ranking.rank import HEAD as RANKING

@@ -10,9 +10,10 @@ import pytest
 import yaml
 from tiny import SIDE, recipe_tree
 
-from graftseg import api, demo
+from graftseg import api
+from graftseg.cli import demo
+from graftseg.cli.demo import run_demo, run_seeds, seeds_table
 from graftseg.core.errors import UserError
-from graftseg.demo import run_demo, run_seeds, seeds_table
 from graftseg.recipes import recipe
 from graftseg.recipes.recipe import load_recipe
 

@@ -23,8 +23,8 @@ from pydantic import BaseModel
 from typer.main import get_command
 
 import graftseg.recipes.recipe
-from graftseg import demo
-from graftseg.cli import app
+from graftseg.cli import demo
+from graftseg.cli.app import app
 from graftseg.core.run_folder import RunFolder
 from graftseg.core.settings import Settings
 from graftseg.data import phantom

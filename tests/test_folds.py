@@ -17,7 +17,7 @@ from tiny import tiny_recipe, write_scans
 from typer.testing import CliRunner
 
 from graftseg import api
-from graftseg.cli import app
+from graftseg.cli.app import app
 from graftseg.core.errors import StoppedError, UserError
 from graftseg.core.fold_list import segmenters_of
 from graftseg.core.run_folder import RunFolder

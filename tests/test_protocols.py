@@ -13,7 +13,7 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 from graftseg import api
-from graftseg.cli import app
+from graftseg.cli.app import app
 from graftseg.core.errors import UserError
 from graftseg.core.run_folder import RunFolder, read_log
 from graftseg.data.grid import Grid

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from graftseg import api
-from graftseg.cli import app
+from graftseg.cli.app import app
 from graftseg.core.run_folder import read_log
 from graftseg.data.benchmarks.lists import PUBLISHED, read_list
 from graftseg.data.layouts import read_layout

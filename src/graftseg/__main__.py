@@ -1,5 +1,5 @@
 """``python -m graftseg`` is the command line."""
 
-from graftseg.cli import main
+from graftseg.cli.app import main
 
 main()

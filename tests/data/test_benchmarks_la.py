@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 from graftseg import api
-from graftseg.cli import app
+from graftseg.cli.app import app
 from graftseg.core.errors import UserError
 from graftseg.data.benchmarks import BENCHMARKS, read_benchmark
 from graftseg.data.benchmarks.lists import PUBLISHED, read_list

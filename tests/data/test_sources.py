@@ -8,7 +8,7 @@ import pytest
 
 import graftseg
 from graftseg import api
-from graftseg.cli import main
+from graftseg.cli.app import main
 from graftseg.core.errors import UserError
 from graftseg.data.layouts import read_layout
 from graftseg.data.sources import Sources, given

@@ -9,7 +9,7 @@ import tiny
 from typer.testing import CliRunner
 
 from graftseg import api
-from graftseg.cli import app
+from graftseg.cli.app import app
 from graftseg.core.errors import UserError
 from graftseg.data.layouts import read_layout
 from graftseg.data.scans import read_label

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from graftseg.cli_parts import Data, Given, print_table, takes_sources
+from graftseg.cli.arguments import Data, Given, print_table, takes_sources
 
 if TYPE_CHECKING:
     from graftseg.data.check import Examination

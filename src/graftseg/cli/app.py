@@ -12,9 +12,12 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from graftseg import __version__, cli_check, cli_export, cli_results, cli_training
-from graftseg.briefs import brief
-from graftseg.cli_parts import (
+from graftseg import __version__
+from graftseg.cli import check as cli_check
+from graftseg.cli import export as cli_export
+from graftseg.cli import results as cli_results
+from graftseg.cli import train as cli_training
+from graftseg.cli.arguments import (
     Data,
     Device,
     Given,
@@ -26,6 +29,7 @@ from graftseg.cli_parts import (
     takes_sources,
     tell_once,
 )
+from graftseg.cli.briefs import brief
 from graftseg.core.errors import StoppedError, UserError
 from graftseg.core.permissions import denied, refuse_target
 
@@ -52,7 +56,7 @@ def demo(
     device: Device = "auto",
 ) -> None:
     """Make synthetic scans and take them through the whole pipeline, with and without the unlabeled ones."""
-    from graftseg.demo import run_demo, run_seeds
+    from graftseg.cli.demo import run_demo, run_seeds
     from graftseg.experiments.seed_counts import check_seeds
 
     if seeds:

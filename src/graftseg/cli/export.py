@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from graftseg.cli_parts import Device, Run, print_table, tell_once
+from graftseg.cli.arguments import Device, Run, print_table, tell_once
 
 KINDS = "onnx, weights, monai, nnunet or dicomseg."
 

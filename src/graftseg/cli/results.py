@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from graftseg.cli_parts import Device, Overrides, Results, Run, Shorter, print_table
+from graftseg.cli.arguments import Device, Overrides, Results, Run, Shorter, print_table
 from graftseg.core.errors import StoppedError, UserError
 from graftseg.experiments.paper import ALL, TABLES
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from graftseg.cli_parts import Device, Given, Overrides, Shorter, print_table, takes_sources
+from graftseg.cli.arguments import Device, Given, Overrides, Shorter, print_table, takes_sources
 from graftseg.core.errors import StoppedError, UserError
 
 LEAVE_ONE_OUT: Literal["loo"] = "loo"
