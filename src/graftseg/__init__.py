@@ -8,16 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from graftseg.core.errors import StoppedError, UserError
-
-__version__ = "0.1.0"
-
-_API = "graftseg.api"
-_VERBS = {
-    **dict.fromkeys(
-        ("check", "plan", "prepare", "train", "train_folds", "predict", "evaluate", "report", "compare"), _API
-    ),
-    **dict.fromkeys(("Sources", "rank", "export", "record", "sweep", "table", "test", "info", "doctor"), _API),
-}
+from graftseg.core.version import __version__
 
 if TYPE_CHECKING:
     from graftseg.api import (
@@ -45,6 +36,7 @@ __all__ = [
     "Sources",
     "StoppedError",
     "UserError",
+    "__version__",
     "check",
     "compare",
     "doctor",
@@ -66,12 +58,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a verb from its module, mostly :mod:`graftseg.api`, when it is first asked for."""
-    if name in _VERBS:
-        return getattr(import_module(_VERBS[name]), name)
+    """Import a verb from :mod:`graftseg.api` when it is first used."""
+    if name in __all__:
+        return getattr(import_module("graftseg.api"), name)
     raise AttributeError(f"module 'graftseg' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    """The verbs and the errors, for people who press the tab key."""
-    return [*__all__, "__version__"]
+    """List the verbs and the errors for tab completion."""
+    return __all__

@@ -12,7 +12,6 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from graftseg import __version__
 from graftseg.cli import check as cli_check
 from graftseg.cli import export as cli_export
 from graftseg.cli import results as cli_results
@@ -32,6 +31,7 @@ from graftseg.cli.arguments import (
 from graftseg.cli.briefs import brief
 from graftseg.core.errors import StoppedError, UserError
 from graftseg.core.permissions import denied, refuse_target
+from graftseg.core.version import __version__
 
 app = typer.Typer(
     name="graftseg",

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from graftseg import __version__
 from graftseg.core.errors import UserError
+from graftseg.core.version import __version__
 
 PACKAGES = ("scipy", "monai", "nibabel", "connected-components-3d", "pydantic", "safetensors")
 EXTRAS = {

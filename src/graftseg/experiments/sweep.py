@@ -54,7 +54,7 @@ def sweep(
 
     ``data`` is a prepared store, or stores by the name of their data set. Runs lie below ``out`` as their records do
     below ``results``. ``only`` takes names of recipes, or patterns of them, also of those that the paper has no row
-    for. ``shorter`` divides the lengths of every row, see ``graftseg.recipes.shortening``. A row that fails is told and the
+    for. ``shorter`` divides the lengths of every row, see ``recipes.shortening``. A row that fails is told and the
     others go on; a ``StoppedError`` ends the sweep, and the same call goes on.
     """
     on_gpu = choose_device(device).type == "cuda"

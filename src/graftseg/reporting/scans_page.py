@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from graftseg import __version__
 from graftseg.core.files import write_text
 from graftseg.core.types import SPLITS
+from graftseg.core.version import __version__
 from graftseg.data.check import Examination
 from graftseg.data.checks.findings import SEVERITIES, counted
 from graftseg.data.fingerprint import PERCENTILES, CaseFingerprint, Fingerprint

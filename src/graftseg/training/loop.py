@@ -38,7 +38,7 @@ class Stage:
 
 
 class Scout(Protocol):
-    """Tells the batches of a stage what the network of the stage before finds; see ``graftseg.training.unlabeled_foreground``."""
+    """Tells the batches of a stage what the network of the previous stage finds; see ``training.unlabeled_foreground``."""
 
     def look(self, method: Method, stage: int) -> None:
         """Find it, before the stage begins."""

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graftseg import __version__
 from graftseg.core.errors import UserError
+from graftseg.core.version import __version__
 from graftseg.data.formats.dicom_tags import silent
 from graftseg.data.scans import Scan, read_label
 from graftseg.inference.export.dicom_series import Series, series_in

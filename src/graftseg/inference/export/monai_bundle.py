@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from graftseg import __version__
 from graftseg.core.errors import UserError
 from graftseg.core.files import write_bytes, write_json, write_text
+from graftseg.core.version import __version__
 from graftseg.data.intensity import IntensitySettings
 from graftseg.data.origin import trained_on
 from graftseg.data.prepare import PrepareSettings

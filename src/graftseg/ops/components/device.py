@@ -11,7 +11,7 @@ MERGE_BLOCK, MERGE_WARPS = 32, 1
 
 
 def by_kernels(labels: Tensor, classes: int, connectivity: int) -> Tensor:
-    """:func:`graftseg.ops.components.largest_components` of checked arguments, as five kernels on the current stream."""
+    """``largest_components`` of checked arguments, as five kernels on the current stream."""
     voxels = labels.numel()
     if max(voxels, len(labels) * classes) > MOST_VOXELS:
         raise ValueError(f"{voxels} voxels are too many: the most in one call are {MOST_VOXELS}")
