@@ -11,7 +11,12 @@ from markdown_pages import CONTRIBUTING, blocks
 from worked_example import ADDED, TABLES, files, follow
 
 METHOD = "pseudo-label"
-CHECKED = ("tests/methods", "tests/test_fast_path.py", "tests/test_methods_reference.py", "tests/test_method_pages.py")
+CHECKED = (
+    "tests/methods",
+    "tests/training/test_fast_path.py",
+    "tests/experiments/test_methods_reference.py",
+    "tests/experiments/test_method_pages.py",
+)
 CHOSEN = "pseudo-label or pseudo_label or list_is_made or every_method_of_the_table or pages_hold_our_figures"
 
 

@@ -38,7 +38,7 @@ class Stage:
 
 
 class Scout(Protocol):
-    """Tells the batches of a stage what the network of the previous stage finds; see ``training.unlabeled_foreground``."""
+    """Tell the batches of a stage what the network of the previous stage finds; see ``unlabeled_foreground``."""
 
     def look(self, method: Method, stage: int) -> None:
         """Find it, before the stage begins."""

@@ -20,7 +20,7 @@ from graftseg.experiments.tables import HEAD, rows_of, table, tables_page
 from graftseg.recipes.recipe import load_recipe, shipped_recipes
 from record_fakes import PUBLISHED, record, ship, write_scores
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def rows(text: str) -> list[list[str]]:

@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from graftseg.recipes.recipe import differences, load_recipe
 from test_benchmark_recipes import header_of
 
-ROOT = Path(__file__).parents[1]
+from graftseg.recipes.recipe import differences, load_recipe
+
+ROOT = Path(__file__).parents[2]
 Figures = tuple[float, float, float, float]
 WORDS = {"la-4": "LA, 4 labels", "la-8": "LA, 8 labels", "acdc-3": "ACDC, 3 patients", "acdc-7": "ACDC, 7 patients"}
 LA = ("la-4", "la-8")

@@ -15,7 +15,7 @@ from graftseg.evaluation.metrics import Protocol
 from graftseg.evaluation.plausibility import DISTANCES, VALUES, VOLUMES, implausible, miscounted
 from graftseg.evaluation.scores import Evaluation, Row, read_csv
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 NAMES = {1: "left", 2: "right"}
 
 

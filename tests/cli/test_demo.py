@@ -17,7 +17,7 @@ from graftseg.core.errors import UserError
 from graftseg.recipes import recipe
 from graftseg.recipes.recipe import load_recipe
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SEEDS = ROOT / "results" / "demo-2d-seeds"
 
 

@@ -96,7 +96,7 @@ def test_the_log_of_a_training_that_goes_on_may_end_in_the_middle_of_a_line(cli:
 def test_label_maps_and_records_of_the_demo_have_no_log(cli: CommandLine, folder: Path) -> None:
     one, two = (folder / f"runs/seed-{seed}/predictions" for seed in (0, 1))
     assert "first: " in cli.works("compare", one, two)
-    kept = Path(__file__).parent.parent / "results" / "demo-2d"
+    kept = Path(__file__).parents[2] / "results" / "demo-2d"
     assert "first: " in cli.works("compare", kept / "supervised", kept / "bcp")
 
 

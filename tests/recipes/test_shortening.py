@@ -22,7 +22,7 @@ from graftseg.recipes.recipe import Recipe, changed, differences, load_recipe, p
 from graftseg.recipes.shortening import asked_for, shortened
 from markdown_pages import DOCS, tables
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SHORT = sorted(ROOT.glob("results/*/*/seed-0-short"))
 SETTINGS = ["acdc-3", "la-4", "pancreas-12"]
 FALLING = {"name": "sgd", "schedule": {"name": "step", "every": 400}}

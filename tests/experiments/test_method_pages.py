@@ -10,7 +10,7 @@ from graftseg.core.errors import UserError
 from graftseg.experiments.method_pages import filled
 from record_fakes import record
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def test_the_methods_pages_hold_our_figures() -> None:

@@ -102,7 +102,7 @@ def test_free_memory_of_a_cpu(
 
 
 def test_every_extra_is_told_of() -> None:
-    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     declared = {
         extra: tuple(line.partition(">=")[0] for line in lines)
         for extra, lines in project["optional-dependencies"].items()

@@ -225,7 +225,7 @@ def test_folders_of_every_kind(runs: tuple[Path, Path], tmp_path: Path) -> None:
 
 
 def test_the_real_records_can_be_compared() -> None:
-    root = Path(__file__).parents[1] / "results" / "demo-2d"
+    root = Path(__file__).parents[2] / "results" / "demo-2d"
     (beside,) = api.compare(root / "supervised", root / "bcp")
     assert {len(pairs.cases) for pairs, _ in beside.effects} == {40}
     assert [line[1] for line in beside.lines()[:4]] == ["crescent", "ring", "core", "mean"]
