@@ -1,12 +1,16 @@
 """The command line in this process, with what it left behind, for tests of what goes wrong."""
 
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
 from graftseg.cli.app import main
+from graftseg.core.errors import Code
 from graftseg.core.files import PARTIAL
+
+SENTENCE = re.compile(r"graftseg: (?P<sentence>[^\n]+: [^\n]*; [^\n]+\.) \[(?P<code>[a-z-]+)\]\n")
 
 
 class CommandLine:
@@ -30,13 +34,14 @@ class CommandLine:
         assert code == 0, error
         return out
 
-    def fails(self, *words: object) -> str:
-        """The one sentence of a user's mistake: where, what was found, how to mend it."""
-        code, _, error = self(*words)
-        assert code == 2, (code, error)
-        assert error.startswith("graftseg: ") and error.count("\n") == 1 and error.endswith(".\n"), error
-        assert error.count(": ") >= 2 and "; " in error and "Traceback" not in error
-        return error
+    def fails(self, *words: object, code: Code | None = None) -> str:
+        """Return the one sentence printed for a user error, without its code; check the code if one is given."""
+        status, _, error = self(*words)
+        assert status == 2, (status, error)
+        match = SENTENCE.fullmatch(error)
+        assert match is not None and "Traceback" not in error, error
+        assert code is None or match["code"] == code, error
+        return f"graftseg: {match['sentence']}\n"
 
 
 def entries(folder: Path) -> set[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from graftseg.core.devices import choose_device, describe_machine
-from graftseg.core.errors import StoppedError, UserError
+from graftseg.core.errors import Code, StoppedError, UserError
 from graftseg.core.files import read_object, write_text
 from graftseg.core.fold_list import fold_states, segmenters_of
 from graftseg.core.run_folder import RunFolder, store_owner
@@ -62,7 +62,9 @@ def check(data: Scans, *, out: Folder | None = None, fix: Folder | None = None) 
     rounding and label values with gaps are mended; the folder itself stays as it is.
     """
     if out and Path(out).suffix.lower() not in (".html", ".htm"):
-        raise UserError(out, "what a check writes is a page", "name a file that ends in .html as --out")
+        raise UserError(
+            Code.OPTION_INVALID, out, "what a check writes is a page", "name a file that ends in .html as --out"
+        )
     dataset = read_layout(given(data))
     if fix is not None:
         refuse_target(dataset, Path(fix))
@@ -81,7 +83,7 @@ def plan(data: Scans, out: Folder, *, device: str = "auto", minutes: float | Non
     """
     target = Path(out)
     if target.exists():
-        raise UserError(target, "the file exists", "name another --out or remove it")
+        raise UserError(Code.TARGET_EXISTS, target, "the file exists", "name another --out or remove it")
     write_text(target, make_plan(read_layout(given(data)), device=device, minutes=minutes).text)
     load_recipe(target)
     return target
@@ -102,7 +104,12 @@ def prepare(
     dataset = read_layout(given(data)) if benchmark is None else read_benchmark(benchmark, _folder(data))
     if recipe is None and dataset.layout in BENCHMARKS:
         if list(overrides):
-            raise UserError("--set", f"the benchmark {dataset.layout} is kept as it is", "name a --recipe to change")
+            raise UserError(
+                Code.OPTION_INVALID,
+                "--set",
+                f"the benchmark {dataset.layout} is kept as it is",
+                "name a --recipe to change",
+            )
         settings = preparing.as_read(BENCHMARKS[dataset.layout].dimensions)
     elif recipe is None:
         settings = changed(make_plan(dataset, device="cpu", timed=False).recipe, overrides).data
@@ -110,7 +117,7 @@ def prepare(
         settings = load_recipe(recipe, overrides).data
     if (owner := store_owner(Path(out))) and (change := preparing.first_change(dataset, Path(out), settings)):
         finding = f"what was trained in {owner} needs this store as it is, and it would be another ({change})"
-        raise UserError(out, finding, "name another folder")
+        raise UserError(Code.OPTION_INVALID, out, finding, "name another folder")
     return preparing.prepare(dataset, Path(out), settings)
 
 
@@ -168,7 +175,7 @@ def train_folds(
     loaded = asked_for(recipe, overrides, shorter)
     count = loaded.folds if folds is None else folds
     if count is None:
-        raise UserError(f"recipe {loaded.name}", "it says nothing of folds", "give their number")
+        raise UserError(Code.OPTION_INVALID, f"recipe {loaded.name}", "it says nothing of folds", "give their number")
     run, chosen, beside = RunFolder(Path(out)), choose_device(device), loaded.baseline if baseline is None else baseline
     return _train_folds(loaded, given(data), run, chosen, count=count, baseline=beside, resume=resume, tell=tell)
 
@@ -264,7 +271,7 @@ def test(
 def report(run: Folder, out: Folder | None = None, *, baseline: Folder | None = None) -> Path:
     """Write one self-contained page about a run, beside a baseline: the one that is named, or its own if evaluated."""
     if out and Path(out).suffix.lower() not in (".html", ".htm"):
-        raise UserError(out, "a report is a page", "name a file that ends in .html as --out")
+        raise UserError(Code.OPTION_INVALID, out, "a report is a page", "name a file that ends in .html as --out")
     beside = Path(baseline) if baseline else own_baseline(RunFolder(Path(run)))
     return render_report(Path(run), Path(out) if out else None, baseline=beside)
 
@@ -334,14 +341,14 @@ def table(name: str, results: Folder | None = None) -> str:
     """
     folder = Path("results" if results is None else results)
     if not folder.is_dir() and (results is not None or folder.exists()):
-        raise UserError(folder, "not a folder", "name the folder of the records as --results")
+        raise UserError(Code.NOT_A_FOLDER, folder, "not a folder", "name the folder of the records as --results")
     return tables_page(folder) if name.lower() == ALL else table_page(name.lower(), folder)
 
 
 def fill_pages(folder: Folder, results: Folder = "results") -> list[Path]:
     """Write our figures into the methods' pages of a folder; returns the pages."""
     if not Path(folder).is_dir():
-        raise UserError(folder, "not a folder", "name the folder of the methods' pages as --pages")
+        raise UserError(Code.NOT_A_FOLDER, folder, "not a folder", "name the folder of the methods' pages as --pages")
     return method_pages.fill_pages(Path(folder), Path(results))
 
 
@@ -369,7 +376,9 @@ def doctor() -> dict[str, Any]:
 
 def _folder(data: Scans) -> Path:
     if isinstance(data, Sources):
-        raise UserError("--benchmark", "a published data set is one folder", "name it in place of several")
+        raise UserError(
+            Code.OPTION_INVALID, "--benchmark", "a published data set is one folder", "name it in place of several"
+        )
     return Path(data)
 
 

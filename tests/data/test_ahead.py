@@ -7,7 +7,7 @@ from time import monotonic, sleep
 
 import pytest
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.data.ahead import Ahead
 
 
@@ -20,7 +20,7 @@ class Maker:
 
     def make(self, number: int) -> int:
         if number == 13:
-            raise UserError("number 13", "brings bad luck", "take another")
+            raise UserError(Code.OPTION_INVALID, "number 13", "brings bad luck", "take another")
         self.made.append(number)
         return number**2
 

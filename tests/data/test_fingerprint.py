@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.progress import in_parallel
 from graftseg.core.types import Case, Geometry, Split
 from graftseg.data.fingerprint import (
@@ -160,7 +160,7 @@ def test_in_parallel_keeps_the_order_and_stops_at_a_failure() -> None:
 
     def fail(item: int) -> None:
         begun.append(item)
-        raise UserError("x", "y", "z")
+        raise UserError(Code.OPTION_INVALID, "x", "y", "z")
 
     with pytest.raises(UserError):
         in_parallel(fail, range(50), "", workers=1)

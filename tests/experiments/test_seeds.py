@@ -11,7 +11,7 @@ import tiny
 from command_line import contents
 
 from graftseg import api
-from graftseg.core.errors import StoppedError, UserError
+from graftseg.core.errors import Code, StoppedError, UserError
 from graftseg.core.files import sha256_of
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import PrepareSettings, prepare
@@ -173,7 +173,7 @@ def test_runs_that_are_others_are_refused(
 
 def test_a_case_that_fails_stops_the_test(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*arguments: Any, **settings: Any) -> Predicted:
-        return Predicted(tmp_path, (), (UserError("test_000", "cannot be read", "mend it"),))
+        return Predicted(tmp_path, (), (UserError(Code.OPTION_INVALID, "test_000", "cannot be read", "mend it"),))
 
     monkeypatch.setattr(api, "predict", fails)
     with pytest.raises(UserError, match="test_000: cannot be read"):

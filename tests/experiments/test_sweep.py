@@ -11,7 +11,7 @@ import pytest
 
 import graftseg.experiments.sweep
 from graftseg import api
-from graftseg.core.errors import StoppedError, UserError
+from graftseg.core.errors import Code, StoppedError, UserError
 from graftseg.experiments.sweep import Swept
 from graftseg.recipes.recipe import Recipe
 from sweep_fakes import Sweeper, refuse
@@ -66,7 +66,9 @@ def test_an_interrupt_ends_the_sweep_and_the_same_call_goes_on(
     assert sweeper.told[0].endswith("begun, to go on")
 
 
-@pytest.mark.parametrize("error", [UserError("cuda", "the memory is full", "lower it"), RuntimeError("no\n kernel")])
+@pytest.mark.parametrize(
+    "error", [UserError(Code.OPTION_INVALID, "cuda", "the memory is full", "lower it"), RuntimeError("no\n kernel")]
+)
 def test_a_row_that_fails_does_not_stop_the_others(
     sweeper: Sweeper, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from graftseg import api
 from graftseg.cli.app import app
-from graftseg.core.errors import StoppedError, UserError
+from graftseg.core.errors import Code, StoppedError, UserError
 from graftseg.core.fold_list import segmenters_of
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.batches import BatchSettings, training_cases
@@ -348,7 +348,7 @@ def test_what_the_command_asks_for(
 
     def note(*_: Any, folds: Any = None, **__: Any) -> None:
         asked.append(folds)
-        raise UserError("here", "noted", "nothing")
+        raise UserError(Code.OPTION_INVALID, "here", "noted", "nothing")
 
     monkeypatch.setattr(api, "train", note)
     monkeypatch.setattr(api, "train_folds", note)

@@ -29,7 +29,7 @@ from graftseg.cli.arguments import (
     tell_once,
 )
 from graftseg.cli.briefs import brief
-from graftseg.core.errors import StoppedError, UserError
+from graftseg.core.errors import Code, StoppedError, UserError
 from graftseg.core.permissions import denied, refuse_target
 from graftseg.core.version import __version__
 
@@ -148,7 +148,9 @@ def predict(
 
     kind = next((known for known in CHECKPOINTS if known == checkpoint), None)
     if kind is None:
-        raise UserError(f"--checkpoint {checkpoint}", "unknown", f"choose one of {', '.join(CHECKPOINTS)}")
+        raise UserError(
+            Code.UNKNOWN_NAME, f"--checkpoint {checkpoint}", "unknown", f"choose one of {', '.join(CHECKPOINTS)}"
+        )
     predicted = api.predict(
         run,
         scans,
@@ -191,7 +193,7 @@ def evaluate(
     from graftseg.evaluation.metrics import PROTOCOLS
 
     if protocol not in PROTOCOLS:
-        raise UserError(f"--protocol {protocol}", "unknown", f"choose one of {', '.join(PROTOCOLS)}")
+        raise UserError(Code.UNKNOWN_NAME, f"--protocol {protocol}", "unknown", f"choose one of {', '.join(PROTOCOLS)}")
     evaluation = api.evaluate(predictions, reference, out, protocol=protocol, allow_missing=allow_missing)
     print_table(*scores_table(evaluation))
     if not evaluation.has_spacing:

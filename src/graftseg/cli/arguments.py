@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 
 if TYPE_CHECKING:
     from graftseg.data.sources import Sources
@@ -63,13 +63,20 @@ def _given(data: Any, folders: dict[str, Path | None]) -> Any:
     """What a person named: a folder, or the folders of labeled images, of labels and perhaps others."""
     named = ["--" + option.replace("_", "-") for option, folder in folders.items() if folder is not None]
     if data is not None and named:
-        raise UserError(named[0], f"stands beside {data}", "name one folder of data, or folders one by one")
+        raise UserError(
+            Code.OPTION_CONFLICT, named[0], f"stands beside {data}", "name one folder of data, or folders one by one"
+        )
     if data is not None:
         return data
     images, labels = folders["labeled_images"], folders["labels"]
     if images is None or labels is None:
         finding = "no data are named" if not named else "not enough without --labeled-images and --labels"
-        raise UserError(named[0] if named else "DATA", finding, "name a folder, or --labeled-images and --labels")
+        raise UserError(
+            Code.OPTION_INVALID,
+            named[0] if named else "DATA",
+            finding,
+            "name a folder, or --labeled-images and --labels",
+        )
     from graftseg.data.sources import Sources
 
     return Sources(images, labels, folders["unlabeled"], folders["test_images"], folders["test_labels"])

@@ -8,7 +8,7 @@ from time import monotonic
 
 from graftseg import api
 from graftseg.core.devices import choose_device
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.files import atomic_path
 from graftseg.core.types import Split
 from graftseg.data.phantom import write_phantoms
@@ -51,7 +51,7 @@ def compare(out: Path, *, seed: int, dimensions: int, device: str, overrides: It
     write_phantoms(scans, shape=SHAPES[dimensions], counts=COUNTS, seed=seed, shift=SHIFT)
     errors = [finding for finding in api.check(scans) if finding.severity == "error"]
     if errors:
-        raise UserError(scans, f"the check found {errors[0].what}", "report this as a bug")
+        raise UserError(Code.OPTION_INVALID, scans, f"the check found {errors[0].what}", "report this as a bug")
     api.prepare(scans, store, recipe=f"demo-{dimensions}d/bcp", overrides=overrides)
     results = []
     for method in METHODS:
@@ -88,7 +88,7 @@ def seeds_table(rows: list[tuple[int, float, float]]) -> str:
 def _refuse_used(out: Path, device: str) -> None:
     choose_device(device)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(out, "exists and is not an empty folder", "remove it or name another --out")
+        raise UserError(Code.TARGET_EXISTS, out, "exists and is not an empty folder", "remove it or name another --out")
 
 
 def _table(results: list[Result]) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from graftseg.cli.arguments import Device, Overrides, Results, Run, Shorter, print_table
-from graftseg.core.errors import StoppedError, UserError
+from graftseg.core.errors import Code, StoppedError, UserError
 from graftseg.experiments.paper import ALL, TABLES
 
 NAMES = f"{', '.join(TABLES)} or {ALL}."
@@ -105,7 +105,10 @@ def table(
         refuse_target(markdown)
         if pages is not None and markdown.resolve().parent == pages.resolve():
             raise UserError(
-                markdown, "lies among the methods' pages, which it might replace", "name another --markdown"
+                Code.UNSAFE_TARGET,
+                markdown,
+                "lies among the methods' pages, which it might replace",
+                "name another --markdown",
             )
     if pages is not None:
         for page in api.fill_pages(pages, results):
@@ -121,7 +124,10 @@ def _refuse_among_records(option: str, target: Path | None, results: Path) -> No
     """What is written lies apart from the records, of which it might replace a file."""
     if target is not None and (target.parent.resolve() / target.name).is_relative_to(results.resolve()):
         raise UserError(
-            target, f"lies among the records in {results}", f"name another {option}, outside of that folder"
+            Code.UNSAFE_TARGET,
+            target,
+            f"lies among the records in {results}",
+            f"name another {option}, outside of that folder",
         )
 
 
@@ -182,7 +188,10 @@ def _refuse_folders(only: list[str]) -> None:
     for one in only:
         if (folder := one.rstrip("/")) in folders:
             raise UserError(
-                f"--only {one}", "a folder of recipes, not one of them", f"write --only '{folder}/*' for all in it"
+                Code.OPTION_INVALID,
+                f"--only {one}",
+                "a folder of recipes, not one of them",
+                f"write --only '{folder}/*' for all in it",
             )
 
 
@@ -192,7 +201,12 @@ def _stores(given: list[str]) -> Path | dict[str, Path] | None:
     plain = [one for one in given if not _is_named(one)]
     if len(plain) > 1 or (plain and named) or len(named) + len(plain) < len(given):
         finding = f"{len(given)} stores that cannot be told apart"
-        raise UserError("--data", finding, "name each once by its data set, as in --data la=STORE --data acdc=STORE")
+        raise UserError(
+            Code.OPTION_INVALID,
+            "--data",
+            finding,
+            "name each once by its data set, as in --data la=STORE --data acdc=STORE",
+        )
     return Path(plain[0]) if plain else {name: Path(path) for name, path in named.items()} or None
 
 
@@ -203,9 +217,16 @@ def _is_named(text: str) -> bool:
     if not equals or (name.lower() not in known and ("/" in name or Path(text).exists())):
         return False
     if name.lower() not in known:
-        raise UserError(f"--data {text}", f"no data set is called {name!r}", f"name one of {', '.join(known)}")
+        raise UserError(
+            Code.UNKNOWN_NAME, f"--data {text}", f"no data set is called {name!r}", f"name one of {', '.join(known)}"
+        )
     if not path:
-        raise UserError(f"--data {text}", "no path is given", f"name the store after the equals sign: {name}=STORE")
+        raise UserError(
+            Code.OPTION_INVALID,
+            f"--data {text}",
+            "no path is given",
+            f"name the store after the equals sign: {name}=STORE",
+        )
     return True
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from graftseg.cli.arguments import Device, Given, Overrides, Shorter, print_table, takes_sources
-from graftseg.core.errors import StoppedError, UserError
+from graftseg.core.errors import Code, StoppedError, UserError
 
 LEAVE_ONE_OUT: Literal["loo"] = "loo"
 Count = int | Literal["loo"]
@@ -44,7 +44,7 @@ def train(
 ) -> None:
     """Train a recipe."""
     if protocol is not None and protocol not in ("last", "val", "paper"):
-        raise UserError(f"--protocol {protocol}", "unknown", "choose one of last, val and paper")
+        raise UserError(Code.UNKNOWN_NAME, f"--protocol {protocol}", "unknown", "choose one of last, val and paper")
     chosen = [*(overrides or ()), *([f"selection.protocol={protocol}"] if protocol is not None else ())]
     asked = _folds(folds, leave_one_out)
     again = "run the same command again" if seeds else "the same command with --resume goes on"
@@ -100,17 +100,22 @@ def _train_seeds(recipe: str, data: Given, out: Path, seeds: int, ask: Ask) -> N
 def _folds(text: str | None, leave_one_out: bool) -> Count | None:
     """The number of folds that is asked for, 0 for none, or to leave out one case at a time; None where nothing is."""
     if leave_one_out and text not in (None, LEAVE_ONE_OUT):
-        raise UserError(f"--folds {text}", "contradicts --leave-one-out", "give one of the two")
+        raise UserError(Code.OPTION_CONFLICT, f"--folds {text}", "contradicts --leave-one-out", "give one of the two")
     if leave_one_out or text == LEAVE_ONE_OUT:
         return LEAVE_ONE_OUT
     if text is None:
         return None
     if not text.isdecimal() or int(text) == 1:
-        raise UserError(f"--folds {text}", "no number of folds", "give 2 or more, loo, or 0 for a single network")
+        raise UserError(
+            Code.OPTION_INVALID,
+            f"--folds {text}",
+            "no number of folds",
+            "give 2 or more, loo, or 0 for a single network",
+        )
     return int(text)
 
 
 def _refuse_beside_seeds(asked: Count | None, baseline: bool | None) -> None:
     if asked or baseline:
         finding = "several seeds are trained on all labeled cases, without folds and without a baseline"
-        raise UserError("--seeds", finding, "leave out --seeds, or --folds and --baseline")
+        raise UserError(Code.OPTION_CONFLICT, "--seeds", finding, "leave out --seeds, or --folds and --baseline")

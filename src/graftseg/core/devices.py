@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.version import __version__
 
 PACKAGES = ("scipy", "monai", "nibabel", "connected-components-3d", "pydantic", "safetensors")
@@ -68,12 +68,22 @@ def choose_device(name: str) -> torch.device:
         device = None
     # torch counts past its last number from the start again
     if device is None or str(device) != name:
-        raise UserError(f"--device {name}", "no such kind of device", "use auto, cpu, cuda or cuda:N")
+        raise UserError(
+            Code.DEVICE_UNAVAILABLE, f"--device {name}", "no such kind of device", "use auto, cpu, cuda or cuda:N"
+        )
     if device.type not in ("cpu", "cuda"):
-        raise UserError(f"--device {name}", f"{device.type} is not supported", "use auto, cpu, cuda or cuda:N")
+        raise UserError(
+            Code.DEVICE_UNAVAILABLE,
+            f"--device {name}",
+            f"{device.type} is not supported",
+            "use auto, cpu, cuda or cuda:N",
+        )
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise UserError(
-            f"--device {name}", f"this machine has {torch.cuda.device_count()} CUDA devices", "use auto or cpu"
+            Code.DEVICE_UNAVAILABLE,
+            f"--device {name}",
+            f"this machine has {torch.cuda.device_count()} CUDA devices",
+            "use auto or cpu",
         )
     if device.index is not None and device.type == "cuda":
         # graphs are captured and kernels launched on the current device, wherever their tensors lie

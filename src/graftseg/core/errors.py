@@ -1,32 +1,98 @@
-"""What a user did, or has, that the program cannot work with."""
+"""Errors that a user can cause and fix, each with a code."""
 
+from enum import StrEnum
 from pathlib import Path
 
 
+class Code(StrEnum):
+    """What went wrong, as a stable word; ``docs/reference/errors.md`` gives cause and fix of each."""
+
+    BENCHMARK_MISMATCH = "benchmark-mismatch"
+    CASE_DUPLICATE = "case-duplicate"
+    CASE_NAME = "case-name"
+    CHANNELS_MISMATCH = "channels-mismatch"
+    CHECKPOINT_DAMAGED = "checkpoint-damaged"
+    CHECKPOINT_MISMATCH = "checkpoint-mismatch"
+    DAMAGED_FILE = "damaged-file"
+    DATASET_INVALID = "dataset-invalid"
+    DEVICE_UNAVAILABLE = "device-unavailable"
+    DICOM_SERIES = "dicom-series"
+    EXPORT_UNSUPPORTED = "export-unsupported"
+    FILE_MISSING = "file-missing"
+    FOLDER_MISSING = "folder-missing"
+    GEOMETRY_MISMATCH = "geometry-mismatch"
+    LABEL_INVALID = "label-invalid"
+    LABELS_EMPTY = "labels-empty"
+    LAYOUT_UNKNOWN = "layout-unknown"
+    LOSS_NOT_FINITE = "loss-not-finite"
+    NO_BEST_CHECKPOINT = "no-best-checkpoint"
+    NO_SUCH_FOLD = "no-such-fold"
+    NO_TEST_CASES = "no-test-cases"
+    NOT_A_FOLDER = "not-a-folder"
+    NOT_A_RUN = "not-a-run"
+    NOT_A_SCAN = "not-a-scan"
+    NOT_A_STORE = "not-a-store"
+    NOT_COMPARABLE = "not-comparable"
+    NOT_TESTED = "not-tested"
+    OPTION_CONFLICT = "option-conflict"
+    OPTION_INVALID = "option-invalid"
+    OUT_OF_MEMORY = "out-of-memory"
+    PACKAGE_MISSING = "package-missing"
+    PERMISSION_DENIED = "permission-denied"
+    PREDICTIONS_MISMATCH = "predictions-mismatch"
+    READ_FAILED = "read-failed"
+    RECIPE_INVALID = "recipe-invalid"
+    RECIPE_MISMATCH = "recipe-mismatch"
+    RECIPE_MISSING = "recipe-missing"
+    RECORD_INVALID = "record-invalid"
+    RUN_MISMATCH = "run-mismatch"
+    RUN_UNFINISHED = "run-unfinished"
+    SCAN_DAMAGED = "scan-damaged"
+    SCAN_HEADER = "scan-header"
+    SCAN_TOO_LARGE = "scan-too-large"
+    SCAN_UNSUPPORTED = "scan-unsupported"
+    SETTING_INVALID = "setting-invalid"
+    STORE_MISMATCH = "store-mismatch"
+    STORE_MISSING = "store-missing"
+    TARGET_EXISTS = "target-exists"
+    TOO_FEW_CASES = "too-few-cases"
+    UNKNOWN_NAME = "unknown-name"
+    UNSAFE_TARGET = "unsafe-target"
+    VARIANT_NEEDED = "variant-needed"
+    WEIGHTS_DAMAGED = "weights-damaged"
+    WEIGHTS_MISSING = "weights-missing"
+    WRITE_FAILED = "write-failed"
+
+
 def in_one_line(text: str) -> str:
-    """The text with what would move the cursor or set colours, such as in the name of a file, written out."""
+    """Escape characters that would move the cursor or change colors, for example in a file name."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 class UserError(Exception):
-    """A mistake in the input, told in one sentence: where, what was found, how to mend it.
+    """A problem with the input, stated in one sentence: code, where, what was found, what to do.
 
-    The command line prints the sentence and exits with code 2; a traceback is never shown for it.
+    The command line prints the sentence and exits with code 2, without a traceback.
     """
 
-    def __init__(self, where: str | Path, finding: str, remedy: str) -> None:
+    def __init__(self, code: Code, where: str | Path, finding: str, remedy: str) -> None:
+        self.code = code
         self.where = str(where)
         self.finding = finding
         self.remedy = remedy
-        super().__init__(in_one_line(f"{self.where}: {finding}; {remedy}."))
+        super().__init__(in_one_line(f"{self.where}: {finding}; {remedy}. [{code}]"))
 
-    def __reduce__(self) -> tuple[type["UserError"], tuple[str, str, str]]:
-        """Travel between processes without losing the three parts."""
-        return type(self), (self.where, self.finding, self.remedy)
+    def __reduce__(self) -> tuple[type["UserError"], tuple[Code, str, str, str]]:
+        """Keep all four parts when the error is pickled."""
+        return type(self), (self.code, self.where, self.finding, self.remedy)
+
+    def to_json(self) -> dict[str, str]:
+        """Return the four parts by name."""
+        return {"code": self.code, "where": self.where, "finding": self.finding, "remedy": self.remedy}
 
 
 class StoppedError(Exception):
-    """A training was asked to stop, by Ctrl-C or SIGTERM, and has saved where it was, unless nobody will go on."""
+    """A run was stopped by Ctrl-C or SIGTERM, after saving its state unless it cannot be resumed."""
 
     def __init__(self, signal: int, steps: int, *, where: str = "", is_saved: bool = True) -> None:
         place = f" in {where}," if where else ""

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 
 PARTIAL = ".partial-"
 DISK = "check free disk space and permissions"
@@ -42,13 +42,13 @@ def _told_of(target: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or " ".join(str(error).split())
-        raise UserError(target, f"cannot be written ({reason})", DISK) from None
+        raise UserError(Code.WRITE_FAILED, target, f"cannot be written ({reason})", DISK) from None
 
 
 @contextmanager
 def _partial_beside(target: Path) -> Iterator[Path]:
     if target.exists() and not target.is_file():
-        raise UserError(target, "exists and is not a plain file", "name another file")
+        raise UserError(Code.UNSAFE_TARGET, target, "exists and is not a plain file", "name another file")
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=PARTIAL, suffix=f"-{target.name}", dir=target.parent)
     os.close(handle)
@@ -75,10 +75,10 @@ def new_folder(target: Path) -> Iterator[Path]:
         if partial is None or not Path(error.where).is_relative_to(partial):
             raise
         where = target / Path(error.where).relative_to(partial)
-        raise UserError(where, error.finding, error.remedy) from None
+        raise UserError(error.code, where, error.finding, error.remedy) from None
     except OSError as error:
         reason = error.strerror or " ".join(str(error).split())
-        raise UserError(target, f"cannot be written ({reason})", DISK) from None
+        raise UserError(Code.WRITE_FAILED, target, f"cannot be written ({reason})", DISK) from None
     finally:
         if partial is not None:
             shutil.rmtree(partial, ignore_errors=True)
@@ -132,18 +132,20 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
     except FileNotFoundError:
-        raise UserError(path, "the file is missing", "check the folder's name") from None
+        raise UserError(Code.NO_SUCH_FOLD, path, "the file is missing", "check the folder's name") from None
     except OSError as error:
-        raise UserError(path, f"cannot be read ({error.strerror})", "check its permissions") from None
+        raise UserError(Code.READ_FAILED, path, f"cannot be read ({error.strerror})", "check its permissions") from None
     except (ValueError, RecursionError) as error:
-        raise UserError(path, f"not valid JSON ({error})", "restore the file or make it anew") from None
+        raise UserError(
+            Code.DAMAGED_FILE, path, f"not valid JSON ({error})", "restore the file or make it anew"
+        ) from None
 
 
 def read_object(path: Path) -> dict[str, Any]:
     """Read a JSON file that holds an object."""
     content = read_json(path)
     if not isinstance(content, dict):
-        raise UserError(path, "not a JSON object", "restore the file or make it anew")
+        raise UserError(Code.DAMAGED_FILE, path, "not a JSON object", "restore the file or make it anew")
     return content
 
 
@@ -172,7 +174,9 @@ def make_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(path, f"cannot be made a folder ({error.strerror})", "name another one") from None
+        raise UserError(
+            Code.WRITE_FAILED, path, f"cannot be made a folder ({error.strerror})", "name another one"
+        ) from None
 
 
 @contextmanager
@@ -183,11 +187,13 @@ def locked(path: Path, finding: str) -> Iterator[None]:
     try:
         handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
-        raise UserError(folder, f"cannot be written ({error.strerror})", "name another folder") from None
+        raise UserError(
+            Code.WRITE_FAILED, folder, f"cannot be written ({error.strerror})", "name another folder"
+        ) from None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError:
-        raise UserError(folder, finding, "wait for it or choose another --out") from None
+        raise UserError(Code.WRITE_FAILED, folder, finding, "wait for it or choose another --out") from None
     finally:
         os.close(handle)

@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.files import read_json, read_object
 from graftseg.core.names import spelled
 from graftseg.core.run_folder import RunFolder
@@ -34,10 +34,12 @@ def segmenters_of(run: RunFolder, fold: int | None = None) -> list[RunFolder]:
     count = fold_count(run)
     if not count:
         if fold is not None:
-            raise UserError(f"--fold {fold}", f"{run.path} holds no folds", "leave out --fold")
+            raise UserError(Code.NO_SUCH_FOLD, f"--fold {fold}", f"{run.path} holds no folds", "leave out --fold")
         return [run]
     if fold is not None and not 0 <= fold < count:
-        raise UserError(f"--fold {fold}", f"{run.path} has {count} folds", f"choose one from 0 to {count - 1}")
+        raise UserError(
+            Code.NO_SUCH_FOLD, f"--fold {fold}", f"{run.path} has {count} folds", f"choose one from 0 to {count - 1}"
+        )
     chosen = {number: run.fold(number) for number in (range(count) if fold is None else [fold])}
     for one in chosen.values():
         if not one.exists or one.manifest().get("status") != "finished":
@@ -62,11 +64,15 @@ def refuse_exchanged(run: RunFolder, folds: Iterable[int] | None = None) -> None
             other.insert(0, f"held-out cases, which are {', '.join(part)}")
         if other:
             finding = f"not the fold that {run.folds_file} tells of (differ: {'; '.join(other)})"
-            raise UserError(one.path, finding, "restore one of the two, or train anew into another --out")
+            raise UserError(
+                Code.NO_SUCH_FOLD, one.path, finding, "restore one of the two, or train anew into another --out"
+            )
 
 
 def _unfinished(fold: RunFolder) -> UserError:
-    return UserError(fold.path, "this fold has not been trained to its end", "go on with train --resume")
+    return UserError(
+        Code.RUN_UNFINISHED, fold.path, "this fold has not been trained to its end", "go on with train --resume"
+    )
 
 
 def _is_held_out(part: Sequence[str], store: Mapping[str, Any]) -> bool:
@@ -96,4 +102,6 @@ def held_out_of(run: RunFolder) -> list[tuple[str, ...]]:
     try:
         return [tuple(fold.held_out) for fold in FoldList.model_validate(read_json(run.folds_file)).folds]
     except ValidationError:
-        raise UserError(run.folds_file, "not a list of folds", "restore the file or train anew") from None
+        raise UserError(
+            Code.NO_SUCH_FOLD, run.folds_file, "not a list of folds", "restore the file or train anew"
+        ) from None

@@ -4,7 +4,7 @@ import errno
 import os
 from pathlib import Path
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 
 REMEDY = "give yourself the right to read it and what is in it (chmod -R u+rX), or name another folder"
 
@@ -25,19 +25,26 @@ def refuse_unwritable(folder: Path) -> None:
     """Raise a UserError where nothing could be written into a folder, or where it could not be made."""
     there = next((path for path in (folder, *folder.parents) if path.exists()), folder)
     if there.exists() and not there.is_dir():
-        raise UserError(there, "a file, not a folder that could be written into", "name another folder")
+        raise UserError(
+            Code.DAMAGED_FILE, there, "a file, not a folder that could be written into", "name another folder"
+        )
     if os.access(there, os.W_OK | os.X_OK):
         return
     if _is_read_only(there):
         finding = f"the folder cannot be written into ({os.strerror(errno.EROFS)})"
-        raise UserError(there, finding, "name a folder on another file system")
-    raise UserError(there, "the folder cannot be written into", "give yourself the right to write there (chmod u+wx)")
+        raise UserError(Code.PERMISSION_DENIED, there, finding, "name a folder on another file system")
+    raise UserError(
+        Code.PERMISSION_DENIED,
+        there,
+        "the folder cannot be written into",
+        "give yourself the right to write there (chmod u+wx)",
+    )
 
 
 def refuse_target(file: Path) -> None:
     """Raise a UserError where a file could not be written, before work is done for it."""
     if file.exists() and not file.is_file():
-        raise UserError(file, "exists and is not a plain file", "name another file")
+        raise UserError(Code.UNSAFE_TARGET, file, "exists and is not a plain file", "name another file")
     refuse_unwritable(file.parent)
 
 
@@ -45,12 +52,14 @@ def denied(error: PermissionError, path: Path | None = None) -> UserError:
     """What to tell of a path that must not be touched: the folder that bars the way to it, or else the path itself."""
     reason = error.strerror or str(error)
     if path is None and not isinstance(error.filename, str | os.PathLike):
-        return UserError("a file", reason, "check disk and permissions")
+        return UserError(Code.PERMISSION_DENIED, "a file", reason, "check disk and permissions")
     barred = path or Path(error.filename)
     above = next((folder for folder in reversed(barred.parents) if _is_closed(folder)), None)
     if above is not None or barred.is_dir():
-        return UserError(above or barred, f"the folder must not be looked into ({reason})", REMEDY)
-    return UserError(barred, reason, "check disk and permissions")
+        return UserError(
+            Code.PERMISSION_DENIED, above or barred, f"the folder must not be looked into ({reason})", REMEDY
+        )
+    return UserError(Code.PERMISSION_DENIED, barred, reason, "check disk and permissions")
 
 
 def _is_read_only(folder: Path) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.files import read_json, write_json
 
 MANIFEST = "manifest.json"
@@ -100,14 +100,14 @@ def read_manifest(folder: Path, remedy: str) -> Manifest | None:
         return None
     content = read_json(path)
     if not isinstance(content, dict) or {key: content.get(key) for key in FORMAT} != FORMAT:
-        raise UserError(path, "not a manifest of label maps", remedy)
+        raise UserError(Code.DAMAGED_FILE, path, "not a manifest of label maps", remedy)
     try:
         return _MANIFEST.validate_python(content)
     except ValidationError as error:
         first = error.errors()[0]
         entry = ".".join(map(str, first["loc"])) or "its cases"
         finding = f"damaged at {entry} ({first['msg'].removeprefix('Value error, ')})"
-        raise UserError(path, finding, remedy) from None
+        raise UserError(Code.DAMAGED_FILE, path, finding, remedy) from None
 
 
 def extras_in(folder: Path) -> set[str]:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, Field, ValidationError
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.files import PARTIAL, atomic_path, locked, read_json, write_json, write_text
 from graftseg.core.permissions import refuse_closed
 
@@ -154,10 +154,12 @@ class RunFolder:
             remedy = (
                 f"name one of its runs, such as {several.parent}" if several else "name the --out folder of a training"
             )
-            raise UserError(self.path, "not a run folder (it has no run.json)", remedy)
+            raise UserError(Code.RUN_UNFINISHED, self.path, "not a run folder (it has no run.json)", remedy)
         manifest: dict[str, Any] = read_json(self.manifest_file)
         if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-            raise UserError(self.manifest_file, "not a run of this version", "train anew with this version")
+            raise UserError(
+                Code.RUN_UNFINISHED, self.manifest_file, "not a run of this version", "train anew with this version"
+            )
         self._check(manifest, _Facts)
         return manifest
 
@@ -178,7 +180,7 @@ class RunFolder:
         except ValidationError as error:
             first = error.errors()[0]
             finding = f"damaged at {'.'.join(map(str, first['loc']))} ({first['msg']})"
-            raise UserError(self.manifest_file, finding, "restore the file or train anew") from None
+            raise UserError(Code.DAMAGED_FILE, self.manifest_file, finding, "restore the file or train anew") from None
 
     def update_manifest(self, facts: Mapping[str, Any]) -> None:
         """Add facts to the manifest."""
@@ -232,9 +234,9 @@ def read_log(path: Path) -> list[dict[str, Any]]:
         try:
             line = json.loads(text)
         except (ValueError, RecursionError):
-            raise UserError(path, f"{finding} valid JSON", UNLOGGED) from None
+            raise UserError(Code.DAMAGED_FILE, path, f"{finding} valid JSON", UNLOGGED) from None
         if not isinstance(line, dict) or not isinstance(line.get("global_step"), int):
-            raise UserError(path, f"{finding} about a step", UNLOGGED)
+            raise UserError(Code.DAMAGED_FILE, path, f"{finding} about a step", UNLOGGED)
         lines.append(line)
     return lines
 
@@ -244,14 +246,14 @@ def whole_log(path: Path, steps: int | None, remedy: str) -> list[dict[str, Any]
     try:
         lines = read_log(path)
     except UserError as error:
-        raise UserError(error.where, error.finding, remedy) from None
+        raise UserError(error.code, error.where, error.finding, remedy) from None
     if not path.is_file():
-        raise UserError(path, "the file is missing", remedy)
+        raise UserError(Code.DAMAGED_FILE, path, "the file is missing", remedy)
     if not _content(path).endswith(b"\n"):
-        raise UserError(path, "its last line is cut off" if lines else "no whole line in it", remedy)
+        raise UserError(Code.DAMAGED_FILE, path, "its last line is cut off" if lines else "no whole line in it", remedy)
     last = max((line["global_step"] for line in lines if "total" in line), default=0)
     if steps is not None and last < steps:
-        raise UserError(path, f"it ends with step {last} of {steps}", remedy)
+        raise UserError(Code.DAMAGED_FILE, path, f"it ends with step {last} of {steps}", remedy)
     return lines
 
 
@@ -259,4 +261,4 @@ def _content(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise UserError(path, f"cannot be read ({error.strerror})", "check its permissions") from None
+        raise UserError(Code.READ_FAILED, path, f"cannot be read ({error.strerror})", "check its permissions") from None

@@ -14,7 +14,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.settings import MOST_IMAGES, MOST_STEPS, MOST_VOXELS, Settings
 from graftseg.core.types import Batch, Labeled
 from graftseg.data.augment import AugmentSettings, Draw, Integers, Table, around, centred, draw, to_device
@@ -86,6 +86,7 @@ def training_cases(store: Store, settings: BatchSettings) -> Cases:
     count = settings.labeled_cases or max(first_held_out, 1)
     if count > first_held_out:
         raise UserError(
+            Code.TOO_FEW_CASES,
             store.path,
             f"the recipe asks for {count} labeled cases and {settings.validation_cases} to validate on, "
             f"and the store has {len(labeled)}" + (" that are not held out" if settings.held_out else ""),
@@ -199,6 +200,7 @@ class Batches:
     def _unlabeled_stream(self) -> Stream:
         if self.unlabeled is None or self.settings.unlabeled == 0:
             raise UserError(
+                Code.TOO_FEW_CASES,
                 "training data",
                 "the method learns from unlabeled scans and there are none",
                 "put scans without labels into imagesUn or use a supervised recipe",

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Case, Split
 from graftseg.data.class_names import name_problem
 from graftseg.data.held_out import seen
@@ -56,7 +56,9 @@ def agreed(numbers: Sequence[int], cases: Sequence[Case], word: str) -> int:
         if number != usual:
             finding = f"the number of {word} is {number} where other cases have {usual}"
             series = "; of a time series keep one volume" if word == "channels" and number > usual else ""
-            raise UserError(case.images[0], finding, f"give every case the same number of {word}{series}")
+            raise UserError(
+                Code.DATASET_INVALID, case.images[0], finding, f"give every case the same number of {word}{series}"
+            )
     return usual
 
 
@@ -80,7 +82,10 @@ class Dataset:
     def __post_init__(self) -> None:
         if problem := name_problem(self.classes.values()):
             raise UserError(
-                self.root, f"dataset.json: {problem}", "give every class a name of its own in plain letters"
+                Code.DATASET_INVALID,
+                self.root,
+                f"dataset.json: {problem}",
+                "give every class a name of its own in plain letters",
             )
 
     def of(self, split: Split) -> tuple[Case, ...]:
@@ -103,6 +108,7 @@ class Dataset:
         count = labeled_cases or max(first_held_out, 1)
         if count > first_held_out:
             raise UserError(
+                Code.DATASET_INVALID,
                 self.root,
                 f"the recipe asks for {count} labeled cases and {validation_cases} to validate on, "
                 f"and the folder has {len(labeled)}" + (" that are not held out" if held_out else ""),

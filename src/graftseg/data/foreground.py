@@ -14,7 +14,7 @@ from zipfile import BadZipFile
 import numpy as np
 import numpy.typing as npt
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.files import atomic_path
 from graftseg.data.augment import Integers
 from graftseg.data.store import Store, StoredCase
@@ -72,7 +72,7 @@ class Positions:
         """Read positions in scans of these shapes."""
         remedy = "restore the file or train anew"
         if not path.is_file():
-            raise UserError(path, "the file is missing", remedy)
+            raise UserError(Code.DAMAGED_FILE, path, "the file is missing", remedy)
         try:
             with path.open("rb") as stream, np.load(stream, allow_pickle=False) as content:
                 count, groups, flat = int(content["cases"]), content["groups"], content["voxels"]
@@ -81,10 +81,10 @@ class Positions:
             for case, voxels in zip(groups[:, 0], parts, strict=True):
                 cases[case].append(voxels)
         except (OSError, ValueError, KeyError, IndexError, EOFError, TypeError, BadZipFile) as error:
-            raise UserError(path, f"the file is damaged ({error})", remedy) from None
+            raise UserError(Code.DAMAGED_FILE, path, f"the file is damaged ({error})", remedy) from None
         positions = cls(tuple(tuple(classes) for classes in cases))
         if not positions._lie_in(shapes):
-            raise UserError(path, "its positions are not in the unlabeled scans of this run", remedy)
+            raise UserError(Code.DAMAGED_FILE, path, "its positions are not in the unlabeled scans of this run", remedy)
         return positions
 
     def _lie_in(self, shapes: Sequence[Sequence[int]]) -> bool:

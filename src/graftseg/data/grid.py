@@ -10,7 +10,7 @@ import numpy as np
 from nibabel.orientations import aff2axcodes, axcodes2ornt, io_orientation, ornt_transform
 from numpy.typing import NDArray
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.types import MILLIMETRES, Geometry
 
 MAX_VOXELS = 2**31
@@ -199,7 +199,9 @@ def _reorientation(geometry: Geometry, orientation: str) -> tuple[tuple[int, ...
     letters = orientation.upper()
     if len(letters) != 3 or any(len(set(pair) & set(letters)) != 1 for pair in ("RL", "AP", "SI")):
         finding = f"{orientation!r} does not name three axes"
-        raise UserError("orientation", finding, "use one letter each of RL, AP and SI, such as RAS")
+        raise UserError(
+            Code.GEOMETRY_MISMATCH, "orientation", finding, "use one letter each of RL, AP and SI, such as RAS"
+        )
     transform = ornt_transform(io_orientation(geometry.matrix), axcodes2ornt(letters))
     order = tuple(int(axis) for axis in np.argsort(transform[:, 0]))
     return order, tuple(bool(transform[axis, 1] < 0) for axis in order)
@@ -210,15 +212,19 @@ def _resampled_shape(
 ) -> tuple[int, ...]:
     if len(spacing) != len(shape):
         finding = f"{len(spacing)} numbers for a scan of {len(shape)} axes"
-        raise UserError("spacing", finding, "give one for each axis, 0 to keep it")
+        raise UserError(Code.GEOMETRY_MISMATCH, "spacing", finding, "give one for each axis, 0 to keep it")
     wanted = [value or kept for value, kept in zip(spacing, old, strict=True)]
     if not all(0 < value < math.inf for value in wanted):
-        raise UserError("spacing", f"{tuple(spacing)} is not a distance", "give millimetres above 0")
+        raise UserError(
+            Code.GEOMETRY_MISMATCH, "spacing", f"{tuple(spacing)} is not a distance", "give millimetres above 0"
+        )
     voxels = [n * s / value for n, s, value in zip(shape, old, wanted, strict=True)]
     prepared = tuple(max(1, round(min(count, 2.0 * MAX_VOXELS))) for count in voxels)
     if math.prod(prepared) > max(MAX_VOXELS, math.prod(shape)):
         finding = f"{tuple(spacing)} mm makes {_times(shape)} voxels into {_times(prepared)}"
-        raise UserError("spacing", finding, "choose a coarser one, or mend the scan's voxel size")
+        raise UserError(
+            Code.GEOMETRY_MISMATCH, "spacing", finding, "choose a coarser one, or mend the scan's voxel size"
+        )
     return prepared
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.names import OTHERWISE, spelled
 from graftseg.core.types import Case, Split
 from graftseg.data.folders import visible
@@ -24,6 +24,7 @@ def by_channel(scans: list[Path], problems: list[UserError]) -> Files:
         else:
             problems.append(
                 UserError(
+                    Code.CHANNELS_MISMATCH,
                     path,
                     "the name has no channel number",
                     "call the first channel CASE_0000, the next CASE_0001",
@@ -47,7 +48,7 @@ def add(files: Files, case: str, channel: int, path: Path, problems: list[UserEr
         finding = f"the same scan as {taken.name}, by its name"
         if taken.name != path.name and spelled(taken.name) == spelled(path.name):
             finding += f", which {OTHERWISE}"
-        problems.append(UserError(path, finding, "keep one of the two files"))
+        problems.append(UserError(Code.CHANNELS_MISMATCH, path, finding, "keep one of the two files"))
 
 
 def own_name(files: dict[int, Path], *, is_numbered: bool) -> str:
@@ -69,7 +70,7 @@ def incomplete(files: Files, channels: int, remedy: str) -> Iterator[tuple[str, 
         if set(found) != set(range(channels)):
             numbers = ", ".join(f"{channel:04d}" for channel in sorted(found))
             finding = f"the case has the channels {numbers} where {expected} expected"
-            yield name, UserError(min(found.items())[1], finding, remedy)
+            yield name, UserError(Code.CHANNELS_MISMATCH, min(found.items())[1], finding, remedy)
 
 
 def scans_in(folder: Path) -> list[Path]:
@@ -87,4 +88,4 @@ def same_case(path: Path, other: Path) -> UserError:
     finding = f"the same case as {other.name}"
     if path.name != other.name and spelled(path.name) == spelled(other.name):
         finding += f", whose name {OTHERWISE}"
-    return UserError(path, finding, "keep one of the two files")
+    return UserError(Code.CASE_DUPLICATE, path, finding, "keep one of the two files")

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.names import same_names
 
 
@@ -25,5 +25,5 @@ def seen(where: Path, labeled: tuple[Listed, ...], held_out: Collection[str]) ->
     known = same_names(held_out, (case.name for case in labeled))
     if unknown := sorted(set(held_out) - known):
         finding = f"batches.held_out names {unknown[0]}, which is no labeled case ({len(unknown)} such names)"
-        raise UserError(where, finding, "name labeled cases")
+        raise UserError(Code.TOO_FEW_CASES, where, finding, "name labeled cases")
     return tuple(case for case in labeled if not same_names([case.name], held_out))

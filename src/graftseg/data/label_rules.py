@@ -6,7 +6,7 @@ from shlex import quote
 
 import numpy as np
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Case, Geometry
 from graftseg.data.dataset import Dataset, ScanFiles, label_path
 from graftseg.data.grid import grid_difference
@@ -24,9 +24,14 @@ def refuse_class_list(dataset: Dataset) -> None:
     values, path = sorted(dataset.classes), dataset.root / "dataset.json"
     if values != list(range(len(values))):
         finding = f"the label values {', '.join(map(str, values))} are not consecutive"
-        raise UserError(path, finding, "number the classes 0, 1, 2, ... in labels and list")
+        raise UserError(Code.LABEL_INVALID, path, finding, "number the classes 0, 1, 2, ... in labels and list")
     if len(values) > LARGEST_VALUE + 1:
-        raise UserError(path, f"{len(values)} classes, at most {LARGEST_VALUE + 1} are supported", "merge classes")
+        raise UserError(
+            Code.LABEL_INVALID,
+            path,
+            f"{len(values)} classes, at most {LARGEST_VALUE + 1} are supported",
+            "merge classes",
+        )
 
 
 def checked_values(dataset: Dataset, case: Case, geometry: Geometry, label: Scan) -> tuple[int, ...]:
@@ -34,13 +39,17 @@ def checked_values(dataset: Dataset, case: Case, geometry: Geometry, label: Scan
     path = label_path(case)
     if difference := grid_difference(geometry, label.geometry):
         remedy = "resample the label to the image's grid or correct its header"
-        raise UserError(path, f"image and label lie on different grids: {difference}", remedy)
+        raise UserError(Code.GEOMETRY_MISMATCH, path, f"image and label lie on different grids: {difference}", remedy)
     values = tuple(int(value) for value in np.unique(label.array))
     if is_mask(values) and set(dataset.classes) in (set(), {0, 1}):
-        raise UserError(path, "a mask of 0 and 255 where 1 is the first class", _mask_remedy(dataset))
+        raise UserError(
+            Code.LABEL_INVALID, path, "a mask of 0 and 255 where 1 is the first class", _mask_remedy(dataset)
+        )
     if values[-1] > LARGEST_VALUE:
         finding = f"the label value {values[-1]} is above {LARGEST_VALUE}"
-        raise UserError(path, finding, "number the classes 0, 1, 2, ... (a mask of 0 and 255 becomes 0 and 1)")
+        raise UserError(
+            Code.LABEL_INVALID, path, finding, "number the classes 0, 1, 2, ... (a mask of 0 and 255 becomes 0 and 1)"
+        )
     refuse_unlisted(dataset, case, values)
     return values
 
@@ -51,7 +60,7 @@ def refuse_unlisted(dataset: Dataset, case: Case, values: Collection[int]) -> No
     if dataset.classes and unknown:
         finding = f"the label value {unknown[0]} is not among the classes 0 to {max(dataset.classes)}"
         listed = "name the value in dataset.json or " if isinstance(dataset.reader, ScanFiles) else ""
-        raise UserError(case.label or case.name, finding, f"{listed}correct the label map")
+        raise UserError(Code.LABEL_INVALID, case.label or case.name, finding, f"{listed}correct the label map")
 
 
 def is_mask(values: Collection[int]) -> bool:

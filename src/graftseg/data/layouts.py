@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.files import read_json
 from graftseg.core.names import beginning_with, spelled
 from graftseg.core.permissions import refuse_closed
@@ -42,15 +42,20 @@ def read_layout(data: Data) -> Dataset:
     folder = data
     refuse_closed(folder)
     if not folder.exists():
-        raise UserError(folder, "there is no such folder", "check the spelling of the path")
+        raise UserError(Code.FOLDER_MISSING, folder, "there is no such folder", "check the spelling of the path")
     if not folder.is_dir():
-        raise UserError(folder, "this is a file, not a folder", f"name the folder that holds {LOOKED_FOR}")
+        raise UserError(
+            Code.NOT_A_FOLDER, folder, "this is a file, not a folder", f"name the folder that holds {LOOKED_FOR}"
+        )
     for recognise in LAYOUTS.values():
         if (dataset := recognise(folder)) is not None:
             return _with_labels(dataset, folder / "imagesTr", folder / "labelsTr")
     found = ", ".join(path.name for path in visible(folder)[:5]) or "nothing"
     raise UserError(
-        folder, f"no known layout, it holds {found}", _nearby(folder) or f"arrange the scans as {LOOKED_FOR}"
+        Code.LAYOUT_UNKNOWN,
+        folder,
+        f"no known layout, it holds {found}",
+        _nearby(folder) or f"arrange the scans as {LOOKED_FOR}",
     )
 
 
@@ -85,7 +90,7 @@ def _plain(sources: Sources) -> Dataset:
     for folder in sources.folders:
         if not folder.is_dir():
             finding = "this is a file, not a folder" if folder.exists() else "there is no such folder"
-            raise UserError(folder, finding, "name a folder of scans")
+            raise UserError(Code.FOLDER_MISSING, folder, finding, "name a folder of scans")
     # the lists of cases in it are those of its own folder
     found = _description(sources.labels.parent)
     description: dict[str, Any] = {key: found[key] for key in ("channel_names", "modality", "labels") if key in found}
@@ -184,14 +189,19 @@ def _orphaned(label: Path, images: Collection[str]) -> UserError:
         )
     elif near:
         remedy = f"if it belongs to {near[0]}, give it that name"
-    return UserError(label, finding, remedy)
+    return UserError(Code.DATASET_INVALID, label, finding, remedy)
 
 
 def _repeated(cases: list[Case]) -> Iterator[UserError]:
     for name, times in Counter(spelled(case.name) for case in cases).items():
         if times > 1:
             places = " and ".join(f"{case.images[0].parent.name}" for case in cases if spelled(case.name) == name)
-            yield UserError(name, f"{times} cases have this name, in {places}", "give every case a name of its own")
+            yield UserError(
+                Code.CASE_DUPLICATE,
+                name,
+                f"{times} cases have this name, in {places}",
+                "give every case a name of its own",
+            )
 
 
 def _with_labels(dataset: Dataset, images: Path, labels: Path) -> Dataset:
@@ -204,7 +214,7 @@ def _with_labels(dataset: Dataset, images: Path, labels: Path) -> Dataset:
         finding = f"{images.name}/ holds no scan"
         if unread := unread_in(images):
             finding, remedy = f"{finding}: {unread[0]}", unread[1]
-        raise UserError(dataset.root, finding, remedy)
+        raise UserError(Code.NOT_A_SCAN, dataset.root, finding, remedy)
     if not dataset.of("labeled"):
         finding = f"none of the {len(dataset.cases)} cases is labeled"
         remedy = f"put label maps into {labels.name}/ under the names of their images"
@@ -212,7 +222,7 @@ def _with_labels(dataset: Dataset, images: Path, labels: Path) -> Dataset:
             finding += f", and {len(orphans)} labels fit no image, such as {Path(orphans[0].where).name}"
             if " images begin with its name" in orphans[0].finding:
                 finding, remedy = finding + orphans[0].finding.removeprefix(NO_IMAGE), orphans[0].remedy
-        raise UserError(dataset.root, finding, remedy)
+        raise UserError(Code.DATASET_INVALID, dataset.root, finding, remedy)
     return dataset
 
 
@@ -224,13 +234,20 @@ def _description(folder: Path) -> dict[str, Any]:
         return {}
     content = read_json(path)
     if not isinstance(content, dict):
-        raise UserError(path, "not an object of keys and values", "restore the file or remove it")
+        raise UserError(Code.DATASET_INVALID, path, "not an object of keys and values", "restore the file or remove it")
     ending = content.get("file_ending")
     if ending is not None and not is_scan(Path(f"case{ending}")):
-        raise UserError(path, f"file_ending is {ending!r}, which cannot be read", "convert the scans to .nii.gz")
+        raise UserError(
+            Code.DATASET_INVALID,
+            path,
+            f"file_ending is {ending!r}, which cannot be read",
+            "convert the scans to .nii.gz",
+        )
     for key in ("channel_names", "modality", "labels"):
         if key in content and not isinstance(content[key], dict):
-            raise UserError(path, f"{key} is not an object of keys and values", "correct the entry")
+            raise UserError(
+                Code.DATASET_INVALID, path, f"{key} is not an object of keys and values", "correct the entry"
+            )
     return content
 
 
@@ -241,7 +258,12 @@ def _classes(folder: Path, description: dict[str, Any]) -> dict[int, str]:
     for key, entry in description.get("labels", {}).items():
         value, name = _class(path, key, entry)
         if value in classes:
-            raise UserError(path, f"the label value {value} has two names, {classes[value]} and {name}", "keep one")
+            raise UserError(
+                Code.DATASET_INVALID,
+                path,
+                f"the label value {value} has two names, {classes[value]} and {name}",
+                "keep one",
+            )
         classes[value] = name
     if classes:
         classes.setdefault(0, "background")
@@ -251,18 +273,22 @@ def _classes(folder: Path, description: dict[str, Any]) -> dict[int, str]:
 def _class(path: Path, key: str, entry: object) -> tuple[int, str]:
     if isinstance(entry, list):
         raise UserError(
+            Code.DATASET_INVALID,
             path,
             f"the label {key!r} is a region of several values, which is not supported",
             "list one value for each class",
         )
     if key == "ignore":
-        raise UserError(path, "a label to ignore is not supported", "leave such scans unlabeled")
+        raise UserError(Code.DATASET_INVALID, path, "a label to ignore is not supported", "leave such scans unlabeled")
     if isinstance(entry, str) and not _is_value(entry) and _is_value(key):
         return int(key), entry
     if isinstance(entry, int | str) and not isinstance(entry, bool) and _is_value(str(entry)):
         return int(entry), key
     raise UserError(
-        path, f"the label {key!r:.40}: {entry!r:.40} names no class", 'write labels as {"background": 0, "liver": 1}'
+        Code.DATASET_INVALID,
+        path,
+        f"the label {key!r:.40}: {entry!r:.40} names no class",
+        'write labels as {"background": 0, "liver": 1}',
     )
 
 
@@ -276,6 +302,7 @@ def _listed_but_absent(folder: Path, description: dict[str, Any], names: set[str
         inside = Path(os.path.normpath(folder / entry))
         if not inside.is_relative_to(os.path.normpath(folder)):
             raise UserError(
+                Code.DATASET_INVALID,
                 folder / "dataset.json",
                 f"the entry {entry!r} lies outside the folder",
                 "move the file inside",
@@ -284,6 +311,7 @@ def _listed_but_absent(folder: Path, description: dict[str, Any], names: set[str
         numbered = CHANNEL.fullmatch(stem)
         if stem not in names and not (numbered and numbered["case"] in names):
             yield UserError(
+                Code.FILE_MISSING,
                 folder / "dataset.json",
                 f"{entry!r} is listed but not there",
                 "add the file or drop the entry",

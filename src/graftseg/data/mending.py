@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.files import make_folder, new_folder, read_object, write_json
 from graftseg.core.types import Case, Geometry
 from graftseg.data.checks.cases import is_noise
@@ -107,11 +107,15 @@ def refuse_target(dataset: Dataset, out: Path) -> None:
     """Raise a UserError where a data set cannot be mended into a folder."""
     if not isinstance(dataset.reader, ScanFiles) or dataset.layout not in LAYOUTS:
         finding = "only a folder with imagesTr/ and labelsTr/ can be mended"
-        raise UserError(dataset.root, finding, "arrange the scans like that, or mend the files yourself")
+        raise UserError(
+            Code.TARGET_EXISTS, dataset.root, finding, "arrange the scans like that, or mend the files yourself"
+        )
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(out, "it exists already", "name a new folder after --fix")
+        raise UserError(Code.TARGET_EXISTS, out, "it exists already", "name a new folder after --fix")
     if out.resolve().is_relative_to(dataset.root.resolve()):
-        raise UserError(out, "it lies inside the folder that is mended", "name a folder elsewhere after --fix")
+        raise UserError(
+            Code.UNSAFE_TARGET, out, "it lies inside the folder that is mended", "name a folder elsewhere after --fix"
+        )
 
 
 def _renumbering(dataset: Dataset, counts: list[dict[int, int]]) -> tuple[Renumbering | None, tuple[str, ...]]:
@@ -194,7 +198,9 @@ def _link(path: Path, place: Path) -> None:
             shutil.copy2(path, place)
         except OSError as error:
             reason = error.strerror or "unknown reason"
-            raise UserError(path, f"cannot be copied ({reason})", "check free disk space and permissions") from None
+            raise UserError(
+                Code.WRITE_FAILED, path, f"cannot be copied ({reason})", "check free disk space and permissions"
+            ) from None
 
 
 def _files(folder: Path) -> Iterator[Path]:

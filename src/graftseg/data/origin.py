@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.store import is_store, open_store
 
@@ -20,4 +20,4 @@ def trained_on(run: RunFolder, remedy: str = NAME_DATA) -> Path:
         # what lies there now may belong to another run
         if is_store(place) and open_store(place).identity == facts["identity"]:
             return place
-    raise UserError(run.path, f"its store is no longer at {recorded}", remedy)
+    raise UserError(Code.STORE_MISSING, run.path, f"its store is no longer at {recorded}", remedy)

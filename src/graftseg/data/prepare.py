@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, model_validator
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.files import atomic_path, locked, read_json, sha256_of, write_json
 from graftseg.core.names import spelled
 from graftseg.core.progress import in_parallel
@@ -77,7 +77,9 @@ def prepared_grid(geometry: Geometry, settings: PrepareSettings, *, where: str |
     """The grid that a scan is brought to, which its header alone tells."""
     axes = len(geometry.shape)
     if axes < settings.dimensions:
-        raise UserError(where, f"a {axes}-D scan for a {settings.dimensions}-D recipe", "use a 2-D recipe")
+        raise UserError(
+            Code.RECIPE_MISMATCH, where, f"a {axes}-D scan for a {settings.dimensions}-D recipe", "use a 2-D recipe"
+        )
     spacing = settings.spacing
     if spacing is not None and axes > settings.dimensions:
         spacing = (*spacing, None)
@@ -96,7 +98,7 @@ def prepare(
         raise dataset.problems[0]
     for case in dataset.cases:
         if not _is_file_name(case.name):
-            raise UserError(case.name, "the name of the case cannot be a file name", "rename the scan")
+            raise UserError(Code.CASE_NAME, case.name, "the name of the case cannot be a file name", "rename the scan")
     refuse_class_list(dataset)
     check_target(out, dataset.root, anew=anew)
     with locked(out / LOCK, "another prepare is writing this store"):
@@ -279,7 +281,7 @@ def _half(image: npt.NDArray[np.float32], where: Path) -> npt.NDArray[np.float16
         half = image.astype(np.float16)
     if not np.isfinite(half).all():
         finding = f"intensities up to {np.abs(image).max():g} exceed 65504, the largest a store can hold"
-        raise UserError(where, finding, "choose another intensity rule, such as zscore")
+        raise UserError(Code.DATASET_INVALID, where, finding, "choose another intensity rule, such as zscore")
     return half
 
 
@@ -289,11 +291,13 @@ def _class_names(dataset: Dataset, cases: tuple[StoredCase, ...]) -> tuple[str, 
         return tuple(dataset.classes.values())
     top = max(value for case in cases if case.split == "labeled" for value in case.values)
     if top == 0:
-        raise UserError(dataset.root, "all label maps are empty", "check the files in labelsTr")
+        raise UserError(Code.LABELS_EMPTY, dataset.root, "all label maps are empty", "check the files in labelsTr")
     for case in cases:
         if case.values and case.values[-1] > top:
             finding = f"the label value {case.values[-1]} occurs in no labeled case"
-            raise UserError(case.name, finding, "name the classes in dataset.json or correct the label map")
+            raise UserError(
+                Code.LABELS_EMPTY, case.name, finding, "name the classes in dataset.json or correct the label map"
+            )
     return ("background", *(f"class {value}" for value in range(1, top + 1)))
 
 

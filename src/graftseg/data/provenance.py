@@ -3,7 +3,7 @@
 import hashlib
 from pathlib import Path
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.files import sha256_of
 from graftseg.data.folders import refuse_lost
 from graftseg.data.scans import files_of
@@ -17,7 +17,9 @@ def source_of(path: Path) -> Source:
         size, mtime_ns = _size_and_time(files)
         hashes = [sha256_of(file) for file in files]
     except OSError as error:
-        raise UserError(path, f"the file cannot be read ({error.strerror})", "check that it is there") from None
+        raise UserError(
+            Code.READ_FAILED, path, f"the file cannot be read ({error.strerror})", "check that it is there"
+        ) from None
     return Source(
         size, mtime_ns, hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
     )
@@ -38,7 +40,7 @@ def _files(path: Path) -> list[Path]:
     refuse_lost(path)
     files = files_of(path)
     if not files or (path.exists() and not path.is_file() and files == [path]):
-        raise UserError(path, "not a file", "put a scan in its place")
+        raise UserError(Code.DAMAGED_FILE, path, "not a file", "put a scan in its place")
     return files
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Geometry
 from graftseg.data.formats import dicom, itk, nifti, pictures
 from graftseg.data.formats.fourth_axis import KNOWN as KNOWN
@@ -101,7 +101,7 @@ def read_case(images: Sequence[Path], named: int | None = None) -> Scan:
     for path, scan in zip(images, scans, strict=True):
         if difference := grid_difference(geometry, scan.geometry):
             finding = f"its grid is not that of {images[0].name}: {difference}"
-            raise UserError(path, finding, "bring all channels of a case to one grid")
+            raise UserError(Code.LABEL_INVALID, path, finding, "bring all channels of a case to one grid")
     if len(scans) == 1:
         return scans[0]
     guesses = tuple(guess for scan in scans for guess in scan.guesses)
@@ -115,11 +115,13 @@ def read_label(path: Path) -> Scan:
     """
     read = _format(path).label
     if read is None:
-        raise UserError(path, "a label map is not read from DICOM", "save it as NIfTI, NRRD or MHA")
+        raise UserError(Code.LABEL_INVALID, path, "a label map is not read from DICOM", "save it as NIfTI, NRRD or MHA")
     scan = read(path)
     refuse_non_finite(path, scan.array)
     if len(scan.array) != 1:
-        raise UserError(path, f"a label map of {len(scan.array)} channels", "save one class number a voxel")
+        raise UserError(
+            Code.LABEL_INVALID, path, f"a label map of {len(scan.array)} channels", "save one class number a voxel"
+        )
     return replace(scan, array=class_numbers(path, scan.array[0]))
 
 
@@ -181,13 +183,13 @@ def refuse_non_finite(path: Path, array: NDArray[Any]) -> None:
         within = f" of channel {channel + 1}" if len(array) > 1 else ""
         beyond = f", or beyond {LARGEST:.2g}" if array.itemsize > 4 else ""
         finding = f"{count} of {array.size} voxels are NaN or infinite{beyond}, the first at {tuple(voxel)}{within}"
-        raise UserError(path, finding, "replace them by a number, such as the value of air")
+        raise UserError(Code.LABEL_INVALID, path, finding, "replace them by a number, such as the value of air")
 
 
 def _refuse_labels(path: Path, labels: NDArray[Any], bad: NDArray[np.bool_], what: str, remedy: str) -> None:
     if bad.any():
         voxel = _first(bad)
-        raise UserError(path, f"the label {labels[voxel]:g} at voxel {voxel} is {what}", remedy)
+        raise UserError(Code.LABEL_INVALID, path, f"the label {labels[voxel]:g} at voxel {voxel} is {what}", remedy)
 
 
 def _first(bad: NDArray[np.bool_]) -> tuple[int, ...]:
@@ -204,5 +206,7 @@ def _format(path: Path) -> Format:
     if path.is_dir() and (suffix is None or dicom.holds_slices(path)):
         return DICOM
     if suffix is None:
-        raise UserError(path, "not a scan by its name", f"use {READABLE} files with their usual endings")
+        raise UserError(
+            Code.NOT_A_SCAN, path, "not a scan by its name", f"use {READABLE} files with their usual endings"
+        )
     return FORMATS[suffix]

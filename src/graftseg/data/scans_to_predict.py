@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.names import spelled
 from graftseg.core.types import Case
 from graftseg.data.formats.dicom import holds_own_slices
@@ -21,11 +21,11 @@ def scan_cases(path: Path, channels: int, trained: Collection[str] = ()) -> tupl
     so is every ``CASE_0007`` if no name ends in ``_0000``, or if cases that it was ``trained`` on are numbered so.
     """
     if not path.exists():
-        raise UserError(path, "there is no such file or folder", "check the spelling of the path")
+        raise UserError(Code.FILE_MISSING, path, "there is no such file or folder", "check the spelling of the path")
     scans = _to_predict(path)
     if not scans:
         kind, remedy = unread_in(path) or ("", f"name a folder with {READABLE} scans")
-        raise UserError(path, "the folder holds no scan" + (f": {kind}" if kind else ""), remedy)
+        raise UserError(Code.NOT_A_SCAN, path, "the folder holds no scan" + (f": {kind}" if kind else ""), remedy)
     problems: list[UserError] = []
     series = _series(trained) if channels == 1 else set()
     numbered = [
@@ -73,6 +73,7 @@ def _unfit(files: Files, channels: int) -> Iterator[tuple[str, UserError]]:
             finding = f"the case has {len(found)} channels ({numbers}) where the network takes one"
             hint = f"{own_name(files[name], is_numbered=True)}-{found[0]:04d}"
             error = UserError(
+                Code.DATASET_INVALID,
                 error.where,
                 finding,
                 f"keep the file of the channel that it was trained on; if these are different cases, call them {hint} "

@@ -5,7 +5,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Split
 
 log = logging.getLogger(__name__)
@@ -30,10 +30,17 @@ class Sources:
                 # people write paths as text
                 object.__setattr__(self, name, Path(folder))
         if self.test_labels is not None and self.test_images is None:
-            raise UserError(self.test_labels, "test labels without test images", "name the images as --test-images too")
+            raise UserError(
+                Code.OPTION_CONFLICT,
+                self.test_labels,
+                "test labels without test images",
+                "name the images as --test-images too",
+            )
         for images, labels in ((self.labeled_images, self.labels), (self.test_images, self.test_labels)):
             if labels is not None and images is not None and images.resolve() == labels.resolve():
-                raise UserError(labels, "images and labels are the same folder", "keep them in two")
+                raise UserError(
+                    Code.OPTION_CONFLICT, labels, "images and labels are the same folder", "keep them in two"
+                )
         if self._is_one_heap:
             log.warning(
                 "%s: labeled and unlabeled images are the same folder; those without a label map count as unlabeled",

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import TypeAdapter, ValidationError
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.files import read_json, sha256_of, write_json
 from graftseg.core.names import spelled
 from graftseg.core.permissions import refuse_closed
@@ -182,7 +182,9 @@ class Store:
         except OSError as error:
             raise _unreadable(path, error) from None
         if found != case.sha256[name]:
-            raise UserError(path, "the file is damaged, its hash is not the manifest's", f"delete it and {AGAIN}")
+            raise UserError(
+                Code.NOT_A_STORE, path, "the file is damaged, its hash is not the manifest's", f"delete it and {AGAIN}"
+            )
 
     def to_json(self) -> dict[str, Any]:
         """The content of the manifest."""
@@ -222,21 +224,21 @@ def open_store(path: Path) -> Store:
     manifest = path / MANIFEST
     if not manifest.is_file():
         if (path / LOCK).is_file():
-            raise UserError(path, "the store is unfinished", f"{AGAIN}, it goes on where it stopped")
-        raise UserError(path, f"not a prepared store, it has no {MANIFEST}", "make one with prepare")
+            raise UserError(Code.NOT_A_STORE, path, "the store is unfinished", f"{AGAIN}, it goes on where it stopped")
+        raise UserError(Code.NOT_A_STORE, path, f"not a prepared store, it has no {MANIFEST}", "make one with prepare")
     content = read_json(manifest)
     if not isinstance(content, dict) or content.get("format") != FORMAT["format"]:
-        raise UserError(manifest, "not the manifest of a prepared store", "make a store with prepare")
+        raise UserError(Code.NOT_A_STORE, manifest, "not the manifest of a prepared store", "make a store with prepare")
     if content.get("version") != FORMAT["version"]:
         finding = f"the store has format {content.get('version')}, this program reads {FORMAT['version']}"
-        raise UserError(manifest, finding, "prepare the data into a new folder")
+        raise UserError(Code.NOT_A_STORE, manifest, finding, "prepare the data into a new folder")
     try:
         store = _STORE.validate_python(content | {"path": path})
     except ValidationError as error:
         first = error.errors()[0]
         entry = f" at {'.'.join(map(str, first['loc']))}" if first["loc"] else ""
         finding = f"the manifest is damaged{entry} ({first['msg'].removeprefix('Value error, ')})"
-        raise UserError(manifest, finding, AGAIN) from None
+        raise UserError(Code.DAMAGED_FILE, manifest, finding, AGAIN) from None
     for case in store.cases:
         store.image(case)
     return store
@@ -259,15 +261,17 @@ def _open(path: Path, shape: tuple[int, ...], kind: type[Number]) -> npt.NDArray
     except OSError as error:
         raise _unreadable(path, error) from None
     except (ValueError, EOFError, SyntaxError, tokenize.TokenError) as error:
-        raise UserError(path, f"the file is damaged ({error})", f"delete it and {AGAIN}") from None
+        raise UserError(Code.DAMAGED_FILE, path, f"the file is damaged ({error})", f"delete it and {AGAIN}") from None
     found, expected = f"{array.dtype} {array.shape}", f"{np.dtype(kind)} {shape}"
     if found != expected:
-        raise UserError(path, f"the file holds {found} where {expected} is expected", f"delete it and {AGAIN}")
+        raise UserError(
+            Code.DAMAGED_FILE, path, f"the file holds {found} where {expected} is expected", f"delete it and {AGAIN}"
+        )
     if not array.flags.c_contiguous:
         finding = f"the file holds {found} with the first axis innermost (Fortran order), not the last"
-        raise UserError(path, finding, f"delete it and {AGAIN}")
+        raise UserError(Code.DAMAGED_FILE, path, finding, f"delete it and {AGAIN}")
     if excess := path.stat().st_size - array.offset - array.nbytes:
-        raise UserError(path, f"the file is {excess} bytes too long", f"delete it and {AGAIN}")
+        raise UserError(Code.DAMAGED_FILE, path, f"the file is {excess} bytes too long", f"delete it and {AGAIN}")
     return array
 
 
@@ -277,12 +281,21 @@ def _refuse_absent(path: Path) -> None:
         return
     if path.exists():
         found = "a folder" if path.is_dir() else "no plain file"
-        raise UserError(path, f"{found} is in the place of the file", f"move it elsewhere and {AGAIN}")
+        raise UserError(
+            Code.DAMAGED_FILE, path, f"{found} is in the place of the file", f"move it elsewhere and {AGAIN}"
+        )
     if path.is_symlink():
-        raise UserError(path, "a link that leads to no file is in the place of the file", f"delete it and {AGAIN}")
-    raise UserError(path, "the file is missing", AGAIN)
+        raise UserError(
+            Code.DAMAGED_FILE,
+            path,
+            "a link that leads to no file is in the place of the file",
+            f"delete it and {AGAIN}",
+        )
+    raise UserError(Code.DAMAGED_FILE, path, "the file is missing", AGAIN)
 
 
 def _unreadable(path: Path, error: OSError) -> UserError:
     """What to tell of a file that nothing is known to be wrong with, and that could not be read."""
-    return UserError(path, f"cannot be read ({error.strerror or error})", "check disk and permissions")
+    return UserError(
+        Code.READ_FAILED, path, f"cannot be read ({error.strerror or error})", "check disk and permissions"
+    )

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.files import PARTIAL, read_json
 from graftseg.core.permissions import refuse_closed
 from graftseg.data.store import CASES, LOCK, MANIFEST, is_store
@@ -16,14 +16,18 @@ def check_target(out: Path, root: Path, *, anew: bool) -> None:
     for folder in (out, out / CASES):
         refuse_closed(folder)
     if out.exists() and not out.is_dir():
-        raise UserError(out, "this is a file", "name a folder for the store")
+        raise UserError(Code.TARGET_EXISTS, out, "this is a file", "name a folder for the store")
     if not out.exists() or not any(out.iterdir()):
         return
     if not is_store(out):
-        raise UserError(out, "the folder is not empty and not a prepared store", "name a new folder")
+        raise UserError(
+            Code.TARGET_EXISTS, out, "the folder is not empty and not a prepared store", "name a new folder"
+        )
     recorded = _other_root(out, root)
     if recorded is not None and not (anew and _is_all_own(out)):
-        raise UserError(out, f"the store was made from {recorded}, not from {root}", "name another folder")
+        raise UserError(
+            Code.TARGET_EXISTS, out, f"the store was made from {recorded}, not from {root}", "name another folder"
+        )
 
 
 def clear_other(out: Path, root: Path) -> None:

@@ -3,7 +3,7 @@
 import math
 from typing import Protocol
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.evaluation.scores import Evaluation
 
 CLOSE = 1e-6
@@ -34,19 +34,26 @@ def refuse_others(first: Judged, second: Judged) -> None:
     one, two = first.evaluation.protocol, second.evaluation.protocol
     if one != two:
         finding = f"scored under the protocol {two}, and {first.name} under {one}"
-        raise UserError(second.name, finding, "evaluate both with the same --protocol")
+        raise UserError(Code.NOT_COMPARABLE, second.name, finding, "evaluate both with the same --protocol")
     classes = [{row.label: row.name for row in run.evaluation.rows} for run in (first, second)]
     if classes[0] != classes[1]:
         ours, theirs = _told_apart(*classes)
         finding = f"its classes are {theirs}, and not {ours}"
-        raise UserError(second.name, f"{finding} as those of {first.name}", "compare runs on the same data")
+        raise UserError(
+            Code.NOT_COMPARABLE, second.name, f"{finding} as those of {first.name}", "compare runs on the same data"
+        )
     if not (_same_volumes(first, second) or _same(first.references, second.references)):
         # without the place of the references, what the runs were trained on has to tell
         untold = first.references is None or second.references is None
         if untold and _same(first.identity, second.identity):
             return
         finding = f"nothing tells that it was scored against the same references as {first.name}"
-        raise UserError(second.name, finding, "evaluate both runs on this machine, against the same --reference")
+        raise UserError(
+            Code.NOT_COMPARABLE,
+            second.name,
+            finding,
+            "evaluate both runs on this machine, against the same --reference",
+        )
 
 
 def refuse_other_cases(first: Judged, second: Judged) -> None:
@@ -54,7 +61,7 @@ def refuse_other_cases(first: Judged, second: Judged) -> None:
     ours, theirs = ({row.case for row in run.evaluation.rows} for run in (first, second))
     if apart := sorted(ours ^ theirs):
         finding = f"not scored on the same cases as {first.name} ({len(apart)} in one of the two only: {apart[0]})"
-        raise UserError(second.name, finding, "test both runs on the same cases")
+        raise UserError(Code.NOT_COMPARABLE, second.name, finding, "test both runs on the same cases")
 
 
 def _told_apart(*classes: dict[int, str]) -> list[str]:
@@ -75,7 +82,7 @@ def _same_volumes(first: Judged, second: Judged) -> bool:
         if not math.isclose(ours[key], theirs[key], rel_tol=CLOSE):
             case, _ = key
             finding = f"the reference of {case} is of {theirs[key]:g} ml, and of {ours[key]:g} ml for {first.name}"
-            raise UserError(second.name, finding, "compare runs on the same data")
+            raise UserError(Code.NOT_COMPARABLE, second.name, finding, "compare runs on the same data")
     return bool(known)
 
 

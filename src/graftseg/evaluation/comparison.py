@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.files import as_json, read_object, write_together
 from graftseg.core.run_folder import AGAIN, LOCK, UNLOGGED, RunFolder, read_log, whole_log
 from graftseg.evaluation.comparability import refuse_others
@@ -72,10 +72,10 @@ class Beside:
 def compare_runs(folders: Sequence[Path]) -> list[Beside]:
     """Every run beside the first of them; runs that were not scored on the same references are refused."""
     if len(folders) < 2:
-        raise UserError("compare", f"{len(folders)} run given", "name two runs or more")
+        raise UserError(Code.NOT_COMPARABLE, "compare", f"{len(folders)} run given", "name two runs or more")
     for place, folder in enumerate(folders):
         if any(folder.resolve() == other.resolve() for other in folders[:place]):
-            raise UserError(folder, "given twice", "name each run once")
+            raise UserError(Code.NOT_COMPARABLE, folder, "given twice", "name each run once")
     first, *others = [read_scored(folder) for folder in folders]
     return [_beside(first, other) for other in others]
 
@@ -87,7 +87,7 @@ def read_scored(folder: Path) -> Scored:
     except UserError as error:
         if "permissions" in error.remedy or not _is_record(folder):
             raise
-        raise UserError(error.where, error.finding, AGAIN) from None
+        raise UserError(error.code, error.where, error.finding, AGAIN) from None
 
 
 def _is_record(folder: Path) -> bool:
@@ -159,7 +159,12 @@ def _beside(first: Scored, second: Scored) -> Beside:
     refuse_others(first, second)
     shared = first.cases & second.cases
     if not shared:
-        raise UserError(second.name, f"no case in common with {first.name}", "compare runs on the same test cases")
+        raise UserError(
+            Code.NOT_COMPARABLE,
+            second.name,
+            f"no case in common with {first.name}",
+            "compare runs on the same test cases",
+        )
     found = [(pairs, effect_of(pairs)) for pairs in paired(first.evaluation, second.evaluation)]
     apart = (tuple(sorted(one.cases - shared)) for one in (first, second))
     return Beside(first, second, tuple(found), *apart)
@@ -167,12 +172,17 @@ def _beside(first: Scored, second: Scored) -> Beside:
 
 def _unscored(folder: Path) -> UserError:
     if several := sorted(folder.glob("seed-*")) or sorted(folder.glob("fold-*")):
-        return UserError(folder, "holds several runs", f"name one of them, such as {several[0]}")
+        return UserError(Code.TARGET_EXISTS, folder, "holds several runs", f"name one of them, such as {several[0]}")
     if _is_record(folder):
-        return UserError(folder, "there is no metrics.csv in the record", AGAIN)
+        return UserError(Code.NOT_COMPARABLE, folder, "there is no metrics.csv in the record", AGAIN)
     if RunFolder(folder).exists:
-        return UserError(folder, "the run has not been tested", TEST)
-    return UserError(folder, "neither a tested run nor a record (there is no metrics.csv)", "name a run or a record")
+        return UserError(Code.NOT_TESTED, folder, "the run has not been tested", TEST)
+    return UserError(
+        Code.NOT_COMPARABLE,
+        folder,
+        "neither a tested run nor a record (there is no metrics.csv)",
+        "name a run or a record",
+    )
 
 
 def _object(path: Path) -> dict[str, Any]:

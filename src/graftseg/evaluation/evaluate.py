@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from pathlib import Path
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.files import read_json
 from graftseg.data.class_names import name_problem
 from graftseg.data.store import is_store, open_store
@@ -44,7 +44,7 @@ def _classes_of_both(predictions: Path, reference: Path) -> dict[int, str] | Non
     named, stored = _classes_of(predictions), _stored_classes(reference)
     if named and stored and named != stored:
         finding = f"its classes are {', '.join(stored.values())} where the label maps have {', '.join(named.values())}"
-        raise UserError(reference, finding, "give the store that the run was trained for")
+        raise UserError(Code.NOT_COMPARABLE, reference, finding, "give the store that the run was trained for")
     return named or stored
 
 
@@ -60,5 +60,7 @@ def _classes_of(predictions: Path) -> dict[int, str] | None:
     if not isinstance(classes, list) or not classes or not all(isinstance(name, str) for name in classes):
         return None
     if problem := name_problem(classes):
-        raise UserError(manifest, problem, "predict again with a run whose classes have plain names")
+        raise UserError(
+            Code.NOT_COMPARABLE, manifest, problem, "predict again with a run whose classes have plain names"
+        )
     return dict(enumerate(classes))

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.names import spelled
 from graftseg.core.predictions import extras_in
 from graftseg.data.grid import to_source_axes
@@ -71,11 +71,18 @@ def stored_references(store: Store) -> dict[str, StoredLabel]:
     """The labels of the test cases; a resampled label is refused, for it is not what an expert drew."""
     labeled = [case for case in store.of("test") if case.label is not None]
     if not labeled:
-        raise UserError(store.path, "the store has no labeled test case", "give a folder of reference label maps")
+        raise UserError(
+            Code.NO_TEST_CASES,
+            store.path,
+            "the store has no labeled test case",
+            "give a folder of reference label maps",
+        )
     for case in labeled:
         if case.grid.prepared_shape != case.grid.oriented_shape:
             finding = f"its labels were resampled (case {case.name}) and are not those of the scans"
-            raise UserError(store.path, finding, "give the folder of the original label maps as --reference")
+            raise UserError(
+                Code.NO_TEST_CASES, store.path, finding, "give the folder of the original label maps as --reference"
+            )
     return {case.name: StoredLabel(store, case) for case in labeled}
 
 
@@ -88,12 +95,14 @@ def told_of(path: Path) -> dict[str, str]:
 def label_maps(folder: Path) -> dict[str, Path]:
     """The label maps of a folder by case; what was written beside them, such as probabilities, is none."""
     if not folder.is_dir():
-        raise UserError(folder, "not a folder", "give the folder that holds the label maps")
+        raise UserError(Code.NO_TEST_CASES, folder, "not a folder", "give the folder that holds the label maps")
     found: dict[str, Path] = {}
     extras = extras_in(folder)
     for path in labels_in(folder):
         if path.name not in extras and (other := found.setdefault(spelled(scan_stem(path)), path)) != path:
             raise same_case(path, other)
     if not found:
-        raise UserError(folder, "no label map in it", "give the folder that holds the label maps")
+        raise UserError(
+            Code.PREDICTIONS_MISMATCH, folder, "no label map in it", "give the folder that holds the label maps"
+        )
     return {scan_stem(path): path for path in found.values()}

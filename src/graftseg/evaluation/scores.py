@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.files import as_json, read_json, write_text, write_together
 from graftseg.core.names import by_spelling, same_names, spelled
 from graftseg.core.progress import in_parallel
@@ -242,7 +242,9 @@ def evaluate_folder(
         found = in_parallel(_values_of, [pair[2] for pair in pairs], "Reading references", workers)
         classes = {value: f"class {value}" for value in sorted(set().union(*found))}
     if not set(classes) - {0}:
-        raise UserError(references, "no class but background to score", "give label maps that hold a class")
+        raise UserError(
+            Code.NOT_COMPARABLE, references, "no class but background to score", "give label maps that hold a class"
+        )
     evaluate_case = partial(_evaluate_case, classes=classes, protocol=protocol)
     evaluated = in_parallel(evaluate_case, pairs, "Evaluating", workers)
     absent = set(classes) - {0} - set().union(*(values for _, values in evaluated))
@@ -256,13 +258,15 @@ def evaluate_folder(
 def description_of(table: Path) -> Path:
     """The file beside a table of metrics that says what it was made from; nothing else may be overwritten by it."""
     if table.suffix != ".csv":
-        raise UserError(table, "the table of metrics is a .csv file", "name a file that ends in .csv as --out")
+        raise UserError(
+            Code.OPTION_INVALID, table, "the table of metrics is a .csv file", "name a file that ends in .csv as --out"
+        )
     described = table.with_suffix(".json")
     if described.exists():
         content = read_json(described)
         if not isinstance(content, dict) or "protocol" not in content:
             finding = f"{described.name} beside it would be overwritten"
-            raise UserError(table, finding, "remove that one or name another file as --out")
+            raise UserError(Code.OPTION_INVALID, table, finding, "remove that one or name another file as --out")
     return described
 
 
@@ -276,26 +280,28 @@ def read_csv(path: Path) -> Evaluation:
         with path.open(encoding="utf-8-sig", newline="") as stream:
             lines = list(csv.DictReader(stream, strict=True))
     except OSError as error:
-        raise UserError(path, f"it cannot be read ({error.strerror})", remedy) from None
+        raise UserError(Code.READ_FAILED, path, f"it cannot be read ({error.strerror})", remedy) from None
     except (csv.Error, UnicodeDecodeError) as error:
-        raise UserError(path, f"not a csv file ({error})", remedy) from None
+        raise UserError(Code.DAMAGED_FILE, path, f"not a csv file ({error})", remedy) from None
     if not lines:
-        raise UserError(path, "no line of metrics in it", remedy)
+        raise UserError(Code.DAMAGED_FILE, path, "no line of metrics in it", remedy)
     about = told_beside(path)
     if isinstance(count := about.get("rows"), int) and count != len(lines):
-        raise UserError(path, f"{len(lines)} rows where {count} were written", remedy)
+        raise UserError(Code.DAMAGED_FILE, path, f"{len(lines)} rows where {count} were written", remedy)
     if missing := [column for column in ("protocol", *_COLUMNS.values()) if column not in lines[0]]:
-        raise UserError(path, f"column {missing[0]} is missing ({len(missing)} in all)", remedy)
+        raise UserError(Code.DAMAGED_FILE, path, f"column {missing[0]} is missing ({len(missing)} in all)", remedy)
     try:
         rows = tuple(_row_from(line) for line in lines)
     except ValueError as error:
-        raise UserError(path, f"a cell cannot be read ({error})", remedy) from None
+        raise UserError(Code.DAMAGED_FILE, path, f"a cell cannot be read ({error})", remedy) from None
     protocols = sorted({line["protocol"] for line in lines})
     if len(protocols) > 1:
-        raise UserError(path, f"rows of different protocols ({', '.join(protocols)})", "keep one protocol a file")
+        raise UserError(
+            Code.DAMAGED_FILE, path, f"rows of different protocols ({', '.join(protocols)})", "keep one protocol a file"
+        )
     protocol = _as_protocol(path, protocols[0])
     if finding := implausible(rows, protocol) or miscounted(rows, about):
-        raise UserError(path, finding, remedy)
+        raise UserError(Code.DAMAGED_FILE, path, finding, remedy)
     return Evaluation(rows, protocol)
 
 
@@ -307,7 +313,7 @@ def _evaluate_case(
     predicted, expected = read_label(prediction), reference.read()
     if difference := grid_difference(predicted.geometry, expected.geometry):
         finding = f"not on the grid of its reference {reference.path.name}: {difference}"
-        raise UserError(prediction, finding, "bring both label maps to one grid")
+        raise UserError(Code.NOT_COMPARABLE, prediction, finding, "bring both label maps to one grid")
     where = (prediction, reference.path)
     rows = evaluate_pair(case, predicted.array, expected.array, expected.geometry, classes, protocol, where=where)
     return rows, set(np.unique(expected.array).tolist())
@@ -327,14 +333,19 @@ def _paired(
     pairs = [(scan_stem(predicted[case]), predicted[case], expected[case]) for case in both]
     if not pairs:
         finding = f"none of its {len(predicted)} label maps has a reference of the same name in {references}"
-        raise UserError(predictions, finding, "give the two files of a case the same name")
+        raise UserError(Code.NOT_COMPARABLE, predictions, finding, "give the two files of a case the same name")
     return pairs
 
 
 def _refuse_single(kind: str, files: Mapping[str, Path], partner: str, partners: Mapping[str, Path]) -> None:
     if single := sorted(files.keys() - partners.keys()):
         finding = f"a {kind} without a {partner} of the same name ({len(single)} of {len(files)} are)"
-        raise UserError(files[single[0]], finding, f"add the {partner} or allow missing files (--allow-missing)")
+        raise UserError(
+            Code.NOT_COMPARABLE,
+            files[single[0]],
+            finding,
+            f"add the {partner} or allow missing files (--allow-missing)",
+        )
 
 
 def _values_of(reference: Reference) -> set[int]:
@@ -351,7 +362,7 @@ def refuse_unnamed_values(where: str | Path, labels: LabelMap, classes: Mapping[
             if is_mask(values.tolist()) and set(classes) - {0} == {1}:
                 finding = "a mask of 0 and 255 where the class is 1"
                 remedy = remedy_beside(where)
-            raise UserError(where, finding, remedy)
+            raise UserError(Code.DAMAGED_FILE, where, finding, remedy)
 
 
 def _statistics(rows: Iterable[Row]) -> dict[str, Statistic]:
@@ -388,4 +399,4 @@ def _as_protocol(where: str | Path, name: str) -> Protocol:
     for protocol in PROTOCOLS:
         if protocol == name:
             return protocol
-    raise UserError(where, f"{name!r} is unknown", f"use {' or '.join(PROTOCOLS)}")
+    raise UserError(Code.OPTION_INVALID, where, f"{name!r} is unknown", f"use {' or '.join(PROTOCOLS)}")

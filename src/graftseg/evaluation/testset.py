@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from shlex import quote
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.names import by_spelling, same_names, spelled
 from graftseg.core.progress import in_parallel
 from graftseg.core.run_folder import RunFolder
@@ -38,7 +38,7 @@ def unseen_by(run: RunFolder, data: Folder | None, images: Folder | None, labels
     if images is None and labels is None:
         return _arranged(Path(data)) if data is not None else _by_default(run)
     if data is not None or images is None or labels is None:
-        raise UserError("test", "the test scans are not named in one way", NAME_THEM)
+        raise UserError(Code.NO_TEST_CASES, "test", "the test scans are not named in one way", NAME_THEM)
     return Unseen(_folder(Path(images)), _folder(Path(labels)))
 
 
@@ -73,7 +73,9 @@ def checked_cases(scans: Unseen, run: RunFolder, *, allow_missing: bool) -> set[
 
 def _folder(path: Path) -> Path:
     if not path.is_dir():
-        raise UserError(path, "this is a file" if path.exists() else "there is no such folder", NAME_THEM)
+        raise UserError(
+            Code.FOLDER_MISSING, path, "this is a file" if path.exists() else "there is no such folder", NAME_THEM
+        )
     return path
 
 
@@ -81,7 +83,9 @@ def _arranged(data: Path) -> Unseen:
     if is_store(data):
         return Unseen(data, data)
     if not _is_arranged(_folder(data)):
-        raise UserError(data, f"holds no test scans with labels in {IMAGES}/ and {LABELS}/", NAME_THEM)
+        raise UserError(
+            Code.NO_TEST_CASES, data, f"holds no test scans with labels in {IMAGES}/ and {LABELS}/", NAME_THEM
+        )
     return Unseen(data / IMAGES, data / LABELS)
 
 
@@ -94,7 +98,9 @@ def _by_default(run: RunFolder) -> Unseen:
     if not store.of("test"):
         folder = RunFolder(run.path.parent)
         more = f"{SCORED} {quote(str(folder.path))}" if folder.folds_file.is_file() else FOLDS
-        raise UserError(root, "no test scans with labels are known of this run", f"{NAME_THEM}; {more}")
+        raise UserError(
+            Code.NO_TEST_CASES, root, "no test scans with labels are known of this run", f"{NAME_THEM}; {more}"
+        )
     return Unseen(store.path, store.path)
 
 
@@ -106,10 +112,10 @@ def _stored(store: Store, classes: tuple[str, ...], channels: int) -> set[str]:
     """The test cases of a store, which must be one that the run could have been trained on."""
     if store.classes != classes:
         finding = f"its classes are {', '.join(store.classes)} where the run has {', '.join(classes)}"
-        raise UserError(store.path, finding, "give the store that the run was trained for")
+        raise UserError(Code.NO_TEST_CASES, store.path, finding, "give the store that the run was trained for")
     if store.channels != channels:
         finding = f"the number of channels of its scans is {store.channels} where the run was trained on {channels}"
-        raise UserError(store.path, finding, "give the store that the run was trained for")
+        raise UserError(Code.NO_TEST_CASES, store.path, finding, "give the store that the run was trained for")
     return {case.name for case in store.of("test")}
 
 
@@ -118,14 +124,21 @@ def _with_partners(scans: Unseen, names: set[str], labels: set[str], *, allow_mi
     both = same_names(names, labels)
     if not both:
         finding = f"none of its {len(labels)} label maps has the name of a scan in {scans.images}"
-        raise UserError(scans.labels, finding, "give the two files of a case the same name, without _0000 for labels")
+        raise UserError(
+            Code.NO_TEST_CASES,
+            scans.labels,
+            finding,
+            "give the two files of a case the same name, without _0000 for labels",
+        )
     for folder, what, alone in (
         (scans.images, "scan without a label map", names - both),
         (scans.labels, "label map without a scan", labels - same_names(labels, names)),
     ):
         if alone and not allow_missing:
             finding = f"{min(alone)} is a {what} of the same name ({len(alone)} are)"
-            raise UserError(folder, finding, "add what is missing, or leave them out with --allow-missing")
+            raise UserError(
+                Code.NO_TEST_CASES, folder, finding, "add what is missing, or leave them out with --allow-missing"
+            )
     return both
 
 
@@ -134,7 +147,12 @@ def _check_channels(files: tuple[Path, ...], channels: int) -> None:
     found = len(read_case(files, channels).array)
     if found != channels:
         finding = f"the number of channels is {found} where the run was trained on {channels}"
-        raise UserError(files[0], finding, "give it the same channels: a folder with CASE_0000, CASE_0001, or one file")
+        raise UserError(
+            Code.NO_TEST_CASES,
+            files[0],
+            finding,
+            "give it the same channels: a folder with CASE_0000, CASE_0001, or one file",
+        )
 
 
 def _check_case(
@@ -153,7 +171,7 @@ def _check_case(
     label = reference.read()
     if geometry is not None and (difference := grid_difference(geometry, label.geometry)):
         finding = f"not on the grid of its scan {files[name][0].name}: {difference}"
-        raise UserError(reference.path, finding, "bring label map and scan to one grid")
+        raise UserError(Code.NO_TEST_CASES, reference.path, finding, "bring label map and scan to one grid")
     refuse_unnamed_values(reference.path, label.array, classes)
 
 
@@ -163,5 +181,5 @@ def _common_geometry(files: tuple[Path, ...], channels: int) -> Geometry:
     for path, geometry in zip(files[1:], others, strict=True):
         if difference := grid_difference(first, geometry):
             finding = f"its grid is not that of {files[0].name}: {difference}"
-            raise UserError(path, finding, "bring all channels of a case to one grid")
+            raise UserError(Code.NO_TEST_CASES, path, finding, "bring all channels of a case to one grid")
     return first

@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.files import write_text
 from graftseg.evaluation.figures import FIGURES
 from graftseg.experiments.gains import BASELINE, gains
@@ -36,7 +36,12 @@ def fill_pages(folder: Path, results: Path) -> list[Path]:
     texts = {page: _text_of(page) for page in sorted(folder.glob("*.md")) if page.stem in METHODS}
     pages = {page: text for page, text in texts.items() if _has_part(page, _plain(text))}
     if not pages:
-        raise UserError(folder, "holds no page with a part named Our number", "name the folder of the methods' pages")
+        raise UserError(
+            Code.RECORD_INVALID,
+            folder,
+            "holds no page with a part named Our number",
+            "name the folder of the methods' pages",
+        )
     written = {page: _filled_as_it_is(text, page.stem, results) for page, text in pages.items()}
     for page in (page for page in texts if page not in written):
         logger.warning('%s: left as it is, since it has no part for our figures; add a line "%s"', page, TITLE)
@@ -52,7 +57,12 @@ def _has_part(page: Path, text: str) -> bool:
     """Whether a page has a part for our figures; which of several is meant, nobody knows."""
     count = len(PART.findall(text))
     if count > 1:
-        raise UserError(page, f"has {count} parts named Our number", "keep one of them, or give the others other names")
+        raise UserError(
+            Code.RECORD_INVALID,
+            page,
+            f"has {count} parts named Our number",
+            "keep one of them, or give the others other names",
+        )
     return count == 1
 
 
@@ -77,9 +87,11 @@ def _text_of(page: Path) -> str:
     try:
         return page.read_bytes().decode()
     except UnicodeDecodeError:
-        raise UserError(page, "not text in UTF-8", "save the page as UTF-8") from None
+        raise UserError(Code.RECORD_INVALID, page, "not text in UTF-8", "save the page as UTF-8") from None
     except OSError as error:
-        raise UserError(page, f"cannot be read ({error.strerror})", "mend the page or move it elsewhere") from None
+        raise UserError(
+            Code.READ_FAILED, page, f"cannot be read ({error.strerror})", "mend the page or move it elsewhere"
+        ) from None
 
 
 def _plain(text: str) -> str:

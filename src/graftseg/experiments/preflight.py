@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.run_folder import UNLOGGED, whole_log
 from graftseg.data.batches import training_cases
 from graftseg.data.benchmarks import classes_of
@@ -43,10 +43,10 @@ def refuse_misfits(missing: Sequence[Trial], stores: Mapping[str, Store]) -> Non
         found = [store.other_settings(trial.recipe.data.model_dump(mode="json")) for trial in rows]
         remedy = f"name one that was made with graftseg prepare --benchmark {name}"
         if found and (other := _other_classes(name, store)):
-            raise UserError(store.path, other, remedy)
+            raise UserError(Code.STORE_MISMATCH, store.path, other, remedy)
         if found and all(found):
             finding = f"{_another(name, store)} or was prepared otherwise ({found[0]})"
-            raise UserError(store.path, finding, remedy)
+            raise UserError(Code.STORE_MISMATCH, store.path, finding, remedy)
 
 
 def _another(wanted: str, store: Store) -> str:
@@ -115,7 +115,7 @@ def refuse_target(trial: Trial, dry_run: bool) -> None:
     refuse_place(trial.record)
     if trial.is_lost and not dry_run:
         finding = f"the record is damaged ({trial.damage}), and its run is not in {trial.run.path}"
-        raise UserError(trial.record, finding, "restore the record, or remove it to train anew")
+        raise UserError(Code.STORE_MISMATCH, trial.record, finding, "restore the record, or remove it to train anew")
 
 
 def _mismatch(trial: Trial, store: Store) -> str:

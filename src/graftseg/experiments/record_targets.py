@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.files import read_object
 from graftseg.core.permissions import refuse_unwritable
 from graftseg.core.run_folder import LOCK, RunFolder
@@ -16,19 +16,19 @@ def refuse_place(folder: Path) -> None:
     """Refuse a folder that no record can be written into, before any work is done for it."""
     there = next((path for path in (folder, *folder.parents) if path.exists()), folder)
     if there.exists() and not there.is_dir():
-        raise UserError(there, "not a folder", ELSEWHERE)
+        raise UserError(Code.RECORD_INVALID, there, "not a folder", ELSEWHERE)
     refuse_unwritable(folder)
     held = RunFolder(folder)
     if any(path.exists() for path in (held.path / LOCK, held.weights_file, held.checkpoints)):
-        raise UserError(folder, "holds a run, over which its record would be written", ELSEWHERE)
+        raise UserError(Code.UNSAFE_TARGET, folder, "holds a run, over which its record would be written", ELSEWHERE)
 
 
 def refuse_run(folder: Path, run: Path) -> None:
     """Refuse the folder of a run, and what lies in it, as the place of its record, also before the run is there."""
     if folder.resolve() == run.resolve():
-        raise UserError(folder, "the record would be written over the run itself", ELSEWHERE)
+        raise UserError(Code.UNSAFE_TARGET, folder, "the record would be written over the run itself", ELSEWHERE)
     if folder.resolve().is_relative_to(run.resolve()):
-        raise UserError(folder, f"the record would lie in the folder of its run, {run}", ELSEWHERE)
+        raise UserError(Code.UNSAFE_TARGET, folder, f"the record would lie in the folder of its run, {run}", ELSEWHERE)
 
 
 def refuse_other(folder: Path, facts: Mapping[str, Any]) -> None:
@@ -36,7 +36,7 @@ def refuse_other(folder: Path, facts: Mapping[str, Any]) -> None:
     known = [_weights(folder / name) for name in ("run.json", "metrics.json")]
     told = next((weights for weights in known if weights is not None), None)
     if told not in (None, facts.get("weights")):
-        raise UserError(folder, "holds the record of another run", "remove it or name a --variant")
+        raise UserError(Code.RECORD_INVALID, folder, "holds the record of another run", "remove it or name a --variant")
 
 
 def _weights(path: Path) -> str | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.files import as_json, new_folder, read_json, read_object, write_together
 from graftseg.core.predictions import Manifest, read_manifest
 from graftseg.core.run_folder import AGAIN, UNLOGGED, RunFolder, whole_log
@@ -85,7 +85,9 @@ def record_run(run: RunFolder, out: Path | None = None, *, variant: str = "", re
     """
     facts = run.begun()
     if facts.get("status") != "finished":
-        raise UserError(run.path, "the run has not ended", "let the training end, with --resume if it stopped")
+        raise UserError(
+            Code.RUN_UNFINISHED, run.path, "the run has not ended", "let the training end, with --resume if it stopped"
+        )
     recipe = load_recipe(run.recipe_file)
     folder = out or results / place(recipe, variant)
     variant = _checked_place(folder, recipe, variant)
@@ -139,16 +141,18 @@ def is_record(folder: Path) -> bool:
     facts = folder / "run.json"
     for path in (folder, facts):
         if path.is_symlink() and not path.exists():
-            raise UserError(path, "a link that leads nowhere", f"mend it, or move {folder} elsewhere")
+            raise UserError(
+                Code.RECORD_INVALID, path, "a link that leads nowhere", f"mend it, or move {folder} elsewhere"
+            )
     if not facts.exists():
         if NAME.fullmatch(folder.name) and any((folder / name).exists() for name in PARTS):
-            raise UserError(facts, "missing from the record", f"{AGAIN}, or {MOVE}")
+            raise UserError(Code.RECORD_INVALID, facts, "missing from the record", f"{AGAIN}, or {MOVE}")
         return False
     if not NAME.fullmatch(folder.name):
         finding = "not the name of a record, which is seed-N or seed-N-VARIANT, with N as 0 or 12 and a plain word"
-        raise UserError(folder, finding, f"{MOVE}, and record the run again")
+        raise UserError(Code.RECORD_INVALID, folder, finding, f"{MOVE}, and record the run again")
     if not facts.is_file():
-        raise UserError(facts, "not a file", f"{MOVE}, and record the run again")
+        raise UserError(Code.RECORD_INVALID, facts, "not a file", f"{MOVE}, and record the run again")
     return True
 
 
@@ -162,7 +166,7 @@ def refuse_unlike(first: Record, second: Record) -> None:
         _refuse_other_tests(first, second)
     except UserError as error:
         remedy = "move one of the two records elsewhere, or record it under another --variant"
-        raise UserError(error.where, error.finding, remedy) from None
+        raise UserError(error.code, error.where, error.finding, remedy) from None
 
 
 def _refuse_other_tests(first: Record, second: Record) -> None:
@@ -170,16 +174,20 @@ def _refuse_other_tests(first: Record, second: Record) -> None:
     one, two = first.reported.tested_on, second.reported.tested_on
     if one is not None and two is not None and one != two:
         finding = f"the scans or labels that it was tested on are not those of {first.name}"
-        raise UserError(second.name, finding, "test both runs on the same cases")
+        raise UserError(Code.RECORD_INVALID, second.name, finding, "test both runs on the same cases")
 
 
 def place(recipe: Recipe, variant: str = "") -> PurePosixPath:
     """Where a record lies within ``results``."""
     name = PurePosixPath(recipe.name)
     if name.is_absolute() or not name.parts or ".." in name.parts or not recipe.name.isprintable():
-        raise UserError(f"recipe {recipe.name!r}", "its name is no place for a record", "name it like la-8/bcp")
+        raise UserError(
+            Code.RECORD_INVALID, f"recipe {recipe.name!r}", "its name is no place for a record", "name it like la-8/bcp"
+        )
     if variant and not VARIANT.fullmatch(variant):
-        raise UserError(f"--variant {variant}", "not one plain word", "use letters, digits and hyphens")
+        raise UserError(
+            Code.RECORD_INVALID, f"--variant {variant}", "not one plain word", "use letters, digits and hyphens"
+        )
     return name / (f"seed-{recipe.seed}-{variant}" if variant else f"seed-{recipe.seed}")
 
 
@@ -216,11 +224,11 @@ def _tested(folder: Path, weights: str | None) -> _Tested:
     table = folder / "metrics.csv"
     manifest = read_manifest(folder, "remove the folder and predict again")
     if manifest is None or not table.is_file():
-        raise UserError(folder, "the run has not been tested", TEST)
+        raise UserError(Code.NOT_TESTED, folder, "the run has not been tested", TEST)
     if manifest.weights != weights:
-        raise UserError(folder, "the label maps are not those of the run's network", TEST)
+        raise UserError(Code.PREDICTIONS_MISMATCH, folder, "the label maps are not those of the run's network", TEST)
     if not manifest.is_whole:
-        raise UserError(folder, "some cases have no label map", TEST)
+        raise UserError(Code.PREDICTIONS_MISMATCH, folder, "some cases have no label map", TEST)
     return _Tested(table, _about(table, manifest))
 
 
@@ -242,10 +250,15 @@ def _about(table: Path, manifest: Manifest) -> dict[str, Any]:
 def check_variant(where: str | Path, recipe: Recipe, changes: list[str], variant: str) -> None:
     """Refuse what differs from the shipped recipe and has no variant that says so."""
     if len(variant) > MOST_LETTERS:
-        raise UserError(f"--variant {variant[:20]}...", f"more than {MOST_LETTERS} letters", "name a shorter one")
+        raise UserError(
+            Code.RECORD_INVALID,
+            f"--variant {variant[:20]}...",
+            f"more than {MOST_LETTERS} letters",
+            "name a shorter one",
+        )
     if changes and not variant:
         finding = f"the run differs from the shipped recipe {recipe.name} ({', '.join(changes)})"
-        raise UserError(where, finding, "name the difference with --variant")
+        raise UserError(Code.VARIANT_NEEDED, where, finding, "name the difference with --variant")
 
 
 def check_siblings(folder: Path, recipe: Recipe, variant: str) -> None:
@@ -254,10 +267,10 @@ def check_siblings(folder: Path, recipe: Recipe, variant: str) -> None:
         try:
             names = differing(load_recipe(other / "recipe.yaml"), recipe)
         except UserError as error:
-            raise UserError(error.where, error.finding, f"{AGAIN}, or remove {other}") from None
+            raise UserError(error.code, error.where, error.finding, f"{AGAIN}, or remove {other}") from None
         if names:
             finding = f"{other} has the same variant and other settings ({', '.join(names)})"
-            raise UserError(folder, finding, "name another --variant")
+            raise UserError(Code.VARIANT_NEEDED, folder, finding, "name another --variant")
 
 
 def refuse_other_data(new: Record, folder: Path) -> None:
@@ -270,7 +283,7 @@ def refuse_other_data(new: Record, folder: Path) -> None:
         refuse_unlike(before, new)
         if differ([before, new]):
             finding = f"{other} has the same variant and was trained on another store"
-            raise UserError(new.name, finding, "name another --variant")
+            raise UserError(Code.VARIANT_NEEDED, new.name, finding, "name another --variant")
 
 
 def differ(records: Sequence[Record]) -> bool:
@@ -292,7 +305,9 @@ def _checked_place(folder: Path, recipe: Recipe, variant: str) -> str:
     implied = (found.group(2) or "") if found else ""
     expected = place(recipe, variant or implied)
     if PurePosixPath(folder.as_posix()).parts[-len(expected.parts) :] != expected.parts:
-        raise UserError(folder, f"not the place of this run, which is {expected}", f"name RESULTS/{expected}")
+        raise UserError(
+            Code.RECORD_INVALID, folder, f"not the place of this run, which is {expected}", f"name RESULTS/{expected}"
+        )
     return variant or implied
 
 
@@ -301,7 +316,7 @@ def read_record(folder: Path, recipe: str) -> Record:
     try:
         record = _read(folder, recipe)
     except UserError as error:
-        raise UserError(error.where, error.finding, AGAIN) from None
+        raise UserError(error.code, error.where, error.finding, AGAIN) from None
     _refuse_displaced(folder, record)
     return record
 
@@ -317,7 +332,7 @@ def _refuse_displaced(folder: Path, record: Record) -> None:
         if value is not None and value != expected:
             own = f"the {key} {value}" if value != "" else f"no {key}"
             finding = f"it is of {own}, and lies where {'none' if expected == '' else f'{key} {expected}'} belongs"
-            raise UserError(folder / file, finding, f"{MOVE}, and record the run again")
+            raise UserError(Code.RECORD_INVALID, folder / file, finding, f"{MOVE}, and record the run again")
 
 
 def _read(folder: Path, recipe: str) -> Record:
@@ -356,7 +371,7 @@ def _scored(folder: Path, name: str) -> Scored:
     described = folder / f"{name}.json"
     about = read_json(described)
     if not isinstance(about, dict) or "checkpoint" not in about:
-        raise UserError(described, "does not say which checkpoint was scored", AGAIN)
+        raise UserError(Code.RECORD_INVALID, described, "does not say which checkpoint was scored", AGAIN)
     tested_on = about.get(TESTED_ON)
     return Scored(
         read_csv(folder / f"{name}.csv"), str(about["checkpoint"]), tested_on if isinstance(tested_on, str) else None

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.data.store import Store
 from graftseg.evaluation.metrics import Protocol
 from graftseg.evaluation.references import StoredLabel, stored_references
@@ -29,11 +29,16 @@ def _references(store: Store) -> Iterable[StoredLabel]:
     try:
         references = stored_references(store)
     except UserError as error:
-        raise UserError(error.where, error.finding, "name a store whose test cases can be scored") from None
+        raise UserError(error.code, error.where, error.finding, "name a store whose test cases can be scored") from None
     cases = store.of("test")
     if without := [case.name for case in cases if case.name not in references]:
         finding = f"test case {without[0]} has no label map ({len(without)} of {len(cases)} have none)"
-        raise UserError(store.path, finding, "add the label map or take the scan away, and run prepare again")
+        raise UserError(
+            Code.PREDICTIONS_MISMATCH,
+            store.path,
+            finding,
+            "add the label map or take the scan away, and run prepare again",
+        )
     for case in cases:
         store.verify_file(case, case.image)
     return references.values()

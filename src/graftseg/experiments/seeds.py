@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from graftseg.core.devices import choose_device
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.files import PARTIAL, make_folder, read_json, write_json
 from graftseg.core.run_folder import LOCK, SEED, RunFolder
 from graftseg.data.layouts import read_layout
@@ -187,16 +187,16 @@ def _check_target(folder: RunFolder, data: Data) -> None:
     """Several runs go neither into a single one nor among anything else, nor is another's summary written over."""
     out, before = folder.path, folder.path / SUMMARY
     if folder.exists:
-        raise UserError(out, "holds a single run", "name another --out for several seeds")
+        raise UserError(Code.TARGET_EXISTS, out, "holds a single run", "name another --out for several seeds")
     if folder.folds_file.is_file():
-        raise UserError(out, "holds folds", "name another --out for several seeds")
+        raise UserError(Code.TARGET_EXISTS, out, "holds folds", "name another --out for several seeds")
     if out.resolve() == data.resolve():
-        raise UserError(out, "is the data itself", "name another --out")
+        raise UserError(Code.UNSAFE_TARGET, out, "is the data itself", "name another --out")
     content = read_json(before) if before.is_file() else dict.fromkeys(OWN)
     if not isinstance(content, dict) or not {*OWN} <= content.keys():
-        raise UserError(before, "not a summary of seeds", "remove it or name another --out")
+        raise UserError(Code.OPTION_INVALID, before, "not a summary of seeds", "remove it or name another --out")
     if not (folder.seeds or before.is_file() or _is_free(folder)):
-        raise UserError(out, "exists and holds no seeds", "name an empty or new folder as --out")
+        raise UserError(Code.TARGET_EXISTS, out, "exists and holds no seeds", "name an empty or new folder as --out")
 
 
 def _is_free(folder: RunFolder) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.data.store import Store, is_store, open_store
 
 Stores = str | Path | Mapping[str, str | Path] | None
@@ -16,10 +16,17 @@ def stores_of(data: Stores, needed: set[str]) -> dict[str, Store]:
     if missing := sorted(needed - given.keys()):
         finding = f"the rows need {len(needed)} data set{'s' if len(needed) > 1 else ''}, and the store of "
         wanted = " ".join(f"--data {name}=STORE" for name in sorted(needed))
-        raise UserError("--data", f"{finding}{' and '.join(missing)} is not named", f"name it: {wanted}")
+        raise UserError(
+            Code.STORE_MISMATCH, "--data", f"{finding}{' and '.join(missing)} is not named", f"name it: {wanted}"
+        )
     for name in sorted(needed):
         if not is_store(given[name]):
-            raise UserError(given[name], "not a prepared store", f"make it with graftseg prepare --benchmark {name}")
+            raise UserError(
+                Code.STORE_MISSING,
+                given[name],
+                "not a prepared store",
+                f"make it with graftseg prepare --benchmark {name}",
+            )
     return {name: open_store(given[name]) for name in needed}
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.evaluation.figures import FIGURES, NOTHING, figures_of, spreads, written
 from graftseg.experiments.gains import gains
 from graftseg.experiments.paper import ALL, TABLES, Row, benchmark_of
@@ -80,7 +80,7 @@ def table(name: str, results: Path) -> str:
 def rows_of(name: str) -> list[Row]:
     """The rows of a table of the paper; one of methods ends with the recipes that are shipped and in no table."""
     if name not in TABLES:
-        raise UserError(f"table {name}", "unknown", f"choose one of {', '.join([*TABLES, ALL])}")
+        raise UserError(Code.RECORD_INVALID, f"table {name}", "unknown", f"choose one of {', '.join([*TABLES, ALL])}")
     rows = list(TABLES[name].rows)
     if not TABLES[name].compares:
         return rows
@@ -143,7 +143,12 @@ def _refuse_other_settings(first: Record, second: Record) -> None:
         names = ["steps"]
     if names:
         finding = f"{first.name} has the same variant and other settings ({', '.join(names)})"
-        raise UserError(second.name, finding, "move one of the two elsewhere, or record it under another --variant")
+        raise UserError(
+            Code.VARIANT_NEEDED,
+            second.name,
+            finding,
+            "move one of the two elsewhere, or record it under another --variant",
+        )
 
 
 def _group(record: Record) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.fold_list import fold_states, segmenters_of
 from graftseg.core.names import same_names
 from graftseg.core.permissions import refuse_unwritable
@@ -96,7 +96,12 @@ def _check_baseline(run: RunFolder) -> None:
     if other or stores[0] != stores[1]:
         apart = ", ".join(other) or "the scans"
         finding = f"not what the labeled scans alone give in place of the run (differ: {apart})"
-        raise UserError(run.baseline.path, finding, "move it away; graftseg compare sets any two runs side by side")
+        raise UserError(
+            Code.STORE_MISMATCH,
+            run.baseline.path,
+            finding,
+            "move it away; graftseg compare sets any two runs side by side",
+        )
 
 
 def _not_ended(baseline: RunFolder) -> Iterator[str]:
@@ -145,5 +150,7 @@ def _told_to_move(run: RunFolder) -> Iterator[None]:
         yield
     except UserError as error:
         if error.remedy == ELSEWHERE:
-            raise UserError(error.where, error.finding, f"move {run.predictions} away and test again") from None
+            raise UserError(
+                error.code, error.where, error.finding, f"move {run.predictions} away and test again"
+            ) from None
         raise

@@ -79,7 +79,7 @@ def _replaceable(folder: Path) -> Iterator[None]:
         if error.remedy == DISK or not Path(error.where).is_relative_to(folder):
             raise
         remedy = f"move {folder} elsewhere and run the same command again"
-        raise UserError(error.where, error.finding, remedy) from None
+        raise UserError(error.code, error.where, error.finding, remedy) from None
 
 
 def _known(run: RunFolder, store: Store, checkpoint: Checkpoint) -> Evaluation | None:

@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.run_folder import RunFolder
 from graftseg.experiments.paper import ALL, TABLES, benchmark_of
 from graftseg.experiments.records import NAME, check_variant, is_record, place, read_record
@@ -106,7 +106,9 @@ def chosen(name: str, only: Iterable[str]) -> list[str]:
     patterns = list(only)
     for pattern in patterns:
         if not any(fnmatchcase(recipe, pattern) for recipe in known):
-            raise UserError(f"--only {pattern}", f"no row of table {name}", _choice(name, pattern, known))
+            raise UserError(
+                Code.UNKNOWN_NAME, f"--only {pattern}", f"no row of table {name}", _choice(name, pattern, known)
+            )
     if patterns:
         return [recipe for recipe in known if any(fnmatchcase(recipe, pattern) for pattern in patterns)]
     return list(dict.fromkeys(row.recipe for one in names for row in TABLES[one].rows))
@@ -126,7 +128,12 @@ def refuse_another_row(overrides: Iterable[str]) -> None:
         name = override.partition("=")[0].partition(".")[0].strip()
         if name in ROW:
             remedy = "leave it out, and name other rows with --only"
-            raise UserError(f"--set {override}", f"{name} says which row it is, and no row becomes another", remedy)
+            raise UserError(
+                Code.UNKNOWN_NAME,
+                f"--set {override}",
+                f"{name} says which row it is, and no row becomes another",
+                remedy,
+            )
 
 
 def bases_of(
@@ -149,7 +156,7 @@ def bases_of(
     if overrides and not bases and len({error.finding for error in errors}) == 1:
         given = " ".join(f"--set {one}" for one in overrides)
         rows = f", in every one of the {len(errors)} rows" if len(errors) > 1 else ""
-        raise UserError(given, errors[0].finding + rows, "correct the setting")
+        raise UserError(errors[0].code, given, errors[0].finding + rows, "correct the setting")
     return bases
 
 

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 import torch
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.files import sha256_of
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.grid import Grid
@@ -41,7 +41,7 @@ def weights_of(run: RunFolder, checkpoint: Checkpoint) -> Weights:
     best = facts.get("best")
     if not best or not run.best_file.is_file():
         remedy = "train with selection.every, on the test cases with selection.oracle=true"
-        raise UserError(run.path, "the run kept no best checkpoint", remedy)
+        raise UserError(Code.NO_BEST_CHECKPOINT, run.path, "the run kept no best checkpoint", remedy)
     if best["sha256"] == shipped.sha256:
         return Weights(run.best_file, best["sha256"], shipped.chosen)
     chosen = f"best on {best['on']}, step {best['step']}" + (" (oracle)" if best["on"] == "test" else "")
@@ -67,7 +67,7 @@ class Segmenters:
         for run, member in zip(runs, members, strict=True):
             if _input_of(member) != _input_of(members[0]):
                 finding = f"its network takes other images than that of {runs[0].path}"
-                raise UserError(run.path, finding, "predict with one of the two, as with --fold")
+                raise UserError(Code.RECIPE_MISMATCH, run.path, finding, "predict with one of the two, as with --fold")
         return cls(members, weights, members[0].recipe)
 
     @property
@@ -140,7 +140,7 @@ def predicted(predictor: Predictor, image: torch.Tensor, grid: Grid, wanted: Wan
         return predictor.maps(image, grid, wanted)
     except (torch.OutOfMemoryError, MemoryError):
         remedy = "add --set inference.windows_per_forward=1 or use --device cpu"
-        raise UserError(where, f"the memory of {predictor.device} is full", remedy) from None
+        raise UserError(Code.OUT_OF_MEMORY, where, f"the memory of {predictor.device} is full", remedy) from None
 
 
 def _loaded(run: RunFolder, device: torch.device, overrides: Sequence[str], weights: Weights) -> Shipped:
@@ -160,5 +160,10 @@ def _inference_only(overrides: Iterable[str]) -> list[str]:
     for override in chosen:
         if not override.startswith("inference."):
             finding = "a trained network can be used otherwise, not changed"
-            raise UserError(f"--set {override}", finding, "set keys under inference, as in inference.overlap=0.75")
+            raise UserError(
+                Code.RECIPE_MISMATCH,
+                f"--set {override}",
+                finding,
+                "set keys under inference, as in inference.overlap=0.75",
+            )
     return chosen

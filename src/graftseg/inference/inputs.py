@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Case, Geometry
 from graftseg.data.grid import Grid
 from graftseg.data.guesses import told
@@ -84,7 +84,9 @@ class ScanSource:
         try:
             scan = read_case(self.case.images, self.channels)
         except MemoryError:
-            raise UserError(self.files[0], "does not fit into memory", "use a larger machine") from None
+            raise UserError(
+                Code.OUT_OF_MEMORY, self.files[0], "does not fit into memory", "use a larger machine"
+            ) from None
         for line in told(scan.guesses):
             log.warning("%s", line)
         image, grid = prepare_image(scan, self.settings, where=self.files[0])
@@ -146,9 +148,16 @@ def sources_in(
 def _stored(store: Store, settings: PrepareSettings, only: Collection[str]) -> list[Source]:
     if other := store.other_settings(settings.model_dump(mode="json")):
         finding = f"the store was prepared otherwise than the run asks for ({other})"
-        raise UserError(store.path, finding, "prepare the scans with RUN/recipe.yaml or give the scans themselves")
+        raise UserError(
+            Code.STORE_MISMATCH,
+            store.path,
+            finding,
+            "prepare the scans with RUN/recipe.yaml or give the scans themselves",
+        )
     cases = [case for case in store.cases if case.name in only] if only else store.of("test")
     sources: list[Source] = [StoredSource(store, case) for case in cases]
     if not sources:
-        raise UserError(store.path, "the store has no test cases", "give a scan or a folder of scans")
+        raise UserError(
+            Code.RECIPE_MISMATCH, store.path, "the store has no test cases", "give a scan or a folder of scans"
+        )
     return sources

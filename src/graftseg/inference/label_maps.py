@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.data.grid import Grid, to_source_axes
 from graftseg.recipes.settings import InferenceSettings
 
@@ -157,17 +157,21 @@ def check_decision(settings: InferenceSettings, classes: int) -> None:
     """Refuse settings by which so many classes cannot be decided on."""
     if settings.decision == "threshold" and classes != 2:
         raise UserError(
+            Code.RECIPE_MISMATCH,
             "inference.decision",
             f"a threshold decides between two classes and there are {classes}",
             "use argmax",
         )
     if classes > 256:
-        raise UserError("classes", f"{classes} classes, of which a label map holds 256", "merge some of them")
+        raise UserError(
+            Code.RECIPE_MISMATCH, "classes", f"{classes} classes, of which a label map holds 256", "merge some of them"
+        )
 
 
 def _check_finite(finite: Tensor) -> None:
     if not finite:
         raise UserError(
+            Code.RECIPE_MISMATCH,
             "prediction",
             "the network gives probabilities that are not finite",
             "check the scan's intensities and the run's losses, or predict in full precision",

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from graftseg.core.devices import free_memory
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.data.grid import Grid
 from graftseg.inference.label_maps import Wanted
 from graftseg.inference.predictor import Predictor
@@ -53,7 +53,9 @@ def check_memory(grid: Grid, channels: int, predictor: Predictor, wanted: Wanted
         return
     finding = f"takes about {needed / GIB:.1f} GiB of memory and {free / GIB:.1f} GiB are free"
     fewer = "leave out --probabilities and --uncertainty, " if wanted.probabilities or wanted.uncertainty else ""
-    raise UserError(where, finding, f"{fewer}close other programs, cut the scan or use a larger machine")
+    raise UserError(
+        Code.RECIPE_MISMATCH, where, finding, f"{fewer}close other programs, cut the scan or use a larger machine"
+    )
 
 
 def _window_bytes(predictor: Predictor) -> int:

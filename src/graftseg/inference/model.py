@@ -8,7 +8,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.files import sha256_of, write_bytes
 from graftseg.methods import METHODS, Method
 from graftseg.networks import Networks
@@ -53,16 +53,26 @@ def refuse_missing(path: Path, sha256: str | None) -> None:
     if path.is_file():
         return
     if sha256 is None:
-        raise UserError(path, "the run has no trained network yet", "let the training end, with --resume if it stopped")
+        raise UserError(
+            Code.RUN_UNFINISHED,
+            path,
+            "the run has no trained network yet",
+            "let the training end, with --resume if it stopped",
+        )
     remedy = "the command of the training with --resume writes it again if the last checkpoint is there"
-    raise UserError(path, "the trained network of the run is missing", remedy)
+    raise UserError(Code.WEIGHTS_MISSING, path, "the trained network of the run is missing", remedy)
 
 
 def check_weights(path: Path, sha256: str | None) -> None:
     """Refuse a file of weights that is not there, or not of that hash if one is given."""
     refuse_missing(path, sha256)
     if sha256 is not None and sha256_of(path) != sha256:
-        raise UserError(path, "the weights are not those that the run saved", "copy the file anew or train again")
+        raise UserError(
+            Code.WEIGHTS_DAMAGED,
+            path,
+            "the weights are not those that the run saved",
+            "copy the file anew or train again",
+        )
 
 
 def load_weights(method: Method, path: Path, sha256: str | None = None) -> None:
@@ -72,4 +82,6 @@ def load_weights(method: Method, path: Path, sha256: str | None = None) -> None:
         method.student.load_state_dict(load(path.read_bytes()))
     except (SafetensorError, RuntimeError, OSError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise UserError(path, f"the weights cannot be read ({reason})", "copy the file anew or train again") from None
+        raise UserError(
+            Code.WEIGHTS_DAMAGED, path, f"the weights cannot be read ({reason})", "copy the file anew or train again"
+        ) from None

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graftseg.core.colours import colour_of
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.files import read_json, write_json
 from graftseg.core.types import Geometry
 from graftseg.data.scans import write_label, write_scan
@@ -74,7 +74,7 @@ def check_classes(folder: Path, remedy: str) -> None:
     """Refuse to replace a file of that name that is something else."""
     path = folder / CLASSES
     if path.exists() and not _is_list_of_classes(read_json(path)):
-        raise UserError(path, "the file exists and is not a list of classes", remedy)
+        raise UserError(Code.UNSAFE_TARGET, path, "the file exists and is not a list of classes", remedy)
 
 
 def _is_list_of_classes(content: Any) -> bool:

@@ -14,7 +14,7 @@ import torch
 from pydantic import ValidationError
 
 from graftseg.core.devices import versions
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.files import PARTIAL, locked, make_folder
 from graftseg.core.fold_list import segmenters_of
 from graftseg.core.meters import Meter, metered
@@ -143,10 +143,12 @@ def _task(
     if scans.is_file() and not is_scan(scans):
         # a mistyped name costs nothing of what is in the folder
         remedy = ADVICE.get(ending_of(scans.name) or "", f"use {READABLE} files with their usual endings")
-        raise UserError(scans, "not a scan by its name", remedy)
+        raise UserError(Code.NOT_A_SCAN, scans, "not a scan by its name", remedy)
     outputs = _outputs((*failures, *(case.name for case in cases)), wanted)
     if scans.is_dir() and scans.resolve() == out.resolve():
-        raise UserError(out, "label maps would stand among the scans and be taken for scans", ELSEWHERE)
+        raise UserError(
+            Code.UNSAFE_TARGET, out, "label maps would stand among the scans and be taken for scans", ELSEWHERE
+        )
     _check_inputs(out, cases, outputs)
     networks.try_out()
     return _Task(networks, wanted, cases, failures, _planned(run, networks, wanted), outputs)
@@ -168,13 +170,18 @@ class _Work:
         predictor = replace(self.networks.predictor, tell=self.meter.tick)
         grid = case.grid()
         if self.wanted.pictures and len(grid.source_shape) > 2:
-            raise UserError(where, "the label map of a volume is no picture", "leave out --pictures")
+            raise UserError(
+                Code.RECIPE_MISMATCH, where, "the label map of a volume is no picture", "leave out --pictures"
+            )
         check_memory(grid, channels, predictor, self.wanted, where)
         given = case.read()
         if len(given.image) != channels:
             finding = f"the number of channels is {len(given.image)} where the run was trained on {channels}"
             raise UserError(
-                where, finding, "give it the same channels: a folder with CASE_0000, CASE_0001, or one file"
+                Code.RECIPE_MISMATCH,
+                where,
+                finding,
+                "give it the same channels: a folder with CASE_0000, CASE_0001, or one file",
             )
         self.meter.begin(predictor.windows_in(given.grid.prepared_shape))
         maps = predicted(predictor, given.image, given.grid, self.wanted, where)
@@ -232,7 +239,7 @@ def _outputs(names: Iterable[str], wanted: Wanted) -> set[str]:
     for name in names:
         files = set(names_of(name, wanted).all)
         if both := sorted(found & files):
-            raise UserError(both[0], "two cases would write this file", "rename one of them")
+            raise UserError(Code.UNSAFE_TARGET, both[0], "two cases would write this file", "rename one of them")
         found |= files
     return found
 
@@ -243,7 +250,7 @@ def _check_inputs(out: Path, cases: Sequence[Source], outputs: set[str]) -> None
     inputs = {os.path.realpath(path) for case in cases for path in case.files}
     for name in sorted(outputs):
         if (place := os.path.realpath(out / name)) in inputs:
-            raise UserError(place, "the label map would overwrite a scan", ELSEWHERE)
+            raise UserError(Code.UNSAFE_TARGET, place, "the label map would overwrite a scan", ELSEWHERE)
 
 
 def _begin(out: Path, task: _Task) -> tuple[Manifest, bool]:
@@ -299,7 +306,9 @@ def _succession(out: Path, task: _Task) -> tuple[Manifest, Manifest | None]:
     known = before.outputs if before else set()
     for name in sorted(task.outputs - known):
         if (out / name).exists():
-            raise UserError(out / name, "the file exists and is not a label map of this run", ELSEWHERE)
+            raise UserError(
+                Code.UNSAFE_TARGET, out / name, "the file exists and is not a label map of this run", ELSEWHERE
+            )
     manifest = replace(task.planned, unfinished=tuple(sorted(task.outputs)))
     return (manifest if before is None else _succeeding(out, manifest, before, task.names, task.outputs)), before
 
@@ -310,7 +319,7 @@ def _succeeding(out: Path, manifest: Manifest, before: Manifest, names: Collecti
     stays = [case for case in before.cases if case.case not in again and (out / case.output).is_file()]
     if stays and not _is_same_use(before.inference, manifest.inference):
         finding = f"holds {len(stays)} label maps of other cases made with other inference settings"
-        raise UserError(out, finding, ELSEWHERE)
+        raise UserError(Code.RECIPE_MISMATCH, out, finding, ELSEWHERE)
     failures = {name: why for name, why in before.failures.items() if _output(name) not in outputs}
     return replace(manifest, cases=tuple(stays), failures=failures)
 
@@ -327,7 +336,9 @@ def _earlier(out: Path, planned: Manifest) -> Manifest | None:
     """The manifest of an earlier call with the same network; any other manifest is refused."""
     manifest = read_manifest(out, ELSEWHERE)
     if manifest is not None and manifest.weights != planned.weights:
-        raise UserError(out, f"holds label maps of another network, trained in {manifest.run}", ELSEWHERE)
+        raise UserError(
+            Code.PREDICTIONS_MISMATCH, out, f"holds label maps of another network, trained in {manifest.run}", ELSEWHERE
+        )
     return manifest
 
 

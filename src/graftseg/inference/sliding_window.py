@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.recipes.settings import InferenceSettings
 
 Segment = Callable[[Tensor], Tensor]
@@ -41,6 +41,7 @@ def is_slicewise(image: Tensor, patch: Index) -> bool:
     if len(patch) == 2 and axes == 3:
         return True
     raise UserError(
+        Code.RECIPE_MISMATCH,
         "patch",
         f"{len(patch)} axes, while the scan has {axes} axes of space",
         "predict with a network that was trained on scans of this kind",
@@ -124,6 +125,7 @@ def _stride(patch: Index, settings: InferenceSettings) -> Index:
     pairs = zip(settings.stride, patch, strict=False)
     if len(settings.stride) != len(patch) or any(step > size for step, size in pairs):
         raise UserError(
+            Code.RECIPE_MISMATCH,
             "inference.stride",
             f"{settings.stride} does not fit windows of {patch} voxels",
             f"give {len(patch)} numbers, none larger than the window along its axis",

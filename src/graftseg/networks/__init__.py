@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.settings import Settings
 
 if TYPE_CHECKING:
@@ -121,5 +121,10 @@ NETWORKS: dict[str, NetworkEntry] = {
 
 def _entry(name: str) -> NetworkEntry:
     if name not in NETWORKS:
-        raise UserError("network", f"there is no network named {name!r}", f"choose one of {', '.join(NETWORKS)}")
+        raise UserError(
+            Code.RECIPE_MISMATCH,
+            "network",
+            f"there is no network named {name!r}",
+            f"choose one of {', '.join(NETWORKS)}",
+        )
     return NETWORKS[name]

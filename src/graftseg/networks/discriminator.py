@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.networks.modes import evaluating
 
 WIDTH = 64
@@ -122,6 +122,7 @@ def _check_sides(maps: Tensor) -> None:
     if min(maps.shape[2:]) < LEAST_SIDE:
         shown = "x".join(str(size) for size in maps.shape[2:])
         raise UserError(
+            Code.RECIPE_MISMATCH,
             "batches.patch",
             f"a map of {shown} is too small for a discriminator",
             f"choose patches of {LEAST_SIDE} voxels a side at least",

@@ -1,6 +1,6 @@
 """Times as people say them."""
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.planning.choices import counted
 
 HOURS = 120
@@ -34,4 +34,6 @@ def refuse_minutes(minutes: float | None) -> None:
     """Refuse what is no time to train in."""
     if minutes is not None and not 0 < minutes < ENDLESS:
         finding = "a training takes time" if minutes <= 0 else "no time that a training can take"
-        raise UserError(f"--minutes {minutes:g}", finding, f"give minutes above 0 and below {ENDLESS}")
+        raise UserError(
+            Code.RECIPE_MISMATCH, f"--minutes {minutes:g}", finding, f"give minutes above 0 and below {ENDLESS}"
+        )

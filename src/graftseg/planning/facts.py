@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from graftseg.core.errors import UserError, in_one_line
+from graftseg.core.errors import Code, UserError, in_one_line
 from graftseg.core.files import read_json
 from graftseg.core.progress import in_parallel
 from graftseg.core.types import Case
@@ -200,5 +200,5 @@ def _summed(found: Sequence[dict[int, Pieced]], count: int) -> tuple[Pieced, ...
 def _class_count(dataset: Dataset, fingerprint: Fingerprint) -> int:
     found = max(fingerprint.label_counts, default=0)
     if found == 0:
-        raise UserError(dataset.root, "all label maps are empty", "check the files in labelsTr")
+        raise UserError(Code.LABELS_EMPTY, dataset.root, "all label maps are empty", "check the files in labelsTr")
     return max(len(dataset.classes), found + 1)

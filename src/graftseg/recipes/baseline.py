@@ -3,7 +3,7 @@
 import logging
 from pathlib import Path
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.run_folder import RunFolder
 from graftseg.methods import METHODS
 from graftseg.recipes.recipe import Recipe, parse_recipe
@@ -21,7 +21,9 @@ def require_unlabeled(recipe: Recipe, unlabeled: int, where: Path) -> None:
     """Refuse data without unlabeled scans where a recipe learns from them."""
     if uses_unlabeled(recipe) and not unlabeled:
         finding = f"method {recipe.method} learns from unlabeled scans and there are none"
-        raise UserError(where, finding, "put scans without labels into imagesUn or use a supervised recipe")
+        raise UserError(
+            Code.RECIPE_INVALID, where, finding, "put scans without labels into imagesUn or use a supervised recipe"
+        )
 
 
 def baseline_of(recipe: Recipe) -> Recipe:

@@ -9,7 +9,7 @@ from typing import Any, Self, get_args
 import yaml
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.settings import MOST_STEPS, Settings
 from graftseg.core.types import Precision
 from graftseg.data.batches import BatchSettings
@@ -161,7 +161,7 @@ def load_recipe(recipe: str | Path, overrides: Iterable[str] = ()) -> Recipe:
     except UserError as error:
         if not _is_valid(plain):
             raise
-        raise UserError(said, error.finding, "correct the setting") from None
+        raise UserError(error.code, said, error.finding, "correct the setting") from None
 
 
 def _is_valid(tree: Tree) -> bool:
@@ -177,7 +177,7 @@ def parse_recipe(tree: Mapping[str, Any], where: str | Path) -> Recipe:
     try:
         return _resolved(Recipe.model_validate(tree))
     except ValidationError as error:
-        raise UserError(where, _first_problem(error, Recipe), "correct the recipe") from None
+        raise UserError(Code.RECIPE_INVALID, where, _first_problem(error, Recipe), "correct the recipe") from None
 
 
 def changed(recipe: Recipe, overrides: Iterable[str]) -> Recipe:
@@ -198,7 +198,7 @@ def recipe_path(recipe: str | Path) -> Path:
         remedy = "name a .yaml file or a shipped recipe, of which graftseg doctor has a list"
         if meant := likely(str(recipe), shipped_recipes()):
             remedy += f" ({meant})"
-        raise UserError(f"recipe {str(recipe)!r}", "neither a file nor a shipped recipe", remedy)
+        raise UserError(Code.RECIPE_MISSING, f"recipe {str(recipe)!r}", "neither a file nor a shipped recipe", remedy)
     return shipped
 
 
@@ -243,15 +243,17 @@ def _read(path: Path, above: tuple[Path, ...] = ()) -> Tree:
     try:
         tree = read_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise UserError(path, f"cannot be read ({error.strerror})", "check the path of the recipe") from None
+        raise UserError(
+            Code.READ_FAILED, path, f"cannot be read ({error.strerror})", "check the path of the recipe"
+        ) from None
     except RepeatedKeyError as error:
-        raise UserError(path, str(error), "keep one of the two") from None
+        raise UserError(Code.RECIPE_INVALID, path, str(error), "keep one of the two") from None
     except NotYamlError as error:
-        raise UserError(path, f"not valid YAML ({error})", "correct the recipe") from None
+        raise UserError(Code.RECIPE_INVALID, path, f"not valid YAML ({error})", "correct the recipe") from None
     except ValueError:
-        raise UserError(path, "not text in UTF-8", "save the recipe as UTF-8") from None
+        raise UserError(Code.RECIPE_INVALID, path, "not text in UTF-8", "save the recipe as UTF-8") from None
     if not isinstance(tree, dict):
-        raise UserError(path, "holds no settings", "write keys and values as in a shipped recipe")
+        raise UserError(Code.RECIPE_INVALID, path, "holds no settings", "write keys and values as in a shipped recipe")
     base = tree.pop("base", None)
     if base is None:
         return tree
@@ -264,14 +266,14 @@ def _refuse_circle(path: Path, above: Sequence[Path]) -> None:
     if (here := path.resolve()) in known:
         between = [one.name for one in above[known.index(here) + 1 :]]
         way = f", through {' and '.join(between)}" if between else ""
-        raise UserError(path, f"is based on itself{way}", "name another recipe as base")
+        raise UserError(Code.RECIPE_INVALID, path, f"is based on itself{way}", "name another recipe as base")
 
 
 def _base_path(path: Path, base: object) -> Path:
     """A file beside the recipe, a shared part where the recipe is a shipped one, or a shipped recipe."""
     remedy = "name as base a recipe file or a shipped recipe, such as default-3d/bcp"
     if not isinstance(base, str):
-        raise UserError(path, f"base is {base!r:.60}, which is no name", remedy)
+        raise UserError(Code.RECIPE_INVALID, path, f"base is {base!r:.60}, which is no name", remedy)
     folders = (path.parent, SHIPPED) if SHIPPED in path.parents else (path.parent,)
     named = [folder / f"{base}.yaml" for folder in folders]
     if found := next((file for file in named if file.is_file() and file != path), None):
@@ -283,7 +285,9 @@ def _base_path(path: Path, base: object) -> Path:
     if found is None and path in named:
         return path
     if found is None or not found.is_file():
-        raise UserError(path, f"its base {base!r:.60} is neither a file nor a shipped recipe", remedy)
+        raise UserError(
+            Code.RECIPE_MISSING, path, f"its base {base!r:.60} is neither a file nor a shipped recipe", remedy
+        )
     return found
 
 
@@ -306,7 +310,7 @@ def _merged_items(below: list[Any], above: dict[Any, Any], where: str, path: Pat
     items = dict(enumerate(below))
     if unknown := [str(key) for key in above if key not in items]:
         remedy = f"count the items of the base from 0 to {len(below) - 1}, or write a whole list"
-        raise UserError(where, f"the base has no item {', '.join(unknown)}", remedy)
+        raise UserError(Code.RECIPE_INVALID, where, f"the base has no item {', '.join(unknown)}", remedy)
     merged = _merged(items, above, path)
     return [value for number, value in merged.items() if above.get(number, ...) is not None]
 
@@ -315,13 +319,15 @@ def _override(tree: Tree, override: str) -> None:
     key, equals, text = override.partition("=")
     remedy = "write --set key=value with a dotted key, as in stages.0.steps=100"
     if not equals or not key:
-        raise UserError(f"--set {override}", "not of the form key=value", remedy)
+        raise UserError(Code.SETTING_INVALID, f"--set {override}", "not of the form key=value", remedy)
     try:
         value = read_yaml(text)
     except RepeatedKeyError as error:
-        raise UserError(f"--set {override}", str(error), "keep one of the two") from None
+        raise UserError(Code.RECIPE_INVALID, f"--set {override}", str(error), "keep one of the two") from None
     except NotYamlError as error:
-        raise UserError(f"--set {override}", f"the value is not valid YAML ({error})", remedy) from None
+        raise UserError(
+            Code.RECIPE_INVALID, f"--set {override}", f"the value is not valid YAML ({error})", remedy
+        ) from None
     *parents, last = key.split(".")
     place: Any = tree
     try:
@@ -329,7 +335,9 @@ def _override(tree: Tree, override: str) -> None:
             place = place[int(part)] if isinstance(place, list) else place.setdefault(part, {})
         place[int(last) if isinstance(place, list) else last] = value
     except (IndexError, ValueError, AttributeError, TypeError):
-        raise UserError(f"--set {override}", f"the recipe has no place for {key}", remedy) from None
+        raise UserError(
+            Code.SETTING_INVALID, f"--set {override}", f"the recipe has no place for {key}", remedy
+        ) from None
 
 
 def _first_problem(error: ValidationError, model: type[BaseModel]) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.recipes.ramps import RAMP, tell_of_ramps
 from graftseg.recipes.recipe import Recipe, changed, load_recipe, parse_recipe
 
@@ -45,7 +45,12 @@ def shortened(recipe: Recipe, shorter: int) -> Recipe:
 def check_shorter(shorter: int) -> None:
     """Refuse what divides no length."""
     if not isinstance(shorter, int) or shorter < 1:
-        raise UserError(f"--shorter {shorter}", "lengths are divided by a whole number from 1 on", "give 5 for a fifth")
+        raise UserError(
+            Code.RECIPE_INVALID,
+            f"--shorter {shorter}",
+            "lengths are divided by a whole number from 1 on",
+            "give 5 for a fifth",
+        )
 
 
 def _counted(tree: dict[str, Any]) -> dict[str, tuple[dict[str, Any], str]]:
@@ -68,7 +73,7 @@ def _shorten_stages(tree: dict[str, Any], shorter: int, name: str) -> None:
     least, setting = min((holder[key], setting) for setting, (holder, key) in counted.items())
     if least < shorter:
         finding = f"nothing would be left of {setting} in recipe {name}, which is {least}"
-        raise UserError(f"--shorter {shorter}", finding, f"give {least} or less")
+        raise UserError(Code.RECIPE_INVALID, f"--shorter {shorter}", finding, f"give {least} or less")
     for holder, key in counted.values():
         holder[key] //= shorter
     for stage in tree["stages"]:

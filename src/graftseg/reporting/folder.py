@@ -13,7 +13,7 @@ import numpy.typing as npt
 import yaml
 from numpy.lib.npyio import NpzFile
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.run_folder import UNLOGGED, RunFolder, read_log
 from graftseg.data.origin import trained_on
 from graftseg.data.store import Store, open_store
@@ -61,7 +61,9 @@ def read_recipe(run: RunFolder) -> dict[str, Any] | None:
     try:
         recipe = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError):
-        raise UserError(path, "not valid YAML", "restore the file from the recipe of the run") from None
+        raise UserError(
+            Code.DAMAGED_FILE, path, "not valid YAML", "restore the file from the recipe of the run"
+        ) from None
     return recipe if isinstance(recipe, dict) else None
 
 
@@ -79,7 +81,7 @@ def read_curves(run: RunFolder) -> Log | None:
     try:
         return _log_of(lines) if lines else None
     except (TypeError, ValueError, AttributeError) as error:
-        raise UserError(run.log_file, f"a line is damaged ({error})", UNLOGGED) from None
+        raise UserError(Code.DAMAGED_FILE, run.log_file, f"a line is damaged ({error})", UNLOGGED) from None
 
 
 def _log_of(lines: list[dict[str, Any]]) -> Log:
@@ -123,7 +125,9 @@ def _opened(path: Path) -> Iterator[NpzFile]:
         with np.load(path, allow_pickle=False) as content:
             yield content
     except (OSError, ValueError, zipfile.BadZipFile, zlib.error):
-        raise UserError(path, "the snapshot is damaged", "delete it, the report then does without") from None
+        raise UserError(
+            Code.DAMAGED_FILE, path, "the snapshot is damaged", "delete it, the report then does without"
+        ) from None
 
 
 def _by_name(entries: list[dict[str, Any]], key: str) -> dict[str, Pairs]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.files import read_object, write_text
 from graftseg.core.fold_list import held_out_of, refuse_exchanged
 from graftseg.core.run_folder import RunFolder
@@ -51,7 +51,9 @@ def render_folds(run: RunFolder, out: Path | None = None) -> Path:
     told, parts = read_object(run.folds_file), held_out_of(run)
     results = read_results(run.path)
     if results is None:
-        raise UserError(run.path, "not every fold has been trained and scored", "go on with train --resume")
+        raise UserError(
+            Code.RUN_UNFINISHED, run.path, "not every fold has been trained and scored", "go on with train --resume"
+        )
     baseline = run.baseline.path / "metrics.csv"
     for folds_of in (run, *([run.baseline] if run.baseline.folds_file.is_file() and baseline.is_file() else [])):
         refuse_exchanged(folds_of)

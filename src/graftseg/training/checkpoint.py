@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.files import write_bytes
 
 MARK = b"GRAFTSEG"
@@ -42,14 +42,14 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> State:
     content = path.read_bytes()
     body = memoryview(content)[HEADER:]
     if content[: len(MARK)] != MARK or hashlib.sha256(body).digest() != content[len(MARK) : HEADER]:
-        raise UserError(path, "the checkpoint is damaged", OLDER)
+        raise UserError(Code.CHECKPOINT_DAMAGED, path, "the checkpoint is damaged", OLDER)
     try:
         state: State = torch.load(io.BytesIO(body), map_location=device, weights_only=True)
     except torch.OutOfMemoryError:
         raise
     except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise UserError(path, f"not a checkpoint ({reason})", OLDER) from None
+        raise UserError(Code.CHECKPOINT_DAMAGED, path, f"not a checkpoint ({reason})", OLDER) from None
     return state
 
 
@@ -69,7 +69,12 @@ def load_latest(folder: Path, device: torch.device | str = "cpu") -> tuple[Path,
         return path, state
     if paths:
         which = "the only checkpoint is" if len(paths) == 1 else f"all {len(paths)} checkpoints are"
-        raise UserError(folder, f"{which} damaged", "remove what is in it, and --resume trains from the first step")
+        raise UserError(
+            Code.CHECKPOINT_DAMAGED,
+            folder,
+            f"{which} damaged",
+            "remove what is in it, and --resume trains from the first step",
+        )
     return None
 
 

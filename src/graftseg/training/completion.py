@@ -2,7 +2,7 @@
 
 import torch
 
-from graftseg.core.errors import StoppedError, UserError
+from graftseg.core.errors import Code, StoppedError, UserError
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.store import Store
 from graftseg.recipes.recipe import SAME, Recipe, differences, first_few, load_recipe
@@ -28,7 +28,12 @@ def is_complete(recipe: Recipe, store: Store, run: RunFolder) -> bool:
         return False
     if other := differences(recipe, load_recipe(run.recipe_file)):
         finding = f"the run was trained with other settings ({first_few(other)})"
-        raise UserError(run.recipe_file, finding, SAME)
+        raise UserError(Code.RUN_MISMATCH, run.recipe_file, finding, SAME)
     if run.begun()["store"]["identity"] != store.identity:
-        raise UserError(run.path, f"the run was not trained on {store.path}", "give the same --data or another --out")
+        raise UserError(
+            Code.RUN_MISMATCH,
+            run.path,
+            f"the run was not trained on {store.path}",
+            "give the same --data or another --out",
+        )
     return run.weights_file.is_file()

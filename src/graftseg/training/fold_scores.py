@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.names import spelled
 from graftseg.core.progress import in_parallel
 from graftseg.core.run_folder import RunFolder
@@ -64,7 +64,7 @@ def references_of(data: Data, store: Store, cases: Sequence[str]) -> References:
     known = {spelled(case.name): case for case in dataset.of("labeled")}
     if missing := [name for name in cases if spelled(name) not in known]:
         finding = f"case {missing[0]}, with which the run began, has no label here"
-        raise UserError(str(data), finding, "give the same --data")
+        raise UserError(Code.RECIPE_MISMATCH, str(data), finding, "give the same --data")
     used = {name: known[spelled(name)] for name in cases}
     labels = _folder([label_path(case) for case in used.values()]) or dataset.root
     return References(
@@ -92,7 +92,9 @@ def _stored(store: Store, name: str) -> StoredLabel:
     case = next(case for case in store.of("labeled") if case.name == name)
     if case.grid.prepared_shape != case.grid.oriented_shape:
         finding = f"its labels were resampled (case {name}) and are not those of the scans"
-        raise UserError(store.path, finding, "give the folder of scans as --data, or add --folds 0")
+        raise UserError(
+            Code.RECIPE_MISMATCH, store.path, finding, "give the folder of scans as --data, or add --folds 0"
+        )
     return StoredLabel(store, case)
 
 
@@ -126,5 +128,5 @@ def _score(case: str, *, folder: Path, references: References, classes: Mapping[
     predicted, expected = read_label(prediction), reference.read()
     if difference := grid_difference(predicted.geometry, expected.geometry):
         finding = f"not on the grid of its scan: {difference}"
-        raise UserError(reference.path, finding, "bring label map and scan to one grid")
+        raise UserError(Code.RECIPE_MISMATCH, reference.path, finding, "bring label map and scan to one grid")
     return evaluate_pair(case, predicted.array, expected.array, predicted.geometry, classes, PROTOCOL)

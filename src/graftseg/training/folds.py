@@ -7,7 +7,7 @@ from typing import Literal
 
 import torch
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.files import make_folder, write_json, write_text
 from graftseg.core.fold_list import held_out_of
 from graftseg.core.names import same_names
@@ -96,17 +96,28 @@ def _check_target(recipe: Recipe, run: RunFolder, data: Data, resume: bool) -> N
     """Refuse what cannot be trained before anything is touched."""
     if recipe.selection.opens_test:
         finding = "it scores test cases while it trains, and folds are there for want of them"
-        raise UserError(f"recipe {recipe.name}", finding, "set selection.protocol to last, or train with --folds 0")
+        raise UserError(
+            Code.RECIPE_MISMATCH,
+            f"recipe {recipe.name}",
+            finding,
+            "set selection.protocol to last, or train with --folds 0",
+        )
     if run.path.resolve() == data.resolve():
-        raise UserError(run.path, "is the data itself", "name another --out")
+        raise UserError(Code.UNSAFE_TARGET, run.path, "is the data itself", "name another --out")
     if run.exists:
-        raise UserError(run.path, "holds a single run", "name another --out for folds, or add --folds 0")
+        raise UserError(
+            Code.TARGET_EXISTS, run.path, "holds a single run", "name another --out for folds, or add --folds 0"
+        )
     if run.folds_file.is_file() and not resume:
-        raise UserError(run.path, "holds folds already", "add --resume to go on with them or name another --out")
+        raise UserError(
+            Code.TARGET_EXISTS, run.path, "holds folds already", "add --resume to go on with them or name another --out"
+        )
     if not run.folds_file.is_file() and not run.is_free:
-        raise UserError(run.path, "exists and holds no folds", "name an empty or new folder as --out")
+        raise UserError(
+            Code.TARGET_EXISTS, run.path, "exists and holds no folds", "name an empty or new folder as --out"
+        )
     if not run.folds_file.is_file() and resume:
-        raise UserError(run.path, "there are no folds to resume", "leave out --resume to begin")
+        raise UserError(Code.RUN_UNFINISHED, run.path, "there are no folds to resume", "leave out --resume to begin")
 
 
 def _divided(cases: Sequence[str], count: Count, recipe: Recipe) -> Parts:
@@ -138,7 +149,12 @@ def _refuse_twins(store: Store, recipe: Recipe, labeled: Sequence[str]) -> None:
     for case in training_cases(store, recipe.batches).unlabeled:
         if twin := known.get(case.sha256[case.image]):
             finding = f"the unlabeled case {case.name} is the same scan as the labeled case {twin}"
-            raise UserError(store.path, f"{finding}, which could then not be held out", "remove one of the two")
+            raise UserError(
+                Code.RECIPE_MISMATCH,
+                store.path,
+                f"{finding}, which could then not be held out",
+                "remove one of the two",
+            )
 
 
 def _trained(recipe: Recipe, run: RunFolder, course: _Course, legs: Sequence[Leg]) -> Evaluation:
@@ -166,7 +182,9 @@ def _begin(recipe: Recipe, run: RunFolder, course: _Course) -> None:
         write_json(run.folds_file, _told(recipe, course))
     elif held_out_of(run) != list(course.parts):
         finding = "the folds were begun with other cases, another number or another seed"
-        raise UserError(run.folds_file, finding, "resume with the same command or name another --out")
+        raise UserError(
+            Code.RECIPE_MISMATCH, run.folds_file, finding, "resume with the same command or name another --out"
+        )
     if not run.recipe_file.is_file():
         write_text(run.recipe_file, recipe.model_copy(update={"folds": len(course.parts)}).to_yaml())
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import torch
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.batches import Batches
 from graftseg.methods import Method
@@ -226,6 +226,7 @@ def _save(run: RunFolder, at: Position, recorder: Recorder, batches: Batches, se
     _flush(recorder, at, batches)
     if not _is_finite(at.method):
         raise UserError(
+            Code.LOSS_NOT_FINITE,
             f"stage {at.stage + 1}, step {at.step}",
             "the update has made weights that are not finite",
             "begin a new run with a lower learning rate or with optimizer.clip_gradient",
@@ -254,6 +255,7 @@ def _told(at: Position, batches: Batches) -> Iterator[None]:
     except NonFiniteLossError as error:
         names = ", ".join(batches.names_at(at.stage, error.step - 1, unlabeled=at.method.uses_unlabeled))
         raise UserError(
+            Code.LOSS_NOT_FINITE,
             f"stage {at.stage + 1}, step {error.step}",
             f"the term {error.term} of the loss is {error.value} for a batch of the cases {names}",
             "look at these scans, or begin a new run with a lower learning rate",

@@ -10,7 +10,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.training.checkpoint import State, checkpoint_path, load_checkpoint, load_latest
 
 REMEDY = "move it away, and --resume goes on from the one before it or from the first step"
@@ -49,7 +49,9 @@ class Saved:
             raise
         except (RuntimeError, KeyError, ValueError, TypeError, AttributeError, IndexError) as error:
             reason = " ".join(str(error).split())[:200]
-            raise UserError(self.path, f"the checkpoint does not fit this run ({reason})", REMEDY) from None
+            raise UserError(
+                Code.CHECKPOINT_MISMATCH, self.path, f"the checkpoint does not fit this run ({reason})", REMEDY
+            ) from None
 
 
 def saved_in(folder: Path, device: torch.device, steps: Sequence[int], identity: str | None) -> Saved | None:
@@ -74,17 +76,22 @@ def _checked(path: Path, state: State, steps: Sequence[int], identity: str | Non
     except ValidationError as error:
         first = error.errors()[0]
         finding = f"not a checkpoint of a training ({'.'.join(map(str, first['loc'])) or 'all'}: {first['msg']})"
-        raise UserError(path, finding, REMEDY) from None
+        raise UserError(Code.CHECKPOINT_MISMATCH, path, finding, REMEDY) from None
     if shape.run != identity:
         raise UserError(
-            path, "the checkpoint is of another run, with other settings, another seed or other data", REMEDY
+            Code.CHECKPOINT_MISMATCH,
+            path,
+            "the checkpoint is of another run, with other settings, another seed or other data",
+            REMEDY,
         )
     if shape.stage >= len(steps) or shape.step > steps[shape.stage]:
         finding = f"the checkpoint is of stage {shape.stage + 1}, step {shape.step}, which this run does not have"
-        raise UserError(path, finding, REMEDY)
+        raise UserError(Code.CHECKPOINT_MISMATCH, path, finding, REMEDY)
     if shape.done != sum(steps[: shape.stage]) + shape.step:
         finding = f"the checkpoint is of step {shape.step} of stage {shape.stage + 1} and of {shape.done} steps in all"
-        raise UserError(path, f"{finding}, which are not those of this run", REMEDY)
+        raise UserError(Code.CHECKPOINT_MISMATCH, path, f"{finding}, which are not those of this run", REMEDY)
     if path != (own := checkpoint_path(path.parent, shape.done)):
-        raise UserError(path, f"the checkpoint is of step {shape.done}", f"name it {own.name}, as it was")
+        raise UserError(
+            Code.CHECKPOINT_MISMATCH, path, f"the checkpoint is of step {shape.done}", f"name it {own.name}, as it was"
+        )
     return Saved(path, state)

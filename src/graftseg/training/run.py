@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from graftseg.core.devices import free_memory, hardware_of, versions
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.files import sha256_of, write_bytes, write_text
 from graftseg.core.fold_list import fold_count
 from graftseg.core.run_folder import RunFolder
@@ -103,7 +103,7 @@ def _told_of_full_memory(device: torch.device) -> Iterator[None]:
         if not is_full:
             raise
         remedy = "lower batches.labeled, batches.unlabeled, batches.patch or network.width in a new run"
-        raise UserError(device.type, "the memory of the device is full", remedy) from None
+        raise UserError(Code.OUT_OF_MEMORY, device.type, "the memory of the device is full", remedy) from None
 
 
 def _store(recipe: Recipe, data: Data, run: RunFolder) -> Store:
@@ -126,7 +126,12 @@ def _store(recipe: Recipe, data: Data, run: RunFolder) -> Store:
 
 def _own_store(run: RunFolder) -> Store:
     if not is_store(run.store):
-        raise UserError(run.path, "the run has no store of its own", "give it the store that it began with as --data")
+        raise UserError(
+            Code.RUN_MISMATCH,
+            run.path,
+            "the run has no store of its own",
+            "give it the store that it began with as --data",
+        )
     return open_store(run.store)
 
 
@@ -146,14 +151,21 @@ def _check_folder(run: RunFolder, recipe: Recipe, resume: bool) -> None:
     if not run.exists:
         _refuse_several(run)
         if not run.is_free:
-            raise UserError(run.path, "exists and is not a run", "name an empty or new folder as --out")
+            raise UserError(
+                Code.TARGET_EXISTS, run.path, "exists and is not a run", "name an empty or new folder as --out"
+            )
         if resume:
-            raise UserError(run.path, "there is no run to resume", "leave out --resume to begin one")
+            raise UserError(
+                Code.RUN_UNFINISHED, run.path, "there is no run to resume", "leave out --resume to begin one"
+            )
         return
     if not resume:
-        raise UserError(run.path, "holds a run already", "add --resume to go on with it or name another --out")
+        raise UserError(
+            Code.TARGET_EXISTS, run.path, "holds a run already", "add --resume to go on with it or name another --out"
+        )
     if changed := differences(recipe, load_recipe(run.recipe_file)):
         raise UserError(
+            Code.RUN_MISMATCH,
             run.recipe_file,
             f"the run was begun with other settings ({first_few(changed)})",
             SAME,
@@ -164,22 +176,25 @@ def _refuse_several(run: RunFolder) -> None:
     """Folds and seeds are gone on with in their own way."""
     if count := fold_count(run):
         more = f"add --folds {count} --resume to go on with them, or name another --out"
-        raise UserError(run.path, "holds folds, not a single run", more)
+        raise UserError(Code.TARGET_EXISTS, run.path, "holds folds, not a single run", more)
     if run.seeds:
         more = "add --seeds to go on with them, or name another --out"
-        raise UserError(run.path, "holds runs with several seeds, not a single run", more)
+        raise UserError(Code.TARGET_EXISTS, run.path, "holds runs with several seeds, not a single run", more)
 
 
 def _check_store(store: Store, recipe: Recipe, run: RunFolder) -> None:
     if other := store.other_settings(recipe.data.model_dump(mode="json")):
         raise UserError(
+            Code.STORE_MISMATCH,
             store.path,
             f"the store was prepared otherwise than recipe {recipe.name} asks for ({other})",
             "prepare the scans into another folder with this recipe",
         )
     before = run.begun()["store"]["identity"] if run.exists else store.identity
     if store.identity != before:
-        raise UserError(store.path, "the store is not the one that the run began with", "give the same --data")
+        raise UserError(
+            Code.RUN_MISMATCH, store.path, "the store is not the one that the run began with", "give the same --data"
+        )
     require_unlabeled(recipe, len(training_cases(store, recipe.batches).unlabeled), store.path)
 
 
@@ -188,12 +203,15 @@ def _check_classes(recipe: Recipe, classes: int) -> None:
     decisions = [recipe.inference.decision, *(stage.settings.get("decision") for stage in recipe.stages)]
     if "threshold" in decisions and classes != 2:
         raise UserError(
-            f"recipe {recipe.name}", f"decision is threshold and there are {classes} classes", "use decision: argmax"
+            Code.RECIPE_MISMATCH,
+            f"recipe {recipe.name}",
+            f"decision is threshold and there are {classes} classes",
+            "use decision: argmax",
         )
     rules = [recipe.inference.largest_component, *(stage.settings.get("largest_component") for stage in recipe.stages)]
     if unknown := [number for rule in rules if isinstance(rule, tuple | list) for number in rule if number >= classes]:
         finding = f"largest_component names class {unknown[0]} and there are the classes 1 to {classes - 1}"
-        raise UserError(f"recipe {recipe.name}", finding, "name classes of the data")
+        raise UserError(Code.RUN_MISMATCH, f"recipe {recipe.name}", finding, "name classes of the data")
 
 
 def _batches(store: Store, recipe: Recipe, device: torch.device) -> Batches:
@@ -298,7 +316,9 @@ def _as_it_ended(
             _write_missing(run, facts, found)
         elif not run.weights_file.is_file():
             remedy = "restore one of the two, or train anew into another --out"
-            raise UserError(run.weights_file, f"the trained network is missing, and {why}", remedy)
+            raise UserError(
+                Code.WEIGHTS_MISSING, run.weights_file, f"the trained network is missing, and {why}", remedy
+            )
     load_weights(method, run.weights_file, facts.get("weights"))
     return Outcome(
         method, facts.get("steps") or 0, None, facts.get("wall_seconds") or 0.0, facts.get("seconds_per_step") or {}
@@ -329,7 +349,7 @@ def _write_again(path: Path, student: Student, sha256: str | None) -> None:
     content = student_bytes(student)
     if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
         finding = "the file is missing, and the last checkpoint gives another network than the run had"
-        raise UserError(path, finding, "restore it, or train anew into another --out")
+        raise UserError(Code.RECIPE_MISMATCH, path, finding, "restore it, or train anew into another --out")
     write_bytes(path, content)
     logger.warning("%s: was missing and is written again from the last checkpoint", path)
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 
 USUAL = 5
 LEAST = 2
@@ -30,7 +30,7 @@ def divide(cases: Sequence[str], count: int, seed: int) -> list[tuple[str, ...]]
     names = sorted(cases)
     if not LEAST <= count <= len(names):
         finding = f"{len(names)} labeled {'case' if len(names) == 1 else 'cases'} cannot be divided into {count} folds"
-        raise UserError(f"--folds {count}", finding, _remedy(len(names)))
+        raise UserError(Code.TOO_FEW_CASES, f"--folds {count}", finding, _remedy(len(names)))
     order = np.random.default_rng((seed, _STREAM)).permutation(len(names))
     return [tuple(sorted(names[place] for place in part)) for part in np.array_split(order, count)]
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.data.batches import training_cases
 from graftseg.data.dataset import Dataset
 from graftseg.data.grid import Grid
@@ -42,13 +42,14 @@ def check_scored(recipe: Recipe, data: Dataset) -> None:
 def _refuse_none(selection: SelectionSettings, where: Path, *, validation: bool, test: bool) -> None:
     if selection.needs_validation and not validation:
         raise UserError(
+            Code.RECIPE_MISMATCH,
             where,
             f"selection.protocol is {selection.protocol} and there are no validation cases to score",
             "hold some out with batches.validation_cases or set selection.every to null and selection.protocol to last",
         )
     if selection.opens_test and not test:
         finding = "the recipe scores test cases and there are none with labels"
-        raise UserError(where, finding, "add them or change selection.cases and selection.oracle")
+        raise UserError(Code.RECIPE_MISMATCH, where, finding, "add them or change selection.cases and selection.oracle")
 
 
 def build_selector(recipe: Recipe, store: Store, device: torch.device) -> Selector | None:

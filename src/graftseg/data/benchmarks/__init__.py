@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.data.benchmarks import acdc, la, pancreas
 from graftseg.data.dataset import Dataset
 
@@ -52,15 +52,15 @@ BENCHMARKS: dict[str, Benchmark] = {
 def read_benchmark(name: str, folder: Path) -> Dataset:
     """The cases of a benchmark, from its folder or the one above."""
     if name not in BENCHMARKS:
-        raise UserError(f"--benchmark {name}", "unknown", f"choose one of {', '.join(BENCHMARKS)}")
+        raise UserError(Code.UNKNOWN_NAME, f"--benchmark {name}", "unknown", f"choose one of {', '.join(BENCHMARKS)}")
     benchmark = BENCHMARKS[name]
     if not folder.is_dir():
         finding = "this is a file, not a folder" if folder.exists() else "there is no such folder"
-        raise UserError(folder, finding, f"name the folder that holds {benchmark.looked_for}")
+        raise UserError(Code.BENCHMARK_MISMATCH, folder, finding, f"name the folder that holds {benchmark.looked_for}")
     found = benchmark.find(folder)
     if not found:
         finding = f"not the folder of the benchmark {name}"
-        raise UserError(folder, finding, f"name the folder that holds {benchmark.looked_for}")
+        raise UserError(Code.BENCHMARK_MISMATCH, folder, finding, f"name the folder that holds {benchmark.looked_for}")
     return _read(benchmark, _only(folder, found))
 
 
@@ -86,7 +86,7 @@ def recognise_benchmark(folder: Path) -> Dataset | None:
 def _only(folder: Path, found: list[Path]) -> Path:
     if len(found) > 1:
         finding = f"it holds several data sets, {found[0].name} and {found[1].name}"
-        raise UserError(folder, finding, "name the folder of one of them")
+        raise UserError(Code.BENCHMARK_MISMATCH, folder, finding, "name the folder of one of them")
     return found[0]
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Case, Split
 from graftseg.data.benchmarks.h5 import read_h5_image, read_h5_label
 from graftseg.data.benchmarks.lists import absent, entries_of, repeated
@@ -113,7 +113,7 @@ def _volumes(source: Path, entries: Iterable[str]) -> list[str]:
             stem = match["volume"]
         if not (match := VOLUME.fullmatch(stem)):
             finding = f"{entry!r} is not the name of a volume or slice"
-            raise UserError(source, finding, "write lines such as patient001_frame01")
+            raise UserError(Code.BENCHMARK_MISMATCH, source, finding, "write lines such as patient001_frame01")
         patients.setdefault(match["patient"], []).append(stem)
     return [volume for volumes in patients.values() for volume in sorted(volumes)]
 
@@ -125,7 +125,7 @@ def _split_patients(root: Path, cases: list[Case]) -> list[UserError]:
         first = seen.setdefault(case.name.partition("_")[0], case)
         if first.split != case.split and first.name != case.name:
             finding = f"{first.name} and {case.name} are of one patient and in different lists"
-            return [UserError(root, finding, "keep both frames of a patient in one list")]
+            return [UserError(Code.BENCHMARK_MISMATCH, root, finding, "keep both frames of a patient in one list")]
     return []
 
 
@@ -134,11 +134,18 @@ def _gaps(paths: tuple[Path, ...]) -> list[UserError]:
     numbers = [_number(path) for path in paths]
     for (one, path), (other, _) in pairwise(zip(numbers, paths, strict=True)):
         if one == other:
-            return [UserError(path, f"slice {one} of the volume is there twice", "keep one of its files")]
+            return [
+                UserError(
+                    Code.BENCHMARK_MISMATCH, path, f"slice {one} of the volume is there twice", "keep one of its files"
+                )
+            ]
     missing = sorted(set(range(numbers[0], numbers[-1])) - set(numbers))
     if numbers[0] > 1:
         missing.insert(0, 1)
-    return [UserError(paths[0], f"slice {number} of the volume is missing", "add its file") for number in missing[:1]]
+    return [
+        UserError(Code.BENCHMARK_MISMATCH, paths[0], f"slice {number} of the volume is missing", "add its file")
+        for number in missing[:1]
+    ]
 
 
 def _stacked(case: Case, read: Callable[[Path, int], NDArray[Any]]) -> NDArray[Any]:
@@ -149,5 +156,5 @@ def _stacked(case: Case, read: Callable[[Path, int], NDArray[Any]]) -> NDArray[A
     for path, one in zip(case.images, slices, strict=True):
         if one.shape != slices[0].shape:
             finding = f"the slice is {one.shape} where {case.images[0].name} is {slices[0].shape}"
-            raise UserError(path, finding, "keep the slices of one volume only")
+            raise UserError(Code.BENCHMARK_MISMATCH, path, finding, "keep the slices of one volume only")
     return np.stack(slices, axis=-1)

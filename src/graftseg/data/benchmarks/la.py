@@ -7,7 +7,7 @@ cases. The labeled cases of a paper are the first of ``train.list``.
 from dataclasses import dataclass
 from pathlib import Path
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Case, Split
 from graftseg.data.benchmarks.h5 import read_h5_image, read_h5_label
 from graftseg.data.benchmarks.lists import absent, entries_of, repeated
@@ -64,7 +64,12 @@ def _folder(source: Path, entry: str) -> str:
     """The name of the folder that an entry stands for."""
     name = entry.removesuffix(f"/{FILE}")
     if Path(name).name != name or name == "..":
-        raise UserError(source, f"{entry!r} is not the name of a case", "write the name of its folder alone")
+        raise UserError(
+            Code.BENCHMARK_MISMATCH,
+            source,
+            f"{entry!r} is not the name of a case",
+            "write the name of its folder alone",
+        )
     return name
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Case
 from graftseg.data.folders import visible
 
@@ -17,7 +17,7 @@ def find_list(root: Path, *names: str) -> Path | None:
         found = [place / name for place in places if _is_there(place / name)]
         if found and found[0].parent != root and len(found) > 1:
             finding = f"there are two lists {name}, in {found[0].parent.name} and {found[1].parent.name}"
-            raise UserError(root, finding, f"keep one, or put the right one into {root.name}")
+            raise UserError(Code.BENCHMARK_MISMATCH, root, finding, f"keep one, or put the right one into {root.name}")
         if found:
             return found[0]
     return None
@@ -33,10 +33,17 @@ def read_list(path: Path) -> list[str]:
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(path, f"the list cannot be read ({error})", "restore the file or remove it") from None
+        raise UserError(
+            Code.BENCHMARK_MISMATCH, path, f"the list cannot be read ({error})", "restore the file or remove it"
+        ) from None
     entries = [line.strip() for line in lines if line.strip()]
     if not entries:
-        raise UserError(path, "the list is empty", "restore the file or remove it: the published list is then used")
+        raise UserError(
+            Code.BENCHMARK_MISMATCH,
+            path,
+            "the list is empty",
+            "restore the file or remove it: the published list is then used",
+        )
     return entries
 
 
@@ -55,7 +62,7 @@ def repeated(root: Path, cases: Iterable[Case]) -> list[UserError]:
         if first is not case:
             places = f"twice among the {case.split}" if first.split == case.split else f"{first.split} and {case.split}"
             finding = f"the lists name the case {case.name} {places}"
-            problems.append(UserError(root, finding, "keep one of the entries"))
+            problems.append(UserError(Code.BENCHMARK_MISMATCH, root, finding, "keep one of the entries"))
     return problems
 
 
@@ -63,5 +70,7 @@ def absent(root: Path, source: Path, name: str, file: str) -> UserError:
     """A case that a list names and the folder lacks."""
     remedy = f"add it, or put a list of your own into {root.name}"
     if source.parent == PUBLISHED:
-        return UserError(root, f"case {name} is in the published list and {file} is not there", remedy)
-    return UserError(source, f"case {name} is listed and {file} is not there", remedy)
+        return UserError(
+            Code.FILE_MISSING, root, f"case {name} is in the published list and {file} is not there", remedy
+        )
+    return UserError(Code.FILE_MISSING, source, f"case {name} is listed and {file} is not there", remedy)

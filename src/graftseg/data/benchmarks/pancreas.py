@@ -16,7 +16,7 @@ from os.path import commonpath
 from pathlib import Path
 from typing import Literal
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Case, Split
 from graftseg.data.benchmarks.lists import PUBLISHED, absent, read_list, repeated
 from graftseg.data.benchmarks.pancreas_files import PancreasFiles
@@ -91,11 +91,13 @@ def _series(folder: Path) -> list[Path]:
     """The slices of the only series below a folder, by name."""
     slices = sorted(path for path in folder.rglob("*") if path.suffix.lower() == ".dcm" and path.is_file())
     if not slices:
-        raise UserError(folder, "the folder holds no .dcm file", "copy or download the series again")
+        raise UserError(
+            Code.BENCHMARK_MISMATCH, folder, "the folder holds no .dcm file", "copy or download the series again"
+        )
     folders = sorted({path.parent for path in slices})
     if len(folders) > 1:
         finding = f"it holds two series, in {folders[0].name} and {folders[1].name}"
-        raise UserError(folder, finding, "keep the one that the label map belongs to")
+        raise UserError(Code.BENCHMARK_MISMATCH, folder, finding, "keep the one that the label map belongs to")
     return slices
 
 
@@ -104,7 +106,9 @@ def _numbers(source: Path) -> list[str]:
     for entry in read_list(source):
         match = DIGITS.search(entry)
         if match is None:
-            raise UserError(source, f"{entry!r} has no number of four digits", "write lines such as 0001")
+            raise UserError(
+                Code.BENCHMARK_MISMATCH, source, f"{entry!r} has no number of four digits", "write lines such as 0001"
+            )
         numbers.append(match[1])
     return numbers
 
@@ -121,7 +125,7 @@ def _found(folder: Path) -> _Found:
             if taken != path:
                 kind = "label maps" if is_label else "scans"
                 finding = f"two {kind} have the number {match[1]}, {taken.name} and {path.name}"
-                problems.append(UserError(folder, finding, "keep one of them"))
+                problems.append(UserError(Code.BENCHMARK_MISMATCH, folder, finding, "keep one of them"))
     return _Found(images, labels, tuple(problems))
 
 

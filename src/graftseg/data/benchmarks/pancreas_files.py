@@ -25,7 +25,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Case, Geometry
 from graftseg.data.benchmarks.crops import Bounds, cropped, label_box, widened
 from graftseg.data.benchmarks.placeless import without_geometry
@@ -74,12 +74,17 @@ class PancreasFiles:
         shape = _turned(image).prepared_shape
         if upright.shape != shape:
             finding = f"the label map has {upright.shape} voxels where {paths[0].name} and its slices make {shape}"
-            raise UserError(label, finding, "keep the label map of the same scan")
+            raise UserError(Code.BENCHMARK_MISMATCH, label, finding, "keep the label map of the same scan")
         grid = plan_grid(_stretched(shape, self._spacing(image, scan.geometry)), orientation=None, spacing=(1, 1, 1))
         resampled = to_grid(upright, grid, labels=True)
         box = label_box(resampled)
         if box is None:
-            raise UserError(label, "the label map is empty and the scan is cropped around it", "restore the file")
+            raise UserError(
+                Code.BENCHMARK_MISMATCH,
+                label,
+                "the label map is empty and the scan is cropped around it",
+                "restore the file",
+            )
         return resampled, grid, self._box(box, resampled.shape)
 
     def _spacing(self, image: Geometry, label: Geometry) -> Spacing:
@@ -124,7 +129,7 @@ def _read_image(paths: Sequence[Path]) -> Scan:
         return read_series(paths)
     scan = read_scan(paths[0])
     if scan.array.shape[0] != 1 or len(scan.geometry.shape) != 3:
-        raise UserError(paths[0], "not a volume of one channel", "convert the series again")
+        raise UserError(Code.BENCHMARK_MISMATCH, paths[0], "not a volume of one channel", "convert the series again")
     return scan
 
 

@@ -53,7 +53,11 @@ class CaseCheck:
             if not isinstance(self.dataset.reader, ScanFiles) or not is_noise_between_channels(case):
                 return Examined(case, findings=[from_error(self.dataset.root, error, case.name)])
             findings.append(
-                from_error(self.dataset.root, UserError(error.where, error.finding, f"{COPY}first channel"), case.name)
+                from_error(
+                    self.dataset.root,
+                    UserError(error.code, error.where, error.finding, f"{COPY}first channel"),
+                    case.name,
+                )
             )
             scan = _on_one_grid(case)
         label = None

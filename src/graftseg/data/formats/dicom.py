@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Geometry
 from graftseg.data.folders import visible
 from graftseg.data.formats.dicom_frames import EACH, SHARED, read_frames
@@ -92,7 +92,9 @@ def read_dicom(path: Path) -> Scan:
         return replace(volume_of(slices), guesses=guesses_about(path, slices))
     geometry, pixels = _flat_geometry(slices[0]), slices[0].pixels()
     if pixels.shape != geometry.shape:
-        raise UserError(path, f"its pixels have the shape {pixels.shape}", "export one grey picture a file")
+        raise UserError(
+            Code.SCAN_UNSUPPORTED, path, f"its pixels have the shape {pixels.shape}", "export one grey picture a file"
+        )
     return Scan(pixels[None], geometry)
 
 
@@ -104,7 +106,9 @@ def _slices(path: Path, *, pixels: bool) -> list[Slice]:
         chosen = _chosen(path, _images(members))
         if len(chosen) > 1 and (several := sum(image.frames > 1 for image in chosen)):
             finding = f"{len(chosen)} files in one series, {several} of several frames"
-            raise UserError(path, finding, "keep one of these, or export the series as single slices")
+            raise UserError(
+                Code.SCAN_UNSUPPORTED, path, finding, "keep one of these, or export the series as single slices"
+            )
         return [one for image in chosen for one in image.slices(pixels=pixels)]
 
 
@@ -143,15 +147,17 @@ def _refuse_rest(where: Path, header: Any, modality: str) -> None:
     kind = value(where, header, KIND)
     # of several kinds, as no file has, the first thing to doubt is the header
     if modality not in NO_IMAGES and getattr(kind, "name", IMAGES).endswith(IMAGES):
-        raise UserError(where, "the file is cut off before its pixels", AGAIN)
+        raise UserError(Code.SCAN_DAMAGED, where, "the file is cut off before its pixels", AGAIN)
 
 
 def _chosen(path: Path, images: Sequence[_Image]) -> list[_Image]:
     """The images of the series that is the volume."""
     if not images:
-        raise UserError(path, "no DICOM images in it", "give the folder or zip of one series")
+        raise UserError(Code.NOT_A_SCAN, path, "no DICOM images in it", "give the folder or zip of one series")
     if (people := _people(images)) > 1:
-        raise UserError(path, f"the slices of {people} patients in one place", "give every patient a folder")
+        raise UserError(
+            Code.DICOM_SERIES, path, f"the slices of {people} patients in one place", "give every patient a folder"
+        )
     series: dict[str, list[_Image]] = {}
     for image in images:
         series.setdefault(image.series, []).append(image)
@@ -160,7 +166,7 @@ def _chosen(path: Path, images: Sequence[_Image]) -> list[_Image]:
     if doubtful := [one for one in others if _count(one) > FEW or _count(one) * SHARE > _count(largest)]:
         listed = ", ".join(_words(one) for one in (largest, *doubtful))
         finding = f"{1 + len(doubtful)} series in one place ({listed})"
-        raise UserError(path, finding, "give a folder or zip with the one that is meant")
+        raise UserError(Code.SCAN_UNSUPPORTED, path, finding, "give a folder or zip with the one that is meant")
     for one in ranked:
         if one is not largest:
             log.warning("%s: left out beside the volume: %s", path, _words(one))
@@ -196,5 +202,7 @@ def _is_flat(slices: Sequence[Slice]) -> bool:
 def _flat_geometry(one: Slice) -> Geometry:
     spacing = next((found for tag in SPACINGS if (found := one.numbers(tag, 2)) is not None), np.ones(2))
     if (spacing <= 0).any():
-        raise UserError(one.where, f"PixelSpacing in its header is {spacing.tolist()}, not above 0 mm", AGAIN)
+        raise UserError(
+            Code.SCAN_HEADER, one.where, f"PixelSpacing in its header is {spacing.tolist()}, not above 0 mm", AGAIN
+        )
     return lps_geometry(one.size, np.eye(2), spacing[::-1], np.zeros(2))

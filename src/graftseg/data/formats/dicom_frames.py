@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.data.formats.dicom_pixels import PIXELS, refuse_table, rescale, undecoded, upright
 from graftseg.data.formats.dicom_series import HEADER as OF_SLICES
 from graftseg.data.formats.dicom_series import PLACE, Slice
@@ -40,16 +40,18 @@ def _frames(where: Path, content: Path | BinaryIO, *, pixels: bool) -> list[Slic
     each = header.get(EACH) or ([{}] if count == 1 else ())
     if not each:
         finding = f"a multi-frame file whose {count} frames do not say where they lie, such as a film"
-        raise UserError(where, finding, SINGLE)
+        raise UserError(Code.DICOM_SERIES, where, finding, SINGLE)
     if len(each) != count:
-        raise UserError(where, f"{count} frames, and the places of {len(each)}", AGAIN)
+        raise UserError(Code.DICOM_SERIES, where, f"{count} frames, and the places of {len(each)}", AGAIN)
     shared = (header.get(SHARED) or [{}])[0]
     decoded = _Decoded(where, header, count)
     slices = []
     for index, own in enumerate(each):
         merged = dict(_merged(where, header, shared, own, is_alone=count == 1))
         if count > 1 and any(tag not in merged for tag in PLACE):
-            raise UserError(where, f"frame {index + 1} of {count} does not say where it lies", SINGLE)
+            raise UserError(
+                Code.DICOM_SERIES, where, f"frame {index + 1} of {count} does not say where it lies", SINGLE
+            )
         slices.append(Slice(where, merged, partial(decoded.frame, index, merged)))
     return slices
 

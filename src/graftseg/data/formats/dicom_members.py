@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, BinaryIO
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.permissions import denied
 from graftseg.data.formats.scan import MAX_BYTES
 
@@ -59,7 +59,12 @@ def files_below(folder: Path) -> Iterator[Path]:
     """The files of a folder and of those below it, by name, without hidden ones; no link out of it is followed."""
     for count, file in enumerate(_walk(folder)):
         if count >= MOST_FILES:
-            raise UserError(folder, f"more than {MOST_FILES} files", "keep the slices of one series in the folder")
+            raise UserError(
+                Code.SCAN_TOO_LARGE,
+                folder,
+                f"more than {MOST_FILES} files",
+                "keep the slices of one series in the folder",
+            )
         yield file
 
 
@@ -74,7 +79,9 @@ def is_slice(file: Path) -> bool:
         with file.open("rb") as stream:
             return _has_magic(stream)
     except OSError as error:
-        raise UserError(file, f"cannot be read ({error.strerror})", "check the file's permissions") from None
+        raise UserError(
+            Code.READ_FAILED, file, f"cannot be read ({error.strerror})", "check the file's permissions"
+        ) from None
 
 
 def _walk(folder: Path) -> Iterator[Path]:
@@ -88,7 +95,9 @@ def _refuse(error: OSError) -> None:
     if isinstance(error, PermissionError):
         raise denied(error) from None
     if not isinstance(error, FileNotFoundError):
-        raise UserError(error.filename, f"the folder cannot be read ({error.strerror})", "check the disk") from None
+        raise UserError(
+            Code.READ_FAILED, error.filename, f"the folder cannot be read ({error.strerror})", "check the disk"
+        ) from None
 
 
 def _claims(name: str) -> bool:
@@ -106,9 +115,13 @@ def _opened(path: Path) -> Iterator[ZipFile]:
             _refuse_missing_entries(path, archive)
             yield archive
     except (BadZipFile, NotImplementedError, EOFError, zlib.error, LZMAError) as error:
-        raise UserError(path, f"the zip is damaged or of another kind ({error})", "copy or pack it again") from None
+        raise UserError(
+            Code.SCAN_DAMAGED, path, f"the zip is damaged or of another kind ({error})", "copy or pack it again"
+        ) from None
     except OSError as error:
-        raise UserError(path, f"cannot be read ({error.strerror or error})", "check the file's permissions") from None
+        raise UserError(
+            Code.READ_FAILED, path, f"cannot be read ({error.strerror or error})", "check the file's permissions"
+        ) from None
 
 
 def _refuse_missing_entries(path: Path, archive: ZipFile) -> None:
@@ -131,10 +144,10 @@ def _entries(path: Path, archive: ZipFile) -> Iterator[tuple[str, Callable[[], B
     size = sum(entry.file_size for entry in entries)
     if size > MAX_BYTES or len(entries) > MOST_FILES:
         finding = f"the zip asks for {size} bytes in {len(entries)} files, above the limit"
-        raise UserError(path, finding, _NO_FOLDER)
+        raise UserError(Code.SCAN_TOO_LARGE, path, finding, _NO_FOLDER)
     for entry in sorted(entries, key=lambda entry: entry.filename):
         if entry.flag_bits & _ENCRYPTED:
-            raise UserError(path, "the zip is locked by a password", "unpack it into a folder")
+            raise UserError(Code.SCAN_DAMAGED, path, "the zip is locked by a password", "unpack it into a folder")
         name = PurePosixPath(entry.filename).name
         if not name.startswith(".") and (_claims(name) or _is_dicom(archive, entry)):
             yield name, partial(_content, archive, entry)

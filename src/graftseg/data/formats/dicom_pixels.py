@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.data.formats.dicom_tags import AGAIN, number, sound
 from graftseg.data.formats.scan import optional
 
@@ -55,7 +55,12 @@ def stored_pixels(where: Path, header: Any) -> NDArray[np.float32]:
 def refuse_table(where: Path, header: Any) -> None:
     """Raise a UserError where a slope and an intercept do not tell what stored values mean."""
     if header.get("ModalityLUTSequence"):
-        raise UserError(where, "its values stand in a table (ModalityLUTSequence)", "export it with a rescale slope")
+        raise UserError(
+            Code.SCAN_HEADER,
+            where,
+            "its values stand in a table (ModalityLUTSequence)",
+            "export it with a rescale slope",
+        )
 
 
 def upright(pixels: NDArray[np.float32], header: Any) -> NDArray[np.float32]:
@@ -71,13 +76,15 @@ def rescale(where: Path, pixels: NDArray[np.float32], slope: float, intercept: f
     with np.errstate(over="ignore", invalid="ignore"):
         scaled: NDArray[np.float32] = pixels * np.float32(slope) + np.float32(intercept)
     if not np.isfinite(scaled).all():
-        raise UserError(where, f"RescaleSlope {slope:g} makes its values infinite", AGAIN)
+        raise UserError(Code.SCAN_HEADER, where, f"RescaleSlope {slope:g} makes its values infinite", AGAIN)
     return scaled
 
 
 def _flattened(where: Path) -> UserError:
     finding = "RescaleSlope in its header is 0, which makes all its values the same"
-    return UserError(where, finding, "export the series again with the slope that it was scanned with")
+    return UserError(
+        Code.SCAN_HEADER, where, finding, "export the series again with the slope that it was scanned with"
+    )
 
 
 def _turned_from(header: Any) -> float | None:
@@ -116,9 +123,16 @@ def undecoded(where: Path, header: Any, error: Exception, remedy: str = THROUGH_
     if any(sign in str(error) for sign in MISSING):
         name = header.file_meta.TransferSyntaxUID.name
         finding = f"its pixels are compressed ({name}), which no installed package reads"
-        return UserError(where, finding, remedy)
+        return UserError(Code.SCAN_DAMAGED, where, finding, remedy)
     if not header.file_meta.get("TransferSyntaxUID"):
-        return UserError(where, "its header does not say how its pixels are stored (TransferSyntaxUID)", AGAIN)
+        return UserError(
+            Code.SCAN_UNSUPPORTED, where, "its header does not say how its pixels are stored (TransferSyntaxUID)", AGAIN
+        )
     found = ((sign.search(str(error)), told) for sign, told in REASONS.items())
     reason = next((f" ({sign.expand(told)})" for sign, told in found if sign), "")
-    return UserError(where, f"its pixels cannot be decoded{reason}", "copy the series again or export it uncompressed")
+    return UserError(
+        Code.SCAN_DAMAGED,
+        where,
+        f"its pixels cannot be decoded{reason}",
+        "copy the series again or export it uncompressed",
+    )

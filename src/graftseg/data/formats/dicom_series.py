@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Geometry
 from graftseg.data.formats.dicom_pixels import PIXELS, stored_pixels
 from graftseg.data.formats.dicom_tags import AGAIN, Floats, number, numbers, read_tags
@@ -117,12 +117,12 @@ def arranged(slices: Sequence[Slice]) -> tuple[list[int], Geometry]:
 def _same_size(slices: Sequence[Slice]) -> tuple[int, int]:
     first = slices[0]
     if min(first.size) <= 0:
-        raise UserError(first.where, "its header tells no number of columns and rows", AGAIN)
+        raise UserError(Code.DICOM_SERIES, first.where, "its header tells no number of columns and rows", AGAIN)
     for one in slices:
         if one.size != first.size:
             (columns, rows), (usual_columns, usual_rows) = one.size, first.size
             finding = f"the slice has {columns} x {rows} pixels where {first.where.name} has"
-            raise UserError(one.where, f"{finding} {usual_columns} x {usual_rows}", ONE_SERIES)
+            raise UserError(Code.DICOM_SERIES, one.where, f"{finding} {usual_columns} x {usual_rows}", ONE_SERIES)
     return first.size
 
 
@@ -132,16 +132,18 @@ def _same_spacing(slices: Sequence[Slice]) -> Floats:
     for one in slices[1:]:
         if not np.allclose(_spacing(one), first, rtol=1e-3):
             finding = f"PixelSpacing is {_spacing(one).tolist()} where {slices[0].where.name} has {first.tolist()}"
-            raise UserError(one.where, finding, ONE_SERIES)
+            raise UserError(Code.DICOM_SERIES, one.where, finding, ONE_SERIES)
     return first
 
 
 def _spacing(one: Slice) -> Floats:
     values = one.numbers("PixelSpacing", 2)
     if values is None:
-        raise UserError(one.where, "its header has no PixelSpacing", AGAIN)
+        raise UserError(Code.DICOM_SERIES, one.where, "its header has no PixelSpacing", AGAIN)
     if (values <= 0).any():
-        raise UserError(one.where, f"PixelSpacing in its header is {values.tolist()}, not above 0 mm", AGAIN)
+        raise UserError(
+            Code.DICOM_SERIES, one.where, f"PixelSpacing in its header is {values.tolist()}, not above 0 mm", AGAIN
+        )
     return values
 
 
@@ -179,7 +181,9 @@ def _refuse_unplaced(slices: Sequence[Slice]) -> None:
     for tag, count in PLACE.items():
         if unplaced := [one.where.name for one in slices if one.numbers(tag, count) is None]:
             finding = f"{len(unplaced)} of its {len(slices)} slices without {tag}, the first {unplaced[0]}"
-            raise UserError(where, finding, "export the series again, or take out what is no slice of it")
+            raise UserError(
+                Code.DICOM_SERIES, where, finding, "export the series again, or take out what is no slice of it"
+            )
 
 
 def _axes(slices: Sequence[Slice]) -> Floats:
@@ -189,12 +193,14 @@ def _axes(slices: Sequence[Slice]) -> Floats:
     ]
     for one, other in zip(slices[1:], others, strict=True):
         if np.abs(other - directions).max() > 1e-3:
-            raise UserError(one.where, f"the slice is tilted against {slices[0].where.name}", ONE_SERIES)
+            raise UserError(
+                Code.DICOM_SERIES, one.where, f"the slice is tilted against {slices[0].where.name}", ONE_SERIES
+            )
     along, down = directions[:3], directions[3:]
     lengths = np.linalg.norm(along), np.linalg.norm(down)
     if min(lengths) < 0.9 or abs(along @ down) > 0.01 * lengths[0] * lengths[1]:
         finding = f"ImageOrientationPatient in its header, {directions.tolist()}, is not two directions at right angles"
-        raise UserError(slices[0].where, finding, AGAIN)
+        raise UserError(Code.DICOM_SERIES, slices[0].where, finding, AGAIN)
     along, down = along / lengths[0], down / lengths[1]
     return np.stack([along, down, np.cross(along, down)], axis=1)
 
@@ -207,18 +213,18 @@ def _refuse_gaps(slices: Sequence[Slice], heights: Floats, order: Sequence[int])
     places = 1 + int(np.count_nonzero(steps > 1e-3))
     if len(order) >= 2 * places:
         finding = f"its {len(order)} slices lie in {places} places: several times, echoes or volumes"
-        raise UserError(slices[0].where.parent, finding, "keep one volume")
+        raise UserError(Code.DICOM_SERIES, slices[0].where.parent, finding, "keep one volume")
     usual = float(np.median(steps))
     for lower, upper in pairwise(order):
         step, name = float(heights[upper] - heights[lower]), slices[lower].where.name
         if step < usual / 4 or step <= 0:
             finding = f"the slice lies {step:.2f} mm from {name}, others {usual:.2f} mm apart"
-            raise UserError(slices[upper].where, finding, ONE_SERIES)
+            raise UserError(Code.DICOM_SERIES, slices[upper].where, finding, ONE_SERIES)
         if step > GAP * usual:
             count = round(step / usual) - 1
             missing = f"{count} slices are" if count > 1 else "a slice is"
             finding = f"{missing} missing before it: {step:.2f} mm from {name}, usually {usual:.2f} mm"
-            raise UserError(slices[upper].where, finding, AGAIN)
+            raise UserError(Code.DICOM_SERIES, slices[upper].where, finding, AGAIN)
 
 
 def _step(
@@ -233,12 +239,19 @@ def _step(
         away = float(np.linalg.norm(position - positions[0] - place * way))
         if away > length / 2:
             finding = f"the slice lies {away:.2f} mm from where even steps of {length:.2f} mm would put it"
-            raise UserError(slices[order[place]].where, finding, "export the series with slices at even distances")
+            raise UserError(
+                Code.DICOM_SERIES,
+                slices[order[place]].where,
+                finding,
+                "export the series with slices at even distances",
+            )
     return way / length, length
 
 
 def _checked(one: Slice, size: tuple[int, ...]) -> NDArray[np.float32]:
     pixels = one.pixels()
     if pixels.shape != size:
-        raise UserError(one.where, f"its pixels have the shape {pixels.shape}", "export one grey slice a file")
+        raise UserError(
+            Code.DICOM_SERIES, one.where, f"its pixels have the shape {pixels.shape}", "export one grey slice a file"
+        )
     return pixels

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.quiet import quiet
 from graftseg.data.formats.scan import optional
 
@@ -31,7 +31,7 @@ def sound(where: Path) -> Iterator[None]:
     except Exception as error:
         told = error.strerror if isinstance(error, OSError) else None
         finding = f"the file cannot be read ({told})" if told else "the file is damaged or cut off"
-        raise UserError(where, finding, AGAIN) from None
+        raise UserError(Code.READ_FAILED, where, finding, AGAIN) from None
 
 
 def read_tags(where: Path, content: Path | BinaryIO, tags: Sequence[str]) -> Any:
@@ -41,7 +41,7 @@ def read_tags(where: Path, content: Path | BinaryIO, tags: Sequence[str]) -> Any
         try:
             return pydicom.dcmread(content, specific_tags=list(tags), stop_before_pixels="PixelData" not in tags)
         except pydicom.errors.InvalidDicomError:
-            raise UserError(where, "not a DICOM file", AGAIN) from None
+            raise UserError(Code.NOT_A_SCAN, where, "not a DICOM file", AGAIN) from None
 
 
 def value(where: Path, header: Any, tag: str) -> Any:
@@ -50,7 +50,7 @@ def value(where: Path, header: Any, tag: str) -> Any:
         return header.get(tag)
     except Exception:
         # the reason may quote the value, and with it a person's name
-        raise UserError(where, f"{tag} in its header cannot be read", AGAIN) from None
+        raise UserError(Code.SCAN_DAMAGED, where, f"{tag} in its header cannot be read", AGAIN) from None
 
 
 def number(where: Path, header: Any, tag: str, default: float = 0.0) -> float:
@@ -63,7 +63,7 @@ def number(where: Path, header: Any, tag: str, default: float = 0.0) -> float:
     except (TypeError, ValueError):
         single = np.nan
     if not np.isfinite(single):
-        raise UserError(where, f"{tag} in its header is not a number", AGAIN)
+        raise UserError(Code.SCAN_HEADER, where, f"{tag} in its header is not a number", AGAIN)
     return single
 
 
@@ -77,7 +77,7 @@ def numbers(where: Path, header: Any, tag: str, count: int) -> Floats | None:
     except (TypeError, ValueError):
         values = np.zeros(0)
     if len(values) != count or not np.isfinite(values).all():
-        raise UserError(where, f"{tag} in its header is not {count} numbers", AGAIN)
+        raise UserError(Code.SCAN_HEADER, where, f"{tag} in its header is not {count} numbers", AGAIN)
     return values
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.data.guesses import Guess
 
 MOST_VOLUMES = 16
@@ -39,7 +39,12 @@ class FourthAxis:
         told = self.step > 0 and abs(self.step - 1) > 1e-6
         if self.volumes > MOST_VOLUMES or told or self.says_time:
             apart = f", {self.step:g} apart" if told else ""
-            raise UserError(path, f"a time series of {self.volumes} volumes{apart}, not a scan", f"{SPLIT}; {NAMED}")
+            raise UserError(
+                Code.SCAN_UNSUPPORTED,
+                path,
+                f"a time series of {self.volumes} volumes{apart}, not a scan",
+                f"{SPLIT}; {NAMED}",
+            )
 
     def guesses(self, path: Path, named: int | None) -> tuple[Guess, ...]:
         """What is left open where nobody names so many channels and the header may speak of time."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Geometry
 from graftseg.data.formats.fourth_axis import FourthAxis
 from graftseg.data.formats.scan import (
@@ -104,10 +104,15 @@ def read_itk(path: Path, named: int | None = None) -> Scan:
     try:
         image = described.reader.Execute()
     except RuntimeError as error:
-        raise UserError(path, f"its voxels cannot be read ({_reason(error, path)})", AGAIN) from None
+        raise UserError(Code.SCAN_DAMAGED, path, f"its voxels cannot be read ({_reason(error, path)})", AGAIN) from None
     array: NDArray[Any] = _simple_itk().GetArrayFromImage(image)
     if array.dtype.kind not in "iuf":
-        raise UserError(path, f"its voxels are of type {array.dtype}", "save one real number a voxel and channel")
+        raise UserError(
+            Code.SCAN_UNSUPPORTED,
+            path,
+            f"its voxels are of type {array.dtype}",
+            "save one real number a voxel and channel",
+        )
     if image.GetNumberOfComponentsPerPixel() > 1:
         array = np.moveaxis(array, -1, 0)
     shape = described.geometry.shape
@@ -126,16 +131,20 @@ def _describe(path: Path, named: int | None) -> _Described:
         reader.SetFileName(str(path))
         reader.ReadImageInformation()
     except RuntimeError as error:
-        raise UserError(path, f"its header cannot be read ({_reason(error, path)})", AGAIN) from None
+        raise UserError(Code.SCAN_DAMAGED, path, f"its header cannot be read ({_reason(error, path)})", AGAIN) from None
     sizes, components = reader.GetSize(), reader.GetNumberOfComponents()
     bits = re.search(r"(\d+)-bit", itk.GetPixelIDValueAsString(reader.GetPixelID()))
     needed = math.prod(sizes) * components * (int(bits[1]) if bits else 64) // 8
     refuse_bytes(path, needed)
     available = (text.voxels.stat().st_size - text.offset) * _GAIN[text.encoding]
     if needed > available:
-        raise UserError(path, f"cut off: needs {needed} bytes of voxels and has at most {available}", AGAIN)
+        raise UserError(
+            Code.SCAN_DAMAGED, path, f"cut off: needs {needed} bytes of voxels and has at most {available}", AGAIN
+        )
     if not 2 <= len(sizes) <= 4 or 0 in sizes:
-        raise UserError(path, f"its header tells of {len(sizes)} axes", "save two or three axes of space")
+        raise UserError(
+            Code.SCAN_UNSUPPORTED, path, f"its header tells of {len(sizes)} axes", "save two or three axes of space"
+        )
     says_time = "time" in text.fields.get("kinds", "").lower().split()
     fourth = FourthAxis(sizes[3] if len(sizes) > 3 else 1, reader.GetSpacing()[-1], says_time)
     for axis in (fourth, FourthAxis(components, 1.0)):
@@ -150,7 +159,9 @@ def _geometry(path: Path, reader: Any, is_placed: bool) -> Geometry:
     spacing, origin = (np.array(values[:count], np.float64) for values in (reader.GetSpacing(), reader.GetOrigin()))
     usable = np.isfinite(direction).all() and np.isfinite(spacing).all() and np.isfinite(origin).all()
     if not usable or spacing.min() <= 0 or abs(np.linalg.det(direction)) < 1e-6:
-        raise UserError(path, "no usable voxel size and orientation in its header", "export the scan again")
+        raise UserError(
+            Code.SCAN_HEADER, path, "no usable voxel size and orientation in its header", "export the scan again"
+        )
     return lps_geometry(shape, direction, spacing, origin, is_placed=is_placed)
 
 
@@ -160,7 +171,9 @@ def _read_text(path: Path) -> _Text:
         with path.open("rb") as file:
             head = file.read(_HEADER_BYTES)
     except OSError as error:
-        raise UserError(path, f"cannot be read ({error.strerror})", "check the file's permissions") from None
+        raise UserError(
+            Code.READ_FAILED, path, f"cannot be read ({error.strerror})", "check the file's permissions"
+        ) from None
     fields: dict[str, str] = {}
     place = 0
     for line in head.split(b"\n"):
@@ -185,11 +198,13 @@ def _beside(path: Path, named: str) -> Path:
     name = PureWindowsPath(named).name
     if Path(named).name != named:
         finding = f"its voxels are in {name!r}, outside the folder of the header"
-        raise UserError(path, finding, "move the two files into one folder and correct the header")
+        raise UserError(
+            Code.SCAN_UNSUPPORTED, path, finding, "move the two files into one folder and correct the header"
+        )
     voxels = path.parent / named
     if not voxels.is_file():
         finding = f"its voxels should be in one file called {name!r}, which is not there"
-        raise UserError(path, finding, "copy that file too, or save the scan in one file")
+        raise UserError(Code.SCAN_UNSUPPORTED, path, finding, "copy that file too, or save the scan in one file")
     return voxels
 
 
@@ -206,10 +221,10 @@ def _check_sum(path: Path, described: _Described) -> None:
                     count += len(inflate.decompress(piece, _PIECE))
                     piece = inflate.unconsumed_tail
     except zlib.error as error:
-        raise UserError(path, f"its compressed data is damaged ({error})", AGAIN) from None
+        raise UserError(Code.SCAN_DAMAGED, path, f"its compressed data is damaged ({error})", AGAIN) from None
     if not inflate.eof or count != described.size:
         finding = f"its compressed data holds {count} of {described.size} bytes of voxels, or is cut off"
-        raise UserError(path, finding, AGAIN)
+        raise UserError(Code.SCAN_DAMAGED, path, finding, AGAIN)
 
 
 def _reason(error: RuntimeError, path: Path) -> str:

@@ -22,7 +22,7 @@ from nibabel.nifti1 import data_type_codes
 from nibabel.spatialimages import HeaderDataError
 from numpy.typing import NDArray
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.files import atomic_path
 from graftseg.core.types import Geometry
 from graftseg.data.formats.fourth_axis import FourthAxis
@@ -74,9 +74,13 @@ def read_nifti(path: Path, named: int | None = None) -> Scan:
         stream.seek(header.offset)
         content = _take(stream, header.size)
         if len(content) < header.size:
-            raise UserError(path, f"cut off after {len(content)} of {header.size} bytes of voxels", AGAIN)
+            raise UserError(
+                Code.SCAN_DAMAGED, path, f"cut off after {len(content)} of {header.size} bytes of voxels", AGAIN
+            )
         if isinstance(stream, gzip.GzipFile) and len(_take(stream, _SLACK + 1)) > _SLACK:
-            raise UserError(path, f"more data than the {header.size} bytes its header asks for", AGAIN)
+            raise UserError(
+                Code.SCAN_DAMAGED, path, f"more data than the {header.size} bytes its header asks for", AGAIN
+            )
     flat = np.frombuffer(content, header.dtype)
     flat = _scaled(flat.astype(header.dtype.newbyteorder("="), copy=False), header.scaling)
     array = flat.reshape((*header.geometry.shape, header.channels), order="F")
@@ -97,9 +101,13 @@ def _open_nifti(path: Path, named: int | None) -> Iterator[tuple[BinaryIO, _Head
             header.fourth.refuse_time(path, named)
             yield stream, header
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise UserError(path, f"its compressed data is damaged or cut off ({error})", AGAIN) from None
+        raise UserError(
+            Code.SCAN_DAMAGED, path, f"its compressed data is damaged or cut off ({error})", AGAIN
+        ) from None
     except OSError as error:
-        raise UserError(path, f"cannot be read ({error.strerror})", "check the file's permissions") from None
+        raise UserError(
+            Code.READ_FAILED, path, f"cannot be read ({error.strerror})", "check the file's permissions"
+        ) from None
 
 
 def _take(stream: BinaryIO, count: int) -> bytearray:
@@ -113,9 +121,11 @@ def _take(stream: BinaryIO, count: int) -> bytearray:
 def _refuse_size(path: Path, header: _Header, available: int) -> None:
     needed = header.offset + header.size
     if needed > MAX_BYTES:
-        raise UserError(path, f"its header asks for {needed} bytes, above the limit of {MAX_BYTES}", AGAIN)
+        raise UserError(
+            Code.SCAN_TOO_LARGE, path, f"its header asks for {needed} bytes, above the limit of {MAX_BYTES}", AGAIN
+        )
     if needed > available:
-        raise UserError(path, f"cut off: needs {needed} bytes and has at most {available}", AGAIN)
+        raise UserError(Code.SCAN_DAMAGED, path, f"cut off: needs {needed} bytes and has at most {available}", AGAIN)
 
 
 def _scaled(flat: NDArray[Any], scaling: tuple[float, float] | None) -> NDArray[Any]:
@@ -136,16 +146,16 @@ def _read_header(path: Path, stream: BinaryIO) -> _Header:
             block = start + stream.read(length - 4)
             if len(block) == length:
                 return _checked_header(path, kind(block, order, check=False))
-    raise UserError(path, "not a NIfTI file", "convert the scan to NIfTI (.nii or .nii.gz)")
+    raise UserError(Code.NOT_A_SCAN, path, "not a NIfTI file", "convert the scan to NIfTI (.nii or .nii.gz)")
 
 
 def _checked_header(path: Path, raw: Any) -> _Header:
     if bytes(raw["magic"].item()) != raw.single_magic:
-        raise UserError(path, "not a NIfTI file of one part", "convert the scan to .nii or .nii.gz")
+        raise UserError(Code.NOT_A_SCAN, path, "not a NIfTI file of one part", "convert the scan to .nii or .nii.gz")
     shape, channels = _axes(path, raw)
     offset = float(raw["vox_offset"])
     if not (raw.single_vox_offset <= offset < MAX_BYTES and offset.is_integer()):
-        raise UserError(path, f"its voxels cannot start at byte {offset:g}", AGAIN)
+        raise UserError(Code.SCAN_UNSUPPORTED, path, f"its voxels cannot start at byte {offset:g}", AGAIN)
     return _Header(
         geometry=_geometry(path, raw, shape),
         channels=channels,
@@ -171,22 +181,28 @@ def _fourth(raw: Any) -> FourthAxis:
 def _axes(path: Path, raw: Any) -> tuple[tuple[int, ...], int]:
     count, *sizes = (int(size) for size in raw["dim"])
     if not 2 <= count <= 7:
-        raise UserError(path, f"its header tells of {count} axes", "save two or three axes of space")
+        raise UserError(
+            Code.SCAN_UNSUPPORTED, path, f"its header tells of {count} axes", "save two or three axes of space"
+        )
     sizes = sizes[:count]
     if min(sizes) < 1:
         size = "x".join(map(str, sizes))
-        raise UserError(path, f"an empty volume: its header tells of {size} voxels", "export the scan again")
+        raise UserError(
+            Code.SCAN_UNSUPPORTED, path, f"an empty volume: its header tells of {size} voxels", "export the scan again"
+        )
     return tuple(sizes[:3]), math.prod(sizes[3:])
 
 
 def _dtype(path: Path, raw: Any) -> np.dtype[Any]:
     code = int(raw["datatype"])
     if code not in data_type_codes.dtype:
-        raise UserError(path, f"its voxels are of the unknown type {code}", AGAIN)
+        raise UserError(Code.SCAN_UNSUPPORTED, path, f"its voxels are of the unknown type {code}", AGAIN)
     dtype: np.dtype[Any] = np.dtype(raw.get_data_dtype())
     if dtype.kind not in "iuf" or dtype.itemsize > 8:
         finding = f"its voxels are of type {data_type_codes.label[code]}"
-        raise UserError(path, finding, "save one real number of at most 64 bits a voxel and channel")
+        raise UserError(
+            Code.SCAN_UNSUPPORTED, path, finding, "save one real number of at most 64 bits a voxel and channel"
+        )
     return dtype
 
 
@@ -195,7 +211,7 @@ def _scaling(path: Path, raw: Any) -> tuple[float, float] | None:
     if slope == 0 or not math.isfinite(slope) or (slope, intercept) == (1, 0):
         return None
     if not math.isfinite(intercept):
-        raise UserError(path, f"its header scales voxels by {slope:g} and adds {intercept}", AGAIN)
+        raise UserError(Code.SCAN_HEADER, path, f"its header scales voxels by {slope:g} and adds {intercept}", AGAIN)
     return slope, intercept
 
 
@@ -214,7 +230,9 @@ def _geometry(path: Path, raw: Any, shape: tuple[int, ...]) -> Geometry:
             matrix = np.zeros((4, 4))
         volume = np.linalg.det(matrix[:3, :3] / np.linalg.norm(matrix[:3, :3], axis=0))
     if not (abs(volume) > 1e-6 and np.isfinite(matrix).all()):
-        raise UserError(path, "no usable voxel size and orientation in its header", "mend its sform or qform")
+        raise UserError(
+            Code.SCAN_HEADER, path, "no usable voxel size and orientation in its header", "mend its sform or qform"
+        )
     return Geometry(
         shape=shape,
         affine=tuple(tuple(float(value) for value in row) for row in matrix),
@@ -227,9 +245,13 @@ def _geometry(path: Path, raw: Any, shape: tuple[int, ...]) -> Geometry:
 def write_nifti(path: Path, array: NDArray[Any], geometry: Geometry, slope: float = 1.0) -> None:
     """Write ``(C, *space)``, to be read as ``slope`` times that. The same voxels and geometry give the same bytes."""
     if not is_nifti(path):
-        raise UserError(path, "a scan is written as .nii or .nii.gz", "change the name of the file")
+        raise UserError(
+            Code.SCAN_UNSUPPORTED, path, "a scan is written as .nii or .nii.gz", "change the name of the file"
+        )
     if len(array) > 1 and len(geometry.shape) == 2:
-        raise UserError(path, f"{len(array)} channels of a 2-D scan in one file", "write one file a channel")
+        raise UserError(
+            Code.SCAN_UNSUPPORTED, path, f"{len(array)} channels of a 2-D scan in one file", "write one file a channel"
+        )
     space_first = np.moveaxis(array, 0, -1) if len(array) > 1 else array[0]
     header = _new_header(path, space_first, geometry, slope)
     # The transpose in C order is the Fortran order that NIfTI asks for.

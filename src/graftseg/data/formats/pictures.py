@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.files import atomic_path
 from graftseg.core.types import Geometry
 from graftseg.data.formats.scan import AGAIN, Scan, lps_geometry, optional, refuse_absent, refuse_bytes, words
@@ -63,7 +63,12 @@ def _read(path: Path, *, is_label: bool) -> Scan:
     pixels = (_png if path.suffix.lower() == ".png" else _tiff)(path, is_label)
     channels = _opaque(path, pixels if pixels.ndim == 3 else pixels[..., None])
     if channels.dtype.kind not in "iuf" or channels.dtype.itemsize > 8:
-        raise UserError(path, f"its pixels are of type {channels.dtype}", "save grey or RGB pixels of 8 or 16 bits")
+        raise UserError(
+            Code.SCAN_UNSUPPORTED,
+            path,
+            f"its pixels are of type {channels.dtype}",
+            "save grey or RGB pixels of 8 or 16 bits",
+        )
     height, width, _ = channels.shape
     return Scan(channels.transpose(2, 1, 0), _geometry(width, height))
 
@@ -78,10 +83,14 @@ def _opaque(path: Path, pixels: NDArray[Any]) -> NDArray[Any]:
     if channels in (2, 4):
         alpha = pixels[..., -1]
         if (alpha != (np.iinfo(alpha.dtype).max if alpha.dtype.kind == "u" else 1)).any():
-            raise UserError(path, "parts of the picture are transparent", "save it without an alpha channel")
+            raise UserError(
+                Code.SCAN_UNSUPPORTED, path, "parts of the picture are transparent", "save it without an alpha channel"
+            )
         return pixels[..., :-1]
     if channels not in (1, 3):
-        raise UserError(path, f"a picture of {channels} channels", "save grey or RGB, or one file a channel")
+        raise UserError(
+            Code.SCAN_UNSUPPORTED, path, f"a picture of {channels} channels", "save grey or RGB, or one file a channel"
+        )
     return pixels
 
 
@@ -91,12 +100,14 @@ def _png_header(path: Path) -> tuple[int, int, int, int]:
         with path.open("rb") as file:
             head = file.read(26)
     except OSError as error:
-        raise UserError(path, f"cannot be read ({error.strerror})", "check the file's permissions") from None
+        raise UserError(
+            Code.READ_FAILED, path, f"cannot be read ({error.strerror})", "check the file's permissions"
+        ) from None
     if len(head) < 26 or head[:8] != _SIGNATURE or head[12:16] != b"IHDR":
-        raise UserError(path, "not a PNG file", AGAIN)
+        raise UserError(Code.NOT_A_SCAN, path, "not a PNG file", AGAIN)
     width, height, bits, kind = struct.unpack(">IIBB", head[16:26])
     if not width or not height or bits not in (1, 2, 4, 8, 16) or kind not in _PNG_CHANNELS:
-        raise UserError(path, "its header makes no sense", AGAIN)
+        raise UserError(Code.SCAN_DAMAGED, path, "its header makes no sense", AGAIN)
     return width, height, bits, kind
 
 
@@ -104,9 +115,13 @@ def _png(path: Path, is_label: bool) -> NDArray[Any]:
     width, height, bits, kind = _png_header(path)
     refuse_bytes(path, width * height * _PNG_CHANNELS[kind] * max(1, bits // 8))
     if kind == _PALETTE and not is_label:
-        raise UserError(path, "the colours of the picture are those of a palette", "save it as grey or RGB")
+        raise UserError(
+            Code.SCAN_UNSUPPORTED, path, "the colours of the picture are those of a palette", "save it as grey or RGB"
+        )
     if bits == 16 and kind & _COLOURS:
-        raise UserError(path, "16-bit colours, which cannot be read from PNG", "save it as TIFF or with 8 bits")
+        raise UserError(
+            Code.SCAN_DAMAGED, path, "16-bit colours, which cannot be read from PNG", "save it as TIFF or with 8 bits"
+        )
     image = optional("PIL.Image", "pillow", "PNG files")
     try:
         # the size was looked at above, and the limit of the package is for web pages
@@ -115,11 +130,13 @@ def _png(path: Path, is_label: bool) -> NDArray[Any]:
         with image.open(_as_bytes(path) if two_bytes else path, formats=("PNG",)) as picture:
             pixels, frames = np.array(picture), picture.n_frames
     except image.UnidentifiedImageError:
-        raise UserError(path, "the picture is damaged or cut off (its first parts make no sense)", AGAIN) from None
+        raise UserError(
+            Code.SCAN_DAMAGED, path, "the picture is damaged or cut off (its first parts make no sense)", AGAIN
+        ) from None
     except (OSError, SyntaxError, ValueError, EOFError, struct.error) as error:
         raise _damaged(path, error) from None
     if frames > 1:
-        raise UserError(path, f"an animated PNG file of {frames} pictures", _ONE_EACH)
+        raise UserError(Code.SCAN_UNSUPPORTED, path, f"an animated PNG file of {frames} pictures", _ONE_EACH)
     if two_bytes:
         return pixels.view(">u2").astype(np.uint16)
     if pixels.dtype == np.bool_:
@@ -162,12 +179,16 @@ class _Tiff:
                 self.page = self.file.pages[0]
                 on_failure.pop_all()
         except OSError as error:
-            raise UserError(self.path, f"cannot be read ({error.strerror})", "check the file's permissions") from None
+            raise UserError(
+                Code.READ_FAILED, self.path, f"cannot be read ({error.strerror})", "check the file's permissions"
+            ) from None
         except Exception as error:
-            raise UserError(self.path, f"not a TIFF file that can be read ({words(error, self.path)})", AGAIN) from None
+            raise UserError(
+                Code.NOT_A_SCAN, self.path, f"not a TIFF file that can be read ({words(error, self.path)})", AGAIN
+            ) from None
         if pages > 1:
             self.file.close()
-            raise UserError(self.path, f"a TIFF file of {pages} pages", _ONE_EACH)
+            raise UserError(Code.SCAN_UNSUPPORTED, self.path, f"a TIFF file of {pages} pages", _ONE_EACH)
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -182,12 +203,17 @@ def _tiff(path: Path, is_label: bool) -> NDArray[Any]:
         _refuse_more_than_stored(path, page)
         photometric, planar = int(page.photometric), int(page.planarconfig)
         if photometric == 3 and not is_label:
-            raise UserError(path, "the colours of the picture are those of a palette", "save it as grey or RGB")
+            raise UserError(
+                Code.SCAN_UNSUPPORTED,
+                path,
+                "the colours of the picture are those of a palette",
+                "save it as grey or RGB",
+            )
         if photometric in _OTHER_SPACES:
             finding = f"the colour space of the picture is {_OTHER_SPACES[photometric]}"
-            raise UserError(path, finding, "convert it to grey or RGB")
+            raise UserError(Code.SCAN_UNSUPPORTED, path, finding, "convert it to grey or RGB")
         if page.ndim not in (2, 3) or 0 in page.shape:
-            raise UserError(path, f"a picture of shape {page.shape}", "save grey or RGB pixels")
+            raise UserError(Code.SCAN_UNSUPPORTED, path, f"a picture of shape {page.shape}", "save grey or RGB pixels")
         pixels = _decoded(path, page)
     if pixels.ndim == 3 and planar == 2:
         pixels = np.moveaxis(pixels, 0, -1)
@@ -219,11 +245,13 @@ def _decoded(path: Path, page: Any) -> NDArray[Any]:
         if "imagecodecs" not in str(error) and not isinstance(error, ImportError):
             raise
         finding = f"its pixels are compressed ({page.compression.name}), which no installed package reads"
-        raise UserError(path, finding, "pip install imagecodecs, or save it uncompressed") from None
+        raise UserError(
+            Code.SCAN_UNSUPPORTED, path, finding, "pip install imagecodecs, or save it uncompressed"
+        ) from None
     if pixels.shape != page.shape:
         raise ValueError(f"pixels of shape {pixels.shape} where {page.shape} are told")
     return pixels
 
 
 def _damaged(path: Path, error: Exception) -> UserError:
-    return UserError(path, f"the picture is damaged or cut off ({words(error, path)})", AGAIN)
+    return UserError(Code.SCAN_DAMAGED, path, f"the picture is damaged or cut off ({words(error, path)})", AGAIN)

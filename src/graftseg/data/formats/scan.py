@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Geometry
 from graftseg.data.folders import refuse_lost
 from graftseg.data.guesses import Guess
@@ -70,13 +70,15 @@ def refuse_absent(path: Path) -> None:
     refuse_lost(path)
     if not path.is_file():
         found = "a folder" if path.is_dir() else "not a file" if path.exists() else "the file is missing"
-        raise UserError(path, found, "check the path")
+        raise UserError(Code.SCAN_UNSUPPORTED, path, found, "check the path")
 
 
 def refuse_bytes(path: Path, needed: int) -> None:
     """Raise a UserError where voxels need more memory than any scan does."""
     if needed > MAX_BYTES:
-        raise UserError(path, f"its header asks for {needed} bytes, above the limit of {MAX_BYTES}", AGAIN)
+        raise UserError(
+            Code.SCAN_TOO_LARGE, path, f"its header asks for {needed} bytes, above the limit of {MAX_BYTES}", AGAIN
+        )
 
 
 def optional(module: str, package: str, what: str) -> Any:
@@ -84,7 +86,7 @@ def optional(module: str, package: str, what: str) -> Any:
     try:
         return import_module(module)
     except ImportError:
-        raise UserError(what, f"{package} is not installed", f"pip install {package}") from None
+        raise UserError(Code.PACKAGE_MISSING, what, f"{package} is not installed", f"pip install {package}") from None
 
 
 def words(error: BaseException, path: Path, most: int = 120) -> str:

@@ -18,7 +18,7 @@ from scipy import ndimage
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Batch, Labeled
 from graftseg.data.augment import AugmentSettings, crop_padding
 from graftseg.data.batches import BatchSettings, training_cases
@@ -116,7 +116,10 @@ def import_h5py() -> Any:
         import h5py
     except ImportError:
         raise UserError(
-            "h5py", "is not installed, and the usual way reads h5 files", "pip install h5py or add --no-usual"
+            Code.PACKAGE_MISSING,
+            "h5py",
+            "is not installed, and the usual way reads h5 files",
+            "pip install h5py or add --no-usual",
         ) from None
     return h5py
 

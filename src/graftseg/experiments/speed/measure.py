@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from graftseg.core.devices import devices, versions
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.data.store import open_store
 from graftseg.experiments.speed import own, usual
 from graftseg.experiments.speed.loading import WORKERS, Files, import_h5py, usual_batches
@@ -118,7 +118,7 @@ def measure(recipe: Recipe, data: Path | None, device: torch.device, plan: Plan)
             return _measure(subject, plan, folder, "phantoms" if data is None else str(data))
         except (torch.OutOfMemoryError, MemoryError):
             remedy = "lower batches.labeled, batches.unlabeled, batches.patch or network.width with --set"
-            raise UserError(device.type, "the memory of the device is full", remedy) from None
+            raise UserError(Code.OUT_OF_MEMORY, device.type, "the memory of the device is full", remedy) from None
 
 
 def _measure(subject: Subject, plan: Plan, folder: Path, data: str) -> Measurement:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.data.batches import training_cases
 from graftseg.data.store import Store
 from graftseg.inference.model import build_method
@@ -52,11 +52,16 @@ def self_training_stage(recipe: Recipe) -> StageSettings:
     """The recipe's last stage of bidirectional copy-paste."""
     stages = [stage for stage in recipe.stages if METHODS[stage.method] is Bcp]
     if not stages:
-        raise UserError(f"recipe {recipe.name}", "has no stage of bcp, whose step is timed", "name one that has")
+        raise UserError(
+            Code.STORE_MISMATCH,
+            f"recipe {recipe.name}",
+            "has no stage of bcp, whose step is timed",
+            "name one that has",
+        )
     config = BcpConfig.model_validate(stages[-1].settings)
     if (config.direction, config.mask) != ("both", Box()):
         finding = "pastes otherwise than the step that is timed beside it"
-        raise UserError(f"recipe {recipe.name}", finding, "name one that pastes boxes both ways")
+        raise UserError(Code.STORE_MISMATCH, f"recipe {recipe.name}", finding, "name one that pastes boxes both ways")
     return stages[-1].model_copy(update={"carry_optimizer": False})
 
 
@@ -65,13 +70,16 @@ def subject_of(recipe: Recipe, store: Store, device: torch.device) -> Subject:
     stage = self_training_stage(recipe)
     if other := store.other_settings(recipe.data.model_dump(mode="json")):
         raise UserError(
+            Code.STORE_MISMATCH,
             store.path,
             f"the store was prepared otherwise than recipe {recipe.name} asks for ({other})",
             "prepare the scans with this recipe or leave out --data",
         )
     if not training_cases(store, recipe.batches).unlabeled:
-        raise UserError(store.path, "has no unlabeled scans", "lower batches.labeled_cases or leave out --data")
+        raise UserError(
+            Code.STORE_MISMATCH, store.path, "has no unlabeled scans", "lower batches.labeled_cases or leave out --data"
+        )
     if stage.settings.get("decision") == "threshold" and len(store.classes) != 2:
         finding = f"decision is threshold and there are {len(store.classes)} classes"
-        raise UserError(f"recipe {recipe.name}", finding, "use decision: argmax")
+        raise UserError(Code.STORE_MISMATCH, f"recipe {recipe.name}", finding, "use decision: argmax")
     return Subject(recipe, stage, store, device)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.inference.export.request import Request
 
 __all__ = ["KINDS", "Kind", "Request", "export_run"]
@@ -40,12 +40,17 @@ KINDS: dict[str, Kind] = {
 def export_run(kind: str, request: Request) -> list[str]:
     """Write a run as a kind of the table; what cannot be is refused before anything is touched."""
     if kind not in KINDS:
-        raise UserError(f"export {kind}", "unknown", f"choose one of {', '.join(KINDS)}")
+        raise UserError(Code.OPTION_INVALID, f"export {kind}", "unknown", f"choose one of {', '.join(KINDS)}")
     given = {"check": request.check, "data": request.data, "predictions": request.predictions}
     if unused := [name for name, value in given.items() if value is not None and name not in KINDS[kind].takes]:
         takers = " and ".join(name for name, other in KINDS.items() if unused[0] in other.takes)
-        raise UserError(f"--{unused[0]}", f"export {kind} has no use for it", f"leave it out, it is for {takers}")
+        raise UserError(
+            Code.OPTION_INVALID,
+            f"--{unused[0]}",
+            f"export {kind} has no use for it",
+            f"leave it out, it is for {takers}",
+        )
     request.run.begun()
     if request.out.exists() or request.out.is_symlink():
-        raise UserError(request.out, "exists already", "name another --out or remove it")
+        raise UserError(Code.TARGET_EXISTS, request.out, "exists already", "name another --out or remove it")
     return KINDS[kind].write(request)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.data.formats.dicom_tags import pydicom_package, sound
 
 NEEDED = (
@@ -63,7 +63,7 @@ def series_in(folder: Path) -> list[Series]:
             if "Rows" in header:
                 found.setdefault(str(header.get("SeriesInstanceUID", "")), []).append(header)
     if not found:
-        raise UserError(folder, "holds no DICOM image", "name the folder of a DICOM series")
+        raise UserError(Code.DICOM_SERIES, folder, "holds no DICOM image", "name the folder of a DICOM series")
     stacks = [_stack(folder, slices) for slices in found.values()]
     return [stack for stack in stacks if stack is not None]
 
@@ -75,7 +75,7 @@ def _stack(folder: Path, slices: Sequence[Any]) -> Series | None:
         return None
     if missing := [name for name in NEEDED for one in slices if one.get(name) in (None, "")]:
         finding = f"the headers of a series lack {missing[0]}, without which nothing can refer to it"
-        raise UserError(folder, finding, "export the series again from where it came from")
+        raise UserError(Code.DICOM_SERIES, folder, finding, "export the series again from where it came from")
     if any((one.Rows, one.Columns) != (first.Rows, first.Columns) for one in slices):
         return None
     axes = np.array(first.ImageOrientationPatient, dtype=np.float64).reshape(2, 3)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.version import __version__
 from graftseg.data.formats.dicom_tags import silent
 from graftseg.data.scans import Scan, read_label
@@ -33,12 +33,19 @@ def write(request: Request) -> list[str]:
     classes = tuple(request.run.begun()["store"]["classes"])
     folder = predictions_of(request)
     if request.data is None:
-        raise UserError("--data", "missing", "name the folder of a DICOM series, or one with a folder for each case")
+        raise UserError(
+            Code.EXPORT_UNSUPPORTED,
+            "--data",
+            "missing",
+            "name the folder of a DICOM series, or one with a folder for each case",
+        )
     cases = _cases(request.data)
     maps = {name: path for name in cases if (path := _label_map(folder, name))}
     if not maps:
         finding = f"no label map of the {'case' if len(cases) == 1 else f'{len(cases)} cases'} in {request.data}"
-        raise UserError(folder, finding, "predict them first and name that folder as --predictions")
+        raise UserError(
+            Code.PREDICTIONS_MISMATCH, folder, finding, "predict them first and name that folder as --predictions"
+        )
     with new_folder(request.out) as out:
         for name, path in maps.items():
             label = read_label(path)
@@ -54,7 +61,9 @@ def write(request: Request) -> list[str]:
 def _cases(data: Path) -> dict[str, Path]:
     """The folder of each case by its name: the folder itself, or those in it."""
     if not data.is_dir():
-        raise UserError(data, "not a folder", "name a folder of DICOM files; unpack a zip first")
+        raise UserError(
+            Code.EXPORT_UNSUPPORTED, data, "not a folder", "name a folder of DICOM files; unpack a zip first"
+        )
     inside = [path for path in sorted(data.iterdir()) if not path.name.startswith(".")]
     folders = [path for path in inside if path.is_dir()]
     if any(path.is_file() and path.name != "DICOMDIR" for path in inside) or not folders:
@@ -78,7 +87,9 @@ def _nothing_told(folder: Path) -> Iterator[None]:
     except Exception as error:
         # the kind of an error quotes nothing
         finding = f"the headers of its series do not allow a segmentation ({type(error).__name__})"
-        raise UserError(folder, finding, "export the series again from where it came from") from None
+        raise UserError(
+            Code.EXPORT_UNSUPPORTED, folder, finding, "export the series again from where it came from"
+        ) from None
 
 
 def _segmentation(folder: Path, name: str, label: Scan, classes: Sequence[str]) -> Any:
@@ -86,7 +97,7 @@ def _segmentation(folder: Path, name: str, label: Scan, classes: Sequence[str]) 
     if len(fitting) != 1:
         how_many = "none of its series lies" if not fitting else f"{len(fitting)} of its series lie"
         remedy = "give the series that was predicted" if not fitting else "keep the one series that was predicted"
-        raise UserError(folder, f"{how_many} on the grid of the label map {name}", remedy)
+        raise UserError(Code.EXPORT_UNSUPPORTED, folder, f"{how_many} on the grid of the label map {name}", remedy)
     return _encoded(*fitting[0], classes)
 
 

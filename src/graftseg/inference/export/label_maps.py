@@ -6,7 +6,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.names import spelled
 from graftseg.core.predictions import extras_in, read_manifest
 from graftseg.data.grouping import labels_in, same_case
@@ -21,12 +21,22 @@ def predictions_of(request: Request) -> Path:
     """
     folder = request.predictions or request.run.predictions
     if not folder.is_dir():
-        raise UserError(folder, "there are no label maps", "predict the scans first or name a folder as --predictions")
+        raise UserError(
+            Code.PREDICTIONS_MISMATCH,
+            folder,
+            "there are no label maps",
+            "predict the scans first or name a folder as --predictions",
+        )
     facts = request.run.manifest()
     known = {facts.get("weights"), (facts.get("best") or {}).get("sha256")}
     manifest = read_manifest(folder, "name a folder of label maps as --predictions")
     if manifest is not None and manifest.weights not in known:
-        raise UserError(folder, "holds label maps of another network", "name the folder of this run's label maps")
+        raise UserError(
+            Code.PREDICTIONS_MISMATCH,
+            folder,
+            "holds label maps of another network",
+            "name the folder of this run's label maps",
+        )
     return folder
 
 
@@ -45,4 +55,4 @@ def check_values(path: Path, labels: NDArray[Any], classes: Sequence[str]) -> No
     top = int(labels.max(initial=0))
     if top >= len(classes):
         finding = f"the label value {top} is not among the classes 0 to {len(classes) - 1}"
-        raise UserError(path, finding, "correct the label map")
+        raise UserError(Code.EXPORT_UNSUPPORTED, path, finding, "correct the label map")

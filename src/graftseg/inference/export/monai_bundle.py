@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.files import write_bytes, write_json, write_text
 from graftseg.core.version import __version__
 from graftseg.data.intensity import IntensitySettings
@@ -58,7 +58,7 @@ def write(request: Request) -> list[str]:
     shipped = shipped_network(request.run)
     if shipped.recipe.batches.fit == "stretch":
         finding = "its recipe stretches slices to the patch (batches.fit), which a bundle cannot say"
-        raise UserError(request.run.path, finding, "export onnx or weights instead")
+        raise UserError(Code.EXPORT_UNSUPPORTED, request.run.path, finding, "export onnx or weights instead")
     axes = _axes(request, shipped)
     inference = _inference(shipped, axes)
     with new_folder(request.out) as folder:
@@ -171,7 +171,7 @@ def _intensity(settings: IntensitySettings) -> list[Config]:
     }
     if settings.rule not in rules:
         finding = f"the rule {settings.rule} has no counterpart among MONAI's transforms"
-        raise UserError("data.intensity", finding, "export onnx or weights instead")
+        raise UserError(Code.EXPORT_UNSUPPORTED, "data.intensity", finding, "export onnx or weights instead")
     chosen = rules[settings.rule]
     return [] if chosen is None else [chosen | {"keys": "image"}]
 

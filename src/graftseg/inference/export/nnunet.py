@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.files import read_json, write_json
 from graftseg.core.types import Case
 from graftseg.data.dataset import Dataset
@@ -34,7 +34,9 @@ def write(request: Request) -> list[str]:
     """Write ``imagesTr``, ``labelsTr``, ``dataset.json`` and the list of the cases that the run labeled."""
     if not NAME.fullmatch(request.out.name):
         finding = "not the name of an nnU-Net data set"
-        raise UserError(request.out, finding, "name the folder DatasetNNN_Name, such as Dataset501_Liver")
+        raise UserError(
+            Code.EXPORT_UNSUPPORTED, request.out, finding, "name the folder DatasetNNN_Name, such as Dataset501_Liver"
+        )
     facts = request.run.begun()["store"]
     task = _Task(_dataset(request), tuple(facts["classes"]), facts["channels"], predictions_of(request))
     labeled, pseudo, missing = task.cases()
@@ -71,7 +73,7 @@ class _Task:
         if not pseudo:
             finding = f"none of the {len(unlabeled)} unlabeled cases has a label map there"
             remedy = "predict them first, as in graftseg predict RUN DATA/imagesUn, and name that folder"
-            raise UserError(self.predictions, finding, f"{remedy} as --predictions")
+            raise UserError(Code.EXPORT_UNSUPPORTED, self.predictions, finding, f"{remedy} as --predictions")
         return labeled, pseudo, missing
 
     def write_images(self, case: Case, folder: Path) -> None:
@@ -84,7 +86,12 @@ class _Task:
             scan = self.dataset.reader.image(case)
             if len(scan.array) != self.channels:
                 finding = f"the number of channels is {len(scan.array)} where the run was trained on {self.channels}"
-                raise UserError(case.images[0], finding, "give the data that the run was trained on as --data")
+                raise UserError(
+                    Code.EXPORT_UNSUPPORTED,
+                    case.images[0],
+                    finding,
+                    "give the data that the run was trained on as --data",
+                )
             for channel, name in zip(scan.array, names, strict=True):
                 write_scan(folder / name, np.ascontiguousarray(channel), scan.geometry)
 
@@ -105,7 +112,7 @@ class _Task:
         check_values(path, label.array, self.classes)
         if difference := grid_difference(geometry, label.geometry):
             finding = f"the label map does not lie on the grid of its scan: {difference}"
-            raise UserError(path, finding, "predict the scans of this data set")
+            raise UserError(Code.EXPORT_UNSUPPORTED, path, finding, "predict the scans of this data set")
         target = folder / f"{case.name}{ENDING}"
         if _is_ready(path):
             _link(path, target)
@@ -146,7 +153,7 @@ def _scans_of(request: Request) -> Path:
     remedy = "name the folder of the scans as --data"
     folder = Path(open_store(trained_on(request.run, remedy)).root)
     if not folder.exists():
-        raise UserError(request.run.path, f"its scans are no longer at {folder}", remedy)
+        raise UserError(Code.STORE_MISSING, request.run.path, f"its scans are no longer at {folder}", remedy)
     return folder
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from graftseg.core.devices import versions
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.files import write_json
 from graftseg.core.quiet import quiet
 from graftseg.inference.export.request import Request, needed, new_folder
@@ -36,7 +36,9 @@ def write(request: Request) -> list[str]:
         difference = _difference(runtime, model, network, images)
         if not difference <= TOLERANCE:
             finding = f"onnxruntime and PyTorch differ by {difference:.2g} on {checked_on}"
-            raise UserError(request.out, finding, "update onnx, onnxscript and torch, then export again")
+            raise UserError(
+                Code.EXPORT_UNSUPPORTED, request.out, finding, "update onnx, onnxscript and torch, then export again"
+            )
         write_json(folder / "model.json", _described(shipped, difference, checked_on))
     return [f"{request.out}: probabilities differ from PyTorch's by at most {difference:.2g} on {checked_on}"]
 
@@ -86,7 +88,7 @@ def _patch_of(scan: Path, shipped: Shipped) -> Tensor:
     image = cases[0].read().image.float()
     if len(image) != shipped.channels:
         finding = f"the number of channels is {len(image)} where the run was trained on {shipped.channels}"
-        raise UserError(scan, finding, "give a scan of the same channels as --check")
+        raise UserError(Code.EXPORT_UNSUPPORTED, scan, finding, "give a scan of the same channels as --check")
     if image.ndim - 1 > len(shipped.patch):
         image = image[..., image.shape[-1] // 2]
     patch = torch.zeros(shipped.channels, *shipped.patch)

@@ -5,7 +5,7 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.files import new_folder as new_folder
 from graftseg.core.run_folder import RunFolder
 
@@ -31,4 +31,6 @@ def needed(package: str, extra: str) -> ModuleType:
         return import_module(package)
     except ImportError:
         remedy = f"run pip install '.[{extra}]' in the folder of graftseg"
-        raise UserError(package.partition(".")[0], "this export needs the package and it is missing", remedy) from None
+        raise UserError(
+            Code.PACKAGE_MISSING, package.partition(".")[0], "this export needs the package and it is missing", remedy
+        ) from None

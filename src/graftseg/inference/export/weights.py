@@ -9,7 +9,7 @@ import yaml
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.files import write_bytes
 from graftseg.inference.export.request import Request
 from graftseg.inference.model import load_weights
@@ -23,7 +23,9 @@ SUFFIX = ".safetensors"
 def write(request: Request) -> list[str]:
     """Write the student with what builds its network."""
     if request.out.suffix != SUFFIX:
-        raise UserError(request.out, "weights are one file", f"name a file that ends in {SUFFIX} as --out")
+        raise UserError(
+            Code.WEIGHTS_DAMAGED, request.out, "weights are one file", f"name a file that ends in {SUFFIX} as --out"
+        )
     shipped = shipped_network(request.run)
     state = {name: tensor.contiguous() for name, tensor in shipped.method.student.state_dict().items()}
     metadata = {
@@ -49,19 +51,19 @@ def _described(file: Path) -> tuple[dict[str, Any], tuple[str, ...], int]:
     """Recipe, class names and number of channels, out of the file's head."""
     remedy = "make the file with graftseg export weights"
     if not file.is_file():
-        raise UserError(file, "there is no such file", "check the path")
+        raise UserError(Code.WEIGHTS_DAMAGED, file, "there is no such file", "check the path")
     try:
         with safe_open(file, "pt") as content:
             metadata = content.metadata() or {}
     except (SafetensorError, OSError):
-        raise UserError(file, "not a safetensors file", remedy) from None
+        raise UserError(Code.WEIGHTS_DAMAGED, file, "not a safetensors file", remedy) from None
     if {key: metadata.get(key) for key in FORMAT} != FORMAT:
-        raise UserError(file, "the file does not say which network its weights are for", remedy)
+        raise UserError(Code.WEIGHTS_DAMAGED, file, "the file does not say which network its weights are for", remedy)
     try:
         classes, channels = json.loads(metadata["classes"]), int(metadata["channels"])
         recipe = yaml.safe_load(metadata["recipe"])
     except (KeyError, ValueError, yaml.YAMLError):
-        raise UserError(file, "the description of the network is damaged", remedy) from None
+        raise UserError(Code.WEIGHTS_DAMAGED, file, "the description of the network is damaged", remedy) from None
     if not isinstance(recipe, dict) or not isinstance(classes, list) or not classes or channels < 1:
-        raise UserError(file, "the description of the network is damaged", remedy)
+        raise UserError(Code.WEIGHTS_DAMAGED, file, "the description of the network is damaged", remedy)
     return recipe, tuple(map(str, classes)), channels

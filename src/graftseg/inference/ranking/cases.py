@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Case, Geometry
 from graftseg.data.batches import BatchSettings, training_cases
 from graftseg.data.dataset import Dataset, label_path
@@ -51,16 +51,25 @@ def candidates_in(data: Path, recipe: Recipe) -> Candidates:
     """Labeled and unlabeled cases as a run of the recipe sees them, of a prepared store or a folder of scans."""
     found = _of_store(open_store(data), recipe) if is_store(data) else _of_scans(read_layout(data), recipe)
     if not found.unlabeled:
-        raise UserError(data, "there are no unlabeled scans to rank", "put scans without labels into imagesUn")
+        raise UserError(
+            Code.TOO_FEW_CASES, data, "there are no unlabeled scans to rank", "put scans without labels into imagesUn"
+        )
     if not found.labeled:
-        raise UserError(data, "there are no labeled scans to compare with", "put label maps into labelsTr")
+        raise UserError(
+            Code.TOO_FEW_CASES, data, "there are no labeled scans to compare with", "put label maps into labelsTr"
+        )
     return found
 
 
 def _of_store(store: Store, recipe: Recipe) -> Candidates:
     if other := store.other_settings(recipe.data.model_dump(mode="json")):
         finding = f"the store was prepared otherwise than the run asks for ({other})"
-        raise UserError(store.path, finding, "prepare the scans with RUN/recipe.yaml or give the scans themselves")
+        raise UserError(
+            Code.STORE_MISMATCH,
+            store.path,
+            finding,
+            "prepare the scans with RUN/recipe.yaml or give the scans themselves",
+        )
     cases = training_cases(store, recipe.batches)
 
     def candidate(case: StoredCase, labeled: bool) -> Candidate:
@@ -106,7 +115,12 @@ def _label(dataset: Dataset, case: Case, geometry: Geometry) -> NDArray[Any]:
     label = dataset.reader.label(case)
     if difference := grid_difference(geometry, label.geometry):
         finding = f"image and label lie on different grids: {difference}"
-        raise UserError(label_path(case), finding, "resample the label to the image's grid or correct its header")
+        raise UserError(
+            Code.TOO_FEW_CASES,
+            label_path(case),
+            finding,
+            "resample the label to the image's grid or correct its header",
+        )
     return label.array
 
 

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.inference.ranking.cases import Prepared
 from graftseg.inference.sliding_window import Segment, is_slicewise, probability_slabs
 from graftseg.inference.stretching import stretched, stretched_slabs
@@ -52,11 +52,11 @@ def observe(network: Shipped, case: str, given: Prepared) -> Observation:
     """Observe a case; one with a label map is looked at once, without mirroring, and its label map is what is found."""
     if len(given.image) != network.channels:
         finding = f"the number of channels is {len(given.image)} where the run was trained on {network.channels}"
-        raise UserError(case, finding, "give the same channels as in training")
+        raise UserError(Code.TOO_FEW_CASES, case, finding, "give the same channels as in training")
     classes = len(network.classes)
     if given.label is not None and (top := int(given.label.max(initial=0))) >= classes:
         finding = f"the label value {top} is not among the classes 0 to {classes - 1} of the run"
-        raise UserError(case, finding, "correct the label map")
+        raise UserError(Code.TOO_FEW_CASES, case, finding, "correct the label map")
     # a network that saw no mirrored scans in training is not to be asked about them
     mirrors = given.label is None and network.recipe.batches.augment.rotate_flip > 0
     axes = (2, 3) if mirrors else ()

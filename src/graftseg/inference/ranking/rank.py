@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.files import write_text
 from graftseg.inference.ranking.observe import Observation
 
@@ -136,9 +136,11 @@ def _kind(reason: str) -> str:
 def check_target(path: Path) -> None:
     """Refuse a file that a ranking may not be written to."""
     if path.suffix != ".csv":
-        raise UserError(path, "the ranking is a .csv file", "name a file that ends in .csv as --out")
+        raise UserError(
+            Code.TOO_FEW_CASES, path, "the ranking is a .csv file", "name a file that ends in .csv as --out"
+        )
     if path.is_file() and path.open(encoding="utf-8", errors="replace").readline().strip() != ",".join(HEAD):
-        raise UserError(path, "exists and is not a ranking", "name another file as --out")
+        raise UserError(Code.UNSAFE_TARGET, path, "exists and is not a ranking", "name another file as --out")
 
 
 def rank_cases(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.progress import track
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.origin import trained_on
@@ -46,5 +46,9 @@ def _observed(
         except UserError as error:
             failures.append(error)
         except (torch.OutOfMemoryError, MemoryError):
-            failures.append(UserError(case.name, "does not fit into memory", "use --device cpu or a larger machine"))
+            failures.append(
+                UserError(
+                    Code.OUT_OF_MEMORY, case.name, "does not fit into memory", "use --device cpu or a larger machine"
+                )
+            )
     return observed, failures
