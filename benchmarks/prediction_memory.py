@@ -23,9 +23,8 @@ from graftseg.data.scans import write_scan
 from graftseg.inference.ensemble import Segmenters
 from graftseg.inference.inputs import sources_in
 from graftseg.inference.label_maps import Wanted
-from graftseg.inference.memory import host_bytes
 from graftseg.inference.model import build_method, save_weights
-from graftseg.inference.predict import predict_scans
+from graftseg.inference.predict import host_bytes, predict_scans
 from graftseg.recipes.recipe import parse_recipe
 
 CPU, GIB = torch.device("cpu"), 2**30

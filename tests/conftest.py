@@ -9,8 +9,8 @@ import torch
 from command_line import CommandLine
 
 import graftseg.experiments.preflight
-import graftseg.recipes.ramps
 import graftseg.recipes.recipe
+import graftseg.recipes.shortening
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.data.store import Store
@@ -30,7 +30,7 @@ if os.environ.get("GRAFTSEG_TEST_GPU") != "1":
 @pytest.fixture(autouse=True)
 def _untold(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was told once is told again in another test."""
-    monkeypatch.setattr(graftseg.recipes.ramps, "_told", set())
+    monkeypatch.setattr(graftseg.recipes.shortening, "_told", set())
 
 
 @pytest.fixture(scope="session")

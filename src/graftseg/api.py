@@ -9,8 +9,7 @@ from typing import Any
 from graftseg.core.devices import choose_device, describe_machine
 from graftseg.core.errors import Code, StoppedError, UserError
 from graftseg.core.files import read_object, write_text
-from graftseg.core.fold_list import fold_states, segmenters_of
-from graftseg.core.run_folder import RunFolder, store_owner
+from graftseg.core.run_folder import RunFolder, fold_states, segmenters_of, store_owner
 from graftseg.core.types import SPLITS
 from graftseg.data import check as checking
 from graftseg.data import prepare as preparing
@@ -32,8 +31,7 @@ from graftseg.experiments.tables import table_page, tables_page
 from graftseg.experiments.test_run import Examined, examine
 from graftseg.inference.export import Request, export_run
 from graftseg.inference.predict import Checkpoint, Predicted, Wanted, predict_scans
-from graftseg.inference.ranking.rank import Ranking
-from graftseg.inference.ranking.run import rank_run
+from graftseg.inference.ranking.rank import Ranking, rank_run
 from graftseg.planning import make_plan
 from graftseg.recipes.baseline import baseline_of, fitting, own_baseline
 from graftseg.recipes.recipe import Recipe, changed, load_recipe, shipped_recipes
@@ -41,13 +39,12 @@ from graftseg.recipes.shortening import asked_for
 from graftseg.reporting import render_report
 from graftseg.reporting.differences import picture
 from graftseg.reporting.scans_page import render_check
-from graftseg.training.completion import complete
 from graftseg.training.cross_validation import CrossValidation
 from graftseg.training.folds import Count, Tell
 from graftseg.training.folds import train_folds as _train_folds
 from graftseg.training.loop import Outcome
-from graftseg.training.progress_labels import ALONE, BASELINE, BEFORE_BASELINE
-from graftseg.training.run import train_run, unlabeled_cases
+from graftseg.training.recorder import ALONE, BASELINE, BEFORE_BASELINE
+from graftseg.training.run import complete, train_run, unlabeled_cases
 
 Folder = str | Path
 Scans = str | Path | Sources

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from graftseg.core.errors import UserError
-from graftseg.core.fold_list import fold_count, fold_states, refuse_exchanged, segmenters_of
-from graftseg.core.run_folder import FORMAT, RunFolder
+from graftseg.core.run_folder import FORMAT, RunFolder, fold_count, fold_states, refuse_exchanged, segmenters_of
 
 
 def begin(run: RunFolder, status: str = "finished") -> RunFolder:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from graftseg.core.meters import Meter, metered, now_and_then
+from graftseg.core.progress import Meter, metered, now_and_then
 
 
 class Clock:

@@ -16,7 +16,7 @@ from command_line import CommandLine, contents
 
 from graftseg import api
 from graftseg.core.errors import UserError
-from graftseg.core.permissions import denied, refuse_closed, refuse_target, refuse_unwritable
+from graftseg.core.files import denied, refuse_closed, refuse_target, refuse_unwritable
 from graftseg.data.scans import is_scan
 
 FINDING = "the folder must not be looked into (Permission denied); give yourself the right to read it"

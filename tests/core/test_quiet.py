@@ -5,7 +5,7 @@ import warnings
 
 import pytest
 
-from graftseg.core.quiet import quiet
+from graftseg.core.progress import quiet
 
 
 def test_quiet(caplog: pytest.LogCaptureFixture) -> None:

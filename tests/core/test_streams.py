@@ -8,7 +8,7 @@ import torch
 from tiny import tiny_batch, tiny_method
 from torch import Tensor
 
-from graftseg.core.streams import Wait, beside
+from graftseg.core.devices import Wait, beside
 from graftseg.core.types import Progress
 from graftseg.methods import bcp
 

@@ -8,7 +8,7 @@ from time import monotonic, sleep
 import pytest
 
 from graftseg.core.errors import Code, UserError
-from graftseg.data.ahead import Ahead
+from graftseg.data.disk_batches import Ahead
 
 
 class Maker:

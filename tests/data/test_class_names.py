@@ -8,7 +8,7 @@ from check_fakes import make_scans
 
 from graftseg import api
 from graftseg.core.errors import UserError
-from graftseg.data.class_names import name_problem
+from graftseg.data.dataset import name_problem
 from graftseg.data.layouts import read_layout
 from graftseg.data.sources import Sources
 from graftseg.planning.facts import channel_names_in

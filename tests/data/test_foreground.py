@@ -15,8 +15,8 @@ from store_fakes import ACDC, NEVER, Shape, batches_of, build, same
 from graftseg.core.errors import UserError
 from graftseg.data.augment import AugmentSettings, Draw, Integers, around, draw, source_rows, turned_size
 from graftseg.data.batches import Batches, BatchSettings
+from graftseg.data.disk_batches import MappedBatches
 from graftseg.data.foreground import MOST, Positions, positions_in, positions_of
-from graftseg.data.mapped import MappedBatches
 from graftseg.data.store import CASES, Store
 
 CPU = torch.device("cpu")

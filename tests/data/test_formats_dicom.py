@@ -24,7 +24,7 @@ from graftseg.core.errors import UserError
 from graftseg.data.formats import dicom_pixels
 from graftseg.data.grid import axis_codes
 from graftseg.data.layouts import read_layout
-from graftseg.data.provenance import source_of, unchanged
+from graftseg.data.prepare import source_of, unchanged
 from graftseg.data.scans import is_scan, read_geometry, read_label, read_scan, write_label
 from graftseg.data.scans_to_predict import scan_cases
 

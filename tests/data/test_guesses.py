@@ -12,7 +12,7 @@ from dicom_fakes import AXIAL, write_slice
 from graftseg import api
 from graftseg.data.check import check
 from graftseg.data.formats.dicom import read_dicom
-from graftseg.data.guesses import Guess, told
+from graftseg.data.formats.scan import Guess, told
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import PrepareSettings, prepare
 from graftseg.data.scans import KNOWN, read_case, read_geometry, read_scan, write_label

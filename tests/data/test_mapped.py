@@ -19,7 +19,7 @@ from graftseg import api
 from graftseg.core.errors import UserError
 from graftseg.data.augment import AugmentSettings, boxes_of
 from graftseg.data.batches import Batches, BatchSettings
-from graftseg.data.mapped import MappedBatches, MappedStream
+from graftseg.data.disk_batches import MappedBatches, MappedStream
 from graftseg.data.store import CASES, Store
 
 KINDS: list[tuple[list[Shape], Shape]] = [

@@ -7,8 +7,7 @@ import pytest
 
 from graftseg.core.errors import UserError
 from graftseg.core.run_folder import RunFolder
-from graftseg.data.origin import trained_on
-from graftseg.data.store import Store
+from graftseg.data.store import Store, trained_on
 
 
 def begun(path: Path, store: Path, identity: str) -> RunFolder:

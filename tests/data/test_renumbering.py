@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graftseg.data.renumbering import Renumbering, renumber
+from graftseg.data.labels import Renumbering, renumber
 
 NAMED = {0: "background", 1: "liver"}
 

@@ -5,10 +5,10 @@ from check_fakes import make_scans
 
 from graftseg.core.errors import UserError
 from graftseg.data.check import check
+from graftseg.data.folders import ending_of, unread_in
 from graftseg.data.layouts import read_layout
 from graftseg.data.scans_to_predict import scan_cases
 from graftseg.data.sources import Sources
-from graftseg.data.unreadable import ending_of, unread_in
 
 
 def put(root: Path, *names: str) -> Path:

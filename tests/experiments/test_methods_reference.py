@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from graftseg.experiments.method_list import listed
 from graftseg.methods import METHODS
-from graftseg.ops.schedules import STAIR
+from graftseg.ops.optimizers import STAIR
 from graftseg.recipes.recipe import SHIPPED, load_recipe
 from markdown_pages import DOCS, ROOT, blocks, sections, tables
 from record_fakes import record

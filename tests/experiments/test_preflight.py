@@ -133,7 +133,7 @@ def test_a_closed_folder_of_results_is_refused_before_a_training(
 ) -> None:
     sweeper.results.mkdir()
     # whoever runs the tests may have every right
-    monkeypatch.setattr("graftseg.core.permissions.os.access", lambda path, mode: Path(path) != sweeper.results)
+    monkeypatch.setattr("graftseg.core.files.os.access", lambda path, mode: Path(path) != sweeper.results)
     with pytest.raises(UserError, match=r"/results: the folder cannot be written into"):
         sweeper("masks", "la-4/bcp")
     assert not sweeper.runs.exists()

@@ -14,8 +14,8 @@ from graftseg import api
 from graftseg.core.errors import UserError
 from graftseg.core.files import write_json
 from graftseg.evaluation.scores import Evaluation, Row
-from graftseg.experiments.gains import HEAD as BESIDE
 from graftseg.experiments.paper import TABLES
+from graftseg.experiments.tables import GAINS_HEAD as BESIDE
 from graftseg.experiments.tables import HEAD, rows_of, table, tables_page
 from graftseg.recipes.recipe import load_recipe, shipped_recipes
 from record_fakes import PUBLISHED, record, ship, write_scores

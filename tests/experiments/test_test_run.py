@@ -22,7 +22,7 @@ from graftseg.data.scans import read_label, read_scan, write_label, write_scan
 from graftseg.evaluation.scores import Evaluation
 from graftseg.evaluation.verdicts import missed
 from graftseg.experiments import test_run as examination
-from graftseg.inference import outputs
+from graftseg.inference import label_maps as outputs
 from graftseg.inference import predict as prediction
 
 

@@ -7,9 +7,9 @@ import torch
 
 from graftseg.core.errors import UserError
 from graftseg.data.grid import Grid
-from graftseg.inference import memory as footprint
+from graftseg.inference import predict as footprint
 from graftseg.inference.label_maps import Wanted
-from graftseg.inference.memory import check_memory, host_bytes
+from graftseg.inference.predict import check_memory, host_bytes
 from graftseg.inference.predictor import Predictor
 from graftseg.recipes.settings import InferenceSettings
 

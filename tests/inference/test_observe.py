@@ -21,11 +21,11 @@ from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.data.scans import read_label, read_scan, write_label, write_scan
 from graftseg.data.store import Store
+from graftseg.inference.model import Shipped
 from graftseg.inference.predictor import Predictor
 from graftseg.inference.ranking.cases import Prepared, candidates_in
 from graftseg.inference.ranking.observe import count_parts, near_boundary, observe
 from graftseg.inference.ranking.rank import Ranked, Ranking
-from graftseg.inference.trained import Shipped
 
 
 class Encoder(nn.Module):

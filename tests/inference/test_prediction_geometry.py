@@ -18,8 +18,7 @@ from graftseg.data.intensity import IntensitySettings
 from graftseg.data.prepare import PrepareSettings
 from graftseg.data.scans import read_label
 from graftseg.inference.inputs import ScanSource
-from graftseg.inference.label_maps import Wanted
-from graftseg.inference.outputs import names_of, write_maps
+from graftseg.inference.label_maps import Wanted, names_of, write_maps
 from graftseg.inference.predictor import Predictor
 from graftseg.recipes.settings import InferenceSettings
 

@@ -20,7 +20,7 @@ from graftseg.core.run_folder import RunFolder
 from graftseg.data.scans import read_label
 from graftseg.data.store import Store
 from graftseg.evaluation.references import label_maps
-from graftseg.inference import memory as footprint
+from graftseg.inference import predict as footprint
 from graftseg.inference.export.label_maps import label_map_of
 from graftseg.inference.label_maps import PARTS
 from graftseg.inference.predict import FLIPS

@@ -23,10 +23,10 @@ from graftseg.data.scans import read_scan
 from graftseg.inference import ensemble as segmenters
 from graftseg.inference.model import build_method
 from graftseg.inference.predictor import Predictor
-from graftseg.inference.stretching import stretched
+from graftseg.inference.resampling import stretched
 from graftseg.recipes.recipe import changed
 from graftseg.recipes.settings import InferenceSettings
-from graftseg.training.validation import CaseScores
+from graftseg.training.selection import CaseScores
 from zoom_oracle import Plane, is_lost, zoomed
 
 Shape = tuple[int, ...]

@@ -16,8 +16,9 @@ from torch.utils._pytree import tree_leaves
 
 from graftseg.core.types import Batch, Labeled, Objective, Progress
 from graftseg.methods import METHODS, Method
-from graftseg.ops import pseudo_labels, signed_distance
-from graftseg.ops.distance_transform import squared_distance_to
+from graftseg.ops import distances as signed_distance
+from graftseg.ops import pseudo_labels
+from graftseg.ops.distances import squared_distance_to
 
 
 class HostWork(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -12,8 +12,8 @@ from tiny import tiny_networks
 from graftseg.core.types import Progress
 from graftseg.data.store import Store
 from graftseg.methods.dtc import Dtc, DtcConfig, disagreement, map_of
+from graftseg.ops.distances import distance_channels, signed_distance
 from graftseg.ops.losses import one_hot
-from graftseg.ops.signed_distance import distance_channels, signed_distance
 from graftseg.recipes.recipe import load_recipe
 from graftseg.training import step as stepping
 from graftseg.training.step import Way

@@ -5,7 +5,7 @@ import torch
 from tiny import SIDE, tiny_batch, tiny_method
 
 from graftseg.methods import METHODS
-from graftseg.methods.self_training import SelfTraining
+from graftseg.methods.teachers import SelfTraining
 from graftseg.networks import NETWORKS, NetworkSettings, build_network, dimensions_of
 from graftseg.networks.encoder_decoder import Extensible
 from graftseg.networks.heads import Head2d, Head3d

@@ -3,7 +3,7 @@
 import pytest
 from torch import nn
 
-from graftseg.networks.modes import evaluating
+from graftseg.networks.layers import evaluating
 
 
 @pytest.mark.parametrize("training", [True, False])

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from graftseg.networks.norms import BatchNorm2d, BatchNorm3d
+from graftseg.networks.layers import BatchNorm2d, BatchNorm3d
 
 
 @pytest.mark.parametrize(

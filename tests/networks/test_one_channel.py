@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from graftseg.networks import unet
-from graftseg.networks.one_channel import convolve_one_channel, written_out
+from graftseg.networks.layers import convolve_one_channel, written_out
 from graftseg.networks.unet import Convolution2d
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from graftseg.networks.unet import UNet2d
-from graftseg.ops.adversarial_noise import adversarial_direction, frozen, probabilities, unit, untracked
+from graftseg.ops.perturbations import adversarial_direction, frozen, probabilities, unit, untracked
 
 
 class Ramp(nn.Module):

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from graftseg.ops.branch_losses import branch_loss, certain_loss, uncertain_loss, weights_of
+from graftseg.ops.losses import branch_loss, certain_loss, uncertain_loss, weights_of
 
 
 def example(seed: int, classes: int = 2) -> tuple[list[Tensor], Tensor]:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from scipy.spatial.distance import cdist
 
-from graftseg.ops import distance_transform
-from graftseg.ops.distance_transform import distance_to, squared_distance_to
+from graftseg.ops import distances as distance_transform
+from graftseg.ops.distances import distance_to, squared_distance_to
 
 Masks = npt.NDArray[np.bool_]
 

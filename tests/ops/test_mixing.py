@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from graftseg.core.types import Labeled
-from graftseg.ops.mixing import Direction, Mixture, mixtures
+from graftseg.ops.masks import Direction, Mixture, mixtures
 
 
 def numbered(first: int) -> Labeled:

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graftseg.ops.noise import noisy
+from graftseg.ops.perturbations import noisy
 
 
 @settings(deadline=None, max_examples=20)

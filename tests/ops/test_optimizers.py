@@ -10,6 +10,7 @@ from torch import nn
 from graftseg.ops.optimizers import (
     Adam,
     Moved,
+    Poly,
     Sgd,
     build_optimizer,
     carry_over,
@@ -18,7 +19,6 @@ from graftseg.ops.optimizers import (
     rate_on_device,
     update,
 )
-from graftseg.ops.schedules import Poly
 
 
 class Weights(nn.Module):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.autograd.profiler import profile
 
-from graftseg.ops.patch_shuffle import draw_permutations, exchange, inverse
+from graftseg.ops.perturbations import draw_permutations, exchange, inverse
 
 
 @st.composite

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from graftseg.ops.schedules import Constant, Poly, Schedule, Step, ramp_up
+from graftseg.ops.optimizers import Constant, Poly, Schedule, Step, ramp_up
 
 
 def ramp(elapsed: float, length: float) -> float:

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from scipy import ndimage
 
-from graftseg.ops import signed_distance as module
-from graftseg.ops.distance_transform import squared_distance_to
-from graftseg.ops.signed_distance import distance_channels, inner_boundary, signed_distance
+from graftseg.ops import distances as module
+from graftseg.ops.distances import distance_channels, inner_boundary, signed_distance, squared_distance_to
 
 Labels = npt.NDArray[np.int64]
 

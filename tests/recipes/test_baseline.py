@@ -21,7 +21,7 @@ from graftseg.core.errors import StoppedError, UserError
 from graftseg.core.run_folder import RunFolder
 from graftseg.recipes.baseline import baseline_of, fitting, own_baseline
 from graftseg.recipes.recipe import Recipe, differences, load_recipe, shipped_recipes
-from graftseg.training import completion
+from graftseg.training import run as completion
 from graftseg.training.loop import Outcome
 from graftseg.training.run import train_run
 

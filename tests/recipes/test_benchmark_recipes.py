@@ -11,7 +11,7 @@ from graftseg.data.store import Store
 from graftseg.inference.model import build_method
 from graftseg.networks import parameter_count
 from graftseg.recipes.recipe import SHIPPED, Recipe, load_recipe, shipped_recipes
-from graftseg.training.validation import scored_cases
+from graftseg.training.selection import scored_cases
 
 SGD = {"name": "sgd", "learning_rate": 0.01, "weight_decay": 1e-4, "momentum": 0.9, "clip_gradient": None}
 ADAM = {"name": "adam", "learning_rate": 0.001, "weight_decay": 0.0, "betas": [0.9, 0.999], "clip_gradient": None}

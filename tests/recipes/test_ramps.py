@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 
 from graftseg import api
 from graftseg.data.store import Store
-from graftseg.ops.schedules import consistency_ramp
-from graftseg.recipes import ramps
-from graftseg.recipes.ramps import height, tell_of_ramps
+from graftseg.ops.optimizers import consistency_ramp
+from graftseg.recipes import shortening as ramps
 from graftseg.recipes.recipe import Recipe, load_recipe, shipped_recipes
-from graftseg.recipes.shortening import asked_for
+from graftseg.recipes.shortening import asked_for, height, tell_of_ramps
 from sweep_fakes import Sweeper
 
 TOLD = "reaches 1 % of its height in 300 steps, so that unlabeled scans count little; set stages.0.settings.ramp to 1"

@@ -17,9 +17,8 @@ from graftseg.core.errors import UserError
 from graftseg.data.store import Store
 from graftseg.recipes.baseline import baseline_of
 from graftseg.recipes.changes import differing
-from graftseg.recipes.ramps import RAMP
 from graftseg.recipes.recipe import Recipe, changed, differences, load_recipe, parse_recipe
-from graftseg.recipes.shortening import asked_for, shortened
+from graftseg.recipes.shortening import RAMP, asked_for, shortened
 from markdown_pages import DOCS, tables
 
 ROOT = Path(__file__).parents[2]

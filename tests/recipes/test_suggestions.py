@@ -6,8 +6,8 @@ import pytest
 from command_line import CommandLine
 
 from graftseg.core.errors import UserError
+from graftseg.recipes.reading import likely
 from graftseg.recipes.recipe import load_recipe, shipped_recipes
-from graftseg.recipes.suggestions import likely
 
 KNOWN = ["la-4/bcp", "la-8/bcp", "la-8/supervised", "la-8/ua-mt", "acdc-3/bcp"]
 

@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from graftseg.core.errors import UserError
+from graftseg.recipes.reading import NotYamlError, RepeatedKeyError, read_yaml
 from graftseg.recipes.recipe import SHIPPED, load_recipe
-from graftseg.recipes.yaml_reader import NotYamlError, RepeatedKeyError, read_yaml
 
 
 @pytest.mark.parametrize(

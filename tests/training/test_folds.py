@@ -19,19 +19,17 @@ from typer.testing import CliRunner
 from graftseg import api
 from graftseg.cli.app import app
 from graftseg.core.errors import Code, StoppedError, UserError
-from graftseg.core.fold_list import segmenters_of
-from graftseg.core.run_folder import RunFolder
+from graftseg.core.run_folder import RunFolder, segmenters_of
 from graftseg.data.batches import BatchSettings, training_cases
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.data.store import Store
 from graftseg.evaluation.scores import Evaluation, read_csv
 from graftseg.training import folds
-from graftseg.training.completion import complete
 from graftseg.training.cross_validation import CrossValidation
-from graftseg.training.folds import fold_recipe
-from graftseg.training.progress_labels import Leg
-from graftseg.training.splits import divide, suggested_folds
+from graftseg.training.folds import divide, fold_recipe, suggested_folds
+from graftseg.training.recorder import Leg
+from graftseg.training.run import complete
 
 RECIPE = tiny_recipe()
 LABELED = [f"labeled_{number:03d}" for number in range(4)]

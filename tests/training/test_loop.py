@@ -20,8 +20,7 @@ from graftseg.inference.model import build_method
 from graftseg.methods import METHODS, Method
 from graftseg.methods.bcp import Bcp
 from graftseg.networks import Networks
-from graftseg.ops.optimizers import Adam, Sgd
-from graftseg.ops.schedules import Poly
+from graftseg.ops.optimizers import Adam, Poly, Sgd
 from graftseg.recipes.recipe import Recipe
 from graftseg.recipes.settings import SelectionSettings
 from graftseg.training.checkpoint import checkpoints_in, load_checkpoint

@@ -1,6 +1,6 @@
 """Trainings one after the other: each has a name, a place and a next one."""
 
-from graftseg.training.progress_labels import ALONE, BASELINE, BEFORE_BASELINE, Leg, fold_legs
+from graftseg.training.recorder import ALONE, BASELINE, BEFORE_BASELINE, Leg, fold_legs
 
 
 def test_the_only_training_needs_no_words() -> None:

@@ -26,8 +26,7 @@ from graftseg.inference.predictor import Predictor
 from graftseg.methods import Method
 from graftseg.recipes.recipe import Recipe, load_recipe
 from graftseg.training.checkpoint import checkpoints_in, load_checkpoint
-from graftseg.training.selection import Selector
-from graftseg.training.validation import CaseScores, build_selector, scored_cases
+from graftseg.training.selection import CaseScores, Selector, build_selector, scored_cases
 
 CPU = torch.device("cpu")
 

@@ -11,8 +11,7 @@ import torch
 
 from graftseg.core.run_folder import RunFolder, read_log
 from graftseg.training import recorder as module
-from graftseg.training.progress_labels import ALONE, BASELINE, BEFORE_BASELINE, Leg, fold_legs
-from graftseg.training.recorder import NonFiniteLossError, Recorder
+from graftseg.training.recorder import ALONE, BASELINE, BEFORE_BASELINE, Leg, NonFiniteLossError, Recorder, fold_legs
 
 
 def place(step: int) -> dict[str, Any]:

@@ -23,8 +23,7 @@ from graftseg.evaluation.metrics import dice
 from graftseg.experiments.seeds import train_seeds
 from graftseg.methods import Method
 from graftseg.recipes.settings import Listed, SelectionSettings
-from graftseg.training.selection import Selector
-from graftseg.training.validation import mean_dice, scored_cases
+from graftseg.training.selection import Selector, mean_dice, scored_cases
 
 VAL = SelectionSettings(protocol="val", every=1)
 

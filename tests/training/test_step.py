@@ -21,8 +21,7 @@ from graftseg.inference.model import build_method
 from graftseg.methods import Method
 from graftseg.methods.bcp import Bcp
 from graftseg.networks import Networks
-from graftseg.ops.optimizers import Adam, Sgd
-from graftseg.ops.schedules import Poly
+from graftseg.ops.optimizers import Adam, Poly, Sgd
 from graftseg.recipes.settings import LoopSettings, StageSettings
 from graftseg.training import step as stepping
 from graftseg.training.loop import Stage, fit

@@ -30,7 +30,7 @@ from graftseg.cli.arguments import (
 )
 from graftseg.cli.briefs import brief
 from graftseg.core.errors import Code, StoppedError, UserError
-from graftseg.core.permissions import denied, refuse_target
+from graftseg.core.files import denied, refuse_target
 from graftseg.core.version import __version__
 
 app = typer.Typer(

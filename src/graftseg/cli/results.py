@@ -86,8 +86,7 @@ def table(
 ) -> None:
     """Print a table of the paper: recorded runs beside the published figures."""
     from graftseg import api
-    from graftseg.core.files import write_text
-    from graftseg.core.permissions import refuse_target
+    from graftseg.core.files import refuse_target, write_text
     from graftseg.experiments.method_pages import without_page
 
     if markdown is None and pages is None:

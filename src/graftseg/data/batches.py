@@ -18,8 +18,8 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.settings import MOST_IMAGES, MOST_STEPS, MOST_VOXELS, Settings
 from graftseg.core.types import Batch, Labeled
 from graftseg.data.augment import AugmentSettings, Draw, Integers, Table, around, centred, draw, to_device
+from graftseg.data.dataset import seen
 from graftseg.data.foreground import Positions, positions_of
-from graftseg.data.held_out import seen
 from graftseg.data.store import Store, StoredCase
 from graftseg.data.stream import Stream
 

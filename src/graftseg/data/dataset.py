@@ -1,14 +1,15 @@
 """The cases of a data set, and the reader that turns their files into scans."""
 
-from collections.abc import Collection, Sequence
+import unicodedata
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from graftseg.core.errors import Code, UserError
+from graftseg.core.names import same_names, spelled
 from graftseg.core.types import Case, Split
-from graftseg.data.class_names import name_problem
-from graftseg.data.held_out import seen
 from graftseg.data.scans import Scan, read_case, read_label
 
 
@@ -117,3 +118,44 @@ class Dataset:
         hidden = tuple(replace(case, label=None, split="unlabeled") for case in labeled[count:first_held_out])
         kept = unseen + labeled[:count] + labeled[first_held_out:]
         return replace(self, cases=kept + hidden + self.of("unlabeled") + self.of("validation"))
+
+
+class Named(Protocol):
+    """Anything that has the name of a case."""
+
+    @property
+    def name(self) -> str:
+        """The name."""
+        ...
+
+
+Listed = TypeVar("Listed", bound=Named)
+
+
+def seen(where: Path, labeled: tuple[Listed, ...], held_out: Collection[str]) -> tuple[Listed, ...]:
+    """The labeled cases without those that are held out; a name that is none of them may be a slip and is refused."""
+    known = same_names(held_out, (case.name for case in labeled))
+    if unknown := sorted(set(held_out) - known):
+        finding = f"batches.held_out names {unknown[0]}, which is no labeled case ({len(unknown)} such names)"
+        raise UserError(Code.TOO_FEW_CASES, where, finding, "name labeled cases")
+    return tuple(case for case in labeled if not same_names([case.name], held_out))
+
+
+UNPRINTED = ("Cc", "Cs", "Zl", "Zp")
+"""Kinds of characters that move the cursor, break a line or are none: control codes, surrogates, separators."""
+
+
+UNSEEN = {0x200B, 0xFEFF, *range(0x202A, 0x202F), *range(0x2060, 0x206A)}
+"""Characters that take no room or turn the direction of what follows; joiners, which some scripts need, are none."""
+
+
+def name_problem(names: Iterable[str]) -> str | None:
+    """What is wrong with names of classes, or None; letters of every script are fine."""
+    listed = list(names)
+    for name in listed:
+        if not name.strip():
+            return "a class has no name"
+        if any(unicodedata.category(letter) in UNPRINTED or ord(letter) in UNSEEN for letter in name):
+            return f"the class {name!a:.60} has control characters in its name"
+    name, times = max(Counter(map(spelled, listed)).items(), key=lambda pair: pair[1], default=("", 0))
+    return f"{times} classes are called {name}" if times > 1 else None

@@ -8,18 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import read_json
+from graftseg.core.files import read_json, refuse_closed
 from graftseg.core.names import beginning_with, spelled
-from graftseg.core.permissions import refuse_closed
 from graftseg.core.types import Case, Split
 from graftseg.data.benchmarks import recognise_benchmark
 from graftseg.data.dataset import Dataset as Dataset
 from graftseg.data.dataset import ScanFiles
-from graftseg.data.folders import refuse_lost, visible
+from graftseg.data.folders import refuse_lost, unread_in, visible
 from graftseg.data.grouping import CHANNEL, Files, by_channel, by_name, case_of, incomplete, labels_in, scans_in
 from graftseg.data.scans import READABLE, files_of, is_header, is_label_map, is_scan, scan_stem
 from graftseg.data.sources import Data, Sources
-from graftseg.data.unreadable import unread_in
 
 MOST_DIGITS = 18
 NO_IMAGE = "no image belongs to this label"

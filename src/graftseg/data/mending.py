@@ -17,7 +17,7 @@ from graftseg.data.dataset import Dataset, ScanFiles
 from graftseg.data.fingerprint import Fingerprint
 from graftseg.data.folders import visible
 from graftseg.data.grid import corner_distance
-from graftseg.data.renumbering import Renumbering, renumber
+from graftseg.data.labels import Renumbering, renumber
 from graftseg.data.scans import KNOWN, read_geometry, read_label, read_scan, scan_stem, write_label, write_scan
 
 LIST = "dataset.json"

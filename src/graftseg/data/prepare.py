@@ -4,6 +4,7 @@ import hashlib
 import json
 import logging
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,20 +14,19 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import atomic_path, locked, read_json, sha256_of, write_json
+from graftseg.core.files import PARTIAL, atomic_path, locked, read_json, refuse_closed, sha256_of, write_json
 from graftseg.core.names import spelled
 from graftseg.core.progress import in_parallel
 from graftseg.core.settings import Settings
 from graftseg.core.types import Case, Geometry
 from graftseg.data.dataset import Dataset, ScanFiles, agreed
+from graftseg.data.folders import refuse_lost
+from graftseg.data.formats.scan import Guess, told
 from graftseg.data.grid import Grid, plan_grid, to_grid
-from graftseg.data.guesses import Guess, told
 from graftseg.data.intensity import IntensitySettings, normalise
-from graftseg.data.label_rules import checked_values, refuse_class_list, refuse_unlisted
-from graftseg.data.provenance import source_of, unchanged
-from graftseg.data.scans import Scan
-from graftseg.data.store import CASES, FORMAT, LOCK, MANIFEST, Store, StoredCase, open_store
-from graftseg.data.targets import check_target, clear_other
+from graftseg.data.labels import checked_values, refuse_class_list, refuse_unlisted
+from graftseg.data.scans import Scan, files_of
+from graftseg.data.store import CASES, FORMAT, LOCK, MANIFEST, Source, Store, StoredCase, is_store, open_store
 
 log = logging.getLogger(__name__)
 
@@ -315,3 +315,100 @@ def _drop_others(out: Path, cases: tuple[StoredCase, ...]) -> int:
     for path in others:
         path.unlink()
     return len(others)
+
+
+def source_of(path: Path) -> Source:
+    """Size, time and hash of a scan; those of all its files together where it is several."""
+    files = _files(path)
+    try:
+        size, mtime_ns = _size_and_time(files)
+        hashes = [sha256_of(file) for file in files]
+    except OSError as error:
+        raise UserError(
+            Code.READ_FAILED, path, f"the file cannot be read ({error.strerror})", "check that it is there"
+        ) from None
+    return Source(
+        size, mtime_ns, hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
+    )
+
+
+def unchanged(path: Path, source: Source) -> bool:
+    """Whether a scan is what it was: by size and time, and by content where only the time differs."""
+    try:
+        size, mtime_ns = _size_and_time(_files(path))
+    except (OSError, UserError):
+        return False
+    if size != source.size:
+        return False
+    return mtime_ns == source.mtime_ns or source_of(path).sha256 == source.sha256
+
+
+def _files(path: Path) -> list[Path]:
+    refuse_lost(path)
+    files = files_of(path)
+    if not files or (path.exists() and not path.is_file() and files == [path]):
+        raise UserError(Code.DAMAGED_FILE, path, "not a file", "put a scan in its place")
+    return files
+
+
+def _size_and_time(files: list[Path]) -> tuple[int, int]:
+    stats = [file.stat() for file in files]
+    return sum(stat.st_size for stat in stats), max(stat.st_mtime_ns for stat in stats)
+
+
+OF_CASES = (".image.npy", ".label.npy", ".json")
+
+
+def check_target(out: Path, root: Path, *, anew: bool) -> None:
+    """Refuse a folder that is something else, or a store of other data, unless that may be made ``anew``."""
+    for folder in (out, out / CASES):
+        refuse_closed(folder)
+    if out.exists() and not out.is_dir():
+        raise UserError(Code.TARGET_EXISTS, out, "this is a file", "name a folder for the store")
+    if not out.exists() or not any(out.iterdir()):
+        return
+    if not is_store(out):
+        raise UserError(
+            Code.TARGET_EXISTS, out, "the folder is not empty and not a prepared store", "name a new folder"
+        )
+    recorded = _other_root(out, root)
+    if recorded is not None and not (anew and _is_all_own(out)):
+        raise UserError(
+            Code.TARGET_EXISTS, out, f"the store was made from {recorded}, not from {root}", "name another folder"
+        )
+
+
+def clear_other(out: Path, root: Path) -> None:
+    """Remove what a store of other data consists of; the manifest first, since it vouches for the rest."""
+    if _other_root(out, root) is None or not _is_all_own(out):
+        return
+    (out / MANIFEST).unlink(missing_ok=True)
+    for path in _entries(out / CASES):
+        path.unlink()
+
+
+def _other_root(out: Path, root: Path) -> str | None:
+    """The data that a store was made from, where these are others."""
+    for path in (out / MANIFEST, *sorted((out / CASES).glob("*.json"))):
+        try:
+            recorded = str(read_json(path)["root"])
+        except (UserError, KeyError, TypeError):
+            continue
+        is_same = recorded == str(root) or Path(recorded).resolve() == root.resolve()
+        return None if is_same else recorded
+    return None
+
+
+def _is_all_own(out: Path) -> bool:
+    """Whether a folder holds nothing but what making a store writes; what a link leads to may be somebody's."""
+    if out.is_symlink() or (out / CASES).is_symlink():
+        return False
+    own = {LOCK, MANIFEST, CASES}
+    return all(path.name in own or path.name.startswith(PARTIAL) for path in _entries(out)) and all(
+        path.is_file() and (path.name.endswith(OF_CASES) or path.name.startswith(PARTIAL))
+        for path in _entries(out / CASES)
+    )
+
+
+def _entries(folder: Path) -> Iterator[Path]:
+    return iter(sorted(folder.iterdir()) if folder.is_dir() else ())

@@ -7,10 +7,10 @@ from pathlib import Path
 from graftseg.core.errors import Code, UserError
 from graftseg.core.names import spelled
 from graftseg.core.types import Case
+from graftseg.data.folders import unread_in
 from graftseg.data.formats.dicom import holds_own_slices
 from graftseg.data.grouping import CHANNEL, Files, add, by_channel, by_name, case_of, incomplete, own_name, scans_in
 from graftseg.data.scans import READABLE, is_label_map, scan_stem
-from graftseg.data.unreadable import unread_in
 
 
 def scan_cases(path: Path, channels: int, trained: Collection[str] = ()) -> tuple[list[Case], dict[str, UserError]]:

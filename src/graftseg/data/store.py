@@ -19,11 +19,11 @@ import numpy.typing as npt
 from pydantic import TypeAdapter, ValidationError
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import read_json, sha256_of, write_json
+from graftseg.core.files import read_json, refuse_closed, sha256_of, write_json
 from graftseg.core.names import spelled
-from graftseg.core.permissions import refuse_closed
+from graftseg.core.run_folder import RunFolder
 from graftseg.core.types import MILLIMETRES, Geometry, Split
-from graftseg.data.class_names import name_problem
+from graftseg.data.dataset import name_problem
 from graftseg.data.grid import Grid
 from graftseg.data.sources import Data, Sources
 
@@ -299,3 +299,20 @@ def _unreadable(path: Path, error: OSError) -> UserError:
     return UserError(
         Code.READ_FAILED, path, f"cannot be read ({error.strerror or error})", "check disk and permissions"
     )
+
+
+NAME_DATA = "name a store or the folder of the scans as --data"
+
+
+def trained_on(run: RunFolder, remedy: str = NAME_DATA) -> Path:
+    """The store of a run: in the run, where it was, or beside the folds, seeds or baselines that the run is one of."""
+    facts = run.begun()["store"]
+    recorded = Path(str(facts.get("path", run.store)))
+    if is_store(run.store):
+        return run.store
+    around = (folder / run.store.name for folder in run.path.resolve().parents[:2])
+    for place in (recorded, *around):
+        # what lies there now may belong to another run
+        if is_store(place) and open_store(place).identity == facts["identity"]:
+            return place
+    raise UserError(Code.STORE_MISSING, run.path, f"its store is no longer at {recorded}", remedy)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import read_json
-from graftseg.data.class_names import name_problem
+from graftseg.data.dataset import name_problem
 from graftseg.data.store import is_store, open_store
 from graftseg.evaluation.metrics import Protocol
 from graftseg.evaluation.references import told_of

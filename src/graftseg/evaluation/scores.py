@@ -19,7 +19,7 @@ from graftseg.core.files import as_json, read_json, write_text, write_together
 from graftseg.core.names import by_spelling, same_names, spelled
 from graftseg.core.progress import in_parallel
 from graftseg.core.types import Geometry
-from graftseg.data.label_rules import is_mask, remedy_beside
+from graftseg.data.labels import is_mask, remedy_beside
 from graftseg.data.scans import grid_difference, read_label, scan_stem
 from graftseg.evaluation.figures import extent_of, scores_text
 from graftseg.evaluation.metrics import PROTOCOLS, Protocol, score

@@ -11,10 +11,9 @@ from graftseg.core.names import by_spelling, same_names, spelled
 from graftseg.core.progress import in_parallel
 from graftseg.core.run_folder import RunFolder
 from graftseg.core.types import Geometry
-from graftseg.data.origin import trained_on
 from graftseg.data.scans import grid_difference, read_case, read_geometry
 from graftseg.data.scans_to_predict import scan_cases
-from graftseg.data.store import Store, is_store, open_store
+from graftseg.data.store import Store, is_store, open_store, trained_on
 from graftseg.evaluation.references import Reference, references_in
 from graftseg.evaluation.scores import refuse_unnamed_values
 

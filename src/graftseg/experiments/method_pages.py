@@ -8,11 +8,10 @@ from pathlib import Path
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import write_text
 from graftseg.evaluation.figures import FIGURES
-from graftseg.experiments.gains import BASELINE, gains
 from graftseg.experiments.method_list import BEGIN, has_list, listed
 from graftseg.experiments.paper import TABLES, benchmark_of
 from graftseg.experiments.records import Record, read_records
-from graftseg.experiments.tables import BESIDE, lines_of, markdown, ours
+from graftseg.experiments.tables import BASELINE, BESIDE, gains, lines_of, markdown, ours
 from graftseg.methods import METHODS
 from graftseg.recipes.recipe import shipped_recipes
 

@@ -8,8 +8,7 @@ from graftseg.data.batches import training_cases
 from graftseg.data.benchmarks import classes_of
 from graftseg.data.store import Store
 from graftseg.evaluation.scores import Evaluation
-from graftseg.experiments.record_targets import refuse_place, refuse_run
-from graftseg.experiments.records import Record, Scored, check_siblings, refuse_other_data
+from graftseg.experiments.records import Record, Scored, check_siblings, refuse_other_data, refuse_place, refuse_run
 from graftseg.experiments.scores_ahead import scores_ahead
 from graftseg.experiments.stores import Stores, stores_of
 from graftseg.experiments.train_and_test import PROTOCOL, known_run

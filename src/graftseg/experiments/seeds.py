@@ -12,10 +12,10 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.files import PARTIAL, make_folder, read_json, write_json
 from graftseg.core.run_folder import LOCK, SEED, RunFolder
 from graftseg.data.layouts import read_layout
+from graftseg.data.prepare import check_target as refuse_other_data
 from graftseg.data.prepare import prepare
 from graftseg.data.sources import Data
 from graftseg.data.store import Store, is_store, open_store
-from graftseg.data.targets import check_target as refuse_other_data
 from graftseg.evaluation.figures import FIGURES, Figures, Spread, figures_of, spreads, written
 from graftseg.evaluation.references import stored_references
 from graftseg.experiments.scores_ahead import scores_ahead
@@ -24,8 +24,8 @@ from graftseg.experiments.train_and_test import PROTOCOL, Tested, known_run, tes
 from graftseg.inference.predict import weights_of
 from graftseg.recipes.recipe import Recipe, changed
 from graftseg.recipes.shortening import asked_for
-from graftseg.training.completion import is_complete
-from graftseg.training.validation import check_scored
+from graftseg.training.run import is_complete
+from graftseg.training.selection import check_scored
 
 SUMMARY = "summary.json"
 OWN = ("recipe", "seeds")

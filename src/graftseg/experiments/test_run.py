@@ -8,10 +8,9 @@ from pathlib import Path
 import torch
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.fold_list import fold_states, segmenters_of
+from graftseg.core.files import refuse_unwritable
 from graftseg.core.names import same_names
-from graftseg.core.permissions import refuse_unwritable
-from graftseg.core.run_folder import RunFolder
+from graftseg.core.run_folder import RunFolder, fold_states, segmenters_of
 from graftseg.evaluation.comparison import Beside, compare_runs
 from graftseg.evaluation.evaluate import score_folder
 from graftseg.evaluation.scores import Evaluation, description_of

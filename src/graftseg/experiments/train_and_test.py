@@ -17,7 +17,7 @@ from graftseg.evaluation.references import stored_references
 from graftseg.evaluation.scores import Evaluation
 from graftseg.inference.predict import Checkpoint, predict_scans, weights_of
 from graftseg.recipes.recipe import Recipe
-from graftseg.training.completion import complete, is_complete
+from graftseg.training.run import complete, is_complete
 
 PROTOCOL: Protocol = "standard"
 

@@ -12,9 +12,9 @@ from graftseg.experiments.paper import ALL, TABLES, benchmark_of
 from graftseg.experiments.records import NAME, check_variant, is_record, place, read_record
 from graftseg.experiments.tables import rows_of
 from graftseg.recipes.changes import changes_of, differing
+from graftseg.recipes.reading import likely
 from graftseg.recipes.recipe import Recipe, changed, load_recipe
 from graftseg.recipes.shortening import asked_for
-from graftseg.recipes.suggestions import likely
 
 FEW = 12
 """Rows that can all be told in a sentence."""

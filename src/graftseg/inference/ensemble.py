@@ -14,9 +14,8 @@ from graftseg.core.run_folder import RunFolder
 from graftseg.data.grid import Grid
 from graftseg.inference.averaging import mean_of, over_flips
 from graftseg.inference.label_maps import ScanMaps, Wanted
-from graftseg.inference.model import load_weights
+from graftseg.inference.model import Shipped, build_shipped, load_weights
 from graftseg.inference.predictor import Predictor
-from graftseg.inference.trained import Shipped, build_shipped
 from graftseg.recipes.recipe import Recipe, load_recipe
 
 Checkpoint = Literal["shipped", "best"]

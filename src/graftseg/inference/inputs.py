@@ -11,8 +11,8 @@ import torch
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Case, Geometry
+from graftseg.data.formats.scan import told
 from graftseg.data.grid import Grid
-from graftseg.data.guesses import told
 from graftseg.data.prepare import PrepareSettings, prepare_image, prepared_grid
 from graftseg.data.scans import read_case, read_geometry
 from graftseg.data.scans_to_predict import scan_cases

@@ -14,9 +14,8 @@ from graftseg.core.devices import free_memory
 from graftseg.data.grid import Grid
 from graftseg.inference.averaging import over_flips, side_by_side
 from graftseg.inference.label_maps import Maps, Rules, ScanMaps, Wanted, check_decision, collected
-from graftseg.inference.resampling import at_source_resolution, axis_of
+from graftseg.inference.resampling import at_source_resolution, axis_of, stretched, stretched_slabs
 from graftseg.inference.sliding_window import Segment, is_slicewise, probability_slabs, windows_along
-from graftseg.inference.stretching import stretched, stretched_slabs
 from graftseg.ops.components import chosen_classes, largest_components
 from graftseg.recipes.settings import InferenceSettings
 

@@ -16,8 +16,7 @@ from graftseg.methods.base import Method
 from graftseg.networks import Networks
 from graftseg.networks.discriminator import LEAST_SIDE, EntropyDiscriminator, judging
 from graftseg.ops.losses import SupervisedDice, entropy, half_each, supervised_terms
-from graftseg.ops.optimizers import CRITIC
-from graftseg.ops.schedules import RampLength, consistency_ramp
+from graftseg.ops.optimizers import CRITIC, RampLength, consistency_ramp
 
 
 class AdventConfig(Settings):

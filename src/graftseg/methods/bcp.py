@@ -8,13 +8,12 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from graftseg.core.streams import beside
+from graftseg.core.devices import beside
 from graftseg.core.types import Batch, Labeled, Objective, Progress, halves
-from graftseg.methods.self_training import SelfTraining, SelfTrainingConfig
+from graftseg.methods.teachers import SelfTraining, SelfTrainingConfig
 from graftseg.networks import Networks
 from graftseg.ops.losses import mixed_loss
-from graftseg.ops.masks import Box, MaskSettings, mix
-from graftseg.ops.mixing import Direction, mixtures
+from graftseg.ops.masks import Box, Direction, MaskSettings, mix, mixtures
 
 
 class BcpConfig(SelfTrainingConfig):

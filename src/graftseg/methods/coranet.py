@@ -15,8 +15,8 @@ from graftseg.methods.base import Method
 from graftseg.networks import Networks
 from graftseg.networks.branches import branched
 from graftseg.networks.ema import ema_update, teacher_of
-from graftseg.ops.branch_losses import branch_loss, certain_loss, uncertain_loss
-from graftseg.ops.schedules import RampLength, consistency_ramp
+from graftseg.ops.losses import branch_loss, certain_loss, uncertain_loss
+from graftseg.ops.optimizers import RampLength, consistency_ramp
 
 
 class CoraNetConfig(Settings):

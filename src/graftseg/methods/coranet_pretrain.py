@@ -11,7 +11,7 @@ from graftseg.core.types import Batch, Objective, Progress
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
 from graftseg.networks.branches import branched
-from graftseg.ops.branch_losses import branch_loss
+from graftseg.ops.losses import branch_loss
 
 
 class CoraNetPretrainConfig(Settings):

@@ -13,10 +13,9 @@ from graftseg.core.types import Batch, Objective, Progress
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
 from graftseg.networks.discriminator import LEAST_SIDE, Discriminator, judging, labeled_first
-from graftseg.networks.modes import evaluating
+from graftseg.networks.layers import evaluating
 from graftseg.ops.losses import SupervisedDice, half_each, supervised_terms
-from graftseg.ops.optimizers import CRITIC
-from graftseg.ops.schedules import RampLength, consistency_ramp
+from graftseg.ops.optimizers import CRITIC, RampLength, consistency_ramp
 
 
 class DanConfig(Settings):

@@ -13,9 +13,9 @@ from graftseg.core.types import Batch, Objective, Progress
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
 from graftseg.networks.dual_task import dual_task
+from graftseg.ops.distances import dual_task_terms
 from graftseg.ops.losses import SupervisedDice
-from graftseg.ops.schedules import RampLength, consistency_ramp
-from graftseg.ops.signed_distance import dual_task_terms
+from graftseg.ops.optimizers import RampLength, consistency_ramp
 
 
 class DtcConfig(Settings):

@@ -12,10 +12,10 @@ import torch
 
 from graftseg.core.settings import Voxels
 from graftseg.core.types import Batch, Objective, Progress
-from graftseg.methods.self_training import SelfTraining, SelfTrainingConfig
+from graftseg.methods.teachers import SelfTraining, SelfTrainingConfig
 from graftseg.networks import Networks
 from graftseg.ops.losses import segmentation_loss
-from graftseg.ops.patch_shuffle import check_cells, draw_permutations, exchange, inverse
+from graftseg.ops.perturbations import check_cells, draw_permutations, exchange, inverse
 
 USUAL = (4, 4, 1)
 """Cells along each axis where nothing is said."""

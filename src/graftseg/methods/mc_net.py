@@ -16,7 +16,7 @@ from graftseg.methods.base import Method
 from graftseg.networks import Networks
 from graftseg.networks.several_decoders import several_decoders
 from graftseg.ops.losses import dice_of_sums, dice_over_batch, sharpened
-from graftseg.ops.schedules import RampLength, consistency_ramp
+from graftseg.ops.optimizers import RampLength, consistency_ramp
 
 DecoderDice = Literal["of-sums", "over-batch"]
 

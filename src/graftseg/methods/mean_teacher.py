@@ -12,8 +12,8 @@ from graftseg.core.types import Batch, Objective, Progress
 from graftseg.methods.teachers import Taught
 from graftseg.networks import Networks
 from graftseg.ops.losses import SupervisedDice, half_each, supervised_terms
-from graftseg.ops.noise import Deviation, noisy
-from graftseg.ops.schedules import RampLength, consistency_ramp
+from graftseg.ops.optimizers import RampLength, consistency_ramp
+from graftseg.ops.perturbations import Deviation, noisy
 
 
 class MeanTeacherConfig(Settings):

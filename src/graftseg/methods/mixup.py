@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor
 
 from graftseg.core.types import Batch, Objective, Progress
-from graftseg.methods.self_training import SelfTraining, SelfTrainingConfig
+from graftseg.methods.teachers import SelfTraining, SelfTrainingConfig
 from graftseg.networks import Networks
 from graftseg.ops.losses import segmentation_loss
 

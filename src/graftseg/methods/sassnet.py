@@ -15,11 +15,10 @@ from graftseg.methods.base import Method
 from graftseg.networks import Networks
 from graftseg.networks.discriminator import LEAST_SIDE, Discriminator, judging, labeled_first
 from graftseg.networks.dual_task import dual_task
-from graftseg.networks.modes import evaluating
+from graftseg.networks.layers import evaluating
+from graftseg.ops.distances import distance_channels, dual_task_terms
 from graftseg.ops.losses import SupervisedDice
-from graftseg.ops.optimizers import CRITIC
-from graftseg.ops.schedules import RampLength, consistency_ramp
-from graftseg.ops.signed_distance import distance_channels, dual_task_terms
+from graftseg.ops.optimizers import CRITIC, RampLength, consistency_ramp
 
 
 class SassNetConfig(Settings):

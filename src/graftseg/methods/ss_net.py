@@ -14,9 +14,9 @@ from graftseg.methods.base import Method
 from graftseg.networks import Networks
 from graftseg.networks.encoder_decoder import EncoderDecoder
 from graftseg.networks.prototypes import ClassSeparation, Keep, SeparatedNetwork
-from graftseg.ops.adversarial_noise import adversarial_direction, probabilities, untracked
 from graftseg.ops.losses import dice_of_sums, dice_over_batch
-from graftseg.ops.schedules import RampLength, consistency_ramp
+from graftseg.ops.optimizers import RampLength, consistency_ramp
+from graftseg.ops.perturbations import adversarial_direction, probabilities, untracked
 
 SsNetDice = Literal["foreground", "classes"]
 

@@ -14,7 +14,7 @@ from graftseg.methods.base import Method
 from graftseg.networks import Networks
 from graftseg.networks.pyramid import pyramid
 from graftseg.ops.losses import SupervisedDice, half_each, supervised_terms
-from graftseg.ops.schedules import RampLength, consistency_ramp
+from graftseg.ops.optimizers import RampLength, consistency_ramp
 
 
 class UrpcConfig(Settings):

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graftseg.core.errors import Code, UserError
-from graftseg.networks.modes import evaluating
+from graftseg.networks.layers import evaluating
 
 WIDTH = 64
 LEAST_SIDE = 16

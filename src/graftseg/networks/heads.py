@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from graftseg.networks.acceleration import accelerated
+from graftseg.networks.layers import as_given
 from graftseg.networks.logits import logits, made_by_kernels
-from graftseg.networks.precision import as_given
 
 
 class Head2d(nn.Conv2d):

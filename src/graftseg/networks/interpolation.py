@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graftseg.networks.acceleration import accelerated
-from graftseg.networks.precision import as_given
+from graftseg.networks.layers import as_given
 
 Upsampling = Literal["transposed", "linear", "nearest"]
 

@@ -11,8 +11,7 @@ from graftseg.networks.acceleration import accelerated
 from graftseg.networks.encoder_decoder import Extensible, LevelDecoder, LevelEncoder
 from graftseg.networks.heads import Head2d
 from graftseg.networks.interpolation import Upsampling
-from graftseg.networks.norms import BatchNorm2d
-from graftseg.networks.one_channel import convolve_one_channel, written_out
+from graftseg.networks.layers import BatchNorm2d, convolve_one_channel, written_out
 
 PUBLISHED_DROPOUT = (0.05, 0.1, 0.2, 0.3, 0.5)
 

@@ -11,7 +11,7 @@ from graftseg.networks.convolution import Convolution3d, Doubling3d, Halving3d
 from graftseg.networks.encoder_decoder import Extensible, LevelDecoder, LevelEncoder
 from graftseg.networks.heads import Head3d
 from graftseg.networks.interpolation import Interpolation3d, Upsampling
-from graftseg.networks.norms import BatchNorm3d
+from graftseg.networks.layers import BatchNorm3d
 
 Norm = Literal["batch", "instance"]
 MOST_UNITS = 3

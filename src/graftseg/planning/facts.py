@@ -18,7 +18,7 @@ from graftseg.core.progress import in_parallel
 from graftseg.core.types import Case
 from graftseg.data.dataset import Dataset, agreed
 from graftseg.data.fingerprint import CaseFingerprint, Fingerprint, fingerprint_case
-from graftseg.data.label_rules import checked_values, refuse_class_list
+from graftseg.data.labels import checked_values, refuse_class_list
 from graftseg.data.pieces import pieces_of
 from graftseg.planning.slices import is_sliced, stacked_axis
 

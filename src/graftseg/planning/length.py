@@ -7,7 +7,7 @@ from math import ceil, floor, log10
 from graftseg.planning.choices import Choice, Choices
 from graftseg.planning.cost import PRETRAIN, SELF_TRAINING, SUPERVISED, Speed
 from graftseg.planning.durations import asked_for
-from graftseg.training.splits import suggested_folds
+from graftseg.training.folds import suggested_folds
 
 MINUTES = {"cpu": 60.0, "cuda": 60.0}
 """What a plan may take where nobody says."""

@@ -17,7 +17,7 @@ from graftseg.planning.pieces import component_choices
 from graftseg.planning.target import GIB, Target
 from graftseg.planning.written import written
 from graftseg.recipes.recipe import PLANNED, Recipe, parse_recipe
-from graftseg.training.splits import LEAST, suggested_folds
+from graftseg.training.folds import LEAST, suggested_folds
 
 Timed = Callable[[Recipe], float]
 """From a recipe to the seconds that a step of its last stage takes on the device."""

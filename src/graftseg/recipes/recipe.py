@@ -4,22 +4,37 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Self, get_args
+from typing import Any, Literal, Self, get_args
 
 import yaml
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.settings import MOST_STEPS, Settings
+from graftseg.core.settings import MOST_STEPS, MOST_VOXELS, Settings
 from graftseg.core.types import Precision
 from graftseg.data.batches import BatchSettings
 from graftseg.data.prepare import PrepareSettings
 from graftseg.methods import METHODS
 from graftseg.networks import NetworkSettings, dimensions_of, stride_of
-from graftseg.recipes.published import Published
+from graftseg.recipes.reading import NotYamlError, RepeatedKeyError, likely, read_yaml
 from graftseg.recipes.settings import InferenceSettings, LoopSettings, SelectionSettings, StageSettings
-from graftseg.recipes.suggestions import likely
-from graftseg.recipes.yaml_reader import NotYamlError, RepeatedKeyError, read_yaml
+
+
+class Published(Settings):
+    """Figures of a published table: overlaps in percent, distances in voxels.
+
+    ``selection`` says on which cases their checkpoint was chosen.
+    """
+
+    table: str
+    row: str
+    dice: float = Field(ge=0, le=100)
+    jaccard: float = Field(ge=0, le=100)
+    hd95: float = Field(ge=0, le=MOST_VOXELS)
+    asd: float = Field(ge=0, le=MOST_VOXELS)
+    selection: Literal["test list", "validation list", "last", "unknown"]
+    note: str = ""
+
 
 SHIPPED = Path(str(files("graftseg") / "recipes"))
 Tree = dict[Any, Any]

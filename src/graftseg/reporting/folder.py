@@ -15,8 +15,7 @@ from numpy.lib.npyio import NpzFile
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.run_folder import UNLOGGED, RunFolder, read_log
-from graftseg.data.origin import trained_on
-from graftseg.data.store import Store, open_store
+from graftseg.data.store import Store, open_store, trained_on
 from graftseg.reporting.curves import Curve, Stage
 
 ABSURD = 1e30

@@ -6,8 +6,7 @@ from typing import Any
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import read_object, write_text
-from graftseg.core.fold_list import held_out_of, refuse_exchanged
-from graftseg.core.run_folder import RunFolder
+from graftseg.core.run_folder import RunFolder, held_out_of, refuse_exchanged
 from graftseg.evaluation.figures import DEVIATION
 from graftseg.evaluation.scores import Evaluation, read_csv
 from graftseg.evaluation.verdicts import SEVERAL

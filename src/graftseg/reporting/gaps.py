@@ -5,8 +5,7 @@ from pathlib import Path
 from shlex import quote
 from typing import NamedTuple
 
-from graftseg.core.fold_list import fold_count
-from graftseg.core.run_folder import RunFolder
+from graftseg.core.run_folder import RunFolder, fold_count
 from graftseg.evaluation.testset import has_unseen
 from graftseg.recipes.baseline import SUPERVISED, kept_baselines
 from graftseg.reporting.markup import folder_name

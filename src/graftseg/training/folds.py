@@ -5,13 +5,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import make_folder, write_json, write_text
-from graftseg.core.fold_list import held_out_of
 from graftseg.core.names import same_names
-from graftseg.core.run_folder import RunFolder
+from graftseg.core.run_folder import RunFolder, held_out_of
 from graftseg.data.batches import training_cases
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
@@ -21,11 +21,9 @@ from graftseg.evaluation.figures import figures_of, written
 from graftseg.evaluation.scores import Evaluation
 from graftseg.recipes.baseline import baseline_of, fitting, require_unlabeled
 from graftseg.recipes.recipe import Recipe, parse_recipe
-from graftseg.training.completion import complete
-from graftseg.training.cross_validation import CrossValidation
-from graftseg.training.fold_scores import References, held_out_scores, keep_scores, references_of
-from graftseg.training.progress_labels import Leg, fold_legs
-from graftseg.training.splits import divide
+from graftseg.training.cross_validation import CrossValidation, References, held_out_scores, keep_scores, references_of
+from graftseg.training.recorder import Leg, fold_legs
+from graftseg.training.run import complete
 
 LEAVE_ONE_OUT: Literal["loo"] = "loo"
 Count = int | Literal["loo"]
@@ -204,3 +202,38 @@ def _told(recipe: Recipe, course: _Course) -> dict[str, object]:
             for number, part in enumerate(course.parts)
         ],
     }
+
+
+USUAL = 5
+LEAST = 2
+_STREAM = 0xF01D
+"""Keeps the shuffle apart from whatever else the same seed draws."""
+
+
+def suggested_folds(labeled: int, *, has_test: bool) -> int | None:
+    """Into how many folds so many labeled cases should be divided; None where a test set says more, or one case less.
+
+    Fewer than five cases are left out one by one, since every one of them is needed for training.
+    """
+    if has_test or labeled < LEAST:
+        return None
+    return min(labeled, USUAL)
+
+
+def divide(cases: Sequence[str], count: int, seed: int) -> list[tuple[str, ...]]:
+    """The cases, shuffled by the seed, in ``count`` parts whose sizes differ by one at most; each part by name.
+
+    The order in which the cases are given plays no part.
+    """
+    names = sorted(cases)
+    if not LEAST <= count <= len(names):
+        finding = f"{len(names)} labeled {'case' if len(names) == 1 else 'cases'} cannot be divided into {count} folds"
+        raise UserError(Code.TOO_FEW_CASES, f"--folds {count}", finding, _remedy(len(names)))
+    order = np.random.default_rng((seed, _STREAM)).permutation(len(names))
+    return [tuple(sorted(names[place] for place in part)) for part in np.array_split(order, count)]
+
+
+def _remedy(cases: int) -> str:
+    if cases < LEAST:
+        return "label at least one more scan, or train a single network with --folds 0"
+    return f"choose from {LEAST} to {cases}" + ("" if cases == LEAST else f", where {cases} leaves out one at a time")

@@ -16,11 +16,9 @@ from graftseg.data.batches import Batches
 from graftseg.methods import Method
 from graftseg.ops.optimizers import Moved, build_optimizer, carry_over, learning_rate, load_state
 from graftseg.recipes.settings import LoopSettings, StageSettings
-from graftseg.training.checkpoint import State, save_checkpoint
+from graftseg.training.checkpoint import Saved, State, save_checkpoint, saved_in
 from graftseg.training.clock import StepClock
-from graftseg.training.progress_labels import ALONE, Leg
-from graftseg.training.recorder import NonFiniteLossError, Recorder
-from graftseg.training.resume import Saved, saved_in
+from graftseg.training.recorder import ALONE, Leg, NonFiniteLossError, Recorder
 from graftseg.training.selection import Selector
 from graftseg.training.snapshots import snapshot, snapshot_steps
 from graftseg.training.step import Stepped, Stepper, Way, autocast, uncompiled

@@ -1,7 +1,8 @@
 """What a training leaves for people while it runs: log lines, a progress bar, TensorBoard."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
@@ -13,7 +14,42 @@ from torch import Tensor
 
 from graftseg.core.progress import TELL_SECONDS
 from graftseg.core.run_folder import RunFolder, RunLog
-from graftseg.training.progress_labels import ALONE, Leg
+
+
+@dataclass(frozen=True)
+class Leg:
+    """A training on a way of several: what it is called, ``place`` among how many, and what ``follows`` it.
+
+    The only one has none of these, and the one that a folder is named for has no name.
+    """
+
+    name: str = ""
+    place: str = ""
+    follows: str = ""
+
+    @property
+    def start(self) -> str:
+        """How a line about it begins."""
+        name = " ".join(part for part in (self.name, self.place and f"({self.place})") if part)
+        return f"{name}, " if name else ""
+
+    @property
+    def end(self) -> str:
+        """How a line about it ends."""
+        return f"; {self.follows} comes next" if self.follows else ""
+
+
+ALONE = Leg()
+BASELINE = Leg("the baseline")
+BEFORE_BASELINE = Leg(follows=BASELINE.name)
+
+
+def fold_legs(folds: int, *, baseline: bool) -> Sequence[Leg]:
+    """Those of all folds and then, where a baseline is trained, of all of its folds."""
+    names = [f"fold {number}{of}" for of in ("", f" of {BASELINE.name}")[: 1 + baseline] for number in range(folds)]
+    legs = [Leg(name, f"{number} of {len(names)}") for number, name in enumerate(names, start=1)]
+    return [replace(leg, follows=name) for leg, name in zip(legs, [*names[1:], ""], strict=True)]
+
 
 ROOMY = 110
 

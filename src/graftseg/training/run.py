@@ -16,13 +16,12 @@ import torch
 from torch import Tensor
 
 from graftseg.core.devices import free_memory, hardware_of, versions
-from graftseg.core.errors import Code, UserError
+from graftseg.core.errors import Code, StoppedError, UserError
 from graftseg.core.files import sha256_of, write_bytes, write_text
-from graftseg.core.fold_list import fold_count
-from graftseg.core.run_folder import RunFolder
+from graftseg.core.run_folder import RunFolder, fold_count
 from graftseg.data.batches import Batches, training_cases
+from graftseg.data.disk_batches import MappedBatches
 from graftseg.data.layouts import read_layout
-from graftseg.data.mapped import MappedBatches
 from graftseg.data.prepare import prepare
 from graftseg.data.sources import Data
 from graftseg.data.store import Store, is_store, open_store
@@ -31,13 +30,12 @@ from graftseg.methods import METHODS, Method
 from graftseg.networks import parameter_count
 from graftseg.recipes.baseline import require_unlabeled, uses_unlabeled
 from graftseg.recipes.recipe import SAME, Recipe, differences, first_few, load_recipe
+from graftseg.training.checkpoint import Saved, saved_last
 from graftseg.training.loop import Outcome, Stage, fit
-from graftseg.training.progress_labels import ALONE, Leg
-from graftseg.training.resume import Saved, saved_last
-from graftseg.training.selection import Selector
+from graftseg.training.recorder import ALONE, Leg
+from graftseg.training.selection import Selector, build_selector, check_scored, scored_cases
 from graftseg.training.step import precise
 from graftseg.training.unlabeled_foreground import Sightings
-from graftseg.training.validation import build_selector, check_scored, scored_cases
 
 SHARE = {"cpu": 1.0, "cuda": 0.6}
 """Part of the free memory of a device that scans may take; on a GPU the rest is for networks and activations."""
@@ -363,3 +361,32 @@ def _keep_weights(run: RunFolder, outcome: Outcome, selector: Selector | None) -
         return facts
     save_student(best.student, run.best_file)
     return {**facts, "best": {**best.facts(), "sha256": sha256_of(run.best_file)}}
+
+
+def complete(recipe: Recipe, store: Store, run: RunFolder, device: torch.device, leg: Leg = ALONE) -> None:
+    """Train, or go on where the training was stopped; a run that has ended stays if it is what would be trained.
+
+    ``leg`` is what a stop is said to have been in, and what its progress tells of.
+    """
+    if is_complete(recipe, store, run):
+        return
+    outcome = train_run(recipe, store.path, run, device, resume=run.exists, leg=leg)
+    if outcome.stopped_by is not None:
+        raise StoppedError(outcome.stopped_by, outcome.steps, where=leg.name)
+
+
+def is_complete(recipe: Recipe, store: Store, run: RunFolder) -> bool:
+    """Whether a run has ended and its network is there; one that is not what would be trained now is refused."""
+    if not run.exists or run.manifest().get("status") != "finished":
+        return False
+    if other := differences(recipe, load_recipe(run.recipe_file)):
+        finding = f"the run was trained with other settings ({first_few(other)})"
+        raise UserError(Code.RUN_MISMATCH, run.recipe_file, finding, SAME)
+    if run.begun()["store"]["identity"] != store.identity:
+        raise UserError(
+            Code.RUN_MISMATCH,
+            run.path,
+            f"the run was not trained on {store.path}",
+            "give the same --data or another --out",
+        )
+    return run.weights_file.is_file()

@@ -14,7 +14,7 @@ from graftseg.data.grid import Grid
 from graftseg.data.store import Store, StoredCase
 from graftseg.inference.predictor import Predictor
 from graftseg.methods import METHODS, Method
-from graftseg.networks.modes import evaluating
+from graftseg.networks.layers import evaluating
 from graftseg.recipes.recipe import Recipe
 from graftseg.training.step import autocast, precise, uncompiled
 

@@ -12,7 +12,7 @@ from export_fakes import write_run
 from graftseg.core.errors import UserError
 from graftseg.data.store import Store
 from graftseg.inference.export import Request, export_run, onnx_model
-from graftseg.inference.trained import shipped_network
+from graftseg.inference.model import shipped_network
 
 pytest.importorskip("onnx")
 runtime = pytest.importorskip("onnxruntime")

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from graftseg.core.errors import UserError
 from graftseg.inference.export import Request, export_run
 from graftseg.inference.export.weights import load
-from graftseg.inference.trained import shipped_network
+from graftseg.inference.model import shipped_network
 
 CLASSES = ("background", "ring", 'core "é"')
 

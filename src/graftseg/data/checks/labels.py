@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from graftseg.data.checks.findings import FIX, Finding, Severity, counted
 from graftseg.data.dataset import Dataset
 from graftseg.data.fingerprint import CaseFingerprint, Fingerprint
+from graftseg.data.labels import MASK
 from graftseg.data.pieces import Pieces
-from graftseg.data.renumbering import MASK
 
 TOP = 254
 MANY = 20

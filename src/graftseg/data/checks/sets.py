@@ -7,7 +7,7 @@ import numpy as np
 from graftseg.data.checks.findings import Finding, counted
 from graftseg.data.dataset import Dataset
 from graftseg.data.fingerprint import CaseFingerprint
-from graftseg.data.unreadable import ADVICE, VOLUMES, ending_of, usual_ending
+from graftseg.data.folders import ADVICE, VOLUMES, ending_of, usual_ending
 
 SPACING_FACTOR = 2.0
 SCALE_FACTOR = 20.0

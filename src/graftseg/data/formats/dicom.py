@@ -23,7 +23,7 @@ from graftseg.data.formats.dicom_series import Slice, arranged, guesses_about, r
 from graftseg.data.formats.dicom_tags import AGAIN, number, read_tags, sound, value
 from graftseg.data.formats.scan import Scan, lps_geometry, refuse_absent
 
-SUFFIXES = (".dcm", ".zip")
+SUFFIXES: tuple[str, ...] = (".dcm", ".zip")
 TAGS = ("SeriesInstanceUID", "SeriesNumber", "Modality", "ImageType", "NumberOfFrames", "Rows")
 PERSON = ("PatientID", "PatientName")
 NO_IMAGES = ("SEG", "RTDOSE", "RTSTRUCT", "RTPLAN", "PR", "KO", "SR")

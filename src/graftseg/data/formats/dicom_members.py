@@ -16,7 +16,7 @@ from typing import IO, BinaryIO
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.permissions import denied
+from graftseg.core.files import denied
 from graftseg.data.formats.scan import MAX_BYTES
 
 MOST_FILES = 100_000

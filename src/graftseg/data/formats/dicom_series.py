@@ -15,8 +15,7 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Geometry
 from graftseg.data.formats.dicom_pixels import PIXELS, stored_pixels
 from graftseg.data.formats.dicom_tags import AGAIN, Floats, number, numbers, read_tags
-from graftseg.data.formats.scan import Scan, lps_geometry, refuse_bytes
-from graftseg.data.guesses import Guess
+from graftseg.data.formats.scan import Guess, Scan, lps_geometry, refuse_bytes
 
 HEADER = (
     "Rows",

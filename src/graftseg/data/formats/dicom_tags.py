@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.quiet import quiet
+from graftseg.core.progress import quiet
 from graftseg.data.formats.scan import optional
 
 AGAIN = "copy or download the series again"

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graftseg.core.errors import Code, UserError
-from graftseg.data.guesses import Guess
+from graftseg.data.formats.scan import Guess
 
 MOST_VOLUMES = 16
 """A file of more volumes than this is taken for a time series, unless so many channels are named."""

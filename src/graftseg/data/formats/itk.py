@@ -28,7 +28,7 @@ from graftseg.data.formats.scan import (
     words,
 )
 
-SUFFIXES = (".nrrd", ".nhdr", ".mha", ".mhd")
+SUFFIXES: tuple[str, ...] = (".nrrd", ".nhdr", ".mha", ".mhd")
 HEADERS = (".nhdr", ".mhd")
 _HEADER_BYTES = 2**20
 _PIECE = 4 * 2**20

@@ -29,7 +29,7 @@ from graftseg.data.formats.fourth_axis import FourthAxis
 from graftseg.data.formats.scan import AGAIN, MAX_BYTES, Scan, refuse_absent
 from graftseg.data.grid import grid_difference
 
-SUFFIXES = (".nii.gz", ".nii")
+SUFFIXES: tuple[str, ...] = (".nii.gz", ".nii")
 _PIECE = 4 * 2**20
 _SLACK = 2**20  # bytes after the voxels of a compressed file that are read past in silence
 _DEFLATE_GAIN = 1100  # one compressed byte never becomes more bytes than this

@@ -20,7 +20,7 @@ from graftseg.core.files import atomic_path
 from graftseg.core.types import Geometry
 from graftseg.data.formats.scan import AGAIN, Scan, lps_geometry, optional, refuse_absent, refuse_bytes, words
 
-SUFFIXES = (".png", ".tif", ".tiff")
+SUFFIXES: tuple[str, ...] = (".png", ".tif", ".tiff")
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _PNG_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 _COLOURS, _PALETTE = 2, 3  # the bit of a PNG's kind that says colours, and the kind with a palette

@@ -1,7 +1,7 @@
 """What every format gives: voxels and where they lie; and what the formats share."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -13,7 +13,36 @@ from numpy.typing import NDArray
 from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Geometry
 from graftseg.data.folders import refuse_lost
-from graftseg.data.guesses import Guess
+
+LISTED = 4
+"""So many guesses of one kind keep a line of their own."""
+
+
+@dataclass(frozen=True)
+class Guess:
+    """What is open, in which file or folder, what was taken for it, and how to make it certain."""
+
+    where: Path
+    what: str
+    taken: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what} ({self.taken}); {self.remedy}"
+
+
+def told(guesses: Iterable[Guess]) -> Iterator[str]:
+    """A line for each guess; many of one kind are one line, under the first of them."""
+    kinds: dict[tuple[str, str], list[Guess]] = {}
+    for guess in guesses:
+        kinds.setdefault((guess.what, guess.remedy), []).append(guess)
+    for kind in kinds.values():
+        if len(kind) <= LISTED:
+            yield from map(str, kind)
+        else:
+            first = kind[0]
+            yield f"{first.where} and {len(kind) - 1} more: {first.what} ({first.taken}); {first.remedy}"
+
 
 MAX_BYTES = 16 * 2**30
 """The most a file may ask for, in bytes: far above any scan, far below what stops a machine."""

@@ -14,7 +14,7 @@ from graftseg.data.batches import Batches
 from graftseg.experiments.speed.stopwatch import Mark, Split, Stopwatch
 from graftseg.experiments.speed.subject import Subject
 from graftseg.methods import Method
-from graftseg.methods.self_training import SelfTraining
+from graftseg.methods.teachers import SelfTraining
 from graftseg.ops import components, pseudo_labels
 from graftseg.ops.optimizers import build_optimizer
 from graftseg.recipes.settings import LoopSettings

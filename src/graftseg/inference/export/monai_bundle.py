@@ -16,11 +16,10 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.files import write_bytes, write_json, write_text
 from graftseg.core.version import __version__
 from graftseg.data.intensity import IntensitySettings
-from graftseg.data.origin import trained_on
 from graftseg.data.prepare import PrepareSettings
-from graftseg.data.store import open_store
+from graftseg.data.store import open_store, trained_on
 from graftseg.inference.export.request import Request, new_folder
-from graftseg.inference.trained import Probabilities, Shipped, shipped_network
+from graftseg.inference.model import Probabilities, Shipped, shipped_network
 from graftseg.recipes.settings import InferenceSettings
 
 Config = dict[str, Any]

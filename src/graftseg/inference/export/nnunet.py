@@ -18,9 +18,8 @@ from graftseg.core.files import read_json, write_json
 from graftseg.core.types import Case
 from graftseg.data.dataset import Dataset
 from graftseg.data.layouts import read_layout
-from graftseg.data.origin import trained_on
 from graftseg.data.scans import grid_difference, read_label, write_label, write_scan
-from graftseg.data.store import open_store
+from graftseg.data.store import open_store, trained_on
 from graftseg.inference.export.label_maps import check_values, label_map_of, predictions_of
 from graftseg.inference.export.request import Request, new_folder
 from graftseg.recipes.recipe import load_recipe

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from graftseg.core.devices import versions
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import write_json
-from graftseg.core.quiet import quiet
+from graftseg.core.progress import quiet
 from graftseg.inference.export.request import Request, needed, new_folder
 from graftseg.inference.inputs import sources_in
-from graftseg.inference.trained import Probabilities, Shipped, shipped_network
+from graftseg.inference.model import Probabilities, Shipped, shipped_network
 
 OPSET = 18
 TOLERANCE = 1e-3

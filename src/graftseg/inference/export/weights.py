@@ -12,8 +12,7 @@ from safetensors.torch import save
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import write_bytes
 from graftseg.inference.export.request import Request
-from graftseg.inference.model import load_weights
-from graftseg.inference.trained import Shipped, build_shipped, shipped_network
+from graftseg.inference.model import Shipped, build_shipped, load_weights, shipped_network
 from graftseg.recipes.recipe import parse_recipe
 
 FORMAT = {"format": "graftseg weights", "version": "1"}

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from graftseg.core.errors import Code, UserError
+from graftseg.inference.model import Shipped
 from graftseg.inference.ranking.cases import Prepared
+from graftseg.inference.resampling import stretched, stretched_slabs
 from graftseg.inference.sliding_window import Segment, is_slicewise, probability_slabs
-from graftseg.inference.stretching import stretched, stretched_slabs
-from graftseg.inference.trained import Shipped
 from graftseg.ops.components import chosen_classes, largest_components
 from graftseg.recipes.settings import InferenceSettings
 

@@ -12,11 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import write_text
-from graftseg.inference.ranking.observe import Observation
+from graftseg.core.progress import track
+from graftseg.core.run_folder import RunFolder
+from graftseg.data.store import trained_on
+from graftseg.inference.model import Shipped, shipped_network
+from graftseg.inference.ranking.cases import Candidate, candidates_in
+from graftseg.inference.ranking.observe import Observation, observe
 
 Floats = NDArray[np.float64]
 HEAD = ("rank", "case", "score", "uncertainty", "unlike", "size", "specks", "reasons")
@@ -309,3 +315,43 @@ def _size_said(one: Observation, known: Sequence[Observation], classes: Sequence
     if step > 0:
         return [f"{name} {2**step:.1f} times as large as in any labeled scan"]
     return [f"{name} {2**-step:.1f} times smaller than in any labeled scan"]
+
+
+def rank_run(run: RunFolder, data: Path | None, out: Path | None, device: torch.device) -> Ranking:
+    """Look at every scan once; one that cannot be read is named at the end and does not stop the others."""
+    if out is not None:
+        check_target(out)
+    network = shipped_network(run, device)
+    cases = candidates_in(data or trained_on(run), network.recipe)
+    labeled, broken = _observed(network, cases.labeled, "Looking at labeled scans")
+    if not labeled:
+        raise broken[0]
+    unlabeled, failures = _observed(network, cases.unlabeled, "Looking at unlabeled scans")
+    if not unlabeled:
+        raise failures[0]
+    ranking = Ranking(
+        rank_cases(unlabeled, labeled, network.classes),
+        (*broken, *failures),
+        unlearned(unlabeled, labeled, network.classes),
+    )
+    if out is not None:
+        ranking.write_csv(out)
+    return ranking
+
+
+def _observed(
+    network: Shipped, cases: tuple[Candidate, ...], description: str
+) -> tuple[list[Observation], list[UserError]]:
+    observed, failures = [], []
+    for case in track(cases, description, len(cases)):
+        try:
+            observed.append(observe(network, case.name, case.read()))
+        except UserError as error:
+            failures.append(error)
+        except (torch.OutOfMemoryError, MemoryError):
+            failures.append(
+                UserError(
+                    Code.OUT_OF_MEMORY, case.name, "does not fit into memory", "use --device cpu or a larger machine"
+                )
+            )
+    return observed, failures

@@ -1,12 +1,23 @@
-"""Virtual adversarial training: the noise of a given length that changes what a network says the most."""
+"""Noise that a teacher's images get."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Annotated
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
+
+Deviation = Annotated[float, Field(ge=0, le=1e6)]
+"""Deviations that leave the images finite."""
+
+
+def noisy(images: Tensor, deviation: float) -> Tensor:
+    """The images plus normal noise of that deviation, cut off at twice the deviation."""
+    return images + (torch.randn_like(images) * deviation).clamp(-2 * deviation, 2 * deviation)
+
 
 Distance = Callable[[Tensor, Tensor], Tensor]
 
@@ -64,3 +75,32 @@ def frozen(network: nn.Module) -> Iterator[None]:
     finally:
         for parameter in moving:
             parameter.requires_grad_(True)
+
+
+def draw_permutations(cells: Sequence[int], images: int, device: torch.device | str = "cpu") -> Tensor:
+    """For each cell of a grid a permutation of the images, ``(*cells, images)``, drawn on the device."""
+    return torch.rand(*cells, images, device=device).argsort(-1)
+
+
+def inverse(permutations: Tensor) -> Tensor:
+    """The permutations that undo those."""
+    return permutations.argsort(-1)
+
+
+def exchange(tensor: Tensor, permutations: Tensor) -> Tensor:
+    """``(N, C, *space)``: in each cell, image n of the result is image ``permutations[cell, n]``.
+
+    The grid is stretched over the space: voxel x of n along an axis lies in cell ``x * cells // n``. A patch keeps its
+    place in the image. ``exchange(exchange(x, s), inverse(s))`` is x.
+    """
+    cells, space = permutations.shape[:-1], tensor.shape[2:]
+    check_cells(cells, space)
+    lines = [torch.arange(n, device=tensor.device) * c // n for n, c in zip(space, cells, strict=True)]
+    source = permutations[torch.meshgrid(*lines, indexing="ij")].movedim(-1, 0).unsqueeze(1)
+    return tensor.gather(0, source.expand_as(tensor))
+
+
+def check_cells(cells: Sequence[int], space: Sequence[int]) -> None:
+    """Raise a ValueError if a grid has more cells along an axis than there are voxels."""
+    if any(c > n for c, n in zip(cells, space, strict=True)):
+        raise ValueError(f"a grid of {list(cells)} cells has more of them than {list(space)} has voxels")
