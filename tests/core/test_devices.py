@@ -121,7 +121,7 @@ def test_an_extra_that_is_absent_is_told(tmp_path: Path, monkeypatch: pytest.Mon
     machine = describe_machine(tmp_path)
     assert machine["extras"]["tensorboard"] == machine["extras"]["pictures"] == "not installed"
     assert (machine["extras"]["itk"], machine["extras"]["dicom"]) == ("1.2.3", "pydicom 1.2.3, highdicom not installed")
-    assert machine["versions"]["monai"] == "1.2.3" and machine["versions"].items() >= versions().items()
+    assert machine["versions"]["nibabel"] == "1.2.3" and machine["versions"].items() >= versions().items()
     assert machine["disk_free_gib"] >= 0 and machine["devices"] == devices()
 
 

@@ -14,7 +14,7 @@ from graftseg.core.errors import UserError
 from graftseg.core.types import Geometry
 from graftseg.data.grid import Grid, plan_grid, to_grid
 from graftseg.inference.predictor import Predictor, Segment
-from graftseg.inference.sliding_window import probability_slabs, window_starts
+from graftseg.inference.sliding_window import gaussian_weights, probability_slabs, window_starts
 from graftseg.recipes.settings import InferenceSettings
 
 Shape = tuple[int, ...]
@@ -100,6 +100,13 @@ def test_a_voxel_is_the_mean_of_its_windows() -> None:
     chosen = InferenceSettings(window="uniform", stride=(1, 1))
     probabilities = assembled(later_is_foreground, torch.zeros(1, 4, 1), (2, 1), chosen)
     assert probabilities[1].flatten().tolist() == [0.0, 0.5, 0.5, 1.0]
+
+
+def test_gaussian_weights_equal_those_of_monai() -> None:
+    monai = pytest.importorskip("monai.data.utils")
+    for patch in ((256, 256), (112, 112, 80), (1, 16, 15), (2, 3), (7, 1, 5), (60, 41)):
+        expected = monai.compute_importance_map(patch, mode="gaussian", sigma_scale=0.125)
+        assert torch.equal(gaussian_weights(patch), expected), patch
 
 
 @pytest.mark.parametrize(("window", "mode"), [("gaussian", "gaussian"), ("uniform", "constant")])

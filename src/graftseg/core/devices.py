@@ -19,13 +19,13 @@ from torch import Tensor
 from graftseg.core.errors import Code, UserError
 from graftseg.core.version import __version__
 
-PACKAGES = ("scipy", "monai", "nibabel", "connected-components-3d", "pydantic", "safetensors")
+PACKAGES = ("scipy", "nibabel", "connected-components-3d", "pydantic", "safetensors", "jinja2")
 EXTRAS = {
     "tensorboard": ("tensorboard",),
     "h5": ("h5py",),
     "itk": ("SimpleITK",),
     "dicom": ("pydicom", "highdicom"),
-    "export": ("onnx", "onnxruntime", "onnxscript"),
+    "export": ("monai", "onnx", "onnxruntime", "onnxscript"),
     "pictures": ("pillow", "tifffile"),
 }
 """What can be installed besides, and the packages that each of it is."""

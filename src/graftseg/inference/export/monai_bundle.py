@@ -18,7 +18,7 @@ from graftseg.core.version import __version__
 from graftseg.data.intensity import IntensitySettings
 from graftseg.data.prepare import PrepareSettings
 from graftseg.data.store import open_store, trained_on
-from graftseg.inference.export.request import Request, new_folder
+from graftseg.inference.export.request import Request, new_folder, version_of
 from graftseg.inference.model import Probabilities, Shipped, shipped_network
 from graftseg.recipes.settings import InferenceSettings
 
@@ -239,7 +239,7 @@ def _metadata(shipped: Shipped) -> Config:
     return {
         "version": "0.1.0",
         "changelog": {"0.1.0": f"exported by graftseg {__version__}"},
-        "monai_version": version("monai"),
+        "monai_version": version_of("monai", "export"),
         "pytorch_version": version("torch"),
         "numpy_version": version("numpy"),
         "required_packages_version": {"nibabel": version("nibabel"), **PACKAGES},

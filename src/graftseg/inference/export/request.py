@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import ModuleType
 
@@ -26,11 +27,21 @@ class Request:
 
 
 def needed(package: str, extra: str) -> ModuleType:
-    """An optional package, or the one line that says how to get it."""
+    """Import an optional package; if it is missing, the error names the extra that installs it."""
     try:
         return import_module(package)
     except ImportError:
-        remedy = f"run pip install '.[{extra}]' in the folder of graftseg"
-        raise UserError(
-            Code.PACKAGE_MISSING, package.partition(".")[0], "this export needs the package and it is missing", remedy
-        ) from None
+        raise _missing(package, extra) from None
+
+
+def version_of(package: str, extra: str) -> str:
+    """Return the version of an optional package without importing it."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        raise _missing(package, extra) from None
+
+
+def _missing(package: str, extra: str) -> UserError:
+    remedy = f"run pip install '.[{extra}]' in the folder of graftseg"
+    return UserError(Code.PACKAGE_MISSING, package, "this export needs the package and it is missing", remedy)
