@@ -20,19 +20,19 @@ from graftseg.core.files import sha256_of, write_json, write_text
 from graftseg.core.run_folder import FORMAT, RunFolder
 from graftseg.core.types import Geometry
 from graftseg.data.scans import write_scan
-from graftseg.inference.ensemble import Segmenters
+from graftseg.inference.ensemble import Ensemble
 from graftseg.inference.inputs import sources_in
-from graftseg.inference.label_maps import Wanted
+from graftseg.inference.label_maps import ExtraMaps
 from graftseg.inference.model import build_method, save_weights
 from graftseg.inference.predict import host_bytes, predict_scans
 from graftseg.recipes.recipe import parse_recipe
 
 CPU, GIB = torch.device("cpu"), 2**30
 CLASSES = ["background", "liver", "spleen", "kidney", "pancreas"]
-WAYS: dict[str, tuple[Wanted, list[float]]] = {
-    "labels": (Wanted(), [0, 0, 0]),
-    "labels, resampled to 1 mm": (Wanted(), [1.0, 1.0, 1.0]),
-    "labels and probabilities": (Wanted(probabilities=True), [0, 0, 0]),
+WAYS: dict[str, tuple[ExtraMaps, list[float]]] = {
+    "labels": (ExtraMaps(), [0, 0, 0]),
+    "labels, resampled to 1 mm": (ExtraMaps(), [1.0, 1.0, 1.0]),
+    "labels and probabilities": (ExtraMaps(probabilities=True), [0, 0, 0]),
 }
 
 
@@ -75,7 +75,7 @@ def make_scan(path: Path, shape: tuple[int, ...]) -> None:
 def predict(run: RunFolder, scan: Path, out: Path, way: str) -> dict[str, float]:
     """Within a child: predict, and say how much memory that took and how much was expected."""
     wanted = WAYS[way][0]
-    networks = Segmenters.of([run], CPU, (), "shipped")
+    networks = Ensemble.of([run], CPU, (), "shipped")
     grid = sources_in(scan, networks.recipe.data, 1)[0][0].grid()
     begun, expected = peak(), host_bytes(grid, 1, networks.predictor, wanted)
     done = predict_scans(run, scan, out, CPU, wanted=wanted)

@@ -18,7 +18,7 @@ from graftseg.data.layouts import Dataset, read_layout
 from graftseg.data.mending import mend, refuse_target
 from graftseg.data.sources import Sources, given
 from graftseg.data.store import Store, is_store, open_store
-from graftseg.evaluation.comparison import Beside, compare_runs, write_comparison
+from graftseg.evaluation.comparison import Comparison, compare_runs, write_comparison
 from graftseg.evaluation.evaluate import score_folder
 from graftseg.evaluation.metrics import Protocol
 from graftseg.evaluation.scores import Evaluation
@@ -30,7 +30,7 @@ from graftseg.experiments.sweep import sweep
 from graftseg.experiments.tables import table_page, tables_page
 from graftseg.experiments.test_run import Examined, examine
 from graftseg.inference.export import Request, export_run
-from graftseg.inference.predict import Checkpoint, Predicted, Wanted, predict_scans
+from graftseg.inference.predict import Checkpoint, ExtraMaps, Predicted, predict_scans
 from graftseg.inference.ranking.rank import Ranking, rank_run
 from graftseg.planning import make_plan
 from graftseg.recipes.baseline import baseline_of, fitting, own_baseline
@@ -213,7 +213,7 @@ def predict(
         overrides=overrides,
         checkpoint=checkpoint,
         fold=fold,
-        wanted=Wanted(probabilities, uncertainty, pictures),
+        wanted=ExtraMaps(probabilities, uncertainty, pictures),
     )
 
 
@@ -273,7 +273,7 @@ def report(run: Folder, out: Folder | None = None, *, baseline: Folder | None = 
     return render_report(Path(run), Path(out) if out else None, baseline=beside)
 
 
-def compare(*runs: Folder, out: Folder | None = None) -> list[Beside]:
+def compare(*runs: Folder, out: Folder | None = None) -> list[Comparison]:
     """Set tested runs, or records of them, beside the first: paired differences, how sure they are, cases won and lost.
 
     ``out`` names a folder for ``comparison.csv``, ``comparison.json`` and ``comparison.svg``.

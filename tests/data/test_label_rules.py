@@ -13,7 +13,7 @@ from graftseg.core.errors import UserError
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import as_read, prepare
 from graftseg.data.sources import Sources
-from graftseg.evaluation.scores import refuse_unnamed_values
+from graftseg.evaluation.scores import check_label_values
 from graftseg.planning import make_plan
 
 ONE = {"background": 0, "liver": 1}
@@ -83,7 +83,7 @@ def test_a_mended_copy_is_offered_only_of_a_folder_that_a_check_takes(tmp_path: 
         for folder in folders:
             (tmp_path / folder).mkdir()
         with pytest.raises(UserError) as error:
-            refuse_unnamed_values(reference, np.array([0, 255]), {1: "liver"})
+            check_label_values(reference, np.array([0, 255]), {1: "liver"})
         remedies.append(error.value.remedy)
     assert remedies[0] == "write the masks as 0 and 1"
     assert remedies[1].startswith(f"`graftseg check {quote(str(tmp_path))} --fix OUT` writes a copy")
@@ -91,7 +91,7 @@ def test_a_mended_copy_is_offered_only_of_a_folder_that_a_check_takes(tmp_path: 
 
 def test_masks_among_references() -> None:
     with pytest.raises(UserError, match=r"^a: a mask of 0 and 255 where the class is 1; write the masks as 0 and 1\.$"):
-        refuse_unnamed_values("a", np.array([0, 255]), {0: "background", 1: "liver"})
+        check_label_values("a", np.array([0, 255]), {0: "background", 1: "liver"})
     for values, classes in (([0, 7], {1: "liver"}), ([0, 255], {1: "a", 2: "b"}), ([0, 1, 255], {1: "a"})):
         with pytest.raises(UserError, match="name that class or correct the label map"):
-            refuse_unnamed_values("a", np.array(values), classes)
+            check_label_values("a", np.array(values), classes)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graftseg.evaluation.figures import FIGURES, figures_of, spread, spreads, written
+from graftseg.evaluation.figures import FIGURES, figures_of, format_value, spread, spreads
 from graftseg.evaluation.scores import Evaluation, Row
 
 
@@ -36,4 +36,8 @@ def test_one_run_has_no_deviation_and_a_missing_value_leaves_none() -> None:
 
 
 def test_figures_are_written_with_two_decimals() -> None:
-    assert [written(89.618), written(1.0, 0.126), written(math.nan, 1.0)] == ["89.62", "1.00 ± 0.13", "-"]
+    assert [format_value(89.618), format_value(1.0, 0.126), format_value(math.nan, 1.0)] == [
+        "89.62",
+        "1.00 ± 0.13",
+        "-",
+    ]

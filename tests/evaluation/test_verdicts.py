@@ -9,7 +9,7 @@ from scipy.stats import wilcoxon
 
 from graftseg.evaluation.scores import Evaluation, Row
 from graftseg.evaluation.statistics import Effect
-from graftseg.evaluation.verdicts import SEVERAL, never_found, verdict, verdict_between
+from graftseg.evaluation.verdicts import SEVERAL_TRAININGS, never_found, verdict, verdict_between
 
 
 def effect(difference: float, low: float, high: float, *, p: float = 0.01, first: float = 80.0) -> Effect:
@@ -39,7 +39,9 @@ def test_what_it_means(found: Effect, meaning: str) -> None:
 
 
 def test_several_trainings() -> None:
-    assert verdict(effect(1.25, 0.5, 2.0), SEVERAL).endswith("30 of 40 cases: they helped, in these trainings")
+    assert verdict(effect(1.25, 0.5, 2.0), SEVERAL_TRAININGS).endswith(
+        "30 of 40 cases: they helped, in these trainings"
+    )
 
 
 def test_few_cases() -> None:
@@ -89,7 +91,7 @@ def test_a_class_that_one_of_them_finds_counts() -> None:
 
 
 def test_where_nothing_is_found_that_is_said() -> None:
-    said = verdict_between(scored(0.0, 0.0), scored(0.0, 0.0), SEVERAL)
+    said = verdict_between(scored(0.0, 0.0), scored(0.0, 0.0), SEVERAL_TRAININGS)
     assert said.startswith("mean Dice 0.00 %") and said.endswith(
         "neither network is good enough for that to mean anything"
     )

@@ -20,7 +20,7 @@ from graftseg.core.errors import UserError
 from graftseg.core.types import Geometry
 from graftseg.data.scans import read_label, read_scan, write_label, write_scan
 from graftseg.evaluation.scores import Evaluation
-from graftseg.evaluation.verdicts import missed
+from graftseg.evaluation.verdicts import missed_classes
 from graftseg.experiments import test_run as examination
 from graftseg.inference import label_maps as outputs
 from graftseg.inference import predict as prediction
@@ -135,7 +135,7 @@ def test_a_baseline_that_has_not_ended_does_not_stop_the_test_of_the_run(run: Pa
 def test_a_run_that_has_not_ended_is_told_before_scans_that_are_not_there(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(examination, "unseen_by", None)
+    monkeypatch.setattr(examination, "find_test_scans", None)
     facts = json.loads((run / "run.json").read_text())
     (run / "model.safetensors").unlink()
     with pytest.raises(UserError, match=r"model\.safetensors: the trained network of the run is missing; .* --resume"):
@@ -163,7 +163,7 @@ def test_scans_of_the_training_are_told(run: Path, scans: Path) -> None:
 def test_classes_that_are_never_found_are_told(run: Path) -> None:
     examined = api.test(run, device="cpu")
     rows = [replace(row, dice=0.0) if row.label == 1 else replace(row, dice=0.5) for row in examined.scores[run].rows]
-    (told,) = missed(str(run), Evaluation(tuple(rows), "standard"))
+    (told,) = missed_classes(str(run), Evaluation(tuple(rows), "standard"))
     assert told.startswith(f"{run} finds crescent right in none of 3 cases")
 
 

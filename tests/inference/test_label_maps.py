@@ -14,12 +14,12 @@ from torch import Tensor
 
 from graftseg.core.types import Geometry
 from graftseg.data.grid import Grid, plan_grid
-from graftseg.inference.label_maps import BAND, PARTS, Rules, Wanted, collected, entropy, in_parts
+from graftseg.inference.label_maps import BAND, PARTS, ExtraMaps, Rules, collected, entropy, in_parts
 from graftseg.inference.predictor import Fit, Predictor
 from graftseg.recipes.settings import InferenceSettings
 
 CPU = torch.device("cpu")
-ALL = Wanted(probabilities=True, uncertainty=True)
+ALL = ExtraMaps(probabilities=True, uncertainty=True)
 PLAIN = InferenceSettings()
 
 
@@ -66,7 +66,7 @@ def test_the_mean_is_over_the_voxels_that_may_be_foreground() -> None:
 
 def test_nothing_but_labels_is_kept_unless_wanted() -> None:
     slab = softmax(image_of(1, 3, 4, 5))[0]
-    maps = collected([(0, slab)], [4, 5], Rules(PLAIN, 3, CPU, Wanted()))
+    maps = collected([(0, slab)], [4, 5], Rules(PLAIN, 3, CPU, ExtraMaps()))
     assert (maps.probabilities, maps.uncertainty, maps.mean_uncertainty) == (None, None, None)
     assert torch.equal(maps.labels, slab.argmax(0).to(torch.uint8))
 
@@ -140,7 +140,7 @@ def test_flips_are_a_setting() -> None:
 
     def foreground(**chosen: bool) -> list[int]:
         predictor = Predictor(first_column, (4, 4), InferenceSettings(**chosen), 2, CPU)
-        maps = predictor.maps(torch.zeros(1, 4, 4), Grid.identity((4, 4)), Wanted(probabilities=True))
+        maps = predictor.maps(torch.zeros(1, 4, 4), Grid.identity((4, 4)), ExtraMaps(probabilities=True))
         assert maps.probabilities is not None
         return [int(value) for value in maps.probabilities[1, 0]]
 

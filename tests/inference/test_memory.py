@@ -8,14 +8,14 @@ import torch
 from graftseg.core.errors import UserError
 from graftseg.data.grid import Grid
 from graftseg.inference import predict as footprint
-from graftseg.inference.label_maps import Wanted
+from graftseg.inference.label_maps import ExtraMaps
 from graftseg.inference.predict import check_memory, host_bytes
 from graftseg.inference.predictor import Predictor
 from graftseg.recipes.settings import InferenceSettings
 
 CT = Grid.identity((512, 512, 600))
 VOXELS = 512 * 512 * 600
-ALL = Wanted(probabilities=True, uncertainty=True)
+ALL = ExtraMaps(probabilities=True, uncertainty=True)
 
 
 def predictor(patch: tuple[int, ...] = (96, 96, 96), device: str = "cpu", **chosen: object) -> Predictor:
@@ -23,25 +23,25 @@ def predictor(patch: tuple[int, ...] = (96, 96, 96), device: str = "cpu", **chos
     return Predictor(lambda images: images, patch, settings, 5, torch.device(device))
 
 
-@pytest.mark.parametrize("wanted", [Wanted(), ALL])
+@pytest.mark.parametrize("wanted", [ExtraMaps(), ALL])
 @pytest.mark.parametrize("patch", [(96, 96, 96), (128, 128, 64), (512, 512)])
-def test_a_large_ct_of_five_classes_takes_less_than_eight_gibibytes(wanted: Wanted, patch: tuple[int, ...]) -> None:
+def test_a_large_ct_of_five_classes_takes_less_than_eight_gibibytes(wanted: ExtraMaps, patch: tuple[int, ...]) -> None:
     assert host_bytes(CT, 1, predictor(patch, largest_component=True), wanted) < 6 * 2**30
 
 
 def test_what_is_wanted_and_done_costs_memory() -> None:
-    small = host_bytes(CT, 1, predictor(windows_per_forward=1), Wanted())
-    assert host_bytes(CT, 2, predictor(windows_per_forward=1), Wanted()) > small
-    assert host_bytes(CT, 1, predictor(windows_per_forward=1, largest_component=True), Wanted()) > small
-    assert host_bytes(CT, 1, predictor(), ALL) - host_bytes(CT, 1, predictor(), Wanted()) <= 18 * VOXELS
-    assert host_bytes(CT, 1, predictor(device="cuda", largest_component=True), Wanted()) == 20 * VOXELS
+    small = host_bytes(CT, 1, predictor(windows_per_forward=1), ExtraMaps())
+    assert host_bytes(CT, 2, predictor(windows_per_forward=1), ExtraMaps()) > small
+    assert host_bytes(CT, 1, predictor(windows_per_forward=1, largest_component=True), ExtraMaps()) > small
+    assert host_bytes(CT, 1, predictor(), ALL) - host_bytes(CT, 1, predictor(), ExtraMaps()) <= 18 * VOXELS
+    assert host_bytes(CT, 1, predictor(device="cuda", largest_component=True), ExtraMaps()) == 20 * VOXELS
 
 
 def test_a_scan_that_does_not_fit_is_refused_with_both_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(footprint, "free_memory", lambda device: 2**30)
-    check_memory(Grid.identity((16, 16, 16)), 1, predictor((16, 16, 16)), Wanted(), Path("small.nii"))
+    check_memory(Grid.identity((16, 16, 16)), 1, predictor((16, 16, 16)), ExtraMaps(), Path("small.nii"))
     with pytest.raises(UserError) as caught:
-        check_memory(CT, 1, predictor(device="cuda"), Wanted(), Path("ct.nii"))
+        check_memory(CT, 1, predictor(device="cuda"), ExtraMaps(), Path("ct.nii"))
     assert str(caught.value).startswith(
         "ct.nii: takes about 2.9 GiB of memory and 1.0 GiB are free; close other programs"
     )

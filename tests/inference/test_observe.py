@@ -21,7 +21,7 @@ from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.data.scans import read_label, read_scan, write_label, write_scan
 from graftseg.data.store import Store
-from graftseg.inference.model import Shipped
+from graftseg.inference.model import TrainedNetwork
 from graftseg.inference.predictor import Predictor
 from graftseg.inference.ranking.cases import Prepared, candidates_in
 from graftseg.inference.ranking.observe import count_parts, near_boundary, observe
@@ -47,12 +47,12 @@ class Student(nn.Module):
         return torch.cat([torch.zeros_like(images), images], dim=1)
 
 
-def network(fit: str = "crop", **inference: Any) -> Shipped:
+def network(fit: str = "crop", **inference: Any) -> TrainedNetwork:
     batches = {"patch": [8, 8], "labeled": 2, "unlabeled": 2, "fit": fit}
     recipe = tiny.tiny_recipe(2, batches=batches, inference=inference)
     student = Student()
     method: Any = SimpleNamespace(student=student, segment=lambda images: student(images).softmax(1))
-    return Shipped(method, recipe, ("background", "ring"), 1, torch.device("cpu"))
+    return TrainedNetwork(method, recipe, ("background", "ring"), 1, torch.device("cpu"))
 
 
 def given_image(values: Any, label: Any = None, voxel: float = 2.0) -> Prepared:

@@ -18,11 +18,11 @@ from graftseg.data.intensity import IntensitySettings
 from graftseg.data.prepare import PrepareSettings
 from graftseg.data.scans import read_label
 from graftseg.inference.inputs import ScanSource
-from graftseg.inference.label_maps import Wanted, names_of, write_maps
+from graftseg.inference.label_maps import ExtraMaps, names_of, write_maps
 from graftseg.inference.predictor import Predictor
 from graftseg.recipes.settings import InferenceSettings
 
-ALL = Wanted(probabilities=True, uncertainty=True)
+ALL = ExtraMaps(probabilities=True, uncertainty=True)
 NAMES = names_of("scan", ALL)
 lengths = st.integers(1, 9)
 steps = st.sampled_from([0.3, 0.7, 1.0, 2.5, 8.0])

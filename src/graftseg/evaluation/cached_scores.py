@@ -13,7 +13,7 @@ from graftseg.evaluation.references import TESTED_ON
 from graftseg.evaluation.scores import Evaluation, description_of, read_csv
 
 
-def known_scores(
+def find_cached_scores(
     folder: Path,
     weights: str | None,
     references: Path,

@@ -11,9 +11,9 @@ from typing import Any, Protocol
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import as_json, read_object, write_together
 from graftseg.core.run_folder import AGAIN, LOCK, UNLOGGED, RunFolder, read_log, whole_log
-from graftseg.evaluation.figures import FIGURES, SHARES, written
+from graftseg.evaluation.figures import FIGURES, SHARES, format_value
 from graftseg.evaluation.scores import Evaluation, read_csv
-from graftseg.evaluation.statistics import Effect, Pairs, effect_of, named_as, paired
+from graftseg.evaluation.statistics import Effect, Pairs, effect_of, match_case_names, paired
 
 HEAD = ("figure", "class", "cases", "first", "second", "difference", "95 % interval", "p", "better/worse/equal")
 COLUMNS = ("first_run", "second_run", "figure", "unit", "label", "class", *Effect.__dataclass_fields__, "equal")
@@ -21,7 +21,7 @@ TEST = "test it with graftseg test RUN"
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredRun:
     """The scores of a run, under the name that it was given by, and what tells which references they are of."""
 
     name: str
@@ -44,11 +44,11 @@ class Scored:
 
 
 @dataclass(frozen=True)
-class Beside:
+class Comparison:
     """A run beside the first: the pairs with what they say, and the cases that only one of the two has."""
 
-    first: Scored
-    second: Scored
+    first: ScoredRun
+    second: ScoredRun
     effects: tuple[tuple[Pairs, Effect], ...]
     only_first: tuple[str, ...]
     only_second: tuple[str, ...]
@@ -68,7 +68,7 @@ class Beside:
         return [_line(pairs, effect) for pairs, effect in self.effects]
 
 
-def compare_runs(folders: Sequence[Path]) -> list[Beside]:
+def compare_runs(folders: Sequence[Path]) -> list[Comparison]:
     """Every run beside the first of them; runs that were not scored on the same references are refused."""
     if len(folders) < 2:
         raise UserError(Code.NOT_COMPARABLE, "compare", f"{len(folders)} run given", "name two runs or more")
@@ -79,7 +79,7 @@ def compare_runs(folders: Sequence[Path]) -> list[Beside]:
     return [_beside(first, other) for other in others]
 
 
-def read_scored(folder: Path) -> Scored:
+def read_scored(folder: Path) -> ScoredRun:
     """The scores of a run's folder, of a record, or of a folder of label maps."""
     try:
         return _scored(folder)
@@ -101,7 +101,7 @@ def _is_record(folder: Path) -> bool:
         return False
 
 
-def _scored(folder: Path) -> Scored:
+def _scored(folder: Path) -> ScoredRun:
     run = RunFolder(folder)
     table = next((at / "metrics.csv" for at in (run.predictions, folder) if (at / "metrics.csv").is_file()), None)
     if table is None:
@@ -112,7 +112,7 @@ def _scored(folder: Path) -> Scored:
     _check_log(run, is_record=table.parent == folder)
     store = facts.get("store")
     words = next((said["checkpoint"] for said in (about, manifest, facts) if "checkpoint" in said), "not known")
-    return Scored(
+    return ScoredRun(
         str(folder),
         read_csv(table),
         str(words),
@@ -137,7 +137,7 @@ def _check_log(run: RunFolder, *, is_record: bool) -> None:
         read_log(run.log_file)
 
 
-def write_comparison(comparison: Sequence[Beside], folder: Path, picture: str) -> None:
+def write_comparison(comparison: Sequence[Comparison], folder: Path, picture: str) -> None:
     """Write ``comparison.csv``, a line for each figure of each class, ``comparison.json``, all pairs, and the picture.
 
     Where one of the three cannot be written, none is.
@@ -153,9 +153,9 @@ def write_comparison(comparison: Sequence[Beside], folder: Path, picture: str) -
     write_together({folder / f"comparison{end}": content for end, content in contents.items()})
 
 
-def _beside(first: Scored, second: Scored) -> Beside:
-    second = replace(second, evaluation=named_as(first.evaluation, second.evaluation))
-    refuse_others(first, second)
+def _beside(first: ScoredRun, second: ScoredRun) -> Comparison:
+    second = replace(second, evaluation=match_case_names(first.evaluation, second.evaluation))
+    check_comparable(first, second)
     shared = first.cases & second.cases
     if not shared:
         raise UserError(
@@ -166,7 +166,7 @@ def _beside(first: Scored, second: Scored) -> Beside:
         )
     found = [(pairs, effect_of(pairs)) for pairs in paired(first.evaluation, second.evaluation)]
     apart = (tuple(sorted(one.cases - shared)) for one in (first, second))
-    return Beside(first, second, tuple(found), *apart)
+    return Comparison(first, second, tuple(found), *apart)
 
 
 def _unscored(folder: Path) -> UserError:
@@ -200,8 +200,8 @@ def _line(pairs: Pairs, effect: Effect) -> tuple[str, ...]:
         FIGURES[pairs.figure] + sign,
         pairs.name,
         str(effect.count),
-        written(effect.first),
-        written(effect.second),
+        format_value(effect.first),
+        format_value(effect.second),
         _signed(effect.difference),
         interval,
         "-" if math.isnan(effect.p) else f"{effect.p:.2g}",
@@ -213,18 +213,18 @@ def _signed(value: float) -> str:
     return "-" if math.isnan(value) else f"{value:+.2f}"
 
 
-def _entry(beside: Beside, pairs: Pairs, effect: Effect) -> dict[str, Any]:
+def _entry(beside: Comparison, pairs: Pairs, effect: Effect) -> dict[str, Any]:
     """A line of the table as plain values, None for what does not exist."""
     figures = {key: None if value != value else value for key, value in asdict(effect).items()}
     about = (beside.first.name, beside.second.name, pairs.figure, unit_of(pairs.figure), pairs.label, pairs.name)
     return {**dict(zip(COLUMNS, about, strict=False)), **figures, "equal": effect.equal}
 
 
-def _described(run: Scored) -> dict[str, Any]:
+def _described(run: ScoredRun) -> dict[str, Any]:
     return {"run": run.name, "checkpoint": run.checkpoint, "steps": run.steps}
 
 
-def _plain(beside: Beside) -> dict[str, Any]:
+def _plain(beside: Comparison) -> dict[str, Any]:
     return {
         "first": _described(beside.first),
         "second": _described(beside.second),
@@ -244,7 +244,7 @@ def _plain(beside: Beside) -> dict[str, Any]:
 CLOSE = 1e-6
 
 
-class Judged(Protocol):
+class Comparable(Protocol):
     """Scores under a name, and what tells which references they are of."""
 
     @property
@@ -264,7 +264,7 @@ class Judged(Protocol):
         """What the store of the training is known by, where it is told."""
 
 
-def refuse_others(first: Judged, second: Judged) -> None:
+def check_comparable(first: Comparable, second: Comparable) -> None:
     """Scores by another rule, of other classes or against other references cannot be paired."""
     one, two = first.evaluation.protocol, second.evaluation.protocol
     if one != two:
@@ -291,7 +291,7 @@ def refuse_others(first: Judged, second: Judged) -> None:
         )
 
 
-def refuse_other_cases(first: Judged, second: Judged) -> None:
+def check_same_cases(first: Comparable, second: Comparable) -> None:
     """Means over different cases cannot be averaged."""
     ours, theirs = ({row.case for row in run.evaluation.rows} for run in (first, second))
     if apart := sorted(ours ^ theirs):
@@ -307,7 +307,7 @@ def _told_apart(*classes: dict[int, str]) -> list[str]:
     return [", ".join(f"{name} ({label})" for label, name in one.items()) for one in classes]
 
 
-def _same_volumes(first: Judged, second: Judged) -> bool:
+def _same_volumes(first: Comparable, second: Comparable) -> bool:
     """Whether the references of the shared cases are of the same size; a 2-D image has no volume that could tell."""
     ours, theirs = (
         {(row.case, row.label): row.volume_reference_ml for row in run.evaluation.rows} for run in (first, second)

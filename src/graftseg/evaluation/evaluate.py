@@ -8,7 +8,7 @@ from graftseg.core.files import read_json
 from graftseg.data.dataset import name_problem
 from graftseg.data.store import is_store, open_store
 from graftseg.evaluation.metrics import Protocol
-from graftseg.evaluation.references import told_of
+from graftseg.evaluation.references import describe_references
 from graftseg.evaluation.scores import Evaluation, description_of, evaluate_folder
 
 
@@ -35,7 +35,7 @@ def score_folder(
         allow_missing=allow_missing,
         only=only,
     )
-    evaluation.keep(target, told_of(reference))
+    evaluation.keep(target, describe_references(reference))
     return evaluation
 
 

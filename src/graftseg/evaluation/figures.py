@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 FIGURES = {"dice": "Dice", "jaccard": "Jaccard", "hd95": "95HD", "asd": "ASD"}
 SHARES = ("dice", "jaccard")
 VOLUME_COLUMNS = {"volume error ml": "volume_error_ml", "volume error %": "volume_error_percent"}
-NOTHING = "-"
+NO_VALUE = "-"
 PRINTED = 120
 """Characters in a line of scores that are printed as text."""
 DEVIATION = "standard deviation over cases, divided by one less than their number"
@@ -48,10 +48,10 @@ def spreads(runs: Sequence[Figures]) -> dict[str, Spread]:
     return {name: spread([run[name] for run in runs]) for name in FIGURES}
 
 
-def written(value: float, deviation: float = math.nan) -> str:
+def format_value(value: float, deviation: float = math.nan) -> str:
     """Two decimals, with the deviation where there is one; a dash where there is no value."""
     if math.isnan(value):
-        return NOTHING
+        return NO_VALUE
     return f"{value:.2f}" if math.isnan(deviation) else f"{value:.2f} ± {deviation:.2f}"
 
 
@@ -67,7 +67,7 @@ def scores_table(evaluation: "Evaluation") -> tuple[tuple[str, ...], list[tuple[
     rows.append(
         (
             "mean",
-            *(_cell(summary.overall, metric) if metric in summary.overall else NOTHING for metric in columns.values()),
+            *(_cell(summary.overall, metric) if metric in summary.overall else NO_VALUE for metric in columns.values()),
         )
     )
     return ("class", *columns), rows
@@ -87,4 +87,4 @@ def extent_of(evaluation: "Evaluation") -> str:
 
 
 def _cell(values: Figures, metric: str) -> str:
-    return written(values[metric] * (100 if metric in SHARES else 1))
+    return format_value(values[metric] * (100 if metric in SHARES else 1))

@@ -86,7 +86,7 @@ def stored_references(store: Store) -> dict[str, StoredLabel]:
     return {case.name: StoredLabel(store, case) for case in labeled}
 
 
-def told_of(path: Path) -> dict[str, str]:
+def describe_references(path: Path) -> dict[str, str]:
     """What is kept of references beside scores against them: their place, and what the tests of a store depend on."""
     place = {"references": str(path.resolve())}
     return place | ({TESTED_ON: open_store(path).test_identity} if is_store(path) else {})

@@ -197,7 +197,7 @@ def evaluate_pair(
     """
     places = where or (case, f"reference of {case}")
     for place, labels in zip(places, (prediction, reference), strict=True):
-        refuse_unnamed_values(place, labels, classes)
+        check_label_values(place, labels, classes)
     voxel_ml = geometry.voxel_volume / 1000 if len(geometry.shape) == 3 else math.nan
     rows = []
     for label in sorted(set(classes) - {0}):
@@ -352,7 +352,7 @@ def _values_of(reference: Reference) -> set[int]:
     return set(np.unique(reference.read().array).tolist()) - {0}
 
 
-def refuse_unnamed_values(where: str | Path, labels: LabelMap, classes: Mapping[int, str]) -> None:
+def check_label_values(where: str | Path, labels: LabelMap, classes: Mapping[int, str]) -> None:
     """Refuse a label map with a value that is none of the classes."""
     values, counts = np.unique(labels, return_counts=True)
     for value, count in zip(values.tolist(), counts.tolist(), strict=True):

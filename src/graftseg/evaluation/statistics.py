@@ -69,7 +69,7 @@ def paired(first: Evaluation, second: Evaluation) -> list[Pairs]:
 
     A case counts in the mean with those of its classes that both runs have a value for.
     """
-    found, second = [], named_as(first, second)
+    found, second = [], match_case_names(first, second)
     for figure in FIGURES:
         one, two = _values(first, figure), _values(second, figure)
         keys = sorted(one.keys() & two.keys(), key=lambda key: (key[1], key[0]))
@@ -84,7 +84,7 @@ def paired(first: Evaluation, second: Evaluation) -> list[Pairs]:
     return found
 
 
-def named_as(first: Evaluation, second: Evaluation) -> Evaluation:
+def match_case_names(first: Evaluation, second: Evaluation) -> Evaluation:
     """The second evaluation with its cases called as in the first, where only the form of their letters differs."""
     names = {spelled(row.case): row.case for row in first.rows}
     rows = (replace(row, case=names.get(spelled(row.case), row.case)) for row in second.rows)

@@ -15,7 +15,7 @@ from graftseg.data.scans import grid_difference, read_case, read_geometry
 from graftseg.data.scans_to_predict import scan_cases
 from graftseg.data.store import Store, is_store, open_store, trained_on
 from graftseg.evaluation.references import Reference, references_in
-from graftseg.evaluation.scores import refuse_unnamed_values
+from graftseg.evaluation.scores import check_label_values
 
 IMAGES, LABELS = "imagesTs", "labelsTs"
 NAME_THEM = f"name a folder with {IMAGES}/ and {LABELS}/, a store with test cases, or --test-images and --test-labels"
@@ -25,23 +25,25 @@ Folder = str | Path
 
 
 @dataclass(frozen=True)
-class Unseen:
+class EvaluationScans:
     """Where test scans and their label maps lie; both the same where it is a prepared store."""
 
     images: Path
     labels: Path
 
 
-def unseen_by(run: RunFolder, data: Folder | None, images: Folder | None, labels: Folder | None) -> Unseen:
+def find_test_scans(
+    run: RunFolder, data: Folder | None, images: Folder | None, labels: Folder | None
+) -> EvaluationScans:
     """What is named as a folder or a store or as two folders, or else what the run was trained from."""
     if images is None and labels is None:
         return _arranged(Path(data)) if data is not None else _by_default(run)
     if data is not None or images is None or labels is None:
         raise UserError(Code.NO_TEST_CASES, "test", "the test scans are not named in one way", NAME_THEM)
-    return Unseen(_folder(Path(images)), _folder(Path(labels)))
+    return EvaluationScans(_folder(Path(images)), _folder(Path(labels)))
 
 
-def has_unseen(run: RunFolder) -> bool:
+def has_test_scans(run: RunFolder) -> bool:
     """Whether test scans with labels are found where the run was trained from."""
     try:
         return bool(_by_default(run))
@@ -49,7 +51,7 @@ def has_unseen(run: RunFolder) -> bool:
         return False
 
 
-def checked_cases(scans: Unseen, run: RunFolder, *, allow_missing: bool) -> set[str]:
+def check_test_scans(scans: EvaluationScans, run: RunFolder, *, allow_missing: bool) -> set[str]:
     """The cases to test; what a network of the run could not be scored on is refused before anything is predicted."""
     facts = run.begun()["store"]
     classes, channels = tuple(map(str, facts["classes"])), int(facts["channels"])
@@ -78,29 +80,29 @@ def _folder(path: Path) -> Path:
     return path
 
 
-def _arranged(data: Path) -> Unseen:
+def _arranged(data: Path) -> EvaluationScans:
     if is_store(data):
-        return Unseen(data, data)
+        return EvaluationScans(data, data)
     if not _is_arranged(_folder(data)):
         raise UserError(
             Code.NO_TEST_CASES, data, f"holds no test scans with labels in {IMAGES}/ and {LABELS}/", NAME_THEM
         )
-    return Unseen(data / IMAGES, data / LABELS)
+    return EvaluationScans(data / IMAGES, data / LABELS)
 
 
-def _by_default(run: RunFolder) -> Unseen:
+def _by_default(run: RunFolder) -> EvaluationScans:
     """What the run was trained from: the scans themselves if they are still there, or else the store."""
     store = open_store(trained_on(run, NAME_THEM))
     root = Path(store.root)
     if _is_arranged(root):
-        return Unseen(root / IMAGES, root / LABELS)
+        return EvaluationScans(root / IMAGES, root / LABELS)
     if not store.of("test"):
         folder = RunFolder(run.path.parent)
         more = f"{SCORED} {quote(str(folder.path))}" if folder.folds_file.is_file() else FOLDS
         raise UserError(
             Code.NO_TEST_CASES, root, "no test scans with labels are known of this run", f"{NAME_THEM}; {more}"
         )
-    return Unseen(store.path, store.path)
+    return EvaluationScans(store.path, store.path)
 
 
 def _is_arranged(folder: Path) -> bool:
@@ -118,7 +120,7 @@ def _stored(store: Store, classes: tuple[str, ...], channels: int) -> set[str]:
     return {case.name for case in store.of("test")}
 
 
-def _with_partners(scans: Unseen, names: set[str], labels: set[str], *, allow_missing: bool) -> set[str]:
+def _with_partners(scans: EvaluationScans, names: set[str], labels: set[str], *, allow_missing: bool) -> set[str]:
     """The cases with both a scan and a label map; without one of the two is refused unless it is allowed."""
     both = same_names(names, labels)
     if not both:
@@ -171,7 +173,7 @@ def _check_case(
     if geometry is not None and (difference := grid_difference(geometry, label.geometry)):
         finding = f"not on the grid of its scan {files[name][0].name}: {difference}"
         raise UserError(Code.NO_TEST_CASES, reference.path, finding, "bring label map and scan to one grid")
-    refuse_unnamed_values(reference.path, label.array, classes)
+    check_label_values(reference.path, label.array, classes)
 
 
 def _common_geometry(files: tuple[Path, ...], channels: int) -> Geometry:

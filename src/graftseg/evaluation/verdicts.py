@@ -11,15 +11,15 @@ LIKELY = 0.05
 """Below this p of Wilcoxon's test, and with an interval on one side of zero, a difference is more than chance."""
 MATTERS = 0.5
 """Points of Dice below which a difference is of no use, however sure it is."""
-FEWEST = 6
+MIN_CASES = 6
 """Cases from which on Wilcoxon's p can be that small."""
 USABLE = 50.0
 """Mean Dice in percent that one of the two must reach for their difference to mean anything."""
-ONE = "in this one training"
-SEVERAL = "in these trainings"
+ONE_TRAINING = "in this one training"
+SEVERAL_TRAININGS = "in these trainings"
 
 
-def verdict_between(baseline: Evaluation, run: Evaluation, trainings: str = ONE) -> str:
+def verdict_between(baseline: Evaluation, run: Evaluation, trainings: str = ONE_TRAINING) -> str:
     """One sentence on two evaluations of the same cases; a class that neither network finds would hide the others."""
     lost = {name: label for label, name in never_found(baseline).items() if label in never_found(run)}
     rest = [_without(one, set(lost.values())) for one in (baseline, run)]
@@ -28,7 +28,7 @@ def verdict_between(baseline: Evaluation, run: Evaluation, trainings: str = ONE)
     return f"without {' and '.join(lost)}, which neither network finds: {verdict(_dice(*rest), trainings)}"
 
 
-def missed(who: str, evaluation: Evaluation) -> Iterator[str]:
+def missed_classes(who: str, evaluation: Evaluation) -> Iterator[str]:
     """A sentence for each class that is never found, which a mean over classes may hide."""
     for label, name in never_found(evaluation).items():
         cases = sum(row.label == label and not math.isnan(row.dice) for row in evaluation.rows)
@@ -54,7 +54,7 @@ def _dice(baseline: Evaluation, run: Evaluation) -> Effect:
     return effect_of([pairs for pairs in paired(baseline, run) if pairs.figure == "dice"][-1])
 
 
-def verdict(effect: Effect, trainings: str = ONE) -> str:
+def verdict(effect: Effect, trainings: str = ONE_TRAINING) -> str:
     """One sentence on the mean Dice, in percent, of a run (the second) and of its baseline (the first)."""
     if not effect.count:
         return "no class of the test cases could be scored"
@@ -70,7 +70,7 @@ def verdict(effect: Effect, trainings: str = ONE) -> str:
 
 def _least(effect: Effect) -> str:
     """Why a large p stands beside an interval on one side of zero: so few cases give no smaller one."""
-    if effect.count >= FEWEST or effect.low <= 0 <= effect.high:
+    if effect.count >= MIN_CASES or effect.low <= 0 <= effect.high:
         return ""
     return f", which {effect.count} cases cannot bring below {2 / 2**effect.count:.2g}"
 
@@ -78,8 +78,8 @@ def _least(effect: Effect) -> str:
 def _meaning(effect: Effect, trainings: str) -> str:
     if max(effect.first, effect.second) < USABLE:
         return "neither network is good enough for that to mean anything"
-    if effect.count < FEWEST:
-        return f"fewer than {FEWEST} cases cannot show whether they helped"
+    if effect.count < MIN_CASES:
+        return f"fewer than {MIN_CASES} cases cannot show whether they helped"
     if effect.low <= 0 <= effect.high or not effect.p < LIKELY:
         return "these cases do not show whether they helped"
     if abs(effect.difference) < MATTERS:

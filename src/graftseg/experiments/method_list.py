@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from graftseg.evaluation.figures import NOTHING
+from graftseg.evaluation.figures import NO_VALUE
 from graftseg.experiments.paper import TABLES
 from graftseg.experiments.records import read_records
 from graftseg.experiments.tables import lines_of, markdown, ours
@@ -43,7 +43,7 @@ def _names(name: str, pages: Mapping[str, str]) -> str:
 def _summary(page: str) -> str:
     """What the page says first, in a few words."""
     found = SUMMARY.search(page)
-    return found[1].replace("|", r"\|") if found else NOTHING
+    return found[1].replace("|", r"\|") if found else NO_VALUE
 
 
 def _tables(name: str) -> str:
@@ -59,4 +59,4 @@ def _dices(name: str, results: Path) -> list[str]:
 
 def _dice(recipe: str, results: Path) -> str:
     lines = (ours(members) for members in lines_of(read_records(results, recipe)))
-    return next((dice for variant, _, chosen, dice, *_ in lines if (variant, chosen) == (SHORT, LAST)), NOTHING)
+    return next((dice for variant, _, chosen, dice, *_ in lines if (variant, chosen) == (SHORT, LAST)), NO_VALUE)

@@ -11,10 +11,10 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.files import as_json, new_folder, read_json, read_object, refuse_unwritable, write_together
 from graftseg.core.predictions import Manifest, read_manifest
 from graftseg.core.run_folder import AGAIN, LOCK, UNLOGGED, RunFolder, whole_log
-from graftseg.evaluation.comparison import refuse_other_cases, refuse_others
+from graftseg.evaluation.comparison import check_comparable, check_same_cases
 from graftseg.evaluation.references import TESTED_ON
 from graftseg.evaluation.scores import Evaluation, description_of, read_csv
-from graftseg.evaluation.statistics import named_as
+from graftseg.evaluation.statistics import match_case_names
 from graftseg.recipes.changes import changes_of, differing
 from graftseg.recipes.recipe import Recipe, load_recipe
 
@@ -157,11 +157,11 @@ def is_record(folder: Path) -> bool:
 
 def refuse_unlike(first: Record, second: Record) -> None:
     """Records that are averaged or set side by side must be of the same cases and references."""
-    named = named_as(first.evaluation, second.evaluation)
+    named = match_case_names(first.evaluation, second.evaluation)
     second = replace(second, reported=replace(second.reported, evaluation=named))
     try:
-        refuse_others(first, second)
-        refuse_other_cases(first, second)
+        check_comparable(first, second)
+        check_same_cases(first, second)
         _refuse_other_tests(first, second)
     except UserError as error:
         remedy = "move one of the two records elsewhere, or record it under another --variant"

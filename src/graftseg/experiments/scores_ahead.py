@@ -12,7 +12,7 @@ from graftseg.core.errors import Code, UserError
 from graftseg.data.store import Store
 from graftseg.evaluation.metrics import Protocol
 from graftseg.evaluation.references import StoredLabel, stored_references
-from graftseg.evaluation.scores import METRICS, Evaluation, Row, refuse_unnamed_values
+from graftseg.evaluation.scores import METRICS, Evaluation, Row, check_label_values
 
 
 def scores_ahead(store: Store, protocol: Protocol) -> Evaluation:
@@ -49,7 +49,7 @@ def _rows(reference: StoredLabel) -> Iterator[Row]:
     scan, classes = reference.read(), reference.store.classes
     counts = np.bincount(scan.array.ravel(order="K"), minlength=len(classes))
     if counts[len(classes) :].any():
-        refuse_unnamed_values(reference.path, scan.array, dict(enumerate(classes)))
+        check_label_values(reference.path, scan.array, dict(enumerate(classes)))
     voxel_ml = scan.geometry.voxel_volume / 1000 if len(scan.geometry.shape) == 3 else math.nan
     unknown = dict.fromkeys((*METRICS, "volume_prediction_ml"), math.nan)
     for label, name in list(enumerate(classes))[1:]:

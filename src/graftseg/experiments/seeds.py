@@ -16,12 +16,12 @@ from graftseg.data.prepare import check_target as refuse_other_data
 from graftseg.data.prepare import prepare
 from graftseg.data.sources import Data
 from graftseg.data.store import Store, is_store, open_store
-from graftseg.evaluation.figures import FIGURES, Figures, Spread, figures_of, spreads, written
+from graftseg.evaluation.figures import FIGURES, Figures, Spread, figures_of, format_value, spreads
 from graftseg.evaluation.references import stored_references
 from graftseg.experiments.scores_ahead import scores_ahead
 from graftseg.experiments.seed_counts import check_seeds
 from graftseg.experiments.train_and_test import PROTOCOL, Tested, known_run, tested_run, trained_run
-from graftseg.inference.predict import weights_of
+from graftseg.inference.predict import select_weights
 from graftseg.recipes.recipe import Recipe, changed
 from graftseg.recipes.shortening import asked_for
 from graftseg.training.run import is_complete
@@ -49,8 +49,8 @@ class SeedResult:
 
     def line(self) -> str:
         """The row of this seed."""
-        cells = (written(self.figures[name]) for name in FIGURES) if self.figures else ("-" for _ in FIGURES)
-        besides = f"; Dice {written(self.best['dice'])} with the {self.best_words}" if self.best else ""
+        cells = (format_value(self.figures[name]) for name in FIGURES) if self.figures else ("-" for _ in FIGURES)
+        besides = f"; Dice {format_value(self.best['dice'])} with the {self.best_words}" if self.best else ""
         return "\t".join([f"seed {self.seed}", *cells, self.checkpoint + besides])
 
 
@@ -180,7 +180,7 @@ def _seeded(recipe: Recipe, seed: int) -> Recipe:
 def mean_line(results: Sequence[SeedResult]) -> str:
     """Mean and standard deviation of each figure over the seeds that were tested."""
     over = _spreads(results)
-    return "\t".join(["mean", *(written(over[name].mean, over[name].std) for name in FIGURES)])
+    return "\t".join(["mean", *(format_value(over[name].mean, over[name].std) for name in FIGURES)])
 
 
 def _check_target(folder: RunFolder, data: Data) -> None:
@@ -238,13 +238,13 @@ def _why_untested(store: Store) -> str:
 
 
 def _result(run: RunFolder, seed: int, scores: Tested | None) -> SeedResult:
-    chosen = weights_of(run, "shipped").chosen
+    chosen = select_weights(run, "shipped").chosen
     if scores is None:
         return SeedResult(seed, chosen, None)
     figures = figures_of(scores.reported)
     if scores.best is None:
         return SeedResult(seed, chosen, figures)
-    return SeedResult(seed, chosen, figures, figures_of(scores.best), weights_of(run, "best").chosen)
+    return SeedResult(seed, chosen, figures, figures_of(scores.best), select_weights(run, "best").chosen)
 
 
 def _spreads(results: Sequence[SeedResult]) -> dict[str, Spread]:

@@ -10,7 +10,7 @@ from graftseg.core.devices import choose_device
 from graftseg.core.errors import StoppedError, UserError
 from graftseg.core.files import make_folder
 from graftseg.data.store import Store
-from graftseg.evaluation.figures import FIGURES, figures_of, written
+from graftseg.evaluation.figures import FIGURES, figures_of
 from graftseg.experiments.preflight import Tell, foreseen, refuse_misfits, refuse_target, unlike_others
 from graftseg.experiments.records import check_siblings, record_run
 from graftseg.experiments.seed_counts import check_seeds
@@ -110,7 +110,7 @@ def _succeeds(
         failures[trial.name] = _reason(error)
         tell(f"{trial.name}: failed: {failures[trial.name]}")
         return False
-    tell(f"{trial.name}: " + ", ".join(f"{FIGURES[key]} {written(figures[key])}" for key in FIGURES))
+    tell(f"{trial.name}: " + ", ".join(f"{FIGURES[key]} {format_value(figures[key])}" for key in FIGURES))
     return True
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from graftseg.core.errors import Code, UserError
-from graftseg.evaluation.figures import FIGURES, NOTHING, figures_of, spreads, written
+from graftseg.evaluation.figures import FIGURES, NO_VALUE, figures_of, format_value, spreads
 from graftseg.evaluation.statistics import Pairs, bootstrap, paired
 from graftseg.experiments.paper import ALL, TABLES, Row, benchmark_of
 from graftseg.experiments.records import Record, differ, read_records, refuse_unlike
@@ -119,7 +119,7 @@ def _lines(row: Row, records: Sequence[Record]) -> list[list[str]]:
     shipped = row.recipe in shipped_recipes()
     theirs = _published(load_recipe(row.recipe).published if shipped else None)
     if not records:
-        return [[row.name, row.recipe, *[NOTHING] * 7, *theirs, NOTHING]]
+        return [[row.name, row.recipe, *[NO_VALUE] * 7, *theirs, NO_VALUE]]
     return [[row.name, row.recipe, *ours(members), *theirs, _oracle(members)] for members in lines_of(records)]
 
 
@@ -162,23 +162,23 @@ def ours(records: Sequence[Record]) -> list[str]:
     variant, choice = _group(records[0])
     over = spreads([figures_of(record.reported.evaluation) for record in records])
     seeds = ", ".join(str(record.seed) for record in records)
-    figures = [written(over[name].mean, over[name].std) for name in FIGURES]
-    return [variant or NOTHING, seeds, choice, *figures]
+    figures = [format_value(over[name].mean, over[name].std) for name in FIGURES]
+    return [variant or NO_VALUE, seeds, choice, *figures]
 
 
 def _oracle(records: Sequence[Record]) -> str:
     """The best checkpoints on the test cases, where every run of the line recorded one."""
     best = [record.best for record in records if record.best and record.best.checkpoint.startswith("best on test")]
     if len(best) < len(records):
-        return NOTHING
+        return NO_VALUE
     over = spreads([figures_of(scored.evaluation) for scored in best])
-    return " / ".join(written(over[name].mean) for name in FIGURES)
+    return " / ".join(format_value(over[name].mean) for name in FIGURES)
 
 
 def _published(theirs: Published | None) -> list[str]:
     if theirs is None:
-        return [NOTHING, NOTHING]
-    figures = " / ".join(written(getattr(theirs, name)) for name in FIGURES)
+        return [NO_VALUE, NO_VALUE]
+    figures = " / ".join(format_value(getattr(theirs, name)) for name in FIGURES)
     return [figures, theirs.selection + (f" ({theirs.note})" if theirs.note else "")]
 
 
@@ -236,19 +236,19 @@ def _line(recipe: str, variant: str, couples: Sequence[tuple[Record, Record]]) -
     alike = all(_same_part(*couple) for couple in couples)
     return (
         recipe,
-        variant or NOTHING,
+        variant or NO_VALUE,
         ", ".join(str(one.seed) for _, one in couples),
         _steps([one for _, one in couples]),
         _steps([one for one, _ in couples]),
-        written(float(first.mean()) if shared else np.nan),
-        written(float(second.mean()) if shared else np.nan),
-        f"{differences.mean():+.2f}" if shared and alike else NOTHING,
+        format_value(float(first.mean()) if shared else np.nan),
+        format_value(float(second.mean()) if shared else np.nan),
+        f"{differences.mean():+.2f}" if shared and alike else NO_VALUE,
         _interval(low, high) if alike else UNLIKE,
     )
 
 
 def _interval(low: float, high: float) -> str:
-    return NOTHING if np.isnan(low) else f"{low:+.2f} to {high:+.2f}"
+    return NO_VALUE if np.isnan(low) else f"{low:+.2f} to {high:+.2f}"
 
 
 def _same_part(first: Record, second: Record) -> bool:
@@ -284,4 +284,4 @@ _SIDES = (_first, _second)
 
 def _steps(records: Sequence[Record]) -> str:
     known = sorted({record.steps for record in records if record.steps is not None})
-    return ", ".join(str(steps) for steps in known) or NOTHING
+    return ", ".join(str(steps) for steps in known) or NO_VALUE

@@ -11,12 +11,12 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.files import refuse_unwritable
 from graftseg.core.names import same_names
 from graftseg.core.run_folder import RunFolder, fold_states, segmenters_of
-from graftseg.evaluation.comparison import Beside, compare_runs
+from graftseg.evaluation.comparison import Comparison, compare_runs
 from graftseg.evaluation.evaluate import score_folder
 from graftseg.evaluation.scores import Evaluation, description_of
-from graftseg.evaluation.testset import Unseen, checked_cases, unseen_by
-from graftseg.evaluation.verdicts import missed, verdict_between
-from graftseg.inference.model import refuse_missing
+from graftseg.evaluation.testset import EvaluationScans, check_test_scans, find_test_scans
+from graftseg.evaluation.verdicts import missed_classes, verdict_between
+from graftseg.inference.model import check_weights_exist
 from graftseg.inference.predict import ELSEWHERE, Predicted, check_target, predict_scans
 from graftseg.recipes.baseline import baseline_of
 from graftseg.recipes.recipe import differences, load_recipe
@@ -31,16 +31,16 @@ class Examined:
     ``warnings`` are what a reader of the figures must know.
     """
 
-    scans: Unseen
+    scans: EvaluationScans
     scores: dict[Path, Evaluation] = field(repr=False)
-    beside: Beside | None = field(repr=False)
+    beside: Comparison | None = field(repr=False)
     report: Path
     warnings: tuple[str, ...] = ()
 
     def verdict(self) -> Iterator[str]:
         """What was found, in sentences; with a baseline, what the unlabeled scans were worth."""
         yield from self.warnings
-        yield from (sentence for path, one in self.scores.items() for sentence in missed(str(path), one))
+        yield from (sentence for path, one in self.scores.items() for sentence in missed_classes(str(path), one))
         if self.beside is not None:
             run, baseline = self.scores.values()
             yield verdict_between(baseline, run)
@@ -64,12 +64,12 @@ def examine(
     networks = segmenters_of(folder)
     for network in networks:
         # before anything is said of scans that could not be tested yet
-        refuse_missing(network.weights_file, network.manifest().get("weights"))
-    scans, baseline = unseen_by(networks[0], data, images, labels), folder.baseline
+        check_weights_exist(network.weights_file, network.manifest().get("weights"))
+    scans, baseline = find_test_scans(networks[0], data, images, labels), folder.baseline
     ready = _has_ended(baseline)
     if ready:
         _check_baseline(folder)
-    names = checked_cases(scans, networks[0], allow_missing=allow_missing)
+    names = check_test_scans(scans, networks[0], allow_missing=allow_missing)
     both = (folder, *([baseline] if ready else []))
     for one in both:
         _check_target(one, scans, device)
@@ -119,7 +119,7 @@ def _seen_before(names: set[str], networks: list[RunFolder]) -> Iterator[str]:
         )
 
 
-def _check_target(run: RunFolder, scans: Unseen, device: torch.device) -> None:
+def _check_target(run: RunFolder, scans: EvaluationScans, device: torch.device) -> None:
     """Refuse what could not be written, while all that was there is still there."""
     refuse_unwritable(run.path)
     with _told_to_move(run):
@@ -127,7 +127,7 @@ def _check_target(run: RunFolder, scans: Unseen, device: torch.device) -> None:
     description_of(run.predictions / "metrics.csv")
 
 
-def _predicted(run: RunFolder, scans: Unseen, device: torch.device) -> Predicted:
+def _predicted(run: RunFolder, scans: EvaluationScans, device: torch.device) -> Predicted:
     """Label maps of all these scans."""
     with _told_to_move(run):
         predicted = predict_scans(run, scans.images, run.predictions, device)
@@ -136,7 +136,7 @@ def _predicted(run: RunFolder, scans: Unseen, device: torch.device) -> Predicted
     return predicted
 
 
-def _scored(predicted: Predicted, scans: Unseen, *, allow_missing: bool) -> Evaluation:
+def _scored(predicted: Predicted, scans: EvaluationScans, *, allow_missing: bool) -> Evaluation:
     """Scores of these scans alone: the folder may hold label maps of others, even of scans that were trained on."""
     names = {case.case for case in predicted.cases}
     return score_folder(predicted.folder, scans.labels, allow_missing=allow_missing, only=names)

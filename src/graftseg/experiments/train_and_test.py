@@ -10,12 +10,12 @@ from graftseg.core.errors import UserError
 from graftseg.core.files import DISK
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.store import Store
-from graftseg.evaluation.cached_scores import known_scores
+from graftseg.evaluation.cached_scores import find_cached_scores
 from graftseg.evaluation.evaluate import score_folder
 from graftseg.evaluation.metrics import Protocol
 from graftseg.evaluation.references import stored_references
 from graftseg.evaluation.scores import Evaluation
-from graftseg.inference.predict import Checkpoint, predict_scans, weights_of
+from graftseg.inference.predict import Checkpoint, predict_scans, select_weights
 from graftseg.recipes.recipe import Recipe
 from graftseg.training.run import complete, is_complete
 
@@ -83,8 +83,8 @@ def _replaceable(folder: Path) -> Iterator[None]:
 
 
 def _known(run: RunFolder, store: Store, checkpoint: Checkpoint) -> Evaluation | None:
-    weights, cases = weights_of(run, checkpoint).sha256, stored_references(store)
-    return known_scores(_folder(run, checkpoint), weights, store.path, PROTOCOL, cases, len(store.classes), store)
+    weights, cases = select_weights(run, checkpoint).sha256, stored_references(store)
+    return find_cached_scores(_folder(run, checkpoint), weights, store.path, PROTOCOL, cases, len(store.classes), store)
 
 
 def _folder(run: RunFolder, checkpoint: Checkpoint) -> Path:

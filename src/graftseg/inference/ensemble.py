@@ -13,8 +13,8 @@ from graftseg.core.files import sha256_of
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.grid import Grid
 from graftseg.inference.averaging import mean_of, over_flips
-from graftseg.inference.label_maps import ScanMaps, Wanted
-from graftseg.inference.model import Shipped, build_shipped, load_weights
+from graftseg.inference.label_maps import ExtraMaps, ScanMaps
+from graftseg.inference.model import TrainedNetwork, build_network, load_weights
 from graftseg.inference.predictor import Predictor
 from graftseg.recipes.recipe import Recipe, load_recipe
 
@@ -31,7 +31,7 @@ class Weights:
     chosen: str
 
 
-def weights_of(run: RunFolder, checkpoint: Checkpoint) -> Weights:
+def select_weights(run: RunFolder, checkpoint: Checkpoint) -> Weights:
     """The network that a run ships, or the best of those that it scored on the way."""
     facts = run.manifest()
     shipped = Weights(run.weights_file, facts.get("weights"), str(facts.get("checkpoint", "last")))
@@ -48,19 +48,19 @@ def weights_of(run: RunFolder, checkpoint: Checkpoint) -> Weights:
 
 
 @dataclass(frozen=True)
-class Segmenters:
+class Ensemble:
     """Trained networks that take the same images, and the recipe that says how they are used."""
 
-    members: tuple[Shipped, ...]
+    members: tuple[TrainedNetwork, ...]
     weights: tuple[Weights, ...]
     recipe: Recipe
 
     @classmethod
     def of(
         cls, runs: Sequence[RunFolder], device: torch.device, overrides: Iterable[str], checkpoint: Checkpoint
-    ) -> "Segmenters":
+    ) -> "Ensemble":
         """The networks of some runs; ``overrides`` change settings under ``inference``."""
-        weights = tuple(weights_of(run, checkpoint) for run in runs)
+        weights = tuple(select_weights(run, checkpoint) for run in runs)
         chosen = _inference_only(overrides)
         members = tuple(_loaded(run, device, chosen, one) for run, one in zip(runs, weights, strict=True))
         for run, member in zip(runs, members, strict=True):
@@ -130,10 +130,10 @@ class Segmenters:
     def try_out(self) -> None:
         """Predict an empty patch: settings that cannot work are refused before anything is touched."""
         patch = self.recipe.batches.patch
-        predicted(self.predictor, torch.zeros(self.channels, *patch), Grid.identity(patch), Wanted(), "inference")
+        predicted(self.predictor, torch.zeros(self.channels, *patch), Grid.identity(patch), ExtraMaps(), "inference")
 
 
-def predicted(predictor: Predictor, image: torch.Tensor, grid: Grid, wanted: Wanted, where: str | Path) -> ScanMaps:
+def predicted(predictor: Predictor, image: torch.Tensor, grid: Grid, wanted: ExtraMaps, where: str | Path) -> ScanMaps:
     """The maps of an image ``(C, *space)`` on the scan's grid; a full memory is told in a sentence."""
     try:
         return predictor.maps(image, grid, wanted)
@@ -142,14 +142,14 @@ def predicted(predictor: Predictor, image: torch.Tensor, grid: Grid, wanted: Wan
         raise UserError(Code.OUT_OF_MEMORY, where, f"the memory of {predictor.device} is full", remedy) from None
 
 
-def _loaded(run: RunFolder, device: torch.device, overrides: Sequence[str], weights: Weights) -> Shipped:
+def _loaded(run: RunFolder, device: torch.device, overrides: Sequence[str], weights: Weights) -> TrainedNetwork:
     store, recipe = run.begun()["store"], load_recipe(run.recipe_file, overrides)
-    shipped = build_shipped(recipe, tuple(store["classes"]), store["channels"], device)
+    shipped = build_network(recipe, tuple(store["classes"]), store["channels"], device)
     load_weights(shipped.method, weights.path, weights.sha256)
     return shipped
 
 
-def _input_of(member: Shipped) -> tuple[object, ...]:
+def _input_of(member: TrainedNetwork) -> tuple[object, ...]:
     batches = member.recipe.batches
     return member.classes, member.channels, member.recipe.data, batches.patch, batches.fit
 

@@ -33,7 +33,7 @@ BAND = 0.05
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ExtraMaps:
     """What is kept besides the labels; ``pictures`` are the labels once more, as PNG files."""
 
     probabilities: bool = False
@@ -91,7 +91,7 @@ class Rules:
     settings: InferenceSettings
     classes: int
     device: torch.device
-    wanted: Wanted
+    wanted: ExtraMaps
     doubted: bool = False
 
 
@@ -202,7 +202,7 @@ class Names:
         return tuple(name for name in names if name is not None)
 
 
-def names_of(case: str, wanted: Wanted) -> Names:
+def names_of(case: str, wanted: ExtraMaps) -> Names:
     """How the files of a case are called."""
     return Names(
         f"{case}.nii.gz",

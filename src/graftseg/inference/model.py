@@ -50,7 +50,7 @@ def student_bytes(state: Mapping[str, Tensor]) -> bytes:
     return save({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()})
 
 
-def refuse_missing(path: Path, sha256: str | None) -> None:
+def check_weights_exist(path: Path, sha256: str | None) -> None:
     """Refuse a file of weights that is not there: not yet, or where the run tells its hash, not any more."""
     if path.is_file():
         return
@@ -67,7 +67,7 @@ def refuse_missing(path: Path, sha256: str | None) -> None:
 
 def check_weights(path: Path, sha256: str | None) -> None:
     """Refuse a file of weights that is not there, or not of that hash if one is given."""
-    refuse_missing(path, sha256)
+    check_weights_exist(path, sha256)
     if sha256 is not None and sha256_of(path) != sha256:
         raise UserError(
             Code.WEIGHTS_DAMAGED,
@@ -90,7 +90,7 @@ def load_weights(method: Method, path: Path, sha256: str | None = None) -> None:
 
 
 @dataclass(frozen=True)
-class Shipped:
+class TrainedNetwork:
     """A trained network in evaluation mode, the recipe of its training, and the facts of its data."""
 
     method: Method
@@ -118,16 +118,16 @@ class Probabilities(nn.Module):
         return logits.float().softmax(1)
 
 
-def shipped_network(run: RunFolder, device: torch.device | str = "cpu") -> Shipped:
+def load_network(run: RunFolder, device: torch.device | str = "cpu") -> TrainedNetwork:
     """Load the network of a finished run; one without weights, or with others than it saved, is refused."""
     facts, device = run.begun(), torch.device(device)
     recipe, store = load_recipe(run.recipe_file), facts["store"]
-    shipped = build_shipped(recipe, tuple(store["classes"]), store["channels"], device)
+    shipped = build_network(recipe, tuple(store["classes"]), store["channels"], device)
     load_weights(shipped.method, run.weights_file, facts.get("weights"))
     return shipped
 
 
-def build_shipped(recipe: Recipe, classes: tuple[str, ...], channels: int, device: torch.device) -> Shipped:
+def build_network(recipe: Recipe, classes: tuple[str, ...], channels: int, device: torch.device) -> TrainedNetwork:
     """The same with fresh weights, for whoever has them from elsewhere."""
     method = build_method(recipe, recipe.stages[-1], channels, len(classes), device)
-    return Shipped(method.eval(), recipe, classes, channels, device)
+    return TrainedNetwork(method.eval(), recipe, classes, channels, device)

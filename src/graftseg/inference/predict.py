@@ -24,13 +24,13 @@ from graftseg.core.run_folder import RunFolder, segmenters_of
 from graftseg.data.folders import ADVICE, ending_of
 from graftseg.data.grid import Grid
 from graftseg.data.scans import READABLE, is_scan
-from graftseg.inference.ensemble import CHECKPOINTS, Checkpoint, Segmenters, predicted, weights_of
+from graftseg.inference.ensemble import CHECKPOINTS, Checkpoint, Ensemble, predicted
 from graftseg.inference.inputs import Source, sources_in
-from graftseg.inference.label_maps import Wanted, check_classes, names_of, write_classes, write_maps
+from graftseg.inference.label_maps import ExtraMaps, check_classes, names_of, write_classes, write_maps
 from graftseg.inference.predictor import Predictor
 from graftseg.recipes.settings import InferenceSettings
 
-__all__ = ["CHECKPOINTS", "FLIPS", "Checkpoint", "Predicted", "Wanted", "predict_scans", "weights_of"]
+__all__ = ["CHECKPOINTS", "FLIPS", "Checkpoint", "ExtraMaps", "Predicted", "predict_scans", "select_weights"]
 
 SCORES = ("metrics.csv", "metrics.json")
 ELSEWHERE = "name another folder as --out"
@@ -65,7 +65,7 @@ def predict_scans(
     checkpoint: Checkpoint = "shipped",
     only: Collection[str] = (),
     fold: int | None = None,
-    wanted: Wanted | None = None,
+    wanted: ExtraMaps | None = None,
 ) -> Predicted:
     """Predict every scan; one that cannot be predicted is named at the end and does not stop the others.
 
@@ -76,7 +76,7 @@ def predict_scans(
 
     What is ``wanted`` besides labels never changes them.
     """
-    task = _task(run, scans, out, device, overrides, checkpoint, only, fold, wanted or Wanted())
+    task = _task(run, scans, out, device, overrides, checkpoint, only, fold, wanted or ExtraMaps())
     networks, failures = task.networks, dict(task.failures)
     done: list[PredictedCase] = []
     found = {0}
@@ -102,7 +102,7 @@ def predict_scans(
 
 def check_target(run: RunFolder, scans: Path, out: Path, device: torch.device) -> None:
     """Refuse what a prediction of these scans into ``out`` would refuse; nothing is written or removed."""
-    task = _task(run, scans, out, device, (), "shipped", (), None, Wanted())
+    task = _task(run, scans, out, device, (), "shipped", (), None, ExtraMaps())
     refuse_unwritable(out)
     _succession(out, task)
 
@@ -111,8 +111,8 @@ def check_target(run: RunFolder, scans: Path, out: Path, device: torch.device) -
 class _Task:
     """What a call is to predict, with which networks, and the manifest that it will write."""
 
-    networks: Segmenters
-    wanted: Wanted
+    networks: Ensemble
+    wanted: ExtraMaps
     cases: list[Source]
     failures: dict[str, UserError]
     planned: Manifest
@@ -133,11 +133,11 @@ def _task(
     checkpoint: Checkpoint,
     only: Collection[str],
     fold: int | None,
-    wanted: Wanted,
+    wanted: ExtraMaps,
 ) -> _Task:
     """What is asked for; what cannot work is refused before anything is touched."""
     runs = segmenters_of(run, fold)
-    networks = Segmenters.of(runs, device, overrides, checkpoint)
+    networks = Ensemble.of(runs, device, overrides, checkpoint)
     cases, failures = sources_in(scans, networks.recipe.data, networks.channels, only, runs[0].trained_on())
     if scans.is_file() and not is_scan(scans):
         # a mistyped name costs nothing of what is in the folder
@@ -157,8 +157,8 @@ def _task(
 class _Work:
     """Predicts one case after the other into a folder; ``found`` collects the values in their label maps."""
 
-    networks: Segmenters
-    wanted: Wanted
+    networks: Ensemble
+    wanted: ExtraMaps
     out: Path
     meter: Meter
     found: set[int]
@@ -202,7 +202,7 @@ class _Work:
         )
 
 
-def _planned(run: RunFolder, networks: Segmenters, wanted: Wanted) -> Manifest:
+def _planned(run: RunFolder, networks: Ensemble, wanted: ExtraMaps) -> Manifest:
     """The manifest of label maps by these networks, without any case."""
     return Manifest(
         run=str(run.path.resolve()),
@@ -229,10 +229,10 @@ def _peak_memory(device: torch.device) -> dict[str, int]:
 
 
 def _output(name: str) -> str:
-    return names_of(name, Wanted()).labels
+    return names_of(name, ExtraMaps()).labels
 
 
-def _outputs(names: Iterable[str], wanted: Wanted) -> set[str]:
+def _outputs(names: Iterable[str], wanted: ExtraMaps) -> set[str]:
     """The files of all cases; a case whose name is that of another's further file cannot be told from it."""
     found: set[str] = set()
     for name in names:
@@ -343,7 +343,7 @@ def _earlier(out: Path, planned: Manifest) -> Manifest | None:
 
 def _files(names: Iterable[str], manifest: Manifest) -> set[str]:
     """All files that some cases may have, without those of the cases that a manifest lists."""
-    everything = Wanted(probabilities=True, uncertainty=True, pictures=True)
+    everything = ExtraMaps(probabilities=True, uncertainty=True, pictures=True)
     kept = {file for case in manifest.cases for file in case.files}
     return {file for name in names for file in names_of(name, everything).all} - kept
 
@@ -381,7 +381,7 @@ NETWORK = 350
 """Bytes of a voxel of a window on its way through a network of the usual width."""
 
 
-def host_bytes(grid: Grid, channels: int, predictor: Predictor, wanted: Wanted) -> int:
+def host_bytes(grid: Grid, channels: int, predictor: Predictor, wanted: ExtraMaps) -> int:
     """The most bytes, about, that a scan takes while it is read, prepared, predicted and written.
 
     On a GPU, the windows and the search for components take its memory instead, which is not counted.
@@ -397,7 +397,7 @@ def host_bytes(grid: Grid, channels: int, predictor: Predictor, wanted: Wanted) 
     return max(reading, windows, components, image + WRITTEN * maps)
 
 
-def check_memory(grid: Grid, channels: int, predictor: Predictor, wanted: Wanted, where: Path) -> None:
+def check_memory(grid: Grid, channels: int, predictor: Predictor, wanted: ExtraMaps, where: Path) -> None:
     """Refuse a scan that the host's free memory cannot hold."""
     needed, free = host_bytes(grid, channels, predictor, wanted), free_memory(HOST)
     if needed <= free:

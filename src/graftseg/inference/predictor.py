@@ -13,16 +13,16 @@ from torch import Tensor
 from graftseg.core.devices import free_memory
 from graftseg.data.grid import Grid
 from graftseg.inference.averaging import over_flips, side_by_side
-from graftseg.inference.label_maps import Maps, Rules, ScanMaps, Wanted, check_decision, collected
+from graftseg.inference.label_maps import ExtraMaps, Maps, Rules, ScanMaps, check_decision, collected
 from graftseg.inference.resampling import at_source_resolution, axis_of, stretched, stretched_slabs
 from graftseg.inference.sliding_window import Segment, is_slicewise, probability_slabs, windows_along
 from graftseg.ops.components import chosen_classes, largest_components
 from graftseg.recipes.settings import InferenceSettings
 
-__all__ = ["Predictor", "ScanMaps", "Segment", "Wanted"]
+__all__ = ["ExtraMaps", "Predictor", "ScanMaps", "Segment"]
 
 Fit = Literal["crop", "stretch"]
-LABELS_ALONE = Wanted()
+LABELS_ALONE = ExtraMaps()
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Predictor:
         """Label map of ``grid.source_shape`` for an image ``(C, *grid.prepared_shape)``, on the device or not."""
         return self.maps(image, grid).labels
 
-    def maps(self, image: Tensor, grid: Grid, wanted: Wanted = LABELS_ALONE) -> ScanMaps:
+    def maps(self, image: Tensor, grid: Grid, wanted: ExtraMaps = LABELS_ALONE) -> ScanMaps:
         """The same label map and what else is wanted."""
         return self._prepared(image, grid, wanted).on_scan(grid)
 
@@ -70,7 +70,7 @@ class Predictor:
         return slices * prod(map(len, windows_along(shape[: len(self.patch)], self.patch, self.settings)))
 
     @torch.inference_mode()
-    def _prepared(self, image: Tensor, grid: Grid, wanted: Wanted) -> Maps:
+    def _prepared(self, image: Tensor, grid: Grid, wanted: ExtraMaps) -> Maps:
         if tuple(image.shape[1:]) != grid.prepared_shape:
             raise ValueError(f"an image of {tuple(image.shape[1:])} voxels for a grid of {grid.prepared_shape}")
         check_decision(self.settings, self.classes)
@@ -81,7 +81,7 @@ class Predictor:
             return maps
         return maps.cleaned(largest_components(maps.labels[None], self.classes, only=chosen_classes(rule))[0])
 
-    def _by_windows(self, image: Tensor, grid: Grid, wanted: Wanted) -> Maps:
+    def _by_windows(self, image: Tensor, grid: Grid, wanted: ExtraMaps) -> Maps:
         slab_axis = image.ndim - 2 if is_slicewise(image, self.patch) else 0
         axes = [axis_of(grid.coordinates(axis), size) for axis, size in enumerate(grid.prepared_shape)]
         axes.insert(0, axes.pop(slab_axis))
@@ -90,7 +90,7 @@ class Predictor:
         first, last = -len(axes), slab_axis - len(axes)
         return maps.moved(lambda values: values.movedim(first, last).contiguous())
 
-    def _by_stretching(self, image: Tensor, grid: Grid, wanted: Wanted) -> Maps:
+    def _by_stretching(self, image: Tensor, grid: Grid, wanted: ExtraMaps) -> Maps:
         volume = image if is_slicewise(image, self.patch) else image[..., None]
         slabs = stretched_slabs(self._used(wanted), volume, self.patch, self.settings, device=self.device)
         maps = collected(slabs, [volume.shape[-1], *self.patch], self._rules(wanted))
@@ -102,7 +102,7 @@ class Predictor:
 
         return maps.moved(brought_back)
 
-    def _used(self, wanted: Wanted) -> Segment:
+    def _used(self, wanted: ExtraMaps) -> Segment:
         """The network with the flips that are asked for and, where need be, what tells of its doubt; counted."""
         segment = over_flips(self.segment) if self.settings.flips else self.segment
         if wanted.uncertainty and self.doubt is not None:
@@ -118,7 +118,7 @@ class Predictor:
 
         return told
 
-    def _rules(self, wanted: Wanted) -> Rules:
+    def _rules(self, wanted: ExtraMaps) -> Rules:
         return Rules(self.settings, self.classes, self.device, wanted, doubted=self.doubt is not None)
 
 

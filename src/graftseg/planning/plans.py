@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil, prod
 
-from graftseg.evaluation.verdicts import FEWEST
+from graftseg.evaluation.verdicts import MIN_CASES
 from graftseg.planning.choices import Choice, Choices, counted, times, tree_of
 from graftseg.planning.cost import SELF_TRAINING, SUPERVISED, Speed, load_of, table_speed
 from graftseg.planning.durations import asked_for, refuse_minutes, spoken
@@ -181,9 +181,9 @@ def _time(length: Length, speed: Speed, semi: bool, minutes: float | None) -> li
 
 def _scores(facts: Facts, length: Length, semi: bool) -> list[str]:
     """What to know where nothing, or too little, will score the networks; of a single scan more is said above."""
-    if semi and 0 < facts.tested < FEWEST:
+    if semi and 0 < facts.tested < MIN_CASES:
         return [
-            f"Note: {counted(facts.tested, 'test scan')} with labels will give scores; with fewer than {FEWEST}, "
+            f"Note: {counted(facts.tested, 'test scan')} with labels will give scores; with fewer than {MIN_CASES}, "
             "`graftseg test` cannot tell help from chance."
         ]
     folds = suggested_folds(facts.labeled, has_test=facts.has_test)

@@ -7,7 +7,7 @@ from typing import Any
 from graftseg.core.run_folder import RunFolder
 from graftseg.evaluation import verdicts
 from graftseg.evaluation.scores import Evaluation
-from graftseg.evaluation.verdicts import ONE
+from graftseg.evaluation.verdicts import ONE_TRAINING
 from graftseg.recipes.baseline import SUPERVISED
 from graftseg.reporting.gaps import UNKNOWN, Gaps
 from graftseg.reporting.markup import Html, missing, section, table, tag, told_above
@@ -47,7 +47,7 @@ def _is_baseline(run: Told, baseline: Told) -> bool:
     return beside == SUPERVISED and method != SUPERVISED and trained[0] == trained[1]
 
 
-def verdict_between(evaluation: Evaluation, baseline: Evaluation, trainings: str = ONE) -> str | None:
+def verdict_between(evaluation: Evaluation, baseline: Evaluation, trainings: str = ONE_TRAINING) -> str | None:
     """The same of two evaluations, as a sentence; None where they cannot be paired."""
     if not can_be_paired(evaluation, baseline):
         return None
@@ -57,7 +57,7 @@ def verdict_between(evaluation: Evaluation, baseline: Evaluation, trainings: str
 
 def missed(results: Results | None) -> Iterator[str]:
     """Classes that the run never finds, in sentences: their distances are large and mean nothing."""
-    for sentence in () if results is None else verdicts.missed("This run", results.evaluation):
+    for sentence in () if results is None else verdicts.missed_classes("This run", results.evaluation):
         yield f"{sentence}."
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from graftseg.evaluation.comparison import Beside, unit_of
+from graftseg.evaluation.comparison import Comparison, unit_of
 from graftseg.evaluation.figures import FIGURES, SHARES
 from graftseg.evaluation.statistics import Effect, Pairs
 from graftseg.reporting.curves import nice_ticks, number
@@ -38,7 +38,7 @@ class Scale:
         return LEFT + share * (WIDTH - LEFT - RIGHT)
 
 
-def picture(comparison: Sequence[Beside]) -> str:
+def picture(comparison: Sequence[Comparison]) -> str:
     """An SVG file: a panel for each figure, a line in it for each class of each run."""
     content: list[Html] = []
     top = 8.0
@@ -56,7 +56,7 @@ def picture(comparison: Sequence[Beside]) -> str:
     return tag("svg", named, tag("style", Html(STYLE)), *content, xmlns="http://www.w3.org/2000/svg", **size) + "\n"
 
 
-def _panel(figure: str, comparison: Sequence[Beside], top: float) -> tuple[list[Html], float]:
+def _panel(figure: str, comparison: Sequence[Comparison], top: float) -> tuple[list[Html], float]:
     """A panel, and how high it is."""
     lines = _lines(figure, comparison)
     values = [value for _, pairs, _ in lines for value in pairs.differences.tolist()]
@@ -76,7 +76,7 @@ def _panel(figure: str, comparison: Sequence[Beside], top: float) -> tuple[list[
     return drawn, bottom + AXIS - 12 - top
 
 
-def _lines(figure: str, comparison: Sequence[Beside]) -> list[tuple[str, Pairs, Effect]]:
+def _lines(figure: str, comparison: Sequence[Comparison]) -> list[tuple[str, Pairs, Effect]]:
     """The pairs of a figure with their names."""
     found = []
     for place, beside in enumerate(comparison, start=1):

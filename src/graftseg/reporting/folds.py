@@ -9,7 +9,7 @@ from graftseg.core.files import read_object, write_text
 from graftseg.core.run_folder import RunFolder, held_out_of, refuse_exchanged
 from graftseg.evaluation.figures import DEVIATION
 from graftseg.evaluation.scores import Evaluation, read_csv
-from graftseg.evaluation.verdicts import SEVERAL
+from graftseg.evaluation.verdicts import SEVERAL_TRAININGS
 from graftseg.reporting.cases import Predicted, cases_section, predicted_in
 from graftseg.reporting.comparison import can_be_paired, missed, verdict_between
 from graftseg.reporting.fold_facts import fold_facts, span
@@ -99,7 +99,7 @@ def render_folds(run: RunFolder, out: Path | None = None) -> Path:
 def _verdict(where: str, results: Results | None, other: Results | Evaluation | None) -> str | None:
     """What the unlabeled scans were worth on some cases."""
     beside = other.evaluation if isinstance(other, Results) else other
-    said = None if results is None or beside is None else verdict_between(results.evaluation, beside, SEVERAL)
+    said = None if results is None or beside is None else verdict_between(results.evaluation, beside, SEVERAL_TRAININGS)
     return f"{where}: {said[0].lower()}{said[1:]}" if said else None
 
 

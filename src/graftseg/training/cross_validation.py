@@ -20,14 +20,14 @@ from graftseg.data.scans import Scan, grid_difference, read_label
 from graftseg.data.scans_to_predict import scan_cases
 from graftseg.data.sources import Data
 from graftseg.data.store import Store
-from graftseg.evaluation.cached_scores import known_scores
-from graftseg.evaluation.figures import DEVIATION, FIGURES, NOTHING, SHARES, Spread, spread, written
+from graftseg.evaluation.cached_scores import find_cached_scores
+from graftseg.evaluation.figures import DEVIATION, FIGURES, NO_VALUE, SHARES, Spread, format_value, spread
 from graftseg.evaluation.metrics import Protocol
 from graftseg.evaluation.references import Reference, StoredLabel
 from graftseg.evaluation.scores import Evaluation, Row, evaluate_pair
 from graftseg.evaluation.statistics import effect_of, paired
-from graftseg.evaluation.verdicts import SEVERAL, missed, verdict_between
-from graftseg.inference.predict import predict_scans, weights_of
+from graftseg.evaluation.verdicts import missed_classes, verdict_between
+from graftseg.inference.predict import predict_scans, select_weights
 
 SHOWN = ("dice", "hd95")
 MEAN = "mean"
@@ -55,8 +55,8 @@ class CrossValidation:
         for pairs in paired(self.baseline, self.evaluation):
             if pairs.figure in SHOWN:
                 effect = effect_of(pairs)
-                interval = NOTHING if math.isnan(effect.low) else f"{effect.low:+.2f} to {effect.high:+.2f}"
-                other = written(*_values(spread(pairs.first.tolist())))
+                interval = NO_VALUE if math.isnan(effect.low) else f"{effect.low:+.2f} to {effect.high:+.2f}"
+                other = format_value(*_values(spread(pairs.first.tolist())))
                 beside = (other, _signed(effect.difference), interval, f"{effect.better}/{effect.worse}/{effect.equal}")
                 lines.append((*self._cells(pairs.figure, pairs.name), *beside))
         return (*head, "baseline", "difference", "95 % interval", "better/worse/equal"), lines
@@ -70,10 +70,10 @@ class CrossValidation:
 
     def verdict(self) -> Iterator[str]:
         """What was found, in sentences: classes that are never found and, with a baseline, what was gained."""
-        yield from missed(str(self.folder), self.evaluation)
+        yield from missed_classes(str(self.folder), self.evaluation)
         if self.baseline is not None:
-            yield from missed(str(self.folder / "baseline"), self.baseline)
-            yield f"{HELD_OUT}: {verdict_between(self.baseline, self.evaluation, SEVERAL)}."
+            yield from missed_classes(str(self.folder / "baseline"), self.baseline)
+            yield f"{HELD_OUT}: {verdict_between(self.baseline, self.evaluation, SEVERAL_TRAININGS)}."
 
     def to_json(self) -> dict[str, Any]:
         """All figures as plain values, None for what does not exist."""
@@ -98,7 +98,7 @@ class CrossValidation:
     def _cells(self, figure: str, name: str) -> tuple[str, ...]:
         values = _of_cases(self.evaluation, figure, name)
         unit = "%" if figure in SHARES else "voxel"
-        return f"{FIGURES[figure]} {unit}", name, str(len(values)), written(*_values(spread(values)))
+        return f"{FIGURES[figure]} {unit}", name, str(len(values)), format_value(*_values(spread(values)))
 
 
 def _class_names(evaluation: Evaluation) -> list[str]:
@@ -137,7 +137,7 @@ def _plain(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _signed(value: float) -> str:
-    return NOTHING if math.isnan(value) else f"{value:+.2f}"
+    return NO_VALUE if math.isnan(value) else f"{value:+.2f}"
 
 
 PROTOCOL: Protocol = "standard"
@@ -218,8 +218,8 @@ def held_out_scores(
     run: RunFolder, store: Store, held_out: Sequence[str], references: References, device: torch.device
 ) -> Evaluation:
     """The scores of a run on these cases, made where they are not there yet; kept beside its label maps."""
-    folder, weights = run.predictions, weights_of(run, "shipped").sha256
-    known = known_scores(folder, weights, references.source, PROTOCOL, held_out, len(store.classes))
+    folder, weights = run.predictions, select_weights(run, "shipped").sha256
+    known = find_cached_scores(folder, weights, references.source, PROTOCOL, held_out, len(store.classes))
     if known is not None:
         return known
     predicted = predict_scans(run, references.images, folder, device, only=held_out)

@@ -17,7 +17,7 @@ from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.data.sources import Data
 from graftseg.data.store import Store, is_store, open_store
-from graftseg.evaluation.figures import figures_of, written
+from graftseg.evaluation.figures import figures_of, format_value
 from graftseg.evaluation.scores import Evaluation
 from graftseg.recipes.baseline import baseline_of, fitting, require_unlabeled
 from graftseg.recipes.recipe import Recipe, parse_recipe
@@ -162,7 +162,7 @@ def _trained(recipe: Recipe, run: RunFolder, course: _Course, legs: Sequence[Leg
     for number, (part, leg) in enumerate(zip(course.parts, legs, strict=True)):
         complete(fold_recipe(recipe, part), course.store, run.fold(number), course.device, leg)
         scores.append(held_out_scores(run.fold(number), course.store, part, course.references, course.device))
-        dice = written(figures_of(scores[-1])["dice"])
+        dice = format_value(figures_of(scores[-1])["dice"])
         course.tell(f"{run.fold(number).path}: Dice {dice} % on {', '.join(part)}")
     rows = sorted((row for score in scores for row in score.rows), key=lambda row: (row.case, row.label))
     evaluation = Evaluation(tuple(rows), scores[0].protocol)

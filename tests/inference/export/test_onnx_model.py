@@ -12,7 +12,7 @@ from export_fakes import write_run
 from graftseg.core.errors import UserError
 from graftseg.data.store import Store
 from graftseg.inference.export import Request, export_run, onnx_model
-from graftseg.inference.model import shipped_network
+from graftseg.inference.model import load_network
 
 pytest.importorskip("onnx")
 runtime = pytest.importorskip("onnxruntime")
@@ -31,7 +31,7 @@ def test_a_volume_network_for_any_number_of_patches(tmp_path: Path, volumes: Sto
     session = runtime.InferenceSession(str(tmp_path / "out" / "model.onnx"), providers=["CPUExecutionProvider"])
     (found,) = session.run(None, {"images": images.numpy()})
     with torch.inference_mode():
-        expected = shipped_network(run).method.segment(images).numpy()
+        expected = load_network(run).method.segment(images).numpy()
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 

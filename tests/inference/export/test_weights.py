@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from graftseg.core.errors import UserError
 from graftseg.inference.export import Request, export_run
 from graftseg.inference.export.weights import load
-from graftseg.inference.model import shipped_network
+from graftseg.inference.model import load_network
 
 CLASSES = ("background", "ring", 'core "é"')
 
@@ -21,7 +21,7 @@ def test_the_network_comes_back_to_the_bit(tmp_path: Path, dimensions: int) -> N
     run = write_run(tmp_path / "run", tiny.tiny_recipe(dimensions), CLASSES, channels=2)
     out = tmp_path / "model.safetensors"
     assert export_run("weights", Request(run, out))[0].endswith("tensors of 3 classes")
-    before, after = shipped_network(run), load(out)
+    before, after = load_network(run), load(out)
     images = torch.randn(1, 2, *before.patch)
     with torch.inference_mode():
         assert torch.equal(before.method.segment(images), after.method.segment(images))

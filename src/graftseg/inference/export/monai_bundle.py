@@ -19,7 +19,7 @@ from graftseg.data.intensity import IntensitySettings
 from graftseg.data.prepare import PrepareSettings
 from graftseg.data.store import open_store, trained_on
 from graftseg.inference.export.request import Request, new_folder, version_of
-from graftseg.inference.model import Probabilities, Shipped, shipped_network
+from graftseg.inference.model import Probabilities, TrainedNetwork, load_network
 from graftseg.recipes.settings import InferenceSettings
 
 Config = dict[str, Any]
@@ -54,7 +54,7 @@ RESIZE_BACK = (
 
 def write(request: Request) -> list[str]:
     """Write ``configs/metadata.json``, ``configs/inference.json``, ``models/model.ts`` and a page on their use."""
-    shipped = shipped_network(request.run)
+    shipped = load_network(request.run)
     if shipped.recipe.batches.fit == "stretch":
         finding = "its recipe stretches slices to the patch (batches.fit), which a bundle cannot say"
         raise UserError(Code.EXPORT_UNSUPPORTED, request.run.path, finding, "export onnx or weights instead")
@@ -71,7 +71,7 @@ def write(request: Request) -> list[str]:
     return lines
 
 
-def _axes(request: Request, shipped: Shipped) -> int:
+def _axes(request: Request, shipped: TrainedNetwork) -> int:
     """Axes of space of the scans: a 2-D network may have been trained on slices or on volumes."""
     if shipped.recipe.data.dimensions == 3:
         return 3
@@ -79,7 +79,7 @@ def _axes(request: Request, shipped: Shipped) -> int:
     return len(open_store(trained_on(request.run, remedy)).cases[0].shape)
 
 
-def _traced(shipped: Shipped, path: Path) -> None:
+def _traced(shipped: TrainedNetwork, path: Path) -> None:
     network = Probabilities(shipped.method.student).eval()
     with warnings.catch_warnings(), torch.no_grad():
         # tracing warns of a check on sizes, which holds for every window
@@ -92,7 +92,7 @@ def _traced(shipped: Shipped, path: Path) -> None:
     write_bytes(path, stream.getvalue())
 
 
-def _inference(shipped: Shipped, axes: int) -> Config:
+def _inference(shipped: TrainedNetwork, axes: int) -> Config:
     """The configuration that ``python -m monai.bundle run`` executes."""
     return {
         "imports": ["$import glob", "$import os", "$import re", "$import monai"],
@@ -181,7 +181,7 @@ def _scaled_bounds(settings: IntensitySettings) -> Config:
     return {"b_min": (settings.low - mean) / std, "b_max": (settings.high - mean) / std}
 
 
-def _inferer(shipped: Shipped, axes: int) -> Config:
+def _inferer(shipped: TrainedNetwork, axes: int) -> Config:
     settings, patch = shipped.recipe.inference, shipped.patch
     common: Config = {
         "roi_size": list(patch),
@@ -201,7 +201,7 @@ def _overlap(settings: InferenceSettings, patch: tuple[int, ...]) -> list[float]
     return [max(0.0, 1 - (step + 0.01) / size) for step, size in zip(settings.stride, patch, strict=True)]
 
 
-def _postprocessing(shipped: Shipped) -> list[Config]:
+def _postprocessing(shipped: TrainedNetwork) -> list[Config]:
     """Probabilities back on the scan's grid, then decided; of classes that ask for it the largest component."""
     settings, classes = shipped.recipe.inference, len(shipped.classes)
     resize = [{"_target_": "Lambda", "func": RESIZE_BACK}] if shipped.recipe.data.spacing is not None else []
@@ -223,7 +223,7 @@ def _postprocessing(shipped: Shipped) -> list[Config]:
     return [*transforms, saving]
 
 
-def _metadata(shipped: Shipped) -> Config:
+def _metadata(shipped: TrainedNetwork) -> Config:
     shape = list(shipped.patch)
     image = {
         "type": "image",
@@ -255,7 +255,7 @@ def _metadata(shipped: Shipped) -> Config:
     }
 
 
-def _page(shipped: Shipped) -> str:
+def _page(shipped: TrainedNetwork) -> str:
     names = "one NIfTI file a scan" if shipped.channels == 1 else "CASE_0000, CASE_0001 ..., or files of all channels"
     return (
         f"# {shipped.recipe.name}\n\n"

@@ -14,7 +14,7 @@ from graftseg.core.files import write_json
 from graftseg.core.progress import quiet
 from graftseg.inference.export.request import Request, needed, new_folder
 from graftseg.inference.inputs import sources_in
-from graftseg.inference.model import Probabilities, Shipped, shipped_network
+from graftseg.inference.model import Probabilities, TrainedNetwork, load_network
 
 OPSET = 18
 TOLERANCE = 1e-3
@@ -25,7 +25,7 @@ def write(request: Request) -> list[str]:
     """Write ``model.onnx`` and, in ``model.json``, what it takes, what it gives and how closely it was followed."""
     onnx, runtime = needed("onnx", "export"), needed("onnxruntime", "export")
     needed("onnxscript", "export")
-    shipped = shipped_network(request.run)
+    shipped = load_network(request.run)
     images = _noise(shipped) if request.check is None else _patch_of(request.check, shipped)
     checked_on = "noise" if request.check is None else "a patch of a scan"
     network = Probabilities(shipped.method.student).eval()
@@ -43,7 +43,7 @@ def write(request: Request) -> list[str]:
     return [f"{request.out}: probabilities differ from PyTorch's by at most {difference:.2g} on {checked_on}"]
 
 
-def _convert(network: nn.Module, shipped: Shipped, model: Path) -> None:
+def _convert(network: nn.Module, shipped: TrainedNetwork, model: Path) -> None:
     """Trace the network for patches of the recipe's size and any number of them."""
     # weights with channels last are a matter of speed on a GPU
     for parameter in network.parameters():
@@ -76,11 +76,11 @@ def _difference(runtime: object, model: Path, network: nn.Module, images: Tensor
     return largest
 
 
-def _noise(shipped: Shipped) -> Tensor:
+def _noise(shipped: TrainedNetwork) -> Tensor:
     return torch.randn(2, shipped.channels, *shipped.patch, generator=torch.Generator().manual_seed(0))
 
 
-def _patch_of(scan: Path, shipped: Shipped) -> Tensor:
+def _patch_of(scan: Path, shipped: TrainedNetwork) -> Tensor:
     """The middle of a scan, prepared as for training, beside the same mirrored; zeros around what is too small."""
     cases, failures = sources_in(scan, shipped.recipe.data, shipped.channels)
     if failures:
@@ -102,7 +102,7 @@ def _middle(shape: tuple[int, ...], size: list[int]) -> tuple[slice, ...]:
     return tuple(slice(start, start + want) for start, want in zip(starts, size, strict=True))
 
 
-def _described(shipped: Shipped, difference: float, checked_on: str) -> dict[str, object]:
+def _described(shipped: TrainedNetwork, difference: float, checked_on: str) -> dict[str, object]:
     """What whoever uses the network has to know; nothing of the scans is in it."""
     recipe = shipped.recipe
     return {

@@ -12,7 +12,7 @@ from safetensors.torch import save
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import write_bytes
 from graftseg.inference.export.request import Request
-from graftseg.inference.model import Shipped, build_shipped, load_weights, shipped_network
+from graftseg.inference.model import TrainedNetwork, build_network, load_network, load_weights
 from graftseg.recipes.recipe import parse_recipe
 
 FORMAT = {"format": "graftseg weights", "version": "1"}
@@ -25,7 +25,7 @@ def write(request: Request) -> list[str]:
         raise UserError(
             Code.WEIGHTS_DAMAGED, request.out, "weights are one file", f"name a file that ends in {SUFFIX} as --out"
         )
-    shipped = shipped_network(request.run)
+    shipped = load_network(request.run)
     state = {name: tensor.contiguous() for name, tensor in shipped.method.student.state_dict().items()}
     metadata = {
         **FORMAT,
@@ -37,11 +37,11 @@ def write(request: Request) -> list[str]:
     return [f"{request.out}: {len(state)} tensors of {len(shipped.classes)} classes"]
 
 
-def load(path: str | Path, device: torch.device | str = "cpu") -> Shipped:
+def load(path: str | Path, device: torch.device | str = "cpu") -> TrainedNetwork:
     """Build the network back from the one file; no code in it is ever run."""
     file = Path(path)
     recipe, classes, channels = _described(file)
-    shipped = build_shipped(parse_recipe(recipe, file), classes, channels, torch.device(device))
+    shipped = build_network(parse_recipe(recipe, file), classes, channels, torch.device(device))
     load_weights(shipped.method, file)
     return shipped
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from graftseg.core.errors import Code, UserError
-from graftseg.inference.model import Shipped
+from graftseg.inference.model import TrainedNetwork
 from graftseg.inference.ranking.cases import Prepared
 from graftseg.inference.resampling import stretched, stretched_slabs
 from graftseg.inference.sliding_window import Segment, is_slicewise, probability_slabs
@@ -48,7 +48,7 @@ class Observation:
     features: NDArray[np.float64]
 
 
-def observe(network: Shipped, case: str, given: Prepared) -> Observation:
+def observe(network: TrainedNetwork, case: str, given: Prepared) -> Observation:
     """Observe a case; one with a label map is looked at once, without mirroring, and its label map is what is found."""
     if len(given.image) != network.channels:
         finding = f"the number of channels is {len(given.image)} where the run was trained on {network.channels}"
@@ -77,7 +77,7 @@ def observe(network: Shipped, case: str, given: Prepared) -> Observation:
     )
 
 
-def _seen(network: Shipped, image: Tensor, segment: Segment) -> tuple[Labels, NDArray[np.float32]]:
+def _seen(network: TrainedNetwork, image: Tensor, segment: Segment) -> tuple[Labels, NDArray[np.float32]]:
     """The label map and, where foreground is in question, the entropy of a prepared image; elsewhere that is -1."""
     settings = network.recipe.inference.model_copy(update={"stride": None, "overlap": OVERLAP})
     stretch = network.recipe.batches.fit == "stretch"
@@ -95,7 +95,7 @@ def _seen(network: Shipped, image: Tensor, segment: Segment) -> tuple[Labels, ND
 
 
 def _slabs(
-    network: Shipped, image: Tensor, segment: Segment, settings: InferenceSettings
+    network: TrainedNetwork, image: Tensor, segment: Segment, settings: InferenceSettings
 ) -> Iterator[tuple[int, Tensor]]:
     """Probabilities of the whole image, in order along one axis; the only place that knows how windows are made."""
     if network.recipe.batches.fit == "stretch":
@@ -111,7 +111,7 @@ def _decided(probabilities: Tensor) -> tuple[Tensor, ...]:
     return probabilities.argmax(0).to(torch.uint8), entropy
 
 
-def _cleaned(labels: Labels, network: Shipped) -> Labels:
+def _cleaned(labels: Labels, network: TrainedNetwork) -> Labels:
     """The label map without the specks that a prediction of the run would not show either."""
     rule = network.recipe.inference.largest_component
     if not rule:

@@ -20,7 +20,7 @@ from graftseg.core.files import write_text
 from graftseg.core.progress import track
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.store import trained_on
-from graftseg.inference.model import Shipped, shipped_network
+from graftseg.inference.model import TrainedNetwork, load_network
 from graftseg.inference.ranking.cases import Candidate, candidates_in
 from graftseg.inference.ranking.observe import Observation, observe
 
@@ -321,7 +321,7 @@ def rank_run(run: RunFolder, data: Path | None, out: Path | None, device: torch.
     """Look at every scan once; one that cannot be read is named at the end and does not stop the others."""
     if out is not None:
         check_target(out)
-    network = shipped_network(run, device)
+    network = load_network(run, device)
     cases = candidates_in(data or trained_on(run), network.recipe)
     labeled, broken = _observed(network, cases.labeled, "Looking at labeled scans")
     if not labeled:
@@ -340,7 +340,7 @@ def rank_run(run: RunFolder, data: Path | None, out: Path | None, device: torch.
 
 
 def _observed(
-    network: Shipped, cases: tuple[Candidate, ...], description: str
+    network: TrainedNetwork, cases: tuple[Candidate, ...], description: str
 ) -> tuple[list[Observation], list[UserError]]:
     observed, failures = [], []
     for case in track(cases, description, len(cases)):
