@@ -10,7 +10,7 @@ from graftseg.core.devices import choose_device
 from graftseg.core.errors import StoppedError, UserError
 from graftseg.core.files import make_folder
 from graftseg.data.store import Store
-from graftseg.evaluation.figures import FIGURES, figures_of
+from graftseg.evaluation.figures import FIGURES, figures_of, format_value
 from graftseg.experiments.preflight import Tell, foreseen, refuse_misfits, refuse_target, unlike_others
 from graftseg.experiments.records import check_siblings, record_run
 from graftseg.experiments.seed_counts import check_seeds

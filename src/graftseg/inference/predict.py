@@ -24,7 +24,7 @@ from graftseg.core.run_folder import RunFolder, segmenters_of
 from graftseg.data.folders import ADVICE, ending_of
 from graftseg.data.grid import Grid
 from graftseg.data.scans import READABLE, is_scan
-from graftseg.inference.ensemble import CHECKPOINTS, Checkpoint, Ensemble, predicted
+from graftseg.inference.ensemble import CHECKPOINTS, Checkpoint, Ensemble, predicted, select_weights
 from graftseg.inference.inputs import Source, sources_in
 from graftseg.inference.label_maps import ExtraMaps, check_classes, names_of, write_classes, write_maps
 from graftseg.inference.predictor import Predictor

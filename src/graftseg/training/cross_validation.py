@@ -26,7 +26,7 @@ from graftseg.evaluation.metrics import Protocol
 from graftseg.evaluation.references import Reference, StoredLabel
 from graftseg.evaluation.scores import Evaluation, Row, evaluate_pair
 from graftseg.evaluation.statistics import effect_of, paired
-from graftseg.evaluation.verdicts import missed_classes, verdict_between
+from graftseg.evaluation.verdicts import SEVERAL_TRAININGS, missed_classes, verdict_between
 from graftseg.inference.predict import predict_scans, select_weights
 
 SHOWN = ("dice", "hd95")
