@@ -16,7 +16,7 @@ from graftseg.data import prepare as preparing
 from graftseg.data.benchmarks import BENCHMARKS, read_benchmark
 from graftseg.data.layouts import Dataset, read_layout
 from graftseg.data.mending import mend, refuse_target
-from graftseg.data.sources import Sources, given
+from graftseg.data.sources import Sources, as_data
 from graftseg.data.store import Store, is_store, open_store
 from graftseg.evaluation.comparison import Comparison, compare_runs, write_comparison
 from graftseg.evaluation.evaluate import score_folder
@@ -62,7 +62,7 @@ def check(data: Scans, *, out: Folder | None = None, fix: Folder | None = None) 
         raise UserError(
             Code.OPTION_INVALID, out, "what a check writes is a page", "name a file that ends in .html as --out"
         )
-    dataset = read_layout(given(data))
+    dataset = read_layout(as_data(data))
     if fix is not None:
         refuse_target(dataset, Path(fix))
     examination = checking.examine(dataset, pictures=out is not None)
@@ -81,7 +81,7 @@ def plan(data: Scans, out: Folder, *, device: str = "auto", minutes: float | Non
     target = Path(out)
     if target.exists():
         raise UserError(Code.TARGET_EXISTS, target, "the file exists", "name another --out or remove it")
-    write_text(target, make_plan(read_layout(given(data)), device=device, minutes=minutes).text)
+    write_text(target, make_plan(read_layout(as_data(data)), device=device, minutes=minutes).text)
     load_recipe(target)
     return target
 
@@ -98,7 +98,7 @@ def prepare(
 
     A published benchmark is recognised, or named, and without a recipe kept as its files are.
     """
-    dataset = read_layout(given(data)) if benchmark is None else read_benchmark(benchmark, _folder(data))
+    dataset = read_layout(as_data(data)) if benchmark is None else read_benchmark(benchmark, _folder(data))
     if recipe is None and dataset.layout in BENCHMARKS:
         if list(overrides):
             raise UserError(
@@ -137,7 +137,7 @@ def train(
     the recipe's lengths, see ``graftseg.recipes.shortening``.
     """
     loaded = asked_for(recipe, overrides, shorter)
-    run, chosen, source = RunFolder(Path(out)), choose_device(device), given(data)
+    run, chosen, source = RunFolder(Path(out)), choose_device(device), as_data(data)
     beside = loaded.baseline if baseline is None else baseline
     if beside or loaded.baseline:
         unlabeled = unlabeled_cases(loaded, source, run)
@@ -174,7 +174,7 @@ def train_folds(
     if count is None:
         raise UserError(Code.OPTION_INVALID, f"recipe {loaded.name}", "it says nothing of folds", "give their number")
     run, chosen, beside = RunFolder(Path(out)), choose_device(device), loaded.baseline if baseline is None else baseline
-    return _train_folds(loaded, given(data), run, chosen, count=count, baseline=beside, resume=resume, tell=tell)
+    return _train_folds(loaded, as_data(data), run, chosen, count=count, baseline=beside, resume=resume, tell=tell)
 
 
 def _ended(outcome: Outcome) -> Outcome:

@@ -12,10 +12,10 @@ from dicom_fakes import AXIAL, write_slice
 from graftseg import api
 from graftseg.data.check import check
 from graftseg.data.formats.dicom import read_dicom
-from graftseg.data.formats.scan import Guess, told
+from graftseg.data.formats.scan import Guess, guess_lines
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import PrepareSettings, prepare
-from graftseg.data.scans import KNOWN, read_case, read_geometry, read_scan, write_label
+from graftseg.data.scans import VOLUMES_ARE_CHANNELS, read_case, read_geometry, read_scan, write_label
 from graftseg.inference.inputs import sources_in
 from scan_fakes import nifti, ramp, refusal, saved
 
@@ -109,8 +109,8 @@ def test_prepare_and_predict_warn_once(tmp_path: Path, caplog: pytest.LogCapture
 
 def test_many_guesses_of_a_kind_are_one_line() -> None:
     guesses = [Guess(Path(f"/scans/{number}"), "open", f"{number} mm", "close it") for number in range(5)]
-    assert [*told(guesses)] == ["/scans/0 and 4 more: open (0 mm); close it"]
-    assert [*told(guesses[:2])] == ["/scans/0: open (0 mm); close it", "/scans/1: open (1 mm); close it"]
+    assert [*guess_lines(guesses)] == ["/scans/0 and 4 more: open (0 mm); close it"]
+    assert [*guess_lines(guesses[:2])] == ["/scans/0: open (0 mm); close it", "/scans/1: open (1 mm); close it"]
 
 
 def series(path: Path, volumes: int = 4, step: float = 1, units: int = 10, **fields: Any) -> Path:
@@ -126,7 +126,7 @@ def data_of_series(root: Path, description: dict[str, Any] | None = None, **fiel
         label = np.zeros((16, 16, 16), np.uint8)
         label[4:8, 4:8, 4:8] = 1
         (root / "labelsTr").mkdir(exist_ok=True)
-        write_label(root / "labelsTr" / f"{name}.nii.gz", label, read_geometry(image, KNOWN))
+        write_label(root / "labelsTr" / f"{name}.nii.gz", label, read_geometry(image, VOLUMES_ARE_CHANNELS))
     if description is not None:
         (root / "dataset.json").write_text(json.dumps(description))
     return root
@@ -136,7 +136,7 @@ def test_seconds_may_be_time(tmp_path: Path) -> None:
     (guess,) = read_scan(series(tmp_path / "a.nii")).guesses
     assert (guess.what, guess.taken) == (CHANNELS, "4 channels, 1 s apart by its header")
     assert guess.remedy.startswith('if they are channels, name them in dataset.json, as in "modality": {')
-    for certain in (read_scan(tmp_path / "a.nii", 4), read_case([tmp_path / "a.nii"], KNOWN)):
+    for certain in (read_scan(tmp_path / "a.nii", 4), read_case([tmp_path / "a.nii"], VOLUMES_ARE_CHANNELS)):
         assert certain.guesses == () and len(certain.array) == 4
     assert read_scan(tmp_path / "a.nii", 3).guesses == (guess,)
 

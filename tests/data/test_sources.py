@@ -11,7 +11,7 @@ from graftseg import api
 from graftseg.cli.app import main
 from graftseg.core.errors import UserError
 from graftseg.data.layouts import read_layout
-from graftseg.data.sources import Sources, given
+from graftseg.data.sources import Sources, as_data
 from graftseg.data.store import is_store
 
 
@@ -99,7 +99,7 @@ def test_paths_as_text(tmp_path: Path) -> None:
     touch(tmp_path, "x/a.nii", "y/a.nii")
     sources = graftseg.Sources(f"{tmp_path}/x", f"{tmp_path}/y")  # type: ignore[arg-type]
     assert sources == Sources(tmp_path / "x", tmp_path / "y")
-    assert given(sources) is sources and given("a") == Path("a")
+    assert as_data(sources) is sources and as_data("a") == Path("a")
     assert not is_store(sources)
 
 

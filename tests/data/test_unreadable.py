@@ -5,7 +5,7 @@ from check_fakes import make_scans
 
 from graftseg.core.errors import UserError
 from graftseg.data.check import check
-from graftseg.data.folders import ending_of, unread_in
+from graftseg.data.folders import unsupported_ending, unsupported_images_in
 from graftseg.data.layouts import read_layout
 from graftseg.data.scans_to_predict import scan_cases
 from graftseg.data.sources import Sources
@@ -30,8 +30,8 @@ def test_the_ending_of_pictures_that_are_not_read_is_told(tmp_path: Path) -> Non
 
 
 def test_other_files_are_not_spoken_of(tmp_path: Path) -> None:
-    assert unread_in(put(tmp_path, "notes.txt", "list.csv", ".x.jpg")) is None
-    assert unread_in(put(tmp_path, "a.npy")) == (
+    assert unsupported_images_in(put(tmp_path, "notes.txt", "list.csv", ".x.jpg")) is None
+    assert unsupported_images_in(put(tmp_path, "a.npy")) == (
         "1 .npy file is there, which cannot be read",
         "save as .nii.gz, with the spacing of their voxels",
     )
@@ -46,4 +46,4 @@ def test_strays_of_a_data_set_are_advised_by_their_ending(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(("name", "ending"), [("a.JPEG", ".jpeg"), ("a.nii.gz", None), ("a.png", None), ("a", None)])
 def test_endings(name: str, ending: str | None) -> None:
-    assert ending_of(name) == ending
+    assert unsupported_ending(name) == ending

@@ -18,7 +18,7 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.settings import MOST_IMAGES, MOST_STEPS, MOST_VOXELS, Settings
 from graftseg.core.types import Batch, Labeled
 from graftseg.data.augment import AugmentSettings, Draw, Integers, Table, around, centred, draw, to_device
-from graftseg.data.dataset import seen
+from graftseg.data.dataset import without_held_out
 from graftseg.data.foreground import Positions, positions_of
 from graftseg.data.store import Store, StoredCase
 from graftseg.data.stream import Stream
@@ -81,7 +81,7 @@ def training_cases(store: Store, settings: BatchSettings) -> Cases:
 
     Those that are held out by name are in none of the lists.
     """
-    labeled = seen(store.path, store.of("labeled"), settings.held_out)
+    labeled = without_held_out(store.path, store.of("labeled"), settings.held_out)
     first_held_out = len(labeled) - settings.validation_cases
     count = settings.labeled_cases or max(first_held_out, 1)
     if count > first_held_out:

@@ -50,7 +50,7 @@ def label_path(case: Case) -> Path:
     return case.label
 
 
-def agreed(numbers: Sequence[int], cases: Sequence[Case], word: str) -> int:
+def same_in_all_cases(numbers: Sequence[int], cases: Sequence[Case], word: str) -> int:
     """The number of channels, or of whatever the word says, that all cases share; one unlike most is refused."""
     usual = max(sorted(set(numbers)), key=numbers.count)
     for number, case in zip(numbers, cases, strict=True):
@@ -103,7 +103,7 @@ class Dataset:
         The folder's own validation cases stay as they are, and so do those that are held out by name, which count as
         none of them.
         """
-        labeled = seen(self.root, self.of("labeled"), held_out)
+        labeled = without_held_out(self.root, self.of("labeled"), held_out)
         unseen = tuple(case for case in self.of("labeled") if case not in labeled)
         first_held_out = len(labeled) - validation_cases
         count = labeled_cases or max(first_held_out, 1)
@@ -132,7 +132,7 @@ class Named(Protocol):
 Listed = TypeVar("Listed", bound=Named)
 
 
-def seen(where: Path, labeled: tuple[Listed, ...], held_out: Collection[str]) -> tuple[Listed, ...]:
+def without_held_out(where: Path, labeled: tuple[Listed, ...], held_out: Collection[str]) -> tuple[Listed, ...]:
     """The labeled cases without those that are held out; a name that is none of them may be a slip and is refused."""
     known = same_names(held_out, (case.name for case in labeled))
     if unknown := sorted(set(held_out) - known):

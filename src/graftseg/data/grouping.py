@@ -7,7 +7,7 @@ from pathlib import Path
 from graftseg.core.errors import Code, UserError
 from graftseg.core.names import OTHERWISE, spelled
 from graftseg.core.types import Case, Split
-from graftseg.data.folders import visible
+from graftseg.data.folders import visible_entries
 from graftseg.data.scans import is_label_map, is_scan, scan_stem
 
 CHANNEL = re.compile(r"(?P<case>.+)_(?P<channel>\d{4})", re.DOTALL)
@@ -75,15 +75,15 @@ def incomplete(files: Files, channels: int, remedy: str) -> Iterator[tuple[str, 
 
 def scans_in(folder: Path) -> list[Path]:
     """The scans of a folder, by name; hidden files are none."""
-    return [path for path in visible(folder) if is_scan(path)]
+    return [path for path in visible_entries(folder) if is_scan(path)]
 
 
 def labels_in(folder: Path) -> list[Path]:
     """The label maps of a folder, by name; hidden files are none."""
-    return [path for path in visible(folder) if is_label_map(path)]
+    return [path for path in visible_entries(folder) if is_label_map(path)]
 
 
-def same_case(path: Path, other: Path) -> UserError:
+def duplicate_case_error(path: Path, other: Path) -> UserError:
     """What is wrong with two files of one case."""
     finding = f"the same case as {other.name}"
     if path.name != other.name and spelled(path.name) == spelled(other.name):

@@ -14,7 +14,7 @@ from graftseg.core.types import Case, Split
 from graftseg.data.benchmarks import recognise_benchmark
 from graftseg.data.dataset import Dataset as Dataset
 from graftseg.data.dataset import ScanFiles
-from graftseg.data.folders import refuse_lost, unread_in, visible
+from graftseg.data.folders import refuse_broken_link, unsupported_images_in, visible_entries
 from graftseg.data.grouping import CHANNEL, Files, by_channel, by_name, case_of, incomplete, labels_in, scans_in
 from graftseg.data.scans import READABLE, files_of, is_header, is_label_map, is_scan, scan_stem
 from graftseg.data.sources import Data, Sources
@@ -48,7 +48,7 @@ def read_layout(data: Data) -> Dataset:
     for recognise in LAYOUTS.values():
         if (dataset := recognise(folder)) is not None:
             return _with_labels(dataset, folder / "imagesTr", folder / "labelsTr")
-    found = ", ".join(path.name for path in visible(folder)[:5]) or "nothing"
+    found = ", ".join(path.name for path in visible_entries(folder)[:5]) or "nothing"
     raise UserError(
         Code.LAYOUT_UNKNOWN,
         folder,
@@ -62,7 +62,7 @@ def _nearby(folder: Path) -> str:
     place = folder.resolve()
     if place.name in {one for named in FOLDERS for one in named[:2]} and _has_images(place.parent):
         return f"name the folder above it, {place.parent}"
-    inside = [path for path in visible(folder) if path.is_dir() and _has_images(path)]
+    inside = [path for path in visible_entries(folder) if path.is_dir() and _has_images(path)]
     return f"name the folder in it that holds imagesTr/, {inside[0]}" if len(inside) == 1 else ""
 
 
@@ -210,7 +210,7 @@ def _with_labels(dataset: Dataset, images: Path, labels: Path) -> Dataset:
             f"name a folder of {READABLE} scans" if dataset.layout == "plain" else f"arrange the scans as {LOOKED_FOR}"
         )
         finding = f"{images.name}/ holds no scan"
-        if unread := unread_in(images):
+        if unread := unsupported_images_in(images):
             finding, remedy = f"{finding}: {unread[0]}", unread[1]
         raise UserError(Code.NOT_A_SCAN, dataset.root, finding, remedy)
     if not dataset.of("labeled"):
@@ -227,7 +227,7 @@ def _with_labels(dataset: Dataset, images: Path, labels: Path) -> Dataset:
 def _description(folder: Path) -> dict[str, Any]:
     """The content of ``dataset.json``, or nothing where there is none."""
     path = folder / "dataset.json"
-    refuse_lost(path)
+    refuse_broken_link(path)
     if not path.is_file():
         return {}
     content = read_json(path)
@@ -340,6 +340,6 @@ def _ignored(places: Places) -> tuple[str, ...]:
 
 
 def _strays(folder: Path, belongs: Callable[[Path], bool]) -> list[str]:
-    found = visible(folder)
+    found = visible_entries(folder)
     parts = {part for path in found if is_header(path) for part in files_of(path)}
     return [f"{folder.name}/{path.name}" for path in found if path not in parts and not belongs(path)]

@@ -15,10 +15,18 @@ from graftseg.core.types import Case, Geometry
 from graftseg.data.checks.cases import is_noise
 from graftseg.data.dataset import Dataset, ScanFiles
 from graftseg.data.fingerprint import Fingerprint
-from graftseg.data.folders import visible
+from graftseg.data.folders import visible_entries
 from graftseg.data.grid import corner_distance
 from graftseg.data.labels import Renumbering, renumber
-from graftseg.data.scans import KNOWN, read_geometry, read_label, read_scan, scan_stem, write_label, write_scan
+from graftseg.data.scans import (
+    VOLUMES_ARE_CHANNELS,
+    read_geometry,
+    read_label,
+    read_scan,
+    scan_stem,
+    write_label,
+    write_scan,
+)
 
 LIST = "dataset.json"
 RECORD = "mended.json"
@@ -133,7 +141,7 @@ def _repairs(case: Case, counts: dict[int, int], renumbering: Renumbering | None
     """The files of a case that are to be written anew."""
     try:
         # a file that is no scan has been told of, and nothing is wrong with its geometry
-        grids = {path: read_geometry(path, KNOWN) for path in case.images}
+        grids = {path: read_geometry(path, VOLUMES_ARE_CHANNELS) for path in case.images}
     except UserError:
         return
     image = grids[case.images[0]]
@@ -175,7 +183,7 @@ def _put(path: Path, target: Path, root: Path, repairs: dict[Path, Repair], clas
 def _write(repair: Repair, place: Path) -> None:
     place = place.with_name(repair.name)
     if repair.values is None:
-        scan = read_scan(repair.path, KNOWN)
+        scan = read_scan(repair.path, VOLUMES_ARE_CHANNELS)
         write_scan(place, scan.array, repair.geometry or scan.geometry)
         return
     scan = read_label(repair.path)
@@ -208,7 +216,7 @@ def _files(folder: Path) -> Iterator[Path]:
     pending: list[tuple[Path, int]] = [(folder, 0)]
     while pending:
         current, depth = pending.pop()
-        for path in visible(current):
+        for path in visible_entries(current):
             if path.is_dir() and (depth == 0 or not path.is_symlink()):
                 pending.append((path, depth + 1))
             else:

@@ -19,9 +19,9 @@ from graftseg.core.names import spelled
 from graftseg.core.progress import in_parallel
 from graftseg.core.settings import Settings
 from graftseg.core.types import Case, Geometry
-from graftseg.data.dataset import Dataset, ScanFiles, agreed
-from graftseg.data.folders import refuse_lost
-from graftseg.data.formats.scan import Guess, told
+from graftseg.data.dataset import Dataset, ScanFiles, same_in_all_cases
+from graftseg.data.folders import refuse_broken_link
+from graftseg.data.formats.scan import Guess, guess_lines
 from graftseg.data.grid import Grid, plan_grid, to_grid
 from graftseg.data.intensity import IntensitySettings, normalise
 from graftseg.data.labels import checked_values, refuse_class_list, refuse_unlisted
@@ -107,18 +107,18 @@ def prepare(
         work = _Work(dataset, out, settings)
         made = in_parallel(work, dataset.cases, "Preparing scans", workers)
         cases = tuple(one.case for one in made)
-        for line in told(guess for one in made for guess in one.guesses):
+        for line in guess_lines(guess for one in made for guess in one.guesses):
             log.warning("%s", line)
         store = Store(
             path=out,
             root=str(dataset.root.resolve()),
             settings=settings.model_dump(mode="json"),
             classes=_class_names(dataset, cases),
-            channels=agreed([case.channels for case in cases], dataset.cases, "channels"),
+            channels=same_in_all_cases([case.channels for case in cases], dataset.cases, "channels"),
             dimensions=settings.dimensions,
             cases=cases,
         )
-        agreed([len(case.shape) for case in cases], dataset.cases, "axes")
+        same_in_all_cases([len(case.shape) for case in cases], dataset.cases, "axes")
         dropped = _drop_others(out, cases)
         store.save()
     fresh = sum(one.is_new for one in made)
@@ -344,7 +344,7 @@ def unchanged(path: Path, source: Source) -> bool:
 
 
 def _files(path: Path) -> list[Path]:
-    refuse_lost(path)
+    refuse_broken_link(path)
     files = files_of(path)
     if not files or (path.exists() and not path.is_file() and files == [path]):
         raise UserError(Code.DAMAGED_FILE, path, "not a file", "put a scan in its place")

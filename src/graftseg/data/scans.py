@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Geometry
 from graftseg.data.formats import dicom, itk, nifti, pictures
-from graftseg.data.formats.fourth_axis import KNOWN as KNOWN
+from graftseg.data.formats.fourth_axis import VOLUMES_ARE_CHANNELS as VOLUMES_ARE_CHANNELS
 from graftseg.data.formats.scan import MAX_BYTES as MAX_BYTES
 from graftseg.data.formats.scan import Format
 from graftseg.data.formats.scan import Scan as Scan
@@ -84,10 +84,9 @@ def read_geometry(path: Path, named: int | None = None) -> Geometry:
 def read_scan(path: Path, named: int | None = None) -> Scan:
     """Read one file, or a folder of DICOM slices, as ``(C, *space)``: all axes after the third are channels.
 
-    A time series is refused, and what may be one is told among the guesses, unless there are as many volumes as
-    somebody has ``named`` channels, or they are ``KNOWN`` to be that. Voxels keep the type they have in the file, or
-    become float32 / float64 where the header scales them. A file of two axes is a 2-D scan, a file of three a volume,
-    even if it is one slice thick.
+    A time series is refused and a possible time series is reported as a guess, unless the file has ``named`` volumes or
+    ``named`` is ``VOLUMES_ARE_CHANNELS``. Voxels keep their type, or become floats if the header scales them.
+    A file with two axes is a 2-D scan, a file with three axes a volume, even if it is one slice thick.
     """
     scan = _format(path).scan(path, named)
     refuse_non_finite(path, scan.array)

@@ -7,7 +7,7 @@ from pathlib import Path
 from graftseg.core.errors import Code, UserError
 from graftseg.core.names import spelled
 from graftseg.core.types import Case
-from graftseg.data.folders import unread_in
+from graftseg.data.folders import unsupported_images_in
 from graftseg.data.formats.dicom import holds_own_slices
 from graftseg.data.grouping import CHANNEL, Files, add, by_channel, by_name, case_of, incomplete, own_name, scans_in
 from graftseg.data.scans import READABLE, is_label_map, scan_stem
@@ -24,7 +24,7 @@ def scan_cases(path: Path, channels: int, trained: Collection[str] = ()) -> tupl
         raise UserError(Code.FILE_MISSING, path, "there is no such file or folder", "check the spelling of the path")
     scans = _to_predict(path)
     if not scans:
-        kind, remedy = unread_in(path) or ("", f"name a folder with {READABLE} scans")
+        kind, remedy = unsupported_images_in(path) or ("", f"name a folder with {READABLE} scans")
         raise UserError(Code.NOT_A_SCAN, path, "the folder holds no scan" + (f": {kind}" if kind else ""), remedy)
     problems: list[UserError] = []
     series = _series(trained) if channels == 1 else set()

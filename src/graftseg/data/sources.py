@@ -82,6 +82,6 @@ class Sources:
 Data = Path | Sources
 
 
-def given(data: str | Path | Sources) -> Data:
+def as_data(data: str | Path | Sources) -> Data:
     """Data as a person names them: a path, as text or not, or several folders."""
     return data if isinstance(data, Sources) else Path(data)

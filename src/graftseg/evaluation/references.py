@@ -11,7 +11,7 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.names import spelled
 from graftseg.core.predictions import extras_in
 from graftseg.data.grid import to_source_axes
-from graftseg.data.grouping import labels_in, same_case
+from graftseg.data.grouping import duplicate_case_error, labels_in
 from graftseg.data.scans import Scan, read_label, scan_stem
 from graftseg.data.store import CASES, Store, StoredCase, is_store, open_store
 
@@ -100,7 +100,7 @@ def label_maps(folder: Path) -> dict[str, Path]:
     extras = extras_in(folder)
     for path in labels_in(folder):
         if path.name not in extras and (other := found.setdefault(spelled(scan_stem(path)), path)) != path:
-            raise same_case(path, other)
+            raise duplicate_case_error(path, other)
     if not found:
         raise UserError(
             Code.PREDICTIONS_MISMATCH, folder, "no label map in it", "give the folder that holds the label maps"

@@ -11,7 +11,7 @@ import torch
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Case, Geometry
-from graftseg.data.formats.scan import told
+from graftseg.data.formats.scan import guess_lines
 from graftseg.data.grid import Grid
 from graftseg.data.prepare import PrepareSettings, prepare_image, prepared_grid
 from graftseg.data.scans import read_case, read_geometry
@@ -87,7 +87,7 @@ class ScanSource:
             raise UserError(
                 Code.OUT_OF_MEMORY, self.files[0], "does not fit into memory", "use a larger machine"
             ) from None
-        for line in told(scan.guesses):
+        for line in guess_lines(scan.guesses):
             log.warning("%s", line)
         image, grid = prepare_image(scan, self.settings, where=self.files[0])
         return Input(torch.from_numpy(image), grid, scan.geometry)

@@ -21,7 +21,7 @@ from graftseg.core.names import same_names
 from graftseg.core.predictions import Manifest, PredictedCase, read_manifest
 from graftseg.core.progress import Meter, metered
 from graftseg.core.run_folder import RunFolder, segmenters_of
-from graftseg.data.folders import ADVICE, ending_of
+from graftseg.data.folders import CONVERSION_ADVICE, unsupported_ending
 from graftseg.data.grid import Grid
 from graftseg.data.scans import READABLE, is_scan
 from graftseg.inference.ensemble import CHECKPOINTS, Checkpoint, Ensemble, predicted, select_weights
@@ -141,7 +141,9 @@ def _task(
     cases, failures = sources_in(scans, networks.recipe.data, networks.channels, only, runs[0].trained_on())
     if scans.is_file() and not is_scan(scans):
         # a mistyped name costs nothing of what is in the folder
-        remedy = ADVICE.get(ending_of(scans.name) or "", f"use {READABLE} files with their usual endings")
+        remedy = CONVERSION_ADVICE.get(
+            unsupported_ending(scans.name) or "", f"use {READABLE} files with their usual endings"
+        )
         raise UserError(Code.NOT_A_SCAN, scans, "not a scan by its name", remedy)
     outputs = _outputs((*failures, *(case.name for case in cases)), wanted)
     if scans.is_dir() and scans.resolve() == out.resolve():

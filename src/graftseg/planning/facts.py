@@ -16,7 +16,7 @@ from graftseg.core.errors import Code, UserError, in_one_line
 from graftseg.core.files import read_json
 from graftseg.core.progress import in_parallel
 from graftseg.core.types import Case
-from graftseg.data.dataset import Dataset, agreed
+from graftseg.data.dataset import Dataset, same_in_all_cases
 from graftseg.data.fingerprint import CaseFingerprint, Fingerprint, fingerprint_case
 from graftseg.data.labels import checked_values, refuse_class_list
 from graftseg.data.pieces import pieces_of
@@ -102,8 +102,8 @@ def facts_of(dataset: Dataset, *, workers: int | None = None) -> Facts:
     cases = dataset.of("labeled") + dataset.of("unlabeled")
     seen = in_parallel(_Reading(dataset), cases, "Reading scans", workers)
     fingerprint = Fingerprint(tuple(one.fingerprint for one in seen))
-    agreed([len(one.fingerprint.shape) for one in seen], cases, "axes")
-    agreed([len(one.fingerprint.mean) for one in seen], cases, "channels")
+    same_in_all_cases([len(one.fingerprint.shape) for one in seen], cases, "axes")
+    same_in_all_cases([len(one.fingerprint.mean) for one in seen], cases, "channels")
     count = _class_count(dataset, fingerprint)
     names = tuple(dataset.classes.values()) or ("background", *(f"class {value}" for value in range(1, count)))
     return Facts(

@@ -12,7 +12,7 @@ from graftseg.core.files import read_object
 from graftseg.core.names import spelled
 from graftseg.core.types import Geometry
 from graftseg.data.grid import to_source_axes
-from graftseg.data.scans import KNOWN, is_scan, read_case, read_label, scan_stem
+from graftseg.data.scans import VOLUMES_ARE_CHANNELS, is_scan, read_case, read_label, scan_stem
 from graftseg.data.slices import Cut
 from graftseg.data.store import is_store, open_store
 from graftseg.evaluation.references import StoredLabel
@@ -194,7 +194,7 @@ def _read(case: str, predicted: Predicted | None, lie: Orientation) -> tuple[Vie
     if absent := [path.name for path in (*images, prediction) if not path.exists()]:
         return f"{absent[0]} is not where it was when the case was predicted"
     try:
-        scan, expected, found = read_case(images, KNOWN), read_label(reference), read_label(prediction)
+        scan, expected, found = read_case(images, VOLUMES_ARE_CHANNELS), read_label(reference), read_label(prediction)
     except UserError as error:
         return f"{Path(error.where).name} cannot be read"
     if not scan.geometry.shape == expected.array.shape == found.array.shape:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from graftseg.core.errors import UserError
 from graftseg.core.run_folder import RunFolder
 from graftseg.core.types import Geometry
-from graftseg.data.formats.dicom_tags import silent
+from graftseg.data.formats.dicom_tags import silence_dicom_packages
 from graftseg.data.scans import Scan, write_label
 from graftseg.inference.export import Request, export_run
 from graftseg.inference.export.dicom_series import Series, series_in
@@ -218,7 +218,7 @@ def test_no_package_tells_of_the_person(
     write_label(run.predictions / "a.nii.gz", array, geometry)
     for name, value in tags.items():
         monkeypatch.setitem(PERSON, name, value)
-    with silent():
+    with silence_dicom_packages():
         write_series(tmp_path / "a")
     levels = [logging.getLogger(name).level for name in ("pydicom", "highdicom")]
     caplog.clear()
@@ -230,7 +230,7 @@ def test_no_package_tells_of_the_person(
             told = [str(error)]
             assert "PatientBirthDate" in tags and "do not allow a segmentation (ValueError)" in told[0]
         else:
-            with silent():
+            with silence_dicom_packages():
                 assert pydicom.dcmread(tmp_path / "out" / "a.dcm").PatientName == PERSON["PatientName"]
     said = [*told, *(str(one.message) for one in warned), caplog.text, *capfd.readouterr()]
     assert not [text for text in said if "JANE" in text]

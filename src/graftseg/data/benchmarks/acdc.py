@@ -22,7 +22,7 @@ from graftseg.data.benchmarks.h5 import read_h5_image, read_h5_label
 from graftseg.data.benchmarks.lists import absent, entries_of, repeated
 from graftseg.data.benchmarks.placeless import without_geometry
 from graftseg.data.dataset import Dataset
-from graftseg.data.folders import visible, with_children
+from graftseg.data.folders import visible_entries, with_children
 from graftseg.data.scans import Scan
 
 LOOKED_FOR = "data/PATIENT_FRAME.h5 or data/slices/PATIENT_FRAME_slice_N.h5"
@@ -87,11 +87,11 @@ def _data(root: Path) -> Path | None:
 def _files(data: Path) -> dict[str, tuple[Path, ...]]:
     """The files of each volume: one that holds it whole, else its slices by number."""
     slices: dict[str, list[Path]] = {}
-    for path in visible(data / "slices"):
+    for path in visible_entries(data / "slices"):
         if path.suffix == ".h5" and (match := SLICE.fullmatch(path.stem)):
             slices.setdefault(match["volume"], []).append(path)
     files = {volume: tuple(sorted(paths, key=_number)) for volume, paths in slices.items()}
-    whole = (path for path in visible(data) if path.suffix == ".h5" and VOLUME.fullmatch(path.stem))
+    whole = (path for path in visible_entries(data) if path.suffix == ".h5" and VOLUME.fullmatch(path.stem))
     return files | {path.stem: (path,) for path in whole}
 
 

@@ -5,14 +5,14 @@ from pathlib import Path
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Case
-from graftseg.data.folders import visible
+from graftseg.data.folders import visible_entries
 
 PUBLISHED = Path(__file__).parent / "lists"
 
 
 def find_list(root: Path, *names: str) -> Path | None:
     """The list in a folder or in one of its subfolders; of several names the first that is there."""
-    places = [root, *(path for path in visible(root) if path.is_dir())]
+    places = [root, *(path for path in visible_entries(root) if path.is_dir())]
     for name in names:
         found = [place / name for place in places if _is_there(place / name)]
         if found and found[0].parent != root and len(found) > 1:

@@ -21,7 +21,7 @@ from graftseg.core.types import Case, Split
 from graftseg.data.benchmarks.lists import PUBLISHED, absent, read_list, repeated
 from graftseg.data.benchmarks.pancreas_files import PancreasFiles
 from graftseg.data.dataset import Dataset
-from graftseg.data.folders import visible
+from graftseg.data.folders import visible_entries
 from graftseg.data.formats.nifti import is_nifti
 from graftseg.data.scans import scan_stem
 
@@ -131,7 +131,7 @@ def _found(folder: Path) -> _Found:
 
 def _walk(folder: Path, depth: int) -> Iterator[Path]:
     """The scan files of a folder and the folders of series, down to some depth."""
-    for path in visible(folder):
+    for path in visible_entries(folder):
         if path.is_dir():
             if SERIES.fullmatch(path.name):
                 yield path

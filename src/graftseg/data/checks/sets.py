@@ -7,7 +7,7 @@ import numpy as np
 from graftseg.data.checks.findings import Finding, counted
 from graftseg.data.dataset import Dataset
 from graftseg.data.fingerprint import CaseFingerprint
-from graftseg.data.folders import ADVICE, VOLUMES, ending_of, usual_ending
+from graftseg.data.folders import CONVERSION_ADVICE, VOLUMES, most_common_ending, unsupported_ending
 
 SPACING_FACTOR = 2.0
 SCALE_FACTOR = 20.0
@@ -22,9 +22,9 @@ def stray_findings(dataset: Dataset) -> Iterator[Finding]:
     """Files among the scans that are none."""
     if dataset.ignored:
         what = "files that are not scans are left out"
-        ending = usual_ending(dataset.ignored)
-        first = next(name for name in dataset.ignored if ending is None or ending_of(name) == ending)
-        remedy = f"{VOLUMES if ending is None else ADVICE[ending]}; or move them away"
+        ending = most_common_ending(dataset.ignored)
+        first = next(name for name in dataset.ignored if ending is None or unsupported_ending(name) == ending)
+        remedy = f"{VOLUMES if ending is None else CONVERSION_ADVICE[ending]}; or move them away"
         yield Finding("warning", what, first, counted(len(dataset.ignored), "file"), remedy)
 
 

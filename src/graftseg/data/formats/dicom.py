@@ -16,11 +16,11 @@ import numpy as np
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Geometry
-from graftseg.data.folders import visible
+from graftseg.data.folders import visible_entries
 from graftseg.data.formats.dicom_frames import EACH, SHARED, read_frames
 from graftseg.data.formats.dicom_members import LOOKED_AT, Member, files_below, is_slice, members_of
 from graftseg.data.formats.dicom_series import Slice, arranged, guesses_about, read_slice, volume_of
-from graftseg.data.formats.dicom_tags import AGAIN, number, read_tags, sound, value
+from graftseg.data.formats.dicom_tags import AGAIN, number, read_tags, user_errors, value
 from graftseg.data.formats.scan import Scan, lps_geometry, refuse_absent
 
 SUFFIXES: tuple[str, ...] = (".dcm", ".zip")
@@ -70,7 +70,7 @@ def holds_slices(folder: Path) -> bool:
 
 def holds_own_slices(folder: Path) -> bool:
     """Whether a folder itself is a case: it holds one DICOM file, or files of one slice each."""
-    own = [Member.on_disk(file) for file in visible(folder) if file.is_file() and is_slice(file)]
+    own = [Member.on_disk(file) for file in visible_entries(folder) if file.is_file() and is_slice(file)]
     return len(own) == 1 or any(image.frames == 1 for image in _images(own[:LOOKED_AT]))
 
 
@@ -115,7 +115,7 @@ def _slices(path: Path, *, pixels: bool) -> list[Slice]:
 def _images(members: Sequence[Member]) -> list[_Image]:
     found = []
     for member in members:
-        with sound(member.where):
+        with user_errors(member.where):
             found.append(_image(member))
     return [image for image in found if image is not None]
 

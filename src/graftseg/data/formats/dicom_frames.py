@@ -12,7 +12,7 @@ from graftseg.core.errors import Code, UserError
 from graftseg.data.formats.dicom_pixels import PIXELS, refuse_table, rescale, undecoded, upright
 from graftseg.data.formats.dicom_series import HEADER as OF_SLICES
 from graftseg.data.formats.dicom_series import PLACE, Slice
-from graftseg.data.formats.dicom_tags import AGAIN, number, read_tags, sound, value
+from graftseg.data.formats.dicom_tags import AGAIN, number, read_tags, user_errors, value
 
 SHARED, EACH = "SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence"
 HEADER = (*OF_SLICES, "NumberOfFrames", SHARED, EACH)
@@ -29,7 +29,7 @@ UNPACKED = "export the series uncompressed or as single slices"
 
 def read_frames(where: Path, content: Path | BinaryIO, *, pixels: bool) -> list[Slice]:
     """The frames of a file, in the order they are stored in; each of several must say where it lies."""
-    with sound(where):
+    with user_errors(where):
         return _frames(where, content, pixels=pixels)
 
 
@@ -80,7 +80,7 @@ class _Decoded:
 
     def frame(self, index: int, merged: Any) -> NDArray[np.float32]:
         """Pixels ``(columns, rows)`` of a frame, rescaled."""
-        with sound(self.where):
+        with user_errors(self.where):
             pixels = upright(np.asarray(self.stored()[index], np.float32).T, merged)
             slope = number(self.where, merged, "RescaleSlope", 1.0)
             return rescale(self.where, pixels, slope, number(self.where, merged, "RescaleIntercept"))

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
-from graftseg.data.formats.dicom_tags import AGAIN, number, sound
+from graftseg.data.formats.dicom_tags import AGAIN, number, user_errors
 from graftseg.data.formats.scan import optional
 
 PIXELS = (
@@ -37,7 +37,7 @@ REASONS = {
 
 def stored_pixels(where: Path, header: Any) -> NDArray[np.float32]:
     """Pixels ``(columns, rows)`` of one slice, rescaled."""
-    with sound(where):
+    with user_errors(where):
         slope, intercept = number(where, header, "RescaleSlope", 1.0), number(where, header, "RescaleIntercept")
         refuse_table(where, header)
         try:

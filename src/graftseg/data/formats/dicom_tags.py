@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 
 
 @contextmanager
-def sound(where: Path) -> Iterator[None]:
+def user_errors(where: Path) -> Iterator[None]:
     """Whatever the content of a file makes other packages raise becomes one sentence that names the file.
 
     Their own words are left out: they may quote the header, and with it a person's name.
@@ -37,7 +37,7 @@ def sound(where: Path) -> Iterator[None]:
 def read_tags(where: Path, content: Path | BinaryIO, tags: Sequence[str]) -> Any:
     """The named tags of a file, and no others; the pixels only where they are among them."""
     pydicom = pydicom_package()
-    with sound(where):
+    with user_errors(where):
         try:
             return pydicom.dcmread(content, specific_tags=list(tags), stop_before_pixels="PixelData" not in tags)
         except pydicom.errors.InvalidDicomError:
@@ -91,6 +91,6 @@ def pydicom_package() -> Any:
     return pydicom
 
 
-def silent() -> AbstractContextManager[None]:
+def silence_dicom_packages() -> AbstractContextManager[None]:
     """Neither a warning nor a line in a log of the packages that read and write whole headers: both quote names."""
     return quiet("pydicom", "highdicom", below=logging.CRITICAL + 1)

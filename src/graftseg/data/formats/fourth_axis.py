@@ -12,7 +12,7 @@ MOST_VOLUMES = 16
 MOST_CHANNELS = 8
 """More volumes than this are rather points in time than channels, whatever the header says."""
 
-KNOWN = -1
+VOLUMES_ARE_CHANNELS = -1
 """In place of the number of named channels: the file was read before, and its volumes are known to be channels."""
 
 NAMED = 'if they are channels, name them in dataset.json, as in "modality": {"0": "T1", "1": "T2"}'
@@ -56,4 +56,4 @@ class FourthAxis:
         return (Guess(path, what, f"{self.volumes} channels{apart}", f"{NAMED}; of a time series keep one volume"),)
 
     def _is_certain(self, named: int | None) -> bool:
-        return self.volumes == 1 or named in (self.volumes, KNOWN)
+        return self.volumes == 1 or named in (self.volumes, VOLUMES_ARE_CHANNELS)

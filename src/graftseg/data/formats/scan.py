@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Geometry
-from graftseg.data.folders import refuse_lost
+from graftseg.data.folders import refuse_broken_link
 
 LISTED = 4
 """So many guesses of one kind keep a line of their own."""
@@ -31,7 +31,7 @@ class Guess:
         return f"{self.where}: {self.what} ({self.taken}); {self.remedy}"
 
 
-def told(guesses: Iterable[Guess]) -> Iterator[str]:
+def guess_lines(guesses: Iterable[Guess]) -> Iterator[str]:
     """A line for each guess; many of one kind are one line, under the first of them."""
     kinds: dict[tuple[str, str], list[Guess]] = {}
     for guess in guesses:
@@ -96,7 +96,7 @@ def lps_geometry(
 
 def refuse_absent(path: Path) -> None:
     """Raise a UserError unless the path is a file."""
-    refuse_lost(path)
+    refuse_broken_link(path)
     if not path.is_file():
         found = "a folder" if path.is_dir() else "not a file" if path.exists() else "the file is missing"
         raise UserError(Code.SCAN_UNSUPPORTED, path, found, "check the path")

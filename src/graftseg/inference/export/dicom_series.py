@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
-from graftseg.data.formats.dicom_tags import pydicom_package, sound
+from graftseg.data.formats.dicom_tags import pydicom_package, user_errors
 
 NEEDED = (
     "SOPClassUID",
@@ -55,7 +55,7 @@ def series_in(folder: Path) -> list[Series]:
     pydicom = pydicom_package()
     found: dict[str, list[Any]] = {}
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        with sound(path):
+        with user_errors(path):
             try:
                 header = pydicom.dcmread(path, stop_before_pixels=True)
             except pydicom.errors.InvalidDicomError:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.version import __version__
-from graftseg.data.formats.dicom_tags import silent
+from graftseg.data.formats.dicom_tags import silence_dicom_packages
 from graftseg.data.scans import Scan, read_label
 from graftseg.inference.export.dicom_series import Series, series_in
 from graftseg.inference.export.label_maps import check_values, label_map_of, predictions_of
@@ -80,7 +80,7 @@ def _label_map(folder: Path, name: str) -> Path | None:
 def _nothing_told(folder: Path) -> Iterator[None]:
     """Whatever packages say about the values of headers stays unsaid: it could be about a person."""
     try:
-        with silent():
+        with silence_dicom_packages():
             yield
     except (UserError, OSError, MemoryError):
         raise

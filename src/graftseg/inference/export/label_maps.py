@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from graftseg.core.errors import Code, UserError
 from graftseg.core.names import spelled
 from graftseg.core.predictions import extras_in, read_manifest
-from graftseg.data.grouping import labels_in, same_case
+from graftseg.data.grouping import duplicate_case_error, labels_in
 from graftseg.data.scans import scan_stem
 from graftseg.inference.export.request import Request
 
@@ -46,7 +46,7 @@ def label_map_of(folder: Path, case: str) -> Path | None:
     own = (path for path in labels_in(folder) if path.name not in extras)
     found = [path for path in own if spelled(scan_stem(path)) == spelled(case)]
     if len(found) > 1:
-        raise same_case(found[1], found[0])
+        raise duplicate_case_error(found[1], found[0])
     return found[0] if found else None
 
 
