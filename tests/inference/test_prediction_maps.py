@@ -13,7 +13,7 @@ from PIL import Image
 from scipy import stats
 
 from graftseg import api
-from graftseg.core.colours import COLOURS
+from graftseg.core.colors import COLOURS
 from graftseg.core.errors import UserError
 from graftseg.core.files import sha256_of, write_json
 from graftseg.core.run_folder import RunFolder

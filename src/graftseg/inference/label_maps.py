@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from graftseg.core.colours import colour_of
+from graftseg.core.colors import colour_of
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import read_json, write_json
 from graftseg.core.types import Geometry

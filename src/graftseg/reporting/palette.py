@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from graftseg.core.colours import COLOURS, colour_of
+from graftseg.core.colors import COLOURS, colour_of
 from graftseg.reporting.markup import Html, tag
 
 __all__ = ["COLOURS", "colour_of", "legend", "named", "rgb_table", "swatch"]
