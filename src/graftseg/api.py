@@ -9,7 +9,7 @@ from typing import Any
 from graftseg.core.devices import choose_device, describe_machine
 from graftseg.core.errors import Code, StoppedError, UserError
 from graftseg.core.files import read_object, write_text
-from graftseg.core.run_folder import RunFolder, fold_states, segmenters_of, store_owner
+from graftseg.core.run_folder import RunFolder, ensemble_members, fold_states, store_owner
 from graftseg.core.types import SPLITS
 from graftseg.data import check as checking
 from graftseg.data import prepare as preparing
@@ -204,7 +204,7 @@ def predict(
     and ``pictures`` the label maps of 2-D scans as PNG.
     """
     folder = RunFolder(Path(run))
-    owner = folder if fold is None else segmenters_of(folder, fold)[0]
+    owner = folder if fold is None else ensemble_members(folder, fold)[0]
     return predict_scans(
         folder,
         Path(scans),

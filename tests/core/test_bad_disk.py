@@ -98,7 +98,7 @@ def nothing_claims_to_be_whole(out: Path) -> None:
             assert (path.parent / "model.safetensors").is_file() and (path.parent / "recipe.yaml").is_file()
         if path.name == "manifest.json" and path.parent.name == "maps":
             manifest = read_manifest(path.parent, "")
-            assert manifest is not None and not manifest.is_whole
+            assert manifest is not None and not manifest.is_complete
         if path.name == "manifest.json" and is_store(path.parent):
             api.info(path.parent)
     assert not {"mended", "onnx", "monai", "Dataset501_X", "plan.yaml", "x.safetensors"} & entries(out)

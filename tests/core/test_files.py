@@ -17,9 +17,9 @@ from graftseg.core.files import (
     read_object,
     sha256_of,
     write_bytes,
+    write_group,
     write_json,
     write_text,
-    write_together,
 )
 
 
@@ -155,7 +155,7 @@ OLD = {"metrics.csv": "old", "metrics.json": "of old", "picture.svg": "of old", 
 
 
 def written_over_old_ones(folder: Path) -> None:
-    write_together({folder / name: content for name, content in NEW.items()}, [folder / "best.csv", folder / "gone"])
+    write_group({folder / name: content for name, content in NEW.items()}, [folder / "best.csv", folder / "gone"])
 
 
 def old_files(folder: Path) -> Path:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from graftseg.core.progress import Meter, metered, now_and_then
+from graftseg.core.progress import ScanProgress, now_and_then, scan_progress
 
 
 class Clock:
@@ -14,7 +14,7 @@ class Clock:
 
 def test_scans_windows_and_their_rate() -> None:
     clock = Clock()
-    meter = Meter(3, clock=clock)
+    meter = ScanProgress(3, clock=clock)
     assert (meter.said, meter.share) == ("0 of 3 scans", 0)
     meter.begin(8)
     meter.tick(4)
@@ -28,7 +28,7 @@ def test_scans_windows_and_their_rate() -> None:
 
 def test_a_line_twice_a_minute_is_enough() -> None:
     clock, lines = Clock(), list[str]()
-    meter = Meter(2, now_and_then(lines.append, "Predicting"), clock)
+    meter = ScanProgress(2, now_and_then(lines.append, "Predicting"), clock)
     for second in range(0, 71, 10):
         clock.now = float(second)
         meter.tick(10)
@@ -36,7 +36,7 @@ def test_a_line_twice_a_minute_is_enough() -> None:
 
 
 def test_nothing_is_said_of_what_is_quick(capsys: pytest.CaptureFixture[str]) -> None:
-    with metered(1, "Predicting") as meter:
+    with scan_progress(1, "Predicting") as meter:
         meter.begin(2)
         meter.tick(2)
         meter.end()

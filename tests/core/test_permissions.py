@@ -16,7 +16,7 @@ from command_line import CommandLine, contents
 
 from graftseg import api
 from graftseg.core.errors import UserError
-from graftseg.core.files import denied, refuse_closed, refuse_target, refuse_unwritable
+from graftseg.core.files import check_target_file, check_writable, denied, refuse_closed
 from graftseg.data.scans import is_scan
 
 FINDING = "the folder must not be looked into (Permission denied); give yourself the right to read it"
@@ -161,10 +161,10 @@ def test_a_folder_that_cannot_be_written_is_refused_before_it_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path)
-    refuse_unwritable(tmp_path.parent)
+    check_writable(tmp_path.parent)
     for folder in (tmp_path, tmp_path / "new" / "newer"):
         with pytest.raises(UserError, match=f"{tmp_path}: the folder cannot be written into"):
-            refuse_unwritable(folder)
+            check_writable(folder)
 
 
 def test_no_right_helps_in_a_file_system_that_is_only_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +172,7 @@ def test_no_right_helps_in_a_file_system_that_is_only_read(tmp_path: Path, monke
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     monkeypatch.setattr(os, "statvfs", lambda path: os.statvfs_result((*mounted[:8], os.ST_RDONLY, mounted[9])))
     with pytest.raises(UserError) as caught:
-        refuse_unwritable(tmp_path / "new")
+        check_writable(tmp_path / "new")
     finding = "the folder cannot be written into (Read-only file system)"
     assert str(caught.value) == f"{tmp_path}: {finding}; name a folder on another file system."
 
@@ -181,12 +181,12 @@ def test_a_file_is_no_folder_to_write_into(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for folder in (tmp_path / "file", tmp_path / "file" / "new"):
         with pytest.raises(UserError, match="file: a file, not a folder that could be written into; name another"):
-            refuse_unwritable(folder)
+            check_writable(folder)
     with pytest.raises(UserError, match="file: a file, not a folder"):
-        refuse_target(tmp_path / "file" / "figures.json")
+        check_target_file(tmp_path / "file" / "figures.json")
 
 
 def test_a_file_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
-    refuse_target(tmp_path / "figures.json")
+    check_target_file(tmp_path / "figures.json")
     with pytest.raises(UserError, match="exists and is not a plain file; name another file"):
-        refuse_target(tmp_path)
+        check_target_file(tmp_path)

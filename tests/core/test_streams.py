@@ -1,4 +1,4 @@
-"""Work beside other work gives what it gives one after the other."""
+"""Work on a side stream next to other work gives what it gives one after the other."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,31 +8,31 @@ import torch
 from tiny import tiny_batch, tiny_method
 from torch import Tensor
 
-from graftseg.core.devices import Wait, beside
+from graftseg.core.devices import Wait, side_stream
 from graftseg.core.types import Progress
 from graftseg.methods import bcp
 
 
 def test_on_a_cpu_the_block_is_over_when_it_ends() -> None:
     x = torch.arange(4.0)
-    with beside(x) as until_done:
+    with side_stream(x) as until_done:
         doubled = 2 * x
     until_done()
     assert doubled.tolist() == [0, 2, 4, 6]
 
 
 def test_an_error_in_the_block_is_not_lost() -> None:
-    with pytest.raises(ValueError, match="no such label"), beside(torch.zeros(1)):
+    with pytest.raises(ValueError, match="no such label"), side_stream(torch.zeros(1)):
         raise ValueError("no such label")
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device is visible")
 def test_on_a_gpu_results_are_whole_when_waited_for() -> None:
-    """A long chain of products beside another, many times over the same memory."""
+    """A long chain of products on a side stream, many times over the same memory."""
     x = torch.eye(512, device="cuda") * 1.01
     for repetition in range(20):
-        with beside(x) as until_done:
+        with side_stream(x) as until_done:
             power = torch.linalg.matrix_power(x, 64)
         other = torch.linalg.matrix_power(x, 32)
         until_done()
@@ -55,7 +55,7 @@ def test_the_teacher_labels_before_the_losses_are_made(dimensions: int, monkeypa
         return torch.zeros(())
 
     method = tiny_method("bcp", dimensions)
-    monkeypatch.setattr(bcp, "beside", noted)
+    monkeypatch.setattr(bcp, "side_stream", noted)
     monkeypatch.setattr(method, "mixed_loss", no_loss)
     method.student.register_forward_hook(lambda *given: told.append("student"))
     next(method.objectives(tiny_batch(dimensions), Progress(torch.tensor(0), 10)))

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from graftseg.cli.arguments import print_table
-from graftseg.core.text_tables import Laid, laid_out
+from graftseg.core.text_tables import TextTable, format_table
 from graftseg.evaluation.comparison import HEAD as COMPARISON
 from graftseg.inference.ranking.rank import HEAD as RANKING
 
@@ -20,13 +20,13 @@ RANKED = [
 ]
 
 
-def lines_of(laid: Laid) -> list[str]:
+def lines_of(laid: TextTable) -> list[str]:
     return [*laid.head, *laid.body]
 
 
 def test_what_fits_stands_in_plain_columns() -> None:
-    laid = laid_out(SCORES, [("left", "86.29", "1.62", "-0.13"), ("mean", "6.29", "11.62", "-")], 80)
-    assert laid == Laid(
+    laid = format_table(SCORES, [("left", "86.29", "1.62", "-0.13"), ("mean", "6.29", "11.62", "-")], 80)
+    assert laid == TextTable(
         ["class  Dice %  95HD voxel  volume error ml"],
         [
             "left    86.29        1.62            -0.13",
@@ -36,7 +36,7 @@ def test_what_fits_stands_in_plain_columns() -> None:
 
 
 def test_heads_are_broken_before_anything_else() -> None:
-    laid = laid_out(SCORES, [("left", "86.29", "1.62", "-0.13")], 30)
+    laid = format_table(SCORES, [("left", "86.29", "1.62", "-0.13")], 30)
     assert lines_of(laid) == [
         "                     volume",
         "        Dice   95HD   error",
@@ -46,7 +46,7 @@ def test_heads_are_broken_before_anything_else() -> None:
 
 
 def test_a_comparison_at_80_columns() -> None:
-    laid = laid_out(COMPARISON, COMPARED, 80)
+    laid = format_table(COMPARISON, COMPARED, 80)
     assert laid.body == [
         "Dice % anterior     40 84.33  86.29      +1.95 +1.03 to +2.90 8.3e-05 31/9/0",
         "Dice % posterior    40 81.91  84.24      +2.33 +1.11 to +3.53 0.00015 32/8/0",
@@ -56,7 +56,7 @@ def test_a_comparison_at_80_columns() -> None:
 
 
 def test_reasons_stand_under_their_row() -> None:
-    assert lines_of(laid_out(RANKING, RANKED, 64)) == [
+    assert lines_of(format_table(RANKING, RANKED, 64)) == [
         "rank  case    score  uncertainty  unlike   size  specks",
         "   1  case_7  0.602        0.215   2.121  0.812       0",
         "      reasons: uncertain at the boundary; looks unlike the",
@@ -66,17 +66,17 @@ def test_reasons_stand_under_their_row() -> None:
 
 def test_a_path_that_is_too_long_stays_whole() -> None:
     path = "/data/" + "x" * 90
-    laid = laid_out(("", "finding", "where"), [("note", "odd", path)], 40)
+    laid = format_table(("", "finding", "where"), [("note", "odd", path)], 40)
     assert laid.body == ["note  odd", "      where:", f"      {path}"]
 
 
 def test_characters_that_move_the_cursor_are_left_out_and_wide_ones_are_counted() -> None:
-    laid = laid_out(("case", "n"), [("a\x1b[2J\nb", "1"), ("心臓", "12")], 80)
-    assert laid == Laid(["case      n"], ["a [2J b   1", "心臓     12"])
+    laid = format_table(("case", "n"), [("a\x1b[2J\nb", "1"), ("心臓", "12")], 80)
+    assert laid == TextTable(["case      n"], ["a [2J b   1", "心臓     12"])
 
 
 def test_wide_letters_are_counted_under_a_row_too() -> None:
-    laid = laid_out(("case", "why"), [("a", "心臓 " * 9)], 20)
+    laid = format_table(("case", "why"), [("a", "心臓 " * 9)], 20)
     assert laid.body == ["a", "      why: 心臓 心臓", *["      心臓 心臓 心臓"] * 2, "      心臓"]
 
 
@@ -87,7 +87,7 @@ cells = st.text("ab /-.1心", max_size=12)
 def test_nothing_is_lost_and_nothing_is_too_wide(data: st.DataObject, count: int, width: int) -> None:
     head = data.draw(st.lists(cells, min_size=count, max_size=count))
     rows = data.draw(st.lists(st.lists(cells, min_size=count, max_size=count), max_size=4))
-    laid = laid_out(head, rows, width)
+    laid = format_table(head, rows, width)
     # no word is wider than a terminal here, so that no line may be
     assert all(cell_len(line) <= width for line in lines_of(laid))
     said = "".join("".join(laid.body).split())
@@ -110,5 +110,5 @@ def test_a_terminal_has_no_boxes_and_a_pipe_has_tabs(
     monkeypatch.setenv("COLUMNS", "80")
     print_table(COMPARISON, COMPARED)
     printed = capsys.readouterr().out.splitlines()
-    assert printed[3:] == laid_out(COMPARISON, COMPARED, 80).body
+    assert printed[3:] == format_table(COMPARISON, COMPARED, 80).body
     assert not set("".join(printed)) & set("│┃─━┏┓")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from graftseg import api
 from graftseg.core.errors import UserError
-from graftseg.core.names import by_spelling, same_names, spelled
+from graftseg.core.names import by_nfc, nfc, same_names
 from graftseg.core.types import Geometry
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import PrepareSettings, prepare
@@ -54,13 +54,13 @@ def one_sentence(error: UserError) -> str:
 @given(st.text(max_size=8))
 def test_a_name_is_the_same_in_every_form(name: str) -> None:
     forms = [unicodedata.normalize(form, name) for form in ("NFC", "NFD")]
-    assert spelled(forms[0]) == spelled(forms[1]) == forms[0]
+    assert nfc(forms[0]) == nfc(forms[1]) == forms[0]
     assert same_names([forms[1]], [forms[0]]) == {forms[1]}
-    assert by_spelling({forms[1]: 3})[forms[0]] == 3
+    assert by_nfc({forms[1]: 3})[forms[0]] == 3
 
 
 def test_names_that_look_alike_stay_apart() -> None:
-    assert NFC != NFD and spelled("ﬁ") != spelled("fi") and same_names(["a"], ["A"]) == set()
+    assert NFC != NFD and nfc("ﬁ") != nfc("fi") and same_names(["a"], ["A"]) == set()
 
 
 @FORMS
@@ -187,7 +187,7 @@ def test_a_disk_that_changes_the_form(tmp_path: Path, monkeypatch: pytest.Monkey
         return (path.with_name(unicodedata.normalize("NFD", path.name)) for path in listed(folder))
 
     def is_same(path: Path, other: Path) -> bool:
-        return spelled(path.name) == spelled(other.name)
+        return nfc(path.name) == nfc(other.name)
 
     monkeypatch.setattr(Path, "iterdir", decomposed)
     monkeypatch.setattr(Path, "samefile", is_same)

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from check_fakes import geometry, image, label, put
 
-from graftseg.core.names import beginning_with, without_ending
+from graftseg.core.names import names_extending, split_suffix
 from graftseg.data.check import Finding, check
 from graftseg.data.layouts import read_layout
 
@@ -53,7 +53,7 @@ def test_scans_on_other_grids_are_no_channels(tmp_path: Path) -> None:
 
 def test_endings() -> None:
     names = ["p1_T2", "a b flair", "p_0001", "T1", "p1.a-3", "_T1"]
-    assert [without_ending(name) for name in names] == [
+    assert [split_suffix(name) for name in names] == [
         ("p1", "T2"),
         ("a b", "flair"),
         ("p_0001", ""),
@@ -61,4 +61,4 @@ def test_endings() -> None:
         ("p1.a-3", ""),
         ("_T1", ""),
     ]
-    assert beginning_with("p1", ["p1_b", "p10_b", "p1", "p1-a", "p1 2"]) == ["p1 2", "p1-a", "p1_b"]
+    assert names_extending("p1", ["p1_b", "p10_b", "p1", "p1-a", "p1 2"]) == ["p1 2", "p1-a", "p1_b"]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from graftseg.core.errors import UserError
 from graftseg.core.files import write_json
 from graftseg.core.predictions import Manifest, PredictedCase
-from graftseg.core.text_tables import laid_out
+from graftseg.core.text_tables import format_table
 from graftseg.core.types import Geometry
 from graftseg.data.scans import write_label
 from graftseg.evaluation.figures import scores_table
@@ -370,7 +370,7 @@ def test_an_evaluation_is_printed_as_a_table(folders: tuple[Path, Path]) -> None
 
 def _laid(evaluation: Evaluation) -> tuple[list[str], list[str]]:
     """The table as ``graftseg test`` prints it on a wide terminal."""
-    laid = laid_out(*scores_table(evaluation), 200)
+    laid = format_table(*scores_table(evaluation), 200)
     return laid.head, laid.body
 
 

@@ -13,7 +13,7 @@ from PIL import Image
 from scipy import stats
 
 from graftseg import api
-from graftseg.core.colors import COLOURS
+from graftseg.core.colors import COLORS
 from graftseg.core.errors import UserError
 from graftseg.core.files import sha256_of, write_json
 from graftseg.core.run_folder import RunFolder
@@ -79,7 +79,7 @@ def test_classes_are_listed_with_values_and_colours(run: Path, scan: Path, out: 
         (2, "ring"),
         (3, "core"),
     ]
-    assert [one["colour"] for one in listed] == [None, *COLOURS[:3]]
+    assert [one["colour"] for one in listed] == [None, *COLORS[:3]]
 
 
 def test_a_list_of_somebody_else_is_not_replaced(run: Path, scan: Path, out: Path) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from graftseg.reporting.palette import COLOURS, colour_of, legend, rgb_table
+from graftseg.reporting.palette import COLORS, color_of, legend, rgb_table
 
 Vector = npt.NDArray[np.float64]
 
@@ -35,7 +35,7 @@ def lab(rgb: Vector) -> Vector:
 
 @pytest.mark.parametrize("sight", SIGHTS)
 def test_colours_are_told_apart(sight: str) -> None:
-    seen = [lab(SIGHTS[sight] @ linear(colour)) for colour in COLOURS]
+    seen = [lab(SIGHTS[sight] @ linear(colour)) for colour in COLORS]
     assert len(seen) == 12
     assert min(np.linalg.norm(a - b) for a, b in combinations(seen, 2)) > 25
 
@@ -46,7 +46,7 @@ def test_table_and_names_agree_and_wrap_around() -> None:
     assert table[0].tolist() == [0, 0, 0]
     assert table[1].tolist() == [0xE6, 0x9F, 0x00]
     assert table[13].tolist() == table[1].tolist()
-    assert colour_of(13) == colour_of(1)
+    assert color_of(13) == color_of(1)
 
 
 def test_legend_leaves_out_the_background_and_escapes() -> None:

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from graftseg import api
 from graftseg.cli.app import app
 from graftseg.core.errors import Code, StoppedError, UserError
-from graftseg.core.run_folder import RunFolder, segmenters_of
+from graftseg.core.run_folder import RunFolder, ensemble_members
 from graftseg.data.batches import BatchSettings, training_cases
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
@@ -145,7 +145,7 @@ def test_each_case_is_scored_by_the_network_that_never_saw_it(trained: tuple[Run
         ]
     assert len(run.fold(0).manifest()["store"]["unlabeled"]) == 3
     assert run.baseline.fold(0).manifest()["method"] == "supervised"
-    assert [one.path for one in segmenters_of(run)] == [run.fold(0).path, run.fold(1).path]
+    assert [one.path for one in ensemble_members(run)] == [run.fold(0).path, run.fold(1).path]
 
 
 def test_scores_are_those_of_predict_and_evaluate(

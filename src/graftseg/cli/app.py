@@ -30,7 +30,7 @@ from graftseg.cli.arguments import (
 )
 from graftseg.cli.briefs import brief
 from graftseg.core.errors import Code, StoppedError, UserError
-from graftseg.core.files import denied, refuse_target
+from graftseg.core.files import check_target_file, denied
 from graftseg.core.version import __version__
 
 app = typer.Typer(
@@ -247,7 +247,7 @@ def bench(
 
     plan = Plan(steps, rounds, usual, persistent_workers=persistent_workers)
     if out is not None:
-        refuse_target(out)
+        check_target_file(out)
     result = api.bench(recipe, data, overrides=overrides or (), device=device, plan=plan)
     typer.echo(table(result))
     if out is not None:

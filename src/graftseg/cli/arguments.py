@@ -109,14 +109,14 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from graftseg.core.text_tables import laid_out
+    from graftseg.core.text_tables import format_table
 
     console = Console()
     if not console.is_terminal:
         for row in (head, *rows):
             typer.echo("\t".join(row))
         return
-    laid = laid_out(head, rows, console.width)
+    laid = format_table(head, rows, console.width)
     for lines, style in ((laid.head, "bold"), (laid.body, "")):
         for line in lines:
             console.print(Text(line, style=style), soft_wrap=True)

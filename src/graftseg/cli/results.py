@@ -86,7 +86,7 @@ def table(
 ) -> None:
     """Print a table of the paper: recorded runs beside the published figures."""
     from graftseg import api
-    from graftseg.core.files import refuse_target, write_text
+    from graftseg.core.files import check_target_file, write_text
     from graftseg.experiments.method_pages import without_page
 
     if markdown is None and pages is None:
@@ -101,7 +101,7 @@ def table(
     for option, target in (("--markdown", markdown), ("--pages", pages)):
         _refuse_among_records(option, target, results)
     if markdown is not None:
-        refuse_target(markdown)
+        check_target_file(markdown)
         if pages is not None and markdown.resolve().parent == pages.resolve():
             raise UserError(
                 Code.UNSAFE_TARGET,

@@ -1,7 +1,7 @@
 """One colour per class, told apart also by people who confuse red with green."""
 
 # Each pair is at least 25 apart in CIELAB, seen normally and under simulated deuteranopia and protanopia.
-COLOURS = (
+COLORS = (
     "#e69f00",
     "#56b4e9",
     "#009e73",
@@ -17,6 +17,6 @@ COLOURS = (
 )
 
 
-def colour_of(label: int) -> str:
+def color_of(label: int) -> str:
     """The colour of a class; labels count from 1, and after the last colour the first comes again."""
-    return COLOURS[(label - 1) % len(COLOURS)]
+    return COLORS[(label - 1) % len(COLORS)]

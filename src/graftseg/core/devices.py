@@ -53,7 +53,7 @@ def devices() -> list[str]:
     return [*gpus, f"cpu with {torch.get_num_threads()} threads"]
 
 
-def hardware_of(device: torch.device) -> str:
+def hardware_name(device: torch.device) -> str:
     """The model of a GPU, or the kind of processor and how many threads of it are used."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
@@ -140,7 +140,7 @@ Wait = Callable[[], None]
 
 
 @contextmanager
-def beside(images: Tensor) -> Iterator[Wait]:
+def side_stream(images: Tensor) -> Iterator[Wait]:
     """Run the block beside what follows it; what it made may be used once the function that it gives was called.
 
     The block begins when all work is done that was asked for before it. So does that of the next step, and no memory is

@@ -60,7 +60,7 @@ def _partial_beside(target: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def new_folder(target: Path) -> Iterator[Path]:
+def atomic_folder(target: Path) -> Iterator[Path]:
     """Yield a temporary folder beside ``target`` that takes its name if the block ends well, and vanishes otherwise.
 
     A file in it that cannot be written is told of by the name that it would have had.
@@ -98,15 +98,15 @@ def write_text(target: Path, content: str) -> None:
 
 def write_json(target: Path, content: Any) -> None:
     """Write ``content`` as readable JSON, atomically."""
-    write_text(target, as_json(content))
+    write_text(target, json_text(content))
 
 
-def as_json(content: Any) -> str:
+def json_text(content: Any) -> str:
     """``content`` as readable JSON, which ends with a line."""
     return json.dumps(content, indent=2, allow_nan=False) + "\n"
 
 
-def write_together(files: Mapping[Path, str | bytes], without: Iterable[Path] = ()) -> None:
+def write_group(files: Mapping[Path, str | bytes], without: Iterable[Path] = ()) -> None:
     """Write files that tell of one another, all of them, or where that fails none: what was there then stays.
 
     Older files that the new ones do ``without`` are removed. Whenever this is cut off, no new file stands beside an
@@ -215,7 +215,7 @@ def refuse_closed(folder: Path) -> None:
         return
 
 
-def refuse_unwritable(folder: Path) -> None:
+def check_writable(folder: Path) -> None:
     """Raise a UserError where nothing could be written into a folder, or where it could not be made."""
     there = next((path for path in (folder, *folder.parents) if path.exists()), folder)
     if there.exists() and not there.is_dir():
@@ -235,11 +235,11 @@ def refuse_unwritable(folder: Path) -> None:
     )
 
 
-def refuse_target(file: Path) -> None:
+def check_target_file(file: Path) -> None:
     """Raise a UserError where a file could not be written, before work is done for it."""
     if file.exists() and not file.is_file():
         raise UserError(Code.UNSAFE_TARGET, file, "exists and is not a plain file", "name another file")
-    refuse_unwritable(file.parent)
+    check_writable(file.parent)
 
 
 def denied(error: PermissionError, path: Path | None = None) -> UserError:

@@ -81,7 +81,7 @@ class Manifest:
         return {name for case in self.cases for name in case.files} | set(self.unfinished)
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether every case has its label map."""
         return not (self.failures or self.unfinished)
 
@@ -110,7 +110,7 @@ def read_manifest(folder: Path, remedy: str) -> Manifest | None:
         raise UserError(Code.DAMAGED_FILE, path, finding, remedy) from None
 
 
-def extras_in(folder: Path) -> set[str]:
+def extra_files(folder: Path) -> set[str]:
     """Names of files of a folder that stand beside label maps and are none, as its manifest, if it has one, tells."""
     try:
         manifest = read_manifest(folder, "")

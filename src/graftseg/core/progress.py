@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
 from typing import TypeVar
 
-TELL_SECONDS = 30.0
+REPORT_SECONDS = 30.0
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -33,7 +34,7 @@ def _told(items: Iterable[Item], description: str, total: int | None, tell: Call
     """Yield the items and tell twice a minute how many were done."""
     told = monotonic()
     for done, item in enumerate(items):
-        if monotonic() - told > TELL_SECONDS:
+        if monotonic() - told > REPORT_SECONDS:
             told = monotonic()
             tell(f"{description}: {done}" + (f" of {total}" if total else ""), soft_wrap=True, highlight=False)
         yield item
@@ -55,11 +56,11 @@ def in_parallel(
 
 
 @dataclass
-class Meter:
+class ScanProgress:
     """Counts scans, and the windows of the scan in hand; ``show`` is told after every change."""
 
     scans: int
-    show: Callable[["Meter"], None] = lambda meter: None
+    show: Callable[["ScanProgress"], None] = lambda meter: None
     clock: Callable[[], float] = monotonic
     done: int = 0
     windows: int = 0
@@ -104,30 +105,31 @@ class Meter:
 
 
 @contextmanager
-def metered(scans: int, description: str) -> Iterator[Meter]:
+def scan_progress(scans: int, description: str) -> Iterator[ScanProgress]:
     """A meter that people see."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield Meter(scans, now_and_then(lambda said: console.print(said, soft_wrap=True, highlight=False), description))
+        tell = partial(console.print, soft_wrap=True, highlight=False)
+        yield ScanProgress(scans, now_and_then(tell, description))
         return
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[said]}"), TimeRemainingColumn())
     with Progress(*columns, console=console) as progress:
         task = progress.add_task(description, total=scans, said="")
-        yield Meter(scans, lambda meter: progress.update(task, completed=meter.share, said=meter.said))
+        yield ScanProgress(scans, lambda meter: progress.update(task, completed=meter.share, said=meter.said))
 
 
-def now_and_then(tell: Callable[[str], None], description: str) -> Callable[[Meter], None]:
+def now_and_then(tell: Callable[[str], None], description: str) -> Callable[[ScanProgress], None]:
     """What tells twice a minute where a meter stands."""
     told: list[float] = []
 
-    def show(meter: Meter) -> None:
+    def show(meter: ScanProgress) -> None:
         now = meter.clock()
         if not told:
             told.append(now)
-        elif now - told[0] > TELL_SECONDS:
+        elif now - told[0] > REPORT_SECONDS:
             told[0] = now
             tell(f"{description}: {meter.said}")
 
@@ -135,7 +137,7 @@ def now_and_then(tell: Callable[[str], None], description: str) -> Callable[[Met
 
 
 @contextmanager
-def quiet(*packages: str, below: int) -> Iterator[None]:
+def silence(*packages: str, below: int) -> Iterator[None]:
     """No warnings, and of these packages no lines in a log under a level, for as long as the block lasts."""
     loggers = [logging.getLogger(name) for name in packages]
     levels = [logger.level for logger in loggers]

@@ -23,14 +23,14 @@ from graftseg.core.files import (
     write_json,
     write_text,
 )
-from graftseg.core.names import spelled
+from graftseg.core.names import nfc
 
 FORMAT = 1
 LOCK = ".run-lock"
 SEED = re.compile("seed-([0-9]+)")
-UNLOGGED = "restore the file or train anew"
+LOG_REMEDY = "restore the file or train anew"
 """What mends a log; a run without one can be neither recorded nor compared."""
-AGAIN = "record the run again"
+RECORD_REMEDY = "record the run again"
 """What mends a record."""
 
 
@@ -243,14 +243,14 @@ def read_log(path: Path) -> list[dict[str, Any]]:
         try:
             line = json.loads(text)
         except (ValueError, RecursionError):
-            raise UserError(Code.DAMAGED_FILE, path, f"{finding} valid JSON", UNLOGGED) from None
+            raise UserError(Code.DAMAGED_FILE, path, f"{finding} valid JSON", LOG_REMEDY) from None
         if not isinstance(line, dict) or not isinstance(line.get("global_step"), int):
-            raise UserError(Code.DAMAGED_FILE, path, f"{finding} about a step", UNLOGGED)
+            raise UserError(Code.DAMAGED_FILE, path, f"{finding} about a step", LOG_REMEDY)
         lines.append(line)
     return lines
 
 
-def whole_log(path: Path, steps: int | None, remedy: str) -> list[dict[str, Any]]:
+def complete_log(path: Path, steps: int | None, remedy: str) -> list[dict[str, Any]]:
     """All lines of the log of a training that has ended after so many steps; one that tells of fewer is refused."""
     try:
         lines = read_log(path)
@@ -289,7 +289,7 @@ class FoldList(BaseModel):
     folds: list[Fold]
 
 
-def segmenters_of(run: RunFolder, fold: int | None = None) -> list[RunFolder]:
+def ensemble_members(run: RunFolder, fold: int | None = None) -> list[RunFolder]:
     """The runs whose probabilities are averaged: a single run, all folds of a folder, or the one that is named.
 
     Folds that have not ended are refused, so that a mean is always one over all of them.
@@ -316,7 +316,7 @@ def refuse_exchanged(run: RunFolder, folds: Iterable[int] | None = None) -> None
 
     ``folds`` are the numbers of those to look at, by default all. What a fold does not tell is not looked at.
     """
-    told, parts = read_object(run.folds_file), held_out_of(run)
+    told, parts = read_object(run.folds_file), held_out_by_fold(run)
     for number in range(len(parts)) if folds is None else folds:
         one, part = run.fold(number), parts[number]
         if not one.exists:
@@ -346,12 +346,12 @@ def _is_held_out(part: Sequence[str], store: Mapping[str, Any]) -> bool:
 
 
 def _spelled(names: Iterable[str]) -> list[str]:
-    return [spelled(str(name)) for name in names]
+    return [nfc(str(name)) for name in names]
 
 
 def fold_count(run: RunFolder) -> int:
     """How many folds a folder holds or will hold; 0 for a single run and for what is no run."""
-    return len(held_out_of(run)) if run.folds_file.is_file() else 0
+    return len(held_out_by_fold(run)) if run.folds_file.is_file() else 0
 
 
 def fold_states(run: RunFolder) -> dict[str, str]:
@@ -360,7 +360,7 @@ def fold_states(run: RunFolder) -> dict[str, str]:
     return {fold.path.name: str(fold.manifest().get("status")) if fold.exists else "not begun" for fold in folds}
 
 
-def held_out_of(run: RunFolder) -> list[tuple[str, ...]]:
+def held_out_by_fold(run: RunFolder) -> list[tuple[str, ...]]:
     """Names of the cases that each fold holds out, as the folder's list of folds tells them."""
     try:
         return [tuple(fold.held_out) for fold in FoldList.model_validate(read_json(run.folds_file)).folds]

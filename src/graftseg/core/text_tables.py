@@ -12,14 +12,14 @@ NOTHING = "-"
 
 
 @dataclass(frozen=True)
-class Laid:
+class TextTable:
     """The lines of a table's head and of its rows."""
 
     head: list[str]
     body: list[str]
 
 
-def laid_out(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Laid:
+def format_table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> TextTable:
     """Set a table in so many columns of characters.
 
     While it is too wide, its widest column but the first is taken out and told under each row. Only words that are
@@ -78,7 +78,7 @@ class _Column:
         return space + text if self.is_numeric else text + space
 
 
-def _drawn(shown: Sequence[_Column], under: Sequence[_Column], broken: bool, gap: int, width: int) -> Laid:
+def _drawn(shown: Sequence[_Column], under: Sequence[_Column], broken: bool, gap: int, width: int) -> TextTable:
     widths = [column.width(broken) for column in shown]
     heads = [column.heads(broken) for column in shown]
     deepest = max(map(len, heads))
@@ -90,7 +90,7 @@ def _drawn(shown: Sequence[_Column], under: Sequence[_Column], broken: bool, gap
         body.append(row)
         for column in under:
             body += _folded(column.name, column.cells[place], indent, width)
-    return Laid(head, body)
+    return TextTable(head, body)
 
 
 def _lines(columns: Sequence[_Column], cells: Sequence[Sequence[str]], widths: Sequence[int], gap: int) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.names import same_names, spelled
+from graftseg.core.names import nfc, same_names
 from graftseg.core.types import Case, Split
 from graftseg.data.scans import Scan, read_case, read_label
 
@@ -157,5 +157,5 @@ def name_problem(names: Iterable[str]) -> str | None:
             return "a class has no name"
         if any(unicodedata.category(letter) in UNPRINTED or ord(letter) in UNSEEN for letter in name):
             return f"the class {name!a:.60} has control characters in its name"
-    name, times = max(Counter(map(spelled, listed)).items(), key=lambda pair: pair[1], default=("", 0))
+    name, times = max(Counter(map(nfc, listed)).items(), key=lambda pair: pair[1], default=("", 0))
     return f"{times} classes are called {name}" if times > 1 else None

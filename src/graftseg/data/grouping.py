@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.names import OTHERWISE, spelled
+from graftseg.core.names import ENCODED_DIFFERENTLY, nfc
 from graftseg.core.types import Case, Split
 from graftseg.data.folders import visible_entries
 from graftseg.data.scans import is_label_map, is_scan, scan_stem
@@ -20,7 +20,7 @@ def by_channel(scans: list[Path], problems: list[UserError]) -> Files:
     files: Files = {}
     for path in scans:
         if match := CHANNEL.fullmatch(scan_stem(path)):
-            add(files, spelled(match["case"]), int(match["channel"]), path, problems)
+            add(files, nfc(match["case"]), int(match["channel"]), path, problems)
         else:
             problems.append(
                 UserError(
@@ -37,7 +37,7 @@ def by_name(scans: list[Path], problems: list[UserError]) -> Files:
     """The cases of scans that are one each, by their whole names."""
     files: Files = {}
     for path in scans:
-        add(files, spelled(scan_stem(path)), 0, path, problems)
+        add(files, nfc(scan_stem(path)), 0, path, problems)
     return files
 
 
@@ -46,8 +46,8 @@ def add(files: Files, case: str, channel: int, path: Path, problems: list[UserEr
     taken = files.setdefault(case, {}).setdefault(channel, path)
     if taken != path:
         finding = f"the same scan as {taken.name}, by its name"
-        if taken.name != path.name and spelled(taken.name) == spelled(path.name):
-            finding += f", which {OTHERWISE}"
+        if taken.name != path.name and nfc(taken.name) == nfc(path.name):
+            finding += f", which {ENCODED_DIFFERENTLY}"
         problems.append(UserError(Code.CHANNELS_MISMATCH, path, finding, "keep one of the two files"))
 
 
@@ -86,6 +86,6 @@ def labels_in(folder: Path) -> list[Path]:
 def duplicate_case_error(path: Path, other: Path) -> UserError:
     """What is wrong with two files of one case."""
     finding = f"the same case as {other.name}"
-    if path.name != other.name and spelled(path.name) == spelled(other.name):
-        finding += f", whose name {OTHERWISE}"
+    if path.name != other.name and nfc(path.name) == nfc(other.name):
+        finding += f", whose name {ENCODED_DIFFERENTLY}"
     return UserError(Code.CASE_DUPLICATE, path, finding, "keep one of the two files")

@@ -9,7 +9,7 @@ from typing import Any
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import read_json, refuse_closed
-from graftseg.core.names import beginning_with, spelled
+from graftseg.core.names import names_extending, nfc
 from graftseg.core.types import Case, Split
 from graftseg.data.benchmarks import recognise_benchmark
 from graftseg.data.dataset import Dataset as Dataset
@@ -125,7 +125,7 @@ def _numbers_channels(images: Path, labels: Path, description: dict[str, Any]) -
     """Whether names end in channel numbers; ``case_0007`` labeled by ``case_0007`` is a numbered case."""
     if len(description.get("channel_names") or ()) > 1:
         return True
-    stems, labeled = ({spelled(scan_stem(path)) for path in found} for found in (scans_in(images), labels_in(labels)))
+    stems, labeled = ({nfc(scan_stem(path)) for path in found} for found in (scans_in(images), labels_in(labels)))
     numbered = {stem: match["case"] for stem in stems if (match := CHANNEL.fullmatch(stem))}
     if not numbered or numbered.keys() & labeled:
         return False
@@ -153,7 +153,7 @@ def _collect(
         cases += _pair(images, grouped[images], labels, split, problems, is_numbered=group is by_channel)
     cases.sort(key=lambda case: (("labeled", "unlabeled", "test").index(case.split), case.name))
     problems += _repeated(cases)
-    problems += _listed_but_absent(folder, description, {spelled(case.name) for case in cases})
+    problems += _listed_but_absent(folder, description, {nfc(case.name) for case in cases})
     reader = ScanFiles(_named_channels(description))
     classes, ignored = _classes(folder, description), _ignored(places)
     return Dataset(folder, layout, tuple(cases), classes, tuple(problems), ignored, reader)
@@ -169,7 +169,7 @@ def _pair(
         meant: Split = "unlabeled" if split == "labeled" and label is None else split
         yield case_of(channels, label, meant, is_numbered=is_numbered)
     # what an image is told to lack is not told of its label again
-    unnumbered = {spelled(scan_stem(path)) for path in scans_in(images)} if found else set()
+    unnumbered = {nfc(scan_stem(path)) for path in scans_in(images)} if found else set()
     orphans = [found[name][0] for name in found if name not in unnumbered or CHANNEL.fullmatch(name)]
     problems += [_orphaned(orphan, files) for orphan in orphans]
 
@@ -178,7 +178,7 @@ def _orphaned(label: Path, images: Collection[str]) -> UserError:
     """A label map without an image, and what to do; images that add an ending to its name may be its channels."""
     name = scan_stem(label)
     finding, remedy = NO_IMAGE, "add the image, remove the label or give it the name of its case"
-    if len(near := beginning_with(name, images)) > 1:
+    if len(near := names_extending(name, images)) > 1:
         finding += (
             f", and {len(near)} images begin with its name ({', '.join(near[:3])}{', ...' if len(near) > 3 else ''})"
         )
@@ -191,9 +191,9 @@ def _orphaned(label: Path, images: Collection[str]) -> UserError:
 
 
 def _repeated(cases: list[Case]) -> Iterator[UserError]:
-    for name, times in Counter(spelled(case.name) for case in cases).items():
+    for name, times in Counter(nfc(case.name) for case in cases).items():
         if times > 1:
-            places = " and ".join(f"{case.images[0].parent.name}" for case in cases if spelled(case.name) == name)
+            places = " and ".join(f"{case.images[0].parent.name}" for case in cases if nfc(case.name) == name)
             yield UserError(
                 Code.CASE_DUPLICATE,
                 name,
@@ -305,7 +305,7 @@ def _listed_but_absent(folder: Path, description: dict[str, Any], names: set[str
                 f"the entry {entry!r} lies outside the folder",
                 "move the file inside",
             )
-        stem = spelled(scan_stem(inside))
+        stem = nfc(scan_stem(inside))
         numbered = CHANNEL.fullmatch(stem)
         if stem not in names and not (numbered and numbered["case"] in names):
             yield UserError(

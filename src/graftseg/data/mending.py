@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import make_folder, new_folder, read_object, write_json
+from graftseg.core.files import atomic_folder, make_folder, read_object, write_json
 from graftseg.core.types import Case, Geometry
 from graftseg.data.checks.cases import is_noise
 from graftseg.data.dataset import Dataset, ScanFiles
@@ -102,7 +102,7 @@ def mend(dataset: Dataset, summaries: Fingerprint, out: Path) -> Mended:
         0,
         left,
     )
-    with new_folder(out) as partial:
+    with atomic_folder(out) as partial:
         unchanged = sum(_put(path, partial, dataset.root, repairs, classes) for path in _files(dataset.root))
         if classes:
             write_json(partial / LIST, _renamed(dataset.root / LIST, classes))

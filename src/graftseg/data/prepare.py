@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import PARTIAL, atomic_path, locked, read_json, refuse_closed, sha256_of, write_json
-from graftseg.core.names import spelled
+from graftseg.core.names import nfc
 from graftseg.core.progress import in_parallel
 from graftseg.core.settings import Settings
 from graftseg.core.types import Case, Geometry
@@ -134,17 +134,17 @@ def first_change(dataset: Dataset, out: Path, settings: PrepareSettings) -> str 
     """
     if dataset.problems:
         return None
-    work, known = _Work(dataset, out, settings), {spelled(path.stem): path.stem for path in _records(out)}
+    work, known = _Work(dataset, out, settings), {nfc(path.stem): path.stem for path in _records(out)}
     kept: list[StoredCase] = []
     for case in dataset.cases:
-        if spelled(case.name) not in known:
+        if nfc(case.name) not in known:
             if known and case.split != "test":
                 return f"case {case.name} would be added"
         elif (recorded := work.recorded(case)) is None:
             return f"case {case.name} would be made otherwise"
         else:
             kept.append(recorded)
-    if dropped := known.keys() - {spelled(case.name) for case in dataset.cases}:
+    if dropped := known.keys() - {nfc(case.name) for case in dataset.cases}:
         return f"case {known[min(dropped)]} would be dropped"
     return _changed_class(dataset, out, tuple(kept))
 
@@ -308,8 +308,8 @@ def _is_file_of(path: Path, name: str | None) -> bool:
 
 def _drop_others(out: Path, cases: tuple[StoredCase, ...]) -> int:
     """Remove the files of cases that are gone, and what an interrupted call left behind."""
-    files = {spelled(name): name for case in cases for name in (*case.sha256, f"{case.name}.json")}
-    others = [path for path in (out / CASES).iterdir() if not _is_file_of(path, files.get(spelled(path.name)))]
+    files = {nfc(name): name for case in cases for name in (*case.sha256, f"{case.name}.json")}
+    others = [path for path in (out / CASES).iterdir() if not _is_file_of(path, files.get(nfc(path.name)))]
     if others:
         (out / MANIFEST).unlink(missing_ok=True)
     for path in others:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.names import spelled
+from graftseg.core.names import nfc
 from graftseg.core.types import Case
 from graftseg.data.folders import unsupported_images_in
 from graftseg.data.formats.dicom import holds_own_slices
@@ -57,7 +57,7 @@ def _to_predict(path: Path) -> list[Path]:
 
 def _series(names: Collection[str]) -> set[str]:
     """What stands before the numbers of numbered cases, whatever the digits in it: ``site0`` for ``site12_0007``."""
-    matches = (CHANNEL.fullmatch(spelled(name)) for name in names)
+    matches = (CHANNEL.fullmatch(nfc(name)) for name in names)
     return {re.sub(r"\d+", "0", match["case"]) for match in matches if match}
 
 

@@ -20,7 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import read_json, refuse_closed, sha256_of, write_json
-from graftseg.core.names import spelled
+from graftseg.core.names import nfc
 from graftseg.core.run_folder import RunFolder
 from graftseg.core.types import MILLIMETRES, Geometry, Split
 from graftseg.data.dataset import name_problem
@@ -131,7 +131,7 @@ class Store:
         for case in self.cases:
             if len(case.shape) < self.dimensions:
                 return f"{case.name} has {len(case.shape)} axes in a store of {self.dimensions} dimensions"
-        name, times = max(Counter(spelled(case.name) for case in self.cases).items(), key=_second, default=("", 0))
+        name, times = max(Counter(nfc(case.name) for case in self.cases).items(), key=_second, default=("", 0))
         return f"the case {name} is listed {times} times" if times > 1 else None
 
     def of(self, split: Split) -> tuple[StoredCase, ...]:

@@ -31,7 +31,7 @@ def find_cached_scores(
     if not table.is_file() or not description_of(table).is_file():
         return None
     manifest, about = read_manifest(folder, "remove the folder"), read_json(description_of(table))
-    if manifest is None or not manifest.is_whole or manifest.weights != weights:
+    if manifest is None or not manifest.is_complete or manifest.weights != weights:
         return None
     if (about.get("references"), about.get("protocol")) != (str(references.resolve()), protocol):
         return None

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import as_json, read_object, write_together
-from graftseg.core.run_folder import AGAIN, LOCK, UNLOGGED, RunFolder, read_log, whole_log
+from graftseg.core.files import json_text, read_object, write_group
+from graftseg.core.run_folder import LOCK, LOG_REMEDY, RECORD_REMEDY, RunFolder, complete_log, read_log
 from graftseg.evaluation.figures import FIGURES, SHARES, format_value
 from graftseg.evaluation.scores import Evaluation, read_csv
 from graftseg.evaluation.statistics import Effect, Pairs, effect_of, match_case_names, paired
@@ -86,7 +86,7 @@ def read_scored(folder: Path) -> ScoredRun:
     except UserError as error:
         if "permissions" in error.remedy or not _is_record(folder):
             raise
-        raise UserError(error.code, error.where, error.finding, AGAIN) from None
+        raise UserError(error.code, error.where, error.finding, RECORD_REMEDY) from None
 
 
 def _is_record(folder: Path) -> bool:
@@ -132,7 +132,9 @@ def _check_log(run: RunFolder, *, is_record: bool) -> None:
     has_ended = "variant" in facts if is_record else facts.get("status") == "finished"
     if has_ended:
         steps = facts.get("steps")
-        whole_log(run.log_file, steps if isinstance(steps, int) else None, AGAIN if is_record else UNLOGGED)
+        complete_log(
+            run.log_file, steps if isinstance(steps, int) else None, RECORD_REMEDY if is_record else LOG_REMEDY
+        )
     elif facts:
         read_log(run.log_file)
 
@@ -148,9 +150,9 @@ def write_comparison(comparison: Sequence[Comparison], folder: Path, picture: st
     for beside in comparison:
         for pairs, effect in beside.effects:
             writer.writerow(["" if value is None else value for value in _entry(beside, pairs, effect).values()])
-    pairs_of_all = as_json([_plain(beside) for beside in comparison])
+    pairs_of_all = json_text([_plain(beside) for beside in comparison])
     contents = {".csv": stream.getvalue(), ".json": pairs_of_all, ".svg": picture}
-    write_together({folder / f"comparison{end}": content for end, content in contents.items()})
+    write_group({folder / f"comparison{end}": content for end, content in contents.items()})
 
 
 def _beside(first: ScoredRun, second: ScoredRun) -> Comparison:
@@ -173,7 +175,7 @@ def _unscored(folder: Path) -> UserError:
     if several := sorted(folder.glob("seed-*")) or sorted(folder.glob("fold-*")):
         return UserError(Code.TARGET_EXISTS, folder, "holds several runs", f"name one of them, such as {several[0]}")
     if _is_record(folder):
-        return UserError(Code.NOT_COMPARABLE, folder, "there is no metrics.csv in the record", AGAIN)
+        return UserError(Code.NOT_COMPARABLE, folder, "there is no metrics.csv in the record", RECORD_REMEDY)
     if RunFolder(folder).exists:
         return UserError(Code.NOT_TESTED, folder, "the run has not been tested", TEST)
     return UserError(

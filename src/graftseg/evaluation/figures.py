@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from graftseg.core.text_tables import laid_out
+from graftseg.core.text_tables import format_table
 
 if TYPE_CHECKING:
     from graftseg.evaluation.scores import Evaluation
@@ -75,7 +75,7 @@ def scores_table(evaluation: "Evaluation") -> tuple[tuple[str, ...], list[tuple[
 
 def scores_text(evaluation: "Evaluation") -> str:
     """The same as lines of text, under what it is of."""
-    laid = laid_out(*scores_table(evaluation), PRINTED)
+    laid = format_table(*scores_table(evaluation), PRINTED)
     return "\n".join([extent_of(evaluation), *laid.head, *laid.body])
 
 

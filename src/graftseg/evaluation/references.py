@@ -8,8 +8,8 @@ from typing import Protocol
 import numpy as np
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.names import spelled
-from graftseg.core.predictions import extras_in
+from graftseg.core.names import nfc
+from graftseg.core.predictions import extra_files
 from graftseg.data.grid import to_source_axes
 from graftseg.data.grouping import duplicate_case_error, labels_in
 from graftseg.data.scans import Scan, read_label, scan_stem
@@ -97,9 +97,9 @@ def label_maps(folder: Path) -> dict[str, Path]:
     if not folder.is_dir():
         raise UserError(Code.NO_TEST_CASES, folder, "not a folder", "give the folder that holds the label maps")
     found: dict[str, Path] = {}
-    extras = extras_in(folder)
+    extras = extra_files(folder)
     for path in labels_in(folder):
-        if path.name not in extras and (other := found.setdefault(spelled(scan_stem(path)), path)) != path:
+        if path.name not in extras and (other := found.setdefault(nfc(scan_stem(path)), path)) != path:
             raise duplicate_case_error(path, other)
     if not found:
         raise UserError(

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import as_json, read_json, write_text, write_together
-from graftseg.core.names import by_spelling, same_names, spelled
+from graftseg.core.files import json_text, read_json, write_group, write_text
+from graftseg.core.names import by_nfc, nfc, same_names
 from graftseg.core.progress import in_parallel
 from graftseg.core.types import Geometry
 from graftseg.data.labels import is_mask, remedy_beside
@@ -165,8 +165,8 @@ class Evaluation:
 
     def keep(self, table: Path, about: Mapping[str, Any]) -> None:
         """Write the table and, beside it, its description with what else is to be told ``about`` it; or neither."""
-        words = as_json({**about, **self.description()})
-        write_together({table: self._csv(), description_of(table): words})
+        words = json_text({**about, **self.description()})
+        write_group({table: self._csv(), description_of(table): words})
 
     def _csv(self) -> str:
         stream = io.StringIO()
@@ -322,9 +322,9 @@ def _evaluate_case(
 def _paired(
     predictions: Path, references: Path, *, allow_missing: bool, only: Collection[str] | None
 ) -> list[tuple[str, Path, Reference]]:
-    found, expected = label_maps(predictions), by_spelling(references_in(references))
+    found, expected = label_maps(predictions), by_nfc(references_in(references))
     wanted = found.keys() if only is None else same_names(found, only)
-    predicted = {spelled(case): path for case, path in found.items() if case in wanted}
+    predicted = {nfc(case): path for case, path in found.items() if case in wanted}
     if not allow_missing:
         paths = {case: reference.path for case, reference in expected.items()}
         _refuse_single("reference", paths, "prediction", predicted)

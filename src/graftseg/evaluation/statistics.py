@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from graftseg.core.names import spelled
+from graftseg.core.names import nfc
 from graftseg.evaluation.figures import FIGURES, SHARES
 from graftseg.evaluation.scores import Evaluation
 
@@ -86,8 +86,8 @@ def paired(first: Evaluation, second: Evaluation) -> list[Pairs]:
 
 def match_case_names(first: Evaluation, second: Evaluation) -> Evaluation:
     """The second evaluation with its cases called as in the first, where only the form of their letters differs."""
-    names = {spelled(row.case): row.case for row in first.rows}
-    rows = (replace(row, case=names.get(spelled(row.case), row.case)) for row in second.rows)
+    names = {nfc(row.case): row.case for row in first.rows}
+    rows = (replace(row, case=names.get(nfc(row.case), row.case)) for row in second.rows)
     return replace(second, rows=tuple(rows))
 
 

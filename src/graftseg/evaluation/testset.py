@@ -7,7 +7,7 @@ from pathlib import Path
 from shlex import quote
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.names import by_spelling, same_names, spelled
+from graftseg.core.names import by_nfc, nfc, same_names
 from graftseg.core.progress import in_parallel
 from graftseg.core.run_folder import RunFolder
 from graftseg.core.types import Geometry
@@ -61,7 +61,7 @@ def check_test_scans(scans: EvaluationScans, run: RunFolder, *, allow_missing: b
     else:
         found, failures = scan_cases(scans.images, channels, run.trained_on())
         files, names = {case.name: case.images for case in found}, {case.name for case in found} | set(failures)
-    labels = by_spelling(references_in(scans.labels))
+    labels = by_nfc(references_in(scans.labels))
     both = _with_partners(scans, names, set(labels), allow_missing=allow_missing)
     if files:
         if failures:
@@ -166,7 +166,7 @@ def _check_case(
 ) -> None:
     """Refuse a scan whose header cannot be read, and a label map of other classes or on another grid than its scan."""
     geometry = _common_geometry(files[name], channels) if name in files else None
-    reference = labels.get(spelled(name))
+    reference = labels.get(nfc(name))
     if reference is None:
         return
     label = reference.read()

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.run_folder import UNLOGGED, whole_log
+from graftseg.core.run_folder import LOG_REMEDY, complete_log
 from graftseg.data.batches import training_cases
 from graftseg.data.benchmarks import classes_of
 from graftseg.data.store import Store
@@ -145,7 +145,7 @@ def _damage(trial: Trial, store: Store | None) -> str:
         if run.exists:
             load_recipe(run.recipe_file)
         if facts.get("status") == "finished":
-            whole_log(run.log_file, facts.get("steps"), UNLOGGED)
+            complete_log(run.log_file, facts.get("steps"), LOG_REMEDY)
             if store is not None and run.weights_file.is_file() and known_run(run, store) is None:
                 check_weights(run.weights_file, facts.get("weights"))
     except UserError as error:

@@ -8,9 +8,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import as_json, new_folder, read_json, read_object, refuse_unwritable, write_together
+from graftseg.core.files import atomic_folder, check_writable, json_text, read_json, read_object, write_group
 from graftseg.core.predictions import Manifest, read_manifest
-from graftseg.core.run_folder import AGAIN, LOCK, UNLOGGED, RunFolder, whole_log
+from graftseg.core.run_folder import LOCK, LOG_REMEDY, RECORD_REMEDY, RunFolder, complete_log
 from graftseg.evaluation.comparison import check_comparable, check_same_cases
 from graftseg.evaluation.references import TESTED_ON
 from graftseg.evaluation.scores import Evaluation, description_of, read_csv
@@ -104,16 +104,16 @@ def record_run(run: RunFolder, out: Path | None = None, *, variant: str = "", re
         Record(recipe.name, recipe.seed, variant, reported, None, None, str(run.path), facts["store"]["identity"]),
         folder,
     )
-    lines = thinned(whole_log(run.log_file, facts.get("steps"), UNLOGGED))
+    lines = thinned(complete_log(run.log_file, facts.get("steps"), LOG_REMEDY))
     log = "".join(json.dumps(line) + "\n" for line in lines)
     store = {key: value for key, value in facts["store"].items() if key != "path"}
     known = without_paths({**facts, "store": store})
     files: dict[str, str | bytes] = {
         **{f"{name}.csv": tested.table.read_bytes() for name, tested in scores.items()},
-        **{f"{name}.json": as_json(tested.about) for name, tested in scores.items()},
+        **{f"{name}.json": json_text(tested.about) for name, tested in scores.items()},
         "recipe.yaml": run.recipe_file.read_bytes(),
         LOG: log,
-        "run.json": as_json({**known, "variant": variant, "changes": changes}),
+        "run.json": json_text({**known, "variant": variant, "changes": changes}),
     }
     _write(folder, files)
     return folder
@@ -122,11 +122,11 @@ def record_run(run: RunFolder, out: Path | None = None, *, variant: str = "", re
 def _write(folder: Path, files: Mapping[str, str | bytes]) -> None:
     """Write the files of a record, or none of them; an older record stays until the new one is wholly on the disk."""
     if not folder.exists():
-        with new_folder(folder) as partial:
-            write_together({partial / name: content for name, content in files.items()})
+        with atomic_folder(folder) as partial:
+            write_group({partial / name: content for name, content in files.items()})
         return
     older = {f"{BEST}.csv", f"{BEST}.json"} - files.keys()
-    write_together({folder / name: content for name, content in files.items()}, [folder / name for name in older])
+    write_group({folder / name: content for name, content in files.items()}, [folder / name for name in older])
 
 
 def read_records(results: Path, recipe: str) -> list[Record]:
@@ -145,7 +145,7 @@ def is_record(folder: Path) -> bool:
             )
     if not facts.exists():
         if NAME.fullmatch(folder.name) and any((folder / name).exists() for name in PARTS):
-            raise UserError(Code.RECORD_INVALID, facts, "missing from the record", f"{AGAIN}, or {MOVE}")
+            raise UserError(Code.RECORD_INVALID, facts, "missing from the record", f"{RECORD_REMEDY}, or {MOVE}")
         return False
     if not NAME.fullmatch(folder.name):
         finding = "not the name of a record, which is seed-N or seed-N-VARIANT, with N as 0 or 12 and a plain word"
@@ -226,7 +226,7 @@ def _tested(folder: Path, weights: str | None) -> _Tested:
         raise UserError(Code.NOT_TESTED, folder, "the run has not been tested", TEST)
     if manifest.weights != weights:
         raise UserError(Code.PREDICTIONS_MISMATCH, folder, "the label maps are not those of the run's network", TEST)
-    if not manifest.is_whole:
+    if not manifest.is_complete:
         raise UserError(Code.PREDICTIONS_MISMATCH, folder, "some cases have no label map", TEST)
     return _Tested(table, _about(table, manifest))
 
@@ -266,7 +266,7 @@ def check_siblings(folder: Path, recipe: Recipe, variant: str) -> None:
         try:
             names = differing(load_recipe(other / "recipe.yaml"), recipe)
         except UserError as error:
-            raise UserError(error.code, error.where, error.finding, f"{AGAIN}, or remove {other}") from None
+            raise UserError(error.code, error.where, error.finding, f"{RECORD_REMEDY}, or remove {other}") from None
         if names:
             finding = f"{other} has the same variant and other settings ({', '.join(names)})"
             raise UserError(Code.VARIANT_NEEDED, folder, finding, "name another --variant")
@@ -315,7 +315,7 @@ def read_record(folder: Path, recipe: str) -> Record:
     try:
         record = _read(folder, recipe)
     except UserError as error:
-        raise UserError(error.code, error.where, error.finding, AGAIN) from None
+        raise UserError(error.code, error.where, error.finding, RECORD_REMEDY) from None
     _refuse_displaced(folder, record)
     return record
 
@@ -344,7 +344,7 @@ def _read(folder: Path, recipe: str) -> Record:
         best = _reported_is_best(facts, reported)
     steps, store = facts.get("steps"), facts.get("store")
     steps = steps if isinstance(steps, int) else None
-    whole_log(folder / LOG, steps, AGAIN)
+    complete_log(folder / LOG, steps, RECORD_REMEDY)
     return Record(
         recipe,
         seed,
@@ -370,7 +370,7 @@ def _scored(folder: Path, name: str) -> Scored:
     described = folder / f"{name}.json"
     about = read_json(described)
     if not isinstance(about, dict) or "checkpoint" not in about:
-        raise UserError(Code.RECORD_INVALID, described, "does not say which checkpoint was scored", AGAIN)
+        raise UserError(Code.RECORD_INVALID, described, "does not say which checkpoint was scored", RECORD_REMEDY)
     tested_on = about.get(TESTED_ON)
     return Scored(
         read_csv(folder / f"{name}.csv"), str(about["checkpoint"]), tested_on if isinstance(tested_on, str) else None
@@ -385,7 +385,7 @@ def refuse_place(folder: Path) -> None:
     there = next((path for path in (folder, *folder.parents) if path.exists()), folder)
     if there.exists() and not there.is_dir():
         raise UserError(Code.RECORD_INVALID, there, "not a folder", ELSEWHERE)
-    refuse_unwritable(folder)
+    check_writable(folder)
     held = RunFolder(folder)
     if any(path.exists() for path in (held.path / LOCK, held.weights_file, held.checkpoints)):
         raise UserError(Code.UNSAFE_TARGET, folder, "holds a run, over which its record would be written", ELSEWHERE)

@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import refuse_unwritable
+from graftseg.core.files import check_writable
 from graftseg.core.names import same_names
-from graftseg.core.run_folder import RunFolder, fold_states, segmenters_of
+from graftseg.core.run_folder import RunFolder, ensemble_members, fold_states
 from graftseg.evaluation.comparison import Comparison, compare_runs
 from graftseg.evaluation.evaluate import score_folder
 from graftseg.evaluation.scores import Evaluation, description_of
@@ -61,7 +61,7 @@ def examine(
     ``data`` is a folder with ``imagesTs`` and ``labelsTs`` or a prepared store, by default what the run was trained
     from; ``images`` and ``labels`` name folders one by one.
     """
-    networks = segmenters_of(folder)
+    networks = ensemble_members(folder)
     for network in networks:
         # before anything is said of scans that could not be tested yet
         check_weights_exist(network.weights_file, network.manifest().get("weights"))
@@ -91,7 +91,7 @@ def _check_baseline(run: RunFolder) -> None:
     """A folder of that name may hold another run, whose difference would be due to something else."""
     expected, found = baseline_of(load_recipe(run.recipe_file)), load_recipe(run.baseline.recipe_file)
     other = differences(expected, found)
-    stores = [{one.begun()["store"]["identity"] for one in segmenters_of(both)} for both in (run, run.baseline)]
+    stores = [{one.begun()["store"]["identity"] for one in ensemble_members(both)} for both in (run, run.baseline)]
     if other or stores[0] != stores[1]:
         apart = ", ".join(other) or "the scans"
         finding = f"not what the labeled scans alone give in place of the run (differ: {apart})"
@@ -121,7 +121,7 @@ def _seen_before(names: set[str], networks: list[RunFolder]) -> Iterator[str]:
 
 def _check_target(run: RunFolder, scans: EvaluationScans, device: torch.device) -> None:
     """Refuse what could not be written, while all that was there is still there."""
-    refuse_unwritable(run.path)
+    check_writable(run.path)
     with _told_to_move(run):
         check_target(run, scans.images, run.predictions, device)
     description_of(run.predictions / "metrics.csv")

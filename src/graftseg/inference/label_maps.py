@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from graftseg.core.colors import colour_of
+from graftseg.core.colors import color_of
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import read_json, write_json
 from graftseg.core.types import Geometry
@@ -233,7 +233,7 @@ def _write_parts(path: Path, parts: NDArray[np.uint8], geometry: Geometry) -> No
 def write_classes(folder: Path, classes: tuple[str, ...]) -> None:
     """Say which value of a label map stands for which class, and in which colour the report shows it."""
     listed = [
-        {"name": name, "value": value, "colour": colour_of(value) if value else None}
+        {"name": name, "value": value, "colour": color_of(value) if value else None}
         for value, name in enumerate(classes)
     ]
     write_json(folder / CLASSES, listed)

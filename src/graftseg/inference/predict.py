@@ -16,11 +16,11 @@ from pydantic import ValidationError
 
 from graftseg.core.devices import free_memory, versions
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import PARTIAL, locked, make_folder, refuse_unwritable
+from graftseg.core.files import PARTIAL, check_writable, locked, make_folder
 from graftseg.core.names import same_names
 from graftseg.core.predictions import Manifest, PredictedCase, read_manifest
-from graftseg.core.progress import Meter, metered
-from graftseg.core.run_folder import RunFolder, segmenters_of
+from graftseg.core.progress import ScanProgress, scan_progress
+from graftseg.core.run_folder import RunFolder, ensemble_members
 from graftseg.data.folders import CONVERSION_ADVICE, unsupported_ending
 from graftseg.data.grid import Grid
 from graftseg.data.scans import READABLE, is_scan
@@ -84,7 +84,7 @@ def predict_scans(
     with locked(out, "another prediction writes into this folder"):
         manifest, dropped = _begin(out, task)
         try:
-            with metered(len(task.cases), "Predicting") as meter:
+            with scan_progress(len(task.cases), "Predicting") as meter:
                 work = _Work(networks, task.wanted, out, meter, found)
                 for case in task.cases:
                     try:
@@ -103,7 +103,7 @@ def predict_scans(
 def check_target(run: RunFolder, scans: Path, out: Path, device: torch.device) -> None:
     """Refuse what a prediction of these scans into ``out`` would refuse; nothing is written or removed."""
     task = _task(run, scans, out, device, (), "shipped", (), None, ExtraMaps())
-    refuse_unwritable(out)
+    check_writable(out)
     _succession(out, task)
 
 
@@ -136,7 +136,7 @@ def _task(
     wanted: ExtraMaps,
 ) -> _Task:
     """What is asked for; what cannot work is refused before anything is touched."""
-    runs = segmenters_of(run, fold)
+    runs = ensemble_members(run, fold)
     networks = Ensemble.of(runs, device, overrides, checkpoint)
     cases, failures = sources_in(scans, networks.recipe.data, networks.channels, only, runs[0].trained_on())
     if scans.is_file() and not is_scan(scans):
@@ -162,7 +162,7 @@ class _Work:
     networks: Ensemble
     wanted: ExtraMaps
     out: Path
-    meter: Meter
+    meter: ScanProgress
     found: set[int]
 
     def predict(self, case: Source) -> PredictedCase:

@@ -8,7 +8,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from graftseg.core.devices import beside
+from graftseg.core.devices import side_stream
 from graftseg.core.types import Batch, Labeled, Objective, Progress, halves
 from graftseg.methods.teachers import SelfTraining, SelfTrainingConfig
 from graftseg.networks import Networks
@@ -68,7 +68,7 @@ class Bcp(SelfTraining):
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
         """Yield the loss of every mixture; by default ``L_all = L_in + L_out``, Eqs. (1) to (9)."""
-        with beside(batch.unlabeled) as until_labeled:
+        with side_stream(batch.unlabeled) as until_labeled:
             P = self._pseudo_label(self._teacher_logits, batch.unlabeled)
         M = self._draw_mask(batch.labeled.labels)
         mixed = mixtures(self.config.direction, batch.labeled, Labeled(batch.unlabeled, P), self.config.alpha)

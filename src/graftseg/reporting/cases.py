@@ -9,7 +9,7 @@ import numpy as np
 
 from graftseg.core.errors import UserError
 from graftseg.core.files import read_object
-from graftseg.core.names import spelled
+from graftseg.core.names import nfc
 from graftseg.core.types import Geometry
 from graftseg.data.grid import to_source_axes
 from graftseg.data.scans import VOLUMES_ARE_CHANNELS, is_scan, read_case, read_label, scan_stem
@@ -57,11 +57,11 @@ class Predicted:
 
 def predicted_in(results: Results, only: Collection[str] | None = None, whose: str = "") -> dict[str, Predicted]:
     """The label maps of a folder, or some of them, by the name of the case in the scores."""
-    names = None if only is None else {spelled(case) for case in only}
+    names = None if only is None else {nfc(case) for case in only}
     return {
         case: Predicted(results.folder, entry, results.references, whose)
         for case, entry in _manifest(results.folder).items()
-        if names is None or spelled(case) in names
+        if names is None or nfc(case) in names
     }
 
 
@@ -206,7 +206,7 @@ def _read_stored(case: str, path: Path, prediction: Path, lie: Orientation) -> t
     """The views of a case of a store, its axes turned back to those of its scan."""
     try:
         store, found = open_store(path), read_label(prediction)
-        labeled = [one for one in store.cases if one.label is not None and spelled(one.name) == spelled(case)]
+        labeled = [one for one in store.cases if one.label is not None and nfc(one.name) == nfc(case)]
         if not labeled or labeled[0].grid.prepared_shape != labeled[0].grid.oriented_shape:
             return ELSEWHERE
         image, expected = np.asarray(store.image(labeled[0])), StoredLabel(store, labeled[0]).read()
@@ -221,7 +221,7 @@ def _read_stored(case: str, path: Path, prediction: Path, lie: Orientation) -> t
 def _reference(case: str, folder: Path | None) -> Path | None:
     if folder is None or not folder.is_dir():
         return None
-    found = (path for path in sorted(folder.iterdir()) if is_scan(path) and spelled(scan_stem(path)) == spelled(case))
+    found = (path for path in sorted(folder.iterdir()) if is_scan(path) and nfc(scan_stem(path)) == nfc(case))
     return next(found, None)
 
 

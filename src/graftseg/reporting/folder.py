@@ -14,7 +14,7 @@ import yaml
 from numpy.lib.npyio import NpzFile
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.run_folder import UNLOGGED, RunFolder, read_log
+from graftseg.core.run_folder import LOG_REMEDY, RunFolder, read_log
 from graftseg.data.store import Store, open_store, trained_on
 from graftseg.reporting.curves import Curve, Stage
 
@@ -80,7 +80,7 @@ def read_curves(run: RunFolder) -> Log | None:
     try:
         return _log_of(lines) if lines else None
     except (TypeError, ValueError, AttributeError) as error:
-        raise UserError(Code.DAMAGED_FILE, run.log_file, f"a line is damaged ({error})", UNLOGGED) from None
+        raise UserError(Code.DAMAGED_FILE, run.log_file, f"a line is damaged ({error})", LOG_REMEDY) from None
 
 
 def _log_of(lines: list[dict[str, Any]]) -> Log:

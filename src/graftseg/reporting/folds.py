@@ -6,7 +6,7 @@ from typing import Any
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import read_object, write_text
-from graftseg.core.run_folder import RunFolder, held_out_of, refuse_exchanged
+from graftseg.core.run_folder import RunFolder, held_out_by_fold, refuse_exchanged
 from graftseg.evaluation.figures import DEVIATION
 from graftseg.evaluation.scores import Evaluation, read_csv
 from graftseg.evaluation.verdicts import SEVERAL_TRAININGS
@@ -47,7 +47,7 @@ BESIDE = f"The same folds trained on the labeled scans alone, case by case; ± i
 
 def render_folds(run: RunFolder, out: Path | None = None) -> Path:
     """Write the page of a folder of folds and return its path, ``report.html`` in that folder if ``out`` is None."""
-    told, parts = read_object(run.folds_file), held_out_of(run)
+    told, parts = read_object(run.folds_file), held_out_by_fold(run)
     results = read_results(run.path)
     if results is None:
         raise UserError(

@@ -5,21 +5,21 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from graftseg.core.colors import COLOURS, colour_of
+from graftseg.core.colors import COLORS, color_of
 from graftseg.reporting.markup import Html, tag
 
-__all__ = ["COLOURS", "colour_of", "legend", "named", "rgb_table", "swatch"]
+__all__ = ["COLORS", "color_of", "legend", "named", "rgb_table", "swatch"]
 
 
 def rgb_table(count: int) -> npt.NDArray[np.uint8]:
     """Colours by label, ``(count, 3)``; the background's row 0 is black and never shown."""
-    rows = [(0, 0, 0), *(tuple(bytes.fromhex(colour_of(label)[1:])) for label in range(1, count))]
+    rows = [(0, 0, 0), *(tuple(bytes.fromhex(color_of(label)[1:])) for label in range(1, count))]
     return np.array(rows, dtype=np.uint8)
 
 
 def swatch(label: int) -> Html:
     """A small square in the colour of a class."""
-    return tag("i", class_="swatch", style=f"background:{colour_of(label)}")
+    return tag("i", class_="swatch", style=f"background:{color_of(label)}")
 
 
 def named(label: int, name: str) -> Html:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.names import spelled
+from graftseg.core.names import nfc
 from graftseg.core.progress import in_parallel
 from graftseg.core.run_folder import RunFolder
 from graftseg.core.types import Case
@@ -177,11 +177,11 @@ def references_of(data: Data, store: Store, cases: Sequence[str]) -> References:
     if data.resolve() == store.path.resolve():
         return References(store.path, {name: _stored(store, name) for name in cases}, store.path)
     dataset = read_layout(data)
-    known = {spelled(case.name): case for case in dataset.of("labeled")}
-    if missing := [name for name in cases if spelled(name) not in known]:
+    known = {nfc(case.name): case for case in dataset.of("labeled")}
+    if missing := [name for name in cases if nfc(name) not in known]:
         finding = f"case {missing[0]}, with which the run began, has no label here"
         raise UserError(Code.RECIPE_MISMATCH, str(data), finding, "give the same --data")
-    used = {name: known[spelled(name)] for name in cases}
+    used = {name: known[nfc(name)] for name in cases}
     labels = _folder([label_path(case) for case in used.values()]) or dataset.root
     return References(
         labels, {name: CaseLabel(dataset, case) for name, case in used.items()}, _images(dataset, used, store)

@@ -11,7 +11,7 @@ import torch
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import make_folder, write_json, write_text
 from graftseg.core.names import same_names
-from graftseg.core.run_folder import RunFolder, held_out_of
+from graftseg.core.run_folder import RunFolder, held_out_by_fold
 from graftseg.data.batches import training_cases
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
@@ -178,7 +178,7 @@ def _begin(recipe: Recipe, run: RunFolder, course: _Course) -> None:
     make_folder(run.path)
     if not run.folds_file.is_file():
         write_json(run.folds_file, _told(recipe, course))
-    elif held_out_of(run) != list(course.parts):
+    elif held_out_by_fold(run) != list(course.parts):
         finding = "the folds were begun with other cases, another number or another seed"
         raise UserError(
             Code.RECIPE_MISMATCH, run.folds_file, finding, "resume with the same command or name another --out"

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, Self
 import torch
 from torch import Tensor
 
-from graftseg.core.progress import TELL_SECONDS
+from graftseg.core.progress import REPORT_SECONDS
 from graftseg.core.run_folder import RunFolder, RunLog
 
 
@@ -242,7 +242,7 @@ class _Bar:
     def _tell(self, text: str, stage: int, step: int) -> None:
         now = monotonic()
         pace = self._pace.seconds(stage, step, now)
-        if now - self._told < TELL_SECONDS:
+        if now - self._told < REPORT_SECONDS:
             return
         self._told = now
         self._pace.measure_from(step, now)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graftseg.core.devices import free_memory, hardware_of, versions
+from graftseg.core.devices import free_memory, hardware_name, versions
 from graftseg.core.errors import Code, StoppedError, UserError
 from graftseg.core.files import sha256_of, write_bytes, write_text
 from graftseg.core.run_folder import RunFolder, fold_count
@@ -256,7 +256,7 @@ def _facts(recipe: Recipe, store: Store, batches: Batches, device: torch.device)
         },
         "versions": versions(),
         "device": str(device),
-        "hardware": hardware_of(device),
+        "hardware": hardware_name(device),
         "precision": [precise(recipe.loop.precision, METHODS[stage.method], device) for stage in recipe.stages],
         "parameters": parameter_count(network),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -9,7 +9,7 @@ from export_fakes import write_run
 from graftseg.core.errors import UserError
 from graftseg.core.run_folder import RunFolder
 from graftseg.inference.export import KINDS, Request, export_run
-from graftseg.inference.export.request import needed, new_folder
+from graftseg.inference.export.request import atomic_folder, needed
 
 CLASSES = ("background", "ring")
 OUT = dict.fromkeys(KINDS, "out") | {"weights": "out.safetensors", "nnunet": "Dataset501_Rings"}
@@ -59,15 +59,15 @@ def test_an_option_of_another_kind_is_refused(run: RunFolder, tmp_path: Path) ->
 
 def test_a_folder_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     target = tmp_path / "deep" / "out"
-    with pytest.raises(ZeroDivisionError), new_folder(target) as partial:
+    with pytest.raises(ZeroDivisionError), atomic_folder(target) as partial:
         (partial / "half").write_text("half")
         raise ZeroDivisionError
     assert list(target.parent.iterdir()) == []
-    with new_folder(target) as partial:
+    with atomic_folder(target) as partial:
         (partial / "whole").write_text("whole")
     assert [path.name for path in target.parent.rglob("*")] == ["out", "whole"]
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="cannot be written"), new_folder(tmp_path / "file" / "out"):
+    with pytest.raises(UserError, match="cannot be written"), atomic_folder(tmp_path / "file" / "out"):
         pass
 
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 
-from graftseg.core.names import without_ending
+from graftseg.core.names import split_suffix
 from graftseg.core.types import Case, Geometry
 from graftseg.data.checks.findings import Finding, counted
 from graftseg.data.grid import grid_difference
@@ -18,7 +18,7 @@ def channel_findings(seen: Sequence[tuple[Case, Geometry]]) -> Iterator[Finding]
     groups: dict[str, dict[str, tuple[Case, Geometry]]] = {}
     for case, geometry in seen:
         if case.split in ("labeled", "unlabeled"):
-            beginning, ending = without_ending(case.name)
+            beginning, ending = split_suffix(case.name)
             groups.setdefault(beginning, {})[ending] = case, geometry
     few = [group for group in groups.values() if 2 <= len(group) <= MOST]
     usual = Counter(pair for group in few for pair in combinations(sorted(group), 2))
@@ -26,7 +26,7 @@ def channel_findings(seen: Sequence[tuple[Case, Geometry]]) -> Iterator[Finding]
     if not pairs:
         return
     labeled, other = pairs[0]
-    beginning, _ = without_ending(other)
+    beginning, _ = split_suffix(other)
     names = tuple(sorted({name for _, name in pairs}))
     yield Finding(
         "warning",

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.progress import quiet
+from graftseg.core.progress import silence
 from graftseg.data.formats.scan import optional
 
 AGAIN = "copy or download the series again"
@@ -93,4 +93,4 @@ def pydicom_package() -> Any:
 
 def silence_dicom_packages() -> AbstractContextManager[None]:
     """Neither a warning nor a line in a log of the packages that read and write whole headers: both quote names."""
-    return quiet("pydicom", "highdicom", below=logging.CRITICAL + 1)
+    return silence("pydicom", "highdicom", below=logging.CRITICAL + 1)

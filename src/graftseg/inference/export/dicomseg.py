@@ -18,7 +18,7 @@ from graftseg.data.formats.dicom_tags import silence_dicom_packages
 from graftseg.data.scans import Scan, read_label
 from graftseg.inference.export.dicom_series import Series, series_in
 from graftseg.inference.export.label_maps import check_values, label_map_of, predictions_of
-from graftseg.inference.export.request import Request, needed, new_folder
+from graftseg.inference.export.request import Request, atomic_folder, needed
 
 SERIES_NUMBER = 900
 NEAR = 0.01
@@ -46,7 +46,7 @@ def write(request: Request) -> list[str]:
         raise UserError(
             Code.PREDICTIONS_MISMATCH, folder, finding, "predict them first and name that folder as --predictions"
         )
-    with new_folder(request.out) as out:
+    with atomic_folder(request.out) as out:
         for name, path in maps.items():
             label = read_label(path)
             check_values(path, label.array, classes)

@@ -7,8 +7,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.names import spelled
-from graftseg.core.predictions import extras_in, read_manifest
+from graftseg.core.names import nfc
+from graftseg.core.predictions import extra_files, read_manifest
 from graftseg.data.grouping import duplicate_case_error, labels_in
 from graftseg.data.scans import scan_stem
 from graftseg.inference.export.request import Request
@@ -42,9 +42,9 @@ def predictions_of(request: Request) -> Path:
 
 def label_map_of(folder: Path, case: str) -> Path | None:
     """The label map of a case, if there is one; of two nobody can say which is meant."""
-    extras = extras_in(folder)
+    extras = extra_files(folder)
     own = (path for path in labels_in(folder) if path.name not in extras)
-    found = [path for path in own if spelled(scan_stem(path)) == spelled(case)]
+    found = [path for path in own if nfc(scan_stem(path)) == nfc(case)]
     if len(found) > 1:
         raise duplicate_case_error(found[1], found[0])
     return found[0] if found else None

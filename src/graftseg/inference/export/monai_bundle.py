@@ -18,7 +18,7 @@ from graftseg.core.version import __version__
 from graftseg.data.intensity import IntensitySettings
 from graftseg.data.prepare import PrepareSettings
 from graftseg.data.store import open_store, trained_on
-from graftseg.inference.export.request import Request, new_folder, version_of
+from graftseg.inference.export.request import Request, atomic_folder, version_of
 from graftseg.inference.model import Probabilities, TrainedNetwork, load_network
 from graftseg.recipes.settings import InferenceSettings
 
@@ -60,7 +60,7 @@ def write(request: Request) -> list[str]:
         raise UserError(Code.EXPORT_UNSUPPORTED, request.run.path, finding, "export onnx or weights instead")
     axes = _axes(request, shipped)
     inference = _inference(shipped, axes)
-    with new_folder(request.out) as folder:
+    with atomic_folder(request.out) as folder:
         write_json(folder / "configs" / "metadata.json", _metadata(shipped))
         write_json(folder / "configs" / "inference.json", inference)
         _traced(shipped, folder / "models" / "model.ts")

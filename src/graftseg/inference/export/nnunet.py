@@ -21,7 +21,7 @@ from graftseg.data.layouts import read_layout
 from graftseg.data.scans import grid_difference, read_label, write_label, write_scan
 from graftseg.data.store import open_store, trained_on
 from graftseg.inference.export.label_maps import check_values, label_map_of, predictions_of
-from graftseg.inference.export.request import Request, new_folder
+from graftseg.inference.export.request import Request, atomic_folder
 from graftseg.recipes.recipe import load_recipe
 
 NAME = re.compile(r"Dataset\d{3}_[A-Za-z0-9_-]+")
@@ -39,7 +39,7 @@ def write(request: Request) -> list[str]:
     facts = request.run.begun()["store"]
     task = _Task(_dataset(request), tuple(facts["classes"]), facts["channels"], predictions_of(request))
     labeled, pseudo, missing = task.cases()
-    with new_folder(request.out) as folder:
+    with atomic_folder(request.out) as folder:
         for case in (*labeled, *pseudo):
             task.write_images(case, folder / "imagesTr")
         for case in labeled:

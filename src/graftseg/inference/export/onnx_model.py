@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from graftseg.core.devices import versions
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import write_json
-from graftseg.core.progress import quiet
-from graftseg.inference.export.request import Request, needed, new_folder
+from graftseg.core.progress import silence
+from graftseg.inference.export.request import Request, atomic_folder, needed
 from graftseg.inference.inputs import sources_in
 from graftseg.inference.model import Probabilities, TrainedNetwork, load_network
 
@@ -29,7 +29,7 @@ def write(request: Request) -> list[str]:
     images = _noise(shipped) if request.check is None else _patch_of(request.check, shipped)
     checked_on = "noise" if request.check is None else "a patch of a scan"
     network = Probabilities(shipped.method.student).eval()
-    with new_folder(request.out) as folder:
+    with atomic_folder(request.out) as folder:
         model = folder / "model.onnx"
         _convert(network, shipped, model)
         onnx.checker.check_model(str(model))
@@ -124,4 +124,4 @@ def _described(shipped: TrainedNetwork, difference: float, checked_on: str) -> d
 
 def _quiet() -> AbstractContextManager[None]:
     """The exporter tells of its own deprecations and passes, which are of no use to whoever exports."""
-    return quiet("onnxscript", "onnx_ir", "torch.onnx", below=logging.ERROR)
+    return silence("onnxscript", "onnx_ir", "torch.onnx", below=logging.ERROR)

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import new_folder as new_folder
+from graftseg.core.files import atomic_folder as atomic_folder
 from graftseg.core.run_folder import RunFolder
 
 
