@@ -14,8 +14,8 @@ from graftseg.core.types import SPLITS
 from graftseg.data import check as checking
 from graftseg.data import prepare as preparing
 from graftseg.data.benchmarks import BENCHMARKS, read_benchmark
+from graftseg.data.fix import check_fix_target, write_fixed_copy
 from graftseg.data.layouts import Dataset, read_layout
-from graftseg.data.mending import mend, refuse_target
 from graftseg.data.sources import Sources, as_data
 from graftseg.data.store import Store, is_store, open_store
 from graftseg.evaluation.comparison import Comparison, compare_runs, write_comparison
@@ -64,10 +64,10 @@ def check(data: Scans, *, out: Folder | None = None, fix: Folder | None = None) 
         )
     dataset = read_layout(as_data(data))
     if fix is not None:
-        refuse_target(dataset, Path(fix))
+        check_fix_target(dataset, Path(fix))
     examination = checking.examine(dataset, pictures=out is not None)
     if fix is not None:
-        examination = replace(examination, mended=mend(dataset, examination.fingerprint, Path(fix)))
+        examination = replace(examination, mended=write_fixed_copy(dataset, examination.fingerprint, Path(fix)))
     if out is not None:
         render_check(examination, Path(out))
     return examination

@@ -17,7 +17,7 @@ from graftseg.data.augment import (
     Draw,
     Floats,
     Integers,
-    centred,
+    centered,
     crop_padding,
     draw,
     source_rows,
@@ -318,7 +318,7 @@ def test_samples_of_a_batch_do_not_mix() -> None:
 )
 def test_centred(shape: tuple[int], patch: tuple[int], expected: list[int]) -> None:
     scan = numbered(shape)[:, None]
-    drawn = centred(one(scan.shape), (*patch, 1))
+    drawn = centered(one(scan.shape), (*patch, 1))
     np.testing.assert_array_equal(sample(scan, drawn, (*patch, 1))[:, 0], expected)
 
 

@@ -14,8 +14,8 @@ from dicom_fakes import write_series
 from graftseg.core.errors import UserError
 from graftseg.core.types import Case
 from graftseg.data.check import check, examine
+from graftseg.data.fix import write_fixed_copy
 from graftseg.data.layouts import read_layout
-from graftseg.data.mending import mend
 from graftseg.data.prepare import PrepareSettings, prepare
 from graftseg.data.scans import is_scan, read_scan
 from graftseg.data.scans_to_predict import scan_cases
@@ -129,7 +129,7 @@ def test_a_circle_does_not_stop_the_mending(root: Path, tmp_path: Path) -> None:
         put(root, f"labelsTr/l{number}", label)
     (root / "circle").symlink_to("circle")
     dataset = read_layout(root)
-    mended = mend(dataset, examine(dataset).fingerprint, tmp_path / "mended")
+    mended = write_fixed_copy(dataset, examine(dataset).fingerprint, tmp_path / "mended")
     assert mended.values == {5: 2} and len(mended.files) == 3
     assert (tmp_path / "mended" / "circle").is_symlink()
     assert check(read_layout(tmp_path / "mended")) == []

@@ -333,7 +333,7 @@ def test_an_examination_says_it_in_a_sentence(root: Path) -> None:
     assert (len(examination), examination.errors) == (0, 0)
     assert examination.verdict == "Nothing speaks against training on these scans."
     assert examination.counts == {"labeled": 3, "unlabeled": 3, "validation": 0, "test": 0}
-    assert sorted(examination.glimpses) == ["l0", "l1", "l2", "u0", "u1", "u2"]
+    assert sorted(examination.thumbnails) == ["l0", "l1", "l2", "u0", "u1", "u2"]
     put(root, "labelsTr/l2", label())
     assert examine(read_layout(root)).verdict == "Usable, and 1 warning to look at."
     put(root, "labelsTr/orphan", label(1))

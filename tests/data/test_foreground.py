@@ -15,7 +15,7 @@ from store_fakes import ACDC, NEVER, Shape, batches_of, build, same
 from graftseg.core.errors import UserError
 from graftseg.data.augment import AugmentSettings, Draw, Integers, around, draw, source_rows, turned_size
 from graftseg.data.batches import Batches, BatchSettings
-from graftseg.data.disk_batches import MappedBatches
+from graftseg.data.disk_batches import DiskBatches
 from graftseg.data.foreground import MOST, Positions, positions_in, positions_of
 from graftseg.data.store import CASES, Store
 
@@ -175,7 +175,7 @@ def test_aiming_changes_neither_cases_nor_the_other_draws(tmp_path: Path) -> Non
 def test_batches_from_disk_are_the_same(tmp_path: Path, shape: Shape, patch: Shape) -> None:
     store = blob_store(tmp_path / "s", shape)
     chosen = BatchSettings(patch=patch, labeled=2, unlabeled=2, foreground=0.6, augment=ACDC)
-    resident, mapped = (kind(store, chosen, seed=5, device="cpu") for kind in (Batches, MappedBatches))
+    resident, mapped = (kind(store, chosen, seed=5, device="cpu") for kind in (Batches, DiskBatches))
     found = positions_of(store, store.of("labeled")[:2])
     for batches in (resident, mapped):
         batches.aim(1, found)

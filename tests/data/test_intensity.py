@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from graftseg.data.intensity import IntensitySettings, normalise
+from graftseg.data.intensity import IntensitySettings, normalize
 
 RULES = [
     IntensitySettings(),
@@ -20,39 +20,39 @@ def test_zscore() -> None:
     array = np.array([[[2, 4], [4, 6]], [[10, 10], [30, 30]]], dtype=np.int16)
     root = float(np.sqrt(2))
     expected = np.array([[[-root, 0], [0, root]], [[-1, -1], [1, 1]]], dtype=np.float32)
-    result = normalise(array, IntensitySettings())
+    result = normalize(array, IntensitySettings())
     assert result.dtype == np.float32
     np.testing.assert_allclose(result, expected, rtol=1e-6)
 
 
 def test_minmax() -> None:
-    result = normalise(np.array([[[-50, 0], [50, 150]]]), IntensitySettings(rule="minmax"))
+    result = normalize(np.array([[[-50, 0], [50, 150]]]), IntensitySettings(rule="minmax"))
     np.testing.assert_array_equal(result, np.array([[[0, 0.25], [0.5, 1]]], dtype=np.float32))
 
 
 def test_percentile() -> None:
     array = np.arange(101, dtype=np.float32)[None]
-    result = normalise(array, IntensitySettings(rule="percentile", low=10, high=90))
+    result = normalize(array, IntensitySettings(rule="percentile", low=10, high=90))
     np.testing.assert_allclose(result[0, [0, 10, 30, 50, 90, 100]], [0, 0, 0.25, 0.5, 1, 1], rtol=1e-6)
 
 
 def test_percentiles_that_coincide_leave_the_range() -> None:
     array = np.zeros((1, 1000), dtype=np.float32)
     array[0, 0] = 8
-    result = normalise(array, IntensitySettings(rule="percentile"))
+    result = normalize(array, IntensitySettings(rule="percentile"))
     assert result[0, 0] == 1
     assert result[0, 1:].max() == 0
 
 
 def test_window() -> None:
     array = np.array([[-1000, -100, 0, 300, 2000]], dtype=np.int16)
-    result = normalise(array, IntensitySettings(rule="window", low=-100, high=300))
+    result = normalize(array, IntensitySettings(rule="window", low=-100, high=300))
     np.testing.assert_array_equal(result, np.array([[0, 0, 0.25, 1, 1]], dtype=np.float32))
 
 
 def test_a_window_on_a_fixed_scale() -> None:
     array = np.array([[-1000, -100, 0, 300, 2000]], dtype=np.int16)
-    result = normalise(array, IntensitySettings(rule="window-zscore", low=-100, high=300, mean=100, std=50))
+    result = normalize(array, IntensitySettings(rule="window-zscore", low=-100, high=300, mean=100, std=50))
     np.testing.assert_array_equal(result, np.array([[-4, -4, -2, 4, 4]], dtype=np.float32))
 
 
@@ -72,14 +72,14 @@ def test_settings_of_other_rules_know_no_fixed_scale() -> None:
 
 def test_none_keeps_the_values() -> None:
     array = np.array([[-1024, 3071]], dtype=np.int16)
-    np.testing.assert_array_equal(normalise(array, IntensitySettings(rule="none")), array)
+    np.testing.assert_array_equal(normalize(array, IntensitySettings(rule="none")), array)
 
 
 def test_the_input_is_not_written_to() -> None:
     array = np.arange(8, dtype=np.float32).reshape(1, 2, 4)
     before = array.copy()
     for rule in RULES:
-        normalise(array, rule)
+        normalize(array, rule)
     np.testing.assert_array_equal(array, before)
 
 
@@ -87,13 +87,13 @@ def test_the_input_is_not_written_to() -> None:
 @pytest.mark.parametrize("value", [0.0, 0.1, -1024.0, 3e7])
 def test_a_constant_image_gives_zeros(rule: IntensitySettings, value: float) -> None:
     array = np.full((1, 3, 5, 7), value, dtype=np.float32)
-    np.testing.assert_array_equal(normalise(array, rule), np.zeros_like(array))
+    np.testing.assert_array_equal(normalize(array, rule), np.zeros_like(array))
 
 
 @settings(deadline=None, max_examples=60)
 @given(values=st.lists(st.integers(-3000, 3000), min_size=2, max_size=30), rule=st.sampled_from(RULES))
 def test_results_are_finite_and_ordered_like_the_input(values: list[int], rule: IntensitySettings) -> None:
-    result = normalise(np.array([values], dtype=np.int16), rule)[0]
+    result = normalize(np.array([values], dtype=np.int16), rule)[0]
     assert np.isfinite(result).all()
     assert (np.diff(result[np.argsort(values, kind="stable")]) >= 0).all()
     if rule.rule != "zscore":

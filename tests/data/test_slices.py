@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graftseg.core.types import Geometry, Matrix
-from graftseg.data.slices import Cut, glimpse_of
+from graftseg.data.slices import Cut, thumbnail_of
 
 
 def diagonal(*spacing: float) -> Matrix:
@@ -44,23 +44,23 @@ def test_a_voxel_is_on_the_slice_of_its_index(order: list[int], signs: tuple[flo
 
 def test_a_2d_scan_is_its_own_slice() -> None:
     image = np.arange(20.0).reshape(4, 5)
-    glimpse = glimpse_of(image, None, Geometry((4, 5), diagonal(1, 2, 1)))
-    assert glimpse.image.shape == (5, 4)
-    assert (glimpse.aspect, glimpse.labels) == (2.0, None)
-    assert (glimpse.image[0, 0], glimpse.image[-1, -1]) == (0, 255)
+    thumbnail = thumbnail_of(image, None, Geometry((4, 5), diagonal(1, 2, 1)))
+    assert thumbnail.image.shape == (5, 4)
+    assert (thumbnail.aspect, thumbnail.labels) == (2.0, None)
+    assert (thumbnail.image[0, 0], thumbnail.image[-1, -1]) == (0, 255)
 
 
 def test_a_glimpse_goes_through_the_voxel_and_is_small() -> None:
     image, labels = np.zeros((400, 300, 3)), np.zeros((400, 300, 3), np.uint8)
     labels[:, :, 0], labels[0, 0, 2] = 1, 2
     where = Geometry(image.shape, diagonal(-1, -1, 5))
-    fullest, through = glimpse_of(image, labels, where), glimpse_of(image, labels, where, (0, 0, 2))
+    fullest, through = thumbnail_of(image, labels, where), thumbnail_of(image, labels, where, (0, 0, 2))
     assert fullest.image.shape == (100, 134)
     assert fullest.labels is not None and (fullest.labels == 1).all()
     assert through.labels is not None and (through.labels[0, 0], through.labels.sum()) == (2, 2)
 
 
 def test_a_label_of_another_size_is_not_drawn() -> None:
-    glimpse = glimpse_of(np.zeros((4, 5)), np.ones((5, 4), np.uint8), Geometry((4, 5), diagonal(1, 1, 1)))
-    assert glimpse.labels is None
-    assert not glimpse.image.any()
+    thumbnail = thumbnail_of(np.zeros((4, 5)), np.ones((5, 4), np.uint8), Geometry((4, 5), diagonal(1, 1, 1)))
+    assert thumbnail.labels is None
+    assert not thumbnail.image.any()

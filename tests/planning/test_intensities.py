@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from planning_fakes import CPU, CT, MR, case, facts
 
-from graftseg.data.intensity import IntensitySettings, normalise
+from graftseg.data.intensity import IntensitySettings, normalize
 from graftseg.planning.choices import tree_of
 from graftseg.planning.facts import Facts
 from graftseg.planning.intensities import computed_tomography, intensity_choices
@@ -44,7 +44,7 @@ def test_names_decide_and_else_the_values(known: Facts, is_ct: bool) -> None:
 def test_air_is_what_lies_beyond_the_edge_of_a_scan() -> None:
     """That is, zero: convolutions and crops put zeros there, which must look like no organ."""
     settings = IntensitySettings.model_validate(tree_of(intensity_choices(scans(CT)))["data"]["intensity"])
-    seen = normalise(np.array([[-3000, -1000, -151, 9, 241, 3000]]), settings)
+    seen = normalize(np.array([[-3000, -1000, -151, 9, 241, 3000]]), settings)
     np.testing.assert_array_equal(seen, np.array([[0, 0, 0, 4, 9.8, 9.8]], np.float32))
 
 

@@ -104,10 +104,10 @@ def test_cases_of_findings_are_shown_with_their_labels(examination: Examination,
 
 
 def test_at_most_twelve_pictures(examination: Examination, tmp_path: Path) -> None:
-    glimpse = next(iter(examination.glimpses.values()))
-    many = {f"c{n}": replace(glimpse, image=np.roll(glimpse.image, n, axis=1)) for n in range(20)}
+    thumbnail = next(iter(examination.thumbnails.values()))
+    many = {f"c{n}": replace(thumbnail, image=np.roll(thumbnail.image, n, axis=1)) for n in range(20)}
     findings = tuple(Finding("note", "odd", name, "1", "look", (name,)) for name in many)
-    page = rendered(replace(examination, glimpses=many, findings=findings), tmp_path)
+    page = rendered(replace(examination, thumbnails=many, findings=findings), tmp_path)
     assert page.text.count("c11: odd") == 1
     assert "c12: odd" not in page.text
 

@@ -11,7 +11,7 @@ from graftseg.cli.arguments import Data, Given, print_table, takes_sources
 
 if TYPE_CHECKING:
     from graftseg.data.check import Examination
-    from graftseg.data.mending import Mended
+    from graftseg.data.fix import FixedCopy
 
 
 @takes_sources(Data)
@@ -61,7 +61,7 @@ def _named(remedy: str, data: Given) -> str:
     return remedy.replace(FIX, f"once arranged as imagesTr/ and labelsTr/ in DATA, {FIX}")
 
 
-def _print_mended(mended: "Mended") -> None:
+def _print_mended(mended: "FixedCopy") -> None:
     for reason in mended.left:
         typer.echo(f"not mended: {reason}")
     if mended.folder is None:

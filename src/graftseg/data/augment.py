@@ -76,7 +76,7 @@ def draw(
     return Draw(linear, start)
 
 
-def centred(shapes: Integers, patch: Sequence[int], *, stretch: bool = False) -> Draw:
+def centered(shapes: Integers, patch: Sequence[int], *, stretch: bool = False) -> Draw:
     """No augmentation: the patch around the centre of each scan, or the whole slice."""
     linear = np.repeat(np.eye(2, dtype=np.float32)[None], len(shapes), axis=0)
     if stretch:

@@ -17,7 +17,7 @@ from torch import Tensor
 from graftseg.core.errors import Code, UserError
 from graftseg.core.settings import MOST_IMAGES, MOST_STEPS, MOST_VOXELS, Settings
 from graftseg.core.types import Batch, Labeled
-from graftseg.data.augment import AugmentSettings, Draw, Integers, Table, around, centred, draw, to_device
+from graftseg.data.augment import AugmentSettings, Draw, Integers, Table, around, centered, draw, to_device
 from graftseg.data.dataset import without_held_out
 from graftseg.data.foreground import Positions, positions_of
 from graftseg.data.store import Store, StoredCase
@@ -182,7 +182,7 @@ class Batches:
 
     def _centred(self, shapes: Integers) -> Draw:
         """The middle of scans with these shapes, as they are."""
-        return centred(shapes, self.settings.patch, stretch=self.settings.fit == "stretch")
+        return centered(shapes, self.settings.patch, stretch=self.settings.fit == "stretch")
 
     def _labeled_units(self, stage: int, step: int) -> Integers:
         if self.settings.order == "mirrored":

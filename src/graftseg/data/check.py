@@ -26,15 +26,15 @@ from graftseg.data.checks.sets import (
 from graftseg.data.checks.shift import Likeness, likeness, shift_findings
 from graftseg.data.dataset import Dataset
 from graftseg.data.fingerprint import Fingerprint
-from graftseg.data.mending import Mended
-from graftseg.data.slices import Glimpse
+from graftseg.data.fix import FixedCopy
+from graftseg.data.slices import Thumbnail
 
 
 @dataclass(frozen=True)
 class Examination:
     """What a check saw: the findings, errors first, over which it iterates, and the figures behind them.
 
-    ``fingerprint`` holds the cases that could be read; ``glimpses`` are pictures of them by name, where wanted;
+    ``fingerprint`` holds the cases that could be read; ``thumbnails`` are pictures of them by name, where wanted;
     ``mended`` is what was mended in a copy, where one was asked for.
     """
 
@@ -42,8 +42,8 @@ class Examination:
     fingerprint: Fingerprint
     findings: tuple[Finding, ...]
     likeness: Likeness
-    glimpses: dict[str, Glimpse] = field(default_factory=dict)
-    mended: Mended | None = None
+    thumbnails: dict[str, Thumbnail] = field(default_factory=dict)
+    mended: FixedCopy | None = None
 
     def __iter__(self) -> Iterator[Finding]:
         return iter(self.findings)
@@ -110,8 +110,8 @@ def examine(dataset: Dataset, *, pictures: bool = False, workers: int | None = N
         *_set_findings(dataset, summaries, examined),
         *shift_findings(summaries, alike),
     ]
-    glimpses = {seen.case.name: seen.glimpse for seen in examined if seen.glimpse is not None}
-    return Examination(dataset, summaries, tuple(ordered(gathered(findings))), alike, glimpses)
+    thumbnails = {seen.case.name: seen.thumbnail for seen in examined if seen.thumbnail is not None}
+    return Examination(dataset, summaries, tuple(ordered(gathered(findings))), alike, thumbnails)
 
 
 def _set_findings(dataset: Dataset, summaries: Fingerprint, examined: list[Examined]) -> Iterator[Finding]:

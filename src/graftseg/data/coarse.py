@@ -37,9 +37,9 @@ def _block_means(channel: NDArray[Any], side: int) -> NDArray[np.float64]:
 
 
 def _unit(vector: NDArray[np.float64]) -> NDArray[np.float64] | None:
-    centred = vector - vector.mean()
-    length = float(np.linalg.norm(centred))
+    centered = vector - vector.mean()
+    length = float(np.linalg.norm(centered))
     # What is left of a constant is rounding.
     if length <= 1e-9 * max(1.0, float(np.abs(vector).max())) * np.sqrt(len(vector)):
         return None
-    return np.asarray(centred / length)
+    return np.asarray(centered / length)

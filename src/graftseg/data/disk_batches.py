@@ -46,7 +46,7 @@ class Boxes:
         return Boxes(self.table.pin_memory(), self.images.pin_memory(), labels)
 
 
-class MappedStream(Stream):
+class DiskStream(Stream):
     """The cases of one stream on disk. The hash of a file is compared with the manifest before its first use."""
 
     def _open(self, store: Store, cases: Sequence[StoredCase], labels: bool) -> None:
@@ -100,7 +100,7 @@ class MappedStream(Stream):
             self._verified.add(file)
 
 
-class MappedBatches(Batches):
+class DiskBatches(Batches):
     """As ``Batches``, from files that a thread reads while the steps before are run.
 
     Every file is read whole once, when a batch first needs it, to compare its hash with the manifest: a damaged file
@@ -108,15 +108,15 @@ class MappedBatches(Batches):
     """
 
     resident = False
-    kind = MappedStream
-    labeled: MappedStream
-    unlabeled: MappedStream | None
+    kind = DiskStream
+    labeled: DiskStream
+    unlabeled: DiskStream | None
 
     def __init__(
         self, store: Store, settings: BatchSettings, *, seed: int, device: torch.device | str, unlabeled: bool = True
     ) -> None:
         super().__init__(store, settings, seed=seed, device=device, unlabeled=unlabeled)
-        self._ahead: Ahead[BatchKey, list[Boxes]] = Ahead(self._read, _next_step, room=STEPS_AHEAD)
+        self._ahead: Prefetcher[BatchKey, list[Boxes]] = Prefetcher(self._read, _next_step, room=STEPS_AHEAD)
 
     def at(self, stage: int, step: int, *, unlabeled: bool = True) -> Batch:
         """The batch of a step; it comes at once where steps are asked for one after the other."""
@@ -129,7 +129,7 @@ class MappedBatches(Batches):
         rows = np.split(self.draw(stage, step, unlabeled=unlabeled), [self.settings.labeled])
         return [stream.read(part) for stream, part in zip(self._streams(unlabeled), rows, strict=False)]
 
-    def _streams(self, unlabeled: bool) -> list[MappedStream]:
+    def _streams(self, unlabeled: bool) -> list[DiskStream]:
         return [self.labeled, self.unlabeled] if unlabeled and self.unlabeled else [self.labeled]
 
 
@@ -142,7 +142,7 @@ Key = TypeVar("Key", bound=Hashable)
 Item = TypeVar("Item")
 
 
-class Ahead(Generic[Key, Item]):
+class Prefetcher(Generic[Key, Item]):
     """What a method makes of a key, made in a thread while the items before are in use, ``room`` at a time.
 
     The thread follows the order in which items are asked for: after a key comes ``following`` it. A request for any
@@ -153,7 +153,7 @@ class Ahead(Generic[Key, Item]):
     def __init__(self, make: Callable[[Key], Item], following: Callable[[Key], Key], *, room: int) -> None:
         self._make, self._following, self._room = WeakMethod(make), following, room
         self._run: _Run[Key, Item] | None = None
-        self._end: finalize[..., Ahead[Key, Item]] | None = None
+        self._end: finalize[..., Prefetcher[Key, Item]] | None = None
         self._expected: Key | None = None
 
     def get(self, key: Key) -> Item:

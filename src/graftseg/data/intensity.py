@@ -65,13 +65,13 @@ class IntensitySettings(Settings):
         return self
 
 
-def normalise(array: npt.NDArray[np.generic], settings: IntensitySettings) -> Floats:
+def normalize(array: npt.NDArray[np.generic], settings: IntensitySettings) -> Floats:
     """Bring ``(C, *space)`` to a common scale as float32; a constant channel becomes zeros."""
-    channels = [_normalise_channel(channel.astype(np.float32), settings) for channel in array]
+    channels = [_normalize_channel(channel.astype(np.float32), settings) for channel in array]
     return np.stack(channels)
 
 
-def _normalise_channel(channel: Floats, settings: IntensitySettings) -> Floats:
+def _normalize_channel(channel: Floats, settings: IntensitySettings) -> Floats:
     if settings.rule == "none":
         return channel
     if settings.rule == "window":
@@ -82,7 +82,7 @@ def _normalise_channel(channel: Floats, settings: IntensitySettings) -> Floats:
     if lowest == highest:
         return np.zeros_like(channel)
     if settings.rule == "zscore":
-        return _standardise(channel)
+        return _standardize(channel)
     if settings.rule == "percentile":
         low, high = (float(bound) for bound in np.percentile(channel, (settings.low, settings.high)))
         # Both percentiles coincide where nearly all is background; the whole range still shows the rest.
@@ -91,10 +91,10 @@ def _normalise_channel(channel: Floats, settings: IntensitySettings) -> Floats:
     return _to_unit(channel, lowest, highest)
 
 
-def _standardise(channel: Floats) -> Floats:
-    centred = channel - np.float32(channel.mean(dtype=np.float64))
-    deviation = np.sqrt(np.square(centred).mean(dtype=np.float64))
-    return centred / np.float32(deviation)
+def _standardize(channel: Floats) -> Floats:
+    centered = channel - np.float32(channel.mean(dtype=np.float64))
+    deviation = np.sqrt(np.square(centered).mean(dtype=np.float64))
+    return centered / np.float32(deviation)
 
 
 def _to_unit(channel: Floats, low: float, high: float) -> Floats:

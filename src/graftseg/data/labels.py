@@ -68,7 +68,7 @@ def is_mask(values: Collection[int]) -> bool:
     return MASK in values and set(values) <= {0, MASK}
 
 
-def remedy_beside(where: str | Path) -> str:
+def mask_remedy(where: str | Path) -> str:
     """How to mend a mask among references: a check takes its folder only where that holds scans to train on as well."""
     root = Path(where).parent.parent
     lies_among = Path(where).parent.name in ("labelsTr", "labelsTs")

@@ -23,7 +23,7 @@ from graftseg.data.dataset import Dataset, ScanFiles, same_in_all_cases
 from graftseg.data.folders import refuse_broken_link
 from graftseg.data.formats.scan import Guess, guess_lines
 from graftseg.data.grid import Grid, plan_grid, to_grid
-from graftseg.data.intensity import IntensitySettings, normalise
+from graftseg.data.intensity import IntensitySettings, normalize
 from graftseg.data.labels import checked_values, refuse_class_list, refuse_unlisted
 from graftseg.data.scans import Scan, files_of
 from graftseg.data.store import CASES, FORMAT, LOCK, MANIFEST, Source, Store, StoredCase, is_store, open_store
@@ -70,7 +70,7 @@ def prepare_image(
 ) -> tuple[npt.NDArray[np.float32], Grid]:
     """The one way from a scan to a network's input ``(C, *space)``, with the grid that leads back."""
     grid = prepared_grid(scan.geometry, settings, where=where)
-    return normalise(to_grid(scan.array, grid, labels=False), settings.intensity), grid
+    return normalize(to_grid(scan.array, grid, labels=False), settings.intensity), grid
 
 
 def prepared_grid(geometry: Geometry, settings: PrepareSettings, *, where: str | Path = "scan") -> Grid:

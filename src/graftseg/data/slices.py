@@ -83,7 +83,7 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Glimpse:
+class Thumbnail:
     """A small picture of a case: a slice in grey, with its label map where there is one on the same grid."""
 
     image: NDArray[np.uint8]
@@ -94,9 +94,9 @@ class Glimpse:
 SIDE = 192
 
 
-def glimpse_of(
+def thumbnail_of(
     image: NDArray[Any], labels: NDArray[Any] | None, geometry: Geometry, at: tuple[int, ...] | None = None
-) -> Glimpse:
+) -> Thumbnail:
     """The slice of ``(*space)`` through a voxel, or with most foreground, at most ``SIDE`` pixels high and wide."""
     cut = Cut.through(geometry)
     fitting = labels if labels is not None and labels.shape == image.shape else None
@@ -106,4 +106,4 @@ def glimpse_of(
     low, high = np.percentile(plane, (0.5, 99.5))
     grey = np.clip((plane[::step, ::step] - low) / max(high - low, np.finfo(np.float64).tiny), 0.0, 1.0)
     shown = None if fitting is None else np.ascontiguousarray(cut.plane(fitting, index)[::step, ::step])
-    return Glimpse(np.rint(grey * 255).astype(np.uint8), shown, cut.aspect)
+    return Thumbnail(np.rint(grey * 255).astype(np.uint8), shown, cut.aspect)

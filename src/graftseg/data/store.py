@@ -162,7 +162,7 @@ class Store:
         content = json.dumps([self.classes, cases], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()
 
-    def other_settings(self, asked: Mapping[str, Any]) -> str:
+    def settings_difference(self, asked: Mapping[str, Any]) -> str:
         """The settings in which it was prepared otherwise than asked for, in words; nothing where it was not."""
         names = [name for name in sorted({*self.settings, *asked}) if self.settings.get(name) != asked.get(name)]
         return ", ".join(f"data.{name} is {self.settings.get(name)}, not {asked.get(name)}" for name in names)
@@ -304,7 +304,7 @@ def _unreadable(path: Path, error: OSError) -> UserError:
 NAME_DATA = "name a store or the folder of the scans as --data"
 
 
-def trained_on(run: RunFolder, remedy: str = NAME_DATA) -> Path:
+def find_store(run: RunFolder, remedy: str = NAME_DATA) -> Path:
     """The store of a run: in the run, where it was, or beside the folds, seeds or baselines that the run is one of."""
     facts = run.begun()["store"]
     recorded = Path(str(facts.get("path", run.store)))

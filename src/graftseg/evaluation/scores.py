@@ -19,7 +19,7 @@ from graftseg.core.files import json_text, read_json, write_group, write_text
 from graftseg.core.names import by_nfc, nfc, same_names
 from graftseg.core.progress import in_parallel
 from graftseg.core.types import Geometry
-from graftseg.data.labels import is_mask, remedy_beside
+from graftseg.data.labels import is_mask, mask_remedy
 from graftseg.data.scans import grid_difference, read_label, scan_stem
 from graftseg.evaluation.figures import extent_of, scores_text
 from graftseg.evaluation.metrics import PROTOCOLS, Protocol, score
@@ -361,7 +361,7 @@ def check_label_values(where: str | Path, labels: LabelMap, classes: Mapping[int
             remedy = "name that class or correct the label map"
             if is_mask(values.tolist()) and set(classes) - {0} == {1}:
                 finding = "a mask of 0 and 255 where the class is 1"
-                remedy = remedy_beside(where)
+                remedy = mask_remedy(where)
             raise UserError(Code.DAMAGED_FILE, where, finding, remedy)
 
 

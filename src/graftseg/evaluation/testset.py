@@ -13,7 +13,7 @@ from graftseg.core.run_folder import RunFolder
 from graftseg.core.types import Geometry
 from graftseg.data.scans import grid_difference, read_case, read_geometry
 from graftseg.data.scans_to_predict import scan_cases
-from graftseg.data.store import Store, is_store, open_store, trained_on
+from graftseg.data.store import Store, find_store, is_store, open_store
 from graftseg.evaluation.references import Reference, references_in
 from graftseg.evaluation.scores import check_label_values
 
@@ -92,7 +92,7 @@ def _arranged(data: Path) -> EvaluationScans:
 
 def _by_default(run: RunFolder) -> EvaluationScans:
     """What the run was trained from: the scans themselves if they are still there, or else the store."""
-    store = open_store(trained_on(run, NAME_THEM))
+    store = open_store(find_store(run, NAME_THEM))
     root = Path(store.root)
     if _is_arranged(root):
         return EvaluationScans(root / IMAGES, root / LABELS)

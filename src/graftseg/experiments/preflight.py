@@ -39,7 +39,7 @@ def refuse_misfits(missing: Sequence[Trial], stores: Mapping[str, Store]) -> Non
     """Refuse a store of other classes, or prepared otherwise than every row asks for that is to be trained on it."""
     for name, store in sorted(stores.items()):
         rows = [trial for trial in missing if trial.benchmark == name]
-        found = [store.other_settings(trial.recipe.data.model_dump(mode="json")) for trial in rows]
+        found = [store.settings_difference(trial.recipe.data.model_dump(mode="json")) for trial in rows]
         remedy = f"name one that was made with graftseg prepare --benchmark {name}"
         if found and (other := _other_classes(name, store)):
             raise UserError(Code.STORE_MISMATCH, store.path, other, remedy)
@@ -121,7 +121,7 @@ def _mismatch(trial: Trial, store: Store) -> str:
     """Why a trial cannot be trained on a store, in words; empty where it can."""
     if other := _other_classes(trial.benchmark, store):
         return other
-    if other := store.other_settings(trial.recipe.data.model_dump(mode="json")):
+    if other := store.settings_difference(trial.recipe.data.model_dump(mode="json")):
         return f"the store was prepared otherwise than recipe {trial.recipe.name} asks for ({other})"
     try:
         begun = trial.run.begun()["store"]["identity"] if trial.run.exists else store.identity

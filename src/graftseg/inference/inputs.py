@@ -146,7 +146,7 @@ def sources_in(
 
 
 def _stored(store: Store, settings: PrepareSettings, only: Collection[str]) -> list[Source]:
-    if other := store.other_settings(settings.model_dump(mode="json")):
+    if other := store.settings_difference(settings.model_dump(mode="json")):
         finding = f"the store was prepared otherwise than the run asks for ({other})"
         raise UserError(
             Code.STORE_MISMATCH,

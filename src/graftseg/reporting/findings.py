@@ -31,14 +31,14 @@ def pictures_section(examination: Examination, album: Album) -> Html:
     for found in examination.findings:
         for name in found.cases[:NAMED]:
             reasons.setdefault(name, []).append(found.what)
-    shown = [name for name in reasons if name in examination.glimpses][:PICTURES]
+    shown = [name for name in reasons if name in examination.thumbnails][:PICTURES]
     if not shown:
         return section("pictures", "Pictures", tag("p", "No finding names a case that could be shown."))
     figures = []
     for name in shown:
-        glimpse, why = examination.glimpses[name], "; ".join(dict.fromkeys(reasons[name]))
-        layer = None if glimpse.labels is None else label_layer(glimpse.labels)
-        picture = album.picture(glimpse.image, layer, alt=f"{name}: {why}", aspect=glimpse.aspect)
+        thumbnail, why = examination.thumbnails[name], "; ".join(dict.fromkeys(reasons[name]))
+        layer = None if thumbnail.labels is None else label_layer(thumbnail.labels)
+        picture = album.picture(thumbnail.image, layer, alt=f"{name}: {why}", aspect=thumbnail.aspect)
         figures.append(tag("figure", picture, tag("figcaption", tag("b", name), f" {why}")))
     text = "Cases that a finding names, on the slice with most of the label or, where there are islands, through one."
     classes = examination.dataset.classes or {value: f"class {value}" for value in examination.fingerprint.label_counts}

@@ -15,7 +15,7 @@ from numpy.lib.npyio import NpzFile
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.run_folder import LOG_REMEDY, RunFolder, read_log
-from graftseg.data.store import Store, open_store, trained_on
+from graftseg.data.store import Store, find_store, open_store
 from graftseg.reporting.curves import Curve, Stage
 
 ABSURD = 1e30
@@ -69,7 +69,7 @@ def read_recipe(run: RunFolder) -> dict[str, Any] | None:
 def read_store(run: RunFolder) -> Store | None:
     """The store that the run was trained on, or None where it is no longer there or not whole."""
     try:
-        return open_store(trained_on(run))
+        return open_store(find_store(run))
     except (UserError, OSError, KeyError):
         return None
 

@@ -20,7 +20,7 @@ from graftseg.core.errors import Code, StoppedError, UserError
 from graftseg.core.files import sha256_of, write_bytes, write_text
 from graftseg.core.run_folder import RunFolder, fold_count
 from graftseg.data.batches import Batches, training_cases
-from graftseg.data.disk_batches import MappedBatches
+from graftseg.data.disk_batches import DiskBatches
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.data.sources import Data
@@ -181,7 +181,7 @@ def _refuse_several(run: RunFolder) -> None:
 
 
 def _check_store(store: Store, recipe: Recipe, run: RunFolder) -> None:
-    if other := store.other_settings(recipe.data.model_dump(mode="json")):
+    if other := store.settings_difference(recipe.data.model_dump(mode="json")):
         raise UserError(
             Code.STORE_MISMATCH,
             store.path,
@@ -221,7 +221,7 @@ def _batches(store: Store, recipe: Recipe, device: torch.device) -> Batches:
     if needed > SHARE[device.type] * free:
         finding = "the scans need %.1f GiB and %s has %.1f GiB free; batches are read from disk as they are needed"
         logger.warning(f"%s: {finding}", store.path, needed / 2**30, device, free / 2**30)
-        kind = MappedBatches
+        kind = DiskBatches
     return kind(store, recipe.batches, seed=recipe.seed, device=device, unlabeled=uses_unlabeled(recipe))
 
 

@@ -16,7 +16,7 @@ from export_fakes import write_run
 from graftseg.core.errors import UserError
 from graftseg.core.run_folder import RunFolder
 from graftseg.core.types import Geometry
-from graftseg.data.intensity import IntensitySettings, normalise
+from graftseg.data.intensity import IntensitySettings, normalize
 from graftseg.data.scans import write_scan
 from graftseg.data.store import Store
 from graftseg.inference.export import Request, export_run
@@ -129,7 +129,7 @@ def test_every_rule_of_intensities_has_its_transform(settings: dict[str, Any]) -
     rule = IntensitySettings(**settings)
     image = np.random.default_rng(0).normal(size=(2, 6, 7, 8)).astype(np.float32)
     image[1] *= 30
-    np.testing.assert_allclose(by_bundle(image, rule), normalise(image, rule), atol=1e-5)
+    np.testing.assert_allclose(by_bundle(image, rule), normalize(image, rule), atol=1e-5)
     assert _intensity(IntensitySettings(rule="none")) == []
 
 
@@ -138,7 +138,7 @@ def test_channels_of_nearly_nothing_but_background(rule: Any) -> None:
     image = np.full((3, 10, 10, 10), 5.0, np.float32)
     image[0, 0, 0, :3] = 100.0, 400.0, 1000.0
     image[2] = np.random.default_rng(0).normal(size=(10, 10, 10))
-    expected = normalise(image, IntensitySettings(rule=rule))
+    expected = normalize(image, IntensitySettings(rule=rule))
     assert rule != "percentile" or (expected[0].min(), expected[0].max()) == (0, 1)
     np.testing.assert_allclose(by_bundle(image, IntensitySettings(rule=rule)), expected, atol=1e-5)
 

@@ -33,7 +33,7 @@ from graftseg.data.dataset import label_path
 from graftseg.data.formats.dicom_series import read_series, series_geometry
 from graftseg.data.formats.nifti import is_nifti
 from graftseg.data.grid import Grid, plan_grid, to_grid
-from graftseg.data.intensity import IntensitySettings, normalise
+from graftseg.data.intensity import IntensitySettings, normalize
 from graftseg.data.scans import Scan, read_geometry, read_label, read_scan
 
 AXES = "LPS"
@@ -57,7 +57,7 @@ class PancreasFiles:
         upright = _upright(scan.array[0], scan.geometry)
         image = self._crop(_windowed(self._resampled(upright, grid)), box)
         if self.protocol == "pancreas-62":
-            image = normalise(image[None], IntensitySettings(rule="zscore"))[0]
+            image = normalize(image[None], IntensitySettings(rule="zscore"))[0]
         return without_geometry(image[None], image.shape)
 
     def label(self, case: Case) -> Scan:
@@ -113,7 +113,7 @@ class PancreasFiles:
 
 def _windowed(image: NDArray[Any]) -> NDArray[Any]:
     """Clipped to the window, then the volume's range to [0, 1]."""
-    windowed: NDArray[Any] = normalise(image.clip(*WINDOW)[None], IntensitySettings(rule="minmax"))[0]
+    windowed: NDArray[Any] = normalize(image.clip(*WINDOW)[None], IntensitySettings(rule="minmax"))[0]
     return windowed
 
 

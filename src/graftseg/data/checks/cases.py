@@ -14,7 +14,7 @@ from graftseg.data.dataset import Dataset, ScanFiles
 from graftseg.data.fingerprint import CaseFingerprint, fingerprint_case
 from graftseg.data.grid import GRID_TOLERANCE, corner_distance, grid_difference, in_one_orientation
 from graftseg.data.scans import Scan, read_geometry, read_scan
-from graftseg.data.slices import Glimpse, glimpse_of
+from graftseg.data.slices import Thumbnail, thumbnail_of
 
 SMALLEST = 16
 """Fewer voxels than this along two axes leave no patch that a network could halve a few times."""
@@ -33,7 +33,7 @@ class Examined:
     summary: CaseFingerprint | None = None
     findings: list[Finding] = field(default_factory=list)
     coarse: Floats | None = None
-    glimpse: Glimpse | None = None
+    thumbnail: Thumbnail | None = None
     geometry: Geometry | None = None
 
 
@@ -71,9 +71,9 @@ class CaseCheck:
         if label is not None:
             findings += value_findings(case.name, summary.label_counts, self.dataset.classes)
             findings += _grids(case.name, scan.geometry, label.geometry)
-        glimpse = _glimpse(scan, label, summary) if self.pictures else None
+        thumbnail = _thumbnail(scan, label, summary) if self.pictures else None
         coarse = coarse_view(in_one_orientation(scan.array, scan.geometry))
-        return Examined(case, summary, findings, coarse, glimpse, scan.geometry)
+        return Examined(case, summary, findings, coarse, thumbnail, scan.geometry)
 
 
 def is_noise(first: Geometry, second: Geometry) -> bool:
@@ -133,8 +133,8 @@ def _grids(name: str, image: Geometry, label: Geometry) -> Iterator[Finding]:
     yield Finding("error", what, name, difference, remedy, (name,))
 
 
-def _glimpse(scan: Scan, label: Scan | None, summary: CaseFingerprint) -> Glimpse:
+def _thumbnail(scan: Scan, label: Scan | None, summary: CaseFingerprint) -> Thumbnail:
     islands = [pieces.island_at for pieces in summary.pieces.values() if pieces.island_at is not None]
     fits = label is not None and label.array.shape == scan.geometry.shape
     at = islands[0] if islands and fits else None
-    return glimpse_of(scan.array[0], label.array if label is not None else None, scan.geometry, at)
+    return thumbnail_of(scan.array[0], label.array if label is not None else None, scan.geometry, at)

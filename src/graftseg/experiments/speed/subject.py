@@ -68,7 +68,7 @@ def self_training_stage(recipe: Recipe) -> StageSettings:
 def subject_of(recipe: Recipe, store: Store, device: torch.device) -> Subject:
     """The recipe's self-training on a store that was prepared for it."""
     stage = self_training_stage(recipe)
-    if other := store.other_settings(recipe.data.model_dump(mode="json")):
+    if other := store.settings_difference(recipe.data.model_dump(mode="json")):
         raise UserError(
             Code.STORE_MISMATCH,
             store.path,

@@ -17,7 +17,7 @@ from graftseg.core.files import write_bytes, write_json, write_text
 from graftseg.core.version import __version__
 from graftseg.data.intensity import IntensitySettings
 from graftseg.data.prepare import PrepareSettings
-from graftseg.data.store import open_store, trained_on
+from graftseg.data.store import find_store, open_store
 from graftseg.inference.export.request import Request, atomic_folder, version_of
 from graftseg.inference.model import Probabilities, TrainedNetwork, load_network
 from graftseg.recipes.settings import InferenceSettings
@@ -76,7 +76,7 @@ def _axes(request: Request, shipped: TrainedNetwork) -> int:
     if shipped.recipe.data.dimensions == 3:
         return 3
     remedy = "put it back there or into RUN/store: it tells whether the scans are slices or volumes"
-    return len(open_store(trained_on(request.run, remedy)).cases[0].shape)
+    return len(open_store(find_store(request.run, remedy)).cases[0].shape)
 
 
 def _traced(shipped: TrainedNetwork, path: Path) -> None:

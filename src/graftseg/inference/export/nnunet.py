@@ -19,7 +19,7 @@ from graftseg.core.types import Case
 from graftseg.data.dataset import Dataset
 from graftseg.data.layouts import read_layout
 from graftseg.data.scans import grid_difference, read_label, write_label, write_scan
-from graftseg.data.store import open_store, trained_on
+from graftseg.data.store import find_store, open_store
 from graftseg.inference.export.label_maps import check_values, label_map_of, predictions_of
 from graftseg.inference.export.request import Request, atomic_folder
 from graftseg.recipes.recipe import load_recipe
@@ -150,7 +150,7 @@ def _dataset(request: Request) -> Dataset:
 def _scans_of(request: Request) -> Path:
     """The folder that the run's store was made from."""
     remedy = "name the folder of the scans as --data"
-    folder = Path(open_store(trained_on(request.run, remedy)).root)
+    folder = Path(open_store(find_store(request.run, remedy)).root)
     if not folder.exists():
         raise UserError(Code.STORE_MISSING, request.run.path, f"its scans are no longer at {folder}", remedy)
     return folder

@@ -62,7 +62,7 @@ def candidates_in(data: Path, recipe: Recipe) -> Candidates:
 
 
 def _of_store(store: Store, recipe: Recipe) -> Candidates:
-    if other := store.other_settings(recipe.data.model_dump(mode="json")):
+    if other := store.settings_difference(recipe.data.model_dump(mode="json")):
         finding = f"the store was prepared otherwise than the run asks for ({other})"
         raise UserError(
             Code.STORE_MISMATCH,

@@ -19,7 +19,7 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.files import write_text
 from graftseg.core.progress import track
 from graftseg.core.run_folder import RunFolder
-from graftseg.data.store import trained_on
+from graftseg.data.store import find_store
 from graftseg.inference.model import TrainedNetwork, load_network
 from graftseg.inference.ranking.cases import Candidate, candidates_in
 from graftseg.inference.ranking.observe import Observation, observe
@@ -322,7 +322,7 @@ def rank_run(run: RunFolder, data: Path | None, out: Path | None, device: torch.
     if out is not None:
         check_target(out)
     network = load_network(run, device)
-    cases = candidates_in(data or trained_on(run), network.recipe)
+    cases = candidates_in(data or find_store(run), network.recipe)
     labeled, broken = _observed(network, cases.labeled, "Looking at labeled scans")
     if not labeled:
         raise broken[0]

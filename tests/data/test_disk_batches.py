@@ -19,7 +19,7 @@ from graftseg import api
 from graftseg.core.errors import UserError
 from graftseg.data.augment import AugmentSettings, boxes_of
 from graftseg.data.batches import Batches, BatchSettings
-from graftseg.data.disk_batches import MappedBatches, MappedStream
+from graftseg.data.disk_batches import DiskBatches, DiskStream
 from graftseg.data.store import CASES, Store
 
 KINDS: list[tuple[list[Shape], Shape]] = [
@@ -29,15 +29,15 @@ KINDS: list[tuple[list[Shape], Shape]] = [
 ]
 
 
-def pair(store: Store, patch: Shape, **options: Any) -> tuple[Batches, MappedBatches]:
+def pair(store: Store, patch: Shape, **options: Any) -> tuple[Batches, DiskBatches]:
     """The same batches from memory and from disk."""
     chosen = {"labeled": 2, "unlabeled": 2, "augment": AugmentSettings(), **options}
     return batches_of(store, patch, 5, **chosen), mapped_of(store, patch, **chosen)
 
 
-def mapped_of(store: Store, patch: Shape, **options: Any) -> MappedBatches:
+def mapped_of(store: Store, patch: Shape, **options: Any) -> DiskBatches:
     chosen = BatchSettings.model_validate({"patch": patch, "labeled": 2, "unlabeled": 2, **options})
-    return MappedBatches(store, chosen, seed=5, device="cpu")
+    return DiskBatches(store, chosen, seed=5, device="cpu")
 
 
 @pytest.mark.parametrize("channels", [1, 2])
@@ -192,13 +192,13 @@ def test_a_training_that_does_not_fit_reads_from_disk(
     api.train(recipe, store.path, tmp_path / "resident", device="cpu")
     assert "read from disk" not in caplog.text
     read: list[int] = []
-    original = MappedStream.read
+    original = DiskStream.read
 
-    def counted(stream: MappedStream, table: Any) -> Any:
+    def counted(stream: DiskStream, table: Any) -> Any:
         read.append(len(table))
         return original(stream, table)
 
-    monkeypatch.setattr(MappedStream, "read", counted)
+    monkeypatch.setattr(DiskStream, "read", counted)
     monkeypatch.setattr("graftseg.training.run.free_memory", lambda device: 100)
     with caplog.at_level(logging.WARNING):
         api.train(recipe, store.path, tmp_path / "mapped", device="cpu")
@@ -222,7 +222,7 @@ def test_batches_on_a_gpu(tmp_path: Path, shapes: list[Shape], patch: Shape) -> 
     store = build(tmp_path / "s", shapes, shapes, channels=2)
     chosen = BatchSettings.model_validate({"patch": patch, "augment": ACDC})
     resident = Batches(store, chosen, seed=5, device="cuda")
-    mapped = MappedBatches(store, chosen, seed=5, device="cuda")
+    mapped = DiskBatches(store, chosen, seed=5, device="cuda")
     assert mapped.labeled.read(mapped.draw(0, 0, unlabeled=False)).images.is_pinned()
     drawn = [mapped.at(0, step) for step in range(20)]
     assert all(batch.labeled.images.is_cuda for batch in drawn)

@@ -36,7 +36,7 @@ LAYOUTS = ("nnunet", "msd")
 
 
 @dataclass(frozen=True)
-class Repair:
+class FileFix:
     """One file that is written anew: on which grid, if not its own, and with which label values in place of its own."""
 
     path: Path
@@ -58,7 +58,7 @@ class Repair:
 
 
 @dataclass(frozen=True)
-class Mended:
+class FixedCopy:
     """What was mended: files by their place in the folder with what was done, renumbered values, what was left."""
 
     folder: Path | None
@@ -75,7 +75,7 @@ class Mended:
         return content | {"values": {str(old): new for old, new in self.values.items()}}
 
 
-def mend(dataset: Dataset, summaries: Fingerprint, out: Path) -> Mended:
+def write_fixed_copy(dataset: Dataset, summaries: Fingerprint, out: Path) -> FixedCopy:
     """Write a copy of a data set with the same layout into ``out`` and mend there what can be mended without a guess.
 
     A label map, or a channel, whose grid differs from that of its image by less than a tenth of a voxel gets the
@@ -83,7 +83,7 @@ def mend(dataset: Dataset, summaries: Fingerprint, out: Path) -> Mended:
     mask of 0 and 255 becomes one of 0 and 1. All other files are hard links to the originals, or copies where the disk
     cannot link. ``out`` appears when it is whole, and not at all where there is nothing to mend.
     """
-    refuse_target(dataset, out)
+    check_fix_target(dataset, out)
     counts = {(case.name, case.split): case.label_counts for case in summaries.cases}
     renumbering, left = _renumbering(dataset, [counts.get((case.name, case.split), {}) for case in dataset.cases])
     repairs = {
@@ -93,8 +93,8 @@ def mend(dataset: Dataset, summaries: Fingerprint, out: Path) -> Mended:
     }
     classes = {} if renumbering is None else renumbering.classes
     if not repairs and not classes:
-        return Mended(None, {}, {}, {}, 0, left)
-    mended = Mended(
+        return FixedCopy(None, {}, {}, {}, 0, left)
+    mended = FixedCopy(
         out,
         {path.relative_to(dataset.root).as_posix(): repair.told for path, repair in repairs.items()},
         {} if renumbering is None else renumbering.changes,
@@ -111,7 +111,7 @@ def mend(dataset: Dataset, summaries: Fingerprint, out: Path) -> Mended:
     return mended
 
 
-def refuse_target(dataset: Dataset, out: Path) -> None:
+def check_fix_target(dataset: Dataset, out: Path) -> None:
     """Raise a UserError where a data set cannot be mended into a folder."""
     if not isinstance(dataset.reader, ScanFiles) or dataset.layout not in LAYOUTS:
         finding = "only a folder with imagesTr/ and labelsTr/ can be mended"
@@ -137,7 +137,7 @@ def _renumbering(dataset: Dataset, counts: list[dict[int, int]]) -> tuple[Renumb
     return found, ()
 
 
-def _repairs(case: Case, counts: dict[int, int], renumbering: Renumbering | None) -> Iterator[Repair]:
+def _repairs(case: Case, counts: dict[int, int], renumbering: Renumbering | None) -> Iterator[FileFix]:
     """The files of a case that are to be written anew."""
     try:
         # a file that is no scan has been told of, and nothing is wrong with its geometry
@@ -147,7 +147,7 @@ def _repairs(case: Case, counts: dict[int, int], renumbering: Renumbering | None
     image = grids[case.images[0]]
     for path in case.images[1:]:
         if is_noise(image, grids[path]):
-            yield Repair(path, f"geometry of {case.images[0].name}, {_apart(image, grids[path])}", image)
+            yield FileFix(path, f"geometry of {case.images[0].name}, {_apart(image, grids[path])}", image)
     if case.label is None or not counts:
         return
     own = read_geometry(case.label)
@@ -160,14 +160,14 @@ def _repairs(case: Case, counts: dict[int, int], renumbering: Renumbering | None
         values = renumbering.values
         done.append("label values " + ", ".join(f"{old} -> {values[old]}" for old in sorted(counts) if old in changes))
     if done:
-        yield Repair(case.label, "; ".join(done), geometry, values)
+        yield FileFix(case.label, "; ".join(done), geometry, values)
 
 
 def _apart(image: Geometry, other: Geometry) -> str:
     return f"which lay {corner_distance(image, other) / min(image.spacing):.3f} of a voxel apart"
 
 
-def _put(path: Path, target: Path, root: Path, repairs: dict[Path, Repair], classes: dict[int, str]) -> bool:
+def _put(path: Path, target: Path, root: Path, repairs: dict[Path, FileFix], classes: dict[int, str]) -> bool:
     """Put a file into the copy, mended or as it is; whether it is as it was."""
     place = target / path.relative_to(root)
     make_folder(place.parent)
@@ -180,7 +180,7 @@ def _put(path: Path, target: Path, root: Path, repairs: dict[Path, Repair], clas
     return True
 
 
-def _write(repair: Repair, place: Path) -> None:
+def _write(repair: FileFix, place: Path) -> None:
     place = place.with_name(repair.name)
     if repair.values is None:
         scan = read_scan(repair.path, VOLUMES_ARE_CHANNELS)

@@ -8,7 +8,7 @@ from time import monotonic, sleep
 import pytest
 
 from graftseg.core.errors import Code, UserError
-from graftseg.data.disk_batches import Ahead
+from graftseg.data.disk_batches import Prefetcher
 
 
 class Maker:
@@ -16,7 +16,7 @@ class Maker:
 
     def __init__(self, room: int = 2) -> None:
         self.made: list[int] = []
-        self.ahead: Ahead[int, int] = Ahead(self.make, lambda number: number + 1, room=room)
+        self.ahead: Prefetcher[int, int] = Prefetcher(self.make, lambda number: number + 1, room=room)
 
     def make(self, number: int) -> int:
         if number == 13:

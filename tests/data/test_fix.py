@@ -9,10 +9,10 @@ from check_fakes import SHAPE, geometry, image, label, make_scans, put
 from PIL import Image
 
 from graftseg.core.errors import UserError
-from graftseg.data import mending
+from graftseg.data import fix
 from graftseg.data.check import check, examine
+from graftseg.data.fix import FixedCopy, write_fixed_copy
 from graftseg.data.layouts import read_layout
-from graftseg.data.mending import Mended, mend
 from graftseg.data.scans import read_geometry, read_label, read_scan, write_scan
 
 
@@ -21,9 +21,9 @@ def root(tmp_path: Path) -> Path:
     return make_scans(tmp_path / "data")
 
 
-def mended(root: Path, out: Path) -> Mended:
+def mended(root: Path, out: Path) -> FixedCopy:
     dataset = read_layout(root)
-    return mend(dataset, examine(dataset, workers=1).fingerprint, out)
+    return write_fixed_copy(dataset, examine(dataset, workers=1).fingerprint, out)
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -166,7 +166,7 @@ def test_nothing_half_written_stays(root: Path, tmp_path: Path, monkeypatch: pyt
     def fail(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(mending, "_write", fail)
+    monkeypatch.setattr(fix, "_write", fail)
     with pytest.raises(KeyboardInterrupt):
         mended(root, tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
