@@ -16,6 +16,7 @@ import yaml
 from command_line import CommandLine
 
 from graftseg import api
+from graftseg.core.errors import Code
 from graftseg.data.store import Store
 from graftseg.evaluation.scores import read_csv
 from graftseg.recipes.recipe import load_recipe
@@ -279,7 +280,7 @@ def test_hidden_labels_of_scans_are_never_opened(cli: CommandLine, scans: Path, 
     assert facts["labeled"] == ["labeled_000"] and facts["unlabeled"][:2] == ["labeled_001", "unlabeled_000"]
     assert not list((tmp_path / "run" / "store" / "cases").glob("test*"))
     words = ("train", recipe, "--data", scans, "--out", tmp_path / "no", "--set", "batches.labeled_cases=9")
-    assert "asks for 9 labeled cases and 0 to validate on, and the folder has 4" in cli.fails(*words)
+    assert "9 labeled" in cli.fails(*words, code=Code.TOO_FEW_CASES)
     assert not (tmp_path / "no").exists()
 
 

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from store_fakes import ACDC, Shape, batches_of, build, numbers, same
 from torch import Tensor
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.data.augment import AugmentSettings, Draw
 from graftseg.data.batches import Batches, BatchSettings, training_cases
 from graftseg.data.layouts import read_layout
@@ -22,6 +22,7 @@ from graftseg.data.phantom import write_phantoms
 from graftseg.data.prepare import PrepareSettings, prepare
 from graftseg.data.store import CASES
 from graftseg.data.stream import Stream
+from user_errors import user_error
 
 CPU = torch.device("cpu")
 
@@ -238,17 +239,16 @@ def test_roles(tmp_path: Path, limits: dict[str, Any], labeled: str, unlabeled: 
 @pytest.mark.parametrize(
     ("limits", "asked"),
     [
-        ({"labeled_cases": 4}, "4 labeled cases and 0 to validate on"),
-        ({"labeled_cases": 2, "validation_cases": 2}, "2 labeled cases and 2 to validate on"),
-        ({"validation_cases": 3}, "1 labeled cases and 3 to validate on"),
-        ({"validation_cases": 9}, "1 labeled cases and 9 to validate on"),
+        ({"labeled_cases": 4}, "4 labeled and 0 validation"),
+        ({"labeled_cases": 2, "validation_cases": 2}, "2 labeled and 2 validation"),
+        ({"validation_cases": 3}, "1 labeled and 3 validation"),
+        ({"validation_cases": 9}, "1 labeled and 9 validation"),
     ],
 )
 def test_more_cases_asked_for_than_there_are(tmp_path: Path, limits: dict[str, Any], asked: str) -> None:
     store = build(tmp_path / "store", [(4, 4)] * 3, [(4, 4)])
-    with pytest.raises(UserError, match=f"{asked}, and the store has 3; label more scans or lower") as caught:
+    with user_error(Code.TOO_FEW_CASES, store.path, asked):
         batches_of(store, (4, 4), **limits)
-    assert caught.value.where == str(tmp_path / "store")
 
 
 @pytest.mark.parametrize("garbage", [b"", b"not an array", None])

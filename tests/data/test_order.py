@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from store_fakes import batches_of, build, numbers
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code
 from graftseg.data.batches import Batches, BatchSettings, training_cases
+from user_errors import user_error
 
 
 def mirrored(folder: Path, cases: int, others: int, **options: Any) -> Batches:
@@ -92,5 +93,5 @@ def test_cases_that_the_data_holds_out_validate(
 
 def test_held_out_cases_are_no_labeled_ones(tmp_path: Path) -> None:
     store = build(tmp_path / "s", [(4, 4)] * 2, validation=[(4, 4)] * 2)
-    with pytest.raises(UserError, match="asks for 3 labeled cases and 0 to validate on, and the store has 2"):
+    with user_error(Code.TOO_FEW_CASES, store.path, "only 2 labeled"):
         batches_of(store, (4, 4), labeled_cases=3)

@@ -204,7 +204,7 @@ def test_nothing_is_trained_on_another_store_than_other_seeds(
 def test_a_dry_run_foresees_that_a_store_has_too_few_labels(sweeper: Sweeper) -> None:
     many = {"overrides": ["batches.labeled_cases=99"], "variant": "many"}
     foreseen = sweeper("masks", "la-4/bcp", dry_run=True, **many).failures
-    why = "the recipe asks for 99 labeled cases and 0 to validate on, and the store has 4"
+    why = "99 labeled and 0 validation cases are requested, but only 4 labeled cases are available"
     assert foreseen == {"la-4/bcp, seed 0, many": f"{sweeper.store.path}: {why}"}
     assert sweeper.told[-1] == "0 recorded before, 0 recorded now, 0 to do, 1 failed"
     (reason,) = sweeper("masks", "la-4/bcp", **many).failures.values()

@@ -30,6 +30,7 @@ from graftseg.training.cross_validation import CrossValidation
 from graftseg.training.folds import divide, fold_recipe, suggested_folds
 from graftseg.training.recorder import Leg
 from graftseg.training.run import complete
+from user_errors import user_error
 
 RECIPE = tiny_recipe()
 LABELED = [f"labeled_{number:03d}" for number in range(4)]
@@ -112,11 +113,11 @@ def test_scans_are_divided_as_the_store_is(scans: Path, tmp_path: Path) -> None:
 
 def test_a_name_that_is_no_labeled_case_is_refused(store: Store, scans: Path) -> None:
     wrong = ("labeled_001", "unlabeled_000")
-    with pytest.raises(UserError, match=r"held_out names unlabeled_000, which is no labeled case \(1 such names\)"):
+    with user_error(Code.UNKNOWN_NAME, store.path, "unlabeled_000"):
         training_cases(store, BatchSettings(patch=(16, 16), held_out=wrong))
-    with pytest.raises(UserError, match="held_out names unlabeled_000"):
+    with user_error(Code.UNKNOWN_NAME, scans, "unlabeled_000"):
         read_layout(scans).for_training(None, 0, wrong)
-    with pytest.raises(UserError, match="4 labeled cases and 0 to validate on, and the store has 3 that are not held"):
+    with user_error(Code.TOO_FEW_CASES, store.path, "4 labeled and 0 validation"):
         training_cases(store, BatchSettings(patch=(16, 16), held_out=("labeled_001",), labeled_cases=4))
 
 

@@ -18,7 +18,7 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.settings import MOST_IMAGES, MOST_STEPS, MOST_VOXELS, Settings
 from graftseg.core.types import Batch, Labeled
 from graftseg.data.augment import AugmentSettings, Draw, Integers, Table, around, centered, draw, to_device
-from graftseg.data.dataset import without_held_out
+from graftseg.data.dataset import divide_labeled
 from graftseg.data.foreground import Positions, positions_of
 from graftseg.data.store import Store, StoredCase
 from graftseg.data.stream import Stream
@@ -77,23 +77,14 @@ class Cases:
 
 
 def training_cases(store: Store, settings: BatchSettings) -> Cases:
-    """Split a store's training cases; labeled ones beyond ``labeled_cases`` join the unlabeled.
-
-    Those that are held out by name are in none of the lists.
-    """
-    labeled = without_held_out(store.path, store.of("labeled"), settings.held_out)
-    first_held_out = len(labeled) - settings.validation_cases
-    count = settings.labeled_cases or max(first_held_out, 1)
-    if count > first_held_out:
-        raise UserError(
-            Code.TOO_FEW_CASES,
-            store.path,
-            f"the recipe asks for {count} labeled cases and {settings.validation_cases} to validate on, "
-            f"and the store has {len(labeled)}" + (" that are not held out" if settings.held_out else ""),
-            "label more scans or lower batches.labeled_cases or batches.validation_cases",
-        )
-    held_out = labeled[first_held_out:] + store.of("validation")
-    return Cases(labeled[:count], labeled[count:first_held_out] + store.of("unlabeled"), held_out)
+    """Return the cases of a store by role; labeled cases beyond ``labeled_cases`` join the unlabeled cases."""
+    limits = (settings.labeled_cases, settings.validation_cases, settings.held_out)
+    roles = divide_labeled(store.path, store.of("labeled"), *limits)
+    return Cases(
+        labeled=roles.labeled,
+        unlabeled=roles.hidden + store.of("unlabeled"),
+        validation=roles.validation + store.of("validation"),
+    )
 
 
 class Batches:

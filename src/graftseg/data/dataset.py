@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.names import nfc, same_names
@@ -96,27 +96,14 @@ class Dataset:
     def for_training(
         self, labeled_cases: int | None, validation_cases: int, held_out: Collection[str] = ()
     ) -> "Dataset":
-        """What a training may open: hidden labels and test cases are not in it, so nothing can read them.
+        """Return the cases that training may open, without test cases and without the labels that it must not see.
 
-        Of the labeled cases the last ``validation_cases`` keep their labels, and of the others the first
-        ``labeled_cases``, or all for None; the rest becomes unlabeled and stands before the unlabeled ones.
-        The folder's own validation cases stay as they are, and so do those that are held out by name, which count as
-        none of them.
+        ``divide_labeled`` assigns the labeled cases. Those used without labels become unlabeled cases and come first
+        among them. Cases in ``held_out`` and the folder's own validation cases are unchanged.
         """
-        labeled = without_held_out(self.root, self.of("labeled"), held_out)
-        unseen = tuple(case for case in self.of("labeled") if case not in labeled)
-        first_held_out = len(labeled) - validation_cases
-        count = labeled_cases or max(first_held_out, 1)
-        if count > first_held_out:
-            raise UserError(
-                Code.DATASET_INVALID,
-                self.root,
-                f"the recipe asks for {count} labeled cases and {validation_cases} to validate on, "
-                f"and the folder has {len(labeled)}" + (" that are not held out" if held_out else ""),
-                "label more scans or lower batches.labeled_cases or batches.validation_cases",
-            )
-        hidden = tuple(replace(case, label=None, split="unlabeled") for case in labeled[count:first_held_out])
-        kept = unseen + labeled[:count] + labeled[first_held_out:]
+        roles = divide_labeled(self.root, self.of("labeled"), labeled_cases, validation_cases, held_out)
+        hidden = tuple(replace(case, label=None, split="unlabeled") for case in roles.hidden)
+        kept = roles.held_out + roles.labeled + roles.validation
         return replace(self, cases=kept + hidden + self.of("unlabeled") + self.of("validation"))
 
 
@@ -132,13 +119,44 @@ class Named(Protocol):
 Listed = TypeVar("Listed", bound=Named)
 
 
-def without_held_out(where: Path, labeled: tuple[Listed, ...], held_out: Collection[str]) -> tuple[Listed, ...]:
-    """The labeled cases without those that are held out; a name that is none of them may be a slip and is refused."""
-    known = same_names(held_out, (case.name for case in labeled))
-    if unknown := sorted(set(held_out) - known):
-        finding = f"batches.held_out names {unknown[0]}, which is no labeled case ({len(unknown)} such names)"
-        raise UserError(Code.TOO_FEW_CASES, where, finding, "name labeled cases")
-    return tuple(case for case in labeled if not same_names([case.name], held_out))
+@dataclass(frozen=True)
+class LabeledRoles(Generic[Listed]):
+    """Labeled cases by role: used with label, used without label, for validation, and not used at all."""
+
+    labeled: tuple[Listed, ...]
+    hidden: tuple[Listed, ...]
+    validation: tuple[Listed, ...]
+    held_out: tuple[Listed, ...]
+
+
+def divide_labeled(
+    where: Path,
+    cases: tuple[Listed, ...],
+    labeled_cases: int | None,
+    validation_cases: int,
+    held_out: Collection[str],
+) -> LabeledRoles[Listed]:
+    """Divide labeled cases into roles.
+
+    Cases named in ``held_out`` are not used. Of the others the last ``validation_cases`` are for validation, and the
+    first ``labeled_cases`` (None: all) are used with their labels. The rest is used without labels.
+    """
+    if unknown := sorted(set(held_out) - same_names(held_out, (case.name for case in cases))):
+        finding = f"batches.held_out contains {unknown[0]}, which is not a labeled case"
+        raise UserError(Code.UNKNOWN_NAME, where, finding, "list names of labeled cases")
+    names = same_names((case.name for case in cases), held_out)
+    used = tuple(case for case in cases if case.name not in names)
+    first_validation = len(used) - validation_cases
+    count = labeled_cases or max(first_validation, 1)
+    if count > first_validation:
+        finding = (
+            f"{count} labeled and {validation_cases} validation cases are requested, "
+            f"but only {len(used)} labeled cases are available"
+        )
+        remedy = "label more scans or lower batches.labeled_cases or batches.validation_cases"
+        raise UserError(Code.TOO_FEW_CASES, where, finding, remedy)
+    left_out = tuple(case for case in cases if case.name in names)
+    return LabeledRoles(used[:count], used[count:first_validation], used[first_validation:], left_out)
 
 
 UNPRINTED = ("Cc", "Cs", "Zl", "Zp")
