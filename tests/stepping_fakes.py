@@ -16,7 +16,7 @@ from graftseg.ops.optimizers import build_optimizer
 from graftseg.recipes.recipe import Recipe
 from graftseg.recipes.settings import StageSettings
 from graftseg.training.clock import StepClock
-from graftseg.training.step import Source, Stepped, Stepper, Way
+from graftseg.training.step import Source, StepMode, Stepper, StepResult
 
 CPU = torch.device("cpu")
 STEPS = 20
@@ -42,16 +42,21 @@ def batches_for(recipe: Recipe, store: Store, device: torch.device = CPU) -> Bat
 
 
 def stepper_of(
-    recipe: Recipe, store: Store, way: Way | None = None, device: torch.device = CPU, *, batches: Batches | None = None
+    recipe: Recipe,
+    store: Store,
+    way: StepMode | None = None,
+    device: torch.device = CPU,
+    *,
+    batches: Batches | None = None,
 ) -> Stepper:
     """The stage from its very beginning, always with the same random numbers."""
     torch.manual_seed(recipe.seed)
     stage = recipe.stages[0]
     method = build_method(recipe, stage, store.channels, len(store.classes), device).train()
-    return stepper_for(method, stage, batches or batches_for(recipe, store, device), way or Way())
+    return stepper_for(method, stage, batches or batches_for(recipe, store, device), way or StepMode())
 
 
-def stepper_for(method: Method, stage: StageSettings, batches: Source, way: Way) -> Stepper:
+def stepper_for(method: Method, stage: StageSettings, batches: Source, way: StepMode) -> Stepper:
     moved = {name: method.get_submodule(name) for name in method.moves}
     optimizers = {name: build_optimizer(module, stage.optimizer_of(name)) for name, module in moved.items()}
     return Stepper(method, optimizers, stage, batches, way, StepClock(batches.device), index=0)
@@ -69,13 +74,13 @@ class StandIn:
 
     def __init__(self, device: torch.device) -> None:
         type(self).made += 1
-        self._kept: Stepped | None = None
+        self._kept: StepResult | None = None
         self._table = torch.empty(0)
 
     def load(self, table: np.ndarray[Any, np.dtype[np.float64]]) -> None:
         self._table = torch.from_numpy(table)
 
-    def run(self, function: Callable[[Tensor], Stepped]) -> Stepped:
+    def run(self, function: Callable[[Tensor], StepResult]) -> StepResult:
         stepped = function(self._table)
         if self._kept is None:
             self._kept = stepped

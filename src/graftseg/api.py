@@ -40,10 +40,10 @@ from graftseg.reporting import render_report
 from graftseg.reporting.differences import picture
 from graftseg.reporting.scans_page import render_check
 from graftseg.training.cross_validation import CrossValidation
-from graftseg.training.folds import Count, Tell
+from graftseg.training.folds import Count, Report
 from graftseg.training.folds import train_folds as _train_folds
 from graftseg.training.loop import Outcome
-from graftseg.training.recorder import ALONE, BASELINE, BEFORE_BASELINE
+from graftseg.training.recorder import BASELINE, BEFORE_BASELINE, ONLY_RUN
 from graftseg.training.run import complete, train_run, unlabeled_cases
 
 Folder = str | Path
@@ -142,8 +142,8 @@ def train(
     if beside or loaded.baseline:
         unlabeled = unlabeled_cases(loaded, source, run)
         loaded, beside = fitting(loaded, unlabeled=unlabeled, baseline=beside)
-    leg = BEFORE_BASELINE if beside else ALONE
-    outcome = _ended(train_run(loaded, source, run, chosen, resume=resume, leg=leg))
+    label = BEFORE_BASELINE if beside else ONLY_RUN
+    outcome = _ended(train_run(loaded, source, run, chosen, resume=resume, label=label))
     if beside:
         store = open_store(source if is_store(source) else run.store)
         complete(baseline_of(loaded), store, run.baseline, chosen, BASELINE)
@@ -161,7 +161,7 @@ def train_folds(
     resume: bool = False,
     device: str = "auto",
     baseline: bool | None = None,
-    tell: Tell = logger.info,
+    tell: Report = logger.info,
 ) -> CrossValidation:
     """Divide the labeled cases into folds and train a network for each on the others, into ``out/fold-N``.
 
@@ -174,7 +174,7 @@ def train_folds(
     if count is None:
         raise UserError(Code.OPTION_INVALID, f"recipe {loaded.name}", "it says nothing of folds", "give their number")
     run, chosen, beside = RunFolder(Path(out)), choose_device(device), loaded.baseline if baseline is None else baseline
-    return _train_folds(loaded, as_data(data), run, chosen, count=count, baseline=beside, resume=resume, tell=tell)
+    return _train_folds(loaded, as_data(data), run, chosen, count=count, baseline=beside, resume=resume, report=tell)
 
 
 def _ended(outcome: Outcome) -> Outcome:

@@ -26,7 +26,7 @@ from graftseg.ops.components import largest_components
 from graftseg.recipes.recipe import load_recipe
 from graftseg.training import loop as engine
 from graftseg.training.recorder import Recorder
-from graftseg.training.step import Stepped, Stepper
+from graftseg.training.step import Stepper, StepResult
 
 CPU = torch.device("cpu")
 SMALL = Plan(steps=2, rounds=2, workers=0)
@@ -126,7 +126,7 @@ def test_the_whole_step_is_timed_between_ends_of_steps_after_the_warm_up(
     ended: list[int] = []
     run = Stepper.__call__
 
-    def counted(stepper: Stepper, step: int) -> Stepped:
+    def counted(stepper: Stepper, step: int) -> StepResult:
         ended.append(step + 1)
         return run(stepper, step)
 

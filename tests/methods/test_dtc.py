@@ -16,7 +16,7 @@ from graftseg.ops.distances import distance_channels, signed_distance
 from graftseg.ops.losses import one_hot
 from graftseg.recipes.recipe import load_recipe
 from graftseg.training import step as stepping
-from graftseg.training.step import Way
+from graftseg.training.step import StepMode
 from stepping_fakes import losses, stage_recipe, stepper_of
 
 SHARPNESS = 1500.0
@@ -75,7 +75,7 @@ def test_bfloat16_leaves_its_steps_alone(store: Store, monkeypatch: pytest.Monke
     """The slope of the steep sigmoid needs distances exactly."""
     monkeypatch.setattr(stepping, "has_bf16", lambda device: True)
     recipe = stage_recipe("unet-2d", "dtc")
-    one, two = (losses(stepper_of(recipe, store, way), range(3)) for way in (Way("float32"), Way("bf16")))
+    one, two = (losses(stepper_of(recipe, store, way), range(3)) for way in (StepMode("float32"), StepMode("bf16")))
     assert torch.equal(one, two)
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints: whole or not used."""
+"""Checkpoints: verified, or not used."""
 
 import random
 from pathlib import Path
@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code
 from graftseg.training.checkpoint import KEPT, checkpoints_in, load_checkpoint, load_latest, save_checkpoint
+from user_errors import user_error
 
 
 def state(number: int) -> dict[str, object]:
@@ -36,33 +37,33 @@ def test_every_flipped_bit_is_found(tmp_path: Path) -> None:
         damaged = bytearray(content)
         damaged[place] ^= 1 << bit
         path.write_bytes(damaged)
-        with pytest.raises(UserError, match="damaged"):
+        with user_error(Code.CHECKPOINT_DAMAGED, path):
             load_checkpoint(path)
 
 
 @pytest.mark.parametrize("length", [0, 5, 39, 40, 41, 200])
-def test_a_torn_file_is_found_and_the_one_before_is_used(
+def test_truncated_file_falls_back_to_the_previous_checkpoint(
     tmp_path: Path, length: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     save_checkpoint(tmp_path, 1, state(1))
     newest = save_checkpoint(tmp_path, 2, state(2))
     newest.write_bytes(newest.read_bytes()[:length])
     latest = load_latest(tmp_path)
-    assert latest is not None and latest[0].name == "step-00000001.ckpt" and latest[1]["step"] == 1
-    assert "step-00000002.ckpt: the checkpoint is damaged; the one before it is used" in caplog.text
+    assert latest is not None and latest.path.name == "step-00000001.ckpt" and latest.state["step"] == 1
+    assert "step-00000002.ckpt" in caplog.text and Code.CHECKPOINT_DAMAGED in caplog.text
 
 
-def test_nothing_to_load(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_usable_checkpoint(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert load_latest(tmp_path) is None
     for step, which in ((1, "the only checkpoint is"), (2, "all 2 checkpoints are")):
         save_checkpoint(tmp_path, step, state(step)).write_bytes(b"")
         for _ in range(2):
-            with pytest.raises(UserError, match=f"{which} damaged; remove .*, and --resume trains from the first step"):
+            with user_error(Code.CHECKPOINT_DAMAGED, tmp_path, which):
                 load_latest(tmp_path)
-    assert caplog.text == "", "no other checkpoint is used"
+    assert caplog.text == ""
 
 
-def test_a_full_memory_damages_no_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_memory_does_not_count_as_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object, **__: object) -> None:
         raise torch.OutOfMemoryError
 
@@ -73,14 +74,14 @@ def test_a_full_memory_damages_no_checkpoint(tmp_path: Path, monkeypatch: pytest
     assert load_checkpoint(path)["step"] == 1
 
 
-def test_a_failed_write_leaves_the_old_one(tmp_path: Path) -> None:
+def test_failed_write_keeps_the_previous_checkpoint(tmp_path: Path) -> None:
     save_checkpoint(tmp_path, 1, state(1))
     with pytest.raises(AttributeError):
         save_checkpoint(tmp_path, 2, {"cannot": lambda: None})
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000001.ckpt"]
 
 
-def test_a_checkpoint_cannot_run_code(tmp_path: Path) -> None:
+def test_loading_executes_no_code(tmp_path: Path) -> None:
     class Trap:
         def __reduce__(self) -> tuple[object, tuple[str]]:
             return (Path.touch, (Path(tmp_path / "trap"),))  # type: ignore[return-value]

@@ -20,7 +20,7 @@ from graftseg.networks.acceleration import compiler_options
 from graftseg.recipes.recipe import Recipe
 from graftseg.training import step as stepping
 from graftseg.training.loop import Outcome, Stage, fit
-from graftseg.training.step import Way
+from graftseg.training.step import StepMode
 from stepping_fakes import ADAM, CPU, SGD, STEPS, StandIn, losses, stage_recipe, stepper_of
 
 HAS_COMPILER = which("g++") is not None and (Path(get_path("include")) / "Python.h").is_file()
@@ -69,7 +69,7 @@ def test_compiled(network: str, compiles: list[Any], store: Store, volumes: Stor
     data = store_of(recipe, store, volumes)
     plain = losses(stepper_of(recipe, data))
     assert not compiles
-    fast = losses(stepper_of(recipe, data, Way(compiled=True)))
+    fast = losses(stepper_of(recipe, data, StepMode(compiled=True)))
     assert len(compiles) == 3
     assert_same_losses(plain, fast)
 
@@ -126,7 +126,7 @@ def test_a_table_on_the_device(
     """With dropout: its random numbers are drawn in the same order."""
     recipe = stage_recipe(network, method, optimizer, dropout=True)
     data = store_of(recipe, store, volumes)
-    eager, captured = (losses(stepper_of(recipe, data, Way(captured=way))) for way in (False, True))
+    eager, captured = (losses(stepper_of(recipe, data, StepMode(captured=way))) for way in (False, True))
     assert stand_in.made == 1
     assert torch.equal(eager[0], captured[0])
     assert_same_losses(eager, captured)
@@ -162,7 +162,7 @@ def run(folder: Path, store: Store, *, cut: int | None = None, resume: bool = Fa
 
 
 def capture(monkeypatch: pytest.MonkeyPatch, captured: bool) -> None:
-    monkeypatch.setattr(Way, "chosen", lambda precision, *_, **__: Way(precision, captured=captured))
+    monkeypatch.setattr(StepMode, "chosen", lambda precision, *_, **__: StepMode(precision, captured=captured))
 
 
 @pytest.mark.parametrize("cut", [0, 7, 8])

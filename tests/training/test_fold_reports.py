@@ -59,7 +59,7 @@ def test_deviations_are_the_same_everywhere(trained: tuple[RunFolder, CrossValid
     # once over the classes, once beside the baseline
     assert page.replace("<small>", "").count(written) == 2
     assert page.count("standard deviation over cases, divided by one less than their number") >= 3
-    assert result.said().endswith("; ± is the standard deviation over cases, divided by one less than their number")
+    assert result.caption().endswith("; ± is the standard deviation over cases, divided by one less than their number")
     (kept,) = (one for one in json.loads((run.path / "metrics.json").read_text())["classes"] if one["name"] == name)
     assert kept["hd95"]["std"] == pytest.approx(stdev(distances))
 

@@ -28,7 +28,7 @@ from graftseg.evaluation.scores import Evaluation, read_csv
 from graftseg.training import folds
 from graftseg.training.cross_validation import CrossValidation
 from graftseg.training.folds import divide, fold_recipe, suggested_folds
-from graftseg.training.recorder import Leg
+from graftseg.training.recorder import ProgressLabel
 from graftseg.training.run import complete
 from user_errors import user_error
 
@@ -223,9 +223,9 @@ def test_what_was_trained_stays_and_what_was_cut_goes_on(
     shutil.rmtree(again.baseline.fold(1).path)
     (again.fold(1).predictions / "metrics.csv").unlink()
 
-    def note(recipe: Any, store: Any, at: RunFolder, device: Any, leg: Leg) -> None:
+    def note(recipe: Any, store: Any, at: RunFolder, device: Any, label: ProgressLabel) -> None:
         began.append(at.path.relative_to(again.path).as_posix() if not at.exists else "")
-        complete(recipe, store, at, device, leg)
+        complete(recipe, store, at, device, label)
 
     monkeypatch.setattr(folds, "complete", note)
     with pytest.raises(UserError, match="holds folds already; add --resume"):

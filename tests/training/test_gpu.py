@@ -23,7 +23,7 @@ from graftseg.planning import probe
 from graftseg.recipes.recipe import Recipe
 from graftseg.recipes.settings import LoopSettings
 from graftseg.training.loop import Outcome, Stage, fit
-from graftseg.training.step import Way
+from graftseg.training.step import StepMode
 from stepping_fakes import ADAM, SGD, STEPS, losses, stage_recipe, stepper_for, stepper_of
 
 pytestmark = [
@@ -66,7 +66,7 @@ def test_captured_steps_are_the_plain_ones(
     """
     recipe = wide(network, optimizer, dropout=True)
     data = store_of(recipe, store, volumes)
-    ways = (Way(captured=captured) for captured in (False, True))
+    ways = (StepMode(captured=captured) for captured in (False, True))
     plain, fast = (losses(stepper_of(recipe, data, way, GPU), range(10)) for way in ways)
     assert_same_losses(plain, fast)
 
@@ -78,7 +78,7 @@ def test_compiled_and_captured_steps_are_the_plain_ones(network: str, width: int
     recipe = wide(network, width=width)
     data = store_of(recipe, store, volumes)
     torch.compiler.reset()
-    fast = losses(stepper_of(recipe, data, Way(compiled=True, captured=True), GPU), range(8))
+    fast = losses(stepper_of(recipe, data, StepMode(compiled=True, captured=True), GPU), range(8))
     assert_same_losses(losses(stepper_of(recipe, data, device=GPU), range(8)), fast)
 
 
@@ -91,7 +91,9 @@ def test_every_replay_drops_other_units(network: str, store: Store, volumes: Sto
     batch = Batches(store_of(recipe, store, volumes), recipe.batches, seed=0, device=GPU).at(0, 0)
     method = build_method(recipe, supervised, 1, len(store.classes), GPU).train()
     torch.compiler.reset()
-    stepper = stepper_for(method, supervised, probe.Constant(batch, GPU), Way("bf16", compiled=True, captured=True))
+    stepper = stepper_for(
+        method, supervised, probe.Constant(batch, GPU), StepMode("bf16", compiled=True, captured=True)
+    )
     totals = losses(stepper, range(12))[:, -1]
     assert len(set(totals.tolist())) == 12
 
@@ -114,7 +116,7 @@ def test_bfloat16_trains_as_float32_does_up_to_its_rounding(network: str, store:
     recipe = wide(network)
     data = store_of(recipe, store, volumes)
     ways: list[Precision] = ["float32", "bf16"]
-    one, two = (losses(stepper_of(recipe, data, Way(way, captured=True), GPU)) for way in ways)
+    one, two = (losses(stepper_of(recipe, data, StepMode(way, captured=True), GPU)) for way in ways)
     assert_same_losses(one, two, 0.2)
     assert not torch.equal(one, two)
 

@@ -19,7 +19,7 @@ from graftseg.recipes.settings import LoopSettings, SelectionSettings
 from graftseg.training import step as stepping
 from graftseg.training.loop import Stage, fit
 from graftseg.training.selection import Selector
-from graftseg.training.step import Way, autocast
+from graftseg.training.step import StepMode, autocast
 from stepping_fakes import CPU, batches_for, stage_recipe, stepper_of
 
 
@@ -86,7 +86,7 @@ def test_a_method_that_needs_float32_computes_in_it(
 def test_nothing_is_said_where_float32_was_meant_anyway(
     store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ways = ((True, Way("float32")), (False, Way("bf16")))
+    ways = ((True, StepMode("float32")), (False, StepMode("bf16")))
     for native, way in ways:
         monkeypatch.setattr(stepping, "has_bf16", lambda device, native=native: native)
         stepper_of(stage_recipe("unet-2d", "dtc"), store, way)

@@ -113,7 +113,7 @@ def test_the_next_stage_begins_with_the_best_student_or_the_last(
 ) -> None:
     """Of the four steps of the first stage the third alone is scored."""
     seen: dict[str, dict[str, Tensor]] = {}
-    look, start_from = Selector.look, Method.start_from
+    look, start_from = Selector.score, Method.start_from
 
     def note_look(self: Selector, method: Method, *others: Any, **place: Any) -> dict[str, float]:
         if place["step"] == 3:
@@ -329,7 +329,7 @@ def test_an_empty_prediction_of_an_absent_class(store: Store, tmp_path: Path, pr
     present = np.array(store.label(case))
     present[present == 3] = 0
     scores = CaseScores(recipe, store, [case], CPU)
-    scores._held[0].label.copy_(torch.from_numpy(present))
+    scores._cases[0].label.copy_(torch.from_numpy(present))
 
     def all_background(images: Tensor) -> Tensor:
         return torch.eye(4)[0].view(1, 4, 1, 1).expand(len(images), -1, *images.shape[2:])

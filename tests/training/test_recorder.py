@@ -11,7 +11,15 @@ import torch
 
 from graftseg.core.run_folder import RunFolder, read_log
 from graftseg.training import recorder as module
-from graftseg.training.recorder import ALONE, BASELINE, BEFORE_BASELINE, Leg, NonFiniteLossError, Recorder, fold_legs
+from graftseg.training.recorder import (
+    BASELINE,
+    BEFORE_BASELINE,
+    ONLY_RUN,
+    NonFiniteLossError,
+    ProgressLabel,
+    Recorder,
+    fold_labels,
+)
 
 
 def place(step: int) -> dict[str, Any]:
@@ -58,10 +66,10 @@ def test_steps_with_different_numbers_of_terms_are_read_together(tmp_path: Path)
     assert terms == [{"L_in": 0.5, "L_out": 0.25}, {"L": 4.0}]
 
 
-class SlowParcel(module._Parcel):
+class SlowTransfer(module._Transfer):
     """On its way, as from a GPU."""
 
-    def __init__(self, steps: list[module.Noted]) -> None:
+    def __init__(self, steps: list[module.LoggedStep]) -> None:
         super().__init__(steps)
         self.is_there = False
         self._arrival: Any = self
@@ -72,7 +80,7 @@ class SlowParcel(module._Parcel):
 
 
 def test_steps_on_their_way_are_written_with_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_Parcel", SlowParcel)
+    monkeypatch.setattr(module, "_Transfer", SlowTransfer)
 
     def steps() -> list[int]:
         return [line["step"] for line in read_log(RunFolder(tmp_path).log_file)]
@@ -94,7 +102,7 @@ def test_steps_on_their_way_are_written_with_the_next(tmp_path: Path, monkeypatc
 
 
 def test_a_broken_loss_on_its_way_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_Parcel", SlowParcel)
+    monkeypatch.setattr(module, "_Transfer", SlowTransfer)
     with opened(tmp_path, every=1) as recorder:
         add(recorder, 1, L=float("nan"))
         recorder.forward()
@@ -221,13 +229,18 @@ Shown = Sequence[tuple[float, int, int]]
 
 
 def told(
-    shown: Shown, total: int, folder: Path, monkeypatch: pytest.MonkeyPatch, leg: Leg = ALONE, done: int = 0
+    shown: Shown,
+    total: int,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    label: ProgressLabel = ONLY_RUN,
+    done: int = 0,
 ) -> None:
     """Record steps that end so many seconds after the beginning, as (seconds, stage, step of all)."""
     times = iter([0.0, *(seconds for seconds, _, _ in shown)])
     monkeypatch.setattr(module, "monotonic", lambda: next(times))
     monkeypatch.delenv("FORCE_COLOR", raising=False)
-    with Recorder(RunFolder(folder), total, done, every=1, tensorboard=False, leg=leg) as recording:
+    with Recorder(RunFolder(folder), total, done, every=1, tensorboard=False, label=label) as recording:
         for _, stage, step in shown:
             at = {"stage": stage, "method": ("first", "second")[stage], "step": step, "global_step": step}
             recording.add(at, ("L",), torch.tensor([0.5, 0.5]))
@@ -300,22 +313,22 @@ def test_a_resumed_run_has_no_pace_from_before(
 
 
 @pytest.mark.parametrize(
-    ("leg", "start", "end"),
+    ("label", "start", "end"),
     [
         (BEFORE_BASELINE, "first: step 2", "; the baseline comes next"),
         (BASELINE, "the baseline, first: step 2", ""),
-        (fold_legs(2, baseline=True)[1], "fold 1 (2 of 4), first: step 2", "; fold 0 of the baseline comes next"),
+        (fold_labels(2, baseline=True)[1], "fold 1 (2 of 4), first: step 2", "; fold 0 of the baseline comes next"),
     ],
 )
 def test_a_line_tells_which_training_it_is_and_what_comes_next(
-    leg: Leg,
+    label: ProgressLabel,
     start: str,
     end: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    told([(10.0, 0, 1), (70.0, 0, 2)], 4, tmp_path, monkeypatch, leg)
+    told([(10.0, 0, 1), (70.0, 0, 2)], 4, tmp_path, monkeypatch, label)
     assert capsys.readouterr().err == f"{start} of 4, loss 0.500, 2 minutes left at this pace{end}\n"
 
 
@@ -329,8 +342,8 @@ def test_the_bar_tells_which_training_it_is_and_where_there_is_room_what_comes_n
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", columns)
-    leg = fold_legs(3, baseline=False)[0]
-    with Recorder(RunFolder(tmp_path), 20, 0, every=1, tensorboard=False, leg=leg) as recorder:
+    label = fold_labels(3, baseline=False)[0]
+    with Recorder(RunFolder(tmp_path), 20, 0, every=1, tensorboard=False, label=label) as recorder:
         add(recorder, 1, L=0.5)
         recorder.flush()
         recorder.show({"forward": 0.03})

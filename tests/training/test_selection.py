@@ -56,7 +56,7 @@ def run(selector: Selector, steps: int, method: Method | None = None, stage: int
     for step in range(1, steps + 1):
         student_after(method, step)
         if selector.is_due(step):
-            selector.look(method, {}, stage=stage, step=step)
+            selector.score(method, {}, stage=stage, step=step)
     return method
 
 
@@ -123,7 +123,7 @@ def test_a_look_names_all_scores_and_leaves_every_mode_as_it_was() -> None:
     method = tiny_method("bcp", 2)
     teacher = method.get_submodule("teacher")
     teacher.eval()
-    scores = selector.look(method, {}, stage=1, step=7)
+    scores = selector.score(method, {}, stage=1, step=7)
     assert scores == {"dice": 0.5, "dice core": 0.25, "test dice": 0.75, "test dice core": 0.25}
     assert method.training and method.student.training and not teacher.training
     assert all(scripted.modes == [False] for scripted in selector._scores.values())  # type: ignore[attr-defined]
@@ -133,7 +133,7 @@ def test_a_failing_score_leaves_the_mode_too() -> None:
     selector = selector_of(VAL, validation=[])
     method = tiny_method("supervised", 2)
     with pytest.raises(IndexError):
-        selector.look(method, {}, stage=0, step=1)
+        selector.score(method, {}, stage=0, step=1)
     assert method.training and selector.best == {}
 
 
@@ -155,7 +155,7 @@ def test_the_protocol_last_never_rewinds_nor_warns(caplog: pytest.LogCaptureFixt
 def test_students_of_the_stage_before_do_not_compete() -> None:
     selector = selector_of(VAL, validation=[0.9, 0.2, 0.3])
     method = run(selector, 1)
-    selector.forget()
+    selector.reset()
     run(selector, 2, method, stage=1)
     assert selector.chosen is not None and selector.chosen.facts()["dice"] == 0.3
     assert selector.chosen.stage == 1
@@ -171,7 +171,7 @@ def test_a_checkpoint_carries_the_best_so_far(cut: int) -> None:
     method = tiny_method("supervised", 2)
     for step in range(cut + 1, 5):
         student_after(method, step)
-        after.look(method, {}, stage=0, step=step)
+        after.score(method, {}, stage=0, step=step)
     after.rewind(method, {}, 0)
     assert after.chosen is not None and after.chosen.step == 2 and value_of(method) == 2
 
@@ -188,7 +188,7 @@ def test_momenta_go_back_with_the_student_where_the_next_stage_wants_them(
         for parameter in parameters:
             parameter.grad = torch.ones_like(parameter)
         optimizers["student"].step()
-        selector.look(method, optimizers, stage=0, step=step)
+        selector.score(method, optimizers, stage=0, step=step)
     selector.rewind(method, optimizers, 0)
     buffers = [optimizers["student"].state[parameter]["momentum_buffer"] for parameter in parameters]
     assert all(bool((buffer == momentum).all()) for buffer in buffers)

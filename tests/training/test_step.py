@@ -25,7 +25,7 @@ from graftseg.ops.optimizers import Adam, Poly, Sgd
 from graftseg.recipes.settings import LoopSettings, StageSettings
 from graftseg.training import step as stepping
 from graftseg.training.loop import Stage, fit
-from graftseg.training.step import AHEAD, PAYS_OFF, WARM_UP, Way, uncompiled
+from graftseg.training.step import AHEAD, COMPILE_FROM, WARM_UP, StepMode, uncompiled
 from stepping_fakes import CPU, StandIn, batches_for, losses, stage_recipe, stepper_for, stepper_of
 
 CUDA = torch.device("cuda:0")
@@ -34,17 +34,17 @@ CUDA = torch.device("cuda:0")
 @pytest.mark.parametrize(
     ("device", "steps", "compiled", "captured", "way"),
     [
-        (CUDA, PAYS_OFF, None, None, (True, True)),
-        (CUDA, PAYS_OFF - 1, None, None, (False, True)),
-        (CUDA, PAYS_OFF - 1, True, None, (True, True)),
-        (CUDA, PAYS_OFF, False, None, (False, True)),
-        (CUDA, PAYS_OFF, None, False, (True, False)),
+        (CUDA, COMPILE_FROM, None, None, (True, True)),
+        (CUDA, COMPILE_FROM - 1, None, None, (False, True)),
+        (CUDA, COMPILE_FROM - 1, True, None, (True, True)),
+        (CUDA, COMPILE_FROM, False, None, (False, True)),
+        (CUDA, COMPILE_FROM, None, False, (True, False)),
         (CUDA, 1, None, True, (False, True)),
-        (CUDA, PAYS_OFF, False, False, (False, False)),
-        (CPU, PAYS_OFF, None, None, (False, False)),
-        (CPU, PAYS_OFF, None, True, (False, False)),
+        (CUDA, COMPILE_FROM, False, False, (False, False)),
+        (CPU, COMPILE_FROM, None, None, (False, False)),
+        (CPU, COMPILE_FROM, None, True, (False, False)),
         (CPU, 1, True, True, (True, False)),
-        (CPU, PAYS_OFF, False, False, (False, False)),
+        (CPU, COMPILE_FROM, False, False, (False, False)),
     ],
 )
 def test_the_way_that_is_chosen(
@@ -56,24 +56,24 @@ def test_the_way_that_is_chosen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(stepping, "has_triton", lambda: True)
-    chosen = Way.chosen("bf16", device, steps, compiled=compiled, captured=captured)
+    chosen = StepMode.chosen("bf16", device, steps, compiled=compiled, captured=captured)
     assert (chosen.precision, chosen.compiled, chosen.captured) == ("bf16", *way)
 
 
 def test_without_a_compiler_of_kernels_nothing_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Components would be copied to the host in the middle of a captured step."""
     monkeypatch.setattr(stepping, "has_triton", lambda: False)
-    assert Way.chosen("bf16", CUDA, PAYS_OFF, compiled=None, captured=None) == Way("bf16")
+    assert StepMode.chosen("bf16", CUDA, COMPILE_FROM, compiled=None, captured=None) == StepMode("bf16")
 
 
 def test_the_loop_passes_on_what_was_set(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
 
-    def note(*given: Any, **settings: Any) -> Way:
+    def note(*given: Any, **settings: Any) -> StepMode:
         seen.append((*given, settings))
-        return Way()
+        return StepMode()
 
-    monkeypatch.setattr(Way, "chosen", note)
+    monkeypatch.setattr(StepMode, "chosen", note)
     recipe = tiny_recipe()
     loop = LoopSettings(precision="bf16", compiled=False, captured=True, tensorboard=False, snapshots=0)
     build = partial(build_method, recipe, channels=1, classes=len(store.classes), device=CPU)
@@ -226,18 +226,18 @@ DUEL = StageSettings(
 def test_the_table_holds_what_was_drawn_the_step_and_the_rates(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(monkeypatch)
     batches = batches_for(tiny_recipe(), store)
-    stepper = stepper_for(Duel(Settings(), tiny_networks(2)), DUEL, batches, Way(captured=True))
+    stepper = stepper_for(Duel(Settings(), tiny_networks(2)), DUEL, batches, StepMode(captured=True))
     table, drawn = stepper._table(2), batches.draw(0, 2, unlabeled=False)
     assert np.array_equal(table[:-1], drawn) and len(drawn) == 2
     assert table[-1].tolist() == [2.0, 0.005, 0.25] + [0.0] * (drawn.shape[1] - 3)
-    with_others = stepper_of(stage_recipe("unet-2d"), store, Way(captured=True))
+    with_others = stepper_of(stage_recipe("unet-2d"), store, StepMode(captured=True))
     assert len(with_others._table(0)) == 2 + 2 + 1
 
 
 def test_step_and_rates_are_read_from_the_table(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(monkeypatch)
     method = Duel(Settings(), tiny_networks(2))
-    stepper = stepper_for(method, DUEL, batches_for(tiny_recipe(), store), Way(captured=True))
+    stepper = stepper_for(method, DUEL, batches_for(tiny_recipe(), store), StepMode(captured=True))
     rates = []
     for step in (0, 3, 1):
         stepped = stepper(step)
@@ -251,7 +251,7 @@ def test_step_and_rates_are_read_from_the_table(store: Store, monkeypatch: pytes
 
 def test_values_outlive_the_next_replay(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(monkeypatch)
-    stepper = stepper_of(stage_recipe("unet-2d"), store, Way(captured=True))
+    stepper = stepper_of(stage_recipe("unet-2d"), store, StepMode(captured=True))
     first = stepper(0).values
     before = first.clone()
     assert not torch.equal(stepper(1).values, before)
@@ -260,7 +260,7 @@ def test_values_outlive_the_next_replay(store: Store, monkeypatch: pytest.Monkey
 
 def test_two_terms_of_one_name_are_refused(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Duel, "term", "L_student")
-    stepper = stepper_for(Duel(Settings(), tiny_networks(2)), DUEL, batches_for(tiny_recipe(), store), Way())
+    stepper = stepper_for(Duel(Settings(), tiny_networks(2)), DUEL, batches_for(tiny_recipe(), store), StepMode())
     with pytest.raises(ValueError, match=r"method duel has two terms of the same name among \['L_student', 'L_student"):
         stepper(0)
 
@@ -270,7 +270,7 @@ def test_what_cannot_be_captured_is_not(owner: type | None, store: Store, monkey
     stand_in(monkeypatch)
     if owner is not None:
         monkeypatch.setattr(owner, "capturable" if owner is Bcp else "resident", False)
-    stepper = stepper_of(stage_recipe("unet-2d"), store, Way(captured=True))
+    stepper = stepper_of(stage_recipe("unet-2d"), store, StepMode(captured=True))
     assert len(losses(stepper, range(2))) == 2
     assert StandIn.made == (owner is None)
     assert isinstance(stepper.optimizers["student"].param_groups[0]["lr"], Tensor) is (owner is None)

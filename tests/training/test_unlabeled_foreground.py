@@ -16,7 +16,7 @@ from graftseg.data.foreground import Positions, positions_in
 from graftseg.data.store import Store
 from graftseg.recipes.recipe import Recipe
 from graftseg.training import step as stepping
-from graftseg.training.unlabeled_foreground import Sightings
+from graftseg.training.unlabeled_foreground import UnlabeledForeground
 
 
 def aimed_recipe(dimensions: int = 2, share: float = 0.5, **changes: Any) -> Recipe:
@@ -67,20 +67,20 @@ def test_positions_are_the_foreground_that_the_network_finds(store: Store, tmp_p
     batches = Batches(store, recipe.batches, seed=0, device="cpu")
     run = RunFolder(tmp_path)
     method: Any = BrightHalf().train()
-    scout = Sightings(recipe, store, batches, run)
-    scout.look(method, 1)
+    finder = UnlabeledForeground(recipe, store, batches, run)
+    finder.find(method, 1)
     assert method.training
     found = Positions.load(run.foreground_file(1), [case.shape for case in store.of("unlabeled")])
     for case, classes in zip(store.of("unlabeled"), found.cases, strict=True):
         (expected,) = positions_in((store.image(case)[0] > 0).astype(np.uint8))
         np.testing.assert_array_equal(classes[0], expected)
     again = Batches(store, recipe.batches, seed=0, device="cpu")
-    Sightings(recipe, store, again, run).recall(1)
+    UnlabeledForeground(recipe, store, again, run).restore(1)
     plain = Batches(store, recipe.batches, seed=0, device="cpu")
     assert torch.equal(batches.at(1, 3).unlabeled, again.at(1, 3).unlabeled)
     differ = [not torch.equal(batches.at(1, step).unlabeled, plain.at(1, step).unlabeled) for step in range(8)]
     assert any(differ)
-    scout.look(method, 0)
+    finder.find(method, 0)
     assert not run.foreground_file(0).exists()
 
 

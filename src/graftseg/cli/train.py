@@ -71,7 +71,7 @@ def _train(recipe: str, data: Given, out: Path, asked: Count | None, ask: Ask) -
     if count:
         result = api.train_folds(recipe, data, out, folds=count, tell=typer.echo, **ask)
         print_table(*result.table())
-        for sentence in (result.said(), *result.verdict()):
+        for sentence in (result.caption(), *result.verdict()):
             typer.echo(sentence)
         typer.echo(f"next: graftseg report {quote(str(out))}")
         return

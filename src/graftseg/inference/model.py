@@ -61,7 +61,7 @@ def check_weights_exist(path: Path, sha256: str | None) -> None:
             "the run has no trained network yet",
             "let the training end, with --resume if it stopped",
         )
-    remedy = "the command of the training with --resume writes it again if the last checkpoint is there"
+    remedy = "restore the file, or train again into another folder"
     raise UserError(Code.WEIGHTS_MISSING, path, "the trained network of the run is missing", remedy)
 
 

@@ -13,7 +13,7 @@ from graftseg.inference.model import build_method
 from graftseg.ops.optimizers import build_optimizer
 from graftseg.recipes.recipe import Recipe
 from graftseg.training.clock import StepClock
-from graftseg.training.step import WARM_UP, Stepper, Way
+from graftseg.training.step import WARM_UP, StepMode, Stepper
 
 STEPS = 3
 PATIENCE = 8.0
@@ -31,7 +31,7 @@ def seconds_per_step(recipe: Recipe, channels: int, classes: int, device: torch.
         optimizers = {
             name: build_optimizer(method.get_submodule(name), stage.optimizer_of(name)) for name in method.moves
         }
-        way = Way.chosen(loop.precision, device, stage.steps, compiled=False, captured=loop.captured)
+        way = StepMode.chosen(loop.precision, device, stage.steps, compiled=False, captured=loop.captured)
         noise = Constant(_noise(recipe, channels, classes, device), device)
         return _shortest(Stepper(method, optimizers, stage, noise, way, StepClock(device), index=0), device)
 

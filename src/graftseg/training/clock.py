@@ -1,4 +1,4 @@
-"""Where the time of a training step goes."""
+"""Measure how the time of a training step is split into phases."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -9,10 +9,10 @@ import torch
 
 
 class StepClock:
-    """Adds up seconds by phase.
+    """Seconds per phase, summed over steps.
 
-    On a GPU only every ``every``-th step is timed, because a true time needs the host to wait for the device; the
-    first, which warms up, is not among them.
+    On a GPU only every ``every``-th step is timed, because the host has to wait for the device. The first step, which
+    warms up, is never timed there.
     """
 
     def __init__(self, device: torch.device, every: int = 50) -> None:
@@ -25,9 +25,9 @@ class StepClock:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Time the block as part of the phase; a phase inside of another is part of that one.
+        """Time the block as part of a phase; a nested phase counts toward the outer one.
 
-        Nothing may wait for the device while a step is captured, which happens inside of a phase.
+        A captured step runs inside an outer phase, so nothing waits for the device during capture.
         """
         if not self._times_this_step or self._inside:
             yield
@@ -40,12 +40,12 @@ class StepClock:
         self._seconds[name] += self._now() - begin
 
     def tick(self) -> None:
-        """A step is over."""
+        """Count a finished step."""
         self._timed += self._times_this_step
         self._step += 1
 
     def split(self) -> dict[str, float]:
-        """Mean seconds a step, by phase."""
+        """Return mean seconds per step, by phase."""
         return {name: seconds / max(self._timed, 1) for name, seconds in self._seconds.items()}
 
     @property

@@ -1,4 +1,4 @@
-"""What the folds of a recipe say together, alone and beside those of its baseline."""
+"""Scores of held-out cases over all folds, with and without a baseline."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,9 +36,9 @@ HELD_OUT = "Held-out labeled cases"
 
 @dataclass(frozen=True)
 class CrossValidation:
-    """Every labeled case scored once, by a network that never saw it, and the same for the baseline, if there is one.
+    """Scores of every labeled case by a network that never saw it, and of the baseline if there is one.
 
-    ``parts`` are the cases that each fold held out.
+    ``parts`` are the held-out cases of each fold.
     """
 
     folder: Path
@@ -47,7 +47,7 @@ class CrossValidation:
     baseline: Evaluation | None = None
 
     def table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-        """Head and a line for each class and figure: mean and spread over the cases, and what the baseline has."""
+        """Return the head and one line per metric and class: mean and deviation over cases, and the baseline's."""
         head = ("figure", "class", "cases", "mean ± spread over cases")
         if self.baseline is None:
             return head, [self._cells(figure, name) for figure in SHOWN for name in self._names]
@@ -57,58 +57,63 @@ class CrossValidation:
                 effect = effect_of(pairs)
                 interval = NO_VALUE if math.isnan(effect.low) else f"{effect.low:+.2f} to {effect.high:+.2f}"
                 other = format_value(*_values(spread(pairs.first.tolist())))
-                beside = (other, _signed(effect.difference), interval, f"{effect.better}/{effect.worse}/{effect.equal}")
-                lines.append((*self._cells(pairs.figure, pairs.name), *beside))
+                baseline = (
+                    other,
+                    _signed(effect.difference),
+                    interval,
+                    f"{effect.better}/{effect.worse}/{effect.equal}",
+                )
+                lines.append((*self._cells(pairs.figure, pairs.name), *baseline))
         return (*head, "baseline", "difference", "95 % interval", "better/worse/equal"), lines
 
-    def said(self) -> str:
-        """What the figures are of, in one sentence."""
+    def caption(self) -> str:
+        """Return one sentence about the table."""
         cases = len({row.case for row in self.evaluation.rows})
-        beside = "" if self.baseline is None else ", and once by a supervised one"
-        scored = f"{cases} labeled cases, each scored once by a network that never saw it{beside}"
+        baseline = "" if self.baseline is None else ", and once by a supervised one"
+        scored = f"{cases} labeled cases, each scored once by a network that never saw it{baseline}"
         return f"{self.folder}: {scored}; ± is the {DEVIATION}"
 
     def verdict(self) -> Iterator[str]:
-        """What was found, in sentences: classes that are never found and, with a baseline, what was gained."""
+        """Yield sentences about classes that are never found and, with a baseline, about the gain."""
         yield from missed_classes(str(self.folder), self.evaluation)
         if self.baseline is not None:
             yield from missed_classes(str(self.folder / "baseline"), self.baseline)
             yield f"{HELD_OUT}: {verdict_between(self.baseline, self.evaluation, SEVERAL_TRAININGS)}."
 
     def to_json(self) -> dict[str, Any]:
-        """All figures as plain values, None for what does not exist."""
-        told = {
+        """Return all metrics as plain values; undefined values are None."""
+        facts = {
             "cases": len({row.case for row in self.evaluation.rows}),
             "protocol": self.evaluation.protocol,
             "figures": _figures(self.evaluation),
         }
         if self.baseline is None:
-            return told
+            return facts
         effects = {
             figure: {pairs.name: _plain(asdict(effect_of(pairs))) for pairs in found}
             for figure in FIGURES
             if (found := [pairs for pairs in paired(self.baseline, self.evaluation) if pairs.figure == figure])
         }
-        return told | {"baseline": _figures(self.baseline), "beside_baseline": effects}
+        return facts | {"baseline": _figures(self.baseline), "beside_baseline": effects}
 
     @property
     def _names(self) -> list[str]:
         return _class_names(self.evaluation)
 
     def _cells(self, figure: str, name: str) -> tuple[str, ...]:
-        values = _of_cases(self.evaluation, figure, name)
+        values = _case_values(self.evaluation, figure, name)
         unit = "%" if figure in SHARES else "voxel"
         return f"{FIGURES[figure]} {unit}", name, str(len(values)), format_value(*_values(spread(values)))
 
 
 def _class_names(evaluation: Evaluation) -> list[str]:
-    """Names of the classes by label, and last their mean where there are several."""
+    """Return class names in label order, followed by ``mean`` if there are several."""
     names = [name for _, name in sorted({(row.label, row.name) for row in evaluation.rows})]
     return [*names, MEAN] if len(names) > 1 else names
 
 
-def _of_cases(evaluation: Evaluation, figure: str, name: str) -> list[float]:
-    """A figure of each case that has it, of a class or in the mean over its classes; overlaps in percent."""
+def _case_values(evaluation: Evaluation, figure: str, name: str) -> list[float]:
+    """Return a metric per case, for one class or averaged, skipping undefined values; overlaps in percent."""
     by_case: dict[str, list[float]] = {}
     for row in evaluation.rows:
         value = getattr(row, figure) * (100 if figure in SHARES else 1)
@@ -122,7 +127,7 @@ def _figures(evaluation: Evaluation) -> dict[str, Any]:
         figure: {
             name: _plain({"cases": len(values), **asdict(spread(values))})
             for name in _class_names(evaluation)
-            for values in [_of_cases(evaluation, figure, name)]
+            for values in [_case_values(evaluation, figure, name)]
         }
         for figure in FIGURES
     }
@@ -145,24 +150,24 @@ PROTOCOL: Protocol = "standard"
 
 @dataclass(frozen=True)
 class CaseLabel:
-    """The label map of a case as its data set has it."""
+    """The label map of a case in a dataset."""
 
     dataset: Dataset
     case: Case
 
     @property
     def path(self) -> Path:
-        """The file it lies in."""
+        """The file of the label map."""
         return label_path(self.case)
 
     def read(self) -> Scan:
-        """Read it through the data set's reader."""
+        """Read the label map with the reader of the dataset."""
         return self.dataset.reader.label(self.case)
 
 
 @dataclass(frozen=True)
 class References:
-    """Label maps to score against, by case, the folder or store that they come from, and that of the images."""
+    """Reference label maps by case, their folder or store, and the folder or store of the images."""
 
     source: Path
     labels: Mapping[str, Reference]
@@ -170,17 +175,17 @@ class References:
 
 
 def references_of(data: Data, store: Store, cases: Sequence[str]) -> References:
-    """What an expert drew for these labeled cases: the files of a folder of scans, or a store's labels.
+    """Return the reference label maps of labeled cases, from a folder of scans or from a store.
 
-    A store whose labels were resampled is refused, for they are not what was drawn any more.
+    Raise a UserError for a store with resampled labels, because these are no longer the drawn ones.
     """
     if data.resolve() == store.path.resolve():
         return References(store.path, {name: _stored(store, name) for name in cases}, store.path)
     dataset = read_layout(data)
     known = {nfc(case.name): case for case in dataset.of("labeled")}
     if missing := [name for name in cases if nfc(name) not in known]:
-        finding = f"case {missing[0]}, with which the run began, has no label here"
-        raise UserError(Code.RECIPE_MISMATCH, str(data), finding, "give the same --data")
+        finding = f"case {missing[0]}, which the run was started with, has no label"
+        raise UserError(Code.RUN_MISMATCH, str(data), finding, "pass the same --data")
     used = {name: known[nfc(name)] for name in cases}
     labels = _folder([label_path(case) for case in used.values()]) or dataset.root
     return References(
@@ -189,7 +194,7 @@ def references_of(data: Data, store: Store, cases: Sequence[str]) -> References:
 
 
 def _images(dataset: Dataset, cases: Mapping[str, Case], store: Store) -> Path:
-    """Where cases are predicted from: the folder of their scans, or the store where that names them otherwise."""
+    """Return the folder of the scans if it names the cases as the store does, else the store."""
     folder = _folder([path for case in cases.values() for path in case.images])
     if folder is None or not isinstance(dataset.reader, ScanFiles):
         return store.path
@@ -199,7 +204,7 @@ def _images(dataset: Dataset, cases: Mapping[str, Case], store: Store) -> Path:
 
 
 def _folder(files: Sequence[Path]) -> Path | None:
-    """The one folder that holds all of these files, if there is one."""
+    """Return the folder that contains all files, or None if there are several."""
     folders = {file.parent for file in files}
     return folders.pop() if len(folders) == 1 else None
 
@@ -207,9 +212,9 @@ def _folder(files: Sequence[Path]) -> Path | None:
 def _stored(store: Store, name: str) -> StoredLabel:
     case = next(case for case in store.of("labeled") if case.name == name)
     if case.grid.prepared_shape != case.grid.oriented_shape:
-        finding = f"its labels were resampled (case {name}) and are not those of the scans"
+        finding = f"the labels of the store are resampled (case {name}) and not those of the scans"
         raise UserError(
-            Code.RECIPE_MISMATCH, store.path, finding, "give the folder of scans as --data, or add --folds 0"
+            Code.STORE_MISMATCH, store.path, finding, "pass the folder of scans as --data, or add --folds 0"
         )
     return StoredLabel(store, case)
 
@@ -217,7 +222,7 @@ def _stored(store: Store, name: str) -> StoredLabel:
 def held_out_scores(
     run: RunFolder, store: Store, held_out: Sequence[str], references: References, device: torch.device
 ) -> Evaluation:
-    """The scores of a run on these cases, made where they are not there yet; kept beside its label maps."""
+    """Return the scores of a run on its held-out cases; predict and score them if they are not cached."""
     folder, weights = run.predictions, select_weights(run, "shipped").sha256
     known = find_cached_scores(folder, weights, references.source, PROTOCOL, held_out, len(store.classes))
     if known is not None:
@@ -229,12 +234,12 @@ def held_out_scores(
     score = partial(_score, folder=folder, references=references, classes=classes)
     rows = in_parallel(score, sorted(held_out), "Scoring held-out cases")
     evaluation = Evaluation(tuple(row for of_case in rows for row in of_case), PROTOCOL)
-    keep_scores(evaluation, folder, references)
+    write_scores(evaluation, folder, references)
     return evaluation
 
 
-def keep_scores(evaluation: Evaluation, folder: Path, references: References, checkpoint: str | None = None) -> None:
-    """Write ``metrics.csv`` and what says where it comes from."""
+def write_scores(evaluation: Evaluation, folder: Path, references: References, checkpoint: str | None = None) -> None:
+    """Write ``metrics.csv`` and its description."""
     about = {"references": str(references.source.resolve())}
     evaluation.keep(folder / "metrics.csv", about | ({"checkpoint": checkpoint} if checkpoint else {}))
 
@@ -243,6 +248,6 @@ def _score(case: str, *, folder: Path, references: References, classes: Mapping[
     prediction, reference = folder / f"{case}.nii.gz", references.labels[case]
     predicted, expected = read_label(prediction), reference.read()
     if difference := grid_difference(predicted.geometry, expected.geometry):
-        finding = f"not on the grid of its scan: {difference}"
-        raise UserError(Code.RECIPE_MISMATCH, reference.path, finding, "bring label map and scan to one grid")
+        finding = f"the label map is not on the grid of its scan: {difference}"
+        raise UserError(Code.GEOMETRY_MISMATCH, reference.path, finding, "resample the label map to the scan's grid")
     return evaluate_pair(case, predicted.array, expected.array, predicted.geometry, classes, PROTOCOL)

@@ -1,4 +1,4 @@
-"""A recipe trained once for each part of the labeled cases, so that every one of them is scored unseen."""
+"""Cross-validation: train one network per fold, so that every labeled case is scored by a network that never saw it."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -21,32 +21,32 @@ from graftseg.evaluation.figures import figures_of, format_value
 from graftseg.evaluation.scores import Evaluation
 from graftseg.recipes.baseline import baseline_of, fitting, require_unlabeled
 from graftseg.recipes.recipe import Recipe, parse_recipe
-from graftseg.training.cross_validation import CrossValidation, References, held_out_scores, keep_scores, references_of
-from graftseg.training.recorder import Leg, fold_legs
+from graftseg.training.cross_validation import CrossValidation, References, held_out_scores, references_of, write_scores
+from graftseg.training.recorder import ProgressLabel, fold_labels
 from graftseg.training.run import complete
 
 LEAVE_ONE_OUT: Literal["loo"] = "loo"
 Count = int | Literal["loo"]
 Parts = Sequence[tuple[str, ...]]
-Tell = Callable[[str], None]
+Report = Callable[[str], None]
 FORMAT = {"format": "graftseg folds", "version": 1}
 RULE = "a fold's network sees neither the labels nor the images of its held-out cases"
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class _Course:
-    """What the trainings of a folder have in common."""
+class _Shared:
+    """Everything the trainings of all folds share."""
 
     store: Store
     parts: Parts
     references: References
     device: torch.device
-    tell: Tell
+    report: Report
 
 
 def fold_recipe(recipe: Recipe, held_out: Sequence[str]) -> Recipe:
-    """The recipe of a fold: these cases are held out, all else is as it was."""
+    """Return the recipe of a fold, which holds out these cases."""
     batches = recipe.batches
     limit = None if batches.labeled_cases is None else batches.labeled_cases - len(held_out)
     changes = {"held_out": [*batches.held_out, *held_out], "labeled_cases": limit}
@@ -63,13 +63,12 @@ def train_folds(
     count: Count,
     baseline: bool,
     resume: bool = False,
-    tell: Tell = logger.info,
+    report: Report = logger.info,
 ) -> CrossValidation:
-    """Train every fold into ``run/fold-N`` and score its held-out cases; then the same for the baseline.
+    """Train every fold into ``run/fold-N`` and score its held-out cases; then do the same for the baseline.
 
-    Folds that have ended are kept and one that was stopped goes on with ``resume``. ``run/metrics.csv`` has every
-    labeled case once, ``run/folds.json`` what was held out where and what came of it; the baseline's stand in
-    ``run/baseline``.
+    ``resume`` keeps finished folds and continues a stopped one. ``run/metrics.csv`` has every labeled case once and
+    ``run/folds.json`` the held-out cases and scores of each fold. The baseline is trained in ``run/baseline``.
     """
     _check_target(recipe, run, data, resume)
     store = _store(recipe, data, run, count, baseline=baseline)
@@ -77,23 +76,22 @@ def train_folds(
     recipe, baseline = fitting(recipe, unlabeled=len(unlabeled), baseline=baseline)
     require_unlabeled(recipe, len(unlabeled), store.path)
     cases = [case.name for case in training_cases(store, recipe.batches).labeled]
-    parts = _divided(cases, count, recipe)
-    _refuse_twins(store, recipe, cases)
-    course = _Course(store, parts, references_of(data, store, cases), device, tell)
-    tell(f"{len(cases)} labeled cases in {len(parts)} folds; {RULE}")
-    legs = fold_legs(len(parts), baseline=baseline)
-    own, theirs = legs[: len(parts)], legs[len(parts) :]
-    evaluation = _trained(recipe, run, course, own)
-    other = _trained(baseline_of(recipe), run.baseline, course, theirs) if baseline else None
+    parts = _divide(cases, count, recipe)
+    _refuse_duplicates(store, recipe, cases)
+    shared = _Shared(store, parts, references_of(data, store, cases), device, report)
+    report(f"{len(cases)} labeled cases in {len(parts)} folds; {RULE}")
+    labels = fold_labels(len(parts), baseline=baseline)
+    evaluation = _train_all(recipe, run, shared, labels[: len(parts)])
+    other = _train_all(baseline_of(recipe), run.baseline, shared, labels[len(parts) :]) if baseline else None
     result = CrossValidation(run.path, tuple(parts), evaluation, other)
-    write_json(run.folds_file, _told(recipe, course) | result.to_json())
+    write_json(run.folds_file, _fold_list(recipe, shared) | result.to_json())
     return result
 
 
 def _check_target(recipe: Recipe, run: RunFolder, data: Data, resume: bool) -> None:
-    """Refuse what cannot be trained before anything is touched."""
+    """Raise a UserError if the folds cannot be trained into this folder, before it is touched."""
     if recipe.selection.opens_test:
-        finding = "it scores test cases while it trains, and folds are there for want of them"
+        finding = "this recipe selects checkpoints on test cases, which cross-validation does not have"
         raise UserError(
             Code.RECIPE_MISMATCH,
             f"recipe {recipe.name}",
@@ -101,29 +99,38 @@ def _check_target(recipe: Recipe, run: RunFolder, data: Data, resume: bool) -> N
             "set selection.protocol to last, or train with --folds 0",
         )
     if run.path.resolve() == data.resolve():
-        raise UserError(Code.UNSAFE_TARGET, run.path, "is the data itself", "name another --out")
+        raise UserError(Code.UNSAFE_TARGET, run.path, "--out is the data folder", "pass another --out")
     if run.exists:
         raise UserError(
-            Code.TARGET_EXISTS, run.path, "holds a single run", "name another --out for folds, or add --folds 0"
+            Code.TARGET_EXISTS,
+            run.path,
+            "the folder contains a single run",
+            "pass another --out for folds, or add --folds 0",
         )
     if run.folds_file.is_file() and not resume:
         raise UserError(
-            Code.TARGET_EXISTS, run.path, "holds folds already", "add --resume to go on with them or name another --out"
+            Code.TARGET_EXISTS,
+            run.path,
+            "the folder contains folds",
+            "add --resume to continue them, or pass another --out",
         )
     if not run.folds_file.is_file() and not run.is_free:
         raise UserError(
-            Code.TARGET_EXISTS, run.path, "exists and holds no folds", "name an empty or new folder as --out"
+            Code.TARGET_EXISTS,
+            run.path,
+            "the folder exists and contains no folds",
+            "pass an empty or new folder as --out",
         )
     if not run.folds_file.is_file() and resume:
-        raise UserError(Code.RUN_UNFINISHED, run.path, "there are no folds to resume", "leave out --resume to begin")
+        raise UserError(Code.RUN_UNFINISHED, run.path, "there are no folds to resume", "omit --resume to start")
 
 
-def _divided(cases: Sequence[str], count: Count, recipe: Recipe) -> Parts:
+def _divide(cases: Sequence[str], count: Count, recipe: Recipe) -> Parts:
     return divide(cases, len(cases) if count == LEAVE_ONE_OUT else count, recipe.seed)
 
 
 def _store(recipe: Recipe, data: Data, run: RunFolder, count: Count, *, baseline: bool) -> Store:
-    """The prepared store: given, or made from scans; folds that go on keep the one that they began with."""
+    """Return the given store, or prepare one from scans; resumed folds keep their store."""
     if is_store(data):
         return open_store(data)
     if run.folds_file.is_file():
@@ -131,99 +138,98 @@ def _store(recipe: Recipe, data: Data, run: RunFolder, count: Count, *, baseline
     batches = recipe.batches
     dataset = read_layout(data).for_training(batches.labeled_cases, batches.validation_cases, batches.held_out)
     seen = [case.name for case in dataset.of("labeled") if not same_names([case.name], batches.held_out)]
-    # refused before scans are prepared, which may take long
-    _divided(seen[: len(seen) - batches.validation_cases], count, recipe)
+    # check the number of folds before scans are prepared, which may take long
+    _divide(seen[: len(seen) - batches.validation_cases], count, recipe)
     if not (baseline or recipe.baseline or dataset.problems):
         require_unlabeled(recipe, len(dataset.of("unlabeled")), dataset.root)
     make_folder(run.path)
     with run.lock():
-        # what an attempt left that was refused is nobody's
+        # a folder without folds may contain the store of a refused attempt: replace it
         return prepare(dataset, run.store, recipe.data, anew=run.is_free)
 
 
-def _refuse_twins(store: Store, recipe: Recipe, labeled: Sequence[str]) -> None:
-    """A labeled scan that is among the unlabeled ones too would be seen in the fold that holds it out."""
+def _refuse_duplicates(store: Store, recipe: Recipe, labeled: Sequence[str]) -> None:
+    """Raise a UserError if a labeled scan is also unlabeled, since its held-out fold would train on it."""
     known = {case.sha256[case.image]: case.name for case in store.of("labeled") if case.name in labeled}
     for case in training_cases(store, recipe.batches).unlabeled:
         if twin := known.get(case.sha256[case.image]):
             finding = f"the unlabeled case {case.name} is the same scan as the labeled case {twin}"
             raise UserError(
-                Code.RECIPE_MISMATCH,
+                Code.CASE_DUPLICATE,
                 store.path,
-                f"{finding}, which could then not be held out",
+                f"{finding}, which then cannot be held out",
                 "remove one of the two",
             )
 
 
-def _trained(recipe: Recipe, run: RunFolder, course: _Course, legs: Sequence[Leg]) -> Evaluation:
-    """The scores of all cases, each by the network of the fold that held it out; what is there is not made again."""
-    _begin(recipe, run, course)
+def _train_all(recipe: Recipe, run: RunFolder, shared: _Shared, labels: Sequence[ProgressLabel]) -> Evaluation:
+    """Train all folds and return the score of every case by the network that held it out; reuse finished folds."""
+    _start(recipe, run, shared)
     scores = []
-    for number, (part, leg) in enumerate(zip(course.parts, legs, strict=True)):
-        complete(fold_recipe(recipe, part), course.store, run.fold(number), course.device, leg)
-        scores.append(held_out_scores(run.fold(number), course.store, part, course.references, course.device))
+    for number, (part, label) in enumerate(zip(shared.parts, labels, strict=True)):
+        complete(fold_recipe(recipe, part), shared.store, run.fold(number), shared.device, label)
+        scores.append(held_out_scores(run.fold(number), shared.store, part, shared.references, shared.device))
         dice = format_value(figures_of(scores[-1])["dice"])
-        course.tell(f"{run.fold(number).path}: Dice {dice} % on {', '.join(part)}")
+        shared.report(f"{run.fold(number).path}: Dice {dice} % on {', '.join(part)}")
     rows = sorted((row for score in scores for row in score.rows), key=lambda row: (row.case, row.label))
     evaluation = Evaluation(tuple(rows), scores[0].protocol)
     checkpoint = str(run.fold(0).manifest().get("checkpoint", "last"))
-    keep_scores(evaluation, run.path, course.references, f"{checkpoint} of each of {len(course.parts)} folds")
-    result = CrossValidation(run.path, tuple(course.parts), evaluation)
-    write_json(run.folds_file, _told(recipe, course) | result.to_json())
+    write_scores(evaluation, run.path, shared.references, f"{checkpoint} of each of {len(shared.parts)} folds")
+    result = CrossValidation(run.path, tuple(shared.parts), evaluation)
+    write_json(run.folds_file, _fold_list(recipe, shared) | result.to_json())
     return evaluation
 
 
-def _begin(recipe: Recipe, run: RunFolder, course: _Course) -> None:
-    """Write down how the cases are divided; a folder that was begun otherwise is refused."""
+def _start(recipe: Recipe, run: RunFolder, shared: _Shared) -> None:
+    """Write the fold list; raise a UserError if the folder was started with other folds."""
     make_folder(run.path)
     if not run.folds_file.is_file():
-        write_json(run.folds_file, _told(recipe, course))
-    elif held_out_by_fold(run) != list(course.parts):
-        finding = "the folds were begun with other cases, another number or another seed"
-        raise UserError(
-            Code.RECIPE_MISMATCH, run.folds_file, finding, "resume with the same command or name another --out"
-        )
+        write_json(run.folds_file, _fold_list(recipe, shared))
+    elif held_out_by_fold(run) != list(shared.parts):
+        finding = "the folds were started with other cases, another number or another seed"
+        remedy = "resume with the same command, or pass another --out"
+        raise UserError(Code.RUN_MISMATCH, run.folds_file, finding, remedy)
     if not run.recipe_file.is_file():
-        write_text(run.recipe_file, recipe.model_copy(update={"folds": len(course.parts)}).to_yaml())
+        write_text(run.recipe_file, recipe.model_copy(update={"folds": len(shared.parts)}).to_yaml())
 
 
-def _told(recipe: Recipe, course: _Course) -> dict[str, object]:
-    """What the list of folds says before any of them is trained."""
-    labeled = {case for part in course.parts for case in part}
+def _fold_list(recipe: Recipe, shared: _Shared) -> dict[str, object]:
+    """Return the content of ``folds.json`` before any fold is trained."""
+    labeled = {case for part in shared.parts for case in part}
     return FORMAT | {
         "recipe": recipe.name,
         "method": recipe.method,
         "seed": recipe.seed,
         "rule": RULE,
-        "classes": list(course.store.classes),
-        "unlabeled": len(training_cases(course.store, recipe.batches).unlabeled),
+        "classes": list(shared.store.classes),
+        "unlabeled": len(training_cases(shared.store, recipe.batches).unlabeled),
         "folds": [
             {"fold": number, "labeled": sorted(labeled - set(part)), "held_out": list(part)}
-            for number, part in enumerate(course.parts)
+            for number, part in enumerate(shared.parts)
         ],
     }
 
 
-USUAL = 5
+DEFAULT_FOLDS = 5
 LEAST = 2
 _STREAM = 0xF01D
-"""Keeps the shuffle apart from whatever else the same seed draws."""
+"""Separates the shuffle from other random numbers of the same seed."""
 
 
 def suggested_folds(labeled: int, *, has_test: bool) -> int | None:
-    """Into how many folds so many labeled cases should be divided; None where a test set says more, or one case less.
+    """Return the suggested number of folds, or None if there is a test set or only one labeled case.
 
-    Fewer than five cases are left out one by one, since every one of them is needed for training.
+    Fewer than five cases are left out one at a time, because each is needed for training.
     """
     if has_test or labeled < LEAST:
         return None
-    return min(labeled, USUAL)
+    return min(labeled, DEFAULT_FOLDS)
 
 
 def divide(cases: Sequence[str], count: int, seed: int) -> list[tuple[str, ...]]:
-    """The cases, shuffled by the seed, in ``count`` parts whose sizes differ by one at most; each part by name.
+    """Shuffle the cases by seed and split them into ``count`` parts whose sizes differ by at most one.
 
-    The order in which the cases are given plays no part.
+    The result does not depend on the order of ``cases``.
     """
     names = sorted(cases)
     if not LEAST <= count <= len(names):

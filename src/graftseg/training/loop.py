@@ -1,4 +1,4 @@
-"""The one training loop."""
+"""The training loop, shared by all methods."""
 
 import signal
 import threading
@@ -16,38 +16,38 @@ from graftseg.data.batches import Batches
 from graftseg.methods import Method
 from graftseg.ops.optimizers import Moved, build_optimizer, carry_over, learning_rate, load_state
 from graftseg.recipes.settings import LoopSettings, StageSettings
-from graftseg.training.checkpoint import Saved, State, save_checkpoint, saved_in
+from graftseg.training.checkpoint import Checkpoint, State, load_own, save_checkpoint
 from graftseg.training.clock import StepClock
-from graftseg.training.recorder import ALONE, Leg, NonFiniteLossError, Recorder
+from graftseg.training.recorder import ONLY_RUN, NonFiniteLossError, ProgressLabel, Recorder
 from graftseg.training.selection import Selector
 from graftseg.training.snapshots import snapshot, snapshot_steps
-from graftseg.training.step import Stepped, Stepper, Way, autocast, uncompiled
+from graftseg.training.step import StepMode, Stepper, StepResult, autocast, uncompiled
 
 SAME_SIGNAL = 1.0
-"""Seconds within which a signal that comes again is taken for the same one."""
+"""Seconds within which a repeated signal counts as the same one."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage's settings and how to build its method, on its device."""
+    """The settings of a stage and a function that builds its method on the device."""
 
     settings: StageSettings
     build: Callable[[], Method]
 
 
-class Scout(Protocol):
-    """Tell the batches of a stage what the network of the previous stage finds; see ``unlabeled_foreground``."""
+class ForegroundFinder(Protocol):
+    """Find foreground in unlabeled scans between two stages; see ``training.unlabeled_foreground``."""
 
-    def look(self, method: Method, stage: int) -> None:
-        """Find it, before the stage begins."""
+    def find(self, method: Method, stage: int) -> None:
+        """Predict the unlabeled scans with the method of the previous stage, before ``stage`` begins."""
 
-    def recall(self, stage: int) -> None:
-        """Find it again for a stage that has begun."""
+    def restore(self, stage: int) -> None:
+        """Load the saved predictions of a stage that is resumed."""
 
 
 @dataclass
 class Position:
-    """Where a run stands: ``step`` steps of stage ``stage`` are done, ``done`` in all."""
+    """The state of a run after ``step`` steps of stage ``stage``, ``done`` steps in total."""
 
     stage: int
     step: int
@@ -62,11 +62,11 @@ class Position:
 
     @property
     def seconds(self) -> float:
-        """How long the run has trained, up to its last checkpoint and since."""
+        """Training time in seconds, including time before the last resume."""
         return self.seconds_before + monotonic() - self.began_at
 
     def state(self) -> State:
-        """Everything that is needed to go on as if nothing had happened."""
+        """Return everything an exact resume needs."""
         return {
             "run": self.identity,
             "stage": self.stage,
@@ -82,7 +82,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a training ended; ``stopped_by`` is the signal that asked it to stop, if one did."""
+    """The result of a training; ``stopped_by`` is the signal that stopped it early, if any."""
 
     method: Method = field(repr=False)
     steps: int
@@ -100,47 +100,46 @@ def fit(
     device: torch.device,
     resume: bool = False,
     selector: Selector | None = None,
-    scout: Scout | None = None,
+    finder: ForegroundFinder | None = None,
     identity: str | None = None,
-    leg: Leg = ALONE,
+    label: ProgressLabel = ONLY_RUN,
 ) -> Outcome:
-    """Train all stages, one after the other; a stopped run goes on where it was with ``resume``.
+    """Train all stages in order; ``resume`` continues from the last checkpoint.
 
-    A ``selector`` scores the student now and then. Where its protocol asks for it, the next stage begins with the best
-    student of the stage before, and the method of the outcome holds the best one of the last stage. A ``scout`` looks
-    at the unlabeled scans between two stages. Checkpoints carry the ``identity`` of the run and are refused elsewhere.
-    The ``leg`` is named where progress is told.
+    A ``selector`` scores the student at intervals. If its protocol selects checkpoints, each stage ends with its best
+    student instead of its last one. A ``finder`` predicts the unlabeled scans between two stages. Checkpoints contain
+    the ``identity`` of the run and cannot be loaded by another run. Progress messages start with ``label``.
     """
     steps = [stage.settings.steps for stage in stages]
-    saved = saved_in(run.checkpoints, device, steps, identity) if resume else None
+    saved = load_own(run.checkpoints, device, identity) if resume else None
     at = _begin(stages, device, saved, identity)
     if saved is not None:
-        _recall(at, saved, selector, scout)
+        _restore(at, saved, selector, finder)
     del saved
     total = sum(steps)
     clock, watched = StepClock(device), batches.watched(3)
-    recorder = Recorder(run, total, at.done, every=loop.log_every, tensorboard=loop.tensorboard, leg=leg)
+    recorder = Recorder(run, total, at.done, every=loop.log_every, tensorboard=loop.tensorboard, label=label)
     with recorder, _stop_signals() as stop:
         for index in range(at.stage, len(stages)):
             if index > at.stage:
-                _enter(at, index, stages[index], selector, scout)
+                _start_stage(at, index, stages[index], selector, finder)
             stage = stages[index].settings
-            way = Way.chosen(loop.precision, device, stage.steps, compiled=loop.compiled, captured=loop.captured)
-            stepper = Stepper(at.method, at.optimizers, stage, batches, way, clock, index=index)
+            mode = StepMode.chosen(loop.precision, device, stage.steps, compiled=loop.compiled, captured=loop.captured)
+            stepper = Stepper(at.method, at.optimizers, stage, batches, mode, clock, index=index)
             pictured = snapshot_steps(stage.steps, loop.snapshots)
             while at.step < stage.steps and not stop:
-                stepped = stepper(at.step)
+                result = stepper(at.step)
                 at.step, at.done = at.step + 1, at.done + 1
-                _record(recorder, at, stage, stepped, clock, batches)
+                _record(recorder, at, stage, result, clock, batches)
                 if at.step in pictured:
                     with uncompiled():
-                        run.save_snapshot(at.done, snapshot(at.method, stepped.shows, watched))
+                        run.save_snapshot(at.done, snapshot(at.method, result.shows, watched))
                 if selector is not None and selector.is_due(at.done):
                     _flush(recorder, at, batches)
                     recorder.busy("scoring")
                     with uncompiled(), autocast(stepper.precision, device):
-                        scores = selector.look(at.method, at.optimizers, stage=at.stage, step=at.done)
-                    recorder.validation(_place(at, stage), scores)
+                        scores = selector.score(at.method, at.optimizers, stage=at.stage, step=at.done)
+                    recorder.validation(_log_fields(at, stage), scores)
                 if at.done % loop.checkpoint_every == 0 or monotonic() - at.saved_at > loop.checkpoint_seconds:
                     _save(run, at, recorder, batches, selector)
             _save(run, at, recorder, batches, selector)
@@ -153,18 +152,18 @@ def fit(
     return Outcome(at.method, at.done, stop[0] if stop else None, at.seconds, clock.split())
 
 
-def _begin(stages: Sequence[Stage], device: torch.device, saved: Saved | None, identity: str | None) -> Position:
-    """The start of a run, or the place where its checkpoint left it."""
+def _begin(stages: Sequence[Stage], device: torch.device, saved: Checkpoint | None, identity: str | None) -> Position:
+    """Return the position at the start of a run, or at its checkpoint."""
     index = saved.state["stage"] if saved else 0
     method = stages[index].build().train()
     at = Position(index, 0, 0, method, _build_optimizers(method, stages[index].settings), device, identity)
     if saved:
         with saved.loading():
-            _go_on(at, saved.state)
+            _load(at, saved.state)
     return at
 
 
-def _go_on(at: Position, state: State) -> None:
+def _load(at: Position, state: State) -> None:
     at.step, at.done, at.seconds_before = state["step"], state["done"], state["seconds"]
     at.method.load_state_dict(state["method"])
     for name, optimizer in at.optimizers.items():
@@ -174,22 +173,24 @@ def _go_on(at: Position, state: State) -> None:
         torch.cuda.set_rng_state(state["random_cuda"].cpu(), at.device)
 
 
-def _recall(at: Position, saved: Saved, selector: Selector | None, scout: Scout | None) -> None:
-    """What the parts beside the method knew when the checkpoint was written."""
+def _restore(at: Position, saved: Checkpoint, selector: Selector | None, finder: ForegroundFinder | None) -> None:
+    """Restore the selector and the finder from a checkpoint."""
     if selector is not None:
         with saved.loading():
             selector.load_state(saved.state.get("selection") or {})
-    if scout is not None:
-        scout.recall(at.stage)
+    if finder is not None:
+        finder.restore(at.stage)
 
 
-def _enter(at: Position, index: int, stage: Stage, selector: Selector | None, scout: Scout | None) -> None:
-    """Go on to the next stage, with the student of the one before: the last, or the best."""
+def _start_stage(
+    at: Position, index: int, stage: Stage, selector: Selector | None, finder: ForegroundFinder | None
+) -> None:
+    """Start the next stage from the last or the best student of the previous one."""
     if selector is not None:
         selector.rewind(at.method, at.optimizers, at.stage)
-        selector.forget()
-    if scout is not None:
-        scout.look(at.method, index)
+        selector.reset()
+    if finder is not None:
+        finder.find(at.method, index)
     method = stage.build().train()
     method.start_from(at.method)
     optimizers = _build_optimizers(method, stage.settings)
@@ -204,30 +205,30 @@ def _build_optimizers(method: Method, stage: StageSettings) -> dict[str, torch.o
     return {name: build_optimizer(method.get_submodule(name), stage.optimizer_of(name)) for name in method.moves}
 
 
-def _place(at: Position, stage: StageSettings) -> dict[str, Any]:
+def _log_fields(at: Position, stage: StageSettings) -> dict[str, Any]:
     return {"stage": at.stage, "method": stage.method, "step": at.step, "global_step": at.done}
 
 
 def _record(
-    recorder: Recorder, at: Position, stage: StageSettings, stepped: Stepped, clock: StepClock, batches: Batches
+    recorder: Recorder, at: Position, stage: StageSettings, result: StepResult, clock: StepClock, batches: Batches
 ) -> None:
     rate = learning_rate(stage.optimizer, at.step - 1, stage.steps)
-    recorder.add({**_place(at, stage), "lr": rate}, stepped.names, stepped.values)
+    recorder.add({**_log_fields(at, stage), "lr": rate}, result.names, result.values)
     if recorder.is_full:
-        with _told(at, batches):
+        with _naming_cases(at, batches):
             recorder.forward()
         recorder.show(clock.split())
 
 
 def _save(run: RunFolder, at: Position, recorder: Recorder, batches: Batches, selector: Selector | None) -> None:
-    """Write the log, then a checkpoint: in this order, a checkpoint never holds weights of a broken loss."""
+    """Write the log, then a checkpoint; this order never saves weights after a non-finite loss."""
     _flush(recorder, at, batches)
     if not _is_finite(at.method):
         raise UserError(
             Code.LOSS_NOT_FINITE,
             f"stage {at.stage + 1}, step {at.step}",
-            "the update has made weights that are not finite",
-            "begin a new run with a lower learning rate or with optimizer.clip_gradient",
+            "the update produced weights that are not finite",
+            "start a new run with a lower learning rate or with optimizer.clip_gradient",
         )
     selection = None if selector is None else selector.state()
     save_checkpoint(run.checkpoints, at.done, at.state() | {"selection": selection})
@@ -235,19 +236,19 @@ def _save(run: RunFolder, at: Position, recorder: Recorder, batches: Batches, se
 
 
 def _is_finite(method: Method) -> bool:
-    """Whether all that lasts of a method is: networks that learn, those that follow them, and running statistics."""
+    """Return whether all weights and running statistics of a method are finite."""
     floats = [tensor for tensor in method.state_dict().values() if tensor.is_floating_point()]
     return bool(torch.stack([torch.isfinite(tensor).all() for tensor in floats]).all())
 
 
 def _flush(recorder: Recorder, at: Position, batches: Batches) -> None:
-    with _told(at, batches):
+    with _naming_cases(at, batches):
         recorder.flush()
 
 
 @contextmanager
-def _told(at: Position, batches: Batches) -> Iterator[None]:
-    """A loss that is not finite becomes a sentence that names step, term and cases."""
+def _naming_cases(at: Position, batches: Batches) -> Iterator[None]:
+    """Turn a non-finite loss into a UserError that names the step, the term and the cases."""
     try:
         yield
     except NonFiniteLossError as error:
@@ -255,26 +256,26 @@ def _told(at: Position, batches: Batches) -> Iterator[None]:
         raise UserError(
             Code.LOSS_NOT_FINITE,
             f"stage {at.stage + 1}, step {error.step}",
-            f"the term {error.term} of the loss is {error.value} for a batch of the cases {names}",
-            "look at these scans, or begin a new run with a lower learning rate",
+            f"the loss term {error.term} is {error.value} for a batch of the cases {names}",
+            "check these scans, or start a new run with a lower learning rate",
         ) from None
 
 
 @contextmanager
 def _stop_signals() -> Iterator[list[signal.Signals]]:
-    """Collect Ctrl-C and SIGTERM, so that the step in hand can end; another one a while later ends it at once.
+    """Collect Ctrl-C and SIGTERM so that the current step can finish; a second signal stops at once.
 
-    A step that waits for a process which was ended too, such as a compiler's, never ends by itself. One within a moment
-    is the same one again, as where both a group of processes and its leader are told.
+    The second signal is needed when a step waits for a process that was killed as well, such as a compiler. A repeat
+    within ``SAME_SIGNAL`` seconds is ignored, because a process group and its leader may both receive the signal.
     """
     received: list[signal.Signals] = []
-    told_at: list[float] = []
+    received_at: list[float] = []
 
     def note(number: int, frame: object) -> None:
         if not received:
             received.append(signal.Signals(number))
-            told_at.append(monotonic())
-        elif monotonic() - told_at[0] > SAME_SIGNAL:
+            received_at.append(monotonic())
+        elif monotonic() - received_at[0] > SAME_SIGNAL:
             signal.signal(number, before[signal.Signals(number)])
             signal.raise_signal(number)
 

@@ -1,23 +1,21 @@
-"""A recipe and a store -> a run."""
+"""Train a recipe on a store into a run folder."""
 
 import hashlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from graftseg.core.devices import free_memory, hardware_name, versions
 from graftseg.core.errors import Code, StoppedError, UserError
-from graftseg.core.files import sha256_of, write_bytes, write_text
+from graftseg.core.files import sha256_of, write_text
 from graftseg.core.run_folder import RunFolder, fold_count
 from graftseg.data.batches import Batches, training_cases
 from graftseg.data.disk_batches import DiskBatches
@@ -25,39 +23,44 @@ from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.data.sources import Data
 from graftseg.data.store import Store, is_store, open_store
-from graftseg.inference.model import build_method, load_weights, save_student, save_weights, student_bytes
-from graftseg.methods import METHODS, Method
+from graftseg.inference.model import build_method, load_weights, save_student, save_weights
+from graftseg.methods import METHODS
 from graftseg.networks import parameter_count
 from graftseg.recipes.baseline import require_unlabeled, uses_unlabeled
 from graftseg.recipes.recipe import SAME, Recipe, differences, first_few, load_recipe
-from graftseg.training.checkpoint import Saved, saved_last
 from graftseg.training.loop import Outcome, Stage, fit
-from graftseg.training.recorder import ALONE, Leg
+from graftseg.training.recorder import ONLY_RUN, ProgressLabel
 from graftseg.training.selection import Selector, build_selector, check_scored, scored_cases
-from graftseg.training.step import precise
-from graftseg.training.unlabeled_foreground import Sightings
+from graftseg.training.step import effective_precision
+from graftseg.training.unlabeled_foreground import UnlabeledForeground
 
-SHARE = {"cpu": 1.0, "cuda": 0.6}
-"""Part of the free memory of a device that scans may take; on a GPU the rest is for networks and activations."""
-FULL = ("can't allocate memory", "out of memory", "Storage size calculation overflowed", "Overflow when unpacking long")
-"""What PyTorch says where there is too little memory, or where no machine could have as much."""
+MEMORY_SHARE = {"cpu": 1.0, "cuda": 0.6}
+"""Share of free device memory that scans may use; on a GPU the rest is for networks and activations."""
+OUT_OF_MEMORY = (
+    "can't allocate memory",
+    "out of memory",
+    "Storage size calculation overflowed",
+    "Overflow when unpacking long",
+)
+"""Parts of PyTorch's messages when memory is too small, or when no machine could have enough."""
 logger = logging.getLogger(__name__)
-Student = Mapping[str, Tensor]
 
 
 def train_run(
-    recipe: Recipe, data: Data, run: RunFolder, device: torch.device, *, resume: bool, leg: Leg = ALONE
+    recipe: Recipe, data: Data, run: RunFolder, device: torch.device, *, resume: bool, label: ProgressLabel = ONLY_RUN
 ) -> Outcome:
-    """Train into a folder that this process holds alone; what can be refused is refused before it is touched."""
+    """Train into a locked run folder; check everything that can be checked before the folder is touched."""
     _check_folder(run, recipe, resume)
     store = _store(recipe, data, run)
     _check_store(store, recipe, run)
     _check_classes(recipe, len(store.classes))
-    with _told_of_full_memory(device):
-        return _trained(recipe, store, run, device, resume=resume, leg=leg)
+    with _reporting_full_memory(device):
+        return _train(recipe, store, run, device, resume=resume, label=label)
 
 
-def _trained(recipe: Recipe, store: Store, run: RunFolder, device: torch.device, *, resume: bool, leg: Leg) -> Outcome:
+def _train(
+    recipe: Recipe, store: Store, run: RunFolder, device: torch.device, *, resume: bool, label: ProgressLabel
+) -> Outcome:
     batches = _batches(store, recipe, device)
     build = partial(build_method, recipe, channels=store.channels, classes=len(store.classes), device=device)
     stages = [Stage(stage, partial(build, stage)) for stage in recipe.stages]
@@ -67,11 +70,10 @@ def _trained(recipe: Recipe, store: Store, run: RunFolder, device: torch.device,
         _check_folder(run, recipe, resume)
         identity = _identity(recipe, store, run)
         if run.exists and run.manifest().get("status") == "finished":
-            return _as_it_ended(run, stages, selector, device, identity)
+            return _finished_outcome(run, stages)
         _begin(run, recipe, facts | {"identity": identity})
         try:
             torch.manual_seed(recipe.seed)
-            scout = Sightings(recipe, store, batches, run)
             outcome = fit(
                 stages,
                 batches,
@@ -80,9 +82,9 @@ def _trained(recipe: Recipe, store: Store, run: RunFolder, device: torch.device,
                 device=device,
                 resume=resume,
                 selector=selector,
-                scout=scout,
+                finder=UnlabeledForeground(recipe, store, batches, run),
                 identity=identity,
-                leg=leg,
+                label=label,
             )
         except BaseException:
             run.update_manifest({"status": "failed"})
@@ -92,20 +94,22 @@ def _trained(recipe: Recipe, store: Store, run: RunFolder, device: torch.device,
 
 
 @contextmanager
-def _told_of_full_memory(device: torch.device) -> Iterator[None]:
-    """Networks, scans or activations that the device cannot hold become a sentence."""
+def _reporting_full_memory(device: torch.device) -> Iterator[None]:
+    """Turn out-of-memory errors into a UserError."""
     try:
         yield
     except (MemoryError, RuntimeError, TypeError) as error:
-        is_full = isinstance(error, torch.OutOfMemoryError | MemoryError) or any(sign in str(error) for sign in FULL)
+        is_full = isinstance(error, torch.OutOfMemoryError | MemoryError) or any(
+            part in str(error) for part in OUT_OF_MEMORY
+        )
         if not is_full:
             raise
-        remedy = "lower batches.labeled, batches.unlabeled, batches.patch or network.width in a new run"
-        raise UserError(Code.OUT_OF_MEMORY, device.type, "the memory of the device is full", remedy) from None
+        remedy = "start a new run with lower batches.labeled, batches.unlabeled, batches.patch or network.width"
+        raise UserError(Code.OUT_OF_MEMORY, device.type, "out of memory", remedy) from None
 
 
 def _store(recipe: Recipe, data: Data, run: RunFolder) -> Store:
-    """The prepared store: given, or made from scans; a run that goes on keeps the store that it began with."""
+    """Return the given store, or prepare one from scans; a resumed run keeps its store."""
     if is_store(data):
         return open_store(data)
     if run.exists:
@@ -118,7 +122,7 @@ def _store(recipe: Recipe, data: Data, run: RunFolder) -> Store:
     if recipe.selection.opens_test:
         dataset = replace(dataset, cases=dataset.cases + layout.of("test"))
     with run.lock():
-        # what an attempt left that was refused is nobody's
+        # a folder without a run may contain the store of a refused attempt: replace it
         return prepare(dataset, run.store, recipe.data, anew=run.is_free)
 
 
@@ -127,14 +131,14 @@ def _own_store(run: RunFolder) -> Store:
         raise UserError(
             Code.RUN_MISMATCH,
             run.path,
-            "the run has no store of its own",
-            "give it the store that it began with as --data",
+            "the run folder contains no store",
+            "pass the store that the run was started with as --data",
         )
     return open_store(run.store)
 
 
 def unlabeled_cases(recipe: Recipe, data: Data, run: RunFolder) -> int:
-    """How many scans a training would use without labels; nothing is prepared for the answer."""
+    """Return the number of unlabeled scans a training would use, without preparing anything."""
     if is_store(data) or run.exists:
         return len(training_cases(open_store(data) if is_store(data) else _own_store(run), recipe.batches).unlabeled)
     return len(read_layout(data).for_training(*_limits(recipe)).of("unlabeled"))
@@ -145,39 +149,43 @@ def _limits(recipe: Recipe) -> tuple[int | None, int, tuple[str, ...]]:
 
 
 def _check_folder(run: RunFolder, recipe: Recipe, resume: bool) -> None:
-    """Neither overwrite a run by accident nor resume one with other settings."""
+    """Raise a UserError instead of overwriting a run or resuming it with other settings."""
     if not run.exists:
-        _refuse_several(run)
+        _refuse_folds_and_seeds(run)
         if not run.is_free:
             raise UserError(
-                Code.TARGET_EXISTS, run.path, "exists and is not a run", "name an empty or new folder as --out"
+                Code.TARGET_EXISTS,
+                run.path,
+                "the folder exists and is not a run",
+                "pass an empty or new folder as --out",
             )
         if resume:
-            raise UserError(
-                Code.RUN_UNFINISHED, run.path, "there is no run to resume", "leave out --resume to begin one"
-            )
+            raise UserError(Code.RUN_UNFINISHED, run.path, "there is no run to resume", "omit --resume to start one")
         return
     if not resume:
         raise UserError(
-            Code.TARGET_EXISTS, run.path, "holds a run already", "add --resume to go on with it or name another --out"
+            Code.TARGET_EXISTS,
+            run.path,
+            "the folder contains a run",
+            "add --resume to continue it, or pass another --out",
         )
     if changed := differences(recipe, load_recipe(run.recipe_file)):
         raise UserError(
             Code.RUN_MISMATCH,
             run.recipe_file,
-            f"the run was begun with other settings ({first_few(changed)})",
+            f"the run was started with other settings ({first_few(changed)})",
             SAME,
         )
 
 
-def _refuse_several(run: RunFolder) -> None:
-    """Folds and seeds are gone on with in their own way."""
+def _refuse_folds_and_seeds(run: RunFolder) -> None:
+    """Raise a UserError if the folder contains folds or seeds, which are resumed by other options."""
     if count := fold_count(run):
-        more = f"add --folds {count} --resume to go on with them, or name another --out"
-        raise UserError(Code.TARGET_EXISTS, run.path, "holds folds, not a single run", more)
+        remedy = f"add --folds {count} --resume to continue them, or pass another --out"
+        raise UserError(Code.TARGET_EXISTS, run.path, "the folder contains folds, not a single run", remedy)
     if run.seeds:
-        more = "add --seeds to go on with them, or name another --out"
-        raise UserError(Code.TARGET_EXISTS, run.path, "holds runs with several seeds, not a single run", more)
+        remedy = "add --seeds to continue them, or pass another --out"
+        raise UserError(Code.TARGET_EXISTS, run.path, "the folder contains several seeds, not a single run", remedy)
 
 
 def _check_store(store: Store, recipe: Recipe, run: RunFolder) -> None:
@@ -185,51 +193,49 @@ def _check_store(store: Store, recipe: Recipe, run: RunFolder) -> None:
         raise UserError(
             Code.STORE_MISMATCH,
             store.path,
-            f"the store was prepared otherwise than recipe {recipe.name} asks for ({other})",
+            f"the store was prepared with other settings than recipe {recipe.name} ({other})",
             "prepare the scans into another folder with this recipe",
         )
     before = run.begun()["store"]["identity"] if run.exists else store.identity
     if store.identity != before:
-        raise UserError(
-            Code.RUN_MISMATCH, store.path, "the store is not the one that the run began with", "give the same --data"
-        )
+        raise UserError(Code.RUN_MISMATCH, store.path, "the run was started with another store", "pass the same --data")
     require_unlabeled(recipe, len(training_cases(store, recipe.batches).unlabeled), store.path)
 
 
 def _check_classes(recipe: Recipe, classes: int) -> None:
-    """A threshold decides between two classes, and components are those of classes that there are."""
+    """Raise a UserError if decision or largest_component do not fit the number of classes."""
     decisions = [recipe.inference.decision, *(stage.settings.get("decision") for stage in recipe.stages)]
     if "threshold" in decisions and classes != 2:
         raise UserError(
             Code.RECIPE_MISMATCH,
             f"recipe {recipe.name}",
-            f"decision is threshold and there are {classes} classes",
-            "use decision: argmax",
+            f"decision is threshold, which needs 2 classes, and the data have {classes}",
+            "set decision to argmax",
         )
     rules = [recipe.inference.largest_component, *(stage.settings.get("largest_component") for stage in recipe.stages)]
     if unknown := [number for rule in rules if isinstance(rule, tuple | list) for number in rule if number >= classes]:
-        finding = f"largest_component names class {unknown[0]} and there are the classes 1 to {classes - 1}"
-        raise UserError(Code.RUN_MISMATCH, f"recipe {recipe.name}", finding, "name classes of the data")
+        finding = f"largest_component lists class {unknown[0]}, but the data have classes 1 to {classes - 1}"
+        raise UserError(Code.RECIPE_MISMATCH, f"recipe {recipe.name}", finding, "list classes of the data")
 
 
 def _batches(store: Store, recipe: Recipe, device: torch.device) -> Batches:
-    """Batches out of the memory of the device, or off the disk where the scans would leave too little of it."""
+    """Return batches gathered from device memory, or read from disk if the scans do not fit."""
     cases, scored = training_cases(store, recipe.batches), scored_cases(recipe, store).values()
     used = [*cases.labeled, *(cases.unlabeled if uses_unlabeled(recipe) else ()), *chain(*scored)]
     needed, free = sum(prod(case.shape) * (2 * case.channels + 1) for case in used), free_memory(device)
     kind = Batches
-    if needed > SHARE[device.type] * free:
-        finding = "the scans need %.1f GiB and %s has %.1f GiB free; batches are read from disk as they are needed"
+    if needed > MEMORY_SHARE[device.type] * free:
+        finding = "the scans need %.1f GiB and %s has %.1f GiB free; reading batches from disk"
         logger.warning(f"%s: {finding}", store.path, needed / 2**30, device, free / 2**30)
         kind = DiskBatches
     return kind(store, recipe.batches, seed=recipe.seed, device=device, unlabeled=uses_unlabeled(recipe))
 
 
 def _identity(recipe: Recipe, store: Store, run: RunFolder) -> str | None:
-    """What tells the checkpoints of this run from another's: a hash of its recipe and store as they were at its start.
+    """Return the hash of recipe and store that ties checkpoints to this run.
 
-    It is kept and not made again, since a later version may write the same recipe otherwise. A run that is older than
-    that has none.
+    It is computed once when the run starts, because a later version may format the recipe differently. Runs of early
+    versions have none.
     """
     if run.exists:
         known: str | None = run.begun().get("identity")
@@ -257,7 +263,9 @@ def _facts(recipe: Recipe, store: Store, batches: Batches, device: torch.device)
         "versions": versions(),
         "device": str(device),
         "hardware": hardware_name(device),
-        "precision": [precise(recipe.loop.precision, METHODS[stage.method], device) for stage in recipe.stages],
+        "precision": [
+            effective_precision(recipe.loop.precision, METHODS[stage.method], device) for stage in recipe.stages
+        ],
         "parameters": parameter_count(network),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "protocol": recipe.selection.protocol,
@@ -265,30 +273,30 @@ def _facts(recipe: Recipe, store: Store, batches: Batches, device: torch.device)
 
 
 def _begin(run: RunFolder, recipe: Recipe, facts: dict[str, Any]) -> None:
-    """Write down what is run; a run that goes on elsewhere than it began says so."""
+    """Write the manifest and the recipe; warn if device or versions changed since the run started."""
     before = run.begun() if run.exists else facts
     for key in ("device", "versions"):
         if before[key] != facts[key]:
             logger.warning("%s: %s was %s and is now %s", run.path, key, before[key], facts[key])
     was, now = before.get("precision"), facts["precision"]
     if not isinstance(was, list) or len(was) != len(now):
-        # begun before runs told it
+        # early versions did not record the precision
         was = ["unknown"] * len(now)
-    precision = [_one_after_another(str(one), two) for one, two in zip(was, now, strict=True)]
+    precision = [_precision_history(str(one), two) for one, two in zip(was, now, strict=True)]
     run.update_manifest({**facts, "started": before["started"], "precision": precision})
     write_text(run.recipe_file, recipe.to_yaml())
 
 
-def _one_after_another(was: str, now: str) -> str:
-    """What a run computed in, where it went on in another precision than it began with."""
+def _precision_history(was: str, now: str) -> str:
+    """Return the precision of a stage, with a change on resume as ``a, then b``."""
     return was if was.split(", then ")[-1] == now else f"{was}, then {now}"
 
 
 def _finish(run: RunFolder, outcome: Outcome, selector: Selector | None) -> None:
-    kept = _keep_weights(run, outcome, selector) if outcome.stopped_by is None else {}
+    weights = _save_weights(run, outcome, selector) if outcome.stopped_by is None else {}
     run.update_manifest(
         {
-            **kept,
+            **weights,
             "status": "finished" if outcome.stopped_by is None else "stopped",
             "steps": outcome.steps,
             "wall_seconds": round(outcome.seconds, 1),
@@ -297,63 +305,17 @@ def _finish(run: RunFolder, outcome: Outcome, selector: Selector | None) -> None
     )
 
 
-def _as_it_ended(
-    run: RunFolder, stages: Sequence[Stage], selector: Selector | None, device: torch.device, identity: str | None
-) -> Outcome:
-    """A run that has ended: nothing of it is trained again, and networks whose files are gone are written once more."""
+def _finished_outcome(run: RunFolder, stages: Sequence[Stage]) -> Outcome:
+    """Return the outcome of a run that has finished, with its network loaded from disk."""
     facts, method = run.manifest(), stages[-1].build()
-    if not run.weights_file.is_file() or (facts.get("best") and not run.best_file.is_file()):
-        try:
-            saved = saved_last(run.checkpoints, device, [stage.settings.steps for stage in stages], identity)
-            found = None if saved is None else _networks_of(saved, method, selector)
-        except UserError as error:
-            found, why = None, f"the last checkpoint cannot give it again ({error.finding})"
-        else:
-            why = "so is the last checkpoint, from which it could be written again"
-        if found is not None:
-            _write_missing(run, facts, found)
-        elif not run.weights_file.is_file():
-            remedy = "restore one of the two, or train anew into another --out"
-            raise UserError(
-                Code.WEIGHTS_MISSING, run.weights_file, f"the trained network is missing, and {why}", remedy
-            )
     load_weights(method, run.weights_file, facts.get("weights"))
     return Outcome(
         method, facts.get("steps") or 0, None, facts.get("wall_seconds") or 0.0, facts.get("seconds_per_step") or {}
     )
 
 
-def _networks_of(saved: Saved, method: Method, selector: Selector | None) -> tuple[Student, Student | None]:
-    """The reported student and, where students were scored, the best one, as the last checkpoint has them."""
-    with saved.loading():
-        method.load_state_dict(saved.state["method"])
-        if selector is None:
-            return method.student.state_dict(), None
-        selector.load_state(saved.state.get("selection") or {})
-        selector.rewind(method, {}, saved.state["stage"])
-    return method.student.state_dict(), None if selector.record is None else selector.record.student
-
-
-def _write_missing(run: RunFolder, facts: Mapping[str, Any], networks: tuple[Student, Student | None]) -> None:
-    """Write networks of a run that has ended once more where their files are gone; they are what they were."""
-    reported, best = networks
-    if not run.weights_file.is_file():
-        _write_again(run.weights_file, reported, facts.get("weights"))
-    if best is not None and facts.get("best") and not run.best_file.is_file():
-        _write_again(run.best_file, best, facts["best"]["sha256"])
-
-
-def _write_again(path: Path, student: Student, sha256: str | None) -> None:
-    content = student_bytes(student)
-    if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
-        finding = "the file is missing, and the last checkpoint gives another network than the run had"
-        raise UserError(Code.RECIPE_MISMATCH, path, finding, "restore it, or train anew into another --out")
-    write_bytes(path, content)
-    logger.warning("%s: was missing and is written again from the last checkpoint", path)
-
-
-def _keep_weights(run: RunFolder, outcome: Outcome, selector: Selector | None) -> dict[str, Any]:
-    """Write the reported student and, where students were scored, the best one; returns what the manifest says."""
+def _save_weights(run: RunFolder, outcome: Outcome, selector: Selector | None) -> dict[str, Any]:
+    """Save the reported student and, if students were scored, the best one; return their manifest entries."""
     save_weights(outcome.method, run.weights_file)
     facts = {"weights": sha256_of(run.weights_file), "checkpoint": "last" if selector is None else selector.checkpoint}
     best = None if selector is None else selector.record
@@ -363,20 +325,22 @@ def _keep_weights(run: RunFolder, outcome: Outcome, selector: Selector | None) -
     return {**facts, "best": {**best.facts(), "sha256": sha256_of(run.best_file)}}
 
 
-def complete(recipe: Recipe, store: Store, run: RunFolder, device: torch.device, leg: Leg = ALONE) -> None:
-    """Train, or go on where the training was stopped; a run that has ended stays if it is what would be trained.
+def complete(
+    recipe: Recipe, store: Store, run: RunFolder, device: torch.device, label: ProgressLabel = ONLY_RUN
+) -> None:
+    """Train a run, resume it, or do nothing if it has finished with the same recipe and store.
 
-    ``leg`` is what a stop is said to have been in, and what its progress tells of.
+    ``label`` appears in progress messages and in the message of a stopped run.
     """
     if is_complete(recipe, store, run):
         return
-    outcome = train_run(recipe, store.path, run, device, resume=run.exists, leg=leg)
+    outcome = train_run(recipe, store.path, run, device, resume=run.exists, label=label)
     if outcome.stopped_by is not None:
-        raise StoppedError(outcome.stopped_by, outcome.steps, where=leg.name)
+        raise StoppedError(outcome.stopped_by, outcome.steps, where=label.name)
 
 
 def is_complete(recipe: Recipe, store: Store, run: RunFolder) -> bool:
-    """Whether a run has ended and its network is there; one that is not what would be trained now is refused."""
+    """Return whether a run has finished and its weights exist; raise a UserError if recipe or store differ."""
     if not run.exists or run.manifest().get("status") != "finished":
         return False
     if other := differences(recipe, load_recipe(run.recipe_file)):
@@ -387,6 +351,6 @@ def is_complete(recipe: Recipe, store: Store, run: RunFolder) -> bool:
             Code.RUN_MISMATCH,
             run.path,
             f"the run was not trained on {store.path}",
-            "give the same --data or another --out",
+            "pass the same --data or another --out",
         )
     return run.weights_file.is_file()

@@ -1,4 +1,4 @@
-"""Which checkpoint is reported: the last one, or the best one by a score; and how the best is kept."""
+"""Checkpoint selection: score students during training and keep the best."""
 
 import copy
 import logging
@@ -27,14 +27,14 @@ from graftseg.recipes.settings import InferenceSettings, Listed, SelectionSettin
 logger = logging.getLogger(__name__)
 
 Score = Callable[[Method], dict[str, float]]
-"""From a method in evaluation mode to scores by name; ``dice`` is the one that selects."""
+"""Score a method in eval mode; returns scores by name, of which ``dice`` selects the checkpoint."""
 
 
 @dataclass(frozen=True)
 class Best:
-    """The student with the best score of its stage; ``step`` counts from the beginning of the training.
+    """The best student of a stage; ``step`` counts from the start of the training.
 
-    ``optimizers`` are the states of that moment, where the next stage goes on with them.
+    ``optimizers`` has the optimizer states at that step if the next stage continues with them.
     """
 
     on: Listed
@@ -45,15 +45,15 @@ class Best:
     optimizers: dict[str, Any] = field(repr=False, default_factory=dict)
 
     def facts(self) -> dict[str, Any]:
-        """All but the weights."""
+        """Return everything except the weights."""
         return {"on": self.on, "step": self.step, "stage": self.stage, "dice": self.dice}
 
 
 class Selector:
-    """Scores students as the training goes on and keeps the best of the stage, for each list of cases.
+    """Score students during training and keep the best of the stage for each list of cases.
 
-    Its state belongs into every checkpoint: what was scored after a checkpoint is scored again by a run that resumes
-    from it. ``carried`` are the stages whose optimisers the next stage goes on with.
+    Every checkpoint contains the selector's state, so a resumed run repeats exactly the scores after the checkpoint.
+    ``carried`` are the stages whose optimizers the next stage continues with.
     """
 
     def __init__(
@@ -63,30 +63,30 @@ class Selector:
         self.best: dict[Listed, Best] = {}
 
     def is_due(self, step: int) -> bool:
-        """Whether the student is scored after so many steps of the training."""
+        """Return whether the student is scored after ``step`` steps of the training."""
         every = self.settings.every
         return every is not None and step >= self.settings.first and step % every == 0
 
-    def look(
+    def score(
         self, method: Method, optimizers: Mapping[str, torch.optim.Optimizer], *, stage: int, step: int
     ) -> dict[str, float]:
-        """Score the student, keep it where it is the best so far, and return all scores by name."""
+        """Score the student, keep it if it is the best so far, and return all scores by name."""
         found: dict[str, float] = {}
         for on, score in self._scores.items():
             with evaluating(method), torch.inference_mode():
                 scores = score(method)
             found |= scores if on == "validation" else {f"{on} {name}": value for name, value in scores.items()}
             if on not in self.best or scores["dice"] > self.best[on].dice:
-                self.best[on] = self._kept(on, method, optimizers, stage, step, scores["dice"])
+                self.best[on] = self._best(on, method, optimizers, stage, step, scores["dice"])
         return found
 
     def rewind(self, method: Method, optimizers: Mapping[str, torch.optim.Optimizer], stage: int) -> None:
-        """At the end of a stage: go back to its best student, where the protocol asks for it."""
+        """Go back to the best student at the end of a stage, if the protocol selects checkpoints."""
         if self.settings.decides is None:
             return
         if self.chosen is None:
             logger.warning(
-                "stage %d ended without a score (selection.every is %d, selection.first %d): its last state is used",
+                "stage %d ended without a score (selection.every is %d, selection.first %d); using its last state",
                 stage + 1,
                 self.settings.every,
                 self.settings.first,
@@ -96,39 +96,39 @@ class Selector:
         for name, state in self.chosen.optimizers.items():
             load_state(optimizers[name], state)
 
-    def forget(self) -> None:
-        """Begin a stage: the students of the one before no longer compete."""
+    def reset(self) -> None:
+        """Drop the students of the previous stage."""
         self.best = {}
 
     def state(self) -> dict[Listed, dict[str, Any]]:
-        """What a checkpoint keeps."""
+        """Return the state to save in a checkpoint."""
         return {on: dict(vars(best)) for on, best in self.best.items()}
 
     def load_state(self, state: Mapping[Listed, Mapping[str, Any]]) -> None:
-        """Go on from a checkpoint."""
+        """Load the state from a checkpoint."""
         self.best = {on: Best(**best) for on, best in state.items()}
 
     @property
     def chosen(self) -> Best | None:
-        """The best student by the protocol, or None where none was chosen."""
+        """The best student by the protocol, or None if the protocol selects none."""
         decides = self.settings.decides
         return None if decides is None else self.best.get(decides)
 
     @property
     def record(self) -> Best | None:
-        """The best student that is kept beside the reported one: the oracle's, or else the best one of all."""
+        """The student saved as ``best.safetensors``: the oracle's, else the best on validation cases."""
         on = "test" if self.settings.oracle else self.settings.decides or "validation"
         return self.best.get(on)
 
     @property
     def checkpoint(self) -> str:
-        """The reported checkpoint in words."""
+        """A description of the reported checkpoint."""
         if self.chosen is None:
             return "last"
         protocol = " (protocol paper)" if self.settings.protocol == "paper" else ""
         return f"best on {self.chosen.on}, step {self.chosen.step}{protocol}"
 
-    def _kept(
+    def _best(
         self,
         on: Listed,
         method: Method,
@@ -145,38 +145,40 @@ class Selector:
 
 
 def scored_cases(recipe: Recipe, store: Store) -> dict[Listed, tuple[StoredCase, ...]]:
-    """The cases that are scored, by list: validation cases where there are any, test cases where they are asked for."""
+    """Return the scored cases by list: validation cases if there are any, test cases if the recipe scores them."""
     selection = recipe.selection
     if selection.every is None:
         return {}
     cases: dict[Listed, tuple[StoredCase, ...]] = {"validation": training_cases(store, recipe.batches).validation}
     cases["test"] = tuple(case for case in store.of("test") if case.label is not None and selection.opens_test)
-    _refuse_none(selection, store.path, validation=bool(cases["validation"]), test=bool(cases["test"]))
+    _require_cases(selection, store.path, validation=bool(cases["validation"]), test=bool(cases["test"]))
     return {on: listed for on, listed in cases.items() if listed}
 
 
 def check_scored(recipe: Recipe, data: Dataset) -> None:
-    """Refuse scans that lack the cases to be scored, before they are prepared."""
+    """Raise a UserError if the data lack the cases to be scored, before anything is prepared."""
     validation = recipe.batches.validation_cases > 0 or bool(data.of("validation"))
     test = any(case.label is not None for case in data.of("test"))
-    _refuse_none(recipe.selection, data.root, validation=validation, test=test)
+    _require_cases(recipe.selection, data.root, validation=validation, test=test)
 
 
-def _refuse_none(selection: SelectionSettings, where: Path, *, validation: bool, test: bool) -> None:
+def _require_cases(selection: SelectionSettings, where: Path, *, validation: bool, test: bool) -> None:
     if selection.needs_validation and not validation:
         raise UserError(
             Code.RECIPE_MISMATCH,
             where,
-            f"selection.protocol is {selection.protocol} and there are no validation cases to score",
-            "hold some out with batches.validation_cases or set selection.every to null and selection.protocol to last",
+            f"selection.protocol is {selection.protocol}, but there are no validation cases",
+            "set batches.validation_cases, or set selection.every to null and selection.protocol to last",
         )
     if selection.opens_test and not test:
-        finding = "the recipe scores test cases and there are none with labels"
-        raise UserError(Code.RECIPE_MISMATCH, where, finding, "add them or change selection.cases and selection.oracle")
+        finding = "the recipe scores test cases, but no test case has a label"
+        raise UserError(
+            Code.RECIPE_MISMATCH, where, finding, "add test labels, or change selection.cases and selection.oracle"
+        )
 
 
 def build_selector(recipe: Recipe, store: Store, device: torch.device) -> Selector | None:
-    """What scores the students of a training, its cases in the memory of the device; None where nothing is scored."""
+    """Return the selector of a training with its cases in device memory, or None if nothing is scored."""
     cases = scored_cases(recipe, store)
     if not cases:
         return None
@@ -186,7 +188,7 @@ def build_selector(recipe: Recipe, store: Store, device: torch.device) -> Select
 
 
 @dataclass(frozen=True)
-class _Held:
+class _ScoredCase:
     """An image ``(C, *space)`` float16 and its label map ``(*space)`` uint8, on the device."""
 
     image: Tensor
@@ -194,18 +196,18 @@ class _Held:
 
 
 class CaseScores:
-    """Scores a method on cases that stay in the memory of the device, as ``predict`` would but without clean-up.
+    """Score a method on cases in device memory.
 
-    Label maps are compared on the prepared grid and never reduced to their largest components.
+    Label maps are predicted as in ``predict``, but all components are kept. They are compared on the prepared grid.
     """
 
     def __init__(self, recipe: Recipe, store: Store, cases: Sequence[StoredCase], device: torch.device) -> None:
         self._recipe, self._classes, self._device = recipe, store.classes, device
         self._empty = 0.0 if recipe.selection.protocol == "paper" else 1.0
-        self._held = [_read(store, case, device) for case in cases]
+        self._cases = [_read(store, case, device) for case in cases]
 
     def __call__(self, method: Method) -> dict[str, float]:
-        """The Dice of each class, a mean over cases, and ``dice``, the mean over classes."""
+        """Return the mean Dice of each class over cases, and ``dice``, the mean over classes."""
         predictor = Predictor(
             method.segment,
             patch=self._recipe.batches.patch,
@@ -214,37 +216,37 @@ class CaseScores:
             device=self._device,
             fit=self._recipe.batches.fit,
         )
-        counts = torch.stack([self._overlap(predictor, held) for held in self._held])
+        counts = torch.stack([self._overlap(predictor, case) for case in self._cases])
         by_class = mean_dice(counts.cpu().numpy(), empty=self._empty)
         named = {f"dice {name}": float(score) for name, score in zip(self._classes[1:], by_class, strict=True)}
         return {"dice": float(by_class.mean()), **named}
 
-    def _overlap(self, predictor: Predictor, held: _Held) -> Tensor:
-        """Voxels ``(2, classes - 1)`` of each foreground class: common to both label maps, and of both in sum."""
-        labels = predictor.prepared_labels(held.image, Grid.identity(tuple(held.label.shape)))
+    def _overlap(self, predictor: Predictor, case: _ScoredCase) -> Tensor:
+        """Return voxel counts ``(2, classes - 1)``: the intersection of both label maps and the sum of their sizes."""
+        labels = predictor.prepared_labels(case.image, Grid.identity(tuple(case.label.shape)))
         counts = []
         for value in range(1, len(self._classes)):
-            predicted, expected = labels == value, held.label == value
+            predicted, expected = labels == value, case.label == value
             counts.append(torch.stack([(predicted & expected).sum(), predicted.sum() + expected.sum()]))
         return torch.stack(counts, dim=1)
 
 
 def scoring_settings(recipe: Recipe) -> InferenceSettings:
-    """How label maps are made while a training is scored: those of ``inference``, without clean-up."""
+    """Return the inference settings for scoring during training: those of the recipe, without largest components."""
     stride = recipe.selection.stride or recipe.inference.stride
     return recipe.inference.model_copy(update={"largest_component": False, "stride": stride})
 
 
 def mean_dice(counts: npt.NDArray[np.int64], *, empty: float) -> npt.NDArray[np.float64]:
-    """Mean over cases of each class's Dice, from counts ``(cases, 2, classes)``; ``empty`` where both are empty."""
+    """Return each class's mean Dice over cases from counts ``(cases, 2, classes)``; ``empty`` if both are empty."""
     common, total = counts[:, 0].astype(np.float64), counts[:, 1]
     dice = np.where(total > 0, 2 * common / np.maximum(total, 1), empty)
     mean: npt.NDArray[np.float64] = dice.mean(axis=0)
     return mean
 
 
-def _read(store: Store, case: StoredCase, device: torch.device) -> _Held:
+def _read(store: Store, case: StoredCase, device: torch.device) -> _ScoredCase:
     for file in (case.image, str(case.label)):
         store.verify_file(case, file)
     image, label = (torch.from_numpy(np.array(array)) for array in (store.image(case), store.label(case)))
-    return _Held(image.to(device), label.to(device))
+    return _ScoredCase(image.to(device), label.to(device))

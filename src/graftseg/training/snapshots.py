@@ -1,4 +1,4 @@
-"""Pictures of a step for people to look at: mixed images, supervisory signals, pseudo-labels of the same scans."""
+"""Snapshots of a step for the report: mixed images, their label maps, and pseudo-labels of a few fixed scans."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ Pictures = dict[str, npt.NDArray[Any]]
 
 
 def snapshot_steps(steps: int, count: int) -> set[int]:
-    """The first step of a stage and ``count`` more, evenly spaced, the last among them."""
+    """Return the steps of a stage to take snapshots at: the first, and ``count`` evenly spaced ones up to the last."""
     if count == 0:
         return set()
     return {1} | {max(1, round(steps * part / count)) for part in range(1, count + 1)}
@@ -22,9 +22,9 @@ def snapshot_steps(steps: int, count: int) -> set[int]:
 
 @torch.no_grad()
 def snapshot(method: Method, shows: Mapping[str, Tensor], watched: Tensor | None) -> Pictures:
-    """Two-dimensional pictures by name: ``X`` images, ``Y`` label maps, ``M`` masks.
+    """Return 2-D pictures by name: ``X`` images, ``Y`` label maps, ``M`` masks.
 
-    Of volumes it is the slice across the last axis that has most foreground, the same for all pictures of a step.
+    Volumes are cut across the last axis at the slice with the most foreground; all pictures of a step share that slice.
     """
     first = {name: tensor if name.startswith("M") else tensor[0] for name, tensor in shows.items()}
     depth = _fullest([tensor for name, tensor in first.items() if name.startswith("Y")])
@@ -39,7 +39,7 @@ def snapshot(method: Method, shows: Mapping[str, Tensor], watched: Tensor | None
 
 
 def _fullest(labels: Sequence[Tensor]) -> int:
-    """The place along the last axis with most foreground in all label maps together; the first if there is none."""
+    """Return the index along the last axis with the most foreground over all label maps; 0 if there is none."""
     if not labels:
         return 0
     foreground = torch.stack([label > 0 for label in labels]).sum(0)
@@ -47,7 +47,7 @@ def _fullest(labels: Sequence[Tensor]) -> int:
 
 
 def _picture(name: str, tensor: Tensor, depth: int) -> npt.NDArray[Any]:
-    """The first channel of an image, one slice of a volume."""
+    """Return the first channel of an image, cut to one slice if it is a volume."""
     array = tensor[0] if name.startswith("X") else tensor
     if array.dim() == 3:
         array = array[..., depth]

@@ -1,7 +1,7 @@
-"""One step of a stage: drawn on the host, run on the device, on a GPU as a captured graph that is replayed.
+"""One training step: parameters drawn on the host, computed on the device, replayed as a CUDA graph on a GPU.
 
-Everything that differs from step to step travels to the device in one table: what was drawn for the batch, how far the
-stage is and the learning rates. All else is the same sequence of kernels, so that a graph of them can be replayed.
+Everything that changes between steps is sent to the device in one table: the drawn batch parameters, the step number
+and the learning rates. The kernels are otherwise identical, so the step can be captured once and replayed.
 """
 
 import logging
@@ -23,14 +23,17 @@ from graftseg.recipes.settings import StageSettings
 from graftseg.training.clock import StepClock
 
 WARM_UP = 3
+"""Eager steps before capture."""
 AHEAD = 8
-PAYS_OFF = 3000
+"""Steps that the host may be ahead of the device."""
+COMPILE_FROM = 3000
+"""Steps of a stage from which compilation saves time."""
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Way:
-    """How a step is run. None of it changes what is computed, but ``precision``."""
+class StepMode:
+    """How a step is executed. Only ``precision`` changes the result."""
 
     precision: Precision = "float32"
     compiled: bool = False
@@ -39,19 +42,19 @@ class Way:
     @classmethod
     def chosen(
         cls, precision: Precision, device: torch.device, steps: int, *, compiled: bool | None, captured: bool | None
-    ) -> "Way":
-        """What was asked for, and where nothing was, what pays off: both on a GPU, compiling in a long stage.
+    ) -> "StepMode":
+        """Return the requested mode; by default capture steps on a GPU and compile long stages.
 
-        Without a compiler for kernels neither works: components are then found on the host, in the middle of a step.
+        Without Triton neither is possible, because components are then found on the host in the middle of a step.
         """
         gpu = device.type == "cuda" and has_triton()
-        long = gpu and steps >= PAYS_OFF
+        long = gpu and steps >= COMPILE_FROM
         return cls(precision, long if compiled is None else compiled, gpu and captured is not False)
 
 
 @dataclass(frozen=True)
-class Stepped:
-    """What a step leaves: the names of its terms, and on the device their values and, last, the total."""
+class StepResult:
+    """The names of a step's loss terms and, on the device, their values followed by the total."""
 
     names: tuple[str, ...]
     values: Tensor = field(repr=False)
@@ -59,28 +62,28 @@ class Stepped:
 
 
 class Source(Protocol):
-    """Where the batches of a stage come from, as ``data.batches.Batches`` says it."""
+    """A source of batches; implemented by ``data.batches.Batches``."""
 
     @property
     def device(self) -> torch.device:
-        """Where batches lie."""
+        """The device of the batches."""
 
     @property
     def resident(self) -> bool:
-        """Whether a batch comes out of the device's own memory, as a captured step needs it."""
+        """Whether batches are gathered from device memory, which a captured step requires."""
 
     def at(self, stage: int, step: int, *, unlabeled: bool = True) -> Batch:
-        """The batch of a step."""
+        """Return the batch of a step."""
 
     def draw(self, stage: int, step: int, *, unlabeled: bool = True) -> Table:
-        """All that is drawn for a step, on the host."""
+        """Draw the parameters of a step on the host."""
 
     def gather(self, table: Tensor) -> Batch:
-        """The batch of a table on the device."""
+        """Gather the batch that a table on the device describes."""
 
 
 class Stepper:
-    """Runs the steps of one stage."""
+    """Run the steps of one stage."""
 
     def __init__(
         self,
@@ -88,52 +91,52 @@ class Stepper:
         optimizers: Mapping[str, torch.optim.Optimizer],
         stage: StageSettings,
         batches: Source,
-        way: Way,
+        mode: StepMode,
         clock: StepClock,
         *,
         index: int,
     ) -> None:
         self.method, self.optimizers, self.stage, self.index = method, optimizers, stage, index
         self._batches, self._clock = batches, clock
-        self.precision = precise(way.precision, type(method), batches.device)
-        if self.precision != way.precision and has_bf16(batches.device):
-            told = "stage %d: method %s computes in %s, whatever loop.precision is"
-            logger.warning(told, index + 1, stage.method, self.precision)
-        # all batches of a stage are of one shape, so that the search for the fastest convolution is made once
+        self.precision = effective_precision(mode.precision, type(method), batches.device)
+        if self.precision != mode.precision and has_bf16(batches.device):
+            message = "stage %d: method %s always computes in %s; loop.precision is ignored"
+            logger.warning(message, index + 1, stage.method, self.precision)
+        # all batches of a stage have the same shape, so the fastest convolution is searched for only once
         torch.backends.cudnn.benchmark = batches.device.type == "cuda"
-        if way.compiled:
+        if mode.compiled:
             method.accelerate()
-        can_capture = way.captured and method.capturable and batches.resident
+        can_capture = mode.captured and method.capturable and batches.resident
         self._graph = _Graph(batches.device) if can_capture else None
         self._rates: dict[str, Tensor] = {}
         self._gather = batches.gather
         if self._graph is not None:
-            if way.compiled:
+            if mode.compiled:
                 self._gather = torch.compile(batches.gather, dynamic=False, options=method.compiler_options)
             self._rates = {name: rate_on_device(optimizer) for name, optimizer in optimizers.items()}
 
-    def __call__(self, step: int) -> Stepped:
-        """Run a step and return what it leaves, without waiting for the device."""
-        stepped = self._eager(step) if self._graph is None else self._captured(self._graph, step)
+    def __call__(self, step: int) -> StepResult:
+        """Run a step and return its result without waiting for the device."""
+        result = self._eager(step) if self._graph is None else self._captured(self._graph, step)
         self._clock.tick()
-        return stepped
+        return result
 
-    def _eager(self, step: int) -> Stepped:
+    def _eager(self, step: int) -> StepResult:
         with self._clock.phase("batch"):
             batch = self._batches.at(self.index, step, unlabeled=self.method.uses_unlabeled)
         now = Progress(torch.full((), step, device=self._batches.device), self.stage.steps)
         return self._step(batch, now, step)
 
-    def _captured(self, graph: "_Graph", step: int) -> Stepped:
-        """The first steps warm up; then one is captured, and from there on it is replayed."""
+    def _captured(self, graph: "_Graph", step: int) -> StepResult:
+        """Run the first steps as a warm-up, capture the next one, and replay it from then on."""
         with self._clock.phase("batch"):
             graph.load(self._table(step))
         with self._clock.phase("step"):
-            stepped: Stepped = graph.run(self._on_device)
-        return Stepped(stepped.names, stepped.values.clone(), stepped.shows)
+            result: StepResult = graph.run(self._on_device)
+        return StepResult(result.names, result.values.clone(), result.shows)
 
     def _table(self, step: int) -> Table:
-        """What was drawn, and as the last row the step and the learning rates."""
+        """Return the drawn parameters; the last row has the step number and the learning rates."""
         drawn = self._batches.draw(self.index, step, unlabeled=self.method.uses_unlabeled)
         last = np.zeros((1, drawn.shape[1]))
         last[0, 0] = step
@@ -141,14 +144,14 @@ class Stepper:
             last[0, place] = learning_rate(self.stage.optimizer_of(name), step, self.stage.steps)
         return np.concatenate([drawn, last])
 
-    def _on_device(self, table: Tensor) -> Stepped:
+    def _on_device(self, table: Tensor) -> StepResult:
         now = Progress(table[-1, 0].long(), self.stage.steps)
         for place, rate in enumerate(self._rates.values(), start=1):
             rate.copy_(table[-1, place])
         return self._step(self._gather(table[:-1]), now, None)
 
-    def _step(self, batch: Batch, now: Progress, step: int | None) -> Stepped:
-        """Every objective of the method in turn, then what follows; without ``step`` the rates are on the device."""
+    def _step(self, batch: Batch, now: Progress, step: int | None) -> StepResult:
+        """Optimize every objective of the method in turn; without ``step`` the learning rates are on the device."""
         pending, clock, objectives = self.method.objectives(batch, now), self._clock, []
         while True:
             with clock.phase("forward"), self._autocast():
@@ -164,14 +167,14 @@ class Stepper:
             objectives.append(objective)
         with clock.phase("update"):
             self.method.after_step(now)
-        return _stepped(self.stage.method, objectives)
+        return _result_of(self.stage.method, objectives)
 
     def _autocast(self) -> torch.autocast:
         return autocast(self.precision, self._batches.device)
 
 
 class _Graph:
-    """A sequence of kernels that is captured once and replayed with other numbers in its table."""
+    """A CUDA graph that is captured once and replayed with different values in its table."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -183,7 +186,7 @@ class _Graph:
         self._staging: list[tuple[Tensor, torch.cuda.Event]] = []
 
     def load(self, table: Table) -> None:
-        """Send a table after those before it; the host may be a few steps ahead of the device."""
+        """Send a table to the device; the host may run up to ``AHEAD`` steps ahead."""
         if self._table is None:
             self._table = torch.zeros(table.shape, dtype=torch.float64, device=self._device)
             slots = (torch.empty(table.shape, dtype=torch.float64, pin_memory=True) for _ in range(AHEAD))
@@ -195,7 +198,7 @@ class _Graph:
         sent.record(torch.cuda.current_stream(self._device))
 
     def run(self, function: Any) -> Any:
-        """Call the function with the table, or replay what it did when it was captured."""
+        """Call the function with the table, or replay the captured graph."""
         self._runs += 1
         if self._graph is None and self._runs > WARM_UP:
             graph = torch.cuda.CUDAGraph()
@@ -205,12 +208,12 @@ class _Graph:
         if self._graph is not None:
             self._graph.replay()
             return self._kept
-        with self._beside():
+        with self._side_stream():
             return function(self._table)
 
     @contextmanager
-    def _beside(self) -> Iterator[None]:
-        """Work on another stream, as a warm-up for a capture has to."""
+    def _side_stream(self) -> Iterator[None]:
+        """Run the block on a side stream, as CUDA requires for a warm-up before capture."""
         main = torch.cuda.current_stream(self._device)
         self._side.wait_stream(main)
         with torch.cuda.stream(self._side):
@@ -218,41 +221,41 @@ class _Graph:
         main.wait_stream(self._side)
 
 
-def _stepped(method: str, objectives: list[Objective]) -> Stepped:
+def _result_of(method: str, objectives: list[Objective]) -> StepResult:
     named = [(name, term.detach()) for objective in objectives for name, term in objective.terms.items()]
     names = tuple(name for name, _ in named)
     if len(set(names)) < len(names):
         raise ValueError(f"method {method} has two terms of the same name among {list(names)}")
     total = torch.stack([objective.total.detach() for objective in objectives]).sum()
     shows = {name: tensor for objective in objectives for name, tensor in objective.shows.items()}
-    return Stepped(names, torch.stack([*(term for _, term in named), total]), shows)
+    return StepResult(names, torch.stack([*(term for _, term in named), total]), shows)
 
 
 @contextmanager
 def uncompiled() -> Iterator[None]:
-    """Run compiled networks as they were written: other modes and shapes are not worth a compilation."""
+    """Run compiled networks in eager mode, for shapes and modes that are not worth compiling."""
     with torch.compiler.set_stance("force_eager"):
         yield
 
 
-def precise(precision: Precision, method: type[Method], device: torch.device) -> Precision:
-    """The precision that was asked for, or the higher one that a method needs or a device is left with."""
-    bears = method.least_precision == "bf16" and has_bf16(device)
-    return precision if bears else "float32"
+def effective_precision(precision: Precision, method: type[Method], device: torch.device) -> Precision:
+    """Return the requested precision, or float32 if the method or the device does not support it."""
+    supported = method.least_precision == "bf16" and has_bf16(device)
+    return precision if supported else "float32"
 
 
 def autocast(precision: Precision, device: torch.device) -> torch.autocast:
-    """The precision that networks compute in.
+    """Return the autocast context for a precision, without a cache of cast weights.
 
-    Without a cache of cast weights: it would be stale in a replayed graph, and where weights are first used without
-    gradients, as for prototypes, older versions of PyTorch take no gradients from it later.
+    A cache would be stale in a replayed graph. Older versions of PyTorch also lose gradients if a cached weight was
+    first used without gradients, as prototypes do.
     """
     enabled = precision == "bf16" and has_bf16(device)
     return torch.autocast(device.type, torch.bfloat16, enabled=enabled, cache_enabled=False)
 
 
 def has_bf16(device: torch.device) -> bool:
-    """Whether the device computes in bfloat16 by itself, rather than by emulation."""
+    """Return whether the device supports bfloat16 natively, without emulation."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     native = getattr(torch.cpu, "_is_avx512_bf16_supported", None)

@@ -1,7 +1,6 @@
-"""Where the network of a stage sees foreground in the unlabeled scans, for the batches of the next stage.
+"""Predicted foreground of unlabeled scans, around which the next stage draws patches.
 
-What it sees is kept in the run folder, so that a run that resumes draws the same patches. Labels of these scans, should
-somebody have them, play no part.
+Predictions are saved in the run folder, so a resumed run draws the same patches. Labels of these scans are never read.
 """
 
 import numpy as np
@@ -16,19 +15,19 @@ from graftseg.inference.predictor import Predictor
 from graftseg.methods import METHODS, Method
 from graftseg.networks.layers import evaluating
 from graftseg.recipes.recipe import Recipe
-from graftseg.training.step import autocast, precise, uncompiled
+from graftseg.training.step import autocast, effective_precision, uncompiled
 
 
-class Sightings:
-    """Predicts the unlabeled scans before a stage that learns from them and that follows another one."""
+class UnlabeledForeground:
+    """Predict the unlabeled scans before a stage that learns from them, with the network of the previous stage."""
 
     def __init__(self, recipe: Recipe, store: Store, batches: Batches, run: RunFolder) -> None:
         self._recipe, self._store, self._batches, self._run = recipe, store, batches, run
         self._cases = training_cases(store, recipe.batches).unlabeled
 
-    def look(self, method: Method, stage: int) -> None:
-        """Predict every scan once with the network of the stage before, keep what is found and draw around it."""
-        if not self._concern(stage):
+    def find(self, method: Method, stage: int) -> None:
+        """Predict every scan once, save the foreground positions, and draw patches around them."""
+        if not self._applies_to(stage):
             return
         predictor = Predictor(
             method.segment,
@@ -39,20 +38,22 @@ class Sightings:
             fit=self._recipe.batches.fit,
         )
         device = self._batches.device
-        precision = precise(self._recipe.loop.precision, METHODS[self._recipe.stages[stage - 1].method], device)
+        precision = effective_precision(
+            self._recipe.loop.precision, METHODS[self._recipe.stages[stage - 1].method], device
+        )
         with evaluating(method), uncompiled(), autocast(precision, device):
             positions = Positions(tuple(positions_in(self._labels(predictor, case)) for case in self._cases))
         positions.save(self._run.foreground_file(stage))
         self._batches.aim(stage, positions)
 
-    def recall(self, stage: int) -> None:
-        """Draw around what was found before a stage that has begun."""
-        if self._concern(stage):
+    def restore(self, stage: int) -> None:
+        """Draw patches around the saved positions of a stage that is resumed."""
+        if self._applies_to(stage):
             shapes = [case.shape for case in self._cases]
             self._batches.aim(stage, Positions.load(self._run.foreground_file(stage), shapes))
 
-    def _concern(self, stage: int) -> bool:
-        """Whether the patches of a stage are drawn around what the stage before has found."""
+    def _applies_to(self, stage: int) -> bool:
+        """Return whether a stage draws patches around predicted foreground."""
         learns = METHODS[self._recipe.stages[stage].method].uses_unlabeled
         return stage > 0 and learns and self._recipe.batches.foreground > 0
 

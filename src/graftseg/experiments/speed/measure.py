@@ -20,7 +20,7 @@ from graftseg.experiments.speed.subject import Subject, self_training_stage, sub
 from graftseg.experiments.speed.synthetic import synthetic_store
 from graftseg.methods import METHODS
 from graftseg.recipes.recipe import Recipe
-from graftseg.training.step import precise
+from graftseg.training.step import effective_precision
 
 # losses are read every so many steps, by default as often as a training does; a CPU does not wait for them
 READ_EVERY = {"cpu": 1, "cuda": 10}
@@ -172,7 +172,7 @@ def _facts(subject: Subject, plan: Plan, data: str) -> dict[str, Any]:
         "versions": versions(),
         "patch": list(recipe.batches.patch),
         "batch": {"labeled": recipe.batches.labeled, "unlabeled": recipe.batches.unlabeled},
-        "precision": precise(recipe.loop.precision, METHODS[subject.stage.method], device),
+        "precision": effective_precision(recipe.loop.precision, METHODS[subject.stage.method], device),
         "compiled": subject.way.compiled,
         "captured": subject.way.captured,
         "rounds": plan.rounds,

@@ -14,7 +14,7 @@ from graftseg.networks import Networks
 from graftseg.ops.masks import Box
 from graftseg.recipes.recipe import Recipe
 from graftseg.recipes.settings import StageSettings
-from graftseg.training.step import Way
+from graftseg.training.step import StepMode
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,12 @@ class Subject:
         return Networks(self.recipe.network, self.store.channels, len(self.store.classes))
 
     @property
-    def way(self) -> Way:
+    def way(self) -> StepMode:
         """How a whole training of the recipe runs its steps on the device, however few of them are timed."""
         loop = self.recipe.loop
-        return Way.chosen(loop.precision, self.device, self.stage.steps, compiled=loop.compiled, captured=loop.captured)
+        return StepMode.chosen(
+            loop.precision, self.device, self.stage.steps, compiled=loop.compiled, captured=loop.captured
+        )
 
     def build(self) -> Method:
         """The method as a training builds it, with the weights that the recipe's seed draws."""
