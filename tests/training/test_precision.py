@@ -80,7 +80,7 @@ def test_a_method_that_needs_float32_computes_in_it(
     fit(stages, batches_for(recipe, store), RunFolder(tmp_path), loop, device=CPU, selector=selector)
     exact = method is Exact
     assert isinstance(built, Noting) and built.seen == {dtype} and enabled == [not exact] * 2
-    assert caplog.messages == ["stage 1: method noting computes in float32, whatever loop.precision is"] * exact
+    assert len(caplog.messages) == exact and all("method noting" in message for message in caplog.messages)
 
 
 def test_nothing_is_said_where_float32_was_meant_anyway(

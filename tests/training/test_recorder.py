@@ -67,11 +67,11 @@ def test_steps_with_different_numbers_of_terms_are_read_together(tmp_path: Path)
 
 
 class SlowTransfer(module._Transfer):
-    """On its way, as from a GPU."""
+    """A transfer that has not arrived, as from a GPU."""
 
     def __init__(self, steps: list[module.LoggedStep]) -> None:
         super().__init__(steps)
-        self.is_there = False
+        self.has_arrived = False
         self._arrival: Any = self
         self.waited_for = 0
 
@@ -315,9 +315,9 @@ def test_a_resumed_run_has_no_pace_from_before(
 @pytest.mark.parametrize(
     ("label", "start", "end"),
     [
-        (BEFORE_BASELINE, "first: step 2", "; the baseline comes next"),
+        (BEFORE_BASELINE, "first: step 2", "; next: the baseline"),
         (BASELINE, "the baseline, first: step 2", ""),
-        (fold_labels(2, baseline=True)[1], "fold 1 (2 of 4), first: step 2", "; fold 0 of the baseline comes next"),
+        (fold_labels(2, baseline=True)[1], "fold 1 (2 of 4), first: step 2", "; next: fold 0 of the baseline"),
     ],
 )
 def test_a_line_tells_which_training_it_is_and_what_comes_next(
@@ -349,4 +349,4 @@ def test_the_bar_tells_which_training_it_is_and_where_there_is_room_what_comes_n
         recorder.show({"forward": 0.03})
     said = capsys.readouterr().err
     assert "fold 0 (1 of 3), bcp" in said
-    assert ("; fold 1 comes next" in said) is next_is_told
+    assert ("; next: fold 1" in said) is next_is_told

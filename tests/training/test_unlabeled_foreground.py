@@ -9,7 +9,7 @@ import tiny
 import torch
 
 from graftseg import api
-from graftseg.core.errors import StoppedError, UserError
+from graftseg.core.errors import Code, StoppedError
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.batches import Batches
 from graftseg.data.foreground import Positions, positions_in
@@ -17,6 +17,7 @@ from graftseg.data.store import Store
 from graftseg.recipes.recipe import Recipe
 from graftseg.training import step as stepping
 from graftseg.training.unlabeled_foreground import UnlabeledForeground
+from user_errors import user_error
 
 
 def aimed_recipe(dimensions: int = 2, share: float = 0.5, **changes: Any) -> Recipe:
@@ -106,11 +107,11 @@ def test_a_run_that_resumes_draws_the_same(
     assert of(tmp_path / "cut") == of(tmp_path / "whole")
 
 
-def test_lost_positions_are_told(store: Store, tmp_path: Path) -> None:
+def test_missing_positions_are_reported(store: Store, tmp_path: Path) -> None:
     api.train(aimed_recipe(), store.path, tmp_path / "run")
     RunFolder(tmp_path / "run").foreground_file(1).unlink()
     RunFolder(tmp_path / "run").update_manifest({"status": "stopped"})
-    with pytest.raises(UserError, match=r"foreground-1\.npz: the file is missing; restore the file or train anew"):
+    with user_error(Code.DAMAGED_FILE, "foreground-1.npz"):
         api.train(aimed_recipe(), store.path, tmp_path / "run", resume=True)
 
 
