@@ -24,7 +24,8 @@ from graftseg.data.scans import read_label, write_label, write_scan
 from graftseg.data.scans_to_predict import scan_cases
 from graftseg.data.sources import Sources
 from graftseg.evaluation.comparison import compare_runs
-from graftseg.evaluation.scores import Evaluation, Row, evaluate_folder
+from graftseg.evaluation.evaluate import evaluate_folder
+from graftseg.evaluation.scores import Evaluation, Row
 from graftseg.evaluation.statistics import paired
 from graftseg.inference.export.label_maps import label_map_of
 
@@ -158,7 +159,7 @@ def test_two_runs_side_by_side(tmp_path: Path, own: str, other: str) -> None:
         (("b", own), [25.0, 25.0])
     ]
     for name, evaluation in (("first", first), ("second", second)):
-        evaluation.keep(tmp_path / name / "metrics.csv", {"references": "the same"})
+        evaluation.save(tmp_path / name / "metrics.csv", {"references": "the same"})
     (beside,) = compare_runs([tmp_path / "first", tmp_path / "second"])
     assert (beside.only_first, beside.only_second) == ((), (f"c{other}",))
     assert {effect.count for _, effect in beside.effects} == {2}

@@ -1,4 +1,4 @@
-"""Scores of an earlier call are taken again only while the test cases are what they were then."""
+"""Cached scores are reused only while the test cases are unchanged."""
 
 import json
 import shutil
@@ -13,6 +13,7 @@ from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.data.scans import read_label, read_scan, write_label, write_scan
 from graftseg.data.store import Store
+from graftseg.experiments import train_and_test
 from graftseg.experiments.seeds import train_seeds
 from sweep_fakes import Sweeper, refuse
 
@@ -21,7 +22,7 @@ RECIPE = tiny.tiny_recipe(stages=[{"method": "supervised", "steps": 1}])
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Scans that may be changed."""
+    """Write scans that a test may change."""
     return tiny.write_scans(tmp_path / "data")
 
 
@@ -29,8 +30,8 @@ def prepared(data: Path) -> Store:
     return prepare(read_layout(data), data.parent / "store", RECIPE.data)
 
 
-def label_otherwise(data: Path) -> None:
-    """Labels without one half of them."""
+def change_labels(data: Path) -> None:
+    """Erase one half of each test label."""
     for path in sorted((data / "labelsTs").iterdir()):
         label = read_label(path)
         half = label.array.copy()
@@ -38,21 +39,21 @@ def label_otherwise(data: Path) -> None:
         write_label(path, half, label.geometry)
 
 
-def image_otherwise(data: Path) -> None:
+def change_images(data: Path) -> None:
     for path in sorted((data / "imagesTs").iterdir()):
         scan = read_scan(path)
         write_scan(path, scan.array[..., ::-1].copy(), scan.geometry)
 
 
-def name_otherwise(data: Path) -> None:
+def change_class_names(data: Path) -> None:
     text = (data / "dataset.json").read_text()
     (data / "dataset.json").write_text(text.replace("crescent", "moon"))
 
 
-def test_seeds_are_scored_anew_where_the_test_cases_have_changed(data: Path) -> None:
+def test_seeds_are_scored_again_if_test_cases_changed(data: Path) -> None:
     store, out = prepared(data), data.parent / "out"
     (before,) = train_seeds(RECIPE, store.path, out, 1, device="cpu")
-    label_otherwise(data)
+    change_labels(data)
     assert prepared(data).identity == store.identity
     first, second = train_seeds(RECIPE, store.path, out, 2, device="cpu")
     for result in (first, second):
@@ -69,27 +70,25 @@ def test_a_sweep_records_no_scores_of_other_test_cases(sweeper: Sweeper, data: P
     sweeper("masks", "la-4/bcp", data=store.path)
     table = sweeper.results / "la-4/bcp/seed-0/metrics.csv"
     before = table.read_text()
-    label_otherwise(data)
+    change_labels(data)
     prepared(data)
     shutil.rmtree(sweeper.results)
     sweeper("masks", "la-4/bcp", data=store.path)
     assert sweeper.records() == ["la-4/bcp/seed-0"] and table.read_text() != before
 
 
-def test_label_maps_of_other_scans_are_made_anew_although_they_were_scored_since(
-    data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changed_scans_are_predicted_again_even_if_scored_since(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, out = prepared(data), data.parent / "out"
     train_seeds(RECIPE, store.path, out, 1, device="cpu")
-    image_otherwise(data)
+    change_images(data)
     prepared(data)
     api.evaluate(out / "seed-0" / "predictions", store.path)
-    monkeypatch.setattr(api, "predict", refuse)
+    monkeypatch.setattr(train_and_test, "predict_scans", refuse)
     with pytest.raises(AssertionError, match="done again"):
         train_seeds(RECIPE, store.path, out, 1, device="cpu")
 
 
-def test_scores_that_do_not_tell_their_test_cases_are_made_anew(store: Store, tmp_path: Path) -> None:
+def test_scores_without_test_identity_are_computed_again(store: Store, tmp_path: Path) -> None:
     before = train_seeds(RECIPE, store.path, tmp_path, 1, device="cpu")
     folder = tmp_path / "seed-0" / "predictions"
     manifest, scores = (json.loads((folder / name).read_text()) for name in ("manifest.json", "metrics.json"))
@@ -101,8 +100,10 @@ def test_scores_that_do_not_tell_their_test_cases_are_made_anew(store: Store, tm
     assert json.loads((folder / "metrics.json").read_text())["tested_on"] == store.test_identity
 
 
-@pytest.mark.parametrize("change", [label_otherwise, image_otherwise, name_otherwise])
-def test_whatever_a_test_depends_on_makes_another_test(data: Path, change: Callable[[Path], None]) -> None:
+@pytest.mark.parametrize("change", [change_labels, change_images, change_class_names])
+def test_changed_labels_images_or_class_names_change_the_test_identity(
+    data: Path, change: Callable[[Path], None]
+) -> None:
     before = prepared(data).test_identity
     assert prepared(data).test_identity == before
     change(data)

@@ -1,4 +1,4 @@
-"""The four figures of a table: percent and voxels, and their spread over runs."""
+"""The four metrics of a table in percent and voxels, and their spread over runs."""
 
 import math
 
@@ -35,7 +35,7 @@ def test_one_run_has_no_deviation_and_a_missing_value_leaves_none() -> None:
     assert {(one.mean, round(one.std, 6)) for one in over.values()} == {(2.0, 1.414214)}
 
 
-def test_figures_are_written_with_two_decimals() -> None:
+def test_values_are_formatted_with_two_decimals() -> None:
     assert [format_value(89.618), format_value(1.0, 0.126), format_value(math.nan, 1.0)] == [
         "89.62",
         "1.00 ± 0.13",

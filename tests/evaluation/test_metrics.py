@@ -29,7 +29,7 @@ Pair = tuple[Mask, Mask]
 
 @st.composite
 def pairs(draw: st.DrawFn, max_side: int = 6) -> Pair:
-    """Two masks of one shape, 2-D or 3-D, each with a voxel or more, often at the border."""
+    """Draw two nonempty masks of one shape, 2-D or 3-D, often touching the border."""
     shape = draw(array_shapes(min_dims=2, max_dims=3, max_side=max_side))
     first, second = (draw(arrays(np.bool_, shape)) for _ in range(2))
     assume(first.any() and second.any())
@@ -52,7 +52,7 @@ def as_list(scores: Scores) -> list[float]:
 
 
 def brute_force_distances(prediction: Mask, reference: Mask, spacing: Spacing) -> Directed:
-    """Each surface voxel against each other one, the surface found by looking at every neighbour."""
+    """Compute surface distances by brute force."""
 
     def surface(mask: Mask) -> npt.NDArray[np.float64]:
         filled = {tuple(voxel) for voxel in np.argwhere(mask).tolist()}
@@ -80,7 +80,7 @@ def test_exact_numbers_of_two_rows_of_pixels() -> None:
     assert scores.hd95_max == pytest.approx(2 + 0.85 * 3)  # rank 2.85 of 0 1 2 5
 
 
-def test_spacing_turns_voxels_into_millimetres() -> None:
+def test_spacing_gives_distances_in_millimeters() -> None:
     prediction, reference = mask_of((4, 4, 4), (0, 0, 0)), mask_of((4, 4, 4), (1, 2, 2))
     assert score(prediction, reference).hd95 == pytest.approx(3.0)
     assert score(prediction, reference, spacing=(2.0, 1.0, 0.5)).assd == pytest.approx(3.0)
@@ -121,12 +121,12 @@ def test_the_protocol_changes_nothing_for_masks_with_voxels() -> None:
     assert score(*masks, protocol="paper") == score(*masks)
 
 
-def test_overlap_of_empty_masks_is_whole() -> None:
+def test_overlap_of_two_empty_masks_is_one() -> None:
     empty = mask_of((3, 3))
     assert dice(empty, empty) == jaccard(empty, empty) == 1.0
 
 
-def test_masks_that_cannot_be_compared_are_refused() -> None:
+def test_incompatible_masks_are_an_error() -> None:
     one = mask_of((3, 3), (1, 1))
     with pytest.raises(ValueError, match="different shapes"):
         score(one, mask_of((3, 4), (1, 1)))
@@ -134,7 +134,7 @@ def test_masks_that_cannot_be_compared_are_refused() -> None:
         dice(one.astype(np.uint8), one)
     with pytest.raises(ValueError, match="no surface"):
         surface_distances(one, mask_of((3, 3)))
-    with pytest.raises(ValueError, match="3 numbers for masks of 2 axes"):
+    with pytest.raises(ValueError, match="spacing has 3 values"):
         surface_distances(one, one, (1.0, 1.0, 1.0))
 
 
@@ -221,5 +221,5 @@ def test_bounds_and_relations(pair: Pair) -> None:
 
 @settings(deadline=None)
 @given(pairs())
-def test_a_mask_agrees_wholly_with_itself(pair: Pair) -> None:
+def test_a_mask_agrees_with_itself(pair: Pair) -> None:
     assert as_list(score(pair[0], pair[0])) == [1.0, 1.0, 0.0, 0.0, 0.0, 0.0]

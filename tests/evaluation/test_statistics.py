@@ -1,4 +1,4 @@
-"""Paired differences: exact numbers by hand and by scipy, and what must hold for any two evaluations."""
+"""Paired differences, compared with hand-computed numbers, with scipy, and by properties."""
 
 import math
 
@@ -59,7 +59,7 @@ def test_the_mean_over_classes_is_taken_in_each_case() -> None:
     assert effect_of(found[2]).second == pytest.approx(figures_of(second)["dice"])
 
 
-def test_values_that_do_not_exist_are_left_out() -> None:
+def test_missing_values_are_ignored() -> None:
     first = evaluation(row("a", 1, 0.5, math.nan), row("a", 2, 0.5, 4), row("b", 1, 0.5, 2), row("b", 2, 0.5, 2))
     second = evaluation(row("a", 1, 0.5, 1), row("a", 2, 0.5, 1), row("b", 1, 0.5, 3), row("b", 2, 0.5, math.nan))
     found = {pairs.label: pairs for pairs in paired(first, second) if pairs.figure == "hd95"}
@@ -71,7 +71,7 @@ def test_values_that_do_not_exist_are_left_out() -> None:
     assert all(math.isnan(value) for value in (effect.first, effect.difference, effect.low, effect.p))
 
 
-def test_rounding_makes_no_winner() -> None:
+def test_rounding_errors_are_not_differences() -> None:
     effect = effect_of(Pairs("dice", 1, "ring", ("a",), np.array([30.0]), np.array([100 * (0.1 + 0.2)])))
     assert (effect.better, effect.worse, effect.equal, effect.difference, effect.p) == (0, 0, 1, 0.0, 1.0)
 
@@ -92,7 +92,7 @@ def test_intervals_with_known_answers() -> None:
 
 @pytest.mark.parametrize("count", [3, 6, 12, 40])
 def test_intervals_of_few_cases_are_as_wide_as_those_of_student(count: int) -> None:
-    """Percentiles alone would leave out a true mean of zero far more often than one time in twenty."""
+    """Plain percentile intervals would exclude a true mean of zero in far more than 5 % of cases."""
     generator, trials = np.random.default_rng(count), 200
     missed = 0
     for _ in range(trials):

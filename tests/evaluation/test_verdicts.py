@@ -1,4 +1,4 @@
-"""The sentence about what unlabeled scans were worth says no more than the cases show."""
+"""Verdict sentences on whether unlabeled scans helped."""
 
 import math
 from dataclasses import replace
@@ -34,7 +34,7 @@ def test_a_clear_gain() -> None:
         (effect(9.0, 8.0, 10.0, first=2.0), "neither network is good enough for that to mean anything"),
     ],
 )
-def test_what_it_means(found: Effect, meaning: str) -> None:
+def test_meaning(found: Effect, meaning: str) -> None:
     assert verdict(found).endswith(f" cases: {meaning}")
 
 
@@ -50,7 +50,7 @@ def test_few_cases() -> None:
 
 
 @pytest.mark.parametrize(("count", "least"), [(2, "0.5"), (3, "0.25"), (5, "0.062")])
-def test_few_cases_say_why_p_is_large_beside_an_interval_away_from_zero(count: int, least: str) -> None:
+def test_few_cases_state_the_smallest_possible_p(count: int, least: str) -> None:
     few = replace(effect(2.0, 1.0, 3.0, p=2 / 2**count), count=count, better=count, worse=0)
     assert f"+1.00 to +3.00, p = {least}, which {count} cases cannot bring below {least})" in verdict(few)
     assert wilcoxon(np.arange(1.0, count + 1)).pvalue == 2 / 2**count
@@ -67,7 +67,7 @@ def test_a_single_case() -> None:
 
 
 def scored(liver: float, gallbladder: float, cases: int = 8) -> Evaluation:
-    """Every case a little better than the one before."""
+    """Build an evaluation whose Dice rises slightly from case to case."""
     rows = [
         Row(f"case_{number}", label, name, dice + (number / 100 if dice else 0), *[math.nan] * 11)
         for number in range(cases)
@@ -90,7 +90,7 @@ def test_a_class_that_one_of_them_finds_counts() -> None:
     assert said.startswith("mean Dice 63.50 % with the unlabeled scans and 41.75 % without")
 
 
-def test_where_nothing_is_found_that_is_said() -> None:
+def test_no_class_found_by_either_network() -> None:
     said = verdict_between(scored(0.0, 0.0), scored(0.0, 0.0), SEVERAL_TRAININGS)
     assert said.startswith("mean Dice 0.00 %") and said.endswith(
         "neither network is good enough for that to mean anything"

@@ -5,8 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from graftseg.data.store import Store
+from graftseg.evaluation.evaluate import evaluate_pair
 from graftseg.evaluation.references import stored_references
-from graftseg.evaluation.scores import METRICS, Row, evaluate_pair
+from graftseg.evaluation.scores import METRICS, Row
 from graftseg.experiments.scores_ahead import scores_ahead
 
 

@@ -19,7 +19,7 @@ from graftseg.core.files import sha256_of, write_json
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.scans import read_label
 from graftseg.data.store import Store
-from graftseg.evaluation.references import label_maps
+from graftseg.evaluation.references import label_map_files
 from graftseg.inference import predict as footprint
 from graftseg.inference.export.label_maps import label_map_of
 from graftseg.inference.label_maps import PARTS
@@ -238,7 +238,7 @@ def test_a_label_map_as_a_picture(run: Path, out: Path, tmp_path: Path) -> None:
     with Image.open(out / "a.png") as picture:
         assert (picture.mode, picture.size) == ("L", (36, 20))
         np.testing.assert_array_equal(np.array(picture).T, read_label(out / "a.nii.gz").array)
-    assert list(label_maps(out)) == ["a"] and label_map_of(out, "a") == out / "a.nii.gz"
+    assert list(label_map_files(out)) == ["a"] and label_map_of(out, "a") == out / "a.nii.gz"
     api.predict(run, tmp_path / "a.png", out, device="cpu")
     assert names(out) == {"a.nii.gz", "classes.json", "manifest.json"}, "an old picture would be out of date"
 

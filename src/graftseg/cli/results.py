@@ -40,7 +40,7 @@ def test(
     if examined.beside is not None:
         typer.echo(f"first {examined.beside.first.name}, second {examined.beside.second.name}")
         # the other figures are told by graftseg compare
-        print_table(HEAD, [line for line in examined.beside.lines() if line[0] == "Dice %"])
+        print_table(HEAD, [line for line in examined.beside.table_rows() if line[0] == "Dice %"])
     for sentence in examined.verdict():
         typer.echo(sentence)
     typer.echo(f"report: {examined.report}")
@@ -57,9 +57,9 @@ def compare(
     from graftseg.evaluation.comparison import HEAD
 
     for beside in api.compare(*runs, out=out):
-        for line in beside.said():
+        for line in beside.notes():
             typer.echo(line)
-        print_table(HEAD, beside.lines())
+        print_table(HEAD, beside.table_rows())
 
 
 def record(

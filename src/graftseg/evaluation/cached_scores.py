@@ -1,4 +1,4 @@
-"""Scores that an earlier call left beside its label maps, taken again only if they are still what they seem."""
+"""Scores of an earlier call, reused if weights, references and test cases are unchanged."""
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -10,7 +10,7 @@ from graftseg.core.predictions import Manifest, read_manifest
 from graftseg.data.store import Store
 from graftseg.evaluation.metrics import Protocol
 from graftseg.evaluation.references import TESTED_ON
-from graftseg.evaluation.scores import Evaluation, description_of, read_csv
+from graftseg.evaluation.scores import Evaluation, description_file, read_csv
 
 
 def find_cached_scores(
@@ -22,20 +22,21 @@ def find_cached_scores(
     classes: int,
     tested: Store | None = None,
 ) -> Evaluation | None:
-    """Scores of these weights against these references, if there is a row for every class of each of these cases.
+    """Return the scores of these weights against these references, or None if they must be computed again.
 
-    Those on the test cases of a store that is ``tested`` must be of its scans and labels as they are now; scores that
-    do not tell what they are of are made anew.
+    The table must contain one row for every class of every case. With a store in ``tested``, the scans and labels of
+    its test cases must also be unchanged since the scores were computed.
     """
     table = folder / "metrics.csv"
-    if not table.is_file() or not description_of(table).is_file():
+    description = description_file(table)
+    if not table.is_file() or not description.is_file():
         return None
-    manifest, about = read_manifest(folder, "remove the folder"), read_json(description_of(table))
+    manifest, about = read_manifest(folder, "remove the folder"), read_json(description)
     if manifest is None or not manifest.is_complete or manifest.weights != weights:
         return None
     if (about.get("references"), about.get("protocol")) != (str(references.resolve()), protocol):
         return None
-    if tested is not None and not _is_of(tested, manifest, about):
+    if tested is not None and not _is_unchanged(tested, manifest, about):
         return None
     try:
         evaluation = read_csv(table)
@@ -46,8 +47,8 @@ def find_cached_scores(
     return evaluation if sorted(found) == sorted(expected) else None
 
 
-def _is_of(store: Store, manifest: Manifest, about: Mapping[str, Any]) -> bool:
-    """Whether label maps were made from the test scans of a store, and scored against its labels, as they are now."""
-    made = {case.case: case.sha256 for case in manifest.cases}
-    scans = all(made.get(case.name) == case.sha256[case.image] for case in store.of("test"))
+def _is_unchanged(store: Store, manifest: Manifest, about: Mapping[str, Any]) -> bool:
+    """Return whether the store still contains the test scans and labels that were predicted and scored."""
+    predicted = {case.case: case.sha256 for case in manifest.cases}
+    scans = all(predicted.get(case.name) == case.sha256[case.image] for case in store.of("test"))
     return scans and about.get(TESTED_ON) == store.test_identity

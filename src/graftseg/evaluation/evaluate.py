@@ -1,15 +1,33 @@
-"""Score a folder of label maps and write its table of metrics."""
+"""Score label maps against references, one case or a whole folder."""
 
-from collections.abc import Collection
+import logging
+import math
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import read_json
+from graftseg.core.names import by_nfc, nfc, same_names
+from graftseg.core.progress import in_parallel
+from graftseg.core.types import Geometry
 from graftseg.data.dataset import name_problem
+from graftseg.data.labels import is_mask, mask_remedy
+from graftseg.data.scans import grid_difference, read_label, scan_stem
 from graftseg.data.store import is_store, open_store
-from graftseg.evaluation.metrics import Protocol
-from graftseg.evaluation.references import describe_references
-from graftseg.evaluation.scores import Evaluation, description_of, evaluate_folder
+from graftseg.evaluation.metrics import Protocol, as_protocol, score
+from graftseg.evaluation.references import Reference, describe_references, label_map_files, references_in
+from graftseg.evaluation.scores import METRICS, VOXEL_FIELDS, Evaluation, Row, check_table_path
+
+LabelMap = npt.NDArray[np.unsignedinteger[Any]]
+MAX_WORKERS = 16
+logger = logging.getLogger(__name__)
 
 
 def score_folder(
@@ -21,46 +39,171 @@ def score_folder(
     allow_missing: bool = False,
     only: Collection[str] | None = None,
 ) -> Evaluation:
-    """Compare label maps with references case by case, and write ``metrics.csv`` and its description.
+    """Score a folder of label maps and write ``metrics.csv`` and its description.
 
-    ``only`` names the cases to score, if not all label maps of the folder are meant.
+    ``only`` selects cases by name.
     """
     target = out or predictions / "metrics.csv"
-    description_of(target)
+    check_table_path(target)
     evaluation = evaluate_folder(
         predictions,
         reference,
-        classes=_classes_of_both(predictions, reference),
+        classes=_class_names(predictions, reference),
         protocol=protocol,
         allow_missing=allow_missing,
         only=only,
     )
-    evaluation.keep(target, describe_references(reference))
+    evaluation.save(target, describe_references(reference))
     return evaluation
 
 
-def _classes_of_both(predictions: Path, reference: Path) -> dict[int, str] | None:
-    """The classes that label maps or their references name; a store of other classes is refused."""
-    named, stored = _classes_of(predictions), _stored_classes(reference)
-    if named and stored and named != stored:
-        finding = f"its classes are {', '.join(stored.values())} where the label maps have {', '.join(named.values())}"
+def evaluate_folder(
+    predictions: Path,
+    references: Path,
+    *,
+    classes: Mapping[int, str] | None = None,
+    protocol: Protocol = "standard",
+    workers: int | None = None,
+    allow_missing: bool = False,
+    only: Collection[str] | None = None,
+) -> Evaluation:
+    """Score each label map in a folder against the reference of the same name, in a folder or a store.
+
+    ``only`` selects cases by name. Without ``classes``, every nonzero value in the references is a class. A file
+    without a partner is an error unless ``allow_missing``. Cases are scored in parallel threads.
+    """
+    protocol = as_protocol("protocol", protocol)
+    pairs = _pair_files(predictions, references, allow_missing=allow_missing, only=only)
+    workers = workers or min(MAX_WORKERS, os.cpu_count() or 1)
+    if classes is None:
+        found = in_parallel(_nonzero_values, [pair[2] for pair in pairs], "Reading references", workers)
+        classes = {value: f"class {value}" for value in sorted(set().union(*found))}
+    if not set(classes) - {0}:
+        finding = "the references contain only background"
+        raise UserError(Code.LABELS_EMPTY, references, finding, "give label maps that contain a class")
+    score_one = partial(_score_case, classes=classes, protocol=protocol)
+    scored = in_parallel(score_one, pairs, "Evaluating", workers)
+    absent = set(classes) - {0} - set().union(*(values for _, values in scored))
+    for label in sorted(absent):
+        logger.warning("%s is in none of the %d references and is not scored", classes[label], len(pairs))
+    unscored: dict[str, Any] = dict.fromkeys(METRICS, math.nan)
+    rows = (row for case_rows, _ in scored for row in case_rows)
+    return Evaluation(tuple(replace(row, **unscored) if row.label in absent else row for row in rows), protocol)
+
+
+def evaluate_pair(
+    case: str,
+    prediction: LabelMap,
+    reference: LabelMap,
+    geometry: Geometry,
+    classes: Mapping[int, str],
+    protocol: Protocol = "standard",
+    *,
+    where: tuple[str | Path, str | Path] | None = None,
+) -> list[Row]:
+    """Score every foreground class of one case. Both label maps ``(*space)`` are on the grid of ``geometry``.
+
+    ``where`` gives the names of prediction and reference for error messages.
+    """
+    places = where or (case, f"reference of {case}")
+    for place, labels in zip(places, (prediction, reference), strict=True):
+        check_label_values(place, labels, classes)
+    voxel_ml = geometry.voxel_volume / 1000 if len(geometry.shape) == 3 else math.nan
+    rows = []
+    for label in sorted(set(classes) - {0}):
+        P, G = prediction == label, reference == label
+        voxels = asdict(score(P, G, protocol=protocol))
+        # Distances are most of the work, and many benchmarks have voxels of 1 mm.
+        is_unit = all(step == 1 for step in geometry.spacing)
+        millimeters = voxels if is_unit else asdict(score(P, G, spacing=geometry.spacing, protocol=protocol))
+        row = Row(
+            case=case,
+            label=label,
+            name=classes[label],
+            **voxels,
+            **{f"{name}_mm": millimeters[name] for name in VOXEL_FIELDS},
+            volume_prediction_ml=np.count_nonzero(P) * voxel_ml,
+            volume_reference_ml=np.count_nonzero(G) * voxel_ml,
+        )
+        rows.append(row)
+    return rows
+
+
+def check_label_values(where: str | Path, labels: LabelMap, classes: Mapping[int, str]) -> None:
+    """Raise an error if a label map contains a value that is not a class."""
+    values, counts = np.unique(labels, return_counts=True)
+    for value, count in zip(values.tolist(), counts.tolist(), strict=True):
+        if value != 0 and value not in classes:
+            finding = f"value {value} in {count} voxels is not one of the classes {sorted(set(classes) - {0})}"
+            remedy = "name that class or correct the label map"
+            if is_mask(values.tolist()) and set(classes) - {0} == {1}:
+                finding = "a mask of 0 and 255, but the class is 1"
+                remedy = mask_remedy(where)
+            raise UserError(Code.LABEL_INVALID, where, finding, remedy)
+
+
+def _score_case(
+    pair: tuple[str, Path, Reference], *, classes: Mapping[int, str], protocol: Protocol
+) -> tuple[list[Row], set[int]]:
+    """Return the rows of a case and the label values in its reference."""
+    case, prediction, reference = pair
+    predicted, expected = read_label(prediction), reference.read()
+    if difference := grid_difference(predicted.geometry, expected.geometry):
+        finding = f"not on the grid of its reference {reference.path.name}: {difference}"
+        raise UserError(Code.GEOMETRY_MISMATCH, prediction, finding, "resample both label maps to one grid")
+    where = (prediction, reference.path)
+    rows = evaluate_pair(case, predicted.array, expected.array, expected.geometry, classes, protocol, where=where)
+    return rows, set(np.unique(expected.array).tolist())
+
+
+def _pair_files(
+    predictions: Path, references: Path, *, allow_missing: bool, only: Collection[str] | None
+) -> list[tuple[str, Path, Reference]]:
+    """Return case name, label map and reference of every case that has both."""
+    found, expected = label_map_files(predictions), by_nfc(references_in(references))
+    chosen = found.keys() if only is None else same_names(found, only)
+    predicted = {nfc(case): path for case, path in found.items() if case in chosen}
+    if not allow_missing:
+        paths = {case: reference.path for case, reference in expected.items()}
+        _check_partners("reference", paths, "prediction", predicted)
+        _check_partners("prediction", predicted, "reference", paths)
+    both = sorted(predicted.keys() & expected.keys())
+    if not both:
+        finding = f"none of its {len(predicted)} label maps has a reference of the same name in {references}"
+        raise UserError(Code.NOT_COMPARABLE, predictions, finding, "give the two files of a case the same name")
+    return [(scan_stem(predicted[case]), predicted[case], expected[case]) for case in both]
+
+
+def _check_partners(kind: str, files: Mapping[str, Path], partner: str, partners: Mapping[str, Path]) -> None:
+    if single := sorted(files.keys() - partners.keys()):
+        finding = f"a {kind} without a {partner} of the same name ({len(single)} of {len(files)})"
+        remedy = f"add the {partner} or pass --allow-missing"
+        raise UserError(Code.FILE_MISSING, files[single[0]], finding, remedy)
+
+
+def _nonzero_values(reference: Reference) -> set[int]:
+    return set(np.unique(reference.read().array).tolist()) - {0}
+
+
+def _class_names(predictions: Path, reference: Path) -> dict[int, str] | None:
+    """Return the class names that the predictions or the references state. Raise an error if the two differ."""
+    predicted = _predicted_classes(predictions)
+    stored = dict(enumerate(open_store(reference).classes)) if is_store(reference) else None
+    if predicted and stored and predicted != stored:
+        finding = (
+            f"its classes are {', '.join(stored.values())}, but the label maps have {', '.join(predicted.values())}"
+        )
         raise UserError(Code.NOT_COMPARABLE, reference, finding, "give the store that the run was trained for")
-    return named or stored
+    return predicted or stored
 
 
-def _stored_classes(reference: Path) -> dict[int, str] | None:
-    return dict(enumerate(open_store(reference).classes)) if is_store(reference) else None
-
-
-def _classes_of(predictions: Path) -> dict[int, str] | None:
-    """Names of the classes, where the folder was written by ``predict``; a manifest of something else names none."""
+def _predicted_classes(predictions: Path) -> dict[int, str] | None:
+    """Return the class names in a manifest of ``predict``; None if the folder has no such manifest."""
     manifest = predictions / "manifest.json"
     content = read_json(manifest) if manifest.is_file() else None
     classes = content.get("classes") if isinstance(content, dict) else None
     if not isinstance(classes, list) or not classes or not all(isinstance(name, str) for name in classes):
         return None
     if problem := name_problem(classes):
-        raise UserError(
-            Code.NOT_COMPARABLE, manifest, problem, "predict again with a run whose classes have plain names"
-        )
+        raise UserError(Code.DAMAGED_FILE, manifest, problem, "run graftseg predict to recreate it")
     return dict(enumerate(classes))

@@ -1,4 +1,4 @@
-"""The four figures of this field's tables, Dice, Jaccard, 95HD and ASD, of one run and over several."""
+"""The four metrics of published tables (Dice, Jaccard, 95HD, ASD), for one run and over several runs."""
 
 import math
 import statistics
@@ -13,74 +13,76 @@ if TYPE_CHECKING:
 
 FIGURES = {"dice": "Dice", "jaccard": "Jaccard", "hd95": "95HD", "asd": "ASD"}
 SHARES = ("dice", "jaccard")
+"""Metrics that are shown in percent."""
 VOLUME_COLUMNS = {"volume error ml": "volume_error_ml", "volume error %": "volume_error_percent"}
 NO_VALUE = "-"
-PRINTED = 120
-"""Characters in a line of scores that are printed as text."""
+TEXT_WIDTH = 120
+"""Characters per line of a printed score table."""
 DEVIATION = "standard deviation over cases, divided by one less than their number"
 Figures = dict[str, float]
-"""By the keys of ``FIGURES``: overlaps in percent, distances in voxels; NaN where there is none."""
+"""Values by the keys of ``FIGURES``: overlaps in percent, distances in voxels, NaN for missing values."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean and standard deviation (divided by one less than the count, NaN of a single value)."""
+    """Mean and sample standard deviation (NaN for a single value)."""
 
     mean: float
     std: float
 
 
 def figures_of(evaluation: "Evaluation") -> Figures:
-    """The figures of a run: means over the classes of the means over the cases."""
+    """Return the four metrics of a run: the mean over classes of the means over cases."""
     overall = evaluation.summary().overall
     return {name: overall[name] * (100 if name in SHARES else 1) for name in FIGURES}
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Mean and deviation over runs; one run without a value leaves none over all."""
+    """Return mean and standard deviation over runs; NaN if any run has no value."""
     if not values or any(math.isnan(value) for value in values):
         return Spread(math.nan, math.nan)
     return Spread(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else math.nan)
 
 
 def spreads(runs: Sequence[Figures]) -> dict[str, Spread]:
-    """The spread of each figure over several runs."""
+    """Return the spread of each metric over several runs."""
     return {name: spread([run[name] for run in runs]) for name in FIGURES}
 
 
 def format_value(value: float, deviation: float = math.nan) -> str:
-    """Two decimals, with the deviation where there is one; a dash where there is no value."""
+    """Format a value with two decimals, and its deviation unless that is NaN; a dash for NaN."""
     if math.isnan(value):
         return NO_VALUE
     return f"{value:.2f}" if math.isnan(deviation) else f"{value:.2f} ± {deviation:.2f}"
 
 
 def scores_table(evaluation: "Evaluation") -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Head and rows of a run's scores, class by class; in millimetres too where those say other than voxels."""
+    """Return header and rows of a score table with one row per class.
+
+    Distances in millimeters are included only if they differ from distances in voxels.
+    """
     units = {"voxel": "", "mm": "_mm"} if evaluation.has_spacing else {"voxel": ""}
     distances = {f"{FIGURES[name]} {unit}": name + end for unit, end in units.items() for name in ("hd95", "asd")}
     volumes = VOLUME_COLUMNS if evaluation.has_volumes else {}
     columns = {f"{FIGURES[name]} %": name for name in SHARES} | distances | volumes
     summary = evaluation.summary()
     means = {one.name: {metric: one.metrics[metric].mean for metric in columns.values()} for one in summary.classes}
-    rows = [(name, *(_cell(values, metric) for metric in columns.values())) for name, values in means.items()]
-    rows.append(
-        (
-            "mean",
-            *(_cell(summary.overall, metric) if metric in summary.overall else NO_VALUE for metric in columns.values()),
-        )
-    )
+    overall = {metric: summary.overall.get(metric, math.nan) for metric in columns.values()}
+    rows = [
+        (name, *(_cell(values, metric) for metric in columns.values()))
+        for name, values in (*means.items(), ("mean", overall))
+    ]
     return ("class", *columns), rows
 
 
 def scores_text(evaluation: "Evaluation") -> str:
-    """The same as lines of text, under what it is of."""
-    laid = format_table(*scores_table(evaluation), PRINTED)
-    return "\n".join([extent_of(evaluation), *laid.head, *laid.body])
+    """Return the score table as text, with the numbers of cases and classes above it."""
+    table = format_table(*scores_table(evaluation), TEXT_WIDTH)
+    return "\n".join([extent_of(evaluation), *table.head, *table.body])
 
 
 def extent_of(evaluation: "Evaluation") -> str:
-    """How many cases and classes were scored, and by which protocol."""
+    """Return the numbers of cases and classes and the protocol as text."""
     cases, classes = ({getattr(row, of) for row in evaluation.rows} for of in ("case", "label"))
     counts = f"{len(cases)} case{'s' * (len(cases) != 1)}, {len(classes)} class{'es' * (len(classes) != 1)}"
     return f"{counts}, {evaluation.protocol} protocol"

@@ -1,27 +1,30 @@
-"""How well a mask agrees with its reference: overlap and surface distances of one class of one case.
+"""Overlap and surface distances between a mask and its reference.
 
 Masks are boolean arrays ``(*space)``, 2-D or 3-D. Distances are in voxels unless a spacing in mm is given.
 
-The surface of a mask is what one erosion with the connectivity-1 element removes; beyond the array lies
-background, so an object that touches the border has a surface there, and one in a volume a single slice thick
-is all surface. ``d(P -> G)`` holds, for each surface voxel of the prediction P, the Euclidean distance to the
-nearest surface voxel of the reference G.
+The surface of a mask is the set of voxels that one erosion with the connectivity-1 element removes. Voxels outside
+the array are background: an object that touches the border has a surface there, and an object in a single slice
+consists of surface only. ``d(P -> G)`` is the set of Euclidean distances from each surface voxel of the prediction P to
+the nearest surface voxel of the reference G.
 
     dice     2 |P ∩ G| / (|P| + |G|)
     jaccard  |P ∩ G| / |P ∪ G|
-    hd95     95th percentile of d(P -> G) and d(G -> P) pooled: the "95HD" of this field's tables (medpy's)
-    hd95_max the larger of the two directed 95th percentiles (MONAI's)
-    asd      mean of d(P -> G) alone: the "ASD" of this field's tables (medpy's)
-    assd     mean of d(P -> G) and d(G -> P) pooled (MONAI's symmetric one, and medpy's since 0.5)
+    hd95     95th percentile of d(P -> G) and d(G -> P) pooled: "95HD" in published tables (medpy)
+    hd95_max the larger of the two directed 95th percentiles (MONAI)
+    asd      mean of d(P -> G): "ASD" in published tables (medpy)
+    assd     mean of d(P -> G) and d(G -> P) pooled (MONAI's symmetric distance, medpy since 0.5)
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
+
+from graftseg.core.errors import Code, UserError
 
 Mask = npt.NDArray[np.bool_]
 Directed = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
@@ -29,9 +32,17 @@ Protocol = Literal["standard", "paper"]
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
 
 
+def as_protocol(where: str | Path, name: str) -> Protocol:
+    """Return the protocol of this name. Raise an error if it is unknown."""
+    for protocol in PROTOCOLS:
+        if protocol == name:
+            return protocol
+    raise UserError(Code.OPTION_INVALID, where, f"unknown protocol {name!r}", f"use {' or '.join(PROTOCOLS)}")
+
+
 @dataclass(frozen=True)
 class Scores:
-    """The agreement of one predicted mask with its reference; distances in voxels or in mm, as asked."""
+    """Scores of one predicted mask. Distances are in voxels, or in millimeters if a spacing was given."""
 
     dice: float
     jaccard: float
@@ -48,7 +59,7 @@ def score(
     spacing: Sequence[float] | None = None,
     protocol: Protocol = "standard",
 ) -> Scores:
-    """All metrics of one class of one case; ``protocol`` decides only what an empty mask scores."""
+    """Return all metrics of one class of one case. ``protocol`` matters for empty masks only."""
     _require_pair(prediction, reference)
     has_prediction, has_reference = bool(prediction.any()), bool(reference.any())
     if not (has_prediction and has_reference):
@@ -66,13 +77,13 @@ def score(
 
 
 def score_empty(has_prediction: bool, has_reference: bool, *, worst: float, protocol: Protocol) -> Scores:
-    """What a pair of masks scores when at least one of them is empty and has no surface to measure from.
+    """Return the scores of a pair of masks of which at least one is empty.
 
-    ``standard``: two empty masks agree wholly (overlap 1, distances 0); one empty mask is the worst there can
-    be (overlap 0, distances ``worst``, the diagonal of the image).
-    ``paper``: an empty prediction scores 0 throughout, as in the public code of this field, although that
-    lowers the mean distances and holds even where the reference is empty too. An empty reference, which that
-    code cannot score, gives overlap 0 and no distances (NaN: left out of every mean).
+    ``standard``: two empty masks agree (overlap 1, distances 0). If only one mask is empty, the scores are the worst
+    possible: overlap 0, distances ``worst``, the diagonal of the image.
+    ``paper``: an empty prediction scores 0 for every metric, as in the published code, even if the reference is empty
+    too. This lowers the mean distances. The published code cannot score an empty reference; here it has overlap 0 and
+    NaN distances, which every mean ignores.
     """
     if protocol == "paper":
         overlap, distance = 0.0, math.nan if has_prediction else 0.0
@@ -84,7 +95,7 @@ def score_empty(has_prediction: bool, has_reference: bool, *, worst: float, prot
 
 
 def dice(prediction: Mask, reference: Mask) -> float:
-    """Twice the common voxels over the sum of both counts; 1 if both masks are empty."""
+    """Return the Dice coefficient; 1 if both masks are empty."""
     _require_pair(prediction, reference)
     common = np.count_nonzero(prediction & reference)
     total = np.count_nonzero(prediction) + np.count_nonzero(reference)
@@ -92,18 +103,18 @@ def dice(prediction: Mask, reference: Mask) -> float:
 
 
 def jaccard(prediction: Mask, reference: Mask) -> float:
-    """The common voxels over those of the union; 1 if both masks are empty."""
+    """Return intersection over union; 1 if both masks are empty."""
     _require_pair(prediction, reference)
     union = np.count_nonzero(prediction | reference)
     return np.count_nonzero(prediction & reference) / union if union else 1.0
 
 
 def surface_distances(prediction: Mask, reference: Mask, spacing: Sequence[float] | None = None) -> Directed:
-    """``d(P -> G)`` and ``d(G -> P)``, one number for each surface voxel; both masks must have a voxel.
+    """Return ``d(P -> G)`` and ``d(G -> P)``, one number per surface voxel. Neither mask may be empty.
 
-    A k-d tree over the surface voxels answers. For two ellipsoids that fill a 200x200x90 grid it takes 0.1 s
-    where distance transforms take 0.5 s; it needs memory for the surfaces only, and other threads run
-    meanwhile. The transforms win only for very large surfaces: masks that are mostly noise.
+    Distances come from a k-d tree of the surface voxels. For two ellipsoids that fill a 200x200x90 grid this takes
+    0.1 s, compared with 0.5 s for distance transforms. It needs memory for the surfaces only and releases the GIL.
+    Distance transforms are faster only for very large surfaces, such as masks of noise.
     """
     from scipy.spatial import KDTree
 
@@ -112,31 +123,31 @@ def surface_distances(prediction: Mask, reference: Mask, spacing: Sequence[float
         raise ValueError("an empty mask has no surface")
     scale = np.ones(prediction.ndim) if spacing is None else np.array(spacing, dtype=np.float64)
     if scale.shape != (prediction.ndim,):
-        raise ValueError(f"a spacing of {scale.size} numbers for masks of {prediction.ndim} axes")
+        raise ValueError(f"spacing has {scale.size} values, but the masks have {prediction.ndim} axes")
     prediction, reference = _crop_jointly(prediction, reference)
     P, G = _surface(prediction) * scale, _surface(reference) * scale
-    # Median splits cost more than they save: each tree answers one batch of queries only.
+    # Balancing the trees costs more than it saves, because each tree is queried only once.
     tree_P, tree_G = (KDTree(points, leafsize=32, compact_nodes=False, balanced_tree=False) for points in (P, G))
     return np.asarray(tree_G.query(P)[0]), np.asarray(tree_P.query(G)[0])
 
 
 def hd95_pooled(distances: Directed) -> float:
-    """95th percentile of both directed distance sets taken together, linear between ranks."""
+    """Return the 95th percentile of both directed distance sets pooled, interpolated linearly."""
     return float(np.percentile(np.concatenate(distances), 95))
 
 
 def hd95_max(distances: Directed) -> float:
-    """The larger of the 95th percentiles of the two directed distance sets."""
+    """Return the larger of the 95th percentiles of the two directed distance sets."""
     return max(float(np.percentile(directed, 95)) for directed in distances)
 
 
 def asd(distances: Directed) -> float:
-    """Mean distance from the surface of the prediction to that of the reference; not symmetric."""
+    """Return the mean distance from the prediction's surface to the reference's surface; not symmetric."""
     return float(distances[0].mean())
 
 
 def assd(distances: Directed) -> float:
-    """Mean over all surface voxels of both masks of the distance to the other surface."""
+    """Return the mean distance to the other surface, over the surface voxels of both masks."""
     return float(np.concatenate(distances).mean())
 
 
@@ -148,7 +159,7 @@ def _require_pair(prediction: Mask, reference: Mask) -> None:
 
 
 def _crop_jointly(prediction: Mask, reference: Mask) -> tuple[Mask, Mask]:
-    """Both masks within the box around their union; beyond it, as beyond the array, is background."""
+    """Crop both masks to the bounding box of their union."""
     from scipy import ndimage
 
     box = ndimage.find_objects((prediction | reference).view(np.uint8))[0]
@@ -156,7 +167,7 @@ def _crop_jointly(prediction: Mask, reference: Mask) -> tuple[Mask, Mask]:
 
 
 def _surface(mask: Mask) -> npt.NDArray[np.intp]:
-    """Indices ``(N, axes)`` of the voxels that have a background neighbour across a face."""
+    """Return indices ``(N, axes)`` of the voxels with a background voxel across a face."""
     from scipy import ndimage
 
     return np.argwhere(mask & ~ndimage.binary_erosion(mask))

@@ -1,4 +1,4 @@
-"""Reference label maps: files in a folder, or the labels of a store's test cases in the geometry of their scans."""
+"""Reference label maps: files in a folder, or labels of a store's test cases in the geometry of their scans."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from graftseg.data.scans import Scan, read_label, scan_stem
 from graftseg.data.store import CASES, Store, StoredCase, is_store, open_store
 
 TESTED_ON = "tested_on"
-"""What the hash of a store's test cases is called beside scores."""
+"""JSON key of the store's test identity in the description of a score table."""
 
 
 class Reference(Protocol):
@@ -24,15 +24,15 @@ class Reference(Protocol):
 
     @property
     def path(self) -> Path:
-        """The file it lies in."""
+        """Return the file that contains the label map."""
 
     def read(self) -> Scan:
-        """The label map ``(*space)`` with its geometry."""
+        """Return the label map ``(*space)`` with its geometry."""
 
 
 @dataclass(frozen=True)
 class LabelFile:
-    """A label map on disk."""
+    """A label map file."""
 
     path: Path
 
@@ -43,66 +43,59 @@ class LabelFile:
 
 @dataclass(frozen=True)
 class StoredLabel:
-    """The label of a stored case whose voxels are those of its scan."""
+    """The label of a stored case that was not resampled."""
 
     store: Store
     case: StoredCase
 
     @property
     def path(self) -> Path:
-        """The stored file."""
+        """Return the stored file."""
         return self.store.path / CASES / str(self.case.label)
 
     def read(self) -> Scan:
-        """Read the label, if it is what was prepared, and turn its axes back to those of the scan."""
+        """Verify and read the label, and restore the axis order of the scan."""
         self.store.verify_file(self.case, str(self.case.label))
         label = np.asarray(self.store.label(self.case))
         return Scan(to_source_axes(label, self.case.grid), self.case.geometry)
 
 
 def references_in(path: Path) -> Mapping[str, Reference]:
-    """The references of a folder of label maps or of a store, by case."""
+    """Return the references in a folder of label maps or in a store, by case."""
     if is_store(path):
         return stored_references(open_store(path))
-    return {case: LabelFile(file) for case, file in label_maps(path).items()}
+    return {case: LabelFile(file) for case, file in label_map_files(path).items()}
 
 
 def stored_references(store: Store) -> dict[str, StoredLabel]:
-    """The labels of the test cases; a resampled label is refused, for it is not what an expert drew."""
+    """Return the labels of a store's test cases. Raise an error for resampled labels, which no expert drew."""
     labeled = [case for case in store.of("test") if case.label is not None]
     if not labeled:
-        raise UserError(
-            Code.NO_TEST_CASES,
-            store.path,
-            "the store has no labeled test case",
-            "give a folder of reference label maps",
-        )
+        finding = "the store has no labeled test case"
+        raise UserError(Code.NO_TEST_CASES, store.path, finding, "give a folder of reference label maps")
     for case in labeled:
         if case.grid.prepared_shape != case.grid.oriented_shape:
-            finding = f"its labels were resampled (case {case.name}) and are not those of the scans"
-            raise UserError(
-                Code.NO_TEST_CASES, store.path, finding, "give the folder of the original label maps as --reference"
-            )
+            finding = f"its labels were resampled (case {case.name}), so they are not on the grids of the scans"
+            remedy = "give the folder of the original label maps as --reference"
+            raise UserError(Code.GEOMETRY_MISMATCH, store.path, finding, remedy)
     return {case.name: StoredLabel(store, case) for case in labeled}
 
 
 def describe_references(path: Path) -> dict[str, str]:
-    """What is kept of references beside scores against them: their place, and what the tests of a store depend on."""
+    """Return the path of the references and, for a store, the identity of its test cases."""
     place = {"references": str(path.resolve())}
     return place | ({TESTED_ON: open_store(path).test_identity} if is_store(path) else {})
 
 
-def label_maps(folder: Path) -> dict[str, Path]:
-    """The label maps of a folder by case; what was written beside them, such as probabilities, is none."""
+def label_map_files(folder: Path) -> dict[str, Path]:
+    """Return the label maps in a folder by case, without other outputs such as probabilities."""
     if not folder.is_dir():
-        raise UserError(Code.NO_TEST_CASES, folder, "not a folder", "give the folder that holds the label maps")
+        raise UserError(Code.NOT_A_FOLDER, folder, "not a folder", "give the folder of the label maps")
     found: dict[str, Path] = {}
     extras = extra_files(folder)
     for path in labels_in(folder):
         if path.name not in extras and (other := found.setdefault(nfc(scan_stem(path)), path)) != path:
             raise duplicate_case_error(path, other)
     if not found:
-        raise UserError(
-            Code.PREDICTIONS_MISMATCH, folder, "no label map in it", "give the folder that holds the label maps"
-        )
+        raise UserError(Code.FILE_MISSING, folder, "contains no label map", "give the folder of the label maps")
     return {scan_stem(path): path for path in found.values()}

@@ -1,4 +1,4 @@
-"""Two evaluations of the same cases, case by case: what differs, how surely, and for how many."""
+"""Paired statistics of two evaluations of the same cases: difference, confidence interval and test."""
 
 import math
 from collections.abc import Sequence
@@ -15,16 +15,16 @@ Values = npt.NDArray[np.float64]
 RESAMPLES = 10_000
 TAIL = 0.025
 BLOCK = 2**20
-SAME = 9
-"""Decimals up to which two scores are compared, so that rounding makes neither a winner nor breaks a tie."""
+DECIMALS = 9
+"""Differences are rounded to this many decimals, so that rounding errors do not count as differences."""
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """A figure of two runs on the cases that have it in both: overlaps in percent, distances in voxels.
+    """Values of one metric in two runs, for the cases that have a value in both runs.
 
-    ``label`` is that of a class, or None for the mean over a case's classes. ``first`` and ``second`` are ordered as
-    ``cases`` is.
+    Overlaps are in percent and distances in voxels. ``label`` is the class, or None for the mean over the classes of a
+    case. ``first`` and ``second`` have the order of ``cases``.
     """
 
     figure: str
@@ -36,16 +36,16 @@ class Pairs:
 
     @property
     def differences(self) -> Values:
-        """The second run's values less the first's."""
-        return np.asarray(np.round(self.second - self.first, SAME), dtype=np.float64)
+        """Return second minus first."""
+        return np.asarray(np.round(self.second - self.first, DECIMALS), dtype=np.float64)
 
 
 @dataclass(frozen=True)
 class Effect:
-    """What pairs say together; NaN where they are too few to say it.
+    """Statistics of pairs; NaN if there are too few pairs.
 
-    ``low`` and ``high`` enclose the mean difference in 95 of 100 resamples of the cases. ``p`` is that of Wilcoxon's
-    signed-rank test, two-sided. For ``better`` cases the second run has the larger overlap or the smaller distance.
+    ``low`` and ``high`` are the 95 % bootstrap interval of the mean difference. ``p`` is the two-sided p-value of
+    Wilcoxon's signed-rank test. In ``better`` cases the second run has the larger overlap or the smaller distance.
     """
 
     count: int
@@ -60,14 +60,14 @@ class Effect:
 
     @property
     def equal(self) -> int:
-        """Cases that are neither better nor worse."""
+        """Return the number of cases that are neither better nor worse."""
         return self.count - self.better - self.worse
 
 
 def paired(first: Evaluation, second: Evaluation) -> list[Pairs]:
-    """The pairs of every figure: of each class, and where there are several of their mean in each case.
+    """Return the pairs of every metric, for each class and, with several classes, for their mean in each case.
 
-    A case counts in the mean with those of its classes that both runs have a value for.
+    The mean of a case is over the classes that have a value in both runs.
     """
     found, second = [], match_case_names(first, second)
     for figure in FIGURES:
@@ -85,14 +85,14 @@ def paired(first: Evaluation, second: Evaluation) -> list[Pairs]:
 
 
 def match_case_names(first: Evaluation, second: Evaluation) -> Evaluation:
-    """The second evaluation with its cases called as in the first, where only the form of their letters differs."""
+    """Return the second evaluation with the case names of the first if they differ only in Unicode normalization."""
     names = {nfc(row.case): row.case for row in first.rows}
     rows = (replace(row, case=names.get(nfc(row.case), row.case)) for row in second.rows)
     return replace(second, rows=tuple(rows))
 
 
 def effect_of(pairs: Pairs) -> Effect:
-    """Means, interval, test and counts of some pairs."""
+    """Compute means, interval, test and counts of pairs."""
     differences = pairs.differences
     count = len(differences)
     up, down = int(np.count_nonzero(differences > 0)), int(np.count_nonzero(differences < 0))
@@ -105,10 +105,10 @@ def effect_of(pairs: Pairs) -> Effect:
 
 
 def bootstrap(differences: Values, resamples: int = RESAMPLES, seed: int = 0) -> tuple[float, float]:
-    """The 95 % percentile interval of the mean over cases drawn with replacement; none of fewer than two cases.
+    """Return the 95 % bootstrap interval of the mean difference; NaN for fewer than two cases.
 
-    The fewer the cases, the further out the percentiles: plain ones are too narrow by as much as Student's
-    distribution is wider than the normal one (Hesterberg 2015 calls this the expanded percentile interval).
+    Plain percentile intervals are too narrow for few cases. This one uses wider percentiles, by the ratio of Student's
+    distribution to the normal distribution (the expanded percentile interval of Hesterberg 2015).
     """
     count = len(differences)
     if count < 2:
@@ -123,14 +123,14 @@ def bootstrap(differences: Values, resamples: int = RESAMPLES, seed: int = 0) ->
 
 
 def _tail(count: int) -> float:
-    """Percent of the resamples that lie beyond each end of the interval."""
+    """Return the percentage of resamples outside each end of the interval."""
     from scipy.special import ndtr, stdtrit
 
     return 100 * float(ndtr(stdtrit(count - 1, TAIL) * math.sqrt(count / (count - 1))))
 
 
 def signed_rank(differences: Values) -> float:
-    """Two-sided p of Wilcoxon's signed-rank test; differences of zero are left out, and all zero is no difference."""
+    """Return the two-sided p of Wilcoxon's signed-rank test without zero differences; 1 if all are zero."""
     from scipy.stats import wilcoxon
 
     if not len(differences):
@@ -140,7 +140,7 @@ def signed_rank(differences: Values) -> float:
 
 
 def _values(evaluation: Evaluation, figure: str) -> dict[tuple[str, int], float]:
-    """A figure by case and class, where there is one."""
+    """Return the values of a metric by case and class, without NaN."""
     scale = 100 if figure in SHARES else 1
     values = {(row.case, row.label): scale * getattr(row, figure) for row in evaluation.rows}
     return {key: value for key, value in values.items() if not math.isnan(value)}
@@ -154,7 +154,7 @@ def _pairs(
     one: dict[tuple[str, int], float],
     two: dict[tuple[str, int], float],
 ) -> Pairs:
-    """Pairs of means over the classes of each group, all of one case."""
+    """Build pairs from groups of keys, one group per case; values are means over the classes of a group."""
     first, second = (
         np.array([math.fsum(values[key] for key in group) / len(group) for group in groups]) for values in (one, two)
     )

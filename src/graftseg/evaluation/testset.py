@@ -1,4 +1,4 @@
-"""The test scans of a run and their label maps: where they lie, and whether they can be scored."""
+"""Test scans of a run and their label maps: find them and check that they can be scored."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,19 +14,19 @@ from graftseg.core.types import Geometry
 from graftseg.data.scans import grid_difference, read_case, read_geometry
 from graftseg.data.scans_to_predict import scan_cases
 from graftseg.data.store import Store, find_store, is_store, open_store
+from graftseg.evaluation.evaluate import check_label_values
 from graftseg.evaluation.references import Reference, references_in
-from graftseg.evaluation.scores import check_label_values
 
 IMAGES, LABELS = "imagesTs", "labelsTs"
 NAME_THEM = f"name a folder with {IMAGES}/ and {LABELS}/, a store with test cases, or --test-images and --test-labels"
-FOLDS = "without any, train with --folds, which scores labeled scans by networks that never saw them"
-SCORED = "the labeled scans are scored already, each by a network that never saw it: graftseg report"
+USE_FOLDS = "without test scans, train with --folds, which scores each labeled scan by a network that never saw it"
+SCORED_BY_FOLDS = "cross-validation has already scored the labeled scans: graftseg report"
 Folder = str | Path
 
 
 @dataclass(frozen=True)
 class EvaluationScans:
-    """Where test scans and their label maps lie; both the same where it is a prepared store."""
+    """Folders of test scans and label maps; both are the same path for a store."""
 
     images: Path
     labels: Path
@@ -35,34 +35,37 @@ class EvaluationScans:
 def find_test_scans(
     run: RunFolder, data: Folder | None, images: Folder | None, labels: Folder | None
 ) -> EvaluationScans:
-    """What is named as a folder or a store or as two folders, or else what the run was trained from."""
+    """Return the given folder, store or pair of folders, or by default the test scans of the run's training data."""
     if images is None and labels is None:
-        return _arranged(Path(data)) if data is not None else _by_default(run)
+        return _in_data_folder(Path(data)) if data is not None else _of_training_data(run)
     if data is not None or images is None or labels is None:
-        raise UserError(Code.NO_TEST_CASES, "test", "the test scans are not named in one way", NAME_THEM)
-    return EvaluationScans(_folder(Path(images)), _folder(Path(labels)))
+        finding = "give either DATA, or both --test-images and --test-labels"
+        raise UserError(Code.OPTION_CONFLICT, "test", finding, NAME_THEM)
+    return EvaluationScans(_existing_folder(Path(images)), _existing_folder(Path(labels)))
 
 
 def has_test_scans(run: RunFolder) -> bool:
-    """Whether test scans with labels are found where the run was trained from."""
+    """Return whether the run's training data contains test scans with labels."""
     try:
-        return bool(_by_default(run))
+        return bool(_of_training_data(run))
     except (UserError, OSError):
         return False
 
 
 def check_test_scans(scans: EvaluationScans, run: RunFolder, *, allow_missing: bool) -> set[str]:
-    """The cases to test; what a network of the run could not be scored on is refused before anything is predicted."""
+    """Return the cases to test. Raise an error, before any prediction, if they cannot be scored with this run."""
     facts = run.begun()["store"]
     classes, channels = tuple(map(str, facts["classes"])), int(facts["channels"])
     files: dict[str, tuple[Path, ...]] = {}
+    failures: dict[str, UserError] = {}
     if is_store(scans.images):
-        names = _stored(open_store(scans.images), classes, channels)
+        names = _stored_cases(open_store(scans.images), classes, channels)
     else:
         found, failures = scan_cases(scans.images, channels, run.trained_on())
-        files, names = {case.name: case.images for case in found}, {case.name for case in found} | set(failures)
+        files = {case.name: case.images for case in found}
+        names = files.keys() | failures.keys()
     labels = by_nfc(references_in(scans.labels))
-    both = _with_partners(scans, names, set(labels), allow_missing=allow_missing)
+    both = _with_both_files(scans, names, set(labels), allow_missing=allow_missing)
     if files:
         if failures:
             raise failures[min(failures)]
@@ -72,88 +75,78 @@ def check_test_scans(scans: EvaluationScans, run: RunFolder, *, allow_missing: b
     return both
 
 
-def _folder(path: Path) -> Path:
+def _existing_folder(path: Path) -> Path:
     if not path.is_dir():
-        raise UserError(
-            Code.FOLDER_MISSING, path, "this is a file" if path.exists() else "there is no such folder", NAME_THEM
+        code, finding = (
+            (Code.NOT_A_FOLDER, "not a folder") if path.exists() else (Code.FOLDER_MISSING, "does not exist")
         )
+        raise UserError(code, path, finding, NAME_THEM)
     return path
 
 
-def _arranged(data: Path) -> EvaluationScans:
+def _in_data_folder(data: Path) -> EvaluationScans:
     if is_store(data):
         return EvaluationScans(data, data)
-    if not _is_arranged(_folder(data)):
-        raise UserError(
-            Code.NO_TEST_CASES, data, f"holds no test scans with labels in {IMAGES}/ and {LABELS}/", NAME_THEM
-        )
+    if not _has_test_folders(_existing_folder(data)):
+        finding = f"has no test scans with labels in {IMAGES}/ and {LABELS}/"
+        raise UserError(Code.NO_TEST_CASES, data, finding, NAME_THEM)
     return EvaluationScans(data / IMAGES, data / LABELS)
 
 
-def _by_default(run: RunFolder) -> EvaluationScans:
-    """What the run was trained from: the scans themselves if they are still there, or else the store."""
+def _of_training_data(run: RunFolder) -> EvaluationScans:
+    """Return the test scans of the folder that the run was trained on, or else those of its store."""
     store = open_store(find_store(run, NAME_THEM))
     root = Path(store.root)
-    if _is_arranged(root):
+    if _has_test_folders(root):
         return EvaluationScans(root / IMAGES, root / LABELS)
     if not store.of("test"):
         folder = RunFolder(run.path.parent)
-        more = f"{SCORED} {quote(str(folder.path))}" if folder.folds_file.is_file() else FOLDS
-        raise UserError(
-            Code.NO_TEST_CASES, root, "no test scans with labels are known of this run", f"{NAME_THEM}; {more}"
-        )
+        more = f"{SCORED_BY_FOLDS} {quote(str(folder.path))}" if folder.folds_file.is_file() else USE_FOLDS
+        raise UserError(Code.NO_TEST_CASES, root, "no test scans with labels", f"{NAME_THEM}; {more}")
     return EvaluationScans(store.path, store.path)
 
 
-def _is_arranged(folder: Path) -> bool:
+def _has_test_folders(folder: Path) -> bool:
     return (folder / IMAGES).is_dir() and (folder / LABELS).is_dir()
 
 
-def _stored(store: Store, classes: tuple[str, ...], channels: int) -> set[str]:
-    """The test cases of a store, which must be one that the run could have been trained on."""
+def _stored_cases(store: Store, classes: tuple[str, ...], channels: int) -> set[str]:
+    """Return the test cases of a store. Raise an error if its classes or channels differ from the run's."""
+    remedy = "give the store that the run was trained for"
     if store.classes != classes:
-        finding = f"its classes are {', '.join(store.classes)} where the run has {', '.join(classes)}"
-        raise UserError(Code.NO_TEST_CASES, store.path, finding, "give the store that the run was trained for")
+        finding = f"its classes are {', '.join(store.classes)}, but those of the run are {', '.join(classes)}"
+        raise UserError(Code.STORE_MISMATCH, store.path, finding, remedy)
     if store.channels != channels:
-        finding = f"the number of channels of its scans is {store.channels} where the run was trained on {channels}"
-        raise UserError(Code.NO_TEST_CASES, store.path, finding, "give the store that the run was trained for")
+        finding = f"its scans have {store.channels} channels, but the run was trained on {channels}"
+        raise UserError(Code.CHANNELS_MISMATCH, store.path, finding, remedy)
     return {case.name for case in store.of("test")}
 
 
-def _with_partners(scans: EvaluationScans, names: set[str], labels: set[str], *, allow_missing: bool) -> set[str]:
-    """The cases with both a scan and a label map; without one of the two is refused unless it is allowed."""
+def _with_both_files(scans: EvaluationScans, names: set[str], labels: set[str], *, allow_missing: bool) -> set[str]:
+    """Return the cases with a scan and a label map. A missing partner is an error unless ``allow_missing``."""
     both = same_names(names, labels)
     if not both:
         finding = f"none of its {len(labels)} label maps has the name of a scan in {scans.images}"
-        raise UserError(
-            Code.NO_TEST_CASES,
-            scans.labels,
-            finding,
-            "give the two files of a case the same name, without _0000 for labels",
-        )
-    for folder, what, alone in (
+        remedy = "give the two files of a case the same name, without _0000 for labels"
+        raise UserError(Code.NO_TEST_CASES, scans.labels, finding, remedy)
+    for folder, what, single in (
         (scans.images, "scan without a label map", names - both),
         (scans.labels, "label map without a scan", labels - same_names(labels, names)),
     ):
-        if alone and not allow_missing:
-            finding = f"{min(alone)} is a {what} of the same name ({len(alone)} are)"
-            raise UserError(
-                Code.NO_TEST_CASES, folder, finding, "add what is missing, or leave them out with --allow-missing"
-            )
+        if single and not allow_missing:
+            finding = f"{min(single)} is a {what} of the same name ({len(single)} in total)"
+            remedy = "add the missing files, or skip these cases with --allow-missing"
+            raise UserError(Code.FILE_MISSING, folder, finding, remedy)
     return both
 
 
 def _check_channels(files: tuple[Path, ...], channels: int) -> None:
-    """Refuse scans of another number of channels, as the first tells; only reading a file shows how many it has."""
+    """Raise an error if the first scan has another number of channels, which only reading the file shows."""
     found = len(read_case(files, channels).array)
     if found != channels:
-        finding = f"the number of channels is {found} where the run was trained on {channels}"
-        raise UserError(
-            Code.NO_TEST_CASES,
-            files[0],
-            finding,
-            "give it the same channels: a folder with CASE_0000, CASE_0001, or one file",
-        )
+        finding = f"has {found} channels, but the run was trained on {channels}"
+        remedy = "give the same channels: a folder with CASE_0000, CASE_0001, or one file"
+        raise UserError(Code.CHANNELS_MISMATCH, files[0], finding, remedy)
 
 
 def _check_case(
@@ -164,7 +157,7 @@ def _check_case(
     classes: Mapping[int, str],
     channels: int,
 ) -> None:
-    """Refuse a scan whose header cannot be read, and a label map of other classes or on another grid than its scan."""
+    """Raise an error for an unreadable scan header, or a label map with other classes or another grid."""
     geometry = _common_geometry(files[name], channels) if name in files else None
     reference = labels.get(nfc(name))
     if reference is None:
@@ -172,15 +165,15 @@ def _check_case(
     label = reference.read()
     if geometry is not None and (difference := grid_difference(geometry, label.geometry)):
         finding = f"not on the grid of its scan {files[name][0].name}: {difference}"
-        raise UserError(Code.NO_TEST_CASES, reference.path, finding, "bring label map and scan to one grid")
+        raise UserError(Code.GEOMETRY_MISMATCH, reference.path, finding, "resample the label map to its scan's grid")
     check_label_values(reference.path, label.array, classes)
 
 
 def _common_geometry(files: tuple[Path, ...], channels: int) -> Geometry:
-    """Where the voxels of a scan lie by the headers of its channels, which must agree."""
+    """Return the geometry in the headers of all channels. Raise an error if the channels differ."""
     first, *others = (read_geometry(path, channels) for path in files)
     for path, geometry in zip(files[1:], others, strict=True):
         if difference := grid_difference(first, geometry):
-            finding = f"its grid is not that of {files[0].name}: {difference}"
-            raise UserError(Code.NO_TEST_CASES, path, finding, "bring all channels of a case to one grid")
+            finding = f"its grid differs from {files[0].name}: {difference}"
+            raise UserError(Code.GEOMETRY_MISMATCH, path, finding, "resample all channels of a case to one grid")
     return first

@@ -13,7 +13,7 @@ from graftseg.core.predictions import Manifest, read_manifest
 from graftseg.core.run_folder import LOCK, LOG_REMEDY, RECORD_REMEDY, RunFolder, complete_log
 from graftseg.evaluation.comparison import check_comparable, check_same_cases
 from graftseg.evaluation.references import TESTED_ON
-from graftseg.evaluation.scores import Evaluation, description_of, read_csv
+from graftseg.evaluation.scores import Evaluation, description_file, read_csv
 from graftseg.evaluation.statistics import match_case_names
 from graftseg.recipes.changes import changes_of, differing
 from graftseg.recipes.recipe import Recipe, load_recipe
@@ -233,7 +233,7 @@ def _tested(folder: Path, weights: str | None) -> _Tested:
 
 def _about(table: Path, manifest: Manifest) -> dict[str, Any]:
     evaluation = read_csv(table)
-    described = description_of(table)
+    described = description_file(table)
     known: Mapping[str, Any] = read_json(described) if described.is_file() else {}
     return {
         **without_paths({key: value for key, value in known.items() if key != "references"}),

@@ -10,9 +10,10 @@ import numpy as np
 
 from graftseg.core.errors import Code, UserError
 from graftseg.data.store import Store
+from graftseg.evaluation.evaluate import check_label_values
 from graftseg.evaluation.metrics import Protocol
 from graftseg.evaluation.references import StoredLabel, stored_references
-from graftseg.evaluation.scores import METRICS, Evaluation, Row, check_label_values
+from graftseg.evaluation.scores import METRICS, Evaluation, Row
 
 
 def scores_ahead(store: Store, protocol: Protocol) -> Evaluation:

@@ -13,7 +13,7 @@ from graftseg.core.names import same_names
 from graftseg.core.run_folder import RunFolder, ensemble_members, fold_states
 from graftseg.evaluation.comparison import Comparison, compare_runs
 from graftseg.evaluation.evaluate import score_folder
-from graftseg.evaluation.scores import Evaluation, description_of
+from graftseg.evaluation.scores import Evaluation, check_table_path
 from graftseg.evaluation.testset import EvaluationScans, check_test_scans, find_test_scans
 from graftseg.evaluation.verdicts import missed_classes, verdict_between
 from graftseg.inference.model import check_weights_exist
@@ -124,7 +124,7 @@ def _check_target(run: RunFolder, scans: EvaluationScans, device: torch.device) 
     check_writable(run.path)
     with _told_to_move(run):
         check_target(run, scans.images, run.predictions, device)
-    description_of(run.predictions / "metrics.csv")
+    check_table_path(run.predictions / "metrics.csv")
 
 
 def _predicted(run: RunFolder, scans: EvaluationScans, device: torch.device) -> Predicted:

@@ -158,6 +158,6 @@ def _stored(store: Store, settings: PrepareSettings, only: Collection[str]) -> l
     sources: list[Source] = [StoredSource(store, case) for case in cases]
     if not sources:
         raise UserError(
-            Code.RECIPE_MISMATCH, store.path, "the store has no test cases", "give a scan or a folder of scans"
+            Code.NO_TEST_CASES, store.path, "the store has no test cases", "give a scan or a folder of scans"
         )
     return sources

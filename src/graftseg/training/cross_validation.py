@@ -21,10 +21,11 @@ from graftseg.data.scans_to_predict import scan_cases
 from graftseg.data.sources import Data
 from graftseg.data.store import Store
 from graftseg.evaluation.cached_scores import find_cached_scores
+from graftseg.evaluation.evaluate import evaluate_pair
 from graftseg.evaluation.figures import DEVIATION, FIGURES, NO_VALUE, SHARES, Spread, format_value, spread
 from graftseg.evaluation.metrics import Protocol
 from graftseg.evaluation.references import Reference, StoredLabel
-from graftseg.evaluation.scores import Evaluation, Row, evaluate_pair
+from graftseg.evaluation.scores import Evaluation, Row
 from graftseg.evaluation.statistics import effect_of, paired
 from graftseg.evaluation.verdicts import SEVERAL_TRAININGS, missed_classes, verdict_between
 from graftseg.inference.predict import predict_scans, select_weights
@@ -241,7 +242,7 @@ def held_out_scores(
 def write_scores(evaluation: Evaluation, folder: Path, references: References, checkpoint: str | None = None) -> None:
     """Write ``metrics.csv`` and its description."""
     about = {"references": str(references.source.resolve())}
-    evaluation.keep(folder / "metrics.csv", about | ({"checkpoint": checkpoint} if checkpoint else {}))
+    evaluation.save(folder / "metrics.csv", about | ({"checkpoint": checkpoint} if checkpoint else {}))
 
 
 def _score(case: str, *, folder: Path, references: References, classes: Mapping[int, str]) -> list[Row]:
