@@ -1,4 +1,4 @@
-"""``python -m graftseg`` is the command line."""
+"""Run the command line with ``python -m graftseg``."""
 
 from graftseg.cli.app import main
 

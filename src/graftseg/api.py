@@ -1,4 +1,4 @@
-"""The verbs, as functions: the only place where the parts are wired together."""
+"""The verbs as functions; this module connects data, training, inference, evaluation and reporting."""
 
 import logging
 from collections.abc import Collection, Iterable
@@ -25,6 +25,7 @@ from graftseg.evaluation.scores import Evaluation
 from graftseg.experiments import method_pages
 from graftseg.experiments.paper import ALL
 from graftseg.experiments.records import record_run
+from graftseg.experiments.seeds import train_seeds
 from graftseg.experiments.speed.measure import Measurement, Plan, measure
 from graftseg.experiments.sweep import sweep
 from graftseg.experiments.tables import table_page, tables_page
@@ -48,20 +49,18 @@ from graftseg.training.run import complete, train_run, unlabeled_cases
 
 Folder = str | Path
 Scans = str | Path | Sources
-__all__ = ["Sources", "sweep"]
+__all__ = ["Sources", "sweep", "train_seeds"]
 logger = logging.getLogger(__name__)
 
 
 def check(data: Scans, *, out: Folder | None = None, fix: Folder | None = None) -> checking.Examination:
-    """Look at a folder of scans and say what is wrong with it and how to mend it.
+    """Check a folder of scans; return its problems and how to fix them.
 
-    ``out`` names a page to write about it, and ``fix`` a new folder for a copy in which geometry that differs by
-    rounding and label values with gaps are mended; the folder itself stays as it is.
+    ``out`` is an HTML page to write. ``fix`` is a new folder for a repaired copy, without rounding differences in the
+    geometry and without gaps in the label values. The folder itself is not changed.
     """
     if out and Path(out).suffix.lower() not in (".html", ".htm"):
-        raise UserError(
-            Code.OPTION_INVALID, out, "what a check writes is a page", "name a file that ends in .html as --out"
-        )
+        raise UserError(Code.OPTION_INVALID, out, "not an HTML file", "choose a file that ends in .html as --out")
     dataset = read_layout(as_data(data))
     if fix is not None:
         check_fix_target(dataset, Path(fix))
@@ -74,13 +73,13 @@ def check(data: Scans, *, out: Folder | None = None, fix: Folder | None = None) 
 
 
 def plan(data: Scans, out: Folder, *, device: str = "auto", minutes: float | None = None) -> Path:
-    """Write a recipe that is fitted to scans and to a device, with the reason for every value.
+    """Write a recipe that fits the scans and the device, with the reason for every value.
 
-    ``minutes`` is what everything that the recipe trains may take. A GPU can be planned for on a machine without one.
+    ``minutes`` limits the time of all training in the recipe. The device need not be in this machine.
     """
     target = Path(out)
     if target.exists():
-        raise UserError(Code.TARGET_EXISTS, target, "the file exists", "name another --out or remove it")
+        raise UserError(Code.TARGET_EXISTS, target, "the file exists", "choose another --out or remove it")
     write_text(target, make_plan(read_layout(as_data(data)), device=device, minutes=minutes).text)
     load_recipe(target)
     return target
@@ -94,9 +93,9 @@ def prepare(
     benchmark: str | None = None,
     overrides: Iterable[str] = (),
 ) -> Store:
-    """Bring scans to a recipe's orientation, spacing and intensities, into a store that is fast to read.
+    """Convert scans to the orientation, voxel spacing and intensities of a recipe, in a store that is fast to read.
 
-    A published benchmark is recognised, or named, and without a recipe kept as its files are.
+    A published benchmark is detected or given by ``benchmark``. Without a recipe its files are stored unchanged.
     """
     dataset = read_layout(as_data(data)) if benchmark is None else read_benchmark(benchmark, _folder(data))
     if recipe is None and dataset.layout in BENCHMARKS:
@@ -104,8 +103,8 @@ def prepare(
             raise UserError(
                 Code.OPTION_INVALID,
                 "--set",
-                f"the benchmark {dataset.layout} is kept as it is",
-                "name a --recipe to change",
+                f"the benchmark {dataset.layout} is stored unchanged",
+                "pass a --recipe",
             )
         settings = preparing.as_read(BENCHMARKS[dataset.layout].dimensions)
     elif recipe is None:
@@ -113,8 +112,8 @@ def prepare(
     else:
         settings = load_recipe(recipe, overrides).data
     if (owner := store_owner(Path(out))) and (change := preparing.first_change(dataset, Path(out), settings)):
-        finding = f"what was trained in {owner} needs this store as it is, and it would be another ({change})"
-        raise UserError(Code.OPTION_INVALID, out, finding, "name another folder")
+        finding = f"the runs in {owner} need this store, and it would change ({change})"
+        raise UserError(Code.STORE_MISMATCH, out, finding, "choose another folder")
     return preparing.prepare(dataset, Path(out), settings)
 
 
@@ -129,22 +128,24 @@ def train(
     device: str = "auto",
     baseline: bool | None = None,
 ) -> Outcome:
-    """Train on a prepared store, or on a folder of scans, which is first prepared into ``out/store``.
+    """Train one network on all labeled cases of a prepared store, or of a folder that is prepared into ``out/store``.
 
-    ``baseline``, by default what the recipe says, trains a supervised run of as many steps into ``out/baseline`` too.
-    One network sees all labeled cases, whatever the recipe says of folds; ``train_folds`` divides them. Ctrl-C saves
-    and raises a ``StoppedError``; ``resume=True`` goes on, with whichever of the two runs was cut. ``shorter`` divides
-    the recipe's lengths, see ``graftseg.recipes.shortening``.
+    ``baseline`` also trains a supervised run with the same number of steps into ``out/baseline``; the default is the
+    recipe's. Ctrl-C saves the state and raises a ``StoppedError``; ``resume=True`` continues both runs. ``shorter``
+    divides the durations in the recipe, see ``graftseg.recipes.shortening``. Folds in the recipe are ignored, see
+    ``train_folds``.
     """
     loaded = asked_for(recipe, overrides, shorter)
     run, chosen, source = RunFolder(Path(out)), choose_device(device), as_data(data)
-    beside = loaded.baseline if baseline is None else baseline
-    if beside or loaded.baseline:
+    with_baseline = loaded.baseline if baseline is None else baseline
+    if with_baseline or loaded.baseline:
         unlabeled = unlabeled_cases(loaded, source, run)
-        loaded, beside = fitting(loaded, unlabeled=unlabeled, baseline=beside)
-    label = BEFORE_BASELINE if beside else ONLY_RUN
-    outcome = _ended(train_run(loaded, source, run, chosen, resume=resume, label=label))
-    if beside:
+        loaded, with_baseline = fitting(loaded, unlabeled=unlabeled, baseline=with_baseline)
+    label = BEFORE_BASELINE if with_baseline else ONLY_RUN
+    outcome = train_run(loaded, source, run, chosen, resume=resume, label=label)
+    if outcome.stopped_by is not None:
+        raise StoppedError(outcome.stopped_by, outcome.steps)
+    if with_baseline:
         store = open_store(source if is_store(source) else run.store)
         complete(baseline_of(loaded), store, run.baseline, chosen, BASELINE)
     return outcome
@@ -163,24 +164,21 @@ def train_folds(
     baseline: bool | None = None,
     tell: Report = logger.info,
 ) -> CrossValidation:
-    """Divide the labeled cases into folds and train a network for each on the others, into ``out/fold-N``.
+    """Cross-validate: train one network per fold of the labeled cases on the other cases, into ``out/fold-N``.
 
-    ``folds`` is how many, ``"loo"`` to leave out one case at a time, by default what the recipe says. Every labeled
-    case is scored once, by the network that never saw it. ``baseline`` does the same with supervised runs, in
-    ``out/baseline``. ``shorter`` divides the recipe's lengths.
+    ``folds`` is the number of folds or ``"loo"`` for leave-one-out; the default is the recipe's. Each labeled case is
+    scored once, by the network that did not see it. ``baseline`` does the same with supervised runs in
+    ``out/baseline``. ``shorter`` divides the durations in the recipe.
     """
     loaded = asked_for(recipe, overrides, shorter)
     count = loaded.folds if folds is None else folds
     if count is None:
-        raise UserError(Code.OPTION_INVALID, f"recipe {loaded.name}", "it says nothing of folds", "give their number")
-    run, chosen, beside = RunFolder(Path(out)), choose_device(device), loaded.baseline if baseline is None else baseline
-    return _train_folds(loaded, as_data(data), run, chosen, count=count, baseline=beside, resume=resume, report=tell)
-
-
-def _ended(outcome: Outcome) -> Outcome:
-    if outcome.stopped_by is not None:
-        raise StoppedError(outcome.stopped_by, outcome.steps)
-    return outcome
+        raise UserError(Code.OPTION_INVALID, f"recipe {loaded.name}", "does not set folds", "pass the number of folds")
+    run, chosen = RunFolder(Path(out)), choose_device(device)
+    with_baseline = loaded.baseline if baseline is None else baseline
+    return _train_folds(
+        loaded, as_data(data), run, chosen, count=count, baseline=with_baseline, resume=resume, report=tell
+    )
 
 
 def predict(
@@ -196,12 +194,12 @@ def predict(
     uncertainty: bool = False,
     pictures: bool = False,
 ) -> Predicted:
-    """Write label maps of scans, a file, a folder or the test cases of a store, in the scans' own geometry.
+    """Write label maps of a scan, a folder of scans or the test cases of a store, with the geometry of the scans.
 
-    ``overrides`` change how the network is used, such as ``inference.overlap=0.75``. ``checkpoint="best"`` takes the
-    best network of those that the run scored on the way, in place of the one that it ships. A run that holds folds
-    predicts with the mean of all of them, or with one ``fold``. ``probabilities`` and ``uncertainty`` write these too,
-    and ``pictures`` the label maps of 2-D scans as PNG.
+    ``overrides`` change inference settings, such as ``inference.overlap=0.75``. ``checkpoint="best"`` uses the
+    checkpoint with the best score instead of the shipped network. A cross-validation predicts with the mean of all
+    folds, or with one ``fold``. ``probabilities``, ``uncertainty`` and ``pictures`` (PNG, for 2-D scans) write
+    additional files.
     """
     folder = RunFolder(Path(run))
     owner = folder if fold is None else ensemble_members(folder, fold)[0]
@@ -226,9 +224,9 @@ def evaluate(
     allow_missing: bool = False,
     only: Collection[str] | None = None,
 ) -> Evaluation:
-    """Compare label maps with references, a folder or the test labels of a store, case by case and class by class.
+    """Compare label maps with references, a folder or the test labels of a store, for each case and class.
 
-    ``only`` names the cases to look at, if not all label maps of the folder are meant.
+    ``only`` restricts the evaluation to these cases.
     """
     return score_folder(
         Path(predictions),
@@ -251,8 +249,8 @@ def test(
 ) -> Examined:
     """Predict test scans with a run and its baseline, score both and write the report of the run.
 
-    ``data`` is a folder with ``imagesTs`` and ``labelsTs`` or a prepared store, by default what the run was trained
-    from; ``images`` and ``labels`` name folders one by one.
+    ``data`` is a folder with ``imagesTs`` and ``labelsTs`` or a prepared store, by default the training data of the
+    run. ``images`` and ``labels`` are separate folders instead of ``data``.
     """
     return examine(
         RunFolder(Path(run)),
@@ -266,17 +264,17 @@ def test(
 
 
 def report(run: Folder, out: Folder | None = None, *, baseline: Folder | None = None) -> Path:
-    """Write one self-contained page about a run, beside a baseline: the one that is named, or its own if evaluated."""
+    """Write a self-contained HTML page about a run and ``baseline``, by default the evaluated baseline of the run."""
     if out and Path(out).suffix.lower() not in (".html", ".htm"):
-        raise UserError(Code.OPTION_INVALID, out, "a report is a page", "name a file that ends in .html as --out")
-    beside = Path(baseline) if baseline else own_baseline(RunFolder(Path(run)))
-    return render_report(Path(run), Path(out) if out else None, baseline=beside)
+        raise UserError(Code.OPTION_INVALID, out, "not an HTML file", "choose a file that ends in .html as --out")
+    other = Path(baseline) if baseline else own_baseline(RunFolder(Path(run)))
+    return render_report(Path(run), Path(out) if out else None, baseline=other)
 
 
 def compare(*runs: Folder, out: Folder | None = None) -> list[Comparison]:
-    """Set tested runs, or records of them, beside the first: paired differences, how sure they are, cases won and lost.
+    """Compare tested runs or records with the first: paired differences with intervals, wins and losses.
 
-    ``out`` names a folder for ``comparison.csv``, ``comparison.json`` and ``comparison.svg``.
+    ``out`` is a folder for ``comparison.csv``, ``comparison.json`` and ``comparison.svg``.
     """
     comparison = compare_runs([Path(run) for run in runs])
     if out is not None:
@@ -292,22 +290,22 @@ def bench(
     device: str = "auto",
     plan: Plan | None = None,
 ) -> Measurement:
-    """Time a recipe's self-training step on this machine, beside the usual way of running it.
+    """Time the self-training step of a recipe on this machine and compare it with the usual implementation.
 
-    Without a prepared store as ``data``, phantoms of the recipe's kind are made and thrown away.
+    Without a prepared store as ``data``, temporary phantoms that fit the recipe are used.
     """
     return measure(load_recipe(recipe, overrides), Path(data) if data else None, choose_device(device), plan or Plan())
 
 
 def record(run: Folder, out: Folder | None = None, *, variant: str = "", results: Folder = "results") -> Path:
-    """Keep what a tested run leaves for others, without data and weights: by default below ``results``."""
+    """Save settings, log, scores and environment of a tested run, by default below ``results``."""
     return record_run(RunFolder(Path(run)), Path(out) if out else None, variant=variant, results=Path(results))
 
 
 def rank(run: Folder, data: Folder | None = None, *, out: Folder | None = None, device: str = "auto") -> Ranking:
-    """Put the unlabeled scans in the order in which they are worth annotating, with reasons.
+    """Rank the unlabeled scans by how much they are worth annotating, with reasons.
 
-    ``data`` is a prepared store or a folder of scans, by default what the run was trained on; ``out`` a csv to write.
+    ``data`` is a prepared store or a folder of scans, by default the training data of the run; ``out`` is a CSV file.
     """
     target = Path(out) if out is not None else None
     return rank_run(RunFolder(Path(run)), Path(data) if data else None, target, choose_device(device))
@@ -322,30 +320,30 @@ def export(
     data: Folder | None = None,
     predictions: Folder | None = None,
 ) -> list[str]:
-    """Write a run as ``onnx``, ``weights``, ``monai``, ``nnunet`` or ``dicomseg``; returns lines that tell of it.
+    """Export a run as ``onnx``, ``weights``, ``monai``, ``nnunet`` or ``dicomseg``; return a summary as lines.
 
-    ``check`` is a scan to compare an ONNX network on. ``data`` names the scans and ``predictions`` the label maps that
-    an nnU-Net data set or DICOM segmentations are made of.
+    ``check`` is a scan on which an ONNX network is compared. ``data`` contains the scans and ``predictions`` the label
+    maps for an nnU-Net data set or DICOM segmentations.
     """
     scan, scans, labels = (Path(one) if one is not None else None for one in (check, data, predictions))
     return export_run(kind, Request(RunFolder(Path(run)), Path(out), scan, scans, labels))
 
 
 def table(name: str, results: Folder | None = None) -> str:
-    """A table of the paper, or ``all`` of them, as Markdown: recorded runs beside the published figures.
+    """Return a table of the paper, or ``all`` tables, as Markdown: recorded runs next to published numbers.
 
-    Records are looked for in ``results``, by default in a folder of that name, which need not be there.
+    ``results`` contains the records. The default folder ``results`` may be missing.
     """
     folder = Path("results" if results is None else results)
     if not folder.is_dir() and (results is not None or folder.exists()):
-        raise UserError(Code.NOT_A_FOLDER, folder, "not a folder", "name the folder of the records as --results")
+        raise UserError(Code.NOT_A_FOLDER, folder, "not a folder", "pass the folder of the records as --results")
     return tables_page(folder) if name.lower() == ALL else table_page(name.lower(), folder)
 
 
 def fill_pages(folder: Folder, results: Folder = "results") -> list[Path]:
-    """Write our figures into the methods' pages of a folder; returns the pages."""
+    """Update our numbers in the method pages of a folder; return the pages."""
     if not Path(folder).is_dir():
-        raise UserError(Code.NOT_A_FOLDER, folder, "not a folder", "name the folder of the methods' pages as --pages")
+        raise UserError(Code.NOT_A_FOLDER, folder, "not a folder", "pass the folder of the method pages as --pages")
     return method_pages.fill_pages(Path(folder), Path(results))
 
 
@@ -367,14 +365,14 @@ def info(what: Scans) -> dict[str, Any]:
 
 
 def doctor() -> dict[str, Any]:
-    """Versions, devices, free disk, shipped recipes."""
+    """Return versions, devices, free disk space and shipped recipes."""
     return describe_machine(Path.cwd()) | {"recipes": shipped_recipes()}
 
 
 def _folder(data: Scans) -> Path:
     if isinstance(data, Sources):
         raise UserError(
-            Code.OPTION_INVALID, "--benchmark", "a published data set is one folder", "name it in place of several"
+            Code.OPTION_CONFLICT, "--benchmark", "cannot be combined with separate folders", "pass one folder"
         )
     return Path(data)
 

@@ -163,10 +163,10 @@ BEGUN: dict[str, Any] = {
 def test_what_a_begun_run_cannot_do_without(tmp_path: Path, change: dict[str, Any], place: str) -> None:
     run = RunFolder(tmp_path)
     run.manifest_file.write_text(json.dumps(BEGUN))
-    assert run.begun() == BEGUN
+    assert run.training_manifest() == BEGUN
     run.manifest_file.write_text(json.dumps(BEGUN | change))
     with pytest.raises(UserError, match=rf"run\.json: damaged at {place} \("):
-        run.begun()
+        run.training_manifest()
 
 
 @pytest.mark.parametrize("line", ["[]", "5", '{"total": 1}', '{"global_step": "x"}'])

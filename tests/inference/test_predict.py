@@ -101,7 +101,7 @@ def test_two_numbers_are_two_cases_where_the_training_numbered_its_cases(
     (failure,) = api.predict(run, images, out, device="cpu").failures
     assert "p_0000.nii.gz: the case has 2 channels" in str(failure)
     numbered = RunFolder(Path(shutil.copytree(run, tmp_path / "numbered")))
-    numbered.update_manifest({"store": numbered.begun()["store"] | {"labeled": ["p_0007"]}})
+    numbered.update_manifest({"store": numbered.training_manifest()["store"] | {"labeled": ["p_0007"]}})
     assert not api.predict(numbered.path, images, out, device="cpu").failures
     assert listed(out) == ["p_0000", "p_0001"]
 

@@ -1,1 +1,1 @@
-"""The command line: a table from verb to the function that Python users call."""
+"""The command line."""

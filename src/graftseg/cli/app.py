@@ -1,14 +1,12 @@
-"""The command line: a table from verb to the function that Python users call."""
+"""The command line: one command per verb of :mod:`graftseg.api`."""
 
 import io
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from itertools import takewhile
 from pathlib import Path
 from shlex import quote
-from typing import Annotated, NoReturn
+from typing import Annotated, Literal, NoReturn
 
 import typer
 
@@ -22,64 +20,76 @@ from graftseg.cli.arguments import (
     Given,
     Overrides,
     Run,
-    as_typed,
+    data_options,
     print_facts,
     print_table,
     takes_sources,
-    tell_once,
+    with_json_errors,
 )
 from graftseg.cli.briefs import brief
-from graftseg.core.errors import Code, StoppedError, UserError
-from graftseg.core.files import check_target_file, denied
+from graftseg.cli.messages import (
+    as_user_error,
+    interruptible,
+    print_error,
+    print_errors,
+    print_warnings,
+    stderr_format,
+    wants_json,
+)
 from graftseg.core.version import __version__
 
 app = typer.Typer(
     name="graftseg",
     help="Segment medical scans from a few labeled and many unlabeled ones, by bidirectional copy-paste.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
 
-LARGEST_SEED = 2**63 - 1
-MOST_TIMED = 10**6
-"""More steps, or rounds of them, than anyone waits for."""
+MAX_SEED = 2**63 - 1
+MAX_SEEDS = 100
+MAX_TIMED_STEPS = 10**6
 
 
-@app.command()
+def verb(function: Callable[..., None]) -> Callable[..., None]:
+    """Register a command."""
+    app.command()(with_json_errors(function))
+    return function
+
+
+@verb
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for scans, runs and the report.")] = Path("demo"),
-    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of the phantoms and of the training.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of the phantoms and of the training.")] = 0,
     dimensions: Annotated[int, typer.Option(min=2, max=3, help="2 for slices, 3 for volumes.")] = 2,
-    seeds: Annotated[int, typer.Option(min=0, help="Repeat with so many other seeds and print a table.")] = 0,
+    seeds: Annotated[
+        int, typer.Option(min=0, max=MAX_SEEDS, help="Repeat with this number of seeds and print a table.")
+    ] = 0,
     device: Device = "auto",
 ) -> None:
-    """Make synthetic scans and take them through the whole pipeline, with and without the unlabeled ones."""
+    """Create synthetic scans and run the whole pipeline on them, with and without the unlabeled scans."""
     from graftseg.cli.demo import run_demo, run_seeds
-    from graftseg.experiments.seed_counts import check_seeds
 
     if seeds:
-        check_seeds(seeds)
         typer.echo(run_seeds(out, range(1, seeds + 1), dimensions=dimensions, device=device))
     else:
         typer.echo(run_demo(out, seed=seed, dimensions=dimensions, device=device))
 
 
-app.command()(cli_check.check)
+verb(cli_check.check)
 
 
-@app.command()
+@verb
 @takes_sources(Data)
 def plan(
     data: Given,
     out: Annotated[Path, typer.Option(help="Recipe to write.")] = Path("plan.yaml"),
     minutes: Annotated[
-        float | None, typer.Option(help="What everything that the plan trains may take; by default 60.")
+        float | None, typer.Option(help="Time limit for all training that the plan contains; 60 by default.")
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda:N or cuda, which need not be in this machine.")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda:N, or cuda even if this machine has no GPU.")] = "auto",
 ) -> None:
-    """Write a recipe that is fitted to the scans and to a device, with the reason for every value."""
+    """Write a recipe that fits the scans and the device, with the reason for every value."""
     from graftseg import api
     from graftseg.planning.plans import USE
 
@@ -88,74 +98,70 @@ def plan(
     for line in head[: head.index(USE)]:
         typer.echo(line)
     typer.echo(f"plan: {out}")
-    typer.echo(f"next: graftseg train {quote(str(out))} {as_typed(data)} --out RUN")
+    typer.echo(f"next: graftseg train {quote(str(out))} {data_options(data)} --out RUN")
 
 
-@app.command()
+@verb
 @takes_sources(Data)
 def prepare(
     data: Given,
-    out: Annotated[Path, typer.Option(help="Store to write or bring up to date.")],
+    out: Annotated[Path, typer.Option(help="Store to create or update.")],
     recipe: Annotated[
-        str | None, typer.Option(help="Recipe whose settings are used; by default the planned one.")
+        str | None, typer.Option(help="Recipe whose settings are used; by default the plan for the data.")
     ] = None,
     benchmark: Annotated[
         str | None, typer.Option(help="la, acdc, pancreas or pancreas-62: read DATA as this published data set.")
     ] = None,
     overrides: Overrides = None,
 ) -> None:
-    """Bring scans to one orientation, spacing and scale of intensities, ready for training."""
+    """Convert scans to one orientation, voxel spacing and intensity scale, ready for training."""
     from graftseg import api
 
     store = api.prepare(data, out, recipe=recipe, benchmark=benchmark, overrides=overrides or ())
     typer.echo(f"{store.path}: {len(store.cases)} cases, classes {', '.join(store.classes)}")
 
 
-app.command()(cli_training.train)
+verb(cli_training.train)
 
 
-@app.command()
+@verb
 def predict(
     run: Run,
     scans: Annotated[Path, typer.Argument(help="Scan, folder of scans, or prepared store: its test cases.")],
     out: Annotated[Path | None, typer.Option(help="Folder for the label maps; by default RUN/predictions.")] = None,
     checkpoint: Annotated[
-        str, typer.Option(help="shipped, or best: the best of those that the run scored (into RUN/predictions-best).")
+        Literal["shipped", "best"],
+        typer.Option(help="shipped, or best: the checkpoint with the best score (into RUN/predictions-best)."),
     ] = "shipped",
     overrides: Annotated[
-        list[str] | None, typer.Option("--set", help="Use the network otherwise: inference.overlap=0.75.")
+        list[str] | None, typer.Option("--set", help="Override an inference setting: inference.overlap=0.75.")
     ] = None,
     probabilities: Annotated[
-        bool, typer.Option("--probabilities", help="Write CASE_probabilities.nii.gz too, one channel a class.")
+        bool, typer.Option("--probabilities", help="Also write CASE_probabilities.nii.gz, one channel per class.")
     ] = False,
     uncertainty: Annotated[
-        bool, typer.Option("--uncertainty", help="Write CASE_uncertainty.nii.gz too: 0 is sure, 1 a mere guess.")
+        bool, typer.Option("--uncertainty", help="Also write CASE_uncertainty.nii.gz, from 0 (certain) to 1 (random).")
     ] = False,
     pictures: Annotated[
-        bool, typer.Option("--pictures", help="Write CASE.png too, for 2-D scans: class numbers as grey values.")
+        bool, typer.Option("--pictures", help="Also write CASE.png for 2-D scans: class numbers as gray values.")
     ] = False,
     tta: Annotated[
-        bool, typer.Option("--tta", help="Average over all flips: 4 times the work in 2-D, 8 in 3-D.")
+        bool, typer.Option("--tta", help="Average over all flips: 4 times the work in 2-D, 8 times in 3-D.")
     ] = False,
     fold: Annotated[
-        int | None, typer.Option(min=0, help="Of a run that holds folds, this one alone in place of their mean.")
+        int | None, typer.Option(min=0, help="Use only this cross-validation fold instead of the mean of all folds.")
     ] = None,
     device: Device = "auto",
 ) -> None:
-    """Write label maps in the geometry of the scans."""
+    """Write label maps with the geometry of the scans."""
     from graftseg import api
-    from graftseg.inference.predict import CHECKPOINTS, FLIPS
+    from graftseg.inference.predict import FLIPS
 
-    kind = next((known for known in CHECKPOINTS if known == checkpoint), None)
-    if kind is None:
-        raise UserError(
-            Code.UNKNOWN_NAME, f"--checkpoint {checkpoint}", "unknown", f"choose one of {', '.join(CHECKPOINTS)}"
-        )
     predicted = api.predict(
         run,
         scans,
         out,
-        checkpoint=kind,
+        checkpoint=checkpoint,
         overrides=[*(overrides or ()), *([FLIPS] if tta else ())],
         device=device,
         fold=fold,
@@ -167,102 +173,104 @@ def predict(
     maps = "1 label map" if count == 1 else f"{count} label maps"
     typer.echo(f"{predicted.folder}: {maps}" + (f", {empty} of them empty" if empty else ""))
     if predicted.unfound:
-        typer.echo(f"Warning: in none of the label maps: {', '.join(predicted.unfound)}")
-    tell_once((*predicted.warnings, *predicted.failures))
+        typer.echo(f"Warning: not found in any label map: {', '.join(predicted.unfound)}")
+    print_warnings(predicted.warnings)
+    print_errors(predicted.failures)
     if predicted.failures:
         raise typer.Exit(2)
 
 
-@app.command()
+@verb
 def evaluate(
     predictions: Annotated[Path, typer.Argument(help="Folder of label maps.")],
-    reference: Annotated[Path, typer.Option(help="Folder of label maps of the same names, or a prepared store.")],
+    reference: Annotated[Path, typer.Option(help="Folder of label maps with the same names, or a prepared store.")],
     out: Annotated[
-        Path | None, typer.Option(help="Table to write; by default metrics.csv beside the label maps.")
+        Path | None, typer.Option(help="Table to write; by default metrics.csv in the folder of the label maps.")
     ] = None,
     protocol: Annotated[
-        str, typer.Option(help="standard, or paper: an empty prediction scores 0 everywhere.")
+        Literal["standard", "paper"], typer.Option(help="standard, or paper: an empty prediction scores 0 everywhere.")
     ] = "standard",
     allow_missing: Annotated[
-        bool, typer.Option("--allow-missing", help="Leave out label maps and references without a partner.")
+        bool, typer.Option("--allow-missing", help="Skip label maps and references without a counterpart.")
     ] = False,
 ) -> None:
-    """Compare label maps with references, case by case and class by class."""
+    """Compare label maps with references for each case and class."""
     from graftseg import api
     from graftseg.evaluation.figures import scores_table
-    from graftseg.evaluation.metrics import PROTOCOLS
 
-    if protocol not in PROTOCOLS:
-        raise UserError(Code.UNKNOWN_NAME, f"--protocol {protocol}", "unknown", f"choose one of {', '.join(PROTOCOLS)}")
     evaluation = api.evaluate(predictions, reference, out, protocol=protocol, allow_missing=allow_missing)
     print_table(*scores_table(evaluation))
     if not evaluation.has_spacing:
         typer.echo("distances in millimetres would be the same as in voxels")
     rule = {"standard": "the image's diagonal as distance", "paper": "0 in every metric"}[protocol]
-    typer.echo(f"protocol: {protocol} (an empty label map of a class that is there scores {rule})")
+    typer.echo(f"protocol: {protocol} (a missed class scores {rule})")
 
 
-@app.command()
+@verb
 def report(
     run: Run,
     out: Annotated[Path | None, typer.Option(help="Page to write; by default RUN/report.html.")] = None,
-    baseline: Annotated[Path | None, typer.Option(help="Another run to set beside this one.")] = None,
+    baseline: Annotated[Path | None, typer.Option(help="Another run to compare this one with.")] = None,
 ) -> None:
-    """Write one self-contained page about a run."""
+    """Write a self-contained HTML page about a run."""
     from graftseg import api
 
     typer.echo(api.report(run, out, baseline=baseline))
 
 
-@app.command()
+@verb
 def bench(
-    recipe: Annotated[str, typer.Argument(help="Recipe with a stage of bcp: a file, or the name of a shipped one.")],
-    data: Annotated[Path | None, typer.Option(help="Prepared store; by default phantoms of the recipe's kind.")] = None,
+    recipe: Annotated[str, typer.Argument(help="Recipe with a bcp stage: a file, or the name of a shipped recipe.")],
+    data: Annotated[Path | None, typer.Option(help="Prepared store; by default phantoms that fit the recipe.")] = None,
     steps: Annotated[
         int,
         typer.Option(
             min=1,
-            max=MOST_TIMED,
-            help="Timed steps of each way, over all rounds together: 30 in 3 rounds are 10 a round.",
+            max=MAX_TIMED_STEPS,
+            help="Timed steps of each implementation in all rounds: 30 in 3 rounds are 10 per round.",
         ),
     ] = 30,
-    rounds: Annotated[int, typer.Option(min=1, max=MOST_TIMED, help="How often the two ways take turns.")] = 3,
-    usual: Annotated[bool, typer.Option("--usual/--no-usual", help="Time the usual way too.")] = True,
+    rounds: Annotated[int, typer.Option(min=1, max=MAX_TIMED_STEPS, help="Number of alternating rounds.")] = 3,
+    usual: Annotated[bool, typer.Option("--usual/--no-usual", help="Also time the usual implementation.")] = True,
     persistent_workers: Annotated[
-        bool, typer.Option("--persistent-workers", help="Let the usual way keep its workers from epoch to epoch.")
+        bool, typer.Option("--persistent-workers", help="Use persistent workers in the usual implementation.")
     ] = False,
-    out: Annotated[Path | None, typer.Option("--json", help="File to write the figures to.")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="File for the timings; errors are printed as JSON, too.")
+    ] = None,
     overrides: Overrides = None,
     device: Device = "auto",
 ) -> None:
-    """Time a self-training step of bcp on this machine, phase by phase, beside the usual way of running it.
+    """Time the phases of a bcp self-training step on this machine and compare it with the usual implementation.
 
-    The recipe must have a stage of bcp that pastes boxes both ways, as la-8/bcp and default-2d/bcp; the steps of other
-    methods are not timed.
+    The recipe must have a bcp stage that pastes boxes in both directions, such as la-8/bcp and default-2d/bcp. Steps
+    of other methods are not timed.
     """
     from graftseg import api
-    from graftseg.core.files import write_json
+    from graftseg.core.files import check_target_file, write_json
     from graftseg.experiments.speed.measure import Plan
     from graftseg.experiments.speed.page import table
 
     plan = Plan(steps, rounds, usual, persistent_workers=persistent_workers)
-    if out is not None:
-        check_target_file(out)
+    if json_file is not None:
+        check_target_file(json_file)
     result = api.bench(recipe, data, overrides=overrides or (), device=device, plan=plan)
     typer.echo(table(result))
-    if out is not None:
-        write_json(out, result.to_json())
+    if json_file is not None:
+        write_json(json_file, result.to_json())
 
 
 for command in (*cli_results.COMMANDS, *cli_export.COMMANDS):
-    app.command()(command)
+    verb(command)
 
 
-@app.command()
+@verb
 @takes_sources(Annotated[str | None, typer.Argument(help="Folder of a run, a store or scans, or a recipe.")], "what")
 def info(
     what: str | Given,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the name of every case.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON with all case names; errors are JSON, too.")
+    ] = False,
 ) -> None:
     """Describe a run, a store, a folder of scans or a recipe."""
     from graftseg import api
@@ -271,8 +279,8 @@ def info(
     print_facts(facts if as_json else brief(facts), as_json)
 
 
-@app.command()
-def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+@verb
+def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON; errors are JSON, too.")] = False) -> None:
     """Print versions, devices and free disk."""
     from graftseg import api
 
@@ -280,64 +288,33 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] 
 
 
 @app.callback(invoke_without_command=True)
-def version(show: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+def root(
+    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False
+) -> None:
     """Segment medical scans from a few labeled and many unlabeled ones, by bidirectional copy-paste."""
-    if show:
+    if version:
         typer.echo(__version__)
         raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help(), err=True)
+        raise typer.Exit(2)
 
 
 def main() -> NoReturn:
-    """Run the command line; a user's mistake is one sentence on standard error and exit code 2."""
+    """Run the command line; print a user error as one line on stderr and exit with code 2."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # a path that is not UTF-8 must not stop what was done well
+        # a path that is not UTF-8 must not make a successful command fail
         sys.stdout.reconfigure(errors="backslashreplace")
-    try:
-        with _telling_of_interrupts():
-            app()
-    except UserError as error:
-        typer.echo(f"graftseg: {error}", err=True)
-        sys.exit(2)
-    except PermissionError as error:
-        typer.echo(f"graftseg: {denied(error)}", err=True)
-        sys.exit(2)
-    except OSError as error:
-        typer.echo(
-            f"graftseg: {error.filename or 'a file'}: {error.strerror or error}; check disk and permissions.", err=True
-        )
-        sys.exit(2)
-    except StoppedError as stopped:
-        typer.echo(f"graftseg: {stopped}", err=True)
-        sys.exit(128 + stopped.signal)
-    except MemoryError:
-        typer.echo("graftseg: the memory of this machine is full; use a larger one or smaller scans.", err=True)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    sys.exit(0)
-
-
-@contextmanager
-def _telling_of_interrupts() -> Iterator[None]:
-    """Say so when Ctrl-C or SIGTERM ends a command, and end as after any failure, so that nothing stays half-written.
-
-    What parses the command line would end without a word at Ctrl-C, and the operating system at once at SIGTERM, which
-    it does if it comes again. A training has its own way to stop.
-    """
-
-    def interrupt(number: int, frame: object) -> None:
-        typer.echo("graftseg: interrupted", err=True)
-        raise KeyboardInterrupt
-
-    def terminate(number: int, frame: object) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        typer.echo("graftseg: stopped by SIGTERM", err=True)
-        raise SystemExit(128 + number)
-
-    handlers = {signal.SIGINT: interrupt, signal.SIGTERM: terminate}
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    words = sys.argv[1:]
+    name = next((word for word in words if not word.startswith("-")), "graftseg")
+    with stderr_format(wants_json(words)):
+        try:
+            with interruptible(name):
+                status = app(prog_name="graftseg", standalone_mode=False) or 0
+        except Exception as error:
+            reported = as_user_error(error, name)
+            if reported is None:
+                raise
+            print_error(reported[0])
+            status = reported[1]
+    sys.exit(status)

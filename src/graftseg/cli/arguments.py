@@ -1,9 +1,9 @@
-"""Arguments and ways to print that the commands share."""
+"""Arguments and output functions shared by the commands."""
 
 import functools
 import inspect
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,7 +23,7 @@ Data = Annotated[
     Path | None, typer.Argument(help="Folder with imagesTr, labelsTr and, if any, imagesUn, imagesTs, labelsTs.")
 ]
 SOURCES: dict[str, Any] = {
-    "labeled_images": Annotated[Path | None, typer.Option(help="In place of DATA: folder of the labeled images.")],
+    "labeled_images": Annotated[Path | None, typer.Option(help="Instead of DATA: folder of the labeled images.")],
     "labels": Annotated[Path | None, typer.Option(help="Folder of their label maps.")],
     "unlabeled": Annotated[Path | None, typer.Option(help="Folder of the unlabeled images.")],
     "test_images": Annotated[Path | None, typer.Option(help="Folder of the test images.")],
@@ -32,70 +32,81 @@ SOURCES: dict[str, Any] = {
 Run = Annotated[Path, typer.Argument(help="Folder of a training run.")]
 Overrides = Annotated[list[str] | None, typer.Option("--set", help="Override a setting: stages.0.steps=100.")]
 Shorter = Annotated[
-    int, typer.Option(help="Divide all lengths by this number: steps, ramps, intervals of schedules and scorings.")
+    int, typer.Option(help="Divide all durations by this number: steps, ramps, schedule and validation intervals.")
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Results = Annotated[Path, typer.Option(help="Folder of all records.")]
+JsonErrors = Annotated[bool, typer.Option("--json", help="Print errors and warnings as JSON on stderr.")]
+
+
+def with_json_errors(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the option ``--json`` to a command, unless it has one that also selects the format of its output."""
+    parameters = inspect.signature(function).parameters
+    if {"as_json", "json_file"} & parameters.keys():
+        return function
+
+    @functools.wraps(function)
+    def command(*, json_errors: bool, **arguments: Any) -> None:
+        # the option takes effect before the command line is parsed, see messages.wants_json
+        function(**arguments)
+
+    by_name = inspect.Parameter.KEYWORD_ONLY
+    option = inspect.Parameter("json_errors", by_name, default=False, annotation=JsonErrors)
+    return _with_parameters(command, [*parameters.values(), option])
 
 
 def takes_sources(kind: Any, name: str = "data") -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Let a command take folders named one by one, as options, in place of its argument ``name`` of this kind."""
+    """Let a command accept separate folders as options instead of its argument ``name``."""
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(command)
-        def wrapper(**arguments: Any) -> None:
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def command(**arguments: Any) -> None:
             folders = {option: arguments.pop(option) for option in SOURCES}
-            command(**arguments | {name: _given(arguments[name], folders)})
+            function(**arguments | {name: _data_from(arguments[name], folders)})
 
+        own = inspect.signature(function).parameters.values()
+        parameters = [one.replace(annotation=kind, default=None) if one.name == name else one for one in own]
         by_name = inspect.Parameter.KEYWORD_ONLY
-        own = [parameter.replace(kind=by_name) for parameter in inspect.signature(command).parameters.values()]
-        asked = [one.replace(annotation=kind, default=None) if one.name == name else one for one in own]
-        asked += [inspect.Parameter(option, by_name, default=None, annotation=SOURCES[option]) for option in SOURCES]
-        # what the command line is made from
-        vars(wrapper)["__signature__"] = inspect.Signature(asked)
-        wrapper.__annotations__ = {one.name: one.annotation for one in asked}
-        return wrapper
+        options = [inspect.Parameter(one, by_name, default=None, annotation=SOURCES[one]) for one in SOURCES]
+        return _with_parameters(command, [*parameters, *options])
 
     return decorate
 
 
-def _given(data: Any, folders: dict[str, Path | None]) -> Any:
-    """What a person named: a folder, or the folders of labeled images, of labels and perhaps others."""
+def _with_parameters(command: Callable[..., None], parameters: Sequence[inspect.Parameter]) -> Callable[..., None]:
+    """Set the signature from which Typer creates the options of a command."""
+    by_name = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
+    vars(command)["__signature__"] = inspect.Signature(by_name)
+    command.__annotations__ = {one.name: one.annotation for one in by_name}
+    return command
+
+
+def _data_from(data: Any, folders: dict[str, Path | None]) -> Any:
+    """Return the data folder, or the sources named by separate options."""
     named = ["--" + option.replace("_", "-") for option, folder in folders.items() if folder is not None]
     if data is not None and named:
-        raise UserError(
-            Code.OPTION_CONFLICT, named[0], f"stands beside {data}", "name one folder of data, or folders one by one"
-        )
+        finding, remedy = f"cannot be combined with {data}", "pass one folder or separate folders"
+        raise UserError(Code.OPTION_CONFLICT, named[0], finding, remedy)
     if data is not None:
         return data
     images, labels = folders["labeled_images"], folders["labels"]
     if images is None or labels is None:
-        finding = "no data are named" if not named else "not enough without --labeled-images and --labels"
-        raise UserError(
-            Code.OPTION_INVALID,
-            named[0] if named else "DATA",
-            finding,
-            "name a folder, or --labeled-images and --labels",
-        )
+        finding = "--labeled-images and --labels are missing" if named else "no data given"
+        remedy = "pass a folder, or --labeled-images and --labels"
+        raise UserError(Code.OPTION_INVALID, named[0] if named else "DATA", finding, remedy)
     from graftseg.data.sources import Sources
 
     return Sources(images, labels, folders["unlabeled"], folders["test_images"], folders["test_labels"])
 
 
-def as_typed(data: Given) -> str:
-    """The options that name data again, as they were given."""
+def data_options(data: Given) -> str:
+    """Return the options that pass the same data to another command."""
     named = {"data": data} if isinstance(data, Path) else vars(data)
     return " ".join(f"--{one.replace('_', '-')} {quote(str(path))}" for one, path in named.items() if path is not None)
 
 
-def tell_once(sentences: Iterable[object]) -> None:
-    """Tell what went wrong, each sentence once: a package that is missing is missing for every scan."""
-    for sentence in dict.fromkeys(map(str, sentences)):
-        typer.echo(f"graftseg: {sentence}", err=True)
-
-
 def print_facts(facts: dict[str, Any], as_json: bool) -> None:
-    """Print plain values, for a person or for a program."""
+    """Print nested plain values as YAML or JSON."""
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
         return
@@ -105,7 +116,7 @@ def print_facts(facts: dict[str, Any], as_json: bool) -> None:
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table that fits the terminal, with what is too wide under its row; without a terminal, cells by tabs."""
+    """Print a table that fits the terminal; without a terminal, separate cells by tabs."""
     from rich.console import Console
     from rich.text import Text
 
@@ -116,7 +127,7 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         for row in (head, *rows):
             typer.echo("\t".join(row))
         return
-    laid = format_table(head, rows, console.width)
-    for lines, style in ((laid.head, "bold"), (laid.body, "")):
+    table = format_table(head, rows, console.width)
+    for lines, style in ((table.head, "bold"), (table.body, "")):
         for line in lines:
             console.print(Text(line, style=style), soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Facts about a run or its folds, short enough to read: cases are counted and not listed."""
+"""Short descriptions of runs and folds: cases are counted instead of listed."""
 
 from typing import Any
 
@@ -6,9 +6,9 @@ CASES = ("labeled", "unlabeled", "held_out", "validation", "test")
 
 
 def brief(facts: dict[str, Any]) -> dict[str, Any]:
-    """The same facts for a person; the figures of folds are reduced to their Dice, and a recipe is left as a recipe."""
+    """Return a shorter version of the output of ``info``; a recipe stays complete."""
     if facts.get("kind") == "recipe":
-        # what is printed can be saved and trained
+        # the printed recipe can be saved and trained
         return {key: value for key, value in facts.items() if key != "kind"}
     if facts.get("kind") != "folds":
         return {key: _counted(key, value) for key, value in facts.items()}
@@ -25,7 +25,7 @@ def _counted(key: str, value: Any) -> Any:
 
 
 def _dice(facts: dict[str, Any]) -> dict[str, Any]:
-    """Dice in percent by class, the baseline's, and the difference with its interval, as far as they are known."""
+    """Return Dice in percent by class, for the run and its baseline, and their difference with its interval."""
     said: dict[str, Any] = {}
     for title, part in (("dice_percent", "figures"), ("dice_percent_of_baseline", "baseline")):
         if part in facts:

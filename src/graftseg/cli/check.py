@@ -1,4 +1,4 @@
-"""The command that looks at a folder of scans."""
+"""The command check: report problems of a folder of scans."""
 
 import json
 from pathlib import Path
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 @takes_sources(Data)
 def check(
     data: Given,
-    out: Annotated[Path | None, typer.Option(help="Page to write: findings, distributions, pictures.")] = None,
+    out: Annotated[Path | None, typer.Option(help="HTML page to write: findings, distributions, pictures.")] = None,
     fix: Annotated[
         Path | None,
-        typer.Option(help="New folder for a mended copy: geometry that differs by rounding, label values with gaps."),
+        typer.Option(help="New folder for a repaired copy: rounding differences in geometry, gaps in label values."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON; errors are JSON, too.")] = False,
 ) -> None:
-    """Say what is in a folder of scans, what is wrong with it and how to mend it; exit with 2 if there are errors."""
+    """Report what a folder of scans contains, its problems and how to fix them; exit with 2 if it has errors."""
     from graftseg import api
 
     examination = api.check(data, out=out, fix=fix)
@@ -53,7 +53,7 @@ def _print(examination: "Examination", data: Given) -> None:
 
 
 def _named(remedy: str, data: Given) -> str:
-    """A remedy whose command names the folder; folders that were named one by one have to be arranged for it."""
+    """Return a remedy whose command contains the path of the folder; separate folders must be arranged first."""
     from graftseg.data.checks.findings import FIX
 
     if isinstance(data, Path):
@@ -63,14 +63,14 @@ def _named(remedy: str, data: Given) -> str:
 
 def _print_mended(mended: "FixedCopy") -> None:
     for reason in mended.left:
-        typer.echo(f"not mended: {reason}")
+        typer.echo(f"not repaired: {reason}")
     if mended.folder is None:
-        typer.echo("nothing was mended, and nothing written")
+        typer.echo("nothing was repaired and nothing written")
         return
     if mended.files:
-        print_table(("file", "mended"), sorted(mended.files.items()))
+        print_table(("file", "repaired"), sorted(mended.files.items()))
     for old, new in mended.values.items():
         name = f" ({mended.classes[new]})" if new in mended.classes else ""
         typer.echo(f"label value {old} is now {new}{name}")
     files = "1 file" if len(mended.files) == 1 else f"{len(mended.files)} files"
-    typer.echo(f"{mended.folder}: {files} mended, {mended.unchanged} as they were; check it as well")
+    typer.echo(f"{mended.folder}: {files} repaired, {mended.unchanged} unchanged; check the copy, too")

@@ -1,4 +1,4 @@
-"""The demo: what a person does with own scans, on scans that the package makes itself."""
+"""The demo: the whole pipeline on synthetic scans."""
 
 import csv
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ METHODS = ("supervised", "bcp")
 
 @dataclass(frozen=True)
 class Result:
-    """What one method reached on the test scans: Dice by class and their mean, in percent."""
+    """Test result of a method: Dice in percent by class, and the mean."""
 
     method: str
     classes: dict[str, float]
@@ -30,8 +30,8 @@ class Result:
 
 
 def run_demo(out: Path, *, seed: int, dimensions: int = 2, device: str = "auto", overrides: Iterable[str] = ()) -> str:
-    """Make scans, check, prepare, train both ways, predict, evaluate, report; return the two rows side by side."""
-    _refuse_used(out, device)
+    """Create scans, check, prepare, train both methods, predict, evaluate and report; return the results as text."""
+    _check_unused(out, device)
     began = monotonic()
     results = compare(out, seed=seed, dimensions=dimensions, device=device, overrides=overrides)
     page = api.report(out / "bcp", baseline=out / "supervised")
@@ -39,19 +39,19 @@ def run_demo(out: Path, *, seed: int, dimensions: int = 2, device: str = "auto",
     steps = sum(stage.steps for stage in load_recipe(f"demo-{dimensions}d/bcp", overrides).stages)
     return (
         f"{_table(results)}\n\n"
-        f"Dice in percent on {COUNTS['test']} test scans that no training saw; {COUNTS['labeled']} labeled and "
+        f"Dice in percent on {COUNTS['test']} test scans not used for training; {COUNTS['labeled']} labeled and "
         f"{COUNTS['unlabeled']} unlabeled scans, {steps} steps each, last checkpoint, seed {seed}, "
         f"{minutes:.1f} minutes.\nReport: {page}"
     )
 
 
 def compare(out: Path, *, seed: int, dimensions: int, device: str, overrides: Iterable[str] = ()) -> list[Result]:
-    """Train with and without the unlabeled scans, from the same labels, and test both."""
+    """Train with and without the unlabeled scans and test both."""
     scans, store, overrides = out / "scans", out / "store", [*overrides, f"seed={seed}"]
     write_phantoms(scans, shape=SHAPES[dimensions], counts=COUNTS, seed=seed, shift=SHIFT)
     errors = [finding for finding in api.check(scans) if finding.severity == "error"]
     if errors:
-        raise UserError(Code.OPTION_INVALID, scans, f"the check found {errors[0].what}", "report this as a bug")
+        raise UserError(Code.DATASET_INVALID, scans, f"the check found {errors[0].what}", "report this as a bug")
     api.prepare(scans, store, recipe=f"demo-{dimensions}d/bcp", overrides=overrides)
     results = []
     for method in METHODS:
@@ -65,8 +65,8 @@ def compare(out: Path, *, seed: int, dimensions: int, device: str, overrides: It
 
 
 def run_seeds(out: Path, seeds: Iterable[int], *, dimensions: int, device: str) -> str:
-    """The demo with several seeds: a table of both methods, also as ``seeds.csv``."""
-    _refuse_used(out, device)
+    """Run the demo with several seeds; return a table of both methods and write ``seeds.csv``."""
+    _check_unused(out, device)
     rows: list[tuple[int, float, float]] = []
     for seed in seeds:
         folder = out / f"seed-{seed}"
@@ -77,7 +77,7 @@ def run_seeds(out: Path, seeds: Iterable[int], *, dimensions: int, device: str) 
 
 
 def seeds_table(rows: list[tuple[int, float, float]]) -> str:
-    """Rows of seed, supervised and BCP Dice as a Markdown table with the mean and the number of wins."""
+    """Return seed, supervised Dice and BCP Dice as a Markdown table with the mean and the number of wins."""
     lines = ["| seed | supervised | BCP | difference |", "|---|---|---|---|"]
     lines += [f"| {seed} | {s:.1f} | {b:.1f} | {b - s:+.1f} |" for seed, s, b in rows]
     s, b = (sum(row[column] for row in rows) / len(rows) for column in (1, 2))
@@ -85,10 +85,10 @@ def seeds_table(rows: list[tuple[int, float, float]]) -> str:
     return "\n".join([*lines, f"| mean | {s:.1f} | {b:.1f} | {b - s:+.1f} |", "", f"BCP wins {wins} of {len(rows)}."])
 
 
-def _refuse_used(out: Path, device: str) -> None:
+def _check_unused(out: Path, device: str) -> None:
     choose_device(device)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(Code.TARGET_EXISTS, out, "exists and is not an empty folder", "remove it or name another --out")
+        raise UserError(Code.TARGET_EXISTS, out, "exists and is not an empty folder", "choose another --out")
 
 
 def _table(results: list[Result]) -> str:

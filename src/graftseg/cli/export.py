@@ -1,11 +1,12 @@
-"""The commands for what comes after a training: scans to annotate next, and the network for other programs."""
+"""Commands that use a trained run: rank scans for annotation, and export for other programs."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from graftseg.cli.arguments import Device, Run, print_table, tell_once
+from graftseg.cli.arguments import Device, Run, print_table
+from graftseg.cli.messages import print_errors
 
 KINDS = "onnx, weights, monai, nnunet or dicomseg."
 
@@ -13,13 +14,13 @@ KINDS = "onnx, weights, monai, nnunet or dicomseg."
 def rank(
     run: Run,
     data: Annotated[
-        Path | None, typer.Option(help="Prepared store or folder of scans; by default what the run was trained on.")
+        Path | None, typer.Option(help="Prepared store or folder of scans; by default the training data of the run.")
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="Print so many scans; the table holds all.")] = 10,
+    top: Annotated[int, typer.Option(min=1, help="Number of scans to print; the table contains all.")] = 10,
     out: Annotated[Path | None, typer.Option(help="Table to write, such as rank.csv.")] = None,
     device: Device = "auto",
 ) -> None:
-    """Say which unlabeled scans are most worth annotating next, and why."""
+    """List the unlabeled scans that are most worth annotating next, with reasons."""
     from graftseg import api
     from graftseg.inference.ranking.rank import HEAD
 
@@ -31,7 +32,7 @@ def rank(
         typer.echo(f"{out}: {len(ranking.rows)} scans")
     for sentence in ranking.unlearned:
         typer.echo(sentence)
-    tell_once(ranking.failures)
+    print_errors(ranking.failures)
     if ranking.failures:
         raise typer.Exit(2)
 
@@ -40,16 +41,16 @@ def export(
     kind: Annotated[str, typer.Argument(help=KINDS)],
     run: Run,
     out: Annotated[Path, typer.Option(help="File (weights) or folder to write; it must not exist.")],
-    check: Annotated[Path | None, typer.Option(help="onnx: a scan to compare the network on.")] = None,
+    check: Annotated[Path | None, typer.Option(help="onnx: a scan on which the exported network is compared.")] = None,
     data: Annotated[
         Path | None,
-        typer.Option(help="nnunet: folder of the scans; dicomseg: folder of a DICOM series, or of several."),
+        typer.Option(help="nnunet: folder of the scans; dicomseg: folder of one or several DICOM series."),
     ] = None,
     predictions: Annotated[
         Path | None, typer.Option(help="nnunet, dicomseg: folder of label maps; by default RUN/predictions.")
     ] = None,
 ) -> None:
-    """Write a run for other programs: ONNX, safetensors, a MONAI bundle, an nnU-Net data set, DICOM segmentations."""
+    """Export a run as ONNX, safetensors, MONAI bundle, nnU-Net data set or DICOM segmentations."""
     from graftseg import api
 
     for line in api.export(kind, run, out, check=check, data=data, predictions=predictions):

@@ -1,4 +1,4 @@
-"""The commands around results: records, tables, and the runs that fill them."""
+"""Commands for tested runs: test, compare, record, table and sweep."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from graftseg.cli.arguments import Device, Overrides, Results, Run, Shorter, print_table
-from graftseg.core.errors import Code, StoppedError, UserError
+from graftseg.cli.messages import print_warning
+from graftseg.core.errors import Code, UserError
 from graftseg.experiments.paper import ALL, TABLES
 
 NAMES = f"{', '.join(TABLES)} or {ALL}."
@@ -17,16 +18,16 @@ def test(
     run: Run,
     data: Annotated[
         Path | None,
-        typer.Argument(help="Folder with imagesTs and labelsTs, or prepared store; by default what RUN was made from."),
+        typer.Argument(help="Folder with imagesTs and labelsTs, or prepared store; default: training data of RUN."),
     ] = None,
-    test_images: Annotated[Path | None, typer.Option(help="In place of DATA: folder of the test images.")] = None,
+    test_images: Annotated[Path | None, typer.Option(help="Instead of DATA: folder of the test images.")] = None,
     test_labels: Annotated[Path | None, typer.Option(help="Folder of their label maps.")] = None,
     allow_missing: Annotated[
-        bool, typer.Option("--allow-missing", help="Leave out label maps and references without a partner.")
+        bool, typer.Option("--allow-missing", help="Skip label maps and references without a counterpart.")
     ] = False,
     device: Device = "auto",
 ) -> None:
-    """Predict and score test scans with a run and its baseline, side by side, and write the report."""
+    """Predict and score test scans with a run and its baseline, compare both, and write the report."""
     from graftseg import api
     from graftseg.evaluation.comparison import HEAD
     from graftseg.evaluation.figures import scores_table
@@ -39,7 +40,7 @@ def test(
         print_table(*scores_table(evaluation))
     if examined.beside is not None:
         typer.echo(f"first {examined.beside.first.name}, second {examined.beside.second.name}")
-        # the other figures are told by graftseg compare
+        # graftseg compare prints the other metrics
         print_table(HEAD, [line for line in examined.beside.table_rows() if line[0] == "Dice %"])
     for sentence in examined.verdict():
         typer.echo(sentence)
@@ -47,12 +48,12 @@ def test(
 
 
 def compare(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of tested runs, or records; each beside the first.")],
+    runs: Annotated[list[Path], typer.Argument(help="Tested runs or records; each is compared with the first.")],
     out: Annotated[
         Path | None, typer.Option(help="Folder for comparison.csv, comparison.json and comparison.svg.")
     ] = None,
 ) -> None:
-    """Set runs beside the first, case by case: differences, 95 % intervals, Wilcoxon's test, cases won and lost."""
+    """Compare runs with the first, case by case: differences, 95 % intervals, Wilcoxon test, wins and losses."""
     from graftseg import api
     from graftseg.evaluation.comparison import HEAD
 
@@ -67,10 +68,10 @@ def record(
     out: Annotated[
         Path | None, typer.Option(help="Folder of this record; by default RESULTS/RECIPE/seed-N[-VARIANT].")
     ] = None,
-    variant: Annotated[str, typer.Option(help="Name of what differs from the shipped recipe.")] = "",
+    variant: Annotated[str, typer.Option(help="Name of the changes to the shipped recipe.")] = "",
     results: Results = RESULTS,
 ) -> None:
-    """Keep settings, log, scores and environment of a tested run; no data and no weights."""
+    """Save settings, log, scores and environment of a tested run, without data and weights."""
     from graftseg import api
 
     typer.echo(api.record(run, out, variant=variant, results=results))
@@ -81,10 +82,10 @@ def table(
     results: Annotated[Path | None, typer.Option(help="Folder of all records; by default results.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="File to write instead of printing.")] = None,
     pages: Annotated[
-        Path | None, typer.Option(help="Folder of the methods' pages, whose parts Our number are written anew.")
+        Path | None, typer.Option(help="Folder of method pages whose sections Our number are updated.")
     ] = None,
 ) -> None:
-    """Print a table of the paper: recorded runs beside the published figures."""
+    """Print a table of the paper: recorded runs next to published numbers."""
     from graftseg import api
     from graftseg.core.files import check_target_file, write_text
     from graftseg.experiments.method_pages import without_page
@@ -92,140 +93,117 @@ def table(
     if markdown is None and pages is None:
         text = api.table(name, results)
         if results is None and not RESULTS.exists():
-            typer.echo(f"graftseg: there is no folder {RESULTS} here, so only published figures are told", err=True)
+            print_warning(f"folder {RESULTS} is missing; the table contains published numbers only")
         typer.echo(text, nl=False)
         return
-    # what is written into files is never that of a folder that is not there
+    # a missing folder of records is an error if files are written
     results = results or RESULTS
     text = api.table(name, results)
     for option, target in (("--markdown", markdown), ("--pages", pages)):
-        _refuse_among_records(option, target, results)
+        _check_outside_records(option, target, results)
     if markdown is not None:
         check_target_file(markdown)
         if pages is not None and markdown.resolve().parent == pages.resolve():
             raise UserError(
                 Code.UNSAFE_TARGET,
                 markdown,
-                "lies among the methods' pages, which it might replace",
-                "name another --markdown",
+                "is in the folder of the method pages",
+                "choose another --markdown",
             )
     if pages is not None:
         for page in api.fill_pages(pages, results):
             typer.echo(page)
         for method in without_page(pages, results):
-            typer.echo(f"{method}: recorded, and no page in {pages} has a part Our number for it")
+            typer.echo(f"{method}: recorded, but no page in {pages} has a section Our number for it")
     if markdown is not None:
         write_text(markdown, text)
         typer.echo(markdown)
 
 
-def _refuse_among_records(option: str, target: Path | None, results: Path) -> None:
-    """What is written lies apart from the records, of which it might replace a file."""
+def _check_outside_records(option: str, target: Path | None, results: Path) -> None:
+    """Raise a UserError if an output file could replace a record."""
     if target is not None and (target.parent.resolve() / target.name).is_relative_to(results.resolve()):
         raise UserError(
             Code.UNSAFE_TARGET,
             target,
-            f"lies among the records in {results}",
-            f"name another {option}, outside of that folder",
+            f"is in the folder of the records, {results}",
+            f"choose another {option} outside this folder",
         )
 
 
 def sweep(
     name: Annotated[str, typer.Argument(help=NAMES)],
     data: Annotated[
-        list[str] | None, typer.Option(help="Prepared store; of several data sets each by name, as in la=STORE.")
+        list[str] | None, typer.Option(help="Prepared store; for several data sets NAME=STORE, such as la=STORE.")
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the runs, as RECIPE/seed-N[-VARIANT].")] = Path("runs"),
     results: Results = RESULTS,
-    seeds: Annotated[int, typer.Option(min=1, help="So many seeds of each row.")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds per row.")] = 1,
     only: Annotated[
-        list[str] | None, typer.Option(help="Only this recipe, or those of a pattern: 'la-4/*'. May be repeated.")
+        list[str] | None, typer.Option(help="Only recipes that match: la-8/bcp or 'la-4/*'. May be repeated.")
     ] = None,
     overrides: Overrides = None,
     shorter: Shorter = 1,
     variant: Annotated[
-        str, typer.Option(help="Name of what --set and --shorter change, under which the runs are recorded.")
+        str, typer.Option(help="Name of the changes by --set and --shorter, under which the runs are recorded.")
     ] = "",
     device: Device = "auto",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is recorded and what is missing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list recorded and missing runs.")] = False,
 ) -> None:
-    """Train, test and record the missing rows of a table, one after the other; the same command goes on."""
-    from graftseg.experiments.sweep import sweep as run_sweep
+    """Train, test and record the missing rows of a table. If stopped, run the same command again."""
+    from graftseg import api
 
-    _refuse_folders(only or [])
-    try:
-        swept = run_sweep(
-            name,
-            _stores(data or []),
-            out,
-            results=results,
-            seeds=seeds,
-            only=only or (),
-            overrides=overrides or (),
-            shorter=shorter,
-            variant=variant,
-            device=device,
-            dry_run=dry_run,
-            tell=typer.echo,
-        )
-    except StoppedError as stopped:
-        typer.echo(f"graftseg: {stopped}; run the same command again", err=True)
-        raise typer.Exit(128 + stopped.signal) from None
-    except (KeyboardInterrupt, SystemExit):
-        # between trainings; what stopped it was told by whoever caught the signal
-        if not dry_run:
-            typer.echo("graftseg: the same command goes on", err=True)
-        raise
+    _check_patterns(only or [])
+    swept = api.sweep(
+        name,
+        _stores(data or []),
+        out,
+        results=results,
+        seeds=seeds,
+        only=only or (),
+        overrides=overrides or (),
+        shorter=shorter,
+        variant=variant,
+        device=device,
+        dry_run=dry_run,
+        tell=typer.echo,
+    )
     if swept.failures or swept.otherwise:
         raise typer.Exit(1)
 
 
-def _refuse_folders(only: list[str]) -> None:
+def _check_patterns(only: list[str]) -> None:
+    """Raise a UserError if ``--only`` is a folder of recipes."""
     from graftseg.recipes.recipe import shipped_recipes
 
     folders = {name.partition("/")[0] for name in shipped_recipes()}
     for one in only:
         if (folder := one.rstrip("/")) in folders:
-            raise UserError(
-                Code.OPTION_INVALID,
-                f"--only {one}",
-                "a folder of recipes, not one of them",
-                f"write --only '{folder}/*' for all in it",
-            )
+            remedy = f"write --only '{folder}/*' for all recipes in it"
+            raise UserError(Code.OPTION_INVALID, f"--only {one}", "a folder of recipes", remedy)
 
 
 def _stores(given: list[str]) -> Path | dict[str, Path] | None:
-    """A store, or stores by the name of their data set; what is before an equals sign is a name."""
+    """Return one store, or stores by data set for ``NAME=STORE``."""
     named = {name.lower(): path for name, path in (one.split("=", 1) for one in given if _is_named(one))}
     plain = [one for one in given if not _is_named(one)]
     if len(plain) > 1 or (plain and named) or len(named) + len(plain) < len(given):
-        finding = f"{len(given)} stores that cannot be told apart"
-        raise UserError(
-            Code.OPTION_INVALID,
-            "--data",
-            finding,
-            "name each once by its data set, as in --data la=STORE --data acdc=STORE",
-        )
+        remedy = "name the data set of each store: --data la=STORE --data acdc=STORE"
+        raise UserError(Code.OPTION_INVALID, "--data", f"{len(given)} stores with unclear data sets", remedy)
     return Path(plain[0]) if plain else {name: Path(path) for name, path in named.items()} or None
 
 
 def _is_named(text: str) -> bool:
-    """Whether a store is given by the name of its data set; also the path of a store may have an equals sign."""
+    """Return whether a store is given as ``NAME=STORE``; a path may contain an equals sign, too."""
     name, equals, path = text.partition("=")
     known = sorted({row.benchmark for one in TABLES.values() for row in one.rows})
     if not equals or (name.lower() not in known and ("/" in name or Path(text).exists())):
         return False
     if name.lower() not in known:
-        raise UserError(
-            Code.UNKNOWN_NAME, f"--data {text}", f"no data set is called {name!r}", f"name one of {', '.join(known)}"
-        )
+        finding, remedy = f"unknown data set {name!r}", f"choose one of {', '.join(known)}"
+        raise UserError(Code.UNKNOWN_NAME, f"--data {text}", finding, remedy)
     if not path:
-        raise UserError(
-            Code.OPTION_INVALID,
-            f"--data {text}",
-            "no path is given",
-            f"name the store after the equals sign: {name}=STORE",
-        )
+        raise UserError(Code.OPTION_INVALID, f"--data {text}", "the path is missing", f"write {name}=STORE")
     return True
 
 

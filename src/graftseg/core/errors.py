@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 class Code(StrEnum):
-    """What went wrong, as a stable word; ``docs/reference/errors.md`` gives cause and fix of each."""
+    """Stable names of all user errors; ``docs/reference/errors.md`` explains cause and fix of each."""
 
     BENCHMARK_MISMATCH = "benchmark-mismatch"
     CASE_DUPLICATE = "case-duplicate"
@@ -19,8 +19,10 @@ class Code(StrEnum):
     DICOM_SERIES = "dicom-series"
     EXPORT_UNSUPPORTED = "export-unsupported"
     FILE_MISSING = "file-missing"
+    FOLDER_LOCKED = "folder-locked"
     FOLDER_MISSING = "folder-missing"
     GEOMETRY_MISMATCH = "geometry-mismatch"
+    INTERRUPTED = "interrupted"
     LABEL_INVALID = "label-invalid"
     LABELS_EMPTY = "labels-empty"
     LAYOUT_UNKNOWN = "layout-unknown"
@@ -92,9 +94,10 @@ class UserError(Exception):
 
 
 class StoppedError(Exception):
-    """A run was stopped by Ctrl-C or SIGTERM, after saving its state unless it cannot be resumed."""
+    """A training was stopped by Ctrl-C or SIGTERM; its state is saved unless ``is_saved`` is false."""
 
     def __init__(self, signal: int, steps: int, *, where: str = "", is_saved: bool = True) -> None:
         place = f" in {where}," if where else ""
         super().__init__(f"stopped{place} after step {steps}" + (", which is saved" if is_saved else ""))
         self.signal, self.steps = signal, steps
+        self.remedy = "run the same command again"

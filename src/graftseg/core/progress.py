@@ -1,4 +1,4 @@
-"""Progress for people: bars on the error stream, so that standard output stays clean for results."""
+"""Progress on stderr, so that stdout contains results only."""
 
 import logging
 import os
@@ -7,46 +7,74 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from time import monotonic
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 REPORT_SECONDS = 30.0
+"""Interval between progress lines without a terminal."""
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Show = Callable[[float, str], None]
+"""A function that shows the completed amount and a text such as ``3 of 10``."""
+_is_hidden = False
+
+
+def hide_progress(hidden: bool) -> None:
+    """Show no progress in this process, for example because stderr must contain JSON only."""
+    global _is_hidden
+    _is_hidden = hidden
+
+
+def error_console() -> "Console":
+    """Return a console on stderr that prints nothing while progress is hidden."""
+    from rich.console import Console
+
+    return Console(stderr=True, quiet=_is_hidden)
+
+
+@contextmanager
+def progress_bar(description: str, total: float | None) -> Iterator[Show]:
+    """Yield a function that shows progress: a bar on a terminal, otherwise a line every 30 seconds."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = error_console()
+    if console.is_terminal:
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
+        with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
+            task = progress.add_task(description, total=total, text="")
+            yield lambda completed, text: progress.update(task, completed=completed, text=text)
+        return
+    last = monotonic()
+
+    def report(completed: float, text: str) -> None:
+        nonlocal last
+        now = monotonic()
+        if now - last > REPORT_SECONDS:
+            last = now
+            console.print(f"{description}: {text}", soft_wrap=True, highlight=False)
+
+    yield report
 
 
 def track(items: Iterable[Item], description: str, total: int | None = None) -> Iterator[Item]:
-    """Yield the items while a bar on stderr counts them; without a terminal, a line now and then does."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield from _told(items, description, total, console.print)
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console) as progress:
-        yield from progress.track(items, total=total, description=description)
-
-
-def _told(items: Iterable[Item], description: str, total: int | None, tell: Callable[..., None]) -> Iterator[Item]:
-    """Yield the items and tell twice a minute how many were done."""
-    told = monotonic()
-    for done, item in enumerate(items):
-        if monotonic() - told > REPORT_SECONDS:
-            told = monotonic()
-            tell(f"{description}: {done}" + (f" of {total}" if total else ""), soft_wrap=True, highlight=False)
-        yield item
+    """Yield the items and show how many are done."""
+    with progress_bar(description, total) as show:
+        done = 0
+        for done, item in enumerate(items, start=1):
+            yield item
+            show(done, f"{done} of {total}" if total else f"{done}")
 
 
 def in_parallel(
     function: Callable[[Item], Result], items: Sequence[Item], description: str, workers: int | None = None
 ) -> list[Result]:
-    """Results of ``function`` in the order of ``items``, from a few threads, with a progress bar.
+    """Return the results of ``function`` in the order of ``items``, computed in a few threads with progress.
 
-    Threads, since decompression and numpy let go of the interpreter. After a failure or an interrupt no
-    further item is begun.
+    Threads are sufficient because decompression and numpy release the interpreter lock. After a failure or an
+    interrupt no further item is started.
     """
     pool = ThreadPoolExecutor(workers or min(4, os.cpu_count() or 1))
     try:
@@ -57,88 +85,65 @@ def in_parallel(
 
 @dataclass
 class ScanProgress:
-    """Counts scans, and the windows of the scan in hand; ``show`` is told after every change."""
+    """Counts of predicted scans and of the windows of the current scan; ``show`` is called after every change."""
 
     scans: int
-    show: Callable[["ScanProgress"], None] = lambda meter: None
+    show: Show
     clock: Callable[[], float] = monotonic
     done: int = 0
     windows: int = 0
-    of_windows: int = 0
-    _all: int = 0
-    _began: float = field(init=False)
+    windows_of_scan: int = 0
+    _all_windows: int = 0
+    _start: float = field(init=False)
 
     def __post_init__(self) -> None:
-        self._began = self.clock()
+        self._start = self.clock()
 
     def begin(self, windows: int) -> None:
-        """A scan of so many windows begins."""
-        self.windows, self.of_windows = 0, windows
-        self.show(self)
+        """Start a scan of ``windows`` windows."""
+        self._set(0, windows)
 
     def tick(self, windows: int) -> None:
-        """So many windows were predicted."""
-        self.windows += windows
-        self._all += windows
-        self.show(self)
+        """Count ``windows`` more predicted windows."""
+        self._all_windows += windows
+        self._set(self.windows + windows, self.windows_of_scan)
 
     def end(self) -> None:
-        """The scan in hand is done, well or not."""
-        self.done, self.windows, self.of_windows = self.done + 1, 0, 0
-        self.show(self)
+        """Finish the current scan, successfully or not."""
+        self.done += 1
+        self._set(0, 0)
+
+    def _set(self, windows: int, windows_of_scan: int) -> None:
+        self.windows, self.windows_of_scan = windows, windows_of_scan
+        self.show(self.completed, self.text)
 
     @property
-    def share(self) -> float:
-        """How many scans are done, that in hand in part."""
-        return self.done + (min(self.windows / self.of_windows, 1) if self.of_windows else 0)
+    def completed(self) -> float:
+        """Number of completed scans, including the completed fraction of the current scan."""
+        return self.done + (min(self.windows / self.windows_of_scan, 1) if self.windows_of_scan else 0)
 
     @property
-    def said(self) -> str:
-        """Where the work stands, and how fast it goes."""
+    def text(self) -> str:
+        """The counts and the speed."""
         parts = [f"{self.done} of {self.scans} scans"]
-        if self.of_windows:
-            parts.append(f"window {self.windows} of {self.of_windows}")
-        seconds = self.clock() - self._began
-        if self._all and seconds > 0:
-            parts.append(f"{self._all / seconds:.3g} windows/s")
+        if self.windows_of_scan:
+            parts.append(f"window {self.windows} of {self.windows_of_scan}")
+        seconds = self.clock() - self._start
+        if self._all_windows and seconds > 0:
+            parts.append(f"{self._all_windows / seconds:.3g} windows/s")
         return ", ".join(parts)
 
 
 @contextmanager
 def scan_progress(scans: int, description: str) -> Iterator[ScanProgress]:
-    """A meter that people see."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        tell = partial(console.print, soft_wrap=True, highlight=False)
-        yield ScanProgress(scans, now_and_then(tell, description))
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[said]}"), TimeRemainingColumn())
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task(description, total=scans, said="")
-        yield ScanProgress(scans, lambda meter: progress.update(task, completed=meter.share, said=meter.said))
-
-
-def now_and_then(tell: Callable[[str], None], description: str) -> Callable[[ScanProgress], None]:
-    """What tells twice a minute where a meter stands."""
-    told: list[float] = []
-
-    def show(meter: ScanProgress) -> None:
-        now = meter.clock()
-        if not told:
-            told.append(now)
-        elif now - told[0] > REPORT_SECONDS:
-            told[0] = now
-            tell(f"{description}: {meter.said}")
-
-    return show
+    """Show the progress of a prediction of ``scans`` scans."""
+    with progress_bar(description, scans) as show:
+        yield ScanProgress(scans, show)
 
 
 @contextmanager
 def silence(*packages: str, below: int) -> Iterator[None]:
-    """No warnings, and of these packages no lines in a log under a level, for as long as the block lasts."""
+    """Suppress Python warnings, and log messages of these packages below a level, inside the block."""
     loggers = [logging.getLogger(name) for name in packages]
     levels = [logger.level for logger in loggers]
     for logger in loggers:

@@ -1,9 +1,10 @@
-"""A run's folder: what lies where, its lock, its manifest and its log."""
+"""The folder of a training run: file names, lock, manifest, log and list of folds."""
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -13,25 +14,13 @@ import numpy.typing as npt
 from pydantic import BaseModel, Field, ValidationError
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import (
-    PARTIAL,
-    atomic_path,
-    locked,
-    read_json,
-    read_object,
-    refuse_closed,
-    write_json,
-    write_text,
-)
-from graftseg.core.names import nfc
+from graftseg.core.files import PARTIAL, atomic_path, locked, read_json, write_json, write_text
 
 FORMAT = 1
 LOCK = ".run-lock"
 SEED = re.compile("seed-([0-9]+)")
-LOG_REMEDY = "restore the file or train anew"
-"""What mends a log; a run without one can be neither recorded nor compared."""
+LOG_REMEDY = "restore the file or train again"
 RECORD_REMEDY = "record the run again"
-"""What mends a record."""
 
 
 class _StoreFacts(BaseModel):
@@ -48,7 +37,7 @@ class _BestFacts(BaseModel):
 
 
 class _Facts(BaseModel):
-    """What parts of the manifest must look like, where they are there."""
+    """Types of the manifest's optional entries."""
 
     status: str = ""
     identity: str | None = None
@@ -63,27 +52,28 @@ class _Facts(BaseModel):
     best: _BestFacts | None = None
 
 
-class _BegunStoreFacts(BaseModel):
+class _StartedStoreFacts(BaseModel):
     identity: str
     classes: list[str] = Field(min_length=1)
     channels: int = Field(ge=1, strict=True)
 
 
-class _BegunFacts(BaseModel):
-    """What the manifest of a run that was begun cannot do without."""
+class _StartedFacts(BaseModel):
+    """Entries that the manifest of every started run has."""
 
-    store: _BegunStoreFacts
+    store: _StartedStoreFacts
     device: str
     versions: dict[str, str]
     started: str
 
 
 class RunFolder:
-    """Names of the files of a run."""
+    """Paths of the files of a run, and access to its manifest."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.manifest_file = path / "run.json"
+        self.folds_file = path / "folds.json"
         self.recipe_file = path / "recipe.yaml"
         self.log_file = path / "log.jsonl"
         self.weights_file = path / "model.safetensors"
@@ -96,39 +86,32 @@ class RunFolder:
         self.tensorboard = path / "tensorboard"
 
     @property
-    def folds_file(self) -> Path:
-        """The list of folds, where this folder holds folds in place of a run."""
-        refuse_closed(self.path)
-        return self.path / "folds.json"
-
-    @property
     def baseline(self) -> "RunFolder":
-        """The supervised run that may stand beside this one."""
+        """The folder of the supervised baseline of this run."""
         return RunFolder(self.path / "baseline")
 
     def fold(self, number: int) -> "RunFolder":
-        """The run of a fold, counted from 0, where this folder holds folds."""
+        """Return the folder of a cross-validation fold, counted from 0."""
         return RunFolder(self.path / f"fold-{number}")
 
     def seed(self, number: int) -> "RunFolder":
-        """The run with a seed, where this folder holds several."""
+        """Return the folder of the run with this seed."""
         return RunFolder(self.path / f"seed-{number}")
 
     @property
     def seeds(self) -> list[int]:
-        """The seeds with which runs were begun in this folder, in order."""
+        """Sorted seeds of the runs that were started in this folder."""
         found = (SEED.fullmatch(path.name) for path in self.path.glob("seed-*"))
         numbers = sorted(int(match.group(1)) for match in found if match)
         return [number for number in numbers if self.seed(number).exists]
 
     def foreground_file(self, stage: int) -> Path:
-        """Where the network before a stage, counted from 0, saw foreground in unlabeled scans."""
+        """Return the file with foreground positions in unlabeled scans before a stage, counted from 0."""
         return self.path / f"foreground-{stage}.npz"
 
     @property
     def is_free(self) -> bool:
-        """Whether a run may begin here: nothing is there, or only what an attempt to begin one left."""
-        refuse_closed(self.path)
+        """Whether a run can start here: the folder is missing, empty or left by a start that failed."""
         if not self.path.exists():
             return True
         if not self.path.is_dir():
@@ -138,84 +121,78 @@ class RunFolder:
 
     @property
     def exists(self) -> bool:
-        """Whether a run was begun here; its recipe is written last."""
-        refuse_closed(self.path)
+        """Whether a run was started here. The recipe is the last file written at the start."""
         return self.manifest_file.is_file() and self.recipe_file.is_file()
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the folder for this process; the lock goes with the process, however it ends."""
-        with locked(self.path / LOCK, "another run writes into this folder"):
-            self._sweep()
+        """Lock the folder for this process and delete temporary files of killed processes."""
+        with locked(self.path / LOCK, "another run is using this folder"):
+            for folder in (self.path, self.checkpoints, self.snapshots):
+                for left in folder.glob(f"{PARTIAL}*"):
+                    left.unlink()
             yield
 
-    def _sweep(self) -> None:
-        """Remove files that a killed process left half-written."""
-        for folder in (self.path, self.checkpoints, self.snapshots):
-            for left in folder.glob(f"{PARTIAL}*"):
-                left.unlink()
-
     def manifest(self) -> dict[str, Any]:
-        """What is known about the run."""
-        refuse_closed(self.path)
+        """Return the validated content of ``run.json``; a file version is read only once per process."""
         if not self.manifest_file.is_file():
             several = next(chain(self.path.glob("seed-*/run.json"), sorted(self.path.glob("fold-*/run.json"))), None)
-            remedy = (
-                f"name one of its runs, such as {several.parent}" if several else "name the --out folder of a training"
-            )
-            raise UserError(Code.RUN_UNFINISHED, self.path, "not a run folder (it has no run.json)", remedy)
-        manifest: dict[str, Any] = read_json(self.manifest_file)
-        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-            raise UserError(
-                Code.RUN_UNFINISHED, self.manifest_file, "not a run of this version", "train anew with this version"
-            )
-        self._check(manifest, _Facts)
-        return manifest
+            remedy = f"choose one of its runs, such as {several.parent}" if several else "choose a folder made by train"
+            raise UserError(Code.NOT_A_RUN, self.path, "not a run folder (it has no run.json)", remedy)
+        stat = self.manifest_file.stat()
+        return dict(_read_manifest(self.manifest_file, (stat.st_ino, stat.st_mtime_ns, stat.st_size)))
 
-    def begun(self) -> dict[str, Any]:
-        """What is known about a run that was begun: at least its store, device, versions and when that was."""
+    def training_manifest(self) -> dict[str, Any]:
+        """Return the manifest of a started run, which has at least store, device, versions and start time."""
         manifest = self.manifest()
-        self._check(manifest, _BegunFacts)
+        _validate(self.manifest_file, manifest, _StartedFacts)
         return manifest
 
-    def trained_on(self) -> list[str]:
-        """Names of the cases that a run was begun with, those that are held out as well."""
-        store = self.begun()["store"]
+    def training_case_names(self) -> list[str]:
+        """Return the names of the cases that a run was started with, including held-out cases."""
+        store = self.training_manifest()["store"]
         return [name for role in ("labeled", "unlabeled", "held_out") for name in store.get(role, ())]
 
-    def _check(self, manifest: dict[str, Any], kind: type[BaseModel]) -> None:
-        try:
-            kind.model_validate(manifest)
-        except ValidationError as error:
-            first = error.errors()[0]
-            finding = f"damaged at {'.'.join(map(str, first['loc']))} ({first['msg']})"
-            raise UserError(Code.DAMAGED_FILE, self.manifest_file, finding, "restore the file or train anew") from None
-
     def update_manifest(self, facts: Mapping[str, Any]) -> None:
-        """Add facts to the manifest."""
+        """Add or replace entries of the manifest."""
         known = self.manifest() if self.manifest_file.is_file() else {"format": FORMAT}
         write_json(self.manifest_file, {**known, **facts})
 
     def save_snapshot(self, step: int, pictures: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Keep pictures of a step, by name."""
+        """Save named pictures of a training step."""
         with atomic_path(self.snapshots / f"{step:06d}.npz") as partial, partial.open("wb") as stream:
             arrays: dict[str, Any] = dict(pictures)
             np.savez_compressed(stream, **arrays)
 
 
-def store_owner(store: Path) -> Path | None:
-    """The folder that a store lies in, if a run, folds or seeds were begun there with it."""
-    folder = RunFolder(store.resolve().parent)
+@lru_cache(maxsize=256)
+def _read_manifest(path: Path, version: tuple[int, int, int]) -> dict[str, Any]:
+    """Read and validate ``run.json``; ``version`` is inode, modification time and size of the file."""
+    manifest = read_json(path)
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise UserError(Code.NOT_A_RUN, path, "not a run of this version", "train again with this version")
+    _validate(path, manifest, _Facts)
+    return manifest
+
+
+def _validate(path: Path, content: dict[str, Any], model: type[BaseModel]) -> None:
     try:
-        is_used = folder.exists or folder.folds_file.is_file() or folder.seeds
-    except UserError:
-        # nobody trains in a folder that cannot be looked into
-        return None
+        model.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        finding = f"damaged or edited at {'.'.join(map(str, first['loc']))} ({first['msg']})"
+        raise UserError(Code.DAMAGED_FILE, path, finding, LOG_REMEDY) from None
+
+
+def store_owner(store: Path) -> Path | None:
+    """Return the folder that contains a store if a run, folds or seeds were trained there with this store."""
+    folder = RunFolder(store.resolve().parent)
+    is_used = folder.exists or folder.folds_file.is_file() or folder.seeds
     return folder.path if is_used and folder.store.name == store.resolve().name else None
 
 
 class RunLog:
-    """A log of one JSON object a line; resuming forgets what was written after the checkpoint."""
+    """A log with one JSON object per line. Resuming deletes the lines written after the checkpoint."""
 
     def __init__(self, path: Path, resume_at: int) -> None:
         kept = [line for line in read_log(path) if line["global_step"] <= resume_at] if resume_at else []
@@ -223,7 +200,7 @@ class RunLog:
         self._stream = path.open("a", encoding="utf-8")
 
     def write(self, lines: list[dict[str, Any]]) -> None:
-        """Add lines and hand them to the operating system, so that they outlive this process."""
+        """Append lines and flush them to the operating system."""
         self._stream.writelines(json.dumps(line) + "\n" for line in lines)
         self._stream.flush()
 
@@ -232,139 +209,84 @@ class RunLog:
         self._stream.close()
 
 
-def read_log(path: Path) -> list[dict[str, Any]]:
-    """All lines of a log; a last line that was cut off is left out, any other that cannot be read is an error."""
+def read_log(path: Path, remedy: str = LOG_REMEDY) -> list[dict[str, Any]]:
+    """Return all complete lines of a log, or an empty list if the log does not exist."""
     if not path.is_file():
         return []
-    *whole, _ = _content(path).split(b"\n")
+    try:
+        *complete, _ = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise UserError(Code.READ_FAILED, path, f"cannot be read ({error.strerror})", "check its permissions") from None
     lines = []
-    for number, text in enumerate(whole, start=1):
-        finding = f"line {number} of {len(whole)} is not"
+    for number, text in enumerate(complete, start=1):
         try:
             line = json.loads(text)
+            is_step = isinstance(line, dict) and isinstance(line.get("global_step"), int)
         except (ValueError, RecursionError):
-            raise UserError(Code.DAMAGED_FILE, path, f"{finding} valid JSON", LOG_REMEDY) from None
-        if not isinstance(line, dict) or not isinstance(line.get("global_step"), int):
-            raise UserError(Code.DAMAGED_FILE, path, f"{finding} about a step", LOG_REMEDY)
+            is_step = False
+        if not is_step:
+            finding = f"damaged or edited at line {number} of {len(complete)}"
+            raise UserError(Code.DAMAGED_FILE, path, finding, remedy)
         lines.append(line)
     return lines
 
 
 def complete_log(path: Path, steps: int | None, remedy: str) -> list[dict[str, Any]]:
-    """All lines of the log of a training that has ended after so many steps; one that tells of fewer is refused."""
-    try:
-        lines = read_log(path)
-    except UserError as error:
-        raise UserError(error.code, error.where, error.finding, remedy) from None
-    if not path.is_file():
-        raise UserError(Code.DAMAGED_FILE, path, "the file is missing", remedy)
-    if not _content(path).endswith(b"\n"):
-        raise UserError(Code.DAMAGED_FILE, path, "its last line is cut off" if lines else "no whole line in it", remedy)
+    """Return the log of a finished training; raise a UserError if it ends before step ``steps``."""
+    lines = read_log(path, remedy)
     last = max((line["global_step"] for line in lines if "total" in line), default=0)
-    if steps is not None and last < steps:
-        raise UserError(Code.DAMAGED_FILE, path, f"it ends with step {last} of {steps}", remedy)
+    if not lines or last < (steps or 0):
+        finding = "the file is missing" if not path.is_file() else f"damaged or edited, it ends at step {last}"
+        raise UserError(Code.DAMAGED_FILE, path, finding, remedy)
     return lines
 
 
-def _content(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UserError(Code.READ_FAILED, path, f"cannot be read ({error.strerror})", "check its permissions") from None
-
-
-SHARED = ("recipe", "method", "seed")
-"""What a fold and the list of folds both tell."""
-
-
 class Fold(BaseModel):
-    """The labeled cases that one fold's network never sees."""
+    """The labeled cases that the network of a fold never sees."""
 
     held_out: list[str] = Field(min_length=1)
 
 
 class FoldList(BaseModel):
-    """What the list of a folder's folds must hold."""
+    """The part of ``folds.json`` that describes how cases are divided."""
 
     folds: list[Fold]
 
 
 def ensemble_members(run: RunFolder, fold: int | None = None) -> list[RunFolder]:
-    """The runs whose probabilities are averaged: a single run, all folds of a folder, or the one that is named.
+    """Return the runs whose probabilities are averaged: a single run, all folds, or the given fold.
 
-    Folds that have not ended are refused, so that a mean is always one over all of them.
+    All of them must be finished.
     """
     count = fold_count(run)
-    if not count:
-        if fold is not None:
-            raise UserError(Code.NO_SUCH_FOLD, f"--fold {fold}", f"{run.path} holds no folds", "leave out --fold")
-        return [run]
     if fold is not None and not 0 <= fold < count:
-        raise UserError(
-            Code.NO_SUCH_FOLD, f"--fold {fold}", f"{run.path} has {count} folds", f"choose one from 0 to {count - 1}"
-        )
-    chosen = {number: run.fold(number) for number in (range(count) if fold is None else [fold])}
-    for one in chosen.values():
-        if not one.exists or one.manifest().get("status") != "finished":
-            raise _unfinished(one)
-    refuse_exchanged(run, chosen)
-    return list(chosen.values())
-
-
-def refuse_exchanged(run: RunFolder, folds: Iterable[int] | None = None) -> None:
-    """Refuse folds that are not those that the folder's list tells of, since one of the two was exchanged.
-
-    ``folds`` are the numbers of those to look at, by default all. What a fold does not tell is not looked at.
-    """
-    told, parts = read_object(run.folds_file), held_out_by_fold(run)
-    for number in range(len(parts)) if folds is None else folds:
-        one, part = run.fold(number), parts[number]
-        if not one.exists:
-            raise _unfinished(one)
-        facts = one.manifest()
-        other = [key for key in SHARED if key in facts and key in told and facts[key] != told[key]]
-        if not _is_held_out(part, facts.get("store", {})):
-            other.insert(0, f"held-out cases, which are {', '.join(part)}")
-        if other:
-            finding = f"not the fold that {run.folds_file} tells of (differ: {'; '.join(other)})"
+        remedy = f"choose one from 0 to {count - 1}" if count else "omit --fold"
+        raise UserError(Code.NO_SUCH_FOLD, f"--fold {fold}", f"{run.path} has {count} folds", remedy)
+    if not count:
+        return [run]
+    members = [run.fold(number) for number in (range(count) if fold is None else [fold])]
+    for member in members:
+        if not member.exists or member.manifest().get("status") != "finished":
             raise UserError(
-                Code.NO_SUCH_FOLD, one.path, finding, "restore one of the two, or train anew into another --out"
+                Code.RUN_UNFINISHED, member.path, "this fold is not finished", "continue with train --resume"
             )
-
-
-def _unfinished(fold: RunFolder) -> UserError:
-    return UserError(
-        Code.RUN_UNFINISHED, fold.path, "this fold has not been trained to its end", "go on with train --resume"
-    )
-
-
-def _is_held_out(part: Sequence[str], store: Mapping[str, Any]) -> bool:
-    """Whether a run has held out these cases, after those that its recipe holds out anyway, and has seen none."""
-    own = _spelled(store.get("held_out", part))[-len(part) :]
-    seen = _spelled([*store.get("labeled", ()), *store.get("unlabeled", ())])
-    return sorted(own) == sorted(_spelled(part)) and not {*own} & {*seen}
-
-
-def _spelled(names: Iterable[str]) -> list[str]:
-    return [nfc(str(name)) for name in names]
+    return members
 
 
 def fold_count(run: RunFolder) -> int:
-    """How many folds a folder holds or will hold; 0 for a single run and for what is no run."""
+    """Return the number of folds of a cross-validation; 0 for a single run."""
     return len(held_out_by_fold(run)) if run.folds_file.is_file() else 0
 
 
 def fold_states(run: RunFolder) -> dict[str, str]:
-    """How far each fold of a folder has come, by the name of its folder."""
+    """Return the status of each fold by folder name."""
     folds = [run.fold(number) for number in range(fold_count(run))]
     return {fold.path.name: str(fold.manifest().get("status")) if fold.exists else "not begun" for fold in folds}
 
 
 def held_out_by_fold(run: RunFolder) -> list[tuple[str, ...]]:
-    """Names of the cases that each fold holds out, as the folder's list of folds tells them."""
+    """Return the names of the cases that each fold holds out."""
     try:
         return [tuple(fold.held_out) for fold in FoldList.model_validate(read_json(run.folds_file)).folds]
     except ValidationError:
-        raise UserError(
-            Code.NO_SUCH_FOLD, run.folds_file, "not a list of folds", "restore the file or train anew"
-        ) from None
+        raise UserError(Code.DAMAGED_FILE, run.folds_file, "damaged or edited", LOG_REMEDY) from None

@@ -1,52 +1,31 @@
-"""A table as lines of text that fit a terminal: plain columns, and what is too wide for them under its row."""
+"""Text tables that fit a terminal: columns that are too wide are printed below their row."""
 
+import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-WAYS = ((False, 2), (True, 2), (True, 1))
-"""How columns are set, one way after the other: whether heads are broken into lines, and the space between columns."""
-DEEP = 12
-"""A first column that is wider than this is not left free under it."""
-NOTHING = "-"
+LAYOUTS = ((False, 2), (True, 2), (True, 1))
+"""Tried in this order: whether names of columns are broken into lines, and the spaces between columns."""
+MAX_INDENT = 12
+MISSING = "-"
 
 
 @dataclass(frozen=True)
 class TextTable:
-    """The lines of a table's head and of its rows."""
+    """Lines of the header and of the rows."""
 
     head: list[str]
     body: list[str]
 
 
-def format_table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> TextTable:
-    """Set a table in so many columns of characters.
-
-    While it is too wide, its widest column but the first is taken out and told under each row. Only words that are
-    wider than the terminal, such as paths, and the first column may stand out.
-    """
-    names = [_printable(name) for name in head]
-    cells = [[_printable(cell) for cell in row] for row in rows]
-    columns = [_Column(name, [row[place] for row in cells]) for place, name in enumerate(names)]
-    shown = list(range(len(columns)))
-    while True:
-        for broken, gap in WAYS:
-            chosen = [columns[place] for place in shown]
-            if len(shown) == 1 or sum(one.width(broken) for one in chosen) + gap * (len(shown) - 1) <= width:
-                under = [place for place in range(len(columns)) if place not in shown]
-                return _drawn(chosen, [columns[place] for place in under], broken, gap, width)
-        shown.remove(max(shown[1:], key=lambda place: (columns[place].widest, place)))
-
-
 @dataclass(frozen=True)
 class _Column:
-    """A name and a cell for each row."""
-
     name: str
     cells: list[str]
 
     @property
-    def widest(self) -> int:
+    def widest_cell(self) -> int:
         return max(map(_width, self.cells), default=0)
 
     @property
@@ -54,57 +33,69 @@ class _Column:
         return bool(self.cells) and all(_is_number(cell) for cell in self.cells)
 
     def width(self, broken: bool) -> int:
-        return max(self.widest, *map(_width, self.heads(broken)))
+        """Return the width in terminal columns; a broken name needs the width of its longest word."""
+        return max(1, self.widest_cell, *map(_width, self.breakable_name.split() if broken else [self.name]))
 
-    def heads(self, broken: bool) -> list[str]:
-        """The name in one line, or broken at spaces and strokes into lines as narrow as its words and the cells."""
-        if not broken:
-            return [self.name]
-        words = [re.findall(r"[^/]*/|[^/]+", word) for word in self.name.split()]
-        room = max([self.widest, *(_width(part) for word in words for part in word)])
-        lines = [""]
-        for word in words:
-            for place, part in enumerate(word):
-                space = " " if lines[-1] and not place else ""
-                if _width(lines[-1] + space + part) <= room:
-                    lines[-1] += space + part
-                else:
-                    lines.append(part)
-        return lines
-
-    def set(self, text: str, width: int) -> str:
-        """The text in its column: numbers to the right, words to the left."""
-        space = " " * (width - _width(text))
-        return space + text if self.is_numeric else text + space
+    @property
+    def breakable_name(self) -> str:
+        """The name with possible line breaks after slashes."""
+        return self.name if _width(self.name) <= self.widest_cell else self.name.replace("/", "/ ")
 
 
-def _drawn(shown: Sequence[_Column], under: Sequence[_Column], broken: bool, gap: int, width: int) -> TextTable:
-    widths = [column.width(broken) for column in shown]
-    heads = [column.heads(broken) for column in shown]
-    deepest = max(map(len, heads))
-    head = _lines(shown, [[*[""] * (deepest - len(lines)), *lines] for lines in heads], widths, gap)
-    rows = _lines(shown, [column.cells for column in shown], widths, gap)
-    indent = " " * (widths[0] + gap if widths[0] <= DEEP else gap)
+def format_table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> TextTable:
+    """Format a table for a terminal of ``width`` columns.
+
+    While the table is too wide, the widest column except the first moves below the rows. Paths and other words that
+    are wider than the terminal are not broken.
+    """
+    cells = [[_printable(cell) for cell in row] for row in rows]
+    columns = [_Column(_printable(name), [row[place] for row in cells]) for place, name in enumerate(head)]
+    shown = list(range(len(columns)))
+    while (layout := _fitting_layout([columns[place] for place in shown], width)) is None:
+        shown.remove(max(shown[1:], key=lambda place: (columns[place].widest_cell, place)))
+    broken, gap = layout
+    lines = _render([columns[place] for place in shown], broken, gap)
+    heading, row_lines = lines[: len(lines) - len(rows)], lines[len(lines) - len(rows) :]
+    first = columns[0].width(broken)
+    indent = " " * (first + gap if first <= MAX_INDENT else gap)
     body = []
-    for place, row in enumerate(rows):
-        body.append(row)
-        for column in under:
-            body += _folded(column.name, column.cells[place], indent, width)
-    return TextTable(head, body)
+    for row, line in enumerate(row_lines):
+        body.append(line)
+        for place, column in enumerate(columns):
+            if place not in shown:
+                body += _wrap(column.name, column.cells[row], indent, width)
+    return TextTable(heading, body)
 
 
-def _lines(columns: Sequence[_Column], cells: Sequence[Sequence[str]], widths: Sequence[int], gap: int) -> list[str]:
-    """The cells of each column, one below the other, as whole lines."""
-    set_ = [[one.set(text, wide) for text in texts] for one, texts, wide in zip(columns, cells, widths, strict=True)]
-    return [(" " * gap).join(line).rstrip() for line in zip(*set_, strict=True)]
+def _fitting_layout(columns: Sequence[_Column], width: int) -> tuple[bool, int] | None:
+    """Return the first layout in which the columns fit, or None; a single column always fits."""
+    for broken, gap in LAYOUTS:
+        if len(columns) == 1 or sum(one.width(broken) for one in columns) + gap * (len(columns) - 1) <= width:
+            return broken, gap
+    return None
 
 
-def _folded(name: str, cell: str, indent: str, width: int) -> list[str]:
-    """A cell under its row, broken at spaces; letters of some scripts take two columns of the terminal each."""
-    if not cell:
-        return []
+def _render(columns: Sequence[_Column], broken: bool, gap: int) -> list[str]:
+    """Return the lines of the header, then one line per row."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False)
+    for column in columns:
+        name = Text(column.breakable_name if broken else column.name)
+        table.add_column(name, width=column.width(broken), justify="right" if column.is_numeric else "left")
+    for row in zip(*(column.cells for column in columns), strict=True):
+        table.add_row(*map(Text, row))
+    total = sum(column.width(broken) + gap for column in columns)
+    console = Console(file=io.StringIO(), width=total, color_system=None)
+    return ["".join(part.text for part in line).rstrip() for line in console.render_lines(table, pad=False)]
+
+
+def _wrap(name: str, cell: str, indent: str, width: int) -> list[str]:
+    """Return indented lines with the name and the cell, broken at spaces."""
     lines: list[str] = []
-    for word in re.findall(" *[^ ]+", f"{name}: {cell}" if name else cell):
+    for word in re.findall(" *[^ ]+", f"{name}: {cell}" if name else cell) if cell else []:
         if lines and _width(lines[-1] + word) <= width:
             lines[-1] += word
         else:
@@ -116,12 +107,12 @@ def _is_number(cell: str) -> bool:
     try:
         float(cell)
     except ValueError:
-        return cell == NOTHING
+        return cell == MISSING
     return True
 
 
 def _printable(text: str) -> str:
-    """The text in one line, without characters that would move the cursor."""
+    """Return the text in one line, without control characters."""
     return "".join(one if one.isprintable() else " " for one in text).strip()
 
 

@@ -5,12 +5,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import refuse_closed
 
 
 def visible_entries(folder: Path) -> list[Path]:
     """What a folder holds, by name, without hidden files (``._case.nii.gz``, ``.DS_Store``)."""
-    refuse_closed(folder)
     refuse_broken_link(folder)
     try:
         entries: Iterable[Path] = folder.iterdir() if folder.is_dir() else ()

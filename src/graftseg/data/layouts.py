@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import read_json, refuse_closed
+from graftseg.core.files import read_json
 from graftseg.core.names import names_extending, nfc
 from graftseg.core.types import Case, Split
 from graftseg.data.benchmarks import recognise_benchmark
@@ -34,11 +34,8 @@ Places = tuple[tuple[Path, Path | None, Split], ...]
 def read_layout(data: Data) -> Dataset:
     """Find the cases of a folder, whichever of the known layouts it has, or of folders named one by one."""
     if isinstance(data, Sources):
-        for named in data.folders:
-            refuse_closed(named)
         return _with_labels(_plain(data), data.labeled_images, data.labels)
     folder = data
-    refuse_closed(folder)
     if not folder.exists():
         raise UserError(Code.FOLDER_MISSING, folder, "there is no such folder", "check the spelling of the path")
     if not folder.is_dir():

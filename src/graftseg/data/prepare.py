@@ -14,7 +14,7 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import PARTIAL, atomic_path, locked, read_json, refuse_closed, sha256_of, write_json
+from graftseg.core.files import PARTIAL, atomic_path, locked, read_json, sha256_of, write_json
 from graftseg.core.names import nfc
 from graftseg.core.progress import in_parallel
 from graftseg.core.settings import Settings
@@ -361,8 +361,6 @@ OF_CASES = (".image.npy", ".label.npy", ".json")
 
 def check_target(out: Path, root: Path, *, anew: bool) -> None:
     """Refuse a folder that is something else, or a store of other data, unless that may be made ``anew``."""
-    for folder in (out, out / CASES):
-        refuse_closed(folder)
     if out.exists() and not out.is_dir():
         raise UserError(Code.TARGET_EXISTS, out, "this is a file", "name a folder for the store")
     if not out.exists() or not any(out.iterdir()):

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from pydantic import TypeAdapter, ValidationError
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import read_json, refuse_closed, sha256_of, write_json
+from graftseg.core.files import read_json, sha256_of, write_json
 from graftseg.core.names import nfc
 from graftseg.core.run_folder import RunFolder
 from graftseg.core.types import MILLIMETRES, Geometry, Split
@@ -210,7 +210,6 @@ def is_store(path: Data) -> TypeGuard[Path]:
     """Whether a folder is a prepared store, finished or not; folders of scans named one by one never are."""
     if isinstance(path, Sources):
         return False
-    refuse_closed(path)
     return (path / LOCK).is_file() or _manifest(path) is not None
 
 
@@ -219,8 +218,6 @@ def open_store(path: Path) -> Store:
 
     Label maps are looked at when they are asked for: whoever trains without a label never opens it.
     """
-    refuse_closed(path)
-    refuse_closed(path / CASES)
     manifest = path / MANIFEST
     if not manifest.is_file():
         if (path / LOCK).is_file():
@@ -306,7 +303,7 @@ NAME_DATA = "name a store or the folder of the scans as --data"
 
 def find_store(run: RunFolder, remedy: str = NAME_DATA) -> Path:
     """The store of a run: in the run, where it was, or beside the folds, seeds or baselines that the run is one of."""
-    facts = run.begun()["store"]
+    facts = run.training_manifest()["store"]
     recorded = Path(str(facts.get("path", run.store)))
     if is_store(run.store):
         return run.store

@@ -54,14 +54,14 @@ def has_test_scans(run: RunFolder) -> bool:
 
 def check_test_scans(scans: EvaluationScans, run: RunFolder, *, allow_missing: bool) -> set[str]:
     """Return the cases to test. Raise an error, before any prediction, if they cannot be scored with this run."""
-    facts = run.begun()["store"]
+    facts = run.training_manifest()["store"]
     classes, channels = tuple(map(str, facts["classes"])), int(facts["channels"])
     files: dict[str, tuple[Path, ...]] = {}
     failures: dict[str, UserError] = {}
     if is_store(scans.images):
         names = _stored_cases(open_store(scans.images), classes, channels)
     else:
-        found, failures = scan_cases(scans.images, channels, run.trained_on())
+        found, failures = scan_cases(scans.images, channels, run.training_case_names())
         files = {case.name: case.images for case in found}
         names = files.keys() | failures.keys()
     labels = by_nfc(references_in(scans.labels))

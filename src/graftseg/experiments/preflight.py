@@ -124,7 +124,7 @@ def _mismatch(trial: Trial, store: Store) -> str:
     if other := store.settings_difference(trial.recipe.data.model_dump(mode="json")):
         return f"the store was prepared otherwise than recipe {trial.recipe.name} asks for ({other})"
     try:
-        begun = trial.run.begun()["store"]["identity"] if trial.run.exists else store.identity
+        begun = trial.run.training_manifest()["store"]["identity"] if trial.run.exists else store.identity
     except UserError:
         # the state of the trial says so
         return ""
@@ -141,7 +141,7 @@ def _damage(trial: Trial, store: Store | None) -> str:
     """What is wrong with the run that a trial has, in words, where that keeps it from its record."""
     run = trial.run
     try:
-        facts = run.begun() if run.exists else {}
+        facts = run.training_manifest() if run.exists else {}
         if run.exists:
             load_recipe(run.recipe_file)
         if facts.get("status") == "finished":

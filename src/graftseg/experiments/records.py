@@ -82,7 +82,7 @@ def record_run(run: RunFolder, out: Path | None = None, *, variant: str = "", re
     The log is thinned to every 50th step and all lines that are no steps. A run that differs from the shipped recipe
     of its name needs a variant, so that no table mixes the two.
     """
-    facts = run.begun()
+    facts = run.training_manifest()
     if facts.get("status") != "finished":
         raise UserError(
             Code.RUN_UNFINISHED, run.path, "the run has not ended", "let the training end, with --resume if it stopped"

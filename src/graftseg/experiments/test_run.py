@@ -91,7 +91,9 @@ def _check_baseline(run: RunFolder) -> None:
     """A folder of that name may hold another run, whose difference would be due to something else."""
     expected, found = baseline_of(load_recipe(run.recipe_file)), load_recipe(run.baseline.recipe_file)
     other = differences(expected, found)
-    stores = [{one.begun()["store"]["identity"] for one in ensemble_members(both)} for both in (run, run.baseline)]
+    stores = [
+        {one.training_manifest()["store"]["identity"] for one in ensemble_members(both)} for both in (run, run.baseline)
+    ]
     if other or stores[0] != stores[1]:
         apart = ", ".join(other) or "the scans"
         finding = f"not what the labeled scans alone give in place of the run (differ: {apart})"
@@ -109,7 +111,7 @@ def _not_ended(baseline: RunFolder) -> Iterator[str]:
 
 
 def _seen_before(names: set[str], networks: list[RunFolder]) -> Iterator[str]:
-    stores = [network.begun()["store"] for network in networks]
+    stores = [network.training_manifest()["store"] for network in networks]
     known = {str(name) for store in stores for key in ("labeled", "unlabeled") for name in store.get(key, ())}
     if both := sorted(same_names(names, known)):
         verb = "has the name of a scan" if len(both) == 1 else "have the names of scans"

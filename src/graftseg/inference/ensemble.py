@@ -143,7 +143,7 @@ def predicted(predictor: Predictor, image: torch.Tensor, grid: Grid, wanted: Ext
 
 
 def _loaded(run: RunFolder, device: torch.device, overrides: Sequence[str], weights: Weights) -> TrainedNetwork:
-    store, recipe = run.begun()["store"], load_recipe(run.recipe_file, overrides)
+    store, recipe = run.training_manifest()["store"], load_recipe(run.recipe_file, overrides)
     shipped = build_network(recipe, tuple(store["classes"]), store["channels"], device)
     load_weights(shipped.method, weights.path, weights.sha256)
     return shipped

@@ -120,7 +120,7 @@ class Probabilities(nn.Module):
 
 def load_network(run: RunFolder, device: torch.device | str = "cpu") -> TrainedNetwork:
     """Load the network of a finished run; one without weights, or with others than it saved, is refused."""
-    facts, device = run.begun(), torch.device(device)
+    facts, device = run.training_manifest(), torch.device(device)
     recipe, store = load_recipe(run.recipe_file), facts["store"]
     shipped = build_network(recipe, tuple(store["classes"]), store["channels"], device)
     load_weights(shipped.method, run.weights_file, facts.get("weights"))

@@ -138,7 +138,7 @@ def _task(
     """What is asked for; what cannot work is refused before anything is touched."""
     runs = ensemble_members(run, fold)
     networks = Ensemble.of(runs, device, overrides, checkpoint)
-    cases, failures = sources_in(scans, networks.recipe.data, networks.channels, only, runs[0].trained_on())
+    cases, failures = sources_in(scans, networks.recipe.data, networks.channels, only, runs[0].training_case_names())
     if scans.is_file() and not is_scan(scans):
         # a mistyped name costs nothing of what is in the folder
         remedy = CONVERSION_ADVICE.get(

@@ -6,7 +6,7 @@ from typing import Any
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import read_object, write_text
-from graftseg.core.run_folder import RunFolder, held_out_by_fold, refuse_exchanged
+from graftseg.core.run_folder import RunFolder, held_out_by_fold
 from graftseg.evaluation.figures import DEVIATION
 from graftseg.evaluation.scores import Evaluation, read_csv
 from graftseg.evaluation.verdicts import SEVERAL_TRAININGS
@@ -54,8 +54,6 @@ def render_folds(run: RunFolder, out: Path | None = None) -> Path:
             Code.RUN_UNFINISHED, run.path, "not every fold has been trained and scored", "go on with train --resume"
         )
     baseline = run.baseline.path / "metrics.csv"
-    for folds_of in (run, *([run.baseline] if run.baseline.folds_file.is_file() and baseline.is_file() else [])):
-        refuse_exchanged(folds_of)
     other = read_csv(baseline) if baseline.is_file() else None
     folds = [run.fold(number).manifest() for number in range(len(parts))]
     facts = folds[0] | {"checkpoint": read_object(run.path / "metrics.json").get("checkpoint", "last")}

@@ -196,7 +196,7 @@ def _check_store(store: Store, recipe: Recipe, run: RunFolder) -> None:
             f"the store was prepared with other settings than recipe {recipe.name} ({other})",
             "prepare the scans into another folder with this recipe",
         )
-    before = run.begun()["store"]["identity"] if run.exists else store.identity
+    before = run.training_manifest()["store"]["identity"] if run.exists else store.identity
     if store.identity != before:
         raise UserError(Code.RUN_MISMATCH, store.path, "the run was started with another store", "pass the same --data")
     require_unlabeled(recipe, len(training_cases(store, recipe.batches).unlabeled), store.path)
@@ -238,7 +238,7 @@ def _identity(recipe: Recipe, store: Store, run: RunFolder) -> str | None:
     versions have none.
     """
     if run.exists:
-        known: str | None = run.begun().get("identity")
+        known: str | None = run.training_manifest().get("identity")
         return known
     return hashlib.sha256(f"{store.identity}\n{recipe.to_yaml()}".encode()).hexdigest()
 
@@ -274,7 +274,7 @@ def _facts(recipe: Recipe, store: Store, batches: Batches, device: torch.device)
 
 def _begin(run: RunFolder, recipe: Recipe, facts: dict[str, Any]) -> None:
     """Write the manifest and the recipe; warn if device or versions changed since the run started."""
-    before = run.begun() if run.exists else facts
+    before = run.training_manifest() if run.exists else facts
     for key in ("device", "versions"):
         if before[key] != facts[key]:
             logger.warning("%s: %s was %s and is now %s", run.path, key, before[key], facts[key])
@@ -346,7 +346,7 @@ def is_complete(recipe: Recipe, store: Store, run: RunFolder) -> bool:
     if other := differences(recipe, load_recipe(run.recipe_file)):
         finding = f"the run was trained with other settings ({first_few(other)})"
         raise UserError(Code.RUN_MISMATCH, run.recipe_file, finding, SAME)
-    if run.begun()["store"]["identity"] != store.identity:
+    if run.training_manifest()["store"]["identity"] != store.identity:
         raise UserError(
             Code.RUN_MISMATCH,
             run.path,

@@ -16,7 +16,6 @@ from typing import IO, BinaryIO
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import denied
 from graftseg.data.formats.scan import MAX_BYTES
 
 MOST_FILES = 100_000
@@ -93,7 +92,7 @@ def _walk(folder: Path) -> Iterator[Path]:
 def _refuse(error: OSError) -> None:
     """A folder that cannot be listed may hold slices, which must not be left out in silence."""
     if isinstance(error, PermissionError):
-        raise denied(error) from None
+        raise error
     if not isinstance(error, FileNotFoundError):
         raise UserError(
             Code.READ_FAILED, error.filename, f"the folder cannot be read ({error.strerror})", "check the disk"

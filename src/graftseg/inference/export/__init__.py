@@ -50,7 +50,7 @@ def export_run(kind: str, request: Request) -> list[str]:
             f"export {kind} has no use for it",
             f"leave it out, it is for {takers}",
         )
-    request.run.begun()
+    request.run.training_manifest()
     if request.out.exists() or request.out.is_symlink():
         raise UserError(Code.TARGET_EXISTS, request.out, "exists already", "name another --out or remove it")
     return KINDS[kind].write(request)

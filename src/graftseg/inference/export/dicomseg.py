@@ -30,7 +30,7 @@ LETTERS = 64
 def write(request: Request) -> list[str]:
     """Write ``OUT/CASE.dcm`` for every case with a label map."""
     needed("highdicom", "dicom")
-    classes = tuple(request.run.begun()["store"]["classes"])
+    classes = tuple(request.run.training_manifest()["store"]["classes"])
     folder = predictions_of(request)
     if request.data is None:
         raise UserError(

@@ -36,7 +36,7 @@ def write(request: Request) -> list[str]:
         raise UserError(
             Code.EXPORT_UNSUPPORTED, request.out, finding, "name the folder DatasetNNN_Name, such as Dataset501_Liver"
         )
-    facts = request.run.begun()["store"]
+    facts = request.run.training_manifest()["store"]
     task = _Task(_dataset(request), tuple(facts["classes"]), facts["channels"], predictions_of(request))
     labeled, pseudo, missing = task.cases()
     with atomic_folder(request.out) as folder:

@@ -1,0 +1,123 @@
+"""Errors and warnings on stderr: plain sentences or, with --json, one JSON object per line."""
+
+import errno
+import json
+import logging
+import signal
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import takewhile
+
+import typer
+from typer.exceptions import TyperException
+
+from graftseg.core.errors import Code, StoppedError, UserError, in_one_line
+from graftseg.core.progress import hide_progress
+
+AGAIN = "run the same command again"
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+_as_json = False
+
+
+def wants_json(words: Sequence[str]) -> bool:
+    """Return whether a command line contains ``--json`` or ``--json=FILE``."""
+    options = takewhile(lambda word: word != "--", words)
+    return any(word == "--json" or word.startswith("--json=") for word in options)
+
+
+@contextmanager
+def stderr_format(as_json: bool) -> Iterator[None]:
+    """Print errors, warnings and log messages as JSON inside the block, and no progress; or all of them as text."""
+    global _as_json
+    before, _as_json = _as_json, as_json
+    hide_progress(as_json)
+    handler = _JsonLog(logging.WARNING)
+    if as_json:
+        logging.captureWarnings(True)
+        logging.getLogger().addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(handler)
+        if as_json:
+            logging.captureWarnings(False)
+        hide_progress(before)
+        _as_json = before
+
+
+class _JsonLog(logging.Handler):
+    """Prints log messages, and with them Python warnings, as JSON."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print_warning(record.getMessage())
+
+
+def print_error(error: UserError) -> None:
+    """Print an error: ``graftseg: WHERE: FINDING; REMEDY. [CODE]`` or an object with these four fields."""
+    typer.echo(json.dumps(error.to_json()) if _as_json else f"graftseg: {error}", err=True)
+
+
+def print_warning(text: str) -> None:
+    """Print a warning: ``graftseg: TEXT`` or an object with the field ``warning``."""
+    typer.echo(json.dumps({"warning": text}) if _as_json else f"graftseg: {in_one_line(text)}", err=True)
+
+
+def print_warnings(texts: Iterable[str]) -> None:
+    """Print each distinct warning once."""
+    for text in dict.fromkeys(texts):
+        print_warning(text)
+
+
+def print_errors(errors: Iterable[UserError]) -> None:
+    """Print each distinct error once; a missing package, for example, is the same error for every scan."""
+    for error in {str(error): error for error in errors}.values():
+        print_error(error)
+
+
+def as_user_error(error: Exception, verb: str) -> tuple[UserError, int] | None:
+    """Return the UserError and the exit code for an exception, or None for a bug, which needs a traceback."""
+    if isinstance(error, UserError):
+        return error, 2
+    if isinstance(error, StoppedError):
+        return UserError(Code.INTERRUPTED, verb, str(error), error.remedy), 128 + error.signal
+    if isinstance(error, TyperException):
+        path = getattr(getattr(error, "ctx", None), "command_path", "graftseg")
+        finding = " ".join(error.format_message().split()).rstrip(".")
+        where = path.removeprefix("graftseg ")
+        return UserError(Code.OPTION_INVALID, where, finding, f"see {path} --help"), error.exit_code
+    if isinstance(error, PermissionError):
+        remedy = "check the permissions of the file and of its folder"
+        return UserError(Code.PERMISSION_DENIED, str(error.filename or "a file"), "permission denied", remedy), 2
+    if isinstance(error, OSError):
+        code = Code.WRITE_FAILED if error.errno in DISK_ERRORS else Code.READ_FAILED
+        where, finding = str(error.filename or "a file"), str(error.strerror or error)
+        return UserError(code, where, finding, "check the disk and the permissions"), 2
+    if isinstance(error, MemoryError):
+        remedy = "use a larger machine or smaller scans"
+        return UserError(Code.OUT_OF_MEMORY, verb, "the memory of this machine is full", remedy), 2
+    return None
+
+
+@contextmanager
+def interruptible(verb: str) -> Iterator[None]:
+    """Print an error and clean up when Ctrl-C or SIGTERM stops the block; a second SIGTERM ends the process at once.
+
+    Training replaces these handlers by its own, which save the state first.
+    """
+
+    def interrupt(number: int, frame: object) -> None:
+        print_error(UserError(Code.INTERRUPTED, verb, "interrupted", AGAIN))
+        raise KeyboardInterrupt
+
+    def terminate(number: int, frame: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        print_error(UserError(Code.INTERRUPTED, verb, "stopped by SIGTERM", AGAIN))
+        raise SystemExit(128 + number)
+
+    handlers = {signal.SIGINT: interrupt, signal.SIGTERM: terminate}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
