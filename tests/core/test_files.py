@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from graftseg.core import files
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code
 from graftseg.core.files import (
     atomic_path,
     read_json,
@@ -21,6 +21,7 @@ from graftseg.core.files import (
     write_json,
     write_text,
 )
+from user_errors import user_error
 
 
 def test_the_target_appears_when_the_block_has_ended(tmp_path: Path) -> None:
@@ -68,7 +69,7 @@ def test_the_umask_decides_who_may_read(tmp_path: Path, umask: int) -> None:
     assert target.stat().st_mode & 0o777 == 0o666 & ~umask
 
 
-def test_who_may_read_is_as_for_any_other_file(tmp_path: Path) -> None:
+def test_permissions_are_those_of_other_files(tmp_path: Path) -> None:
     write_bytes(tmp_path / "ours", b"content")
     (tmp_path / "other").write_bytes(b"content")
     assert (tmp_path / "ours").stat().st_mode == (tmp_path / "other").stat().st_mode
@@ -86,7 +87,7 @@ def test_json_comes_back(tmp_path: Path) -> None:
     assert (tmp_path / "file.json").read_text().count("\n") > 5
 
 
-def test_what_is_not_json_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+def test_content_that_is_not_json_leaves_the_file_unchanged(tmp_path: Path) -> None:
     target = tmp_path / "file.json"
     write_json(target, [1])
     with pytest.raises(TypeError, match="not JSON serializable"):
@@ -97,9 +98,8 @@ def test_what_is_not_json_leaves_the_file_as_it_was(tmp_path: Path) -> None:
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "manifest.json"
-    with pytest.raises(UserError, match="the file is missing") as caught:
+    with user_error(Code.FILE_MISSING, path) as caught:
         read_json(path)
-    assert caught.value.where == str(path)
     assert caught.value.__suppress_context__
 
 
@@ -107,9 +107,8 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_a_broken_file_is_named(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "manifest.json"
     path.write_bytes(content)
-    with pytest.raises(UserError, match="not valid JSON") as caught:
+    with user_error(Code.DAMAGED_FILE, path, "not valid JSON") as caught:
         read_json(path)
-    assert caught.value.where == str(path)
     assert "\n" not in str(caught.value)
 
 
@@ -123,19 +122,19 @@ def test_sha256(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(UserError, match=r"cannot be written \(.+\); check free disk space and permissions\."):
+    with user_error(Code.WRITE_FAILED, tmp_path / "file" / "x.txt", "disk space"):
         write_text(tmp_path / "file" / "x.txt", "never")
     assert (tmp_path / "file").read_text() == "in the way"
 
 
 def test_a_pipe_is_not_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UserError, match=r"pipe: exists and is not a plain file; name another file\."):
+    with user_error(Code.UNSAFE_TARGET, tmp_path / "pipe"):
         write_text(tmp_path / "pipe", "never")
     assert (tmp_path / "pipe").is_fifo() and len(list(tmp_path.iterdir())) == 1
 
 
-def test_a_name_that_is_not_utf8_is_spelt_out(tmp_path: Path) -> None:
+def test_a_name_that_is_not_utf8_is_escaped(tmp_path: Path) -> None:
     write_text(tmp_path / "page.html", os.fsdecode(b"scan\xff.nii"))
     assert (tmp_path / "page.html").read_bytes() == rb"scan\udcff.nii"
 
@@ -143,7 +142,7 @@ def test_a_name_that_is_not_utf8_is_spelt_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["[]", "null", "7"])
 def test_an_object_is_asked_for(tmp_path: Path, content: str) -> None:
     (tmp_path / "a.json").write_text(content)
-    with pytest.raises(UserError, match=r"a\.json: not a JSON object; restore the file or make it anew"):
+    with user_error(Code.DAMAGED_FILE, tmp_path / "a.json", "object"):
         read_object(tmp_path / "a.json")
     (tmp_path / "a.json").write_text('{"a": 1}')
     assert read_object(tmp_path / "a.json") == {"a": 1}
@@ -154,7 +153,7 @@ WRITTEN = {"metrics.csv": "new", "metrics.json": "of new", "picture.svg": "of ne
 OLD = {"metrics.csv": "old", "metrics.json": "of old", "picture.svg": "of old", "best.csv": "of old"}
 
 
-def written_over_old_ones(folder: Path) -> None:
+def write_over_old_files(folder: Path) -> None:
     write_group({folder / name: content for name, content in NEW.items()}, [folder / "best.csv", folder / "gone"])
 
 
@@ -169,7 +168,7 @@ def texts(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("cut", range(7))
-def test_no_new_file_stands_beside_an_older_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: int) -> None:
+def test_new_and_old_files_are_never_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: int) -> None:
     old_files(tmp_path)
     calls: list[str] = []
 
@@ -186,7 +185,7 @@ def test_no_new_file_stands_beside_an_older_one(tmp_path: Path, monkeypatch: pyt
         patched.setattr(files, "_flush_to_disk", cutting("flush", files._flush_to_disk))
         patched.setattr(Path, "replace", cutting("replace", Path.replace))
         with pytest.raises(KeyboardInterrupt) if cut < 6 else nullcontext():
-            written_over_old_ones(tmp_path)
+            write_over_old_files(tmp_path)
     new = [dict(list(WRITTEN.items())[:count]) for count in range(4)]
     assert texts(tmp_path) == [OLD, OLD, OLD, {"metrics.csv": "old"}, *new[1:]][cut]
 
@@ -203,18 +202,18 @@ def test_a_full_disk_leaves_all_files(tmp_path: Path, monkeypatch: pytest.Monkey
 
     with monkeypatch.context() as patched:
         patched.setattr(Path, "write_bytes", full)
-        with pytest.raises(UserError, match=rf"/{name}: cannot be written \(No space left on device\)"):
-            written_over_old_ones(tmp_path)
+        with user_error(Code.WRITE_FAILED, f"/{name}", "No space left on device"):
+            write_over_old_files(tmp_path)
     assert texts(tmp_path) == OLD
-    written_over_old_ones(tmp_path)
+    write_over_old_files(tmp_path)
     assert texts(tmp_path) == WRITTEN
 
 
-def test_a_folder_in_the_place_of_one_file_leaves_all(tmp_path: Path) -> None:
+def test_a_folder_in_place_of_a_file_keeps_all_files(tmp_path: Path) -> None:
     old_files(tmp_path)
     (tmp_path / "picture.svg").unlink()
     (tmp_path / "picture.svg").mkdir()
-    with pytest.raises(UserError, match=r"picture\.svg: exists and is not a plain file"):
-        written_over_old_ones(tmp_path)
+    with user_error(Code.UNSAFE_TARGET, "picture.svg"):
+        write_over_old_files(tmp_path)
     (tmp_path / "picture.svg").rmdir()
     assert texts(tmp_path) == {name: content for name, content in OLD.items() if name != "picture.svg"}

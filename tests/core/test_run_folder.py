@@ -1,4 +1,4 @@
-"""A run's folder: one writer, a manifest of this version, pictures without pickles, a log that can go back."""
+"""The folder of a run: lock, manifest, snapshots and log."""
 
 import json
 from pathlib import Path
@@ -8,20 +8,22 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from graftseg.core.errors import UserError
+from graftseg.core import files, run_folder
+from graftseg.core.errors import Code
 from graftseg.core.files import PARTIAL
 from graftseg.core.run_folder import FORMAT, LOCK, RunFolder, RunLog, read_log
+from user_errors import user_error
 
 
-def test_a_folder_is_held_once_even_within_a_process(tmp_path: Path) -> None:
+def test_a_folder_is_locked_once_even_within_a_process(tmp_path: Path) -> None:
     path = tmp_path / "runs" / "run"
-    with RunFolder(path).lock(), pytest.raises(UserError, match="another run writes into this folder"):
+    with RunFolder(path).lock(), user_error(Code.FOLDER_LOCKED, path):
         RunFolder(path).lock().__enter__()
     with RunFolder(path).lock():
         assert [entry.name for entry in path.iterdir()] == [LOCK]
 
 
-def test_the_lock_goes_when_the_run_fails(tmp_path: Path) -> None:
+def test_the_lock_is_released_when_the_run_fails(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
     with pytest.raises(RuntimeError), run.lock():
         raise RuntimeError
@@ -29,7 +31,7 @@ def test_the_lock_goes_when_the_run_fails(tmp_path: Path) -> None:
         assert not run.exists
 
 
-def test_holding_a_folder_sweeps_what_a_killed_process_left(tmp_path: Path) -> None:
+def test_locking_deletes_temporary_files_of_killed_processes(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
     run.update_manifest({"status": "running"})
     run.checkpoints.mkdir()
@@ -39,7 +41,7 @@ def test_holding_a_folder_sweeps_what_a_killed_process_left(tmp_path: Path) -> N
         assert sorted(path.name for path in tmp_path.rglob("*")) == [LOCK, "checkpoints", "run.json"]
 
 
-def test_where_a_run_may_begin(tmp_path: Path) -> None:
+def test_where_a_run_may_start(tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "run")
     assert run.is_free
     run.path.mkdir()
@@ -52,10 +54,10 @@ def test_where_a_run_may_begin(tmp_path: Path) -> None:
     assert not RunFolder(run.path / "thesis.txt").is_free
 
 
-def test_the_manifest_keeps_what_was_known(tmp_path: Path) -> None:
+def test_updating_the_manifest_keeps_other_entries(tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "run")
     run.update_manifest({"status": "running", "store": {"labeled": ["ä"]}})
-    assert not run.exists, "a run without its recipe was not begun"
+    assert not run.exists, "a run without its recipe was not started"
     run.recipe_file.write_text("name: x")
     assert run.exists
     run.update_manifest({"status": "finished", "steps": 9})
@@ -65,22 +67,22 @@ def test_the_manifest_keeps_what_was_known(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ['{"format": 99}', '{"status": "finished"}', "[]", "7"])
-def test_a_manifest_of_another_kind_is_refused_and_left_alone(tmp_path: Path, content: str) -> None:
+def test_another_manifest_is_rejected_and_unchanged(tmp_path: Path, content: str) -> None:
     run = RunFolder(tmp_path)
     run.manifest_file.write_text(content)
-    with pytest.raises(UserError, match=r"run\.json: not a run of this version"):
+    with user_error(Code.NOT_A_RUN, "run.json"):
         run.manifest()
-    with pytest.raises(UserError, match=r"run\.json: not a run of this version"):
+    with user_error(Code.NOT_A_RUN, "run.json"):
         run.update_manifest({"status": "running"})
     assert run.manifest_file.read_text() == content
 
 
-def test_a_damaged_or_missing_manifest_is_told(tmp_path: Path) -> None:
+def test_a_damaged_or_missing_manifest(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
-    with pytest.raises(UserError, match=r"not a run folder \(it has no run\.json\)"):
+    with user_error(Code.NOT_A_RUN, tmp_path, "run.json"):
         run.manifest()
     run.manifest_file.write_text('{"format": 1')
-    with pytest.raises(UserError, match="not valid JSON"):
+    with user_error(Code.DAMAGED_FILE, "run.json"):
         run.manifest()
 
 
@@ -97,7 +99,7 @@ def test_a_snapshot_is_read_without_pickle(tmp_path: Path) -> None:
             assert content[name].dtype == picture.dtype and np.array_equal(content[name], picture)
 
 
-def test_resuming_forgets_later_lines(tmp_path: Path) -> None:
+def test_resuming_deletes_later_lines(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     lines = [{"global_step": step, "total": 0.5} for step in (1, 2, 3)]
     lines.insert(2, {"global_step": 2, "validation": 0.25})
@@ -109,7 +111,7 @@ def test_resuming_forgets_later_lines(tmp_path: Path) -> None:
     log.close()
 
 
-def test_a_new_run_begins_an_empty_log(tmp_path: Path) -> None:
+def test_a_new_run_starts_an_empty_log(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     assert read_log(path) == []
     path.write_text(json.dumps({"global_step": 1}) + "\n")
@@ -129,19 +131,19 @@ def test_lines_are_on_the_disk_before_the_log_is_closed(tmp_path: Path) -> None:
     [
         ({"status": 5}, "status"),
         ({"best": [1]}, "best"),
-        ({"best": {"on": "test", "step": 3}}, r"best\.sha256"),
-        ({"store": {"classes": 4}}, r"store\.classes"),
+        ({"best": {"on": "test", "step": 3}}, "best.sha256"),
+        ({"store": {"classes": 4}}, "store.classes"),
         ({"weights": []}, "weights"),
     ],
 )
-def test_parts_of_another_shape_are_named(tmp_path: Path, facts: dict[str, Any], place: str) -> None:
+def test_entries_of_another_type_are_named(tmp_path: Path, facts: dict[str, Any], place: str) -> None:
     run = RunFolder(tmp_path)
     run.manifest_file.write_text(json.dumps({"format": FORMAT, **facts}))
-    with pytest.raises(UserError, match=rf"run\.json: damaged at {place} \(.+\); restore the file or train anew"):
+    with user_error(Code.DAMAGED_FILE, "run.json", place):
         run.manifest()
 
 
-BEGUN: dict[str, Any] = {
+STARTED: dict[str, Any] = {
     "format": FORMAT,
     "store": {"identity": "ab", "classes": ["background", "x"], "channels": 1},
     "device": "cpu",
@@ -154,30 +156,59 @@ BEGUN: dict[str, Any] = {
     ("change", "place"),
     [
         ({"store": None}, "store"),
-        ({"store": {"labeled": ["a"]}}, r"store\.identity"),
-        ({"store": BEGUN["store"] | {"channels": True}}, r"store\.channels"),
+        ({"store": {"labeled": ["a"]}}, "store.identity"),
+        ({"store": STARTED["store"] | {"channels": True}}, "store.channels"),
         ({"device": 3}, "device"),
         ({"started": None}, "started"),
     ],
 )
-def test_what_a_begun_run_cannot_do_without(tmp_path: Path, change: dict[str, Any], place: str) -> None:
+def test_entries_that_every_started_run_has(tmp_path: Path, change: dict[str, Any], place: str) -> None:
     run = RunFolder(tmp_path)
-    run.manifest_file.write_text(json.dumps(BEGUN))
-    assert run.training_manifest() == BEGUN
-    run.manifest_file.write_text(json.dumps(BEGUN | change))
-    with pytest.raises(UserError, match=rf"run\.json: damaged at {place} \("):
+    run.manifest_file.write_text(json.dumps(STARTED))
+    assert run.training_manifest() == STARTED
+    run.manifest_file.write_text(json.dumps(STARTED | change))
+    with user_error(Code.DAMAGED_FILE, "run.json", place):
         run.training_manifest()
 
 
 @pytest.mark.parametrize("line", ["[]", "5", '{"total": 1}', '{"global_step": "x"}'])
-def test_a_line_that_is_about_no_step(tmp_path: Path, line: str) -> None:
+def test_a_log_line_without_step(tmp_path: Path, line: str) -> None:
     (tmp_path / "log.jsonl").write_text(f'{{"global_step": 1}}\n{line}\n')
-    with pytest.raises(UserError, match=r"log\.jsonl: line 2 of 2 is not about a step; restore the file or train anew"):
+    with user_error(Code.DAMAGED_FILE, "log.jsonl", "line 2 of 2"):
         read_log(tmp_path / "log.jsonl")
 
 
-def test_a_folder_of_several_seeds_is_told_from_a_run(tmp_path: Path) -> None:
+def test_a_folder_of_several_seeds_is_not_a_run(tmp_path: Path) -> None:
     (tmp_path / "seed-3").mkdir()
     (tmp_path / "seed-3" / "run.json").write_text("{}")
-    with pytest.raises(UserError, match=r"name one of its runs, such as .*seed-3"):
+    with user_error(Code.NOT_A_RUN, tmp_path, "seed-3"):
         RunFolder(tmp_path).manifest()
+
+
+def test_a_manifest_is_validated_once_per_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, reads = RunFolder(tmp_path), list[Path]()
+    read = files.read_json
+
+    def counting(path: Path) -> Any:
+        reads.append(path)
+        return read(path)
+
+    monkeypatch.setattr(run_folder, "read_json", counting)
+    run.update_manifest({"status": "running"})
+    for _ in range(3):
+        assert run.manifest()["status"] == RunFolder(tmp_path).manifest()["status"] == "running"
+    run.update_manifest({"status": "finished"})
+    assert run.manifest()["status"] == "finished"
+    assert len(reads) == 2
+
+
+@pytest.mark.parametrize("content", ["", '{"global_step": 2, "total": 1}\n', '{"global_step": 3, "total": 1}'])
+def test_a_finished_training_needs_its_whole_log(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "log.jsonl"
+    with user_error(Code.DAMAGED_FILE, path, "missing"):
+        run_folder.complete_log(path, 3, "train again")
+    path.write_text(content)
+    with user_error(Code.DAMAGED_FILE, path, "train again"):
+        run_folder.complete_log(path, 3, "train again")
+    path.write_text('{"global_step": 3, "total": 1}\n')
+    assert len(run_folder.complete_log(path, 3, "train again")) == 1
