@@ -150,7 +150,7 @@ def test_simple_itk_decodes_what_pydicom_alone_does_not(tmp_path: Path, monkeypa
     with pytest.raises(RuntimeError):
         written.pixel_array  # noqa: B018
     np.testing.assert_array_equal(read_scan(tmp_path / "a").array.squeeze(), 2 * pixels.T + 5)
-    monkeypatch.setattr(dicom_pixels, "_through_itk", lambda where, header: None)
+    monkeypatch.setattr(dicom_pixels, "_decode_with_itk", lambda where, header: None)
     assert "its pixels are compressed (JPEG Lossless" in refusal(tmp_path / "a")
     assert "which no installed package reads; pip install SimpleITK" in refusal(tmp_path / "a")
 

@@ -13,12 +13,12 @@ from pydicom.uid import CTImageStorage
 
 from graftseg.core.errors import UserError
 from graftseg.data.formats import dicom_pixels
-from graftseg.data.formats.dicom import holds_own_slices
+from graftseg.data.formats.dicom import is_dicom_case
 from graftseg.data.scans import read_geometry, read_scan
 from graftseg.inference.export.dicom_series import series_in
 
 VOLUME = np.arange(24, dtype=np.int16).reshape(4, 3, 2)
-READERS = (read_geometry, read_scan, holds_own_slices)
+READERS = (read_geometry, read_scan, is_dicom_case)
 AGAIN = "copy or download the series again."
 
 
@@ -159,5 +159,5 @@ def test_a_slope_of_zero_where_another_package_decodes(tmp_path: Path, monkeypat
     """It gives values that are rescaled already."""
     path = tmp_path / "a.dcm"
     classic(path, RescaleSlope=0.0, PixelData=b"\0\0")
-    monkeypatch.setattr(dicom_pixels, "_through_itk", lambda where, header: np.zeros((4, 3), np.float32))
+    monkeypatch.setattr(dicom_pixels, "_decode_with_itk", lambda where, header: np.zeros((4, 3), np.float32))
     assert refusal(path).startswith("RescaleSlope in its header is 0")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from graftseg.data.formats.scan import without_folder, words
+from graftseg.data.formats.scan import short_reason, without_folder
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_a_folder_is_known_by_its_other_names(tmp_path: Path, monkeypatch: pytes
     assert without_folder(text, Path("link/a.png")) == "a.png and a.png and a.png"
 
 
-def test_words_are_cut_after_the_folder_is_gone() -> None:
+def test_reasons_are_cut_after_the_folder_is_gone() -> None:
     folder = "/" + 200 * "x"
-    assert words(ValueError(f"no\n  picture:  {folder}/a.png"), Path(folder) / "a.png") == "no picture: a.png"
-    assert words(ValueError("y" * 200), Path("a.png")) == "y" * 120
+    assert short_reason(ValueError(f"no\n  picture:  {folder}/a.png"), Path(folder) / "a.png") == "no picture: a.png"
+    assert short_reason(ValueError("y" * 200), Path("a.png")) == "y" * 120

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from graftseg.core.errors import UserError
 from graftseg.data.batches import BatchSettings, training_cases
 from graftseg.data.grouping import scans_in
-from graftseg.data.layouts import LAYOUTS, Dataset, read_layout
+from graftseg.data.layouts import Dataset, read_layout
 from graftseg.data.store import Store
 
 
@@ -246,10 +246,6 @@ def test_channels_that_are_called_by_words(tmp_path: Path) -> None:
     assert problem.finding == "no image belongs to this label, and 2 images begin with its name (p1_T1, p1_T2)"
     (tmp_path / "imagesTr/p1_T2.nii.gz").unlink()
     assert read_layout(tmp_path).problems[0].remedy == "if it belongs to p1_T1, give it that name"
-
-
-def test_the_table_lists_every_layout() -> None:
-    assert list(LAYOUTS) == ["nnunet", "msd", "benchmark"]
 
 
 def test_scans_of_a_folder_are_those_to_be_seen(tmp_path: Path) -> None:

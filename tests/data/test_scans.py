@@ -157,7 +157,7 @@ def test_a_gzip_bomb_is_stopped(tmp_path: Path) -> None:
 @plain_and_compressed
 def test_no_memory_is_taken_for_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     take = Mock()
-    monkeypatch.setattr(nifti_format, "_take", take)
+    monkeypatch.setattr(nifti_format, "_read_bytes", take)
     few = ramp(2, 2, 2, dtype="u1")
     path = saved(tmp_path / name, nifti(few, {"dim": [3, 32767, 32767, 4, 1, 1, 1, 1]}))
     assert "cut off: needs 4294705508 bytes and has at most " in refusal(path)

@@ -24,6 +24,7 @@ class Code(StrEnum):
     GEOMETRY_MISMATCH = "geometry-mismatch"
     INTERRUPTED = "interrupted"
     LABEL_INVALID = "label-invalid"
+    LABEL_UNMATCHED = "label-unmatched"
     LABELS_EMPTY = "labels-empty"
     LAYOUT_UNKNOWN = "layout-unknown"
     LOSS_NOT_FINITE = "loss-not-finite"

@@ -1,4 +1,4 @@
-"""The cases of a data set, and the reader that turns their files into scans."""
+"""The cases of a data set, and the reader of their files."""
 
 import unicodedata
 from collections import Counter
@@ -14,29 +14,29 @@ from graftseg.data.scans import Scan, read_case, read_label
 
 
 class Reader(Protocol):
-    """How the files of a case become voxels and geometry. Two readers are equal if they give the same scans."""
+    """Reads the files of a case. Two readers are equal if they return the same scans."""
 
     def image(self, case: Case) -> Scan:
-        """The image ``(C, *space)``."""
+        """Read the image ``(C, *space)``."""
         ...
 
     def label(self, case: Case) -> Scan:
-        """The label map ``(*space)``, of whole numbers from 0, on the grid of the image."""
+        """Read the label map ``(*space)``, integers from 0, on the grid of the image."""
         ...
 
 
 @dataclass(frozen=True)
 class ScanFiles:
-    """Scan files, one a channel, and a scan file with the label map; ``named`` is how many channels have a name."""
+    """Reader of scan files, one per channel, and of a label map. ``named`` is the number of named channels."""
 
     named: int | None = None
 
     def image(self, case: Case) -> Scan:
-        """The channels of a case in one array."""
+        """Read the channels of a case into one array."""
         return read_case(case.images, self.named if len(case.images) == 1 else None)
 
     def label(self, case: Case) -> Scan:
-        """The label map of a case that has one."""
+        """Read the label map of a labeled case."""
         return read_label(label_path(case))
 
 
@@ -44,32 +44,30 @@ SCAN_FILES = ScanFiles()
 
 
 def label_path(case: Case) -> Path:
-    """The file with the label map of a case that has one."""
+    """Return the label map file of a labeled case."""
     if case.label is None:
         raise ValueError(f"case {case.name} has no label")
     return case.label
 
 
 def same_in_all_cases(numbers: Sequence[int], cases: Sequence[Case], word: str) -> int:
-    """The number of channels, or of whatever the word says, that all cases share; one unlike most is refused."""
+    """Return the number of channels or axes (``word``) that all cases share; refuse a case with another number."""
     usual = max(sorted(set(numbers)), key=numbers.count)
     for number, case in zip(numbers, cases, strict=True):
         if number != usual:
-            finding = f"the number of {word} is {number} where other cases have {usual}"
-            series = "; of a time series keep one volume" if word == "channels" and number > usual else ""
-            raise UserError(
-                Code.DATASET_INVALID, case.images[0], finding, f"give every case the same number of {word}{series}"
-            )
+            finding = f"the number of {word} is {number}, but other cases have {usual}"
+            series = "; if it is a time series, keep one volume" if word == "channels" and number > usual else ""
+            remedy = f"give every case the same number of {word}{series}"
+            raise UserError(Code.CHANNELS_MISMATCH, case.images[0], finding, remedy)
     return usual
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """The cases of a folder; within each split they stand in the order of their names, or of a published list.
+    """The cases of a folder, in the order of names or of a published list within each split.
 
-    ``classes`` names the label values and is empty when no ``dataset.json`` does. ``problems`` are defects
-    that a check reports and that preparing refuses; ``ignored`` are files among the scans that are not
-    scans. ``reader`` is how files become scans and label maps.
+    ``classes`` are the names by label value, empty without ``dataset.json``. ``problems`` are defects that ``check``
+    reports and ``prepare`` refuses. ``ignored`` are files among the scans that are not scans.
     """
 
     root: Path
@@ -82,16 +80,16 @@ class Dataset:
 
     def __post_init__(self) -> None:
         if problem := name_problem(self.classes.values()):
-            raise UserError(
-                Code.DATASET_INVALID,
-                self.root,
-                f"dataset.json: {problem}",
-                "give every class a name of its own in plain letters",
-            )
+            remedy = "give every class a unique name in plain letters"
+            raise UserError(Code.DATASET_INVALID, self.root, f"dataset.json: {problem}", remedy)
 
     def of(self, split: Split) -> tuple[Case, ...]:
-        """The cases of one split."""
+        """Return the cases of one split."""
         return tuple(case for case in self.cases if case.split == split)
+
+    def with_problems(self, problems: Iterable[UserError]) -> "Dataset":
+        """Return the data set with more problems."""
+        return replace(self, problems=(*self.problems, *problems))
 
     def for_training(
         self, labeled_cases: int | None, validation_cases: int, held_out: Collection[str] = ()
@@ -108,11 +106,11 @@ class Dataset:
 
 
 class Named(Protocol):
-    """Anything that has the name of a case."""
+    """Any object with the name of a case."""
 
     @property
     def name(self) -> str:
-        """The name."""
+        """The name of the case."""
         ...
 
 
@@ -159,21 +157,21 @@ def divide_labeled(
     return LabeledRoles(used[:count], used[count:first_validation], used[first_validation:], left_out)
 
 
-UNPRINTED = ("Cc", "Cs", "Zl", "Zp")
-"""Kinds of characters that move the cursor, break a line or are none: control codes, surrogates, separators."""
+UNPRINTABLE = ("Cc", "Cs", "Zl", "Zp")
+"""Unicode categories that break lines or cannot be printed: control codes, surrogates and separators."""
 
 
-UNSEEN = {0x200B, 0xFEFF, *range(0x202A, 0x202F), *range(0x2060, 0x206A)}
-"""Characters that take no room or turn the direction of what follows; joiners, which some scripts need, are none."""
+INVISIBLE = {0x200B, 0xFEFF, *range(0x202A, 0x202F), *range(0x2060, 0x206A)}
+"""Characters without width, or that change the text direction. Joiners are allowed: some scripts need them."""
 
 
 def name_problem(names: Iterable[str]) -> str | None:
-    """What is wrong with names of classes, or None; letters of every script are fine."""
+    """Describe what is wrong with class names, or return None. Letters of all scripts are allowed."""
     listed = list(names)
     for name in listed:
         if not name.strip():
             return "a class has no name"
-        if any(unicodedata.category(letter) in UNPRINTED or ord(letter) in UNSEEN for letter in name):
-            return f"the class {name!a:.60} has control characters in its name"
+        if any(unicodedata.category(letter) in UNPRINTABLE or ord(letter) in INVISIBLE for letter in name):
+            return f"the name of the class {name!a:.60} contains control characters"
     name, times = max(Counter(map(nfc, listed)).items(), key=lambda pair: pair[1], default=("", 0))
-    return f"{times} classes are called {name}" if times > 1 else None
+    return f"{times} classes have the name {name}" if times > 1 else None

@@ -1,4 +1,4 @@
-"""From a scan's own grid to the grid a network sees, and back; and how two grids differ."""
+"""Conversion between the grid of a scan and the prepared grid of the network, and comparison of grids."""
 
 import itertools
 import math
@@ -14,18 +14,18 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.types import MILLIMETRES, Geometry
 
 MAX_VOXELS = 2**31
-"""The most voxels a resampled channel may have; a spacing that asks for more is taken for a slip."""
+"""Maximum number of voxels of a resampled channel. A spacing that needs more is considered an error."""
 
 GRID_TOLERANCE = 0.01
-"""How far apart, in voxels, corners of one grid may lie: more than headers round, less than a real shift."""
+"""Tolerance for equal grids, in voxels: above the rounding of headers, below a real shift."""
 
 
 @dataclass(frozen=True)
 class Grid:
-    """How a scan was brought to the prepared grid: axes put in ``order``, then flipped, then resampled.
+    """The conversion of a scan to the prepared grid: permute axes, then flip, then resample.
 
-    Prepared axis ``k`` is source axis ``order[k]``, backwards where ``flips[k]``. Resampling keeps the outer
-    edges of the volume, so ``prepared_spacing`` (in mm) is the one asked for up to rounding to whole voxels.
+    Prepared axis ``k`` is source axis ``order[k]``, reversed if ``flips[k]``. Resampling keeps the outer edges of the
+    volume, so ``prepared_spacing`` (in mm) is the requested spacing up to rounding to integer numbers of voxels.
     """
 
     source_shape: tuple[int, ...]
@@ -38,34 +38,34 @@ class Grid:
         axes = len(self.source_shape)
         parts = (self.order, self.flips, self.prepared_shape, self.prepared_spacing)
         if sorted(self.order) != list(range(axes)) or any(len(part) != axes for part in parts):
-            raise ValueError("its parts do not have the same axes")
+            raise ValueError("the fields have different numbers of axes")
 
     @property
     def oriented_shape(self) -> tuple[int, ...]:
-        """Shape of the source once its axes are in the prepared order, before resampling."""
+        """Shape of the source with its axes in prepared order, before resampling."""
         return tuple(self.source_shape[axis] for axis in self.order)
 
     def coordinates(self, axis: int) -> NDArray[np.float64]:
-        """Where each voxel of the reoriented source lies along an axis, as a fractional prepared index.
+        """Return the position of each voxel of the reoriented source along an axis, as a fractional prepared index.
 
-        Voxel ``i`` of ``n`` lies at ``(i + 0.5) * n_prepared / n - 0.5``: centres at half pixels.
+        Voxel ``i`` of ``n`` has the index ``(i + 0.5) * n_prepared / n - 0.5``: centers are at half pixels.
         """
         n = self.oriented_shape[axis]
         return np.asarray((np.arange(n) + 0.5) * (self.prepared_shape[axis] / n) - 0.5, dtype=np.float64)
 
     @classmethod
     def identity(cls, shape: tuple[int, ...]) -> "Grid":
-        """The grid of an array that stays as it is, with voxels of 1 mm."""
+        """Return the grid of an unchanged array with voxels of 1 mm."""
         axes = len(shape)
         return cls(shape, tuple(range(axes)), (False,) * axes, shape, (1.0,) * axes)
 
 
 def plan_grid(geometry: Geometry, *, orientation: str | None, spacing: Sequence[float | None] | None) -> Grid:
-    """Plan how a scan is brought to an orientation and a spacing.
+    """Plan the conversion of a scan to an orientation and a spacing.
 
-    ``orientation`` names where the three axes shall point, such as ``RAS``; each goes to the nearest one, so
-    an oblique scan keeps its tilt. None keeps the axes, and a 2-D scan always keeps its own.
-    ``spacing`` is in millimetres, one number for each axis after reorientation; None or 0 keeps that axis.
+    ``orientation`` gives the directions of the three axes, such as ``RAS``. Each axis moves to the nearest direction,
+    so an oblique scan keeps its tilt. None keeps the axes, and a 2-D scan always keeps its axes.
+    ``spacing`` is in millimeters, with one number per axis after reorientation; None or 0 keeps the spacing of an axis.
     """
     axes = len(geometry.shape)
     order, flips = tuple(range(axes)), (False,) * axes
@@ -80,11 +80,10 @@ def plan_grid(geometry: Geometry, *, orientation: str | None, spacing: Sequence[
 
 
 def to_grid(array: NDArray[Any], grid: Grid, *, labels: bool) -> NDArray[Any]:
-    """Bring ``(C, *space)`` or ``(*space)`` to the prepared grid.
+    """Convert ``(C, *space)`` or ``(*space)`` to the prepared grid.
 
-    Images are interpolated linearly and become float32; labels take the nearest voxel and keep their type.
-    Voxel centres lie at half pixels. The result is contiguous, and shares the input's memory where
-    nothing has to change.
+    Images are interpolated linearly and become float32. Labels take the nearest voxel and keep their type. Voxel
+    centers are at half pixels. The result is contiguous, and shares memory with the input if nothing changes.
     """
     lead = _leading_axes(array, grid.source_shape)
     order = (*range(lead), *(axis + lead for axis in grid.order))
@@ -97,34 +96,34 @@ def to_grid(array: NDArray[Any], grid: Grid, *, labels: bool) -> NDArray[Any]:
 
 
 def in_one_orientation(array: NDArray[Any], geometry: Geometry) -> NDArray[Any]:
-    """A view of ``(C, *space)`` whose axes lie nearest to RAS; pictures, and volumes without a place, stay as they are.
+    """Return a view of ``(C, *space)`` with axes nearest to RAS, so that copies in other orientations become equal.
 
-    Nothing is copied or interpolated, so copies of a scan that were stored in different orientations become equal.
+    Pictures, and volumes without a position, are unchanged.
     """
-    if not (geometry.qform_code > 0 or geometry.sform_code > 0):
+    if not geometry.is_placed:
         return array
     grid = plan_grid(geometry, orientation="RAS", spacing=None)
     return np.flip(array.transpose(0, *(axis + 1 for axis in grid.order)), _flipped(grid, 1))
 
 
 def to_source_axes(array: NDArray[Any], grid: Grid) -> NDArray[Any]:
-    """Undo the reorientation alone, of ``(C, *oriented_shape)`` or ``(*oriented_shape)``; contiguous."""
+    """Undo only the reorientation of ``(C, *oriented_shape)`` or ``(*oriented_shape)``; return a contiguous array."""
     lead = _leading_axes(array, grid.oriented_shape)
     back = (*range(lead), *(grid.order.index(axis) + lead for axis in range(len(grid.order))))
     return np.ascontiguousarray(np.flip(array, _flipped(grid, lead)).transpose(back))
 
 
 def axis_codes(geometry: Geometry) -> str:
-    """Where each axis of the array points, such as ``RAS``: right, anterior, superior."""
+    """Return the direction of each array axis, such as ``RAS``: right, anterior, superior."""
     codes = aff2axcodes(geometry.matrix)
     return "".join(str(code) for code in codes[: len(geometry.shape)])
 
 
 def grid_difference(first: Geometry, second: Geometry) -> str | None:
-    """How two grids differ, in words and numbers, or None if they are the same.
+    """Describe how two grids differ, or return None if they are equal.
 
-    They are the same if their shapes are equal and no outer corner of the volume lies further apart than
-    ``GRID_TOLERANCE`` times the smallest voxel edge of the first. Unknown units count as millimetres.
+    Grids are equal if their shapes are equal and all outer corners are within ``GRID_TOLERANCE`` times the smallest
+    voxel edge of the first grid. Unknown units count as millimeters.
     """
     if first.shape != second.shape:
         return _shape_difference(first.shape, second.shape)
@@ -133,13 +132,13 @@ def grid_difference(first: Geometry, second: Geometry) -> str | None:
     if apart <= tolerance:
         return None
     if axis_codes(first) != axis_codes(second):
-        return f"orientation {axis_codes(first)} against {axis_codes(second)}"
+        return f"orientation {axis_codes(first)} and {axis_codes(second)}"
     differences = ", ".join(_matrix_differences(A, B, first.shape, tolerance))
     return differences or f"corners {_number(apart)} mm apart"
 
 
 def corner_distance(first: Geometry, second: Geometry) -> float:
-    """The most that an outer corner of the volume lies apart on two grids, in mm; infinite if their shapes differ."""
+    """Return the largest distance between outer corners of two grids, in mm; infinite if the shapes differ."""
     if first.shape != second.shape:
         return math.inf
     edges = itertools.product(*[(-0.5, n - 0.5) for n in first.shape])
@@ -149,9 +148,9 @@ def corner_distance(first: Geometry, second: Geometry) -> float:
 
 
 def _shape_difference(first: tuple[int, ...], second: tuple[int, ...]) -> str:
-    phrase = f"shape {_times(first)} against {_times(second)}"
+    phrase = f"shape {_times(first)} and {_times(second)}"
     if len(first) != len(second):
-        return f"{phrase} ({len(first)} axes against {len(second)})"
+        return f"{phrase} ({len(first)} and {len(second)} axes)"
     steps = []
     for axis, (n, m) in enumerate(zip(first, second, strict=True), start=1):
         if n != m:
@@ -165,7 +164,7 @@ def _times(shape: tuple[int, ...]) -> str:
 
 
 def _millimetre_matrix(geometry: Geometry) -> NDArray[np.float64]:
-    """The affine in millimetres, without the columns of axes the array does not have: ``(3, axes + 1)``."""
+    """Return the affine in millimeters ``(3, axes + 1)``, with columns only for existing axes."""
     columns = [*range(len(geometry.shape)), 3]
     return np.asarray(geometry.matrix[:3, columns] * MILLIMETRES[geometry.units])
 
@@ -178,7 +177,7 @@ def _matrix_differences(
         a, b = A[:, axis], B[:, axis]
         old, new = float(np.linalg.norm(a)), float(np.linalg.norm(b))
         if abs(new - old) * n > tolerance:
-            yield f"spacing {_number(old, new)} against {_number(new, old)} mm along axis {axis + 1}"
+            yield f"spacing {_number(old, new)} and {_number(new, old)} mm along axis {axis + 1}"
         angle = math.atan2(float(np.linalg.norm(np.cross(a, b))), float(a @ b))
         turn = max(turn, angle if angle * old * n > tolerance else 0.0)
     if turn:
@@ -189,7 +188,7 @@ def _matrix_differences(
 
 
 def _number(value: float, other: float = 0.0, digits: int = 2) -> str:
-    """The value with as many digits as tell it from the other and from 0."""
+    """Format a value with enough digits to distinguish it from another one and from 0."""
     while digits < 9 and f"{value:.{digits}f}" in (f"{other:.{digits}f}", f"{0:.{digits}f}"):
         digits += 1
     return f"{value:.{digits}f}"
@@ -198,10 +197,8 @@ def _number(value: float, other: float = 0.0, digits: int = 2) -> str:
 def _reorientation(geometry: Geometry, orientation: str) -> tuple[tuple[int, ...], tuple[bool, ...]]:
     letters = orientation.upper()
     if len(letters) != 3 or any(len(set(pair) & set(letters)) != 1 for pair in ("RL", "AP", "SI")):
-        finding = f"{orientation!r} does not name three axes"
-        raise UserError(
-            Code.GEOMETRY_MISMATCH, "orientation", finding, "use one letter each of RL, AP and SI, such as RAS"
-        )
+        remedy = "use one letter each of RL, AP and SI, such as RAS"
+        raise UserError(Code.SETTING_INVALID, "orientation", f"{orientation!r} is not three directions", remedy)
     transform = ornt_transform(io_orientation(geometry.matrix), axcodes2ornt(letters))
     order = tuple(int(axis) for axis in np.argsort(transform[:, 0]))
     return order, tuple(bool(transform[axis, 1] < 0) for axis in order)
@@ -211,28 +208,26 @@ def _resampled_shape(
     shape: tuple[int, ...], old: tuple[float, ...], spacing: Sequence[float | None]
 ) -> tuple[int, ...]:
     if len(spacing) != len(shape):
-        finding = f"{len(spacing)} numbers for a scan of {len(shape)} axes"
-        raise UserError(Code.GEOMETRY_MISMATCH, "spacing", finding, "give one for each axis, 0 to keep it")
+        finding = f"{len(spacing)} numbers for a scan with {len(shape)} axes"
+        raise UserError(Code.SETTING_INVALID, "spacing", finding, "use one number per axis, 0 to keep its spacing")
     wanted = [value or kept for value, kept in zip(spacing, old, strict=True)]
     if not all(0 < value < math.inf for value in wanted):
-        raise UserError(
-            Code.GEOMETRY_MISMATCH, "spacing", f"{tuple(spacing)} is not a distance", "give millimetres above 0"
-        )
+        finding = f"{tuple(spacing)} is not a valid voxel spacing"
+        raise UserError(Code.SETTING_INVALID, "spacing", finding, "use millimeters above 0")
     voxels = [n * s / value for n, s, value in zip(shape, old, wanted, strict=True)]
     prepared = tuple(max(1, round(min(count, 2.0 * MAX_VOXELS))) for count in voxels)
     if math.prod(prepared) > max(MAX_VOXELS, math.prod(shape)):
-        finding = f"{tuple(spacing)} mm makes {_times(shape)} voxels into {_times(prepared)}"
-        raise UserError(
-            Code.GEOMETRY_MISMATCH, "spacing", finding, "choose a coarser one, or mend the scan's voxel size"
-        )
+        finding = f"{tuple(spacing)} mm resamples {_times(shape)} voxels to {_times(prepared)}"
+        remedy = "use a coarser spacing, or correct the voxel size of the scan"
+        raise UserError(Code.SCAN_TOO_LARGE, "spacing", finding, remedy)
     return prepared
 
 
 def _leading_axes(array: NDArray[Any], space: tuple[int, ...]) -> int:
-    """How many axes, 0 or 1, stand before those of space."""
+    """Return the number of axes before those of space: 0 or 1."""
     lead = array.ndim - len(space)
     if lead not in (0, 1) or array.shape[lead:] != space:
-        raise ValueError(f"an array of shape {array.shape} does not lie on a grid of {space}")
+        raise ValueError(f"an array of shape {array.shape} does not fit a grid of {space}")
     return lead
 
 
@@ -241,7 +236,7 @@ def _flipped(grid: Grid, lead: int) -> tuple[int, ...]:
 
 
 def _nearest(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    """The voxel whose cell holds the centre, along the last axes; whole numbers leave nothing to rounding."""
+    """Take the voxel that contains the new center, along the last axes. Integer arithmetic avoids rounding."""
     for axis, m in enumerate(shape, start=array.ndim - len(shape)):
         n = array.shape[axis]
         if n != m:

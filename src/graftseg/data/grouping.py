@@ -1,4 +1,4 @@
-"""Which files make a case: those whose names differ in the number of a channel, or each by itself."""
+"""Which files form a case: files that differ only in their channel number, or each file by itself."""
 
 import re
 from collections.abc import Iterator
@@ -12,80 +12,64 @@ from graftseg.data.scans import is_label_map, is_scan, scan_stem
 
 CHANNEL = re.compile(r"(?P<case>.+)_(?P<channel>\d{4})", re.DOTALL)
 Files = dict[str, dict[int, Path]]
-"""The files of a case by channel, the cases by their names in one Unicode form."""
+"""The files of each case by channel, by case name."""
 
 
-def by_channel(scans: list[Path], problems: list[UserError]) -> Files:
-    """The cases of scans whose names end in the numbers of channels; one without a number is a problem."""
+def group_by_channel(scans: list[Path], problems: list[UserError]) -> Files:
+    """Group scans whose names end in channel numbers; add a problem for a name without a number."""
     files: Files = {}
     for path in scans:
         if match := CHANNEL.fullmatch(scan_stem(path)):
-            add(files, nfc(match["case"]), int(match["channel"]), path, problems)
+            add_channel(files, match["case"], int(match["channel"]), path, problems)
         else:
-            problems.append(
-                UserError(
-                    Code.CHANNELS_MISMATCH,
-                    path,
-                    "the name has no channel number",
-                    "call the first channel CASE_0000, the next CASE_0001",
-                )
-            )
+            remedy = "name the channels CASE_0000, CASE_0001, ..."
+            problems.append(UserError(Code.CASE_NAME, path, "the name has no channel number", remedy))
     return files
 
 
-def by_name(scans: list[Path], problems: list[UserError]) -> Files:
-    """The cases of scans that are one each, by their whole names."""
+def group_by_name(scans: list[Path], problems: list[UserError]) -> Files:
+    """Make a case of every scan."""
     files: Files = {}
     for path in scans:
-        add(files, nfc(scan_stem(path)), 0, path, problems)
+        add_channel(files, scan_stem(path), 0, path, problems)
     return files
 
 
-def add(files: Files, case: str, channel: int, path: Path, problems: list[UserError]) -> None:
-    """Make a file a channel of a case; a second file for the same is a problem."""
-    taken = files.setdefault(case, {}).setdefault(channel, path)
-    if taken != path:
-        finding = f"the same scan as {taken.name}, by its name"
-        if taken.name != path.name and nfc(taken.name) == nfc(path.name):
-            finding += f", which {ENCODED_DIFFERENTLY}"
-        problems.append(UserError(Code.CHANNELS_MISMATCH, path, finding, "keep one of the two files"))
-
-
-def own_name(files: dict[int, Path], *, is_numbered: bool) -> str:
-    """The name of a case in the form in which its first file has it."""
-    stem = scan_stem(min(files.items())[1])
-    return stem.rpartition("_")[0] if is_numbered else stem
-
-
-def case_of(files: dict[int, Path], label: Path | None, split: Split, *, is_numbered: bool) -> Case:
-    """A case of these channels, in their order."""
-    images = tuple(files[channel] for channel in sorted(files))
-    return Case(own_name(files, is_numbered=is_numbered), images, label, split)
-
-
-def incomplete(files: Files, channels: int, remedy: str) -> Iterator[tuple[str, UserError]]:
-    """The cases whose channels are not exactly those expected."""
-    expected = f"0000 to {channels - 1:04d} are" if channels > 1 else "0000 alone is"
-    for name, found in files.items():
-        if set(found) != set(range(channels)):
-            numbers = ", ".join(f"{channel:04d}" for channel in sorted(found))
-            finding = f"the case has the channels {numbers} where {expected} expected"
-            yield name, UserError(Code.CHANNELS_MISMATCH, min(found.items())[1], finding, remedy)
-
-
-def scans_in(folder: Path) -> list[Path]:
-    """The scans of a folder, by name; hidden files are none."""
-    return [path for path in visible_entries(folder) if is_scan(path)]
-
-
-def labels_in(folder: Path) -> list[Path]:
-    """The label maps of a folder, by name; hidden files are none."""
-    return [path for path in visible_entries(folder) if is_label_map(path)]
+def add_channel(files: Files, case: str, channel: int, path: Path, problems: list[UserError]) -> None:
+    """Add a file to a case; add a problem if the channel already has a file."""
+    first = files.setdefault(case, {}).setdefault(channel, path)
+    if first != path:
+        problems.append(duplicate_case_error(path, first))
 
 
 def duplicate_case_error(path: Path, other: Path) -> UserError:
-    """What is wrong with two files of one case."""
+    """Return the error for two files of the same case."""
     finding = f"the same case as {other.name}"
     if path.name != other.name and nfc(path.name) == nfc(other.name):
         finding += f", whose name {ENCODED_DIFFERENTLY}"
     return UserError(Code.CASE_DUPLICATE, path, finding, "keep one of the two files")
+
+
+def make_case(name: str, files: dict[int, Path], label: Path | None, split: Split) -> Case:
+    """Return the case with its channels in order."""
+    return Case(name, tuple(files[channel] for channel in sorted(files)), label, split)
+
+
+def find_incomplete(files: Files, channels: int, remedy: str) -> Iterator[tuple[str, UserError]]:
+    """Yield the cases with missing or unexpected channels."""
+    expected = f"0000 to {channels - 1:04d}" if channels > 1 else "only 0000"
+    for name, found in files.items():
+        if set(found) != set(range(channels)):
+            numbers = ", ".join(f"{channel:04d}" for channel in sorted(found))
+            finding = f"the case has the channels {numbers}, expected {expected}"
+            yield name, UserError(Code.CHANNELS_MISMATCH, min(found.items())[1], finding, remedy)
+
+
+def scans_in(folder: Path) -> list[Path]:
+    """Return the scans of a folder by name, without hidden files."""
+    return [path for path in visible_entries(folder) if is_scan(path)]
+
+
+def labels_in(folder: Path) -> list[Path]:
+    """Return the label maps of a folder by name, without hidden files."""
+    return [path for path in visible_entries(folder) if is_label_map(path)]

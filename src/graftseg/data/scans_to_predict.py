@@ -1,4 +1,4 @@
-"""Scans to predict -> cases: which files are channels of one, by their number and by how a training named its cases."""
+"""The cases of scans to predict: which files are channels of one case, by channel number and training case names."""
 
 import re
 from collections.abc import Collection, Iterator
@@ -8,75 +8,77 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.names import nfc
 from graftseg.core.types import Case
 from graftseg.data.folders import unsupported_images_in
-from graftseg.data.formats.dicom import holds_own_slices
-from graftseg.data.grouping import CHANNEL, Files, add, by_channel, by_name, case_of, incomplete, own_name, scans_in
+from graftseg.data.formats.dicom import is_dicom_case
+from graftseg.data.grouping import (
+    CHANNEL,
+    Files,
+    add_channel,
+    find_incomplete,
+    group_by_channel,
+    group_by_name,
+    make_case,
+    scans_in,
+)
 from graftseg.data.scans import READABLE, is_label_map, scan_stem
 
 
 def scan_cases(path: Path, channels: int, trained: Collection[str] = ()) -> tuple[list[Case], dict[str, UserError]]:
-    """The cases of a scan or of a folder of scans to predict, and by name those that lack or exceed channels.
+    """Return the cases of a scan or folder to predict, and an error for each case with the wrong channels.
 
-    ``CASE_0000`` to the last channel are one case, and so is ``CASE_0000`` where no case has another file: it may hold
-    all channels, as reading tells. A file without such a number is a case. For a network of one channel
-    so is every ``CASE_0007`` if no name ends in ``_0000``, or if cases that it was ``trained`` on are numbered so.
+    ``CASE_0000`` to the last channel form one case. If every case has only ``CASE_0000``, that file may contain all
+    channels, which reading checks. A file without a channel number is a case. For a network with one channel
+    ``CASE_0007`` is a case too, if no name ends in ``_0000`` or if the names of ``trained`` cases look the same.
     """
     if not path.exists():
-        raise UserError(Code.FILE_MISSING, path, "there is no such file or folder", "check the spelling of the path")
-    scans = _to_predict(path)
+        raise UserError(Code.FILE_MISSING, path, "no such file or folder", "check the path")
+    scans = _scans(path)
     if not scans:
-        kind, remedy = unsupported_images_in(path) or ("", f"name a folder with {READABLE} scans")
-        raise UserError(Code.NOT_A_SCAN, path, "the folder holds no scan" + (f": {kind}" if kind else ""), remedy)
+        kind, remedy = unsupported_images_in(path) or ("", f"pass a folder with {READABLE} scans")
+        raise UserError(Code.NOT_A_SCAN, path, "the folder contains no scan" + (f": {kind}" if kind else ""), remedy)
     problems: list[UserError] = []
-    series = _series(trained) if channels == 1 else set()
-    numbered = [
-        scan for scan in scans if CHANNEL.fullmatch(scan_stem(scan)) and not _series([scan_stem(scan)]) & series
-    ]
-    files = by_channel(numbered, problems)
+    numbered = [scan for scan in scans if CHANNEL.fullmatch(scan_stem(scan))]
+    if channels == 1:
+        known = _prefixes(trained)
+        numbered = [scan for scan in numbered if not _prefixes([scan_stem(scan)]) & known]
+    files = group_by_channel(numbered, problems)
     if channels == 1 and all(0 not in found for found in files.values()):
         numbered, files = [], {}
-    failures = dict(_unfit(files, channels))
-    whole = by_name([scan for scan in scans if scan not in numbered], problems)
+    failures = dict(_find_unfit(files, channels))
+    whole = group_by_name([scan for scan in scans if scan not in numbered], problems)
     for name in sorted(whole.keys() & files.keys()):
-        add(whole, name, 0, min(files[name].items())[1], problems)
+        add_channel(whole, name, 0, min(files[name].items())[1], problems)
     if problems:
         raise problems[0]
     complete = {name: found for name, found in files.items() if name not in failures} | whole
-    cases = [case_of(found, None, "test", is_numbered=name in files) for name, found in complete.items()]
-    own_names = {own_name(files[name], is_numbered=True): error for name, error in failures.items()}
-    return sorted(cases, key=lambda case: case.name), own_names
+    cases = [make_case(name, found, None, "test") for name, found in complete.items()]
+    return sorted(cases, key=lambda case: case.name), failures
 
 
-def _to_predict(path: Path) -> list[Path]:
-    """A scan by itself, which a folder of slices is too, or the scans of a folder."""
+def _scans(path: Path) -> list[Path]:
+    """Return a single scan, which may be a folder of slices, or the scans of a folder."""
     if not path.is_dir():
         return [path]
     scans = scans_in(path)
     only_dicom = not any(is_label_map(scan) for scan in scans)
-    return [path] if only_dicom and holds_own_slices(path) else scans
+    return [path] if only_dicom and is_dicom_case(path) else scans
 
 
-def _series(names: Collection[str]) -> set[str]:
-    """What stands before the numbers of numbered cases, whatever the digits in it: ``site0`` for ``site12_0007``."""
+def _prefixes(names: Collection[str]) -> set[str]:
+    """Return the parts before the numbers of numbered cases, with digits replaced: ``site0`` for ``site12_0007``."""
     matches = (CHANNEL.fullmatch(nfc(name)) for name in names)
     return {re.sub(r"\d+", "0", match["case"]) for match in matches if match}
 
 
-def _unfit(files: Files, channels: int) -> Iterator[tuple[str, UserError]]:
-    """The cases that have other channels than the network; where all are CASE_0000, each file may hold all channels."""
+def _find_unfit(files: Files, channels: int) -> Iterator[tuple[str, UserError]]:
+    """Yield the cases whose channels do not fit the network. Files named only CASE_0000 may contain all channels."""
     if channels > 1 and all(set(found) == {0} for found in files.values()):
         return
-    remedy = "give the case its files CASE_0000 and so on, no more and no fewer, and name their folder"
-    for name, error in incomplete(files, channels, remedy):
+    remedy = "pass a folder that contains exactly the files CASE_0000, CASE_0001, ... of the case"
+    for name, error in find_incomplete(files, channels, remedy):
         found = sorted(files[name])
         if channels == 1 and len(found) > 1:
             numbers = ", ".join(f"{channel:04d}" for channel in found)
-            finding = f"the case has {len(found)} channels ({numbers}) where the network takes one"
-            hint = f"{own_name(files[name], is_numbered=True)}-{found[0]:04d}"
-            error = UserError(
-                Code.DATASET_INVALID,
-                error.where,
-                finding,
-                f"keep the file of the channel that it was trained on; if these are different cases, call them {hint} "
-                "and so on",
-            )
+            finding = f"the case has {len(found)} channels ({numbers}), but the network has one"
+            rename = f"if these are different cases, rename them to {name}-{found[0]:04d} and so on"
+            error = UserError(error.code, error.where, finding, f"keep the channel used in training; {rename}")
         yield name, error

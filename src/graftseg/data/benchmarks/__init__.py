@@ -1,4 +1,4 @@
-"""The published benchmarks: how to recognise and read the folder of each. All that is particular to them is in here."""
+"""The published benchmarks: how to recognize and read the folder of each one."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,28 +13,28 @@ from graftseg.data.dataset import Dataset
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A published data set: which folders have its layout, how to read one, its kind of network and classes.
+    """A published data set.
 
-    ``find`` takes a folder or the one above it; ``recognise`` is the same for a folder of which nobody said what it
-    is, or None if it cannot be told.
+    ``find`` returns the folders with its layout in a folder that the user calls this benchmark. ``recognize`` does so
+    for an unknown folder; it is None if the layout is ambiguous.
     """
 
     find: Callable[[Path], list[Path]]
-    recognise: Callable[[Path], list[Path]] | None
+    recognize: Callable[[Path], list[Path]] | None
     read: Callable[[Path], Dataset]
-    looked_for: str
+    expected: str
     dimensions: Literal[2, 3]
     classes: Mapping[int, str]
 
 
 BENCHMARKS: dict[str, Benchmark] = {
-    "la": Benchmark(la.find_la, la.find_la, la.read_la, la.LOOKED_FOR, 3, la.CLASSES),
-    "acdc": Benchmark(acdc.find_acdc, acdc.find_acdc, acdc.read_acdc, acdc.LOOKED_FOR, 2, acdc.CLASSES),
+    "la": Benchmark(la.find_la, la.find_la, la.read_la, la.EXPECTED, 3, la.CLASSES),
+    "acdc": Benchmark(acdc.find_acdc, acdc.find_acdc, acdc.read_acdc, acdc.EXPECTED, 2, acdc.CLASSES),
     "pancreas": Benchmark(
         pancreas.find_numbered,
         pancreas.find_pancreas,
         partial(pancreas.read_pancreas, protocol="pancreas"),
-        pancreas.LOOKED_FOR,
+        pancreas.EXPECTED,
         3,
         pancreas.CLASSES,
     ),
@@ -42,7 +42,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         pancreas.find_numbered,
         None,
         partial(pancreas.read_pancreas, protocol="pancreas-62"),
-        pancreas.LOOKED_FOR,
+        pancreas.EXPECTED,
         3,
         pancreas.CLASSES,
     ),
@@ -50,32 +50,34 @@ BENCHMARKS: dict[str, Benchmark] = {
 
 
 def read_benchmark(name: str, folder: Path) -> Dataset:
-    """The cases of a benchmark, from its folder or the one above."""
+    """Return the cases of a benchmark, from its folder or the folder above."""
     if name not in BENCHMARKS:
-        raise UserError(Code.UNKNOWN_NAME, f"--benchmark {name}", "unknown", f"choose one of {', '.join(BENCHMARKS)}")
+        remedy = f"choose one of {', '.join(BENCHMARKS)}"
+        raise UserError(Code.UNKNOWN_NAME, f"--benchmark {name}", "unknown benchmark", remedy)
     benchmark = BENCHMARKS[name]
+    remedy = f"pass the folder with {benchmark.expected}"
+    if not folder.exists():
+        raise UserError(Code.FOLDER_MISSING, folder, "the folder does not exist", remedy)
     if not folder.is_dir():
-        finding = "this is a file, not a folder" if folder.exists() else "there is no such folder"
-        raise UserError(Code.BENCHMARK_MISMATCH, folder, finding, f"name the folder that holds {benchmark.looked_for}")
+        raise UserError(Code.NOT_A_FOLDER, folder, "a file, not a folder", remedy)
     found = benchmark.find(folder)
     if not found:
-        finding = f"not the folder of the benchmark {name}"
-        raise UserError(Code.BENCHMARK_MISMATCH, folder, finding, f"name the folder that holds {benchmark.looked_for}")
+        raise UserError(Code.BENCHMARK_MISMATCH, folder, f"not the folder of the benchmark {name}", remedy)
     return _read(benchmark, _only(folder, found))
 
 
 def classes_of(name: str) -> tuple[str, ...]:
-    """The names of a benchmark's label values, from 0 on; none where it is unknown."""
+    """Return the class names of a benchmark by label value; empty for an unknown benchmark."""
     return tuple(BENCHMARKS[name].classes.values()) if name in BENCHMARKS else ()
 
 
-def recognise_benchmark(folder: Path) -> Dataset | None:
-    """The cases of whichever benchmark a folder, or the only folder of one within it, holds."""
+def recognize_benchmark(folder: Path) -> Dataset | None:
+    """Return the cases if a folder, or exactly one of its subfolders, is a benchmark."""
     found = {
         root: benchmark
         for benchmark in BENCHMARKS.values()
-        if benchmark.recognise is not None
-        for root in benchmark.recognise(folder)
+        if benchmark.recognize is not None
+        for root in benchmark.recognize(folder)
     }
     if not found:
         return None
@@ -85,8 +87,8 @@ def recognise_benchmark(folder: Path) -> Dataset | None:
 
 def _only(folder: Path, found: list[Path]) -> Path:
     if len(found) > 1:
-        finding = f"it holds several data sets, {found[0].name} and {found[1].name}"
-        raise UserError(Code.BENCHMARK_MISMATCH, folder, finding, "name the folder of one of them")
+        finding = f"several data sets, {found[0].name} and {found[1].name}"
+        raise UserError(Code.BENCHMARK_MISMATCH, folder, finding, "pass the folder of one of them")
     return found[0]
 
 

@@ -1,9 +1,9 @@
-"""ACDC: right ventricle, myocardium and left ventricle in cine MR, the h5 files that papers share.
+"""ACDC: right ventricle, myocardium and left ventricle in cine MR, in the shared h5 files.
 
 ``data/PATIENT_FRAME.h5`` is a volume ``(slices, rows, columns)`` with intensities from 0 to 1, and
-``data/slices/PATIENT_FRAME_slice_N.h5`` are its slices; either is enough. ``train.list``, or ``train_slices.list``,
-``val.list`` and ``test.list`` name the cases. The labeled cases of a paper are the first patients of the list, two
-frames each.
+``data/slices/PATIENT_FRAME_slice_N.h5`` are its slices; either is enough. ``train.list`` or ``train_slices.list``,
+``val.list`` and ``test.list`` contain the names of the cases. Papers use both frames of the first patients in the list
+as labeled cases.
 """
 
 import re
@@ -18,14 +18,13 @@ from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Case, Split
-from graftseg.data.benchmarks.h5 import read_h5_image, read_h5_label
-from graftseg.data.benchmarks.lists import absent, entries_of, repeated
-from graftseg.data.benchmarks.placeless import without_geometry
+from graftseg.data.benchmarks.h5 import read_h5_image, read_h5_label, without_geometry
+from graftseg.data.benchmarks.lists import entries_of, find_repeated, missing_case
 from graftseg.data.dataset import Dataset
 from graftseg.data.folders import visible_entries, with_children
 from graftseg.data.scans import Scan
 
-LOOKED_FOR = "data/PATIENT_FRAME.h5 or data/slices/PATIENT_FRAME_slice_N.h5"
+EXPECTED = "data/PATIENT_FRAME.h5 or data/slices/PATIENT_FRAME_slice_N.h5"
 CLASSES = {0: "background", 1: "right ventricle", 2: "myocardium", 3: "left ventricle"}
 LISTS: tuple[tuple[str, tuple[str, ...], Split], ...] = (
     ("train", ("train.list", "train_slices.list"), "labeled"),
@@ -38,26 +37,26 @@ SLICE = re.compile(rf"(?P<volume>{VOLUME.pattern})_slice_(?P<number>\d+)")
 
 @dataclass(frozen=True)
 class AcdcFiles:
-    """A volume in a file, or a slice in each; slices become the last axis."""
+    """Reader of one file per volume or per slice; slices become the last axis."""
 
     def image(self, case: Case) -> Scan:
-        """The image, with the labels of the same files left alone."""
+        """Read the image without its labels, which are in the same files."""
         image = _stacked(case, read_h5_image)
         return without_geometry(image[None], image.shape)
 
     def label(self, case: Case) -> Scan:
-        """The label map."""
+        """Read the label map."""
         label = _stacked(case, read_h5_label)
         return without_geometry(label, label.shape)
 
 
 def find_acdc(folder: Path) -> list[Path]:
-    """The folders of this layout: the one that is named, else those within it."""
+    """Return the folders with this layout: the given folder, or else its subfolders."""
     return [folder] if _data(folder) else [child for child in with_children(folder) if _data(child)]
 
 
 def read_acdc(root: Path) -> Dataset:
-    """The cases of a folder that was found, in the order of the lists."""
+    """Return the cases of a folder with this layout, in the order of the lists."""
     data = _data(root) or root
     lists = root.parent if data == root and root.name == "data" else root
     files = _files(data)
@@ -67,25 +66,25 @@ def read_acdc(root: Path) -> Dataset:
         source, entries = entries_of(lists, f"acdc-{name}.list", *names)
         for volume in _volumes(source, entries):
             if volume in files:
-                problems += _gaps(files[volume])
-                # A label lies in the same files as its image; its path says that it may be read.
+                problems += _find_gaps(files[volume])
+                # images and labels are in the same files; a path for the label means that it may be read
                 cases.append(Case(volume, files[volume], files[volume][0], split))
             else:
-                problems.append(absent(root, source, volume, f"data/{volume}.h5"))
-    problems += repeated(root, cases)
-    problems += _split_patients(root, cases)
+                problems.append(missing_case(root, source, volume, f"data/{volume}.h5"))
+    problems += find_repeated(root, cases)
+    problems += _find_divided_patients(root, cases)
     return Dataset(root, "acdc", tuple(cases), CLASSES, tuple(problems), reader=AcdcFiles())
 
 
 def _data(root: Path) -> Path | None:
-    """The folder with the volumes or with the folder of slices, if this is a folder of the layout."""
+    """Return the folder with the volumes or with the folder of slices, or None if the layout is another one."""
     places = (root / "data", root)
     patterns = ("patient*_frame*.h5", "slices/patient*_frame*_slice_*.h5")
     return next((place for place in places if any(next(place.glob(pattern), None) for pattern in patterns)), None)
 
 
 def _files(data: Path) -> dict[str, tuple[Path, ...]]:
-    """The files of each volume: one that holds it whole, else its slices by number."""
+    """Return the files of each volume: its single file, or else its slices in order."""
     slices: dict[str, list[Path]] = {}
     for path in visible_entries(data / "slices"):
         if path.suffix == ".h5" and (match := SLICE.fullmatch(path.stem)):
@@ -101,7 +100,7 @@ def _number(path: Path) -> int:
 
 
 def _volumes(source: Path, entries: Iterable[str]) -> list[str]:
-    """The volumes of a list of volumes or of slices: patients as they come, the frames of each in order."""
+    """Return the volumes in a list of volumes or slices: patients in list order, each with its frames in order."""
     patients: dict[str, list[str]] = {}
     slices: set[str] = set()
     for entry in entries:
@@ -118,43 +117,40 @@ def _volumes(source: Path, entries: Iterable[str]) -> list[str]:
     return [volume for volumes in patients.values() for volume in sorted(volumes)]
 
 
-def _split_patients(root: Path, cases: list[Case]) -> list[UserError]:
-    """Patients whose two frames are in different lists, so that one would be tested on what was trained on."""
+def _find_divided_patients(root: Path, cases: list[Case]) -> list[UserError]:
+    """Return an error if the frames of a patient are in different lists, for example in training and test."""
     seen: dict[str, Case] = {}
     for case in cases:
         first = seen.setdefault(case.name.partition("_")[0], case)
         if first.split != case.split and first.name != case.name:
-            finding = f"{first.name} and {case.name} are of one patient and in different lists"
+            finding = f"{first.name} and {case.name} are from one patient, but in different lists"
             return [UserError(Code.BENCHMARK_MISMATCH, root, finding, "keep both frames of a patient in one list")]
     return []
 
 
-def _gaps(paths: tuple[Path, ...]) -> list[UserError]:
-    """Slices that are missing between others, or there twice."""
+def _find_gaps(paths: tuple[Path, ...]) -> list[UserError]:
+    """Return an error if a slice of a volume is missing or has two files."""
     numbers = [_number(path) for path in paths]
     for (one, path), (other, _) in pairwise(zip(numbers, paths, strict=True)):
         if one == other:
-            return [
-                UserError(
-                    Code.BENCHMARK_MISMATCH, path, f"slice {one} of the volume is there twice", "keep one of its files"
-                )
-            ]
+            finding = f"slice {one} of the volume has two files"
+            return [UserError(Code.BENCHMARK_MISMATCH, path, finding, "keep one of them")]
     missing = sorted(set(range(numbers[0], numbers[-1])) - set(numbers))
     if numbers[0] > 1:
         missing.insert(0, 1)
     return [
-        UserError(Code.BENCHMARK_MISMATCH, paths[0], f"slice {number} of the volume is missing", "add its file")
+        UserError(Code.FILE_MISSING, paths[0], f"slice {number} of the volume is missing", "add its file")
         for number in missing[:1]
     ]
 
 
 def _stacked(case: Case, read: Callable[[Path, int], NDArray[Any]]) -> NDArray[Any]:
-    """The volume with its slices along the last axis."""
+    """Read a volume with its slices along the last axis."""
     if len(case.images) == 1 and not SLICE.fullmatch(case.images[0].stem):
         return np.moveaxis(read(case.images[0], 3), 0, -1)
     slices = [read(path, 2) for path in case.images]
     for path, one in zip(case.images, slices, strict=True):
         if one.shape != slices[0].shape:
-            finding = f"the slice is {one.shape} where {case.images[0].name} is {slices[0].shape}"
+            finding = f"the slice has the shape {one.shape}, but {case.images[0].name} has {slices[0].shape}"
             raise UserError(Code.BENCHMARK_MISMATCH, path, finding, "keep the slices of one volume only")
     return np.stack(slices, axis=-1)

@@ -1,4 +1,4 @@
-"""Boxes around a label map, by the rules of the published preparations."""
+"""Crops around a label map, by the rules of the published preparations."""
 
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 
 Number = TypeVar("Number", bound=np.generic)
 Bounds = tuple[tuple[int, int], ...]
-"""First voxel and the one after the last, along each axis."""
+"""Start and stop voxel along each axis; the stop voxel is not included."""
 
 
 def label_box(label: NDArray[Any]) -> Bounds | None:
-    """The smallest box that holds all that is not background; None where there is nothing."""
+    """Return the bounding box of the foreground, or None without foreground."""
     bounds = []
     for axis in range(label.ndim):
         others = tuple(other for other in range(label.ndim) if other != axis)
@@ -24,7 +24,7 @@ def label_box(label: NDArray[Any]) -> Bounds | None:
 
 
 def widened(box: Bounds, shape: Sequence[int], margin: int, least: int) -> Bounds:
-    """The box with a margin on all sides, then grown evenly to the least size; the image is not left."""
+    """Add a margin to a box, then grow it evenly to at least ``least`` voxels per axis, within the image."""
     return tuple(
         _widened(start - margin, stop + margin, size, least) for (start, stop), size in zip(box, shape, strict=True)
     )
@@ -40,7 +40,7 @@ def _widened(start: int, stop: int, size: int, least: int) -> tuple[int, int]:
 
 
 def cropped(array: NDArray[Number], box: Bounds, least: int) -> NDArray[Number]:
-    """The voxels in the box, with zeros around them where that is less than the least size."""
+    """Return the voxels in the box, padded with zeros to at least ``least`` voxels per axis."""
     inside = array[tuple(slice(start, stop) for start, stop in box)]
     missing = [max(least - size, 0) for size in inside.shape]
     return np.pad(inside, [(lack // 2, lack - lack // 2) for lack in missing])

@@ -3,18 +3,18 @@
 ============ ============================================ ==================================================
              pancreas (CoraNet, BCP)                      pancreas-62 (DTC, MC-Net)
 ============ ============================================ ==================================================
-spacing      the pixels' for all three axes: how far      that of the label map's header, which these papers
-             slices lie apart is ignored                  write over the scan's
+spacing      the pixel spacing for all three axes: the    the spacing in the header of the label map, which
+             slice distance is ignored                    replaces that of the scan
 image        linear                                       cubic spline
 label        nearest                                      nearest
-intensities  clipped to -125 ... 275 HU, then the range   clipped to -125 ... 275 HU, then z-scores of the
-             of the whole volume to 0 ... 1               crop
-crop         25 voxels around the label's box, at least   25 voxels around the label's box in x and y, the
-             96 a side                                    box at least 96 wide; all of z
+intensities  clipped to -125 ... 275 HU, then the whole   clipped to -125 ... 275 HU, then z-scores of the
+             volume is scaled to 0 ... 1                  crop
+crop         label box with a margin of 25 voxels, at     label box of at least 96 voxels with a margin of 25
+             least 96 voxels per side                     voxels in x and y; all of z
 ============ ============================================ ==================================================
 
-The axes of scan and label map are both turned to left, posterior, superior (that of DICOM slices) by their headers. The
-origin of a label map is not compared: the release's label maps do not have that of their series.
+Scan and label map are reoriented to left, posterior, superior (the axes of DICOM slices) by their headers. Origins
+are not compared, because those of the released label maps differ from their series.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Case, Geometry
 from graftseg.data.benchmarks.crops import Bounds, cropped, label_box, widened
-from graftseg.data.benchmarks.placeless import without_geometry
+from graftseg.data.benchmarks.h5 import without_geometry
 from graftseg.data.dataset import label_path
 from graftseg.data.formats.dicom_series import read_series, series_geometry
 from graftseg.data.formats.nifti import is_nifti
@@ -45,12 +45,12 @@ Spacing = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class PancreasFiles:
-    """A scan, DICOM or NIfTI, and the label map that it is cropped around."""
+    """Reader of a scan, DICOM or NIfTI, that is cropped around its label map."""
 
     protocol: Literal["pancreas", "pancreas-62"]
 
     def image(self, case: Case) -> Scan:
-        """The image; the label map, the last of the case's files, only says where to crop."""
+        """Read the image. The label map, the last file of the case, only gives the crop."""
         *paths, label = case.images
         scan = _read_image(paths)
         grid, box = self._plan(paths, scan.geometry, label)[1:]
@@ -61,30 +61,25 @@ class PancreasFiles:
         return without_geometry(image[None], image.shape)
 
     def label(self, case: Case) -> Scan:
-        """The label map, cropped alike."""
+        """Read the label map with the same crop."""
         *paths, _ = case.images
         resampled, _, box = self._plan(paths, _image_geometry(paths), label_path(case))
         label = self._crop(resampled, box)
         return without_geometry(label, label.shape)
 
     def _plan(self, paths: Sequence[Path], image: Geometry, label: Path) -> tuple[NDArray[Any], Grid, Bounds]:
-        """The resampled label map, the grid of 1 mm and the box to crop."""
+        """Return the resampled label map, the grid of 1 mm and the crop box."""
         scan = read_label(label)
         upright = _upright(scan.array, scan.geometry)
         shape = _turned(image).prepared_shape
         if upright.shape != shape:
-            finding = f"the label map has {upright.shape} voxels where {paths[0].name} and its slices make {shape}"
+            finding = f"the label map has {upright.shape} voxels, but the scan {paths[0].name} has {shape}"
             raise UserError(Code.BENCHMARK_MISMATCH, label, finding, "keep the label map of the same scan")
         grid = plan_grid(_stretched(shape, self._spacing(image, scan.geometry)), orientation=None, spacing=(1, 1, 1))
         resampled = to_grid(upright, grid, labels=True)
         box = label_box(resampled)
         if box is None:
-            raise UserError(
-                Code.BENCHMARK_MISMATCH,
-                label,
-                "the label map is empty and the scan is cropped around it",
-                "restore the file",
-            )
+            raise UserError(Code.LABELS_EMPTY, label, "the label map for the crop is empty", "restore the file")
         return resampled, grid, self._box(box, resampled.shape)
 
     def _spacing(self, image: Geometry, label: Geometry) -> Spacing:
@@ -112,13 +107,13 @@ class PancreasFiles:
 
 
 def _windowed(image: NDArray[Any]) -> NDArray[Any]:
-    """Clipped to the window, then the volume's range to [0, 1]."""
+    """Clip to the window, then scale the volume to [0, 1]."""
     windowed: NDArray[Any] = normalize(image.clip(*WINDOW)[None], IntensitySettings(rule="minmax"))[0]
     return windowed
 
 
 def _in_plane(bounds: tuple[int, int], size: int) -> tuple[int, int]:
-    """The published rule counts from the first voxel to the last, so a box ends one voxel before its margin."""
+    """Return the published crop, which counts from the first to the last voxel and so ends one voxel early."""
     first, last = bounds[0], bounds[1] - 1
     pad = max(LEAST - (last - first), 0) // 2
     return max(first - pad - MARGIN, 0), min(last + pad + MARGIN, size)
@@ -129,7 +124,7 @@ def _read_image(paths: Sequence[Path]) -> Scan:
         return read_series(paths)
     scan = read_scan(paths[0])
     if scan.array.shape[0] != 1 or len(scan.geometry.shape) != 3:
-        raise UserError(Code.BENCHMARK_MISMATCH, paths[0], "not a volume of one channel", "convert the series again")
+        raise UserError(Code.BENCHMARK_MISMATCH, paths[0], "not a volume with one channel", "convert the series again")
     return scan
 
 
@@ -142,11 +137,11 @@ def _turned(geometry: Geometry) -> Grid:
 
 
 def _upright(array: NDArray[Any], geometry: Geometry) -> NDArray[Any]:
-    """The voxels along the axes left, posterior, superior, as the header says."""
+    """Reorient voxels to left, posterior, superior by the header."""
     return to_grid(array, _turned(geometry), labels=True)
 
 
 def _stretched(shape: tuple[int, ...], spacing: Spacing) -> Geometry:
-    """A grid of that shape and spacing."""
+    """Return a geometry with the given shape and spacing."""
     matrix = np.diag([*spacing, 1.0])
     return Geometry(shape, tuple(tuple(float(value) for value in row) for row in matrix))

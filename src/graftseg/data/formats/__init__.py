@@ -1,5 +1,4 @@
-"""The formats of scan files, one a module: the only package that opens scans.
+"""Readers and writers of scan files, one module per format. No other package opens scan files.
 
-A scan comes from elsewhere, so nothing in it is believed before it is checked. Only voxels and geometry are kept; what
-a header says about a person is never passed on.
+Readers check all content before use. They return voxels and geometry only; patient data in a header is dropped.
 """

@@ -1,8 +1,7 @@
-"""DICOM: a folder or a zip of the slices of a series, or one file, -> a scan.
+"""DICOM: read one series from a folder, a zip or a single file.
 
-Files are told by their content, and series by their number in the headers. Scouts of a few slices beside a volume are
-left out; where it is not clear which series is meant, none is guessed. Of what headers say about a person only one
-thing is looked at, and forgotten at once: whether all slices are of the same one.
+Files are recognized by content and grouped by series. Localizers next to a volume are skipped. If several series may be
+the volume, reading fails. The patient tags only serve to check that all slices belong to one patient.
 """
 
 import logging
@@ -17,192 +16,192 @@ import numpy as np
 from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Geometry
 from graftseg.data.folders import visible_entries
-from graftseg.data.formats.dicom_frames import EACH, SHARED, read_frames
-from graftseg.data.formats.dicom_members import LOOKED_AT, Member, files_below, is_slice, members_of
+from graftseg.data.formats.dicom_frames import PER_FRAME, SHARED, read_frames
+from graftseg.data.formats.dicom_members import PROBED_FILES, Member, files_below, is_dicom, members_of
 from graftseg.data.formats.dicom_series import Slice, arranged, guesses_about, read_slice, volume_of
 from graftseg.data.formats.dicom_tags import AGAIN, number, read_tags, user_errors, value
 from graftseg.data.formats.scan import Scan, lps_geometry, refuse_absent
 
 SUFFIXES: tuple[str, ...] = (".dcm", ".zip")
 TAGS = ("SeriesInstanceUID", "SeriesNumber", "Modality", "ImageType", "NumberOfFrames", "Rows")
-PERSON = ("PatientID", "PatientName")
-NO_IMAGES = ("SEG", "RTDOSE", "RTSTRUCT", "RTPLAN", "PR", "KO", "SR")
-FEW = 5
-SHARE = 4
-"""A series of at most ``FEW`` slices is a scout beside one that has ``SHARE`` times as many."""
+PATIENT = ("PatientID", "PatientName")
+NOT_IMAGES = ("SEG", "RTDOSE", "RTSTRUCT", "RTPLAN", "PR", "KO", "SR")
+LOCALIZER_SLICES = 5
+VOLUME_RATIO = 4
+"""A series of at most ``LOCALIZER_SLICES`` is a localizer if another one has ``VOLUME_RATIO`` times as many slices."""
 
 SPACINGS = ("PixelSpacing", "ImagerPixelSpacing", "NominalScannedPixelSpacing")
-KIND, IMAGES = "SOPClassUID", "Image Storage"
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class _Image:
+class _ImageFile:
     """A DICOM file with pixels.
 
-    ``patient`` and ``name`` are numbers that say nothing but whether two are the same, None where the tag is empty.
-    ``is_enhanced`` says that what is true of its frames stands in groups of the header.
+    ``patient`` and ``name`` are hashes for comparison, None for an empty tag. ``is_enhanced`` means that the header
+    contains functional groups.
     """
 
     member: Member
     series: str
-    called: str
-    is_scout: bool
+    description: str
+    is_localizer: bool
     frames: int
     is_enhanced: bool
     patient: int | None
     name: int | None
 
     def slices(self, *, pixels: bool) -> list[Slice]:
-        """The slices in the file, with their pixels or without."""
+        """Read the slices of the file, with or without their pixels."""
         where, content = self.member.where, self.member.content()
         if self.frames > 1 or self.is_enhanced:
             return read_frames(where, content, pixels=pixels)
         return [read_slice(where, content, pixels=pixels)]
 
 
-def holds_slices(folder: Path) -> bool:
-    """Whether a folder, or one below it, holds DICOM files; a link to a folder above it holds nothing of its own."""
+def contains_dicom(folder: Path) -> bool:
+    """Whether there are DICOM files below a folder. A link to a parent folder contains none."""
     if folder.is_symlink() and folder.parent.resolve().is_relative_to(folder.resolve()):
         return False
-    return any(is_slice(file) for file in islice(files_below(folder), LOOKED_AT))
+    return any(is_dicom(file) for file in islice(files_below(folder), PROBED_FILES))
 
 
-def holds_own_slices(folder: Path) -> bool:
-    """Whether a folder itself is a case: it holds one DICOM file, or files of one slice each."""
-    own = [Member.on_disk(file) for file in visible_entries(folder) if file.is_file() and is_slice(file)]
-    return len(own) == 1 or any(image.frames == 1 for image in _images(own[:LOOKED_AT]))
+def is_dicom_case(folder: Path) -> bool:
+    """Whether a folder is one case: it directly contains a single DICOM file, or files with one slice each."""
+    own = [Member.on_disk(file) for file in visible_entries(folder) if file.is_file() and is_dicom(file)]
+    return len(own) == 1 or any(image.frames == 1 for image in _image_files(own[:PROBED_FILES]))
 
 
-def slice_files(folder: Path) -> list[Path]:
-    """The DICOM files of a folder and of those below it, by name."""
-    return [file for file in files_below(folder) if is_slice(file)]
+def dicom_files(folder: Path) -> list[Path]:
+    """Return the DICOM files below a folder, sorted by name."""
+    return [file for file in files_below(folder) if is_dicom(file)]
 
 
 def dicom_geometry(path: Path) -> Geometry:
-    """Where the voxels lie, from the headers alone."""
+    """Return the geometry from the headers."""
     slices = _slices(path, pixels=False)
-    return _flat_geometry(slices[0]) if _is_flat(slices) else arranged(slices)[1]
+    return _picture_geometry(slices[0]) if _is_picture(slices) else arranged(slices)[1]
 
 
 def read_dicom(path: Path) -> Scan:
-    """Voxels ``(1, columns, rows, slices)``, or ``(1, columns, rows)`` of one picture that has no place, as float32."""
+    """Read a series as float32 ``(1, columns, rows, slices)``, or a picture without position ``(1, columns, rows)``."""
     slices = _slices(path, pixels=True)
-    if not _is_flat(slices):
+    if not _is_picture(slices):
         return replace(volume_of(slices), guesses=guesses_about(path, slices))
-    geometry, pixels = _flat_geometry(slices[0]), slices[0].pixels()
+    geometry, pixels = _picture_geometry(slices[0]), slices[0].pixels()
     if pixels.shape != geometry.shape:
-        raise UserError(
-            Code.SCAN_UNSUPPORTED, path, f"its pixels have the shape {pixels.shape}", "export one grey picture a file"
-        )
+        finding = f"the pixels have the shape {pixels.shape}"
+        raise UserError(Code.SCAN_UNSUPPORTED, path, finding, "export one gray picture per file")
     return Scan(pixels[None], geometry)
 
 
 def _slices(path: Path, *, pixels: bool) -> list[Slice]:
-    """The slices of the one series that a path holds."""
+    """Read the slices of the volume."""
     if not path.is_dir():
         refuse_absent(path)
     with members_of(path) as members:
-        chosen = _chosen(path, _images(members))
+        chosen = _choose_series(path, _image_files(members))
         if len(chosen) > 1 and (several := sum(image.frames > 1 for image in chosen)):
-            finding = f"{len(chosen)} files in one series, {several} of several frames"
-            raise UserError(
-                Code.SCAN_UNSUPPORTED, path, finding, "keep one of these, or export the series as single slices"
-            )
+            finding = f"{len(chosen)} files in one series, {several} of them with several frames"
+            remedy = "keep one multi-frame file, or export the series as single slices"
+            raise UserError(Code.DICOM_SERIES, path, finding, remedy)
         return [one for image in chosen for one in image.slices(pixels=pixels)]
 
 
-def _images(members: Sequence[Member]) -> list[_Image]:
+def _image_files(members: Sequence[Member]) -> list[_ImageFile]:
     found = []
     for member in members:
         with user_errors(member.where):
-            found.append(_image(member))
+            found.append(_image_file(member))
     return [image for image in found if image is not None]
 
 
-def _image(member: Member) -> _Image | None:
-    """What a file says of itself; None for one without pixels."""
-    header = read_tags(member.where, member.content(), (*TAGS, *PERSON, KIND, SHARED, EACH))
-    told = {tag: value(member.where, header, tag) for tag in (*TAGS, *PERSON)}
-    modality = str(told["Modality"] or "unknown kind")
-    if not told["Rows"] or modality in NO_IMAGES:
-        _refuse_rest(member.where, header, modality)
+def _image_file(member: Member) -> _ImageFile | None:
+    """Read the tags of a file; return None if it contains no image."""
+    header = read_tags(member.where, member.content(), (*TAGS, *PATIENT, "SOPClassUID", SHARED, PER_FRAME))
+    tags = {tag: value(member.where, header, tag) for tag in (*TAGS, *PATIENT)}
+    modality = str(tags["Modality"] or "unknown modality")
+    if not tags["Rows"] or modality in NOT_IMAGES:
+        _refuse_truncated(member.where, header, modality)
         return None
-    patient, name = (str(told[tag] or "").strip("^ ") for tag in PERSON)
-    place = told["SeriesNumber"]
-    return _Image(
+    patient, name = (str(tags[tag] or "").strip("^ ") for tag in PATIENT)
+    series_number = tags["SeriesNumber"]
+    return _ImageFile(
         member,
-        series=str(told["SeriesInstanceUID"] or ""),
-        called=modality if place is None else f"number {place}, {modality}",
-        is_scout="LOCALIZER" in (told["ImageType"] or ()),
-        frames=int(number(member.where, told, "NumberOfFrames", 1)) or 1,
-        is_enhanced=SHARED in header or EACH in header,
+        series=str(tags["SeriesInstanceUID"] or ""),
+        description=modality if series_number is None else f"number {series_number}, {modality}",
+        is_localizer="LOCALIZER" in (tags["ImageType"] or ()),
+        frames=int(number(member.where, tags, "NumberOfFrames", 1)) or 1,
+        is_enhanced=SHARED in header or PER_FRAME in header,
         patient=hash(patient) if patient else None,
         name=hash(name) if name else None,
     )
 
 
-def _refuse_rest(where: Path, header: Any, modality: str) -> None:
-    """A file without pixels is another kind of object, such as a report; what would be an image was cut off."""
-    kind = value(where, header, KIND)
-    # of several kinds, as no file has, the first thing to doubt is the header
-    if modality not in NO_IMAGES and getattr(kind, "name", IMAGES).endswith(IMAGES):
-        raise UserError(Code.SCAN_DAMAGED, where, "the file is cut off before its pixels", AGAIN)
+def _refuse_truncated(where: Path, header: Any, modality: str) -> None:
+    """Raise a UserError if a file without pixels should be an image, and not a report or another object."""
+    kind = value(where, header, "SOPClassUID")
+    # a SOP class without a name, such as a list, is treated as an image
+    if modality not in NOT_IMAGES and getattr(kind, "name", "Image Storage").endswith("Image Storage"):
+        raise UserError(Code.SCAN_DAMAGED, where, "the file is truncated before its pixels", AGAIN)
 
 
-def _chosen(path: Path, images: Sequence[_Image]) -> list[_Image]:
-    """The images of the series that is the volume."""
+def _choose_series(path: Path, images: Sequence[_ImageFile]) -> list[_ImageFile]:
+    """Return the files of the series that is the volume."""
     if not images:
-        raise UserError(Code.NOT_A_SCAN, path, "no DICOM images in it", "give the folder or zip of one series")
-    if (people := _people(images)) > 1:
-        raise UserError(
-            Code.DICOM_SERIES, path, f"the slices of {people} patients in one place", "give every patient a folder"
-        )
-    series: dict[str, list[_Image]] = {}
+        raise UserError(Code.NOT_A_SCAN, path, "no DICOM images found", "pass the folder or zip of one series")
+    if (patients := _count_patients(images)) > 1:
+        finding = f"slices of {patients} patients in one place"
+        raise UserError(Code.DICOM_SERIES, path, finding, "use a separate folder for each patient")
+    series: dict[str, list[_ImageFile]] = {}
     for image in images:
         series.setdefault(image.series, []).append(image)
-    ranked = sorted(series.values(), key=_count, reverse=True)
-    largest, *others = [one for one in ranked if not one[0].is_scout] or ranked
-    if doubtful := [one for one in others if _count(one) > FEW or _count(one) * SHARE > _count(largest)]:
-        listed = ", ".join(_words(one) for one in (largest, *doubtful))
-        finding = f"{1 + len(doubtful)} series in one place ({listed})"
-        raise UserError(Code.SCAN_UNSUPPORTED, path, finding, "give a folder or zip with the one that is meant")
+    ranked = sorted(series.values(), key=_count_slices, reverse=True)
+    largest, *others = [one for one in ranked if not one[0].is_localizer] or ranked
+    volumes = [largest, *(one for one in others if not _is_small(one, largest))]
+    if len(volumes) > 1:
+        finding = f"{len(volumes)} series in one place ({', '.join(map(_describe, volumes))})"
+        raise UserError(Code.DICOM_SERIES, path, finding, "pass a folder or zip that contains only the right one")
     for one in ranked:
         if one is not largest:
-            log.warning("%s: left out beside the volume: %s", path, _words(one))
+            log.warning("%s: skipped next to the volume: %s", path, _describe(one))
     return largest
 
 
-def _people(images: Sequence[_Image]) -> int:
-    """How many patients there are for certain: numbers tell, and names where a number is missing."""
-    numbers = {image.patient for image in images} - {None}
-    if len(numbers) > 1:
-        return len(numbers)
-    numbered = {image.name for image in images if image.patient is not None} - {None}
-    unnumbered = {image.name for image in images if image.patient is None} - {None}
-    return len(unnumbered - numbered) + bool(numbered)
+def _is_small(series: Sequence[_ImageFile], largest: Sequence[_ImageFile]) -> bool:
+    count = _count_slices(series)
+    return count <= LOCALIZER_SLICES and count * VOLUME_RATIO <= _count_slices(largest)
 
 
-def _count(images: Sequence[_Image]) -> int:
+def _count_patients(images: Sequence[_ImageFile]) -> int:
+    """Return how many patients are certainly different, by ID, or by name where the ID is missing."""
+    patients = {image.patient for image in images} - {None}
+    if len(patients) > 1:
+        return len(patients)
+    with_id = {image.name for image in images if image.patient is not None} - {None}
+    without_id = {image.name for image in images if image.patient is None} - {None}
+    return len(without_id - with_id) + bool(with_id)
+
+
+def _count_slices(images: Sequence[_ImageFile]) -> int:
     return sum(image.frames for image in images)
 
 
-def _words(images: Sequence[_Image]) -> str:
-    slices = "1 slice" if _count(images) == 1 else f"{_count(images)} slices"
-    return f"{slices} of {images[0].called} beginning with {images[0].member.where.name}"
+def _describe(images: Sequence[_ImageFile]) -> str:
+    slices = "1 slice" if _count_slices(images) == 1 else f"{_count_slices(images)} slices"
+    return f"{slices} of {images[0].description}, first file {images[0].member.where.name}"
 
 
-def _is_flat(slices: Sequence[Slice]) -> bool:
-    """Whether the scan is one picture, such as a radiograph, that says nothing of its place in the body."""
+def _is_picture(slices: Sequence[Slice]) -> bool:
+    """Whether the scan is a single picture without a position, such as a radiograph."""
     one = slices[0]
     places = ("ImagePositionPatient", "ImageOrientationPatient")
     return len(slices) == 1 and all(value(one.where, one.header, tag) is None for tag in places)
 
 
-def _flat_geometry(one: Slice) -> Geometry:
+def _picture_geometry(one: Slice) -> Geometry:
     spacing = next((found for tag in SPACINGS if (found := one.numbers(tag, 2)) is not None), np.ones(2))
     if (spacing <= 0).any():
-        raise UserError(
-            Code.SCAN_HEADER, one.where, f"PixelSpacing in its header is {spacing.tolist()}, not above 0 mm", AGAIN
-        )
+        finding = f"PixelSpacing in the header is {spacing.tolist()}, not above 0 mm"
+        raise UserError(Code.SCAN_HEADER, one.where, finding, AGAIN)
     return lps_geometry(one.size, np.eye(2), spacing[::-1], np.zeros(2))

@@ -1,6 +1,6 @@
-"""The DICOM files of a case: those of a folder, of a zip, or a single one.
+"""The DICOM files of a case: in a folder, in a zip, or a single file.
 
-A zip is read in memory. Nothing of it is written anywhere, so the names of its entries cannot lead out of it.
+Zip members are read into memory and never extracted, so their names cannot point outside of the zip.
 """
 
 import os
@@ -16,90 +16,78 @@ from typing import IO, BinaryIO
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from graftseg.core.errors import Code, UserError
-from graftseg.data.formats.scan import MAX_BYTES
+from graftseg.data.formats.scan import MAX_BYTES, unreadable
 
-MOST_FILES = 100_000
-LOOKED_AT = 64
-"""How many files of a folder are looked at before it is taken to hold no slices."""
+MAX_FILES = 100_000
+PROBED_FILES = 64
+"""How many files of a folder are checked before it is considered to contain no DICOM files."""
 
 _MAGIC, _PREAMBLE = b"DICM", 128
 _ENCRYPTED = 0x1
-_PIECE = 4 * 2**20
-_END, _LONGEST_END, _COUNTED_ELSEWHERE = b"PK\x05\x06", 22 + 0xFFFF, 0xFFFF
-_NO_FOLDER = "export the series again as a folder or zip of its own"
+_CHUNK = 4 * 2**20
+_END_RECORD, _MAX_END_RECORD, _ZIP64 = b"PK\x05\x06", 22 + 0xFFFF, 0xFFFF
+_ONE_SERIES = "export the series to a folder or zip of its own"
 
 
 @dataclass(frozen=True)
 class Member:
-    """A DICOM file: where it is, to tell people, and its content."""
+    """A DICOM file: its path for error messages, and a function that returns its content."""
 
     where: Path
     content: Callable[[], Path | BinaryIO]
 
     @classmethod
     def on_disk(cls, file: Path) -> "Member":
-        """A file in a folder."""
+        """Return the member for a file on disk."""
         return cls(file, lambda: file)
 
 
 @contextmanager
 def members_of(path: Path) -> Iterator[list[Member]]:
-    """The DICOM files of a folder with those below it, of a zip, or the one file, by name."""
+    """Open the DICOM files below a folder, in a zip, or the single file, sorted by name."""
     if path.is_dir():
-        yield [Member.on_disk(file) for file in files_below(path) if is_slice(file)]
+        yield [Member.on_disk(file) for file in files_below(path) if is_dicom(file)]
     elif path.suffix.lower() == ".zip":
-        with _opened(path) as archive:
-            yield [Member(path / name, content) for name, content in _entries(path, archive)]
+        with _open_zip(path) as archive:
+            yield [Member(path / name, content) for name, content in _zip_members(path, archive)]
     else:
         yield [Member.on_disk(path)]
 
 
 def files_below(folder: Path) -> Iterator[Path]:
-    """The files of a folder and of those below it, by name, without hidden ones; no link out of it is followed."""
+    """Yield the files below a folder by name, without hidden files and without following links to folders."""
     for count, file in enumerate(_walk(folder)):
-        if count >= MOST_FILES:
-            raise UserError(
-                Code.SCAN_TOO_LARGE,
-                folder,
-                f"more than {MOST_FILES} files",
-                "keep the slices of one series in the folder",
-            )
+        if count >= MAX_FILES:
+            raise UserError(Code.SCAN_TOO_LARGE, folder, f"more than {MAX_FILES} files", _ONE_SERIES)
         yield file
 
 
-def is_slice(file: Path) -> bool:
-    """Whether a file is DICOM by its content, since names say little, or claims to be by its name.
-
-    A damaged slice must not be left out in silence.
-    """
-    if _claims(file.name):
+def is_dicom(file: Path) -> bool:
+    """Whether a file is DICOM by content or by name. The name counts so that a damaged slice is not skipped."""
+    if _has_dicom_name(file.name):
         return True
     try:
         with file.open("rb") as stream:
             return _has_magic(stream)
     except OSError as error:
-        raise UserError(
-            Code.READ_FAILED, file, f"cannot be read ({error.strerror})", "check the file's permissions"
-        ) from None
+        raise unreadable(file, error) from None
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    for root, folders, files in os.walk(folder, onerror=_refuse):
+    for root, folders, files in os.walk(folder, onerror=_refuse_folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         yield from (Path(root) / name for name in sorted(files) if not name.startswith("."))
 
 
-def _refuse(error: OSError) -> None:
-    """A folder that cannot be listed may hold slices, which must not be left out in silence."""
+def _refuse_folder(error: OSError) -> None:
+    """Raise a UserError for a folder that cannot be listed, because it may contain slices."""
     if isinstance(error, PermissionError):
         raise error
     if not isinstance(error, FileNotFoundError):
-        raise UserError(
-            Code.READ_FAILED, error.filename, f"the folder cannot be read ({error.strerror})", "check the disk"
-        ) from None
+        raise unreadable(Path(error.filename), error) from None
 
 
-def _claims(name: str) -> bool:
+def _has_dicom_name(name: str) -> bool:
     return name.lower().endswith(".dcm")
 
 
@@ -108,59 +96,56 @@ def _has_magic(stream: BinaryIO | IO[bytes]) -> bool:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[ZipFile]:
+def _open_zip(path: Path) -> Iterator[ZipFile]:
     try:
         with ZipFile(path) as archive:
-            _refuse_missing_entries(path, archive)
+            _refuse_missing_members(path, archive)
             yield archive
     except (BadZipFile, NotImplementedError, EOFError, zlib.error, LZMAError) as error:
-        raise UserError(
-            Code.SCAN_DAMAGED, path, f"the zip is damaged or of another kind ({error})", "copy or pack it again"
-        ) from None
+        finding = f"the zip is damaged or of an unsupported kind ({error})"
+        raise UserError(Code.SCAN_DAMAGED, path, finding, "copy or create it again") from None
     except OSError as error:
-        raise UserError(
-            Code.READ_FAILED, path, f"cannot be read ({error.strerror or error})", "check the file's permissions"
-        ) from None
+        raise unreadable(path, error) from None
 
 
-def _refuse_missing_entries(path: Path, archive: ZipFile) -> None:
-    """Compare the entries with the number that stands at the end of the zip, which Python does not read.
+def _refuse_missing_members(path: Path, archive: ZipFile) -> None:
+    """Compare the number of members with the end record of the zip, which ``zipfile`` ignores.
 
-    A damaged length in the list of entries swallows those behind it.
+    A damaged length in the central directory hides the members after it.
     """
     with path.open("rb") as stream:
-        stream.seek(-min(path.stat().st_size, _LONGEST_END), os.SEEK_END)
+        stream.seek(-min(path.stat().st_size, _MAX_END_RECORD), os.SEEK_END)
         end = stream.read()
-    begin = end.rfind(_END)
+    begin = end.rfind(_END_RECORD)
     listed = int.from_bytes(end[begin + 10 : begin + 12], "little")
-    if begin < 0 or listed not in (len(archive.infolist()), _COUNTED_ELSEWHERE):
-        raise BadZipFile(f"{len(archive.infolist())} entries where {listed} are listed")
+    if begin < 0 or listed not in (len(archive.infolist()), _ZIP64):
+        raise BadZipFile(f"{len(archive.infolist())} of {listed} members found")
 
 
-def _entries(path: Path, archive: ZipFile) -> Iterator[tuple[str, Callable[[], BinaryIO]]]:
-    """The DICOM files among the entries, by name, each with its content."""
-    entries = [entry for entry in archive.infolist() if not entry.is_dir()]
-    size = sum(entry.file_size for entry in entries)
-    if size > MAX_BYTES or len(entries) > MOST_FILES:
-        finding = f"the zip asks for {size} bytes in {len(entries)} files, above the limit"
-        raise UserError(Code.SCAN_TOO_LARGE, path, finding, _NO_FOLDER)
-    for entry in sorted(entries, key=lambda entry: entry.filename):
-        if entry.flag_bits & _ENCRYPTED:
-            raise UserError(Code.SCAN_DAMAGED, path, "the zip is locked by a password", "unpack it into a folder")
-        name = PurePosixPath(entry.filename).name
-        if not name.startswith(".") and (_claims(name) or _is_dicom(archive, entry)):
-            yield name, partial(_content, archive, entry)
+def _zip_members(path: Path, archive: ZipFile) -> Iterator[tuple[str, Callable[[], BinaryIO]]]:
+    """Yield the DICOM files of a zip by name, each with a function that returns its content."""
+    members = [member for member in archive.infolist() if not member.is_dir()]
+    size = sum(member.file_size for member in members)
+    if size > MAX_BYTES or len(members) > MAX_FILES:
+        finding = f"the zip contains {size} bytes in {len(members)} files, above the limit"
+        raise UserError(Code.SCAN_TOO_LARGE, path, finding, _ONE_SERIES)
+    for member in sorted(members, key=lambda member: member.filename):
+        if member.flag_bits & _ENCRYPTED:
+            raise UserError(Code.SCAN_UNSUPPORTED, path, "the zip has a password", "unpack it into a folder")
+        name = PurePosixPath(member.filename).name
+        if not name.startswith(".") and (_has_dicom_name(name) or _is_dicom_member(archive, member)):
+            yield name, partial(_content, archive, member)
 
 
-def _is_dicom(archive: ZipFile, entry: ZipInfo) -> bool:
-    with archive.open(entry) as stream:
+def _is_dicom_member(archive: ZipFile, member: ZipInfo) -> bool:
+    with archive.open(member) as stream:
         if _has_magic(stream):
             return True
-        # the checksum at the end tells another file from a slice whose beginning is damaged
-        while stream.read(_PIECE):
+        # read to the end to verify the checksum: the file may be a slice with a damaged beginning
+        while stream.read(_CHUNK):
             pass
     return False
 
 
-def _content(archive: ZipFile, entry: ZipInfo) -> BinaryIO:
-    return BytesIO(archive.read(entry))
+def _content(archive: ZipFile, member: ZipInfo) -> BinaryIO:
+    return BytesIO(archive.read(member))

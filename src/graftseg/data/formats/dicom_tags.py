@@ -1,4 +1,4 @@
-"""Reading chosen tags of a DICOM file, and numbers out of them."""
+"""Selected tags of DICOM headers and their numeric values."""
 
 import logging
 import warnings
@@ -20,22 +20,22 @@ Floats = NDArray[np.float64]
 
 @contextmanager
 def user_errors(where: Path) -> Iterator[None]:
-    """Whatever the content of a file makes other packages raise becomes one sentence that names the file.
+    """Turn every exception about a file's content into a UserError.
 
-    Their own words are left out: they may quote the header, and with it a person's name.
+    The original message is dropped because it may quote the header, including a patient's name.
     """
     try:
         yield
     except (UserError, MemoryError):
         raise
     except Exception as error:
-        told = error.strerror if isinstance(error, OSError) else None
-        finding = f"the file cannot be read ({told})" if told else "the file is damaged or cut off"
-        raise UserError(Code.READ_FAILED, where, finding, AGAIN) from None
+        if isinstance(error, OSError) and error.strerror:
+            raise UserError(Code.READ_FAILED, where, f"cannot be read ({error.strerror})", AGAIN) from None
+        raise UserError(Code.SCAN_DAMAGED, where, "the file is damaged or truncated", AGAIN) from None
 
 
 def read_tags(where: Path, content: Path | BinaryIO, tags: Sequence[str]) -> Any:
-    """The named tags of a file, and no others; the pixels only where they are among them."""
+    """Read only the given tags of a file. Pixels are read if ``PixelData`` is one of them."""
     pydicom = pydicom_package()
     with user_errors(where):
         try:
@@ -45,16 +45,16 @@ def read_tags(where: Path, content: Path | BinaryIO, tags: Sequence[str]) -> Any
 
 
 def value(where: Path, header: Any, tag: str) -> Any:
-    """What a header says; None where the tag is not there or empty."""
+    """Return the value of a tag, or None if it is missing or empty."""
     try:
         return header.get(tag)
     except Exception:
-        # the reason may quote the value, and with it a person's name
-        raise UserError(Code.SCAN_DAMAGED, where, f"{tag} in its header cannot be read", AGAIN) from None
+        # the original message may quote the value, and with it a patient's name
+        raise UserError(Code.SCAN_HEADER, where, f"{tag} in the header cannot be read", AGAIN) from None
 
 
 def number(where: Path, header: Any, tag: str, default: float = 0.0) -> float:
-    """A single number of a header; the default where the tag is not there or empty."""
+    """Return a tag with one number, or the default if the tag is missing or empty."""
     found = value(where, header, tag)
     if found is None:
         return default
@@ -63,12 +63,12 @@ def number(where: Path, header: Any, tag: str, default: float = 0.0) -> float:
     except (TypeError, ValueError):
         single = np.nan
     if not np.isfinite(single):
-        raise UserError(Code.SCAN_HEADER, where, f"{tag} in its header is not a number", AGAIN)
+        raise UserError(Code.SCAN_HEADER, where, f"{tag} in the header is not a number", AGAIN)
     return single
 
 
 def numbers(where: Path, header: Any, tag: str, count: int) -> Floats | None:
-    """So many numbers of a header; None where the tag is not there or empty."""
+    """Return a tag with ``count`` numbers, or None if the tag is missing or empty."""
     found = value(where, header, tag)
     if found is None:
         return None
@@ -77,20 +77,20 @@ def numbers(where: Path, header: Any, tag: str, count: int) -> Floats | None:
     except (TypeError, ValueError):
         values = np.zeros(0)
     if len(values) != count or not np.isfinite(values).all():
-        raise UserError(Code.SCAN_HEADER, where, f"{tag} in its header is not {count} numbers", AGAIN)
+        raise UserError(Code.SCAN_HEADER, where, f"{tag} in the header is not {count} numbers", AGAIN)
     return values
 
 
 def pydicom_package() -> Any:
-    """The package pydicom, told not to warn of values and of headers that no standard allows: it quotes them."""
+    """Import pydicom and disable its warnings about header values, which quote them."""
     pydicom = optional("pydicom", "pydicom", "DICOM files")
     pydicom.config.settings.reading_validation_mode = pydicom.config.IGNORE
-    # for good, since threads share the filters and would end each other's silence
+    # not restored afterwards: warning filters are shared between threads
     warnings.filterwarnings("ignore", module=r"pydicom\.")
     logging.getLogger("pydicom").setLevel(logging.CRITICAL + 1)
     return pydicom
 
 
 def silence_dicom_packages() -> AbstractContextManager[None]:
-    """Neither a warning nor a line in a log of the packages that read and write whole headers: both quote names."""
+    """Suppress warnings and log lines of pydicom and highdicom, which quote header values."""
     return silence("pydicom", "highdicom", below=logging.CRITICAL + 1)

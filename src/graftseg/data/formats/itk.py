@@ -1,7 +1,7 @@
-"""NRRD and MetaImage files (``.nrrd``, ``.nhdr``, ``.mha``, ``.mhd``), through SimpleITK.
+"""NRRD and MetaImage files (``.nrrd``, ``.nhdr``, ``.mha``, ``.mhd``), read with SimpleITK.
 
-SimpleITK does not see a flipped bit within compressed voxels, so their checksum is looked at here. A header that sends
-the reader to a file outside its own folder is refused.
+SimpleITK does not detect damaged compressed voxels, so their checksum is verified here. A header that refers to a file
+outside of its folder is refused.
 """
 
 import math
@@ -18,35 +18,36 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Geometry
 from graftseg.data.formats.fourth_axis import FourthAxis
 from graftseg.data.formats.scan import (
-    AGAIN,
     Scan,
+    damaged,
     lps_geometry,
     optional,
     refuse_absent,
     refuse_bytes,
+    short_reason,
+    unreadable,
     without_folder,
-    words,
 )
 
 SUFFIXES: tuple[str, ...] = (".nrrd", ".nhdr", ".mha", ".mhd")
 HEADERS = (".nhdr", ".mhd")
-_HEADER_BYTES = 2**20
-_PIECE = 4 * 2**20
+_MAX_HEADER_BYTES = 2**20
+_CHUNK = 4 * 2**20
 _FIELD = re.compile(r"([A-Za-z][\w ]*?)\s*[=:]\s*(.*)")
 _ANATOMICAL = re.compile(
     r"(right-anterior|left-anterior|left-posterior)-superior(-time)?|(ras|las|lps)t?",
     re.IGNORECASE,
 )
-"""The spaces of NRRD whose axes are those of the patient."""
-_TURNS = {"transformmatrix", "orientation", "rotation"}
-"""What the directions of the axes are called in MetaImage."""
-_GAIN = {"raw": 1, "zlib": 1100, "other": 50_000}
-"""How many bytes one byte of the file can become."""
+"""NRRD spaces with patient axes."""
+_DIRECTIONS = {"transformmatrix", "orientation", "rotation"}
+"""MetaImage fields with axis directions."""
+_MAX_EXPANSION = {"raw": 1, "zlib": 1100, "other": 50_000}
+"""Upper limit of the bytes of voxels per byte of the file."""
 
 
 @dataclass(frozen=True)
 class _Text:
-    """The fields of a header by their names in small letters without spaces, and where the voxels begin and in what."""
+    """The header fields by lowercase name without spaces, the file with the voxels and where they begin in it."""
 
     fields: dict[str, str]
     voxels: Path
@@ -54,7 +55,7 @@ class _Text:
 
     @property
     def encoding(self) -> str:
-        """raw, zlib or other."""
+        """The encoding: raw, zlib or other."""
         named = self.fields.get("encoding", "raw").lower()
         if named in ("gzip", "gz") or self.fields.get("compresseddata", "").lower() == "true":
             return "zlib"
@@ -63,15 +64,15 @@ class _Text:
 
     @property
     def is_placed(self) -> bool:
-        """Whether the header tells where the axes point in the patient."""
+        """Whether the header contains the directions of the axes in the patient."""
         if "ndims" in self.fields:
-            return not _TURNS.isdisjoint(self.fields)
+            return not _DIRECTIONS.isdisjoint(self.fields)
         return "spacedirections" in self.fields and bool(_ANATOMICAL.fullmatch(self.fields.get("space", "")))
 
 
 @dataclass(frozen=True)
-class _Described:
-    """What a header says, checked; ``size`` is in bytes."""
+class _Header:
+    """The checked header; ``size`` is the number of bytes of all voxels."""
 
     reader: Any
     text: _Text
@@ -81,48 +82,43 @@ class _Described:
 
 
 def itk_files(path: Path) -> list[Path]:
-    """The file and, where its voxels are in another one that is there, that one."""
+    """Return the file and the separate file with its voxels, if there is one."""
     try:
         refuse_absent(path)
         voxels = _read_text(path).voxels
     except UserError:
-        # reading says what is wrong
+        # reported when the scan is read
         return [path]
     return [path] if voxels == path else [path, voxels]
 
 
 def itk_geometry(path: Path, named: int | None = None) -> Geometry:
-    """Where the voxels lie, from the header alone; a time series is refused unless so many channels are named."""
-    return _describe(path, named).geometry
+    """Return the geometry from the header; refuse a time series unless ``named`` channels match."""
+    return _read_header(path, named).geometry
 
 
 def read_itk(path: Path, named: int | None = None) -> Scan:
-    """Voxels ``(C, *space)``; components of a vector and axes after the third are channels. A label map likewise."""
-    described = _describe(path, named)
-    if described.text.encoding == "zlib":
-        _check_sum(path, described)
+    """Read voxels ``(C, *space)`` of an image or label map; vector components and the fourth axis are channels."""
+    header = _read_header(path, named)
+    if header.text.encoding == "zlib":
+        _verify_checksum(path, header)
     try:
-        image = described.reader.Execute()
+        image = header.reader.Execute()
     except RuntimeError as error:
-        raise UserError(Code.SCAN_DAMAGED, path, f"its voxels cannot be read ({_reason(error, path)})", AGAIN) from None
+        raise damaged(path, f"the voxels cannot be read ({_itk_reason(error, path)})") from None
     array: NDArray[Any] = _simple_itk().GetArrayFromImage(image)
     if array.dtype.kind not in "iuf":
-        raise UserError(
-            Code.SCAN_UNSUPPORTED,
-            path,
-            f"its voxels are of type {array.dtype}",
-            "save one real number a voxel and channel",
-        )
+        remedy = "save one real number per voxel and channel"
+        raise UserError(Code.SCAN_UNSUPPORTED, path, f"unsupported voxel type {array.dtype}", remedy)
     if image.GetNumberOfComponentsPerPixel() > 1:
         array = np.moveaxis(array, -1, 0)
-    shape = described.geometry.shape
-    # SimpleITK's arrays have the last axis of space first
-    channels = array.reshape(-1, *shape[::-1])
-    turned = channels.transpose(0, *range(len(shape), 0, -1))
-    return Scan(turned, described.geometry, described.fourth.guesses(path, named))
+    shape = header.geometry.shape
+    # SimpleITK returns the last axis of space first
+    channels = array.reshape(-1, *shape[::-1]).transpose(0, *range(len(shape), 0, -1))
+    return Scan(channels, header.geometry, header.fourth.guesses(path, named))
 
 
-def _describe(path: Path, named: int | None) -> _Described:
+def _read_header(path: Path, named: int | None) -> _Header:
     refuse_absent(path)
     itk = _simple_itk()
     text = _read_text(path)
@@ -131,25 +127,22 @@ def _describe(path: Path, named: int | None) -> _Described:
         reader.SetFileName(str(path))
         reader.ReadImageInformation()
     except RuntimeError as error:
-        raise UserError(Code.SCAN_DAMAGED, path, f"its header cannot be read ({_reason(error, path)})", AGAIN) from None
+        raise damaged(path, f"the header cannot be read ({_itk_reason(error, path)})") from None
     sizes, components = reader.GetSize(), reader.GetNumberOfComponents()
     bits = re.search(r"(\d+)-bit", itk.GetPixelIDValueAsString(reader.GetPixelID()))
     needed = math.prod(sizes) * components * (int(bits[1]) if bits else 64) // 8
     refuse_bytes(path, needed)
-    available = (text.voxels.stat().st_size - text.offset) * _GAIN[text.encoding]
+    available = (text.voxels.stat().st_size - text.offset) * _MAX_EXPANSION[text.encoding]
     if needed > available:
-        raise UserError(
-            Code.SCAN_DAMAGED, path, f"cut off: needs {needed} bytes of voxels and has at most {available}", AGAIN
-        )
+        raise damaged(path, f"truncated: needs {needed} bytes of voxels and has at most {available}")
     if not 2 <= len(sizes) <= 4 or 0 in sizes:
-        raise UserError(
-            Code.SCAN_UNSUPPORTED, path, f"its header tells of {len(sizes)} axes", "save two or three axes of space"
-        )
+        finding = f"the header lists {len(sizes)} axes" if all(sizes) else "the volume is empty"
+        raise UserError(Code.SCAN_UNSUPPORTED, path, finding, "save two or three axes of space")
     says_time = "time" in text.fields.get("kinds", "").lower().split()
     fourth = FourthAxis(sizes[3] if len(sizes) > 3 else 1, reader.GetSpacing()[-1], says_time)
     for axis in (fourth, FourthAxis(components, 1.0)):
         axis.refuse_time(path, named)
-    return _Described(reader, text, _geometry(path, reader, text.is_placed), needed, fourth)
+    return _Header(reader, text, _geometry(path, reader, text.is_placed), needed, fourth)
 
 
 def _geometry(path: Path, reader: Any, is_placed: bool) -> Geometry:
@@ -159,21 +152,18 @@ def _geometry(path: Path, reader: Any, is_placed: bool) -> Geometry:
     spacing, origin = (np.array(values[:count], np.float64) for values in (reader.GetSpacing(), reader.GetOrigin()))
     usable = np.isfinite(direction).all() and np.isfinite(spacing).all() and np.isfinite(origin).all()
     if not usable or spacing.min() <= 0 or abs(np.linalg.det(direction)) < 1e-6:
-        raise UserError(
-            Code.SCAN_HEADER, path, "no usable voxel size and orientation in its header", "export the scan again"
-        )
+        finding = "the header has no valid voxel size and orientation"
+        raise UserError(Code.SCAN_HEADER, path, finding, "export the scan again")
     return lps_geometry(shape, direction, spacing, origin, is_placed=is_placed)
 
 
 def _read_text(path: Path) -> _Text:
-    """The lines before the voxels: to an empty one in NRRD, to the name of the data file in MetaImage."""
+    """Read the header: up to an empty line in NRRD, up to the name of the data file in MetaImage."""
     try:
         with path.open("rb") as file:
-            head = file.read(_HEADER_BYTES)
+            head = file.read(_MAX_HEADER_BYTES)
     except OSError as error:
-        raise UserError(
-            Code.READ_FAILED, path, f"cannot be read ({error.strerror})", "check the file's permissions"
-        ) from None
+        raise unreadable(path, error) from None
     fields: dict[str, str] = {}
     place = 0
     for line in head.split(b"\n"):
@@ -186,51 +176,49 @@ def _read_text(path: Path) -> _Text:
             fields[name] = field[2].strip()
             if name == "elementdatafile":
                 break
-    named = fields.get("elementdatafile", fields.get("datafile", "LOCAL"))
-    if named.upper() == "LOCAL":
+    data_file = fields.get("elementdatafile", fields.get("datafile", "LOCAL"))
+    if data_file.upper() == "LOCAL":
         return _Text(fields, path, min(place, len(head)))
-    return _Text(fields, _beside(path, named), 0)
+    return _Text(fields, _data_file(path, data_file), 0)
 
 
-def _beside(path: Path, named: str) -> Path:
-    """The file of the voxels, which must lie in the folder of its header."""
-    # of a path in a header only the last part is told, whichever system wrote it
+def _data_file(path: Path, named: str) -> Path:
+    """Return the file with the voxels, which must be in the folder of its header."""
+    # errors show only the last part of the path, which may come from another system
     name = PureWindowsPath(named).name
     if Path(named).name != named:
-        finding = f"its voxels are in {name!r}, outside the folder of the header"
-        raise UserError(
-            Code.SCAN_UNSUPPORTED, path, finding, "move the two files into one folder and correct the header"
-        )
+        finding = f"the voxels are in {name!r}, outside of the header's folder"
+        remedy = "move the two files into one folder and correct the header"
+        raise UserError(Code.SCAN_UNSUPPORTED, path, finding, remedy)
     voxels = path.parent / named
     if not voxels.is_file():
-        finding = f"its voxels should be in one file called {name!r}, which is not there"
-        raise UserError(Code.SCAN_UNSUPPORTED, path, finding, "copy that file too, or save the scan in one file")
+        finding = f"the file with the voxels, {name!r}, does not exist"
+        raise UserError(Code.FILE_MISSING, path, finding, "copy that file too, or save the scan in one file")
     return voxels
 
 
-def _check_sum(path: Path, described: _Described) -> None:
-    """Decompress the voxels once, piece by piece, to their checksum."""
-    if {"lineskip", "byteskip"} & described.text.fields.keys():
+def _verify_checksum(path: Path, header: _Header) -> None:
+    """Decompress the voxels in chunks to verify their checksum."""
+    if {"lineskip", "byteskip"} & header.text.fields.keys():
         return
     inflate, count = zlib.decompressobj(47), 0
     try:
-        with described.text.voxels.open("rb") as file:
-            file.seek(described.text.offset)
-            while not inflate.eof and count <= described.size and (piece := file.read(_PIECE)):
-                while piece and count <= described.size:
-                    count += len(inflate.decompress(piece, _PIECE))
-                    piece = inflate.unconsumed_tail
+        with header.text.voxels.open("rb") as file:
+            file.seek(header.text.offset)
+            while not inflate.eof and count <= header.size and (chunk := file.read(_CHUNK)):
+                while chunk and count <= header.size:
+                    count += len(inflate.decompress(chunk, _CHUNK))
+                    chunk = inflate.unconsumed_tail
     except zlib.error as error:
-        raise UserError(Code.SCAN_DAMAGED, path, f"its compressed data is damaged ({error})", AGAIN) from None
-    if not inflate.eof or count != described.size:
-        finding = f"its compressed data holds {count} of {described.size} bytes of voxels, or is cut off"
-        raise UserError(Code.SCAN_DAMAGED, path, finding, AGAIN)
+        raise damaged(path, f"the compressed data is damaged ({error})") from None
+    if not inflate.eof or count != header.size:
+        raise damaged(path, f"the compressed data is truncated: {count} of {header.size} bytes of voxels")
 
 
-def _reason(error: RuntimeError, path: Path) -> str:
-    """The last line of what ITK says, without the paths before it."""
+def _itk_reason(error: RuntimeError, path: Path) -> str:
+    """Return the last line of an ITK message without paths."""
     lines = [line for line in without_folder(str(error), path).splitlines() if line.strip()]
-    return words(RuntimeError(lines[-1].split("):")[-1] if lines else "no reason given"), path)
+    return short_reason(RuntimeError(lines[-1].split("):")[-1] if lines else "no reason given"), path)
 
 
 def _simple_itk() -> Any:

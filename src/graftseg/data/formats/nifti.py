@@ -1,8 +1,7 @@
 """NIfTI files, ``.nii`` and ``.nii.gz``.
 
-The header is read first; the bytes it asks for are compared with the bytes there are, and with ``MAX_BYTES``, before
-memory is set aside. Compressed files are read to their very end, where the checksum stands: a damaged one never passes
-for good.
+The size in the header is compared with the size of the file and with ``MAX_BYTES`` before memory is allocated. A
+compressed file is read to its end to verify its checksum.
 """
 
 import gzip
@@ -26,28 +25,28 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.files import atomic_path
 from graftseg.core.types import Geometry
 from graftseg.data.formats.fourth_axis import FourthAxis
-from graftseg.data.formats.scan import AGAIN, MAX_BYTES, Scan, refuse_absent
+from graftseg.data.formats.scan import MAX_BYTES, Scan, damaged, refuse_absent, refuse_bytes, unreadable
 from graftseg.data.grid import grid_difference
 
 SUFFIXES: tuple[str, ...] = (".nii.gz", ".nii")
-_PIECE = 4 * 2**20
-_SLACK = 2**20  # bytes after the voxels of a compressed file that are read past in silence
-_DEFLATE_GAIN = 1100  # one compressed byte never becomes more bytes than this
+_CHUNK = 4 * 2**20
+_MAX_TRAILING = 2**20  # bytes after the voxels of a compressed file that are ignored
+_MAX_EXPANSION = 1100  # upper limit of the bytes per compressed byte
 _GZIP_MAGIC = b"\x1f\x8b"
 _UNITS = {0: "unknown", 1: "meter", 2: "mm", 3: "micron"}
-_SECONDS, _OTHER_TIMES = 8, (16, 24)  # of time; seconds are what writers put without a thought
-_TIME_SERIES = 2001  # as what the file is meant for
-_WORDS_OF_TIME = re.compile(rb"time.?(series|course)|fmri|\bbold\b|\bcine\b", re.IGNORECASE)
+_SECONDS, _OTHER_TIME_UNITS = 8, (16, 24)  # many programs write seconds for files without a time axis
+_TIME_SERIES_INTENT = 2001
+_TIME_WORDS = re.compile(rb"time.?(series|course)|fmri|\bbold\b|\bcine\b", re.IGNORECASE)
 
 
 def is_nifti(path: Path) -> bool:
-    """Whether the name of a file is that of a NIfTI file."""
+    """Whether a file is NIfTI by its name."""
     return path.name.lower().endswith(SUFFIXES)
 
 
 @dataclass(frozen=True)
 class _Header:
-    """What a NIfTI header says of the voxels, checked."""
+    """The checked content of a NIfTI header."""
 
     geometry: Geometry
     channels: int
@@ -58,29 +57,25 @@ class _Header:
 
     @property
     def size(self) -> int:
-        """Bytes of voxels."""
+        """Bytes of all voxels."""
         return math.prod(self.geometry.shape) * self.channels * self.dtype.itemsize
 
 
 def nifti_geometry(path: Path, named: int | None = None) -> Geometry:
-    """Where the voxels lie, from the header alone; a time series is refused unless so many channels are named."""
+    """Return the geometry from the header; refuse a time series unless ``named`` channels match."""
     with _open_nifti(path, named) as (_, header):
         return header.geometry
 
 
 def read_nifti(path: Path, named: int | None = None) -> Scan:
-    """Voxels ``(C, *space)`` of the type they have in the file, or scaled as the header asks; a label map likewise."""
+    """Read voxels ``(C, *space)`` of an image or label map in their stored type, or scaled by the header."""
     with _open_nifti(path, named) as (stream, header):
         stream.seek(header.offset)
-        content = _take(stream, header.size)
+        content = _read_bytes(stream, header.size)
         if len(content) < header.size:
-            raise UserError(
-                Code.SCAN_DAMAGED, path, f"cut off after {len(content)} of {header.size} bytes of voxels", AGAIN
-            )
-        if isinstance(stream, gzip.GzipFile) and len(_take(stream, _SLACK + 1)) > _SLACK:
-            raise UserError(
-                Code.SCAN_DAMAGED, path, f"more data than the {header.size} bytes its header asks for", AGAIN
-            )
+            raise damaged(path, f"truncated after {len(content)} of {header.size} bytes of voxels")
+        if isinstance(stream, gzip.GzipFile) and len(_read_bytes(stream, _MAX_TRAILING + 1)) > _MAX_TRAILING:
+            raise damaged(path, f"more data than the {header.size} bytes in the header")
     flat = np.frombuffer(content, header.dtype)
     flat = _scaled(flat.astype(header.dtype.newbyteorder("="), copy=False), header.scaling)
     array = flat.reshape((*header.geometry.shape, header.channels), order="F")
@@ -97,35 +92,24 @@ def _open_nifti(path: Path, named: int | None) -> Iterator[tuple[BinaryIO, _Head
             file.seek(0)
             stream = cast(BinaryIO, gzip.GzipFile(fileobj=file)) if compressed else file
             header = _read_header(path, stream)
-            _refuse_size(path, header, path.stat().st_size * (_DEFLATE_GAIN if compressed else 1))
+            needed, available = header.offset + header.size, path.stat().st_size * (_MAX_EXPANSION if compressed else 1)
+            refuse_bytes(path, needed)
+            if needed > available:
+                raise damaged(path, f"truncated: needs {needed} bytes and has at most {available}")
             header.fourth.refuse_time(path, named)
             yield stream, header
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise UserError(
-            Code.SCAN_DAMAGED, path, f"its compressed data is damaged or cut off ({error})", AGAIN
-        ) from None
+        raise damaged(path, f"the compressed data is damaged or truncated ({error})") from None
     except OSError as error:
-        raise UserError(
-            Code.READ_FAILED, path, f"cannot be read ({error.strerror})", "check the file's permissions"
-        ) from None
+        raise unreadable(path, error) from None
 
 
-def _take(stream: BinaryIO, count: int) -> bytearray:
-    """Up to ``count`` bytes; memory grows with what really arrives, not with what was promised."""
-    taken = bytearray()
-    while len(taken) < count and (piece := stream.read(min(_PIECE, count - len(taken)))):
-        taken += piece
-    return taken
-
-
-def _refuse_size(path: Path, header: _Header, available: int) -> None:
-    needed = header.offset + header.size
-    if needed > MAX_BYTES:
-        raise UserError(
-            Code.SCAN_TOO_LARGE, path, f"its header asks for {needed} bytes, above the limit of {MAX_BYTES}", AGAIN
-        )
-    if needed > available:
-        raise UserError(Code.SCAN_DAMAGED, path, f"cut off: needs {needed} bytes and has at most {available}", AGAIN)
+def _read_bytes(stream: BinaryIO, count: int) -> bytearray:
+    """Read up to ``count`` bytes in chunks, so that memory grows only with the real content."""
+    content = bytearray()
+    while len(content) < count and (chunk := stream.read(min(_CHUNK, count - len(content)))):
+        content += chunk
+    return content
 
 
 def _scaled(flat: NDArray[Any], scaling: tuple[float, float] | None) -> NDArray[Any]:
@@ -151,29 +135,30 @@ def _read_header(path: Path, stream: BinaryIO) -> _Header:
 
 def _checked_header(path: Path, raw: Any) -> _Header:
     if bytes(raw["magic"].item()) != raw.single_magic:
-        raise UserError(Code.NOT_A_SCAN, path, "not a NIfTI file of one part", "convert the scan to .nii or .nii.gz")
+        finding = "a NIfTI header with voxels in a second file"
+        raise UserError(Code.NOT_A_SCAN, path, finding, "convert the scan to .nii or .nii.gz")
     shape, channels = _axes(path, raw)
     offset = float(raw["vox_offset"])
     if not (raw.single_vox_offset <= offset < MAX_BYTES and offset.is_integer()):
-        raise UserError(Code.SCAN_UNSUPPORTED, path, f"its voxels cannot start at byte {offset:g}", AGAIN)
+        raise damaged(path, f"the voxels cannot start at byte {offset:g}")
     return _Header(
         geometry=_geometry(path, raw, shape),
         channels=channels,
         dtype=_dtype(path, raw),
         offset=int(offset),
         scaling=_scaling(path, raw),
-        fourth=_fourth(raw),
+        fourth=_fourth_axis(raw),
     )
 
 
-def _fourth(raw: Any) -> FourthAxis:
+def _fourth_axis(raw: Any) -> FourthAxis:
     unit = int(raw["xyzt_units"]) & 56
-    words = bytes(raw["descrip"].item()) + b" " + bytes(raw["intent_name"].item())
-    meant = int(raw["intent_code"]) == _TIME_SERIES or _WORDS_OF_TIME.search(words) is not None
+    text = bytes(raw["descrip"].item()) + b" " + bytes(raw["intent_name"].item())
+    is_time = int(raw["intent_code"]) == _TIME_SERIES_INTENT or _TIME_WORDS.search(text) is not None
     return FourthAxis(
         volumes=int(raw["dim"][4]) if raw["dim"][0] > 3 else 1,
         step=float(raw["pixdim"][4]),
-        says_time=unit in _OTHER_TIMES or meant,
+        says_time=unit in _OTHER_TIME_UNITS or is_time,
         in_seconds=unit == _SECONDS,
     )
 
@@ -181,28 +166,24 @@ def _fourth(raw: Any) -> FourthAxis:
 def _axes(path: Path, raw: Any) -> tuple[tuple[int, ...], int]:
     count, *sizes = (int(size) for size in raw["dim"])
     if not 2 <= count <= 7:
-        raise UserError(
-            Code.SCAN_UNSUPPORTED, path, f"its header tells of {count} axes", "save two or three axes of space"
-        )
+        finding = f"the header lists {count} axes"
+        raise UserError(Code.SCAN_UNSUPPORTED, path, finding, "save two or three axes of space")
     sizes = sizes[:count]
     if min(sizes) < 1:
-        size = "x".join(map(str, sizes))
-        raise UserError(
-            Code.SCAN_UNSUPPORTED, path, f"an empty volume: its header tells of {size} voxels", "export the scan again"
-        )
+        finding = f"the volume is empty: the header lists {'x'.join(map(str, sizes))} voxels"
+        raise UserError(Code.SCAN_UNSUPPORTED, path, finding, "export the scan again")
     return tuple(sizes[:3]), math.prod(sizes[3:])
 
 
 def _dtype(path: Path, raw: Any) -> np.dtype[Any]:
     code = int(raw["datatype"])
     if code not in data_type_codes.dtype:
-        raise UserError(Code.SCAN_UNSUPPORTED, path, f"its voxels are of the unknown type {code}", AGAIN)
+        raise damaged(path, f"unknown voxel type {code}")
     dtype: np.dtype[Any] = np.dtype(raw.get_data_dtype())
     if dtype.kind not in "iuf" or dtype.itemsize > 8:
-        finding = f"its voxels are of type {data_type_codes.label[code]}"
-        raise UserError(
-            Code.SCAN_UNSUPPORTED, path, finding, "save one real number of at most 64 bits a voxel and channel"
-        )
+        finding = f"unsupported voxel type {data_type_codes.label[code]}"
+        remedy = "save one real number of at most 64 bits per voxel and channel"
+        raise UserError(Code.SCAN_UNSUPPORTED, path, finding, remedy)
     return dtype
 
 
@@ -211,12 +192,12 @@ def _scaling(path: Path, raw: Any) -> tuple[float, float] | None:
     if slope == 0 or not math.isfinite(slope) or (slope, intercept) == (1, 0):
         return None
     if not math.isfinite(intercept):
-        raise UserError(Code.SCAN_HEADER, path, f"its header scales voxels by {slope:g} and adds {intercept}", AGAIN)
+        raise damaged(path, f"invalid scaling in the header: slope {slope:g}, intercept {intercept}")
     return slope, intercept
 
 
 def _geometry(path: Path, raw: Any, shape: tuple[int, ...]) -> Geometry:
-    """The sform, else the qform, else the voxel size; what NIfTI leaves open is read as nibabel reads it."""
+    """Return the sform, else the qform, else the voxel size; ambiguous headers are read as nibabel reads them."""
     for name in ("qform_code", "sform_code"):
         if not 0 <= int(raw[name]) <= 5:
             raw[name] = 0
@@ -230,9 +211,8 @@ def _geometry(path: Path, raw: Any, shape: tuple[int, ...]) -> Geometry:
             matrix = np.zeros((4, 4))
         volume = np.linalg.det(matrix[:3, :3] / np.linalg.norm(matrix[:3, :3], axis=0))
     if not (abs(volume) > 1e-6 and np.isfinite(matrix).all()):
-        raise UserError(
-            Code.SCAN_HEADER, path, "no usable voxel size and orientation in its header", "mend its sform or qform"
-        )
+        finding = "the header has no valid voxel size and orientation"
+        raise UserError(Code.SCAN_HEADER, path, finding, "correct its sform or qform")
     return Geometry(
         shape=shape,
         affine=tuple(tuple(float(value) for value in row) for row in matrix),
@@ -243,18 +223,15 @@ def _geometry(path: Path, raw: Any, shape: tuple[int, ...]) -> Geometry:
 
 
 def write_nifti(path: Path, array: NDArray[Any], geometry: Geometry, slope: float = 1.0) -> None:
-    """Write ``(C, *space)``, to be read as ``slope`` times that. The same voxels and geometry give the same bytes."""
+    """Write ``(C, *space)`` with a scaling of ``slope``. Equal voxels and geometry give equal bytes."""
     if not is_nifti(path):
-        raise UserError(
-            Code.SCAN_UNSUPPORTED, path, "a scan is written as .nii or .nii.gz", "change the name of the file"
-        )
+        raise UserError(Code.OPTION_INVALID, path, "not a .nii or .nii.gz file", "change the name of the file")
     if len(array) > 1 and len(geometry.shape) == 2:
-        raise UserError(
-            Code.SCAN_UNSUPPORTED, path, f"{len(array)} channels of a 2-D scan in one file", "write one file a channel"
-        )
+        finding = f"{len(array)} channels of a 2-D scan in one file"
+        raise UserError(Code.SCAN_UNSUPPORTED, path, finding, "write one file per channel")
     space_first = np.moveaxis(array, 0, -1) if len(array) > 1 else array[0]
     header = _new_header(path, space_first, geometry, slope)
-    # The transpose in C order is the Fortran order that NIfTI asks for.
+    # the transpose in C order is the Fortran order that NIfTI requires
     voxels = np.ascontiguousarray(space_first.T, dtype=array.dtype.newbyteorder("<"))
     with atomic_path(path) as partial, partial.open("wb") as file:
         if path.name.lower().endswith(".gz"):
@@ -267,7 +244,7 @@ def write_nifti(path: Path, array: NDArray[Any], geometry: Geometry, slope: floa
 
 
 def _new_header(path: Path, array: NDArray[Any], geometry: Geometry, slope: float) -> bytes:
-    """The bytes before the voxels. The affine wins: a qform too coarse for it is joined by an sform."""
+    """Return the bytes before the voxels. An sform is added if the qform is not exact enough for the affine."""
     raw = (nibabel.Nifti1Header if max(array.shape) <= 32767 else nibabel.Nifti2Header)(endianness="<")
     raw.set_data_shape(array.shape)
     raw.set_data_dtype(array.dtype)

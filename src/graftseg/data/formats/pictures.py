@@ -1,6 +1,6 @@
-"""Pictures, PNG and TIFF: 2-D scans of one grey channel or of three colours, without any place in the world.
+"""PNG and TIFF pictures: 2-D scans with one gray channel or three color channels, without a position.
 
-Pixels are taken to be one millimetre apart, columns to the left and rows to the back, as ITK reads such files.
+As in ITK, the pixel spacing is 1 mm, columns point left and rows point to the back.
 """
 
 import logging
@@ -18,21 +18,31 @@ from numpy.typing import NDArray
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import atomic_path
 from graftseg.core.types import Geometry
-from graftseg.data.formats.scan import AGAIN, Scan, lps_geometry, optional, refuse_absent, refuse_bytes, words
+from graftseg.data.formats.scan import (
+    AGAIN,
+    Scan,
+    damaged,
+    lps_geometry,
+    optional,
+    refuse_absent,
+    refuse_bytes,
+    short_reason,
+    unreadable,
+)
 
 SUFFIXES: tuple[str, ...] = (".png", ".tif", ".tiff")
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _PNG_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
-_COLOURS, _PALETTE = 2, 3  # the bit of a PNG's kind that says colours, and the kind with a palette
-_GREY_ALPHA, _RGB_ALPHA = 4, 6
-_OTHER_SPACES = {5: "CMYK", 8: "CIELab", 9: "ICCLab", 10: "ITULab"}  # how a TIFF may tell colours, by its number
-_TIFF_GAIN = (8, 50_000)  # how many bytes one byte of a picture can become, plain (bits) and compressed
-_ONE_EACH = "save one picture a file, or the volume as NIfTI or NRRD, which say how far slices lie apart"
-_HEADER, _CHECKSUM = slice(12, 29), slice(29, 33)  # what the checksum of a PNG's header is of, and where it stands
+_COLOR_BIT, _PALETTE = 2, 3  # the bit of a PNG color type for color, and the color type with a palette
+_GRAY_ALPHA, _RGB_ALPHA = 4, 6
+_UNSUPPORTED_SPACES = {5: "CMYK", 8: "CIELab", 9: "ICCLab", 10: "ITULab"}  # by TIFF photometric interpretation
+_TIFF_MAX_EXPANSION = (8, 50_000)  # upper limit of the pixels per byte of a file, raw (bits) and compressed
+_ONE_EACH = "save one picture per file, or the volume as NIfTI or NRRD, which contain the slice distance"
+_HEADER, _CHECKSUM = slice(12, 29), slice(29, 33)  # the PNG header and its checksum
 
 
 def picture_geometry(path: Path) -> Geometry:
-    """The size of the picture, from its header."""
+    """Return the size of a picture from its header."""
     refuse_absent(path)
     if path.suffix.lower() == ".png":
         width, height, *_ = _png_header(path)
@@ -42,17 +52,17 @@ def picture_geometry(path: Path) -> Geometry:
 
 
 def read_picture(path: Path) -> Scan:
-    """Pixels ``(C, columns, rows)``: one channel or three, of the type they are stored in."""
+    """Read pixels ``(C, columns, rows)`` with one channel or three, in their stored type."""
     return _read(path, is_label=False)
 
 
 def read_label_picture(path: Path) -> Scan:
-    """The same for a label map, whose pixels are class numbers: the entries of a palette stay numbers."""
+    """Read a label map ``(1, columns, rows)``. Palette indices are class numbers."""
     return _read(path, is_label=True)
 
 
 def write_label_picture(path: Path, labels: NDArray[np.uint8]) -> None:
-    """Write a label map ``(columns, rows)`` as a PNG of grey values: class numbers, dark to the eye."""
+    """Write a label map ``(columns, rows)`` as a gray PNG, with class numbers as gray values."""
     image = optional("PIL.Image", "pillow", "PNG files")
     with atomic_path(path) as partial:
         image.fromarray(np.ascontiguousarray(labels.T)).save(partial, format="PNG")
@@ -60,15 +70,10 @@ def write_label_picture(path: Path, labels: NDArray[np.uint8]) -> None:
 
 def _read(path: Path, *, is_label: bool) -> Scan:
     refuse_absent(path)
-    pixels = (_png if path.suffix.lower() == ".png" else _tiff)(path, is_label)
-    channels = _opaque(path, pixels if pixels.ndim == 3 else pixels[..., None])
+    pixels = (_read_png if path.suffix.lower() == ".png" else _read_tiff)(path, is_label)
+    channels = _without_alpha(path, pixels if pixels.ndim == 3 else pixels[..., None])
     if channels.dtype.kind not in "iuf" or channels.dtype.itemsize > 8:
-        raise UserError(
-            Code.SCAN_UNSUPPORTED,
-            path,
-            f"its pixels are of type {channels.dtype}",
-            "save grey or RGB pixels of 8 or 16 bits",
-        )
+        raise _unsupported(path, f"unsupported pixel type {channels.dtype}", "save 8-bit or 16-bit gray or RGB pixels")
     height, width, _ = channels.shape
     return Scan(channels.transpose(2, 1, 0), _geometry(width, height))
 
@@ -77,97 +82,92 @@ def _geometry(width: int, height: int) -> Geometry:
     return lps_geometry((width, height), np.eye(2), np.ones(2), np.zeros(2))
 
 
-def _opaque(path: Path, pixels: NDArray[Any]) -> NDArray[Any]:
-    """Pixels ``(rows, columns, channels)`` without an alpha channel, which must hide nothing."""
+def _unsupported(path: Path, finding: str, remedy: str) -> UserError:
+    return UserError(Code.SCAN_UNSUPPORTED, path, finding, remedy)
+
+
+def _damaged_picture(path: Path, error: Exception) -> UserError:
+    return damaged(path, f"the picture is damaged or truncated ({short_reason(error, path)})")
+
+
+def _without_alpha(path: Path, pixels: NDArray[Any]) -> NDArray[Any]:
+    """Drop the alpha channel of ``(rows, columns, channels)``, which must be opaque everywhere."""
     channels = pixels.shape[2]
     if channels in (2, 4):
         alpha = pixels[..., -1]
         if (alpha != (np.iinfo(alpha.dtype).max if alpha.dtype.kind == "u" else 1)).any():
-            raise UserError(
-                Code.SCAN_UNSUPPORTED, path, "parts of the picture are transparent", "save it without an alpha channel"
-            )
+            raise _unsupported(path, "parts of the picture are transparent", "save it without an alpha channel")
         return pixels[..., :-1]
     if channels not in (1, 3):
-        raise UserError(
-            Code.SCAN_UNSUPPORTED, path, f"a picture of {channels} channels", "save grey or RGB, or one file a channel"
-        )
+        raise _unsupported(path, f"a picture with {channels} channels", "save gray or RGB, or one file per channel")
     return pixels
 
 
 def _png_header(path: Path) -> tuple[int, int, int, int]:
-    """Width, height, bits of a sample and kind of a PNG file."""
+    """Return width, height, bits per sample and color type of a PNG file."""
     try:
         with path.open("rb") as file:
             head = file.read(26)
     except OSError as error:
-        raise UserError(
-            Code.READ_FAILED, path, f"cannot be read ({error.strerror})", "check the file's permissions"
-        ) from None
+        raise unreadable(path, error) from None
     if len(head) < 26 or head[:8] != _SIGNATURE or head[12:16] != b"IHDR":
         raise UserError(Code.NOT_A_SCAN, path, "not a PNG file", AGAIN)
-    width, height, bits, kind = struct.unpack(">IIBB", head[16:26])
-    if not width or not height or bits not in (1, 2, 4, 8, 16) or kind not in _PNG_CHANNELS:
-        raise UserError(Code.SCAN_DAMAGED, path, "its header makes no sense", AGAIN)
-    return width, height, bits, kind
+    width, height, bits, color_type = struct.unpack(">IIBB", head[16:26])
+    if not width or not height or bits not in (1, 2, 4, 8, 16) or color_type not in _PNG_CHANNELS:
+        raise damaged(path, "the header is invalid")
+    return width, height, bits, color_type
 
 
-def _png(path: Path, is_label: bool) -> NDArray[Any]:
-    width, height, bits, kind = _png_header(path)
-    refuse_bytes(path, width * height * _PNG_CHANNELS[kind] * max(1, bits // 8))
-    if kind == _PALETTE and not is_label:
-        raise UserError(
-            Code.SCAN_UNSUPPORTED, path, "the colours of the picture are those of a palette", "save it as grey or RGB"
-        )
-    if bits == 16 and kind & _COLOURS:
-        raise UserError(
-            Code.SCAN_DAMAGED, path, "16-bit colours, which cannot be read from PNG", "save it as TIFF or with 8 bits"
-        )
+def _read_png(path: Path, is_label: bool) -> NDArray[Any]:
+    width, height, bits, color_type = _png_header(path)
+    refuse_bytes(path, width * height * _PNG_CHANNELS[color_type] * max(1, bits // 8))
+    if color_type == _PALETTE and not is_label:
+        raise _unsupported(path, "the picture has palette colors", "save it as gray or RGB")
+    if bits == 16 and color_type & _COLOR_BIT:
+        raise _unsupported(path, "16-bit colors cannot be read from PNG", "save it as TIFF or with 8 bits")
     image = optional("PIL.Image", "pillow", "PNG files")
     try:
-        # the size was looked at above, and the limit of the package is for web pages
+        # the size is checked above; the limit of Pillow is meant for web pages
         image.MAX_IMAGE_PIXELS = None
-        two_bytes = (bits, kind) == (16, _GREY_ALPHA)
-        with image.open(_as_bytes(path) if two_bytes else path, formats=("PNG",)) as picture:
+        is_gray_alpha_16 = (bits, color_type) == (16, _GRAY_ALPHA)
+        with image.open(_as_rgba_8(path) if is_gray_alpha_16 else path, formats=("PNG",)) as picture:
             pixels, frames = np.array(picture), picture.n_frames
     except image.UnidentifiedImageError:
-        raise UserError(
-            Code.SCAN_DAMAGED, path, "the picture is damaged or cut off (its first parts make no sense)", AGAIN
-        ) from None
+        raise damaged(path, "the picture is damaged or truncated") from None
     except (OSError, SyntaxError, ValueError, EOFError, struct.error) as error:
-        raise _damaged(path, error) from None
+        raise _damaged_picture(path, error) from None
     if frames > 1:
-        raise UserError(Code.SCAN_UNSUPPORTED, path, f"an animated PNG file of {frames} pictures", _ONE_EACH)
-    if two_bytes:
+        raise _unsupported(path, f"an animated PNG file with {frames} pictures", _ONE_EACH)
+    if is_gray_alpha_16:
         return pixels.view(">u2").astype(np.uint16)
     if pixels.dtype == np.bool_:
         return pixels.astype(np.uint8)
-    if kind == 0 and bits < 8:
-        # grey values of fewer bits are spread over those of a byte; as class numbers they would be others
+    if color_type == 0 and bits < 8:
+        # Pillow stretches gray values of few bits to a byte; undo it, since they may be class numbers
         return np.asarray(pixels // (255 // (2**bits - 1)), np.uint8)
     return pixels.astype(np.uint16) if bits == 16 else pixels
 
 
-def _as_bytes(path: Path) -> BytesIO:
-    """A PNG of grey and alpha in 16 bits as one of four channels in 8 bits, the halves of the two numbers.
+def _as_rgba_8(path: Path) -> BytesIO:
+    """Return a 16-bit gray-alpha PNG relabeled as 8-bit RGBA, with the two bytes of each number as two channels.
 
-    The package would drop the lower halves. Both kinds lie in a file the same way, but for the header.
+    Pillow would drop the lower bytes. The pixel data of both kinds is the same, only the header differs.
     """
     content = bytearray(path.read_bytes())
     before = bytes(content[_HEADER])
     content[_HEADER] = after = before[:12] + bytes((8, _RGB_ALPHA)) + before[14:]
     (found,) = struct.unpack(">I", content[_CHECKSUM])
-    # a checksum that was wrong stays wrong
+    # XOR keeps a wrong checksum wrong
     content[_CHECKSUM] = struct.pack(">I", found ^ zlib.crc32(before) ^ zlib.crc32(after))
     return BytesIO(content)
 
 
 class _Tiff:
-    """An open TIFF file of one page."""
+    """An open TIFF file with one page."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.package = optional("tifffile", "tifffile", "TIFF files")
-        # what it has to say is told in one sentence
         logging.getLogger("tifffile").setLevel(logging.CRITICAL + 1)
 
     def __enter__(self) -> "_Tiff":
@@ -179,42 +179,34 @@ class _Tiff:
                 self.page = self.file.pages[0]
                 on_failure.pop_all()
         except OSError as error:
-            raise UserError(
-                Code.READ_FAILED, self.path, f"cannot be read ({error.strerror})", "check the file's permissions"
-            ) from None
+            raise unreadable(self.path, error) from None
         except Exception as error:
-            raise UserError(
-                Code.NOT_A_SCAN, self.path, f"not a TIFF file that can be read ({words(error, self.path)})", AGAIN
-            ) from None
+            finding = f"not a readable TIFF file ({short_reason(error, self.path)})"
+            raise UserError(Code.NOT_A_SCAN, self.path, finding, AGAIN) from None
         if pages > 1:
             self.file.close()
-            raise UserError(Code.SCAN_UNSUPPORTED, self.path, f"a TIFF file of {pages} pages", _ONE_EACH)
+            raise _unsupported(self.path, f"a TIFF file with {pages} pages", _ONE_EACH)
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.file.close()
         if isinstance(error, Exception) and not isinstance(error, (UserError, MemoryError)):
-            raise _damaged(self.path, error) from None
+            raise _damaged_picture(self.path, error) from None
 
 
-def _tiff(path: Path, is_label: bool) -> NDArray[Any]:
+def _read_tiff(path: Path, is_label: bool) -> NDArray[Any]:
     with _Tiff(path) as tiff:
         page = tiff.page
-        _refuse_more_than_stored(path, page)
+        _check_size(path, page)
         photometric, planar = int(page.photometric), int(page.planarconfig)
         if photometric == 3 and not is_label:
-            raise UserError(
-                Code.SCAN_UNSUPPORTED,
-                path,
-                "the colours of the picture are those of a palette",
-                "save it as grey or RGB",
-            )
-        if photometric in _OTHER_SPACES:
-            finding = f"the colour space of the picture is {_OTHER_SPACES[photometric]}"
-            raise UserError(Code.SCAN_UNSUPPORTED, path, finding, "convert it to grey or RGB")
+            raise _unsupported(path, "the picture has palette colors", "save it as gray or RGB")
+        if photometric in _UNSUPPORTED_SPACES:
+            finding = f"the color space of the picture is {_UNSUPPORTED_SPACES[photometric]}"
+            raise _unsupported(path, finding, "convert it to gray or RGB")
         if page.ndim not in (2, 3) or 0 in page.shape:
-            raise UserError(Code.SCAN_UNSUPPORTED, path, f"a picture of shape {page.shape}", "save grey or RGB pixels")
-        pixels = _decoded(path, page)
+            raise _unsupported(path, f"a picture of shape {page.shape}", "save gray or RGB pixels")
+        pixels = _decode_tiff(path, page)
     if pixels.ndim == 3 and planar == 2:
         pixels = np.moveaxis(pixels, 0, -1)
     if pixels.dtype == np.bool_:
@@ -222,36 +214,31 @@ def _tiff(path: Path, is_label: bool) -> NDArray[Any]:
         top = 1
     else:
         top = int(np.iinfo(pixels.dtype).max) if pixels.dtype.kind == "u" else 0
-    # black is 1 and white is 0 in such a file; class numbers are numbers, whatever they look like
+    # photometric 0 stores white as 0; class numbers are not inverted
     return (top - pixels).astype(pixels.dtype) if photometric == 0 and top and not is_label else pixels
 
 
-def _refuse_more_than_stored(path: Path, page: Any) -> None:
-    """Raise an error where a header asks for more than the file holds."""
+def _check_size(path: Path, page: Any) -> None:
+    """Raise an error if the header asks for more pixels than the file contains."""
     needed = int(page.nbytes)
     refuse_bytes(path, needed)
-    available = path.stat().st_size * _TIFF_GAIN[int(page.compression) > 1]
+    available = path.stat().st_size * _TIFF_MAX_EXPANSION[int(page.compression) > 1]
     if needed > available:
         raise ValueError(f"needs {needed} bytes of pixels and has at most {available}")
     if (strips := math.prod(page.chunked)) != len(page.dataoffsets):
-        raise ValueError(f"{len(page.dataoffsets)} of its {strips} strips are there")
+        raise ValueError(f"{len(page.dataoffsets)} of {strips} strips found")
 
 
-def _decoded(path: Path, page: Any) -> NDArray[Any]:
+def _decode_tiff(path: Path, page: Any) -> NDArray[Any]:
     try:
         pixels = np.asarray(page.asarray())
     except Exception as error:
-        # some kinds are read by a part of newer Pythons
+        # newer Python versions decode some kinds themselves
         if "imagecodecs" not in str(error) and not isinstance(error, ImportError):
             raise
-        finding = f"its pixels are compressed ({page.compression.name}), which no installed package reads"
-        raise UserError(
-            Code.SCAN_UNSUPPORTED, path, finding, "pip install imagecodecs, or save it uncompressed"
-        ) from None
+        finding = f"no installed package decodes its pixels ({page.compression.name})"
+        remedy = "pip install imagecodecs, or save it uncompressed"
+        raise UserError(Code.PACKAGE_MISSING, path, finding, remedy) from None
     if pixels.shape != page.shape:
-        raise ValueError(f"pixels of shape {pixels.shape} where {page.shape} are told")
+        raise ValueError(f"pixels of shape {pixels.shape}, expected {page.shape}")
     return pixels
-
-
-def _damaged(path: Path, error: Exception) -> UserError:
-    return UserError(Code.SCAN_DAMAGED, path, f"the picture is damaged or cut off ({words(error, path)})", AGAIN)

@@ -1,4 +1,4 @@
-"""What every format gives: voxels and where they lie; and what the formats share."""
+"""The scan that every reader returns, and the helpers that readers share."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -14,13 +14,18 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Geometry
 from graftseg.data.folders import refuse_broken_link
 
-LISTED = 4
-"""So many guesses of one kind keep a line of their own."""
+MAX_BYTES = 16 * 2**30
+"""Upper limit for the voxels of one file, in bytes: larger than any scan, small enough for a large machine."""
+
+MAX_GUESS_LINES = 4
+"""More guesses of one kind than this are summarized in one line."""
+
+AGAIN = "copy or export the file again"
 
 
 @dataclass(frozen=True)
 class Guess:
-    """What is open, in which file or folder, what was taken for it, and how to make it certain."""
+    """An assumption about a file: the open question, the assumed answer and how to make it certain."""
 
     where: Path
     what: str
@@ -32,27 +37,21 @@ class Guess:
 
 
 def guess_lines(guesses: Iterable[Guess]) -> Iterator[str]:
-    """A line for each guess; many of one kind are one line, under the first of them."""
+    """Yield a line for each guess, or one line for many guesses of the same kind."""
     kinds: dict[tuple[str, str], list[Guess]] = {}
     for guess in guesses:
         kinds.setdefault((guess.what, guess.remedy), []).append(guess)
     for kind in kinds.values():
-        if len(kind) <= LISTED:
+        if len(kind) <= MAX_GUESS_LINES:
             yield from map(str, kind)
         else:
             first = kind[0]
             yield f"{first.where} and {len(kind) - 1} more: {first.what} ({first.taken}); {first.remedy}"
 
 
-MAX_BYTES = 16 * 2**30
-"""The most a file may ask for, in bytes: far above any scan, far below what stops a machine."""
-
-AGAIN = "copy or export the file again"
-
-
 @dataclass(frozen=True)
 class Scan:
-    """Voxels ``(C, *space)``, or ``(*space)`` for a label map, where they lie, and what of that is guessed."""
+    """Voxels ``(C, *space)``, or ``(*space)`` for a label map, with their geometry and the guesses about both."""
 
     array: NDArray[Any]
     geometry: Geometry
@@ -61,10 +60,10 @@ class Scan:
 
 @dataclass(frozen=True)
 class Format:
-    """How files of a format are read: the header alone, the scan ``(C, *space)``, and the same as a label map.
+    """The readers of a file format: geometry from the header, scan ``(C, *space)`` and label map ``(1, *space)``.
 
-    The first two are told how many channels somebody has named, if anybody has. ``label`` is None for a format that no
-    label map is read from.
+    The first two take the number of channels that ``dataset.json`` names, or None. ``label`` is None if label maps are
+    not read from the format.
     """
 
     geometry: Callable[[Path, int | None], Geometry]
@@ -80,10 +79,10 @@ def lps_geometry(
     *,
     is_placed: bool = True,
 ) -> Geometry:
-    """The geometry of a grid told to the left, the back and the head, as ITK and DICOM do, in millimetres.
+    """Return the RAS geometry of a grid in LPS coordinates, the convention of ITK and DICOM, in millimeters.
 
-    ``axes`` holds the directions of the array's two or three axes as columns. An affine counts to the right and to the
-    front instead. ``is_placed``: whether the file told these directions, which are assumed else.
+    The columns of ``axes`` are the directions of the two or three array axes. ``is_placed`` is False if the file does
+    not contain these directions.
     """
     count = len(shape)
     matrix = np.eye(4)
@@ -97,37 +96,48 @@ def lps_geometry(
 def refuse_absent(path: Path) -> None:
     """Raise a UserError unless the path is a file."""
     refuse_broken_link(path)
+    if not path.exists():
+        raise UserError(Code.FILE_MISSING, path, "the file does not exist", "check the path")
     if not path.is_file():
-        found = "a folder" if path.is_dir() else "not a file" if path.exists() else "the file is missing"
-        raise UserError(Code.SCAN_UNSUPPORTED, path, found, "check the path")
+        raise UserError(Code.NOT_A_SCAN, path, "a folder" if path.is_dir() else "not a file", "check the path")
 
 
 def refuse_bytes(path: Path, needed: int) -> None:
-    """Raise a UserError where voxels need more memory than any scan does."""
+    """Raise a UserError if the voxels need more memory than ``MAX_BYTES``."""
     if needed > MAX_BYTES:
-        raise UserError(
-            Code.SCAN_TOO_LARGE, path, f"its header asks for {needed} bytes, above the limit of {MAX_BYTES}", AGAIN
-        )
+        finding = f"the header asks for {needed} bytes, the limit is {MAX_BYTES}"
+        raise UserError(Code.SCAN_TOO_LARGE, path, finding, AGAIN)
+
+
+def damaged(path: Path, finding: str) -> UserError:
+    """Return the error for a file with invalid content."""
+    return UserError(Code.SCAN_DAMAGED, path, finding, AGAIN)
+
+
+def unreadable(path: Path, error: OSError) -> UserError:
+    """Return the error for a file that the operating system cannot read."""
+    finding = f"cannot be read ({error.strerror or error})"
+    return UserError(Code.READ_FAILED, path, finding, "check the file and its permissions")
 
 
 def optional(module: str, package: str, what: str) -> Any:
-    """A module of an optional package, or one line that names the install command."""
+    """Import a module of an optional package; raise a UserError with the install command if it is missing."""
     try:
         return import_module(module)
     except ImportError:
         raise UserError(Code.PACKAGE_MISSING, what, f"{package} is not installed", f"pip install {package}") from None
 
 
-def words(error: BaseException, path: Path, most: int = 120) -> str:
-    """What an error of another package about a file says, in one short line that does not tell the file's folder."""
-    return " ".join(without_folder(str(error), path).split())[:most]
+def short_reason(error: BaseException, path: Path, length: int = 120) -> str:
+    """Return the message of another package's error about a file in one short line, without the file's folder."""
+    return " ".join(without_folder(str(error), path).split())[:length]
 
 
 def without_folder(text: str, path: Path) -> str:
-    """A text that calls a file, and others beside it, by their names alone, however it spells their folder."""
+    """Remove the folder of a file from a text, in all spellings: relative, absolute and resolved."""
     folders = {str(folder) for folder in (path.parent, path.parent.absolute(), path.parent.resolve())}
-    # quoted, a backslash stands twice
-    spelled = {word.rstrip("/\\") for folder in folders for word in (folder, repr(folder)[1:-1])} - {"", "."}
-    for folder in sorted(spelled, key=len, reverse=True):
+    # repr doubles backslashes
+    spellings = {word.rstrip("/\\") for folder in folders for word in (folder, repr(folder)[1:-1])} - {"", "."}
+    for folder in sorted(spellings, key=len, reverse=True):
         text = re.sub(rf"(?<![\w.-]){re.escape(folder)}[/\\]+", "", text)
     return text

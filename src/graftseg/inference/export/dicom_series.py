@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
+from graftseg.data.formats.dicom_series import slice_order
 from graftseg.data.formats.dicom_tags import pydicom_package, user_errors
+from graftseg.data.formats.scan import lps_geometry
 
 NEEDED = (
     "SOPClassUID",
@@ -81,16 +83,14 @@ def _stack(folder: Path, slices: Sequence[Any]) -> Series | None:
     axes = np.array(first.ImageOrientationPatient, dtype=np.float64).reshape(2, 3)
     normal = np.cross(axes[0], axes[1])
     positions = np.array([one.ImagePositionPatient for one in slices], dtype=np.float64)
-    order = np.argsort(positions @ normal, kind="stable")
+    order, _ = slice_order(list(positions), normal)
     for one in slices:
         for name in MAY_BE_EMPTY:
             if name not in one:
                 setattr(one, name, None)
     placed = positions[order]
-    affine = np.eye(4)
-    affine[:3, 0] = axes[0] * float(first.PixelSpacing[1])
-    affine[:3, 1] = axes[1] * float(first.PixelSpacing[0])
-    affine[:3, 2] = (placed[-1] - placed[0]) / (len(slices) - 1) if len(slices) > 1 else normal
-    affine[:3, 3] = placed[0]
-    affine[:2] *= -1
-    return Series(tuple(slices[int(index)] for index in order), (first.Columns, first.Rows, len(slices)), affine)
+    step = (placed[-1] - placed[0]) / (len(slices) - 1) if len(slices) > 1 else normal
+    shape = (first.Columns, first.Rows, len(slices))
+    spacing = np.array([first.PixelSpacing[1], first.PixelSpacing[0], 1], dtype=np.float64)
+    affine = lps_geometry(shape, np.column_stack([*axes, step]), spacing, placed[0]).matrix
+    return Series(tuple(slices[index] for index in order), shape, affine)

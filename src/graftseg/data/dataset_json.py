@@ -1,0 +1,109 @@
+"""The file ``dataset.json`` of nnU-Net and of the Medical Segmentation Decathlon."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from graftseg.core.errors import Code, UserError
+from graftseg.core.files import read_json
+from graftseg.data.folders import refuse_broken_link
+from graftseg.data.grouping import CHANNEL
+from graftseg.data.scans import is_scan, scan_stem
+
+MAX_DIGITS = 18
+
+
+@dataclass(frozen=True)
+class DatasetJson:
+    """The content of a folder's ``dataset.json``; empty without such a file."""
+
+    path: Path
+    content: dict[str, Any]
+
+    @classmethod
+    def read(cls, folder: Path) -> "DatasetJson":
+        """Read and check the file."""
+        path = folder / "dataset.json"
+        refuse_broken_link(path)
+        content = read_json(path) if path.is_file() else {}
+        if not isinstance(content, dict):
+            raise _invalid(path, "not an object of keys and values", "restore the file or remove it")
+        ending = content.get("file_ending")
+        if ending is not None and not is_scan(Path(f"case{ending}")):
+            raise _invalid(path, f"file_ending {ending!r} cannot be read", "convert the scans to .nii.gz")
+        for key in ("channel_names", "modality", "labels"):
+            if key in content and not isinstance(content[key], dict):
+                raise _invalid(path, f"{key} is not an object of keys and values", "correct the entry")
+        return cls(path, content)
+
+    @property
+    def named_channels(self) -> int | None:
+        """The number of named channels, or None."""
+        names = self.content.get("channel_names", self.content.get("modality"))
+        return len(names) if names else None
+
+    @property
+    def has_channel_files(self) -> bool:
+        """Whether nnU-Net channels are listed, which are in one file each."""
+        return len(self.content.get("channel_names") or ()) > 1
+
+    def classes(self) -> dict[int, str]:
+        """Return class names by label value, from ``{"liver": 1}`` or ``{"1": "liver"}``."""
+        classes: dict[int, str] = {}
+        for key, entry in self.content.get("labels", {}).items():
+            value, name = self._class(key, entry)
+            if value in classes:
+                finding = f"the label value {value} has two names, {classes[value]} and {name}"
+                raise _invalid(self.path, finding, "keep one")
+            classes[value] = name
+        if classes:
+            classes.setdefault(0, "background")
+        return dict(sorted(classes.items()))
+
+    def _class(self, key: str, entry: object) -> tuple[int, str]:
+        if isinstance(entry, list):
+            finding = f"the label {key!r} is a region of several values, which is not supported"
+            raise _invalid(self.path, finding, "list one value for each class")
+        if key == "ignore":
+            raise _invalid(self.path, "a label to ignore is not supported", "leave such scans unlabeled")
+        if isinstance(entry, str) and not _is_value(entry) and _is_value(key):
+            return int(key), entry
+        if isinstance(entry, int | str) and not isinstance(entry, bool) and _is_value(str(entry)):
+            return int(entry), key
+        finding = f"the label {key!r:.40}: {entry!r:.40} does not name a class"
+        raise _invalid(self.path, finding, 'write labels as {"background": 0, "liver": 1}')
+
+    def find_missing(self, cases: set[str]) -> Iterator[UserError]:
+        """Yield the listed files that belong to none of the cases; refuse paths outside of the folder."""
+        folder = self.path.parent
+        for entry in self._listed():
+            inside = Path(os.path.normpath(folder / entry))
+            if not inside.is_relative_to(os.path.normpath(folder)):
+                raise _invalid(self.path, f"the entry {entry!r} is outside of the folder", "move the file into it")
+            stem = scan_stem(inside)
+            numbered = CHANNEL.fullmatch(stem)
+            if stem not in cases and not (numbered and numbered["case"] in cases):
+                finding = f"{entry!r} is listed, but does not exist"
+                yield UserError(Code.FILE_MISSING, self.path, finding, "add the file or remove the entry")
+
+    def _listed(self) -> Iterator[str]:
+        """Yield every path in the lists of cases, at any depth."""
+        pending: list[Any] = [self.content.get(key) for key in ("training", "test", "dataset")]
+        while pending:
+            entry = pending.pop(0)
+            if isinstance(entry, str):
+                yield entry
+            elif isinstance(entry, dict):
+                pending += entry.values()
+            elif isinstance(entry, list):
+                pending += entry
+
+
+def _invalid(path: Path, finding: str, remedy: str) -> UserError:
+    return UserError(Code.DATASET_INVALID, path, finding, remedy)
+
+
+def _is_value(text: str) -> bool:
+    return text.isdecimal() and len(text) <= MAX_DIGITS
