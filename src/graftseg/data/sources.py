@@ -1,4 +1,4 @@
-"""Where scans lie, when they are not arranged as one folder: a folder each of images, labels and unlabeled images."""
+"""Separate folders of images, labels and unlabeled images, as an alternative to one folder of data."""
 
 import logging
 import os
@@ -13,9 +13,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Sources:
-    """Folders of scans; it stands wherever a folder of data does.
+    """Folders of scans. Functions that take a folder of data also take this object.
 
-    An image in ``labeled_images`` that has no label map in ``labels`` counts as unlabeled.
+    An image in ``labeled_images`` without a label map in ``labels`` counts as unlabeled.
     """
 
     labeled_images: Path
@@ -27,42 +27,34 @@ class Sources:
     def __post_init__(self) -> None:
         for name, folder in vars(self).items():
             if folder is not None:
-                # people write paths as text
                 object.__setattr__(self, name, Path(folder))
         if self.test_labels is not None and self.test_images is None:
-            raise UserError(
-                Code.OPTION_CONFLICT,
-                self.test_labels,
-                "test labels without test images",
-                "name the images as --test-images too",
-            )
+            finding = "test labels without test images"
+            raise UserError(Code.OPTION_CONFLICT, self.test_labels, finding, "also pass --test-images")
         for images, labels in ((self.labeled_images, self.labels), (self.test_images, self.test_labels)):
             if labels is not None and images is not None and images.resolve() == labels.resolve():
-                raise UserError(
-                    Code.OPTION_CONFLICT, labels, "images and labels are the same folder", "keep them in two"
-                )
-        if self._is_one_heap:
-            log.warning(
-                "%s: labeled and unlabeled images are the same folder; those without a label map count as unlabeled",
-                self.unlabeled,
-            )
+                finding = "images and labels are in the same folder"
+                raise UserError(Code.OPTION_CONFLICT, labels, finding, "keep them in two folders")
+        if self._is_unlabeled_repeated:
+            message = "%s: labeled and unlabeled images are in one folder; images without a label map are unlabeled"
+            log.warning(message, self.unlabeled)
 
     @property
-    def _is_one_heap(self) -> bool:
+    def _is_unlabeled_repeated(self) -> bool:
         return self.unlabeled is not None and self.unlabeled.resolve() == self.labeled_images.resolve()
 
     @property
     def folders(self) -> tuple[Path, ...]:
-        """The folders that are named."""
+        """The given folders."""
         return tuple(folder for folder in vars(self).values() if folder is not None)
 
     @property
     def root(self) -> Path:
-        """The smallest folder that holds them all."""
+        """The deepest folder that contains all folders."""
         return Path(os.path.commonpath([folder.resolve() for folder in self.folders]))
 
     def resolve(self) -> Path:
-        """The same; what is asked of a path to compare it with another can be asked here."""
+        """Return the root, for code that compares resolved paths."""
         return self.root
 
     def __str__(self) -> str:
@@ -70,9 +62,9 @@ class Sources:
 
     @property
     def places(self) -> tuple[tuple[Path, Path | None, Split], ...]:
-        """Images, their labels and the split of what is in both; a folder that is named twice is read once."""
+        """Folders of images with their folders of labels and their split. A repeated folder appears once."""
         found: list[tuple[Path, Path | None, Split]] = [(self.labeled_images, self.labels, "labeled")]
-        if self.unlabeled is not None and not self._is_one_heap:
+        if self.unlabeled is not None and not self._is_unlabeled_repeated:
             found.append((self.unlabeled, None, "unlabeled"))
         if self.test_images is not None:
             found.append((self.test_images, self.test_labels, "test"))
@@ -83,5 +75,5 @@ Data = Path | Sources
 
 
 def as_data(data: str | Path | Sources) -> Data:
-    """Data as a person names them: a path, as text or not, or several folders."""
+    """Convert a path given as text; return separate folders unchanged."""
     return data if isinstance(data, Sources) else Path(data)
