@@ -22,12 +22,8 @@ CONVERSION_ADVICE = {
 def visible_entries(folder: Path) -> list[Path]:
     """Return the entries of a folder by name, without hidden files (``._case.nii.gz``, ``.DS_Store``)."""
     refuse_broken_link(folder)
-    try:
-        entries: Iterable[Path] = folder.iterdir() if folder.is_dir() else ()
-        return sorted(path for path in entries if not path.name.startswith("."))
-    except OSError as error:
-        finding = f"the folder cannot be read ({error.strerror})"
-        raise UserError(Code.READ_FAILED, folder, finding, "check its permissions") from None
+    entries: Iterable[Path] = folder.iterdir() if folder.is_dir() else ()
+    return sorted(path for path in entries if not path.name.startswith("."))
 
 
 def refuse_broken_link(path: Path) -> None:
