@@ -1,12 +1,12 @@
-"""Crop, rotate-flip and small rotation: drawn on the host, then applied to a whole batch on its device.
+"""Crop, rotate-flip and small rotation: drawn on the CPU, applied to a whole batch on the device.
 
-All of them are one map from the voxels of a patch back to the voxels of a scan, so that a batch is a single gather:
-with n the size of the scan in the plane of its first two axes and n' that size after the rotation,
+Together they are one map from patch voxels back to scan voxels, so that a batch is a single gather. With n the size of
+the scan in the plane of its first two axes and n' that size after the rotation,
 ``source = A (patch index + start - (n' - 1) / 2) + (n - 1) / 2``, rounded to the nearest voxel. The other axes are
-only shifted. A voxel that falls outside the scan reads as zero, in the image as in the label map. Where a slice is
-stretched to the patch instead of cropped, the patch index is first scaled by ``(n' - 1) / (patch - 1)`` and rounded.
+only shifted. Voxels outside the scan are zero in image and label map. If a slice is stretched to the patch instead of
+cropped, the patch index is first scaled by ``(n' - 1) / (patch - 1)`` and rounded.
 
-What is drawn for a batch travels to the device as one table, so that a step needs a single upload.
+The drawn parameters of a batch are copied to the device as one table, in a single transfer.
 """
 
 from collections.abc import Sequence
@@ -25,16 +25,16 @@ Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
 Table = npt.NDArray[np.float64]
 STRIDES = slice(10, 12)
-"""The columns of a table that say how a scan lies in memory."""
+"""Columns of a table with the memory strides of the scan."""
 
 
 class AugmentSettings(Settings):
-    """Which augmentations are drawn, as probabilities.
+    """Probabilities of the augmentations.
 
-    ``rotate_flip``: a rotation by 0, 90, 180 or 270 degrees in the plane of the first two axes, then always a flip
-    along one of them. ``rotate``: where that was not drawn, a rotation by a whole number of degrees, at least
-    ``-degrees`` and less than ``degrees``. ``margin``: where a scan is no larger than the patch along some axis, how
-    many voxels of zeros beyond the need are put on each side before cropping.
+    ``rotate_flip``: a rotation by 0, 90, 180 or 270 degrees in the plane of the first two axes, always followed by a
+    flip along one of them. ``rotate``: if no rotate-flip was drawn, a rotation by a whole number of degrees from
+    ``-degrees`` to ``degrees - 1``. ``margin``: zero padding in voxels on each side, in addition to the necessary
+    padding, for scans that are not larger than the patch along every axis.
     """
 
     rotate_flip: float = Field(1.0, ge=0, le=1)
@@ -45,9 +45,9 @@ class AugmentSettings(Settings):
 
 @dataclass(frozen=True)
 class Draw:
-    """What was drawn for a batch: ``linear`` is A, ``(B, 2, 2)``; ``start`` the crop's corner, ``(B, axes)``.
+    """Drawn parameters of a batch: ``linear`` is A, ``(B, 2, 2)``; ``start`` is the corner of the crop, ``(B, axes)``.
 
-    ``scale`` ``(B, 2)`` stretches the plane to the patch; None leaves its size alone.
+    ``scale`` ``(B, 2)`` stretches the plane to the patch; None keeps its size.
     """
 
     linear: Floats
@@ -63,7 +63,7 @@ def draw(
     *,
     stretch: bool = False,
 ) -> Draw:
-    """Draw the augmentation of scans with these ``shapes``, ``(B, axes)``; ``stretch`` takes slices whole."""
+    """Draw the augmentation of scans with these ``shapes``, ``(B, axes)``; ``stretch`` uses whole slices."""
     linear = np.stack([_draw_linear(rng, settings) for _ in shapes])
     rotated = shapes.copy()
     rotated[:, :2] = turned_size(linear, shapes[:, :2])
@@ -71,13 +71,13 @@ def draw(
         return Draw(linear, np.zeros_like(rotated), stretching(rotated, patch))
     padding = crop_padding(rotated, patch, settings.margin)
     room = np.maximum(rotated + 2 * padding - np.asarray(patch), 1)
-    # as published, the last possible position is never drawn
+    # as in the published code, the last possible position is never drawn
     start = np.floor(rng.random(room.shape) * room).astype(np.int64) - padding
     return Draw(linear, start)
 
 
 def centered(shapes: Integers, patch: Sequence[int], *, stretch: bool = False) -> Draw:
-    """No augmentation: the patch around the centre of each scan, or the whole slice."""
+    """Return center crops of each scan without augmentation, or whole slices with ``stretch``."""
     linear = np.repeat(np.eye(2, dtype=np.float32)[None], len(shapes), axis=0)
     if stretch:
         return Draw(linear, np.zeros_like(shapes), stretching(shapes, patch))
@@ -87,15 +87,15 @@ def centered(shapes: Integers, patch: Sequence[int], *, stretch: bool = False) -
 def around(
     drawn: Draw, shapes: Integers, patch: Sequence[int], margin: int, samples: Integers, voxels: Integers
 ) -> Draw:
-    """The same draw with the patches of some ``samples`` moved, each to have a voxel ``(n, axes)`` in its middle.
+    """Move the patches of some ``samples`` so that each is centered on a voxel ``(n, axes)``.
 
-    Where that would show more of the outside than a drawn patch may, the patch stays nearer to the scan, but never so
-    near that the voxel leaves it. After a small rotation the voxel is found to the nearest voxel of the patch.
+    Patches are clipped to the padded scan, but always contain their voxel. After a small rotation, the position of the
+    voxel is rounded to whole patch voxels.
     """
     linear, size, extent = drawn.linear[samples], shapes[samples], np.asarray(patch)
     rotated = size.copy()
     rotated[:, :2] = turned_size(linear, size[:, :2])
-    # A is orthogonal, so that its transpose leads from the scan back to the rotated plane
+    # A is orthogonal, so its transpose maps the scan to the rotated plane
     offset = np.einsum("bij,bi->bj", linear.astype(np.float64), voxels[:, :2] - (size[:, :2] - 1) / 2)
     place = voxels.copy()
     place[:, :2] = np.floor(offset + (rotated[:, :2] - 1) / 2 + 0.5)
@@ -108,25 +108,25 @@ def around(
 
 
 def stretching(shapes: Integers, patch: Sequence[int]) -> Table:
-    """Voxels of the slice from one voxel of the patch to the next, ``(B, 2)``, so that corners fall on corners."""
+    """Return slice voxels per patch voxel, ``(B, 2)``, with the corners of slice and patch aligned."""
     return np.asarray((shapes[:, :2] - 1) / np.maximum(np.asarray(patch[:2]) - 1, 1), dtype=np.float64)
 
 
 def turned_size(linear: Floats, plane: Integers) -> Integers:
-    """Size of the plane after the rotation: swapped for an odd number of quarter turns, else unchanged."""
+    """Return the plane size after the rotation: swapped for an odd number of quarter turns, else unchanged."""
     swapped = np.abs(linear[:, 0, 1]) == 1
     return np.where(swapped[:, None], plane[:, ::-1], plane)
 
 
 def crop_padding(shapes: Integers, patch: Sequence[int], margin: int) -> Integers:
-    """Zeros on both sides of each axis: none if the scan exceeds the patch everywhere, else enough plus a margin."""
+    """Return the padding per side of each axis: none if the scan is larger than the patch along all axes."""
     lacking = np.asarray(patch) - shapes
     padded = np.maximum(np.maximum(lacking // 2 + margin, -(-lacking // 2)), 0)
     return np.where((lacking >= 0).any(axis=1, keepdims=True), padded, 0)
 
 
 def table_of(drawn: Draw, shapes: Integers, strides: Integers, patch: Sequence[int]) -> Table:
-    """All numbers that ``rows_of`` needs, one row a sample; float64 holds every index exactly."""
+    """Return the input of ``rows_of``, one row per sample; float64 represents every index exactly."""
     turned = turned_size(drawn.linear, shapes[:, :2])
     scale = np.ones((len(shapes), 2)) if drawn.scale is None else drawn.scale
     shift, centre = drawn.start[:, :2] - (turned - 1) / 2, (shapes[:, :2] - 1) / 2
@@ -136,11 +136,11 @@ def table_of(drawn: Draw, shapes: Integers, strides: Integers, patch: Sequence[i
 
 
 def rows_of(table: Tensor, patch: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Where every row of the patches begins in its flat scan, and which voxels of the patches lie inside the scan.
+    """Return the start of every patch row in its flat scan, and a mask of the patch voxels inside the scan.
 
-    A row runs along the third axis, where neighbours in space are neighbours in memory; in 2-D it is one voxel. The
-    beginnings, int64 ``(B, *patch[:2])``, lie up to a row's length before the scan or right behind its end; the mask
-    is ``(B, *patch)``. Nothing here waits for the host or depends on a drawn value in its shapes.
+    A row runs along the third axis, which is contiguous in memory; in 2-D it is one voxel. The starts are int64
+    ``(B, *patch[:2])`` and lie between one row length before the scan and its end. The mask is ``(B, *patch)``. This
+    function neither synchronizes with the CPU nor has shapes that depend on drawn values.
     """
     at = _Columns.of(table, len(patch))
     along = at.along([torch.arange(n, device=table.device, dtype=torch.float64) for n in patch[:2]])
@@ -158,13 +158,13 @@ def rows_of(table: Tensor, patch: Sequence[int]) -> tuple[Tensor, Tensor]:
 
 
 def boxes_of(table: Table, patch: Sequence[int]) -> tuple[Integers, Integers]:
-    """For each row of a table the smallest box of its scan that ``rows_of`` reads: its first voxel, and its shape.
+    """Return first voxel and shape of the smallest box that ``rows_of`` reads, for each row of a table.
 
-    In the plane it is wider by one voxel, where the scan has one: a device may round otherwise than the host.
+    In the plane the box is enlarged by one voxel within the scan, because devices may round differently than the CPU.
     """
     at = _Columns.of(torch.from_numpy(table), len(patch))
     corners = at.along([torch.tensor([0, n - 1], dtype=torch.float64) for n in patch[:2]])
-    # each place along an axis of the scan grows or falls along each axis of the patch, so its extremes are at corners
+    # scan positions are monotonic along each patch axis, so their extremes are at the corners
     held = torch.stack([at.voxels(axis, corners)[1].flatten(1) for axis in range(2)], dim=1)
     first, end = (held.amin(dim=2) - 1).clamp(min=0), (held.amax(dim=2) + 2).minimum(at.last[:, :2] + 1)
     if len(patch) == 3:
@@ -174,7 +174,7 @@ def boxes_of(table: Table, patch: Sequence[int]) -> tuple[Integers, Integers]:
 
 
 def with_strides(table: Table, strides: Integers) -> Table:
-    """A table for scans that lie in memory otherwise."""
+    """Return the table with other memory strides."""
     changed = table.copy()
     changed[:, STRIDES] = strides
     return changed
@@ -182,7 +182,7 @@ def with_strides(table: Table, strides: Integers) -> Table:
 
 @dataclass(frozen=True)
 class _Columns:
-    """The columns of a table, as ``table_of`` puts them."""
+    """The columns of a table, in the order of ``table_of``."""
 
     linear: Tensor
     scale: Tensor
@@ -194,25 +194,25 @@ class _Columns:
 
     @classmethod
     def of(cls, table: Tensor, axes: int) -> "_Columns":
-        """Take a table apart, and give the numbers the types that they are calculated with."""
+        """Split a table and convert its columns to the types used in the calculation."""
         columns = table.split_with_sizes([4, 2, 2, 2, 2, axes, axes - 2], dim=1)
         linear, scale, shift, centre, step, last, depth = columns
         A = linear.float().view(-1, 2, 2)
         return cls(A, scale, shift, centre.float(), step.long(), last.long(), depth.long())
 
     def along(self, index: Sequence[Tensor]) -> list[Tensor]:
-        """Voxels of a patch along its first two axes, in float64 -> the same, stretched to whole voxels and shifted."""
+        """Stretch patch indices (float64) along the first two axes to whole voxels, and shift them."""
         pairs = zip(index, self.scale.unbind(dim=1), self.shift.unbind(dim=1), strict=True)
         return [((i * scale[:, None] + 0.5).floor() + shift[:, None]).float() for i, scale, shift in pairs]
 
     def voxels(self, axis: int, along: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """The voxels along an axis of the scan that are nearest, and the same kept within the scan."""
+        """Return the nearest voxels along an axis of the scan, and the same clipped to the scan."""
         place = (
             self.linear[:, axis, 0, None, None] * along[0][:, :, None]
             + self.linear[:, axis, 1, None, None] * along[1][:, None, :]
             + self.centre[:, axis, None, None]
         )
-        # halves are rounded up rather than to even, so that a shift by one voxel shifts the result by one
+        # halves are rounded up and not to even, so that a shift by one voxel shifts the result by one voxel
         nearest = (place + 0.5).floor().long()
         return nearest, nearest.clamp(min=0).minimum(self.last[:, axis, None, None])
 
@@ -220,12 +220,12 @@ class _Columns:
 def source_rows(
     drawn: Draw, shapes: Integers, strides: Integers, patch: Sequence[int], device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """``rows_of`` what was drawn; ``strides`` ``(B, 2)`` counts elements between neighbours along two axes."""
+    """Return ``rows_of`` drawn parameters; ``strides`` ``(B, 2)`` are the strides of the first two axes in elements."""
     return rows_of(to_device(table_of(drawn, shapes, strides, patch), device), patch)
 
 
 def to_device(array: npt.NDArray[Any], device: torch.device) -> Tensor:
-    """Copy a small array without waiting for the work that the device still has to do."""
+    """Copy a small array to a device without synchronization."""
     return torch.from_numpy(array).to(device, non_blocking=True)
 
 
@@ -238,7 +238,7 @@ def _draw_linear(rng: np.random.Generator, settings: AugmentSettings) -> Floats:
 
 
 def _rotate_flip(quarter_turns: int, flipped_axis: int) -> Floats:
-    """Exact zeros and ones, so that a quarter turn is recognised and no voxel is blurred."""
+    """Return a matrix of exact zeros and ones, so that quarter turns are detected and no voxel is rounded."""
     turn = np.linalg.matrix_power(np.array([[0, -1], [1, 0]]), quarter_turns)
     flip = np.diag([-1, 1] if flipped_axis == 0 else [1, -1])
     return np.asarray(turn @ flip, dtype=np.float32)

@@ -1,8 +1,7 @@
-"""Prepared store and split -> the batch of any step, on the training device.
+"""Training batches, gathered from a prepared store in the memory of the training device.
 
-The batch of a step is a function of seed, stage and step alone, and of the positions of foreground where patches are
-drawn around it, so that a run resumes exactly without keeping any other state. The store lies flat in the memory of the
-training device and a batch is gathered from it: no worker processes.
+The batch of a step depends only on seed, stage and step (and on the foreground positions, if patches are drawn around
+them), so a run resumes exactly without saving other state. No worker processes are needed.
 """
 
 from dataclasses import dataclass
@@ -26,22 +25,22 @@ from graftseg.data.stream import Stream
 Gathered = tuple[Tensor, Tensor | None]
 LABELED, UNLABELED = 0, 1
 AIMED = 2
-"""Added to a stream's number it makes the key of what is drawn around foreground, apart from all other draws."""
+"""Offset added to a stream number to seed the draws of foreground patches independently of all other draws."""
 
 
 class BatchSettings(Settings):
-    """What a step sees: the size of patches, how many of each stream, and how they are augmented.
+    """Content of a batch: patch size, number of images per stream, and augmentation.
 
-    ``fit``: patches are cropped out of a scan, or slices are stretched to the patch (``stretch``, 2-D only).
-    ``unlabeled_crop``: where the unlabeled stream is cropped; ``centre`` also leaves its augmentation out.
-    ``order``: ``shuffled``, or ``mirrored``, where the first half of a batch goes through the list as it is and the
-    second half through its reverse, so that a case always meets the same partner.
-    ``foreground``: the share of patches that have a voxel of the foreground in their middle, every class of a case
-    alike; slices that hold such a voxel are drawn more often likewise. Of unlabeled scans it is the foreground that the
-    network of the stage before finds, and in the first stage none.
-    ``validation_cases`` are held out from the end of the list of labeled cases, beside those that the data itself
-    holds out. ``labeled_cases`` limits the others to the first so many; the rest is used without labels.
-    ``held_out`` names labeled cases that the training does not see at all, neither their labels nor their images.
+    ``fit``: crop patches from a scan, or stretch slices to the patch size (``stretch``, 2-D only).
+    ``unlabeled_crop``: position of unlabeled crops; ``centre`` also disables their augmentation.
+    ``order``: ``shuffled``; or ``mirrored``, where the first half of a batch follows the case list and the second half
+    follows the reversed list, so that each case is always paired with the same partner.
+    ``foreground``: share of patches centered on a foreground voxel, with equal probability for every class of a case.
+    In 2-D, slices with foreground are drawn more often. For unlabeled scans, the foreground is predicted by the network
+    of the previous stage, and the first stage uses none.
+    ``validation_cases``: number of cases reserved for validation at the end of the list of labeled cases, in addition
+    to the validation cases of the data set. ``labeled_cases``: number of remaining cases used with labels; all others
+    are used without labels. ``held_out``: labeled cases that are not used at all, neither image nor label.
     """
 
     patch: tuple[Annotated[int, Field(ge=1, le=MOST_VOXELS)], ...] = Field(min_length=2, max_length=3)
@@ -59,17 +58,17 @@ class BatchSettings(Settings):
     @model_validator(mode="after")
     def _agree(self) -> Self:
         if self.fit == "stretch" and len(self.patch) != 2:
-            raise ValueError("fit: stretch is for slices, and the patch has three axes")
+            raise ValueError("fit: stretch needs a 2-D patch, but the patch has three axes")
         if self.order == "mirrored" and (self.labeled % 2 or self.unlabeled % 2):
             raise ValueError("order: mirrored needs an even number of labeled and of unlabeled images")
         if self.foreground and self.unlabeled_crop == "centre":
-            raise ValueError("foreground moves the patches of unlabeled scans, and unlabeled_crop: centre keeps them")
+            raise ValueError("foreground cannot be combined with unlabeled_crop: centre")
         return self
 
 
 @dataclass(frozen=True)
 class Cases:
-    """The cases of a store by the role they play in training."""
+    """The cases of a store by their role in training."""
 
     labeled: tuple[StoredCase, ...]
     unlabeled: tuple[StoredCase, ...]
@@ -88,36 +87,36 @@ def training_cases(store: Store, settings: BatchSettings) -> Cases:
 
 
 class Batches:
-    """Two streams, labeled and unlabeled, and the batch of every step.
+    """The batches of a run, from a labeled and an unlabeled stream.
 
-    ``resident`` says that a batch comes out of the device's own memory, as a captured step needs it.
+    ``resident`` is true if batches are gathered from device memory, which CUDA graph capture of a step requires.
     """
 
     resident = True
-    kind: type[Stream] = Stream
+    stream_type: type[Stream] = Stream
 
     def __init__(
         self, store: Store, settings: BatchSettings, *, seed: int, device: torch.device | str, unlabeled: bool = True
     ) -> None:
-        """Read the cases into the device's memory; without ``unlabeled`` those alone that have labels."""
+        """Load the cases into device memory; ``unlabeled=False`` loads only the labeled cases."""
         self.settings, self.seed, self.device = settings, seed, torch.device(device)
         cases = training_cases(store, settings)
-        stream = partial(self.kind, store, patch=settings.patch, device=self.device)
+        stream = partial(self.stream_type, store, patch=settings.patch, device=self.device)
         self.labeled = stream(cases.labeled, labels=True)
         self.unlabeled = stream(cases.unlabeled, labels=False) if unlabeled and cases.unlabeled else None
         self._labeled_at = positions_of(store, cases.labeled) if settings.foreground else None
         self._unlabeled_at: dict[int, Positions] = {}
 
     def aim(self, stage: int, positions: Positions) -> None:
-        """Draw patches of unlabeled scans around these positions in a stage that has not begun."""
+        """Set the positions around which unlabeled patches are drawn in a later stage."""
         self._unlabeled_at[stage] = positions
 
     def at(self, stage: int, step: int, *, unlabeled: bool = True) -> Batch:
-        """The batch of a step; ``unlabeled=False`` leaves the unlabeled part empty and saves its work."""
+        """Return the batch of a step; with ``unlabeled=False`` its unlabeled part is empty."""
         return self.gather(to_device(self.draw(stage, step, unlabeled=unlabeled), self.device))
 
     def draw(self, stage: int, step: int, *, unlabeled: bool = True) -> Table:
-        """All that is drawn for a step, on the host: a row for each labeled, then for each unlabeled image."""
+        """Draw the random parameters of a step on the CPU: a row per labeled image, then a row per unlabeled image."""
         units = self._labeled_units(stage, step)
         tables = [self._drawn(self.labeled, units, self._labeled_at, (stage, step, LABELED))]
         if unlabeled:
@@ -126,13 +125,13 @@ class Batches:
         return np.concatenate(tables)
 
     def gather(self, table: Tensor) -> Batch:
-        """The batch of a table on the device, without waiting for the host: a captured step can hold it."""
+        """Return the batch of a table without synchronization, so that the step can be captured in a CUDA graph."""
         count = self.settings.labeled
         others = None if len(table) == count else self._unlabeled_stream().gather(table[count:])
         return batch_of(self.labeled.gather(table[:count]), others)
 
     def names_at(self, stage: int, step: int, *, unlabeled: bool = True) -> list[str]:
-        """Names of the cases in a step's batch, for messages; ``unlabeled`` as in ``at``."""
+        """Return the names of the cases in the batch of a step, for messages."""
         names = [self.labeled.names[case] for case in self.labeled.case_of[self._labeled_units(stage, step)]]
         if unlabeled and self.unlabeled is not None and self.settings.unlabeled:
             units = self._unlabeled_units(stage, step)
@@ -140,7 +139,7 @@ class Batches:
         return sorted(set(names))
 
     def watched(self, count: int) -> Tensor | None:
-        """The centres of the first unlabeled scans, not augmented: the same at every call."""
+        """Return center patches of the first unlabeled scans without augmentation; every call returns the same."""
         if self.unlabeled is None:
             return None
         middles = [np.flatnonzero(self.unlabeled.case_of == case) for case in range(len(self.unlabeled.names))]
@@ -151,7 +150,7 @@ class Batches:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Steps until every labeled unit has been seen once; a remainder is dropped."""
+        """Number of steps in which every labeled unit is seen once; an incomplete last batch is dropped."""
         return max(1, len(self.labeled) // self.settings.labeled)
 
     def _drawn(self, stream: Stream, units: Integers, positions: Positions | None, key: tuple[int, int, int]) -> Table:
@@ -172,7 +171,7 @@ class Batches:
         return stream.table(units, drawn)
 
     def _centred(self, shapes: Integers) -> Draw:
-        """The middle of scans with these shapes, as they are."""
+        """Return center crops of scans with these shapes."""
         return centered(shapes, self.settings.patch, stretch=self.settings.fit == "stretch")
 
     def _labeled_units(self, stage: int, step: int) -> Integers:
@@ -193,22 +192,22 @@ class Batches:
             raise UserError(
                 Code.TOO_FEW_CASES,
                 "training data",
-                "the method learns from unlabeled scans and there are none",
+                "this method needs unlabeled scans, but the data has none",
                 "put scans without labels into imagesUn or use a supervised recipe",
             )
         return self.unlabeled
 
 
 def batch_of(labeled: Gathered, unlabeled: Gathered | None = None) -> Batch:
-    """A batch of what was gathered; without ``unlabeled`` that part is empty."""
+    """Return a batch of gathered images; without ``unlabeled`` its unlabeled part is empty."""
     images, labels = labeled
     if labels is None:
-        raise RuntimeError("the labeled stream holds no labels")
+        raise RuntimeError("the labeled stream has no labels")
     return Batch(Labeled(images, labels), images[:0] if unlabeled is None else unlabeled[0])
 
 
 def _chain(key: tuple[int, ...], count: int, place: int, size: int) -> Integers:
-    """Group ``place`` of ``size`` items out of an endless chain of fresh permutations."""
+    """Return group number ``place`` of ``size`` items from an endless sequence of random permutations."""
     first, last = place * size, (place + 1) * size
     links = range(first // count, (last - 1) // count + 1)
     chain = np.concatenate([np.random.default_rng((*key, link)).permutation(count) for link in links])
@@ -216,6 +215,6 @@ def _chain(key: tuple[int, ...], count: int, place: int, size: int) -> Integers:
 
 
 def _mirrored(step: int, count: int, size: int) -> Integers:
-    """Half of the units from the list as it is and half from its reverse, at the same place, round and round."""
+    """Return half of the units from the list and half from the reversed list, at the same positions, cyclically."""
     forth = (step * (size // 2) + np.arange(size // 2)) % count
     return np.concatenate([forth, count - 1 - forth])

@@ -1,8 +1,7 @@
-"""Batches of a store that is larger than the memory of the training device: read from disk, a few steps ahead.
+"""Training batches read from disk in a background thread, for stores that do not fit into device memory.
 
-A batch is the same, value for value, as one of ``Batches``. Of each scan that it needs, the box around the patch is
-read from the mapped file; all boxes travel to the device together, and there the patches are gathered from them as they
-are from a whole store.
+The batches equal those of ``Batches`` value for value. For each scan of a batch, the box around the patch is read from
+the memory-mapped file. All boxes are copied to the device together, and the patches are gathered there.
 """
 
 import threading
@@ -29,47 +28,47 @@ BatchKey = tuple[int, int, bool]
 
 @dataclass(frozen=True)
 class Boxes:
-    """The boxes of some samples, flat one after the other, and a table that ``gather`` reads them by."""
+    """The boxes of some samples in flat memory, and the table with which ``gather`` reads them."""
 
     table: Tensor
     images: Tensor
     labels: Tensor | None
 
     def on(self, device: torch.device) -> "Boxes":
-        """The same on a device, which need not have arrived when this returns."""
+        """Copy to a device asynchronously."""
         labels = None if self.labels is None else self.labels.to(device, non_blocking=True)
         return Boxes(self.table.to(device, non_blocking=True), self.images.to(device, non_blocking=True), labels)
 
     def pinned(self) -> "Boxes":
-        """The same in memory that a GPU can read by itself."""
+        """Copy to pinned memory."""
         labels = None if self.labels is None else self.labels.pin_memory()
         return Boxes(self.table.pin_memory(), self.images.pin_memory(), labels)
 
 
 class DiskStream(Stream):
-    """The cases of one stream on disk. The hash of a file is compared with the manifest before its first use."""
+    """A stream of cases on disk; the checksum of a file is verified before its first use."""
 
     def _open(self, store: Store, cases: Sequence[StoredCase], labels: bool) -> None:
         self._store, self._cases, self._labels = store, cases, labels
         self._verified: set[str] = set()
 
     def gather(self, table: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Read the boxes of a table and gather from them."""
+        """Read the boxes of a table and gather patches from them."""
         return self.gather_from(self.read(table.cpu().numpy()))
 
     def gather_from(self, boxes: Boxes) -> tuple[Tensor, Tensor | None]:
-        """Images and labels of boxes that were read before."""
+        """Gather images and labels from boxes."""
         there = boxes.on(self.device)
         return gather(there.table, there.images, there.labels, self.patch, self.channels)
 
     def read(self, table: Table) -> Boxes:
-        """The boxes that a table of this stream needs, on the host."""
-        # label maps of all units lie one behind the other, so that an offset tells its unit
+        """Read the boxes of a table into CPU memory."""
+        # label offsets increase with the unit, so an offset identifies its unit
         units = np.searchsorted(self.label_offset, table[:, -1].astype(np.int64))
         places = table[:, : -self.channels - 1]
         first, shape = boxes_of(places, self.patch)
         strides = np.stack([shape[:, 1:].prod(axis=1), shape[:, 2:].prod(axis=1)], axis=1)
-        # the element of the box at which the scan's very first voxel would lie
+        # the offset of the first voxel of the scan relative to the box
         origin = (first[:, :2] * strides).sum(axis=1) + first[:, 2:].sum(axis=1)
         images, maps = offsets(shape.prod(axis=1), self.channels, self.depth)
         there = with_offsets(with_strides(places, strides), images - origin[:, None], maps - origin)
@@ -82,7 +81,7 @@ class DiskStream(Stream):
             return boxes.pinned()
 
     def _box(self, unit: int, first: Integers, end: Integers) -> tuple[npt.NDArray[Any], npt.NDArray[Any] | None]:
-        """The voxels of a unit from ``first`` to before ``end``: of the image, and of the label map if it is read."""
+        """Return the voxels of a unit from ``first`` up to ``end``: of the image, and of the label map if used."""
         case = self._cases[self.case_of[unit]]
         box: tuple[slice | int, ...] = tuple(slice(*ends) for ends in zip(first, end, strict=True))
         if len(case.shape) > len(box):
@@ -101,14 +100,13 @@ class DiskStream(Stream):
 
 
 class DiskBatches(Batches):
-    """As ``Batches``, from files that a thread reads while the steps before are run.
+    """``Batches`` from files that a thread reads while previous steps run.
 
-    Every file is read whole once, when a batch first needs it, to compare its hash with the manifest: a damaged file
-    stops the training at that batch and not at the beginning.
+    The checksum of a file is verified when a batch first needs it, so a damaged file stops training at that batch.
     """
 
     resident = False
-    kind = DiskStream
+    stream_type = DiskStream
     labeled: DiskStream
     unlabeled: DiskStream | None
 
@@ -116,11 +114,11 @@ class DiskBatches(Batches):
         self, store: Store, settings: BatchSettings, *, seed: int, device: torch.device | str, unlabeled: bool = True
     ) -> None:
         super().__init__(store, settings, seed=seed, device=device, unlabeled=unlabeled)
-        self._ahead: Prefetcher[BatchKey, list[Boxes]] = Prefetcher(self._read, _next_step, room=STEPS_AHEAD)
+        self._prefetcher: Prefetcher[BatchKey, list[Boxes]] = Prefetcher(self._read, _next_step, room=STEPS_AHEAD)
 
     def at(self, stage: int, step: int, *, unlabeled: bool = True) -> Batch:
-        """The batch of a step; it comes at once where steps are asked for one after the other."""
-        boxes = self._ahead.get((stage, step, unlabeled))
+        """Return the batch of a step; consecutive steps are read in advance."""
+        boxes = self._prefetcher.get((stage, step, unlabeled))
         pairs = zip(self._streams(unlabeled), boxes, strict=True)
         return batch_of(*(stream.gather_from(part) for stream, part in pairs))
 
@@ -143,25 +141,24 @@ Item = TypeVar("Item")
 
 
 class Prefetcher(Generic[Key, Item]):
-    """What a method makes of a key, made in a thread while the items before are in use, ``room`` at a time.
+    """Calls a method for consecutive keys in a thread, up to ``room`` items in advance.
 
-    The thread follows the order in which items are asked for: after a key comes ``following`` it. A request for any
-    other key begins anew from there. An error in the making is raised where its item is asked for. The thread never
-    keeps alive the object that the method belongs to, and ends with it.
+    ``following`` returns the key after a key. A request for any other key restarts the thread there. An error is
+    raised when its item is requested. The thread does not keep the object of the method alive, and ends with it.
     """
 
     def __init__(self, make: Callable[[Key], Item], following: Callable[[Key], Key], *, room: int) -> None:
         self._make, self._following, self._room = WeakMethod(make), following, room
-        self._run: _Run[Key, Item] | None = None
+        self._run: _PrefetchThread[Key, Item] | None = None
         self._end: finalize[..., Prefetcher[Key, Item]] | None = None
         self._expected: Key | None = None
 
     def get(self, key: Key) -> Item:
-        """The item of a key; waits for it where it is not made yet."""
+        """Return the item of a key; wait for it if necessary."""
         if self._run is None or key != self._expected:
             self.stop()
-            self._run = _Run(self._make, self._following, key, self._room)
-            # a thread outlives this object by no more than the item in hand
+            self._run = _PrefetchThread(self._make, self._following, key, self._room)
+            # the thread ends after its current item once this object is deleted
             self._end = finalize(self, self._run.stop)
         self._expected = self._following(key)
         made = self._run.take()
@@ -171,7 +168,7 @@ class Prefetcher(Generic[Key, Item]):
         return made
 
     def stop(self) -> None:
-        """End the thread; a later request begins a new one."""
+        """End the thread; a later request starts a new one."""
         if self._end is not None:
             self._end()
         self._run = None
@@ -184,8 +181,8 @@ class _Failure:
         self.error = error
 
 
-class _Run(Generic[Key, Item]):
-    """A thread and the items that it has made, in order from a first key on."""
+class _PrefetchThread(Generic[Key, Item]):
+    """A thread and its queue of finished items, in order."""
 
     def __init__(
         self, make: "WeakMethod[Callable[[Key], Item]]", following: Callable[[Key], Key], first: Key, room: int
@@ -208,7 +205,7 @@ class _Run(Generic[Key, Item]):
     def _work(self, weak: "WeakMethod[Callable[[Key], Item]]", following: Callable[[Key], Key], key: Key) -> None:
         while True:
             self._room.acquire()
-            # between two items nothing here holds the method's object
+            # between two items no reference to the object of the method remains
             make = None if self._stopped.is_set() else weak()
             if make is None:
                 return

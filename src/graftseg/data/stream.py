@@ -1,4 +1,4 @@
-"""The cases of one stream flat in memory, and patches gathered from them."""
+"""A stream of cases in flat device memory, from which patches are gathered."""
 
 from collections.abc import Sequence
 from math import prod
@@ -14,10 +14,10 @@ from graftseg.data.store import Store, StoredCase
 
 
 class Stream:
-    """The cases of one stream, flat in memory; a unit is what a sample is drawn from: a volume or a slice.
+    """The cases of one stream in flat memory. Samples are drawn from units: volumes, or slices in 2-D.
 
-    A batch is gathered in whole rows (see ``rows_of``), as long as the patch is deep. Zeros of that length on both ends
-    of the memory let a row reach beyond the first scan and the last.
+    A batch is gathered in whole rows (see ``rows_of``) as long as the patch depth. The memory is padded with zeros of
+    that length at both ends, because rows may start before the first scan or end after the last.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Stream:
         self._open(store, cases, labels)
 
     def _open(self, store: Store, cases: Sequence[StoredCase], labels: bool) -> None:
-        """Read all files, after a comparison of their hashes with the manifest."""
+        """Verify the checksums of all files, then load them."""
         for case in cases:
             store.verify_file(case, case.image)
         self.images = flat([store.image(case) for case in cases], self.depth).to(self.device)
@@ -50,7 +50,7 @@ class Stream:
         return len(self.case_of)
 
     def units_at(self, units: Integers, samples: Integers, voxels: Integers) -> Integers:
-        """The units with those of some samples replaced by the slices of the same cases that hold these voxels."""
+        """Replace the units of some samples by the slices of the same cases that contain these voxels."""
         if voxels.shape[1] == len(self.patch):
             return units
         changed = units.copy()
@@ -58,19 +58,19 @@ class Stream:
         return changed
 
     def table(self, units: Integers, drawn: Draw) -> Table:
-        """What ``gather`` needs of the units and their augmentation, one row a sample."""
+        """Return the input of ``gather`` for these units and their augmentation, one row per sample."""
         places = table_of(drawn, self.shapes[units], self.strides[units], self.patch)
         return with_offsets(places, self.image_offset[units], self.label_offset[units])
 
     def gather(self, table: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Images ``(B, C, *patch)`` float32 and labels ``(B, *patch)`` int64 of a table, augmented alike."""
+        """Return augmented images ``(B, C, *patch)`` float32 and labels ``(B, *patch)`` int64 of a table."""
         return gather(table, self.images, self.labels, self.patch, self.channels)
 
 
 def gather(
     table: Tensor, images: Tensor, labels: Tensor | None, patch: Sequence[int], channels: int
 ) -> tuple[Tensor, Tensor | None]:
-    """Images and labels of a table from flat memory."""
+    """Gather the images and labels of a table from flat memory."""
     sizes = [table.shape[1] - channels - 1, channels, 1]
     places, image_offset, label_offset = table.split_with_sizes(sizes, dim=1)
     rows, inside = rows_of(places, patch)
@@ -88,24 +88,24 @@ def _read(memory: Tensor, rows: Tensor, inside: Tensor, patch: Sequence[int]) ->
 
 
 def offsets(voxels: Integers, channels: int, margin: int) -> tuple[Integers, Integers]:
-    """Where arrays of so many voxels begin in flat memory: each channel of the images, and each label map."""
+    """Return the offsets of image channels and label maps in flat memory, for cases with these voxel counts."""
     begin = np.cumsum(voxels) - voxels
     return begin[:, None] * channels + np.arange(channels) * voxels[:, None] + margin, begin + margin
 
 
 def with_offsets(places: Table, images: Integers, maps: Integers) -> Table:
-    """A table of ``table_of`` with the columns that ``gather`` takes off its end."""
+    """Append the offset columns that ``gather`` needs to a table of ``table_of``."""
     return np.concatenate([places, images, maps[:, None]], axis=1, dtype=np.float64)
 
 
 def flat(arrays: Sequence[npt.NDArray[Any]], margin: int) -> Tensor:
-    """All arrays one after the other, with zeros at both ends."""
+    """Concatenate flattened arrays, with ``margin`` zeros at both ends."""
     zeros = np.zeros(margin, arrays[0].dtype)
     return torch.from_numpy(np.concatenate([zeros, *(np.asarray(array).ravel() for array in arrays), zeros]))
 
 
 def _units(case: int, shape: tuple[int, ...], axes: int) -> tuple[Integers, Integers, Integers, Integers]:
-    """Case, shape, strides in the plane and first element of the units of a case: itself, or its last axis's slices."""
+    """Return case, shape, plane strides and first element of each unit of a case: the volume, or its slices."""
     strides = [prod(shape[1:]), prod(shape[2:])]
     count = shape[-1] if len(shape) > axes else 1
     ones = np.ones((count, 1), dtype=np.int64)
