@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from store_fakes import ACDC, Shape, batches_of, build, numbers, same
 from torch import Tensor
 
-from graftseg.core.errors import Code, UserError
+from graftseg.core.errors import Code
 from graftseg.data.augment import AugmentSettings, Draw
 from graftseg.data.batches import Batches, BatchSettings, training_cases
 from graftseg.data.layouts import read_layout
@@ -206,7 +206,7 @@ def test_without_unlabeled_the_batch_is_the_same_and_that_part_empty(
 @pytest.mark.parametrize(("scans", "size"), [(0, 4), (1, 0)])
 def test_no_unlabeled_scans_or_none_of_them_in_a_batch(tmp_path: Path, scans: int, size: int) -> None:
     batches = batches_of(build(tmp_path / "s", [(6, 6)] * 2, [(6, 6)] * scans), (4, 4), unlabeled=size)
-    with pytest.raises(UserError, match="there are none; put scans without labels into imagesUn"):
+    with user_error(Code.TOO_FEW_CASES, keyword="imagesUn"):
         batches.at(0, 0)
     assert len(batches.at(0, 0, unlabeled=False).labeled.images) == 4
     assert (batches.watched(3) is None) == (scans == 0)
@@ -264,7 +264,7 @@ def test_labels_of_cases_used_without_them_are_never_opened(tmp_path: Path, garb
     expected, batches = (batches_of(kept, (4, 4), **limits) for kept in (intact, store))
     assert all(same(expected.at(0, step), batches.at(0, step)) for step in range(5))
     assert batches.watched(3) is not None
-    with pytest.raises(UserError, match=r"case003\.label\.npy"):
+    with user_error(Code.DAMAGED_FILE, "case003.label.npy"):
         batches_of(store, (4, 4), labeled_cases=3)
 
 

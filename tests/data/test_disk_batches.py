@@ -16,11 +16,12 @@ from safetensors.torch import load_file
 from store_fakes import ACDC, NEVER, Shape, batches_of, build, same
 
 from graftseg import api
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code
 from graftseg.data.augment import AugmentSettings, boxes_of
 from graftseg.data.batches import Batches, BatchSettings
 from graftseg.data.disk_batches import DiskBatches, DiskStream
 from graftseg.data.store import CASES, Store
+from user_errors import user_error
 
 KINDS: list[tuple[list[Shape], Shape]] = [
     ([(9, 7), (5, 12), (16, 4)], (6, 6)),
@@ -140,7 +141,7 @@ def test_a_damaged_file_stops_the_batch_that_needs_it(tmp_path: Path, name: str)
         if not needs[step]:
             assert len(mapped.at(0, step).labeled.images) == 2
             continue
-        with pytest.raises(UserError, match=rf"{name}: the file is damaged, its hash is not the manifest's") as caught:
+        with user_error(Code.DAMAGED_FILE, name, "checksum") as caught:
             mapped.at(0, step)
         assert str(store.path) in caught.value.where
 
@@ -167,7 +168,7 @@ def test_labels_of_unlabeled_cases_are_never_opened(tmp_path: Path) -> None:
 
 def test_no_unlabeled_scans(tmp_path: Path) -> None:
     mapped = mapped_of(build(tmp_path / "s", [(6, 6)] * 2), (4, 4))
-    with pytest.raises(UserError, match="there are none; put scans without labels into imagesUn"):
+    with user_error(Code.TOO_FEW_CASES, keyword="imagesUn"):
         mapped.at(0, 0)
     assert mapped.watched(2) is None
 

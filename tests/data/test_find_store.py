@@ -1,13 +1,14 @@
-"""The store of a run is found where it was, in the run, and beside the runs of a moved folder."""
+"""The store of a run is found in the run, at its recorded path, or next to the runs of a moved folder."""
 
 import shutil
 from pathlib import Path
 
 import pytest
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.store import Store, find_store
+from user_errors import user_error
 
 
 def begun(path: Path, store: Path, identity: str) -> RunFolder:
@@ -18,7 +19,7 @@ def begun(path: Path, store: Path, identity: str) -> RunFolder:
     return run
 
 
-def test_the_run_s_own_comes_first(store: Store, tmp_path: Path) -> None:
+def test_the_store_in_the_run_comes_first(store: Store, tmp_path: Path) -> None:
     run = begun(tmp_path / "run", store.path, store.identity)
     assert find_store(run) == store.path
     shutil.copytree(store.path, run.store)
@@ -26,7 +27,7 @@ def test_the_run_s_own_comes_first(store: Store, tmp_path: Path) -> None:
 
 
 def test_another_store_in_its_old_place_is_not_taken(store: Store, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="its store is no longer at"):
+    with user_error(Code.STORE_MISSING, tmp_path / "run"):
         find_store(begun(tmp_path / "run", store.path, "another"))
 
 
@@ -46,7 +47,7 @@ def test_a_folder_of_runs_that_was_moved_with_its_store(store: Store, tmp_path: 
 def test_the_store_of_another_run_is_not_taken(store: Store, tmp_path: Path) -> None:
     run = begun(tmp_path / "runs" / "fold-0", tmp_path / "gone", "another")
     shutil.copytree(store.path, tmp_path / "runs" / "store")
-    with pytest.raises(UserError, match=r"its store is no longer at .*gone; name a store or the folder of the scans"):
+    with user_error(Code.STORE_MISSING, run.path, "gone"):
         find_store(run)
-    with pytest.raises(UserError, match="gone; put it back"):
+    with user_error(Code.STORE_MISSING, run.path, "put it back"):
         find_store(run, "put it back")

@@ -69,7 +69,7 @@ def test_mirrored_names(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("odd", [{"labeled": 3}, {"unlabeled": 1}])
 def test_mirrored_order_needs_even_numbers(odd: dict[str, int]) -> None:
-    with pytest.raises(ValidationError, match="order: mirrored needs an even number of labeled and of unlabeled"):
+    with pytest.raises(ValidationError, match="order: mirrored"):
         BatchSettings.model_validate({"patch": (4, 4), "order": "mirrored", **odd})
     assert BatchSettings(patch=(4, 4), order="mirrored", labeled=2, unlabeled=0).order == "mirrored"
 

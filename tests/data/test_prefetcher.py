@@ -82,7 +82,7 @@ def test_an_error_is_raised_where_its_item_is_asked_for() -> None:
     maker = Maker(room=5)
     assert [maker.ahead.get(number) for number in (11, 12)] == [121, 144]
     for _ in range(2):
-        with pytest.raises(UserError, match="number 13: brings bad luck; take another"):
+        with pytest.raises(UserError, match="number 13"):
             maker.ahead.get(13)
     assert maker.ahead.get(14) == 196
 

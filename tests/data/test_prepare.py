@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Case, Geometry
 from graftseg.data import dataset as module
 from graftseg.data.intensity import IntensitySettings
@@ -20,6 +20,7 @@ from graftseg.data.layouts import Dataset, read_layout
 from graftseg.data.prepare import PrepareSettings, prepare, prepare_image
 from graftseg.data.scans import Scan, read_case, write_label, write_scan
 from graftseg.data.store import CASES, LOCK, MANIFEST, Store, open_store
+from user_errors import user_error
 
 SHAPE = (6, 5, 4)
 VOLUMES = PrepareSettings(dimensions=3)
@@ -132,11 +133,11 @@ def test_two_dimensional_scans(tmp_path: Path, out: Path) -> None:
     store = make(tmp_path, out, SLICES)
     assert store.cases[0].shape == (6, 5)
     assert store.image(store.cases[0]).shape == (1, 6, 5)
-    with pytest.raises(UserError, match="a 2-D scan for a 3-D recipe; use a 2-D recipe"):
+    with user_error(Code.RECIPE_MISMATCH, "a.nii", "2-D"):
         make(tmp_path, tmp_path / "other", VOLUMES)
 
 
-def test_channels_are_normalised_apart() -> None:
+def test_channels_are_normalized_separately() -> None:
     array = np.stack([image(1), 5 * image(2) + 1000])
     prepared, grid = prepare_image(Scan(array, geometry()), VOLUMES)
     assert prepared.dtype == np.float32
@@ -148,12 +149,12 @@ def test_channels_are_normalised_apart() -> None:
 def test_nothing_new_writes_nothing_even_if_touched(root: Path, out: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     first = make(root, out)
-    assert tally(caplog) == "5 cases made, 0 reused, 0 files dropped"
+    assert tally(caplog) == "5 cases prepared, 0 reused, 0 files removed"
     before = times(out)
     os.utime(root / "imagesTr/a.nii", ns=(1, 1))
     assert make(root, out) == first
     assert times(out) == before
-    assert tally(caplog) == "0 cases made, 5 reused, 0 files dropped"
+    assert tally(caplog) == "0 cases prepared, 5 reused, 0 files removed"
 
 
 def test_a_changed_source_is_noticed(root: Path, out: Path) -> None:
@@ -216,11 +217,11 @@ def stop_at(monkeypatch: pytest.MonkeyPatch, name: str) -> list[str]:
     return reads
 
 
-def test_an_interrupted_call_is_taken_up(root: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_call_is_resumed(root: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stop_at(monkeypatch, "b.nii")
     with pytest.raises(KeyboardInterrupt):
         make(root, out)
-    with pytest.raises(UserError, match="the store is unfinished"):
+    with user_error(Code.NOT_A_STORE, out, "unfinished"):
         open_store(out)
     before = times(out)
     reads = stop_at(monkeypatch, "nothing")
@@ -230,32 +231,32 @@ def test_an_interrupted_call_is_taken_up(root: Path, out: Path, monkeypatch: pyt
     store.verify()
 
 
-def test_an_interrupted_redo_is_not_accepted(root: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_update_is_unfinished(root: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make(root, out)
     put(root, "imagesTr/a", image(50))
     put(root, "imagesTr/b", image(51))
     stop_at(monkeypatch, "b.nii")
     with pytest.raises(KeyboardInterrupt):
         make(root, out)
-    with pytest.raises(UserError, match="the store is unfinished"):
+    with user_error(Code.NOT_A_STORE, out, "unfinished"):
         open_store(out)
 
 
 @pytest.mark.parametrize("name", ["a.image.npy", "a.label.npy", "a.json"])
-def test_a_damaged_file_is_made_anew(root: Path, out: Path, name: str) -> None:
+def test_a_damaged_file_is_prepared_again(root: Path, out: Path, name: str) -> None:
     store = make(root, out)
     (out / CASES / name).write_bytes(b"garbage")
     assert make(root, out) == store
     store.verify()
 
 
-def test_damage_within_a_file_is_found_and_mended_as_told(root: Path, out: Path) -> None:
+def test_a_changed_byte_is_found_and_fixed_as_the_error_says(root: Path, out: Path) -> None:
     store = make(root, out)
     path = out / CASES / "u.image.npy"
     content = bytearray(path.read_bytes())
     content[-3] ^= 4
     path.write_bytes(content)
-    with pytest.raises(UserError, match=r"u\.image\.npy: the file is damaged.*; delete it and run prepare again"):
+    with user_error(Code.DAMAGED_FILE, path, "delete it and run prepare again"):
         open_store(out).verify()
     path.unlink()
     make(root, out).verify()
@@ -274,9 +275,7 @@ def test_labels_of_unlabeled_cases_are_never_opened(root: Path, out: Path) -> No
     assert not any("labelsUn" in source for case in store.cases for source in case.sources)
 
 
-def test_no_absolute_path_is_written_but_that_of_the_root(
-    root: Path, out: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_root_is_the_only_absolute_path_written(root: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(root.parent)
     make(Path("data"), out)
     written = "".join(path.read_text() for path in out.rglob("*.json"))
@@ -286,67 +285,72 @@ def test_no_absolute_path_is_written_but_that_of_the_root(
 
 
 @pytest.mark.parametrize(
-    ("spoil", "sentence"),
+    ("spoil", "where", "keyword"),
     [
-        (lambda root: put(root, "labelsTr/x", label(1)), "labelsTr/x.nii: no image belongs to this label; add"),
-        (lambda root: put(root, "imagesUn/a", image(3)), "a: 2 cases have this name"),
-        (lambda root: (root / "imagesTr/b.nii").write_bytes(b"x"), "imagesTr/b.nii: "),
-        (lambda root: (root / "labelsTr/b.nii").write_bytes(b"x"), "labelsTr/b.nii: "),
+        (lambda root: put(root, "labelsTr/x", label(1)), "labelsTr/x.nii", "image"),
+        (lambda root: put(root, "imagesUn/a", image(3)), "a", "2 cases"),
+        (lambda root: (root / "imagesTr/b.nii").write_bytes(b"x"), "imagesTr/b.nii", ""),
+        (lambda root: (root / "labelsTr/b.nii").write_bytes(b"x"), "labelsTr/b.nii", ""),
         (
             lambda root: put(root, "labelsTr/b", label(1), geometry(origin=2.5)),
-            "labelsTr/b.nii: image and label lie on different grids: origin 2.50 mm apart; resample",
+            "labelsTr/b.nii",
+            "origin 2.50 mm apart",
         ),
-        (lambda root: put(root, "labelsTr/b", label(255)), "b.nii: a mask of 0 and 255 where 1 is the first class"),
-        (lambda root: put(root, "labelsTr/b", label(1, 255)), "the label value 255 is above 254; number the classes"),
+        (lambda root: put(root, "labelsTr/b", label(255)), "b.nii", "0 and 255"),
+        (lambda root: put(root, "labelsTr/b", label(1, 255)), "b.nii", "255 is above 254"),
         (
             lambda root: [put(root, f"labels{name}", label()) for name in ("Tr/a", "Tr/b", "Ts/t")],
-            "data: all label maps are empty; check the files in labelsTr",
+            "data",
+            "empty",
         ),
-        (lambda root: put(root, "labelsTs/t", label(9)), "t: the label value 9 occurs in no labeled case; name"),
+        (lambda root: put(root, "labelsTs/t", label(9)), "t", "value 9"),
         (
             lambda root: put(root, "imagesUn/w", np.stack([image(1)] * 2)),
-            "w.nii: the number of channels is 2 where other cases have 1",
+            "w.nii",
+            "channels",
         ),
     ],
 )
-def test_data_that_cannot_be_used(root: Path, out: Path, spoil: Callable[[Path], object], sentence: str) -> None:
+def test_invalid_data_is_refused(
+    root: Path, out: Path, spoil: Callable[[Path], object], where: str, keyword: str
+) -> None:
     spoil(root)
     with pytest.raises(UserError) as caught:
         make(root, out)
-    assert sentence in str(caught.value)
+    assert where in caught.value.where and keyword in caught.value.finding
     assert not (out / MANIFEST).exists()
 
 
 @pytest.mark.parametrize(
-    ("labels", "sentence"),
+    ("labels", "keyword"),
     [
-        ({"background": 0, "liver": 1}, "the label value 2 is not among the classes 0 to 1; name the value in"),
-        ({"background": 0, "liver": 1, "cyst": 3}, "the label values 0, 1, 3 are not consecutive; number the"),
-        ({str(value): f"c{value}" for value in range(256)}, "256 classes, at most 255 are supported; merge"),
+        ({"background": 0, "liver": 1}, "value 2"),
+        ({"background": 0, "liver": 1, "cyst": 3}, "0, 1, 3"),
+        ({str(value): f"c{value}" for value in range(256)}, "256 classes"),
     ],
 )
-def test_class_lists_that_do_not_fit(root: Path, out: Path, labels: dict[str, Any], sentence: str) -> None:
+def test_class_lists_that_do_not_fit(root: Path, out: Path, labels: dict[str, Any], keyword: str) -> None:
     (root / "dataset.json").write_text(json.dumps({"labels": labels}))
-    with pytest.raises(UserError, match=sentence):
+    with user_error(Code.LABEL_INVALID, keyword=keyword):
         make(root, out)
 
 
 def test_a_shorter_class_list_is_noticed_in_reused_cases(root: Path, out: Path) -> None:
     make(root, out)
     (root / "dataset.json").write_text('{"labels": {"background": 0, "liver": 1}}')
-    with pytest.raises(UserError, match=r"a\.nii: the label value 2 is not among the classes 0 to 1"):
+    with user_error(Code.LABEL_INVALID, "a.nii", "value 2"):
         make(root, out)
 
 
 def test_axes_that_differ(root: Path, out: Path) -> None:
     put(root, "imagesUn/w", image(1, (6, 5)), geometry((6, 5)))
-    with pytest.raises(UserError, match=r"w\.nii: the number of axes is 2 where other cases have 3"):
+    with user_error(Code.DATASET_INVALID, "w.nii", "axes"):
         make(root, out, SLICES)
 
 
 def test_intensities_beyond_sixteen_bits(root: Path, out: Path) -> None:
     put(root, "imagesUn/u", 1000 * image(1))
-    with pytest.raises(UserError, match=r"u\.nii: intensities up to .* exceed 65504.*; choose another"):
+    with user_error(Code.DATASET_INVALID, "u.nii", "65504"):
         make(root, out, PrepareSettings(dimensions=3, intensity=RAW))
     make(root, out)
 
@@ -354,19 +358,19 @@ def test_intensities_beyond_sixteen_bits(root: Path, out: Path) -> None:
 def test_targets_that_are_refused(root: Path, out: Path, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("mine")
-    with pytest.raises(UserError, match="this is a file; name a folder for the store"):
+    with user_error(Code.TARGET_EXISTS, file, "file"):
         make(root, file)
-    with pytest.raises(UserError, match="the folder is not empty and not a prepared store; name a new folder"):
+    with user_error(Code.TARGET_EXISTS, root, "not empty"):
         make(root, root)
-    with pytest.raises(UserError, match=r"below: cannot be made a folder \(Not a directory\); name another one"):
+    with user_error(Code.WRITE_FAILED, file / "below"):
         make(root, file / "below")
     make(root, out)
     other = tmp_path / "other"
     root.rename(other)
-    with pytest.raises(UserError, match=f"the store was made from {root}, not from {other}; name another"):
+    with user_error(Code.TARGET_EXISTS, out, f"{root}, not from {other}"):
         make(other, out)
     (out / MANIFEST).unlink()
-    with pytest.raises(UserError, match=f"the store was made from {root}, not from {other}"):
+    with user_error(Code.TARGET_EXISTS, out, f"{root}, not from {other}"):
         make(other, out)
 
 
@@ -374,14 +378,14 @@ def test_a_second_writer_is_refused(root: Path, out: Path) -> None:
     out.mkdir()
     with (out / LOCK).open("a") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
-        with pytest.raises(UserError, match="another prepare is writing this store; wait for it or"):
+        with user_error(Code.WRITE_FAILED, out, "another prepare"):
             make(root, out)
     make(root, out)
 
 
 @pytest.mark.parametrize("name", ["../a", "a/b", "a\\b", ".a", "a\udcff"])
-def test_names_that_are_no_file_names(root: Path, out: Path, name: str) -> None:
+def test_case_names_that_are_not_file_names(root: Path, out: Path, name: str) -> None:
     case = Case(name, (root / "imagesTr/a.nii",), root / "labelsTr/a.nii", "labeled")
-    with pytest.raises(UserError, match="the name of the case cannot be a file name; rename the scan"):
+    with user_error(Code.CASE_NAME, name, "file name"):
         prepare(Dataset(root, "msd", (case,), {}), out, VOLUMES)
     assert not out.exists()

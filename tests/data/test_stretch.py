@@ -134,5 +134,5 @@ def test_stretched_slices_of_the_unlabeled_stream_may_stay_as_they_are(tmp_path:
 
 
 def test_stretching_is_for_slices() -> None:
-    with pytest.raises(ValidationError, match="fit: stretch is for slices, and the patch has three axes"):
+    with pytest.raises(ValidationError, match="fit: stretch"):
         BatchSettings(patch=(8, 8, 8), fit="stretch")

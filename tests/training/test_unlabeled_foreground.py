@@ -32,9 +32,7 @@ def of(run: Path) -> bytes:
 def test_what_the_first_stage_finds_is_kept_and_drawn_around(store: Store, tmp_path: Path) -> None:
     """Positions are those of the first stage's own predictions, and the file is of the second stage."""
     api.train(aimed_recipe(), store.path, tmp_path / "run")
-    kept = Positions.load(
-        RunFolder(tmp_path / "run").foreground_file(1), [case.shape for case in store.of("unlabeled")]
-    )
+    kept = Positions.load(RunFolder(tmp_path / "run").foreground_file(1))
     assert not RunFolder(tmp_path / "run").foreground_file(0).exists()
     assert len(kept.cases) == len(store.of("unlabeled"))
     api.train(tiny.tiny_recipe(), store.path, tmp_path / "plain")
@@ -71,7 +69,7 @@ def test_positions_are_the_foreground_that_the_network_finds(store: Store, tmp_p
     finder = UnlabeledForeground(recipe, store, batches, run)
     finder.find(method, 1)
     assert method.training
-    found = Positions.load(run.foreground_file(1), [case.shape for case in store.of("unlabeled")])
+    found = Positions.load(run.foreground_file(1))
     for case, classes in zip(store.of("unlabeled"), found.cases, strict=True):
         (expected,) = positions_in((store.image(case)[0] > 0).astype(np.uint8))
         np.testing.assert_array_equal(classes[0], expected)

@@ -1,10 +1,10 @@
-"""Foreground voxels of the cases of a stream, so that patches can be drawn around them.
+"""Foreground positions of the cases of a stream, around which patches are drawn.
 
-A few thousand positions of each class of each case are enough to draw from, and stay in the memory of the host. They
-come from label maps, or, for scans without one, from a network's predictions; whoever draws does not mind.
+At most a few thousand positions per class and case are stored in CPU memory. They come from label maps, or from network
+predictions for unlabeled scans.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import floor
 from pathlib import Path
@@ -19,15 +19,15 @@ from graftseg.core.files import atomic_path
 from graftseg.data.augment import Integers
 from graftseg.data.store import Store, StoredCase
 
-MOST = 4096
-"""Positions that are kept of a class in a case."""
+MAX_POSITIONS = 4096
+"""Largest number of positions stored per class and case."""
 
 Voxels = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
 class Aim:
-    """Which samples of a batch are drawn around foreground, and around which voxels ``(n, axes)`` of their cases."""
+    """Samples of a batch that are centered on foreground, and their voxels ``(n, axes)``."""
 
     samples: Integers
     voxels: Integers
@@ -35,15 +35,15 @@ class Aim:
 
 @dataclass(frozen=True)
 class Positions:
-    """For each case of a stream, in its order, the positions ``(n, axes)`` of every class that it shows."""
+    """Positions ``(n, axes)`` of every foreground class, for each case of a stream."""
 
     cases: tuple[tuple[Voxels, ...], ...]
 
     def aim(self, rng: np.random.Generator, cases: Integers, share: float) -> Aim | None:
-        """Draw the samples that are aimed, ``share`` of them, and a voxel for each: every class present alike.
+        """Draw a ``share`` of the samples and a foreground voxel for each, with equal probability per class.
 
-        Where the share is no whole number of samples, one more is drawn as often as that takes. A case without
-        foreground is left alone; None stands for no sample at all.
+        If the share is not a whole number of samples, it is rounded up or down at random, and correct on average.
+        Cases without foreground are skipped. Return None if no sample remains.
         """
         count = floor(share * len(cases) + rng.random())
         chosen = np.sort(rng.permutation(len(cases))[:count])
@@ -60,7 +60,7 @@ class Positions:
         return found
 
     def save(self, path: Path) -> None:
-        """Write the positions as one file."""
+        """Write the positions to one file."""
         groups = [(case, voxels) for case, classes in enumerate(self.cases) for voxels in classes]
         numbers = np.array([[case, len(voxels)] for case, voxels in groups], dtype=np.int64).reshape(-1, 2)
         flat = np.concatenate([voxels for _, voxels in groups]) if groups else np.zeros((0, 0), np.int32)
@@ -68,11 +68,8 @@ class Positions:
             np.savez_compressed(stream, cases=np.int64(len(self.cases)), groups=numbers, voxels=flat)
 
     @classmethod
-    def load(cls, path: Path, shapes: Sequence[Sequence[int]]) -> "Positions":
-        """Read positions in scans of these shapes."""
-        remedy = "restore the file or train anew"
-        if not path.is_file():
-            raise UserError(Code.DAMAGED_FILE, path, "the file is missing", remedy)
+    def load(cls, path: Path) -> "Positions":
+        """Load positions written by ``save``."""
         try:
             with path.open("rb") as stream, np.load(stream, allow_pickle=False) as content:
                 count, groups, flat = int(content["cases"]), content["groups"], content["voxels"]
@@ -81,41 +78,30 @@ class Positions:
             for case, voxels in zip(groups[:, 0], parts, strict=True):
                 cases[case].append(voxels)
         except (OSError, ValueError, KeyError, IndexError, EOFError, TypeError, BadZipFile) as error:
-            raise UserError(Code.DAMAGED_FILE, path, f"the file is damaged ({error})", remedy) from None
-        positions = cls(tuple(tuple(classes) for classes in cases))
-        if not positions._lie_in(shapes):
-            raise UserError(Code.DAMAGED_FILE, path, "its positions are not in the unlabeled scans of this run", remedy)
-        return positions
-
-    def _lie_in(self, shapes: Sequence[Sequence[int]]) -> bool:
-        if len(self.cases) != len(shapes):
-            return False
-        pairs = [(voxels, shape) for classes, shape in zip(self.cases, shapes, strict=True) for voxels in classes]
-        return all(
-            len(voxels) and voxels.shape[1] == len(shape) and (voxels >= 0).all() and (voxels < shape).all()
-            for voxels, shape in pairs
-        )
+            finding = f"missing, damaged or edited ({error})"
+            raise UserError(Code.DAMAGED_FILE, path, finding, "restore the file or train again") from None
+        return cls(tuple(tuple(classes) for classes in cases))
 
 
 def positions_in(label: npt.NDArray[Any]) -> tuple[Voxels, ...]:
-    """Positions of every foreground class of a label map ``(*space)``: all, or ``MOST`` of them spread by chance.
+    """Return the positions of every foreground class of a label map ``(*space)``, at most ``MAX_POSITIONS`` each.
 
-    They follow from the label map alone.
+    The result depends only on the label map.
     """
     flat = np.flatnonzero(label)
     values = label.ravel()[flat]
     found = []
     for value in np.unique(values):
         places = flat[values == value]
-        if len(places) > MOST:
+        if len(places) > MAX_POSITIONS:
             rng = np.random.default_rng((int(value), len(places)))
-            places = np.sort(rng.choice(places, MOST, replace=False))
+            places = np.sort(rng.choice(places, MAX_POSITIONS, replace=False))
         found.append(np.stack(np.unravel_index(places, label.shape), axis=1).astype(np.int32))
     return tuple(found)
 
 
 def positions_of(store: Store, cases: Iterable[StoredCase]) -> Positions:
-    """Positions in the label maps of a store, once these are known to be what was prepared."""
+    """Return the positions in the label maps of a store, after verifying their checksums."""
     found = []
     for case in cases:
         store.verify_file(case, str(case.label))

@@ -1,10 +1,9 @@
-"""Scans -> prepared store: orientation, spacing and intensity once, so that training only reads."""
+"""Prepare scans into a store: reorient, resample and normalize each scan once, before training."""
 
 import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -31,19 +30,18 @@ from graftseg.data.store import CASES, FORMAT, LOCK, MANIFEST, Source, Store, St
 log = logging.getLogger(__name__)
 
 Millimetres = Annotated[float, Field(le=1e6)]
-"""No voxel is a kilometre long."""
 
 
 class PrepareSettings(Settings):
-    """How scans become what a network sees.
+    """Settings that turn a scan into network input.
 
-    A 2-D recipe takes 2-D scans as they are, and volumes slice by slice along their last axis once they are
-    reoriented. ``spacing`` is in mm along the prepared axes, one entry per dimension; None keeps an axis.
+    A 2-D recipe uses 2-D scans, or the slices of volumes along the last axis after reorientation. ``spacing`` is in mm
+    along the prepared axes, with one entry per dimension; None keeps the spacing of an axis.
     """
 
     dimensions: Literal[2, 3] = Field(description="2 for slices, 3 for volumes.")
     spacing: tuple[Millimetres | None, ...] | None = Field(default=None, description="Spacing in mm.")
-    orientation: str | None = Field(default="RAS", description="Axis codes of volumes; None keeps theirs.")
+    orientation: str | None = Field(default="RAS", description="Axis codes of volumes; None keeps the original axes.")
     intensity: IntensitySettings = IntensitySettings()
 
     @model_validator(mode="after")
@@ -60,7 +58,7 @@ class PrepareSettings(Settings):
 
 
 def as_read(dimensions: Literal[2, 3]) -> PrepareSettings:
-    """Settings that change nothing, for data whose files hold what a network shall see."""
+    """Return settings that change nothing, for data that is already prepared."""
     unchanged = IntensitySettings(rule="none")
     return PrepareSettings(dimensions=dimensions, spacing=None, orientation=None, intensity=unchanged)
 
@@ -68,13 +66,13 @@ def as_read(dimensions: Literal[2, 3]) -> PrepareSettings:
 def prepare_image(
     scan: Scan, settings: PrepareSettings, *, where: str | Path = "scan"
 ) -> tuple[npt.NDArray[np.float32], Grid]:
-    """The one way from a scan to a network's input ``(C, *space)``, with the grid that leads back."""
+    """Return the network input ``(C, *space)`` of a scan, and the grid that maps it back to the scan."""
     grid = prepared_grid(scan.geometry, settings, where=where)
     return normalize(to_grid(scan.array, grid, labels=False), settings.intensity), grid
 
 
 def prepared_grid(geometry: Geometry, settings: PrepareSettings, *, where: str | Path = "scan") -> Grid:
-    """The grid that a scan is brought to, which its header alone tells."""
+    """Return the grid that a scan with this geometry is resampled to."""
     axes = len(geometry.shape)
     if axes < settings.dimensions:
         raise UserError(
@@ -87,27 +85,24 @@ def prepared_grid(geometry: Geometry, settings: PrepareSettings, *, where: str |
 
 
 def prepare(
-    dataset: Dataset, out: Path, settings: PrepareSettings, *, workers: int | None = None, anew: bool = False
+    dataset: Dataset, out: Path, settings: PrepareSettings, *, workers: int | None = None, overwrite: bool = False
 ) -> Store:
-    """Make the store ``out`` from a data set, or bring it up to date: only what changed is made anew.
+    """Create or update the store ``out``: only cases whose files or settings changed are prepared.
 
-    An interrupted call is taken up by the next one. The manifest is there only while the store is whole. A store of
-    other data is refused, or replaced where it may be made ``anew``, since nobody has begun anything with it.
+    The manifest exists only while the store is complete, and an interrupted call is resumed by the next one. A store
+    of other data is refused, or replaced with ``overwrite``.
     """
     if dataset.problems:
         raise dataset.problems[0]
     for case in dataset.cases:
         if not _is_file_name(case.name):
-            raise UserError(Code.CASE_NAME, case.name, "the name of the case cannot be a file name", "rename the scan")
+            raise UserError(Code.CASE_NAME, case.name, "the case name is not a valid file name", "rename the scan")
     refuse_class_list(dataset)
-    check_target(out, dataset.root, anew=anew)
+    check_target(out, dataset.root, overwrite=overwrite)
     with locked(out / LOCK, "another prepare is writing this store"):
-        if anew:
-            clear_other(out, dataset.root)
-        work = _Work(dataset, out, settings)
-        made = in_parallel(work, dataset.cases, "Preparing scans", workers)
-        cases = tuple(one.case for one in made)
-        for line in guess_lines(guess for one in made for guess in one.guesses):
+        prepared = in_parallel(_CasePreparer(dataset, out, settings), dataset.cases, "Preparing scans", workers)
+        cases = tuple(one.case for one in prepared)
+        for line in guess_lines(guess for one in prepared for guess in one.guesses):
             log.warning("%s", line)
         store = Store(
             path=out,
@@ -119,52 +114,43 @@ def prepare(
             cases=cases,
         )
         same_in_all_cases([len(case.shape) for case in cases], dataset.cases, "axes")
-        dropped = _drop_others(out, cases)
+        removed = _remove_unused_files(out, cases)
         store.save()
-    fresh = sum(one.is_new for one in made)
-    log.info("%s: %d cases made, %d reused, %d files dropped", out, fresh, len(cases) - fresh, dropped)
+    new = sum(one.is_new for one in prepared)
+    log.info("%s: %d cases prepared, %d reused, %d files removed", out, new, len(cases) - new, removed)
     return open_store(out)
 
 
 def first_change(dataset: Dataset, out: Path, settings: PrepareSettings) -> str | None:
-    """The first case of a store that preparing these data would make otherwise, add or drop, or else the first class.
+    """Return the first case (or "the classes") of a store that ``prepare`` would change; None if there is none.
 
-    It is told in words. A further test case is no change, since no training sees it, nor is a file that is made again
-    as it was. Data that cannot be prepared change nothing.
+    New test cases are not a change, because training does not see them. Invalid data changes nothing, because
+    ``prepare`` refuses it.
     """
-    if dataset.problems:
+    stored = {nfc(path.stem) for path in (out / CASES).glob("*.json")}
+    if dataset.problems or not stored:
         return None
-    work, known = _Work(dataset, out, settings), {nfc(path.stem): path.stem for path in _records(out)}
-    kept: list[StoredCase] = []
+    if removed := stored - {nfc(case.name) for case in dataset.cases}:
+        return f"case {min(removed)}"
+    preparer, kept = _CasePreparer(dataset, out, settings), []
     for case in dataset.cases:
-        if nfc(case.name) not in known:
-            if known and case.split != "test":
-                return f"case {case.name} would be added"
-        elif (recorded := work.recorded(case)) is None:
-            return f"case {case.name} would be made otherwise"
-        else:
-            kept.append(recorded)
-    if dropped := known.keys() - {nfc(case.name) for case in dataset.cases}:
-        return f"case {known[min(dropped)]} would be dropped"
-    return _changed_class(dataset, out, tuple(kept))
-
-
-def _changed_class(dataset: Dataset, out: Path, kept: tuple[StoredCase, ...]) -> str | None:
-    """How the list of classes would change; a store that is unfinished has none yet."""
+        if case.split == "test" and nfc(case.name) not in stored:
+            continue
+        recorded = preparer.recorded(case)
+        if recorded is None:
+            return f"case {case.name}"
+        kept.append(recorded)
     try:
-        before, now = list(map(str, read_json(out / MANIFEST)["classes"])), _class_names(dataset, kept)
-    except (UserError, ValueError, KeyError, TypeError):
+        is_same = read_json(out / MANIFEST)["classes"] == list(_class_names(dataset, tuple(kept)))
+    except (UserError, ValueError):
+        # the store is unfinished, or the data is invalid
         return None
-    if len(before) != len(now):
-        return f"there would be {len(now)} classes, not {len(before)}"
-    differ = (number for number, name in enumerate(now) if name != before[number])
-    number = next(differ, None)
-    return None if number is None else f"class {number} would be {now[number]}, not {before[number]}"
+    return None if is_same else "the classes"
 
 
 @dataclass(frozen=True)
-class _Made:
-    """A stored case, whether it was made anew, and what was guessed about its scan then."""
+class _PreparedCase:
+    """A stored case, whether it is new, and the guesses made about its scan."""
 
     case: StoredCase
     is_new: bool
@@ -172,33 +158,33 @@ class _Made:
 
 
 @dataclass(frozen=True)
-class _Work:
-    """Bring one case into the store; its record, written last, says that it is whole."""
+class _CasePreparer:
+    """Prepares one case; its JSON record is written last and marks the case as complete."""
 
     dataset: Dataset
     out: Path
     settings: PrepareSettings
 
-    def __call__(self, case: Case) -> _Made:
-        """The case as it is in the store, made anew where need be."""
-        kept = self._kept(case)
-        if kept is not None:
-            refuse_unlisted(self.dataset, case, kept.values)
-            return _Made(kept, is_new=False)
-        return self._make(case)
+    def __call__(self, case: Case) -> _PreparedCase:
+        """Return the stored case, reused if possible."""
+        kept = self._reusable(case)
+        if kept is None:
+            return self._prepare(case)
+        refuse_unlisted(self.dataset, case, kept.values)
+        return _PreparedCase(kept, is_new=False)
 
-    def _kept(self, case: Case) -> StoredCase | None:
-        """The case as it is in the store, if its files are whole and neither sources nor settings changed."""
+    def _reusable(self, case: Case) -> StoredCase | None:
+        """Return the recorded case if its files are complete and neither sources nor settings changed."""
         kept = self.recorded(case)
-        if kept is not None:
-            try:
+        try:
+            if kept is not None:
                 kept.check_files(self.out / CASES)
-            except UserError:
-                return None
+        except UserError:
+            return None
         return kept
 
     def recorded(self, case: Case) -> StoredCase | None:
-        """The case as the store describes it, if neither sources nor settings changed since."""
+        """Return the case from its record, or None if sources or settings changed since."""
         try:
             record = read_json(_record(self.out, case.name))
             kept = StoredCase.from_json(record["case"])
@@ -208,19 +194,21 @@ class _Work:
         same = (kept.name, kept.split, kept.label is None) == (case.name, case.split, case.label is None)
         if not same or record.get("key") != self._key() or kept.sources.keys() != sources.keys():
             return None
+        if record.get("root") != str(self.dataset.root.resolve()):
+            return None
         return kept if all(unchanged(path, kept.sources[name]) for name, path in sources.items()) else None
 
-    def _make(self, case: Case) -> _Made:
+    def _prepare(self, case: Case) -> _PreparedCase:
         sources = {name: source_of(path) for name, path in self._sources(case).items()}
         scan = self.dataset.reader.image(case)
         image, grid = prepare_image(scan, self.settings, where=case.images[0])
         image_file, label_file = f"{case.name}.image.npy", f"{case.name}.label.npy"
-        arrays: dict[str, npt.NDArray[Any]] = {image_file: _half(image, case.images[0])}
+        arrays: dict[str, npt.NDArray[Any]] = {image_file: _to_float16(image, case.images[0])}
         values: tuple[int, ...] = ()
         if case.label is not None:
-            label, values = self._label(case, scan)
-            arrays[label_file] = to_grid(label, grid, labels=True)
-        hashes = self._write(arrays)
+            label = self.dataset.reader.label(case)
+            values = checked_values(self.dataset, case, scan.geometry, label)
+            arrays[label_file] = to_grid(label.array.astype(np.uint8), grid, labels=True)
         stored = StoredCase(
             name=case.name,
             split=case.split,
@@ -232,19 +220,14 @@ class _Work:
             grid=grid,
             geometry=scan.geometry,
             sources=sources,
-            sha256=hashes,
+            sha256=self._write(arrays),
         )
         record = {"root": str(self.dataset.root.resolve()), "key": self._key(), "case": stored.to_json()}
         write_json(_record(self.out, case.name), record)
-        return _Made(stored, is_new=True, guesses=scan.guesses)
-
-    def _label(self, case: Case, scan: Scan) -> tuple[npt.NDArray[np.uint8], tuple[int, ...]]:
-        label = self.dataset.reader.label(case)
-        values = checked_values(self.dataset, case, scan.geometry, label)
-        return label.array.astype(np.uint8), values
+        return _PreparedCase(stored, is_new=True, guesses=scan.guesses)
 
     def _write(self, arrays: dict[str, npt.NDArray[Any]]) -> dict[str, str]:
-        """Write the arrays and return their hashes; the store is unfinished from here on."""
+        """Write the arrays and return their checksums; removes the manifest, as the store is now unfinished."""
         (self.out / MANIFEST).unlink(missing_ok=True)
         for name, array in arrays.items():
             with atomic_path(self.out / CASES / name) as partial:
@@ -263,7 +246,7 @@ class _Work:
 
 
 def _is_file_name(name: str) -> bool:
-    """Whether a name can be that of files and stand in a manifest, which is UTF-8."""
+    """Return whether a case name can be used in file names and in the manifest, which is UTF-8."""
     forbidden = name.startswith(".") or any(letter in name for letter in "/\\\0")
     return not forbidden and name.encode(errors="replace").decode() == name
 
@@ -272,21 +255,17 @@ def _record(out: Path, name: str) -> Path:
     return out / CASES / f"{name}.json"
 
 
-def _records(out: Path) -> list[Path]:
-    return sorted((out / CASES).glob("*.json"))
-
-
-def _half(image: npt.NDArray[np.float32], where: Path) -> npt.NDArray[np.float16]:
+def _to_float16(image: npt.NDArray[np.float32], where: Path) -> npt.NDArray[np.float16]:
     with np.errstate(over="ignore"):
         half = image.astype(np.float16)
     if not np.isfinite(half).all():
-        finding = f"intensities up to {np.abs(image).max():g} exceed 65504, the largest a store can hold"
+        finding = f"intensities up to {np.abs(image).max():g} exceed 65504, the largest value of a store"
         raise UserError(Code.DATASET_INVALID, where, finding, "choose another intensity rule, such as zscore")
     return half
 
 
 def _class_names(dataset: Dataset, cases: tuple[StoredCase, ...]) -> tuple[str, ...]:
-    """Names by value; without a list the labeled cases say which values there are."""
+    """Return the class names by value; without a class list, the values of the labeled cases define the classes."""
     if dataset.classes:
         return tuple(dataset.classes.values())
     top = max(value for case in cases if case.split == "labeled" for value in case.values)
@@ -295,45 +274,41 @@ def _class_names(dataset: Dataset, cases: tuple[StoredCase, ...]) -> tuple[str, 
     for case in cases:
         if case.values and case.values[-1] > top:
             finding = f"the label value {case.values[-1]} occurs in no labeled case"
-            raise UserError(
-                Code.LABELS_EMPTY, case.name, finding, "name the classes in dataset.json or correct the label map"
-            )
+            remedy = "name the classes in dataset.json or correct the label map"
+            raise UserError(Code.LABEL_INVALID, case.name, finding, remedy)
     return ("background", *(f"class {value}" for value in range(1, top + 1)))
 
 
-def _is_file_of(path: Path, name: str | None) -> bool:
-    """Whether a file is the one of this name; some disks tell names in another form than they were written in."""
-    return name is not None and (path.name == name or path.samefile(path.with_name(name)))
-
-
-def _drop_others(out: Path, cases: tuple[StoredCase, ...]) -> int:
-    """Remove the files of cases that are gone, and what an interrupted call left behind."""
-    files = {nfc(name): name for case in cases for name in (*case.sha256, f"{case.name}.json")}
-    others = [path for path in (out / CASES).iterdir() if not _is_file_of(path, files.get(nfc(path.name)))]
-    if others:
+def _remove_unused_files(out: Path, cases: tuple[StoredCase, ...]) -> int:
+    """Remove files of cases that no longer exist and of interrupted calls; return their number."""
+    used = {nfc(name) for case in cases for name in (*case.sha256, f"{case.name}.json")}
+    unused = [path for path in (out / CASES).iterdir() if _is_own_file(path) and nfc(path.name) not in used]
+    if unused:
         (out / MANIFEST).unlink(missing_ok=True)
-    for path in others:
+    for path in unused:
         path.unlink()
-    return len(others)
+    return len(unused)
+
+
+def _is_own_file(path: Path) -> bool:
+    is_own_name = path.name.endswith((".image.npy", ".label.npy", ".json")) or path.name.startswith(PARTIAL)
+    return is_own_name and path.is_file()
 
 
 def source_of(path: Path) -> Source:
-    """Size, time and hash of a scan; those of all its files together where it is several."""
+    """Return size, time and checksum of a scan; a scan of several files gets one checksum for all of them."""
     files = _files(path)
     try:
         size, mtime_ns = _size_and_time(files)
         hashes = [sha256_of(file) for file in files]
     except OSError as error:
-        raise UserError(
-            Code.READ_FAILED, path, f"the file cannot be read ({error.strerror})", "check that it is there"
-        ) from None
-    return Source(
-        size, mtime_ns, hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
-    )
+        raise UserError(Code.READ_FAILED, path, f"cannot be read ({error.strerror})", "check the file") from None
+    sha256 = hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
+    return Source(size, mtime_ns, sha256)
 
 
 def unchanged(path: Path, source: Source) -> bool:
-    """Whether a scan is what it was: by size and time, and by content where only the time differs."""
+    """Return whether a scan is unchanged: by size and time, or by checksum if only the time differs."""
     try:
         size, mtime_ns = _size_and_time(_files(path))
     except (OSError, UserError):
@@ -347,7 +322,7 @@ def _files(path: Path) -> list[Path]:
     refuse_broken_link(path)
     files = files_of(path)
     if not files or (path.exists() and not path.is_file() and files == [path]):
-        raise UserError(Code.DAMAGED_FILE, path, "not a file", "put a scan in its place")
+        raise UserError(Code.NOT_A_SCAN, path, "not a file", "replace it with a scan")
     return files
 
 
@@ -356,57 +331,29 @@ def _size_and_time(files: list[Path]) -> tuple[int, int]:
     return sum(stat.st_size for stat in stats), max(stat.st_mtime_ns for stat in stats)
 
 
-OF_CASES = (".image.npy", ".label.npy", ".json")
+def check_target(out: Path, root: Path, *, overwrite: bool) -> None:
+    """Refuse a target that is not a store, or a store of other data than ``root`` unless ``overwrite`` is set.
 
-
-def check_target(out: Path, root: Path, *, anew: bool) -> None:
-    """Refuse a folder that is something else, or a store of other data, unless that may be made ``anew``."""
+    A link to a store of other data is always refused, because the linked store may be in use.
+    """
     if out.exists() and not out.is_dir():
         raise UserError(Code.TARGET_EXISTS, out, "this is a file", "name a folder for the store")
     if not out.exists() or not any(out.iterdir()):
         return
     if not is_store(out):
-        raise UserError(
-            Code.TARGET_EXISTS, out, "the folder is not empty and not a prepared store", "name a new folder"
-        )
-    recorded = _other_root(out, root)
-    if recorded is not None and not (anew and _is_all_own(out)):
-        raise UserError(
-            Code.TARGET_EXISTS, out, f"the store was made from {recorded}, not from {root}", "name another folder"
-        )
+        finding = "the folder is not empty and not a prepared store"
+        raise UserError(Code.TARGET_EXISTS, out, finding, "name a new folder")
+    recorded, is_link = _recorded_root(out), out.is_symlink() or (out / CASES).is_symlink()
+    if recorded not in (None, root.resolve()) and (is_link or not overwrite):
+        finding = f"the store was made from {recorded}, not from {root}"
+        raise UserError(Code.TARGET_EXISTS, out, finding, "name another folder")
 
 
-def clear_other(out: Path, root: Path) -> None:
-    """Remove what a store of other data consists of; the manifest first, since it vouches for the rest."""
-    if _other_root(out, root) is None or not _is_all_own(out):
-        return
-    (out / MANIFEST).unlink(missing_ok=True)
-    for path in _entries(out / CASES):
-        path.unlink()
-
-
-def _other_root(out: Path, root: Path) -> str | None:
-    """The data that a store was made from, where these are others."""
+def _recorded_root(out: Path) -> Path | None:
+    """Return the data folder that a store was made from, finished or not; None if it is not recorded."""
     for path in (out / MANIFEST, *sorted((out / CASES).glob("*.json"))):
         try:
-            recorded = str(read_json(path)["root"])
+            return Path(str(read_json(path)["root"])).resolve()
         except (UserError, KeyError, TypeError):
             continue
-        is_same = recorded == str(root) or Path(recorded).resolve() == root.resolve()
-        return None if is_same else recorded
     return None
-
-
-def _is_all_own(out: Path) -> bool:
-    """Whether a folder holds nothing but what making a store writes; what a link leads to may be somebody's."""
-    if out.is_symlink() or (out / CASES).is_symlink():
-        return False
-    own = {LOCK, MANIFEST, CASES}
-    return all(path.name in own or path.name.startswith(PARTIAL) for path in _entries(out)) and all(
-        path.is_file() and (path.name.endswith(OF_CASES) or path.name.startswith(PARTIAL))
-        for path in _entries(out / CASES)
-    )
-
-
-def _entries(folder: Path) -> Iterator[Path]:
-    return iter(sorted(folder.iterdir()) if folder.is_dir() else ())

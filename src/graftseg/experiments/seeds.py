@@ -217,15 +217,15 @@ def _prepared(recipe: Recipe, data: Data, folder: RunFolder) -> Store:
     dataset = read_layout(data)
     check_scored(recipe, dataset)
     if folder.seeds and is_store(folder.store):
-        refuse_other_data(folder.store, dataset.root, anew=False)
+        refuse_other_data(folder.store, dataset.root, overwrite=False)
         return open_store(folder.store)
     make_folder(folder.path)
     if not (folder.path / LOCK).exists():
         # no attempt made this store: it is the user's, and once the lock is there nothing tells that any more
-        refuse_other_data(folder.store, dataset.root, anew=False)
+        refuse_other_data(folder.store, dataset.root, overwrite=False)
     with folder.lock():
         # what an attempt left that was refused is nobody's
-        return prepare(dataset, folder.store, recipe.data, anew=folder.is_free)
+        return prepare(dataset, folder.store, recipe.data, overwrite=folder.is_free)
 
 
 def _why_untested(store: Store) -> str:

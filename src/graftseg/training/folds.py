@@ -145,7 +145,7 @@ def _store(recipe: Recipe, data: Data, run: RunFolder, count: Count, *, baseline
     make_folder(run.path)
     with run.lock():
         # a folder without folds may contain the store of a refused attempt: replace it
-        return prepare(dataset, run.store, recipe.data, anew=run.is_free)
+        return prepare(dataset, run.store, recipe.data, overwrite=run.is_free)
 
 
 def _refuse_duplicates(store: Store, recipe: Recipe, labeled: Sequence[str]) -> None:

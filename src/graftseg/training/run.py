@@ -123,7 +123,7 @@ def _store(recipe: Recipe, data: Data, run: RunFolder) -> Store:
         dataset = replace(dataset, cases=dataset.cases + layout.of("test"))
     with run.lock():
         # a folder without a run may contain the store of a refused attempt: replace it
-        return prepare(dataset, run.store, recipe.data, anew=run.is_free)
+        return prepare(dataset, run.store, recipe.data, overwrite=run.is_free)
 
 
 def _own_store(run: RunFolder) -> Store:

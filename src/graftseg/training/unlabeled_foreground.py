@@ -49,8 +49,7 @@ class UnlabeledForeground:
     def restore(self, stage: int) -> None:
         """Draw patches around the saved positions of a stage that is resumed."""
         if self._applies_to(stage):
-            shapes = [case.shape for case in self._cases]
-            self._batches.aim(stage, Positions.load(self._run.foreground_file(stage), shapes))
+            self._batches.aim(stage, Positions.load(self._run.foreground_file(stage)))
 
     def _applies_to(self, stage: int) -> bool:
         """Return whether a stage draws patches around predicted foreground."""
