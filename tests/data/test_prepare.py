@@ -378,7 +378,7 @@ def test_a_second_writer_is_refused(root: Path, out: Path) -> None:
     out.mkdir()
     with (out / LOCK).open("a") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
-        with user_error(Code.WRITE_FAILED, out, "another prepare"):
+        with user_error(Code.FOLDER_LOCKED, out, "another prepare"):
             make(root, out)
     make(root, out)
 
