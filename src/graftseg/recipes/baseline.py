@@ -1,4 +1,4 @@
-"""What a recipe would reach without its unlabeled scans: the supervised recipe that stands beside it."""
+"""The supervised baseline of a recipe: the same training without unlabeled scans."""
 
 import logging
 from pathlib import Path
@@ -13,24 +13,23 @@ logger = logging.getLogger(__name__)
 
 
 def uses_unlabeled(recipe: Recipe) -> bool:
-    """Whether any stage learns from unlabeled scans."""
+    """Return whether any stage learns from unlabeled scans."""
     return any(METHODS[stage.method].uses_unlabeled for stage in recipe.stages)
 
 
 def require_unlabeled(recipe: Recipe, unlabeled: int, where: Path) -> None:
-    """Refuse data without unlabeled scans where a recipe learns from them."""
+    """Raise a UserError if a recipe learns from unlabeled scans and there are none."""
     if uses_unlabeled(recipe) and not unlabeled:
-        finding = f"method {recipe.method} learns from unlabeled scans and there are none"
-        raise UserError(
-            Code.RECIPE_INVALID, where, finding, "put scans without labels into imagesUn or use a supervised recipe"
-        )
+        finding = f"method {recipe.method} learns from unlabeled scans, but there are none"
+        remedy = "put scans without labels into imagesUn, or use a supervised recipe"
+        raise UserError(Code.TOO_FEW_CASES, where, finding, remedy)
 
 
 def baseline_of(recipe: Recipe) -> Recipe:
-    """The same network, batches, seed and number of steps, trained on the labeled scans alone.
+    """Return a recipe with the same network, batches, seed and number of steps, trained on labeled scans only.
 
-    All steps make one stage under the optimiser of the recipe's last one, whose schedule runs over all of them. What
-    that stage's method calls by the same name and means alike, as the kind of Dice on labeled images, is kept.
+    It has one stage with the optimizer of the recipe's last stage, whose schedule runs over all steps. Settings that
+    the supervised method shares with the last stage's method, such as the kind of Dice, are kept.
     """
     last = recipe.stages[-1]
     own, theirs = (METHODS[name].Config.model_fields for name in (SUPERVISED, last.method))
@@ -43,7 +42,7 @@ def baseline_of(recipe: Recipe) -> Recipe:
     }
     tree = recipe.model_dump(mode="json") | {
         "name": f"{recipe.name}-{SUPERVISED}",
-        "about": f"the labeled scans alone, as a baseline of {recipe.name}",
+        "about": f"supervised baseline of {recipe.name}",
         "stages": [stage],
         "baseline": False,
         "folds": None,
@@ -53,29 +52,28 @@ def baseline_of(recipe: Recipe) -> Recipe:
 
 
 def fitting(recipe: Recipe, *, unlabeled: int, baseline: bool) -> tuple[Recipe, bool]:
-    """What to train where there are so many unlabeled scans, and whether a baseline is to stand beside it.
+    """Return the recipe to train and whether to train a baseline too, given the number of unlabeled scans.
 
-    Without any, a recipe that asks for a baseline becomes that baseline, since nothing else can be trained; this is
-    said. A recipe that is supervised anyway needs none beside it.
+    Without unlabeled scans, a recipe that requests a baseline is replaced by it, with a warning. A supervised recipe
+    is its own baseline.
     """
     if not uses_unlabeled(recipe):
         if baseline:
-            logger.warning("recipe %s is supervised and thus its own baseline; none is trained beside it", recipe.name)
+            logger.warning("recipe %s is supervised and is its own baseline; training no other", recipe.name)
         return recipe, False
     if unlabeled or not (baseline or recipe.baseline):
         return recipe, baseline
-    finding = "there are no unlabeled scans, so %s cannot learn from them; trained is the supervised baseline alone"
-    logger.warning(finding, recipe.method)
+    logger.warning("there are no unlabeled scans for %s; training only the supervised baseline", recipe.method)
     return baseline_of(recipe), False
 
 
-def kept_baselines(run: RunFolder) -> list[RunFolder]:
-    """The supervised run that was begun beside this one, if there is one; a fold's too."""
+def existing_baselines(run: RunFolder) -> list[RunFolder]:
+    """Return the baseline of a run, or of the fold that the run is, if it exists."""
     folder = RunFolder(run.path.resolve().parent)
-    kept = [run.baseline, *([RunFolder(folder.baseline.path / run.path.name)] if folder.folds_file.is_file() else [])]
-    return [one for one in kept if one.exists]
+    candidates = [run.baseline, *([RunFolder(folder.baseline.path / run.path.name)] if folder.folds_file.is_file() else [])]
+    return [one for one in candidates if one.exists]
 
 
 def own_baseline(run: RunFolder) -> Path | None:
-    """The folder of the evaluated supervised run that was trained beside this one, if there is one; a fold's too."""
-    return next((one.path for one in kept_baselines(run) if (one.predictions / "metrics.csv").is_file()), None)
+    """Return the folder of the run's evaluated baseline, or None if there is none."""
+    return next((one.path for one in existing_baselines(run) if (one.predictions / "metrics.csv").is_file()), None)

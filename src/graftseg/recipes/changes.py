@@ -1,30 +1,31 @@
-"""Settings of a recipe that differ from another one and change its results."""
+"""Compare recipes: settings that differ and change the metrics."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from graftseg.recipes.recipe import Recipe, differences, load_recipe, shipped_recipes
+from graftseg.recipes.reading import shipped_recipes
+from graftseg.recipes.recipe import Recipe, differences, load_recipe
 
 
 def changes_of(recipe: Recipe, inference: Mapping[str, Any] | None = None) -> list[str]:
-    """Settings that differ from the shipped recipe of the same name and change the figures, but for the seed.
+    """Return settings other than the seed that differ from the shipped recipe of the same name and change metrics.
 
-    ``inference`` is how the network was used, by default as the recipe says.
+    ``inference`` are the settings used for prediction, by default those of the recipe.
     """
     inference = recipe.inference.model_dump(mode="json") if inference is None else inference
     if recipe.name not in shipped_recipes():
         return []
     shipped = load_recipe(recipe.name)
     names = differing(shipped, recipe)
-    usual = shipped.inference.model_dump(mode="json")
-    used = [key for key, value in inference.items() if key != "windows_per_forward" and usual.get(key) != value]
+    default = shipped.inference.model_dump(mode="json")
+    used = [key for key, value in inference.items() if key != "windows_per_forward" and default.get(key) != value]
     return [*names, *(f"inference.{key}" for key in used)]
 
 
 def differing(one: Recipe, two: Recipe) -> list[str]:
-    """Settings that differ and change the figures, but for the seed.
+    """Return settings other than the seed that differ and change metrics.
 
-    Where the last checkpoint is reported, what else was scored changes nothing.
+    Selection settings are ignored if both recipes report the last checkpoint.
     """
     names = [name for name in differences(one, two) if name != "seed"]
     if one.selection.protocol == two.selection.protocol == "last":

@@ -1,91 +1,181 @@
-"""YAML as people write it, in which a key that stands twice is a mistake."""
+"""Read recipe files: YAML without duplicate keys, inheritance by ``base``, overrides by ``--set``."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from copy import deepcopy
 from difflib import get_close_matches
 from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import yaml
 
+from graftseg.core.errors import Code, UserError
+
+SHIPPED = Path(str(files("graftseg") / "recipes"))
+"""The folder of the recipes that come with the package."""
+Tree = dict[Any, Any]
+SIMILARITY = 0.75
+"""How similar a name has to be, from 0 to 1, to be suggested for a misspelled one."""
+
 
 class NotYamlError(ValueError):
-    """A text that is no YAML, or has a value that its tag does not allow."""
+    """A text that is not valid YAML or has a duplicate key."""
 
 
-class RepeatedKeyError(ValueError):
-    """A key that a mapping has twice; lines count from 1."""
+class _Loader(yaml.SafeLoader):
+    """A safe YAML loader that rejects duplicate keys."""
 
-    def __init__(self, key: str, first: int, second: int) -> None:
-        super().__init__(f"the key {key} is given twice, in lines {first} and {second}")
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        """Construct a mapping; raise NotYamlError for a duplicate key."""
+        lines: dict[tuple[str, str], int] = {}
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                line, name = key.start_mark.line + 1, (key.tag, key.value)
+                if name in lines:
+                    raise NotYamlError(f"duplicate key {key.value} in lines {lines[name]} and {line}")
+                lines[name] = line
+        return super().construct_mapping(node, deep)
 
 
 def read_yaml(text: str) -> Any:
-    """The values of a text; of a key that is given twice the parser alone would silently keep the last."""
-    return deepcopy(_parsed(text))
+    """Parse a YAML text; raise NotYamlError if it is invalid or has a duplicate key."""
+    return deepcopy(_parse(text))
 
 
-# recipes rest on a few shared parts, which a table of them reads again and again
 @lru_cache(maxsize=256)
-def _parsed(text: str) -> Any:
-    """The same, not to be changed by those who ask."""
+def _parse(text: str) -> Any:
+    """Parse a text; cached, because many recipes share the same bases."""
     try:
-        return _constructed(yaml.SafeLoader(text))
-    except RepeatedKeyError:
+        return yaml.load(text, _Loader)  # noqa: S506 - a subclass of SafeLoader
+    except NotYamlError:
         raise
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise NotYamlError(" ".join(str(error).split())) from None
     except (LookupError, AttributeError, TypeError):
-        # what the parser raises for a value like !!bool foo
-        raise NotYamlError("a value does not fit the tag before it") from None
+        # raised by PyYAML for a value such as !!bool foo
+        raise NotYamlError("a value does not fit its tag") from None
 
 
-def _constructed(loader: yaml.SafeLoader) -> Any:
+def shipped_recipes() -> list[str]:
+    """Return the names of the shipped recipes; files that start with an underscore are shared bases."""
+    paths = (path for path in SHIPPED.glob("*/*.yaml") if not path.name.startswith("_"))
+    return sorted(f"{path.parent.name}/{path.stem}" for path in paths)
+
+
+def recipe_path(recipe: str | Path) -> Path:
+    """Return the file of a recipe, which is a path or the name of a shipped recipe."""
+    path = Path(recipe)
+    if path.suffix in (".yaml", ".yml") or path.is_file():
+        return path
+    shipped = SHIPPED / f"{recipe}.yaml"
+    if str(recipe) not in shipped_recipes():
+        remedy = "pass a .yaml file or the name of a shipped recipe (graftseg doctor lists them)"
+        if suggestion := suggest(str(recipe), shipped_recipes()):
+            remedy += f"; {suggestion}"
+        raise UserError(Code.RECIPE_MISSING, f"recipe {str(recipe)!r}", "neither a file nor a shipped recipe", remedy)
+    return shipped
+
+
+def suggest(name: str, known: Sequence[str]) -> str:
+    """Return a phrase with the most similar known name, or the names of the same folder; empty if there is none."""
+    folder, slash, rest = name.lower().partition("/")
+    siblings = [one.partition("/")[2] for one in known if one.startswith(f"{folder}/")]
+    if siblings and not rest:
+        return f"{folder}/ has {', '.join(siblings)}"
+    lowercase = {one.lower(): one for one in known}
+    if similar := get_close_matches(name.lower(), lowercase, 1, SIMILARITY):
+        return f"did you mean {lowercase[similar[0]]}?"
+    return f"{folder}/ has {', '.join(siblings)}" if slash and siblings else ""
+
+
+def read_tree(path: Path, children: tuple[Path, ...] = ()) -> Tree:
+    """Read the values of a recipe, merged over those of its base; ``children`` are the recipes based on it."""
+    _refuse_cycle(path, children)
     try:
-        root = loader.get_single_node()
-        for key, first, second in _repeated(root):
-            raise RepeatedKeyError(key, first, second)
-        return None if root is None else loader.construct_document(root)
-    finally:
-        loader.dispose()
+        tree = read_yaml(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        finding = f"cannot be read ({error.strerror})"
+        raise UserError(Code.READ_FAILED, path, finding, "check the path of the recipe") from None
+    except NotYamlError as error:
+        raise UserError(Code.RECIPE_INVALID, path, f"invalid YAML ({error})", "correct the recipe") from None
+    except ValueError:
+        raise UserError(Code.RECIPE_INVALID, path, "not UTF-8 text", "save the recipe as UTF-8") from None
+    if not isinstance(tree, dict):
+        raise UserError(Code.RECIPE_INVALID, path, "contains no settings", "write keys and values as in a shipped recipe")
+    base = tree.pop("base", None)
+    return tree if base is None else _merge(read_tree(_base_path(path, base), (*children, path)), tree, path)
 
 
-def _repeated(root: yaml.Node | None) -> Iterator[tuple[str, int, int]]:
-    """Keys that stand twice in a mapping, with both lines; what is named by an anchor is looked at once."""
-    pending, seen = [root], set[int]()
-    while pending:
-        node = pending.pop(0)
-        if not isinstance(node, yaml.CollectionNode) or id(node) in seen:
-            continue
-        seen.add(id(node))
-        if isinstance(node, yaml.MappingNode):
-            yield from _repeated_here([key for key, _ in node.value])
-            pending += [value for _, value in node.value]
+def _refuse_cycle(path: Path, children: Sequence[Path]) -> None:
+    """Raise a UserError if a recipe is based on itself, directly or through others."""
+    known = [child.resolve() for child in children]
+    if (here := path.resolve()) in known:
+        between = [child.name for child in children[known.index(here) + 1 :]]
+        through = f", through {' and '.join(between)}" if between else ""
+        raise UserError(Code.RECIPE_INVALID, path, f"based on itself{through}", "choose another base")
+
+
+def _base_path(path: Path, base: object) -> Path:
+    """Return the file of a base: a sibling of the recipe, a shared base, or a shipped recipe."""
+    remedy = "set base to a recipe file or a shipped recipe, such as default-3d/bcp"
+    if not isinstance(base, str):
+        raise UserError(Code.RECIPE_INVALID, path, f"base is {base!r:.60}, which is not a name", remedy)
+    folders = (path.parent, SHIPPED) if SHIPPED in path.parents else (path.parent,)
+    candidates = [folder / f"{base}.yaml" for folder in folders]
+    if found := next((file for file in candidates if file.is_file() and file != path), None):
+        return found
+    try:
+        found = recipe_path(base)
+    except UserError:
+        found = None
+    if found is None and path in candidates:
+        return path
+    if found is None or not found.is_file():
+        finding = f"base {base!r:.60} is neither a file nor a shipped recipe"
+        raise UserError(Code.RECIPE_MISSING, path, finding, remedy)
+    return found
+
+
+def _merge(base: Tree, tree: Tree, path: Path) -> Tree:
+    """Merge nested keys over those of the base; a list replaces a list, a mapping changes single items of it."""
+    merged = dict(base)
+    for key, value in tree.items():
+        known = base.get(key)
+        if isinstance(known, list) and isinstance(value, dict):
+            merged[key] = _merge_items(known, value, f"{path}: {key}", path)
+        elif isinstance(known, dict) and isinstance(value, dict):
+            merged[key] = _merge(known, value, path)
         else:
-            pending += node.value
+            merged[key] = value
+    return merged
 
 
-def _repeated_here(keys: list[yaml.Node]) -> Iterator[tuple[str, int, int]]:
-    lines: dict[tuple[str, str], int] = {}
-    for key in keys:
-        if isinstance(key, yaml.ScalarNode):
-            line, name = key.start_mark.line + 1, (key.tag, key.value)
-            if name in lines:
-                yield key.value, lines[name], line
-            lines[name] = line
+def _merge_items(base: list[Any], items: dict[Any, Any], where: str, path: Path) -> list[Any]:
+    """Merge single items of a list by index, counted from 0; null removes an item."""
+    numbered = dict(enumerate(base))
+    if unknown := [str(key) for key in items if key not in numbered]:
+        remedy = f"use item numbers from 0 to {len(base) - 1}, or write the whole list"
+        raise UserError(Code.RECIPE_INVALID, where, f"the base has no item {', '.join(unknown)}", remedy)
+    merged = _merge(numbered, items, path)
+    return [value for number, value in merged.items() if items.get(number, ...) is not None]
 
 
-CLOSE = 0.75
-"""How much alike two names are of which one may be meant by the other, between 0 and 1."""
-
-
-def likely(given: str, known: Sequence[str]) -> str:
-    """The known name that is most like the given one, or else those of its folder, in a phrase; empty for none."""
-    folder, slash, name = given.lower().partition("/")
-    beside = [name.partition("/")[2] for name in known if name.startswith(f"{folder}/")]
-    if beside and not name:
-        return f"{folder}/ has {', '.join(beside)}"
-    by_letters = {name.lower(): name for name in known}
-    if close := get_close_matches(given.lower(), by_letters, 1, CLOSE):
-        return f"perhaps {by_letters[close[0]]} is meant"
-    return f"{folder}/ has {', '.join(beside)}" if slash and beside else ""
+def override(tree: Tree, assignment: str) -> None:
+    """Apply an override such as ``stages.0.steps=100`` to a tree, in place."""
+    key, equals, text = assignment.partition("=")
+    where, remedy = f"--set {assignment}", "write --set key=value with a dotted key, as in stages.0.steps=100"
+    if not equals or not key:
+        raise UserError(Code.SETTING_INVALID, where, "not of the form key=value", remedy)
+    try:
+        value = read_yaml(text)
+    except NotYamlError as error:
+        raise UserError(Code.SETTING_INVALID, where, f"the value is invalid YAML ({error})", remedy) from None
+    *parents, last = key.split(".")
+    target: Any = tree
+    try:
+        for part in parents:
+            target = target[int(part)] if isinstance(target, list) else target.setdefault(part, {})
+        target[int(last) if isinstance(target, list) else last] = value
+    except (IndexError, ValueError, AttributeError, TypeError):
+        raise UserError(Code.SETTING_INVALID, where, f"the recipe has no setting {key}", remedy) from None

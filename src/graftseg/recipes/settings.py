@@ -9,19 +9,19 @@ from graftseg.core.types import Precision
 from graftseg.ops.components import ComponentRule
 from graftseg.ops.optimizers import Adam, OptimizerSettings, Sgd
 
-USUAL = 200
-"""Steps between two scorings in public code."""
+PUBLIC_INTERVAL = 200
+"""Steps between two scorings in the public code."""
 
 Listed = Literal["validation", "test"]
 
 
 class LoopSettings(Settings):
-    """How the loop runs and what it leaves behind; nothing here but ``precision`` changes the result.
+    """How the loop runs and what it logs; only ``precision`` changes the result.
 
-    ``bf16`` takes effect where the device has it and the method bears it; convolutions in ``float32`` use TF32 on a GPU
-    that has it, as PyTorch does by itself. ``compiled`` networks and ``captured`` steps (a CUDA graph) are chosen where
-    they pay off unless they are set. A checkpoint is written every ``checkpoint_every`` steps and whenever
-    ``checkpoint_seconds`` have passed.
+    ``bf16`` is used if the device and the method support it. In ``float32``, convolutions use TF32 on GPUs that have
+    it, which is PyTorch's default. ``compiled`` networks and ``captured`` steps (CUDA graphs) are used if they save
+    time, unless they are set. A checkpoint is written every ``checkpoint_every`` steps and every
+    ``checkpoint_seconds`` seconds.
     """
 
     precision: Precision = "float32"
@@ -35,10 +35,10 @@ class LoopSettings(Settings):
 
 
 class StageSettings(Settings):
-    """One stage of a training: a method, for so many steps.
+    """One stage of a training: a method and its number of steps.
 
-    ``settings`` are the method's own. ``optimizers`` are for sub-modules that the method moves besides the student.
-    ``carry_optimizer`` goes on with the momenta of the stage before.
+    ``settings`` are those of the method. ``optimizers`` are for modules other than the student, such as a
+    discriminator. ``carry_optimizer`` continues with the momenta of the previous stage.
     """
 
     method: str
@@ -49,20 +49,20 @@ class StageSettings(Settings):
     carry_optimizer: bool = False
 
     def optimizer_of(self, name: str) -> Sgd | Adam:
-        """Settings of the optimiser of a sub-module."""
+        """Return the optimizer settings of a module."""
         return self.optimizers.get(name, self.optimizer)
 
 
 class SelectionSettings(Settings):
-    """Which checkpoint is reported, and on which cases that is decided.
+    """Which checkpoint is reported, and on which cases it is selected.
 
-    ``last`` selects nothing. ``val`` takes the best on the validation cases. ``paper`` takes the best on the cases
-    named by ``cases``, as the public code does, and counts an empty prediction as 0. Students are scored every
-    ``every`` steps of the whole training, from step ``first`` on, in windows ``stride`` apart. ``oracle`` scores the
-    test cases too and keeps the best on them for the record; nothing of it flows back into training.
+    ``last`` reports the last checkpoint. ``val`` selects the best on validation cases. ``paper`` selects the best on
+    ``cases``, as the public code does, and scores an empty prediction as 0. Students are scored every ``every`` steps
+    of the whole training, from step ``first`` on, with a window stride of ``stride``. ``oracle`` also scores the test
+    cases and saves the best student on them; training does not use these scores.
 
-    Without ``every`` it is 200 where the protocol or the oracle need scores, and otherwise nothing is scored. With it,
-    ``last`` scores the validation cases as well, for the curve alone.
+    ``every`` defaults to 200 if the protocol or the oracle needs scores. If it is set with ``last``, validation cases
+    are scored for the curve only.
     """
 
     protocol: Literal["last", "val", "paper"] = "last"
@@ -75,59 +75,58 @@ class SelectionSettings(Settings):
     @model_validator(mode="before")
     @classmethod
     def _interval(cls, given: Any) -> Any:
-        """Scores that are needed are made as often as in public code, unless the recipe says how often."""
+        """Set the interval of the public code if scores are needed and the recipe has no interval."""
         if not isinstance(given, dict) or given.get("every") is not None:
             return given
         needed = given.get("protocol", "last") != "last" or given.get("oracle", False)
-        return {**given, "every": USUAL} if needed else given
+        return {**given, "every": PUBLIC_INTERVAL} if needed else given
 
     @property
     def decides(self) -> Listed | None:
-        """The cases whose score chooses the checkpoint, or None where none is chosen."""
+        """The cases on which the checkpoint is selected, or None if none is selected."""
         return {"last": None, "val": "validation", "paper": self.cases}[self.protocol]
 
     @property
     def opens_test(self) -> bool:
-        """Whether labels of test cases are opened during training."""
+        """Whether training reads labels of test cases."""
         return self.every is not None and (self.oracle or self.decides == "test")
 
     @property
     def needs_validation(self) -> bool:
-        """Whether it makes no sense without validation cases.
+        """Whether the settings require validation cases.
 
-        Where ``cases`` is ``test`` a protocol that does not ask for them scores nothing, as the recipe may be used
-        under another one.
+        A recipe with ``cases: test`` does not, because it scores nothing under a protocol that ignores test cases.
         """
         idle = not self.opens_test and self.cases == "validation"
         return self.every is not None and (self.decides == "validation" or idle)
 
 
 class InferenceSettings(Settings):
-    """How probabilities of overlapping windows become one label map."""
+    """How a label map is made from the probabilities of overlapping windows."""
 
     window: Annotated[
         Literal["gaussian", "uniform"],
-        Field(description="Weight of a voxel inside its window: highest in the middle, or the same everywhere."),
+        Field(description="Weight of voxels within a window: highest in the center, or uniform."),
     ] = "gaussian"
     stride: Annotated[
         tuple[Voxels, ...] | None,
-        Field(description="Voxels from one window to the next, for each axis of the patch; none: by overlap."),
+        Field(description="Voxels between windows along each axis of the patch; null uses overlap."),
     ] = None
     overlap: Annotated[
         float,
-        Field(ge=0, lt=1, description="Part of a window that the next one covers again, without a stride."),
+        Field(ge=0, lt=1, description="Overlap of neighboring windows as a fraction, if stride is null."),
     ] = 0.5
     decision: Annotated[
         Literal["argmax", "threshold"],
-        Field(description="The most probable class, or (two classes only) foreground where above one half."),
+        Field(description="The most probable class, or, with two classes, foreground above 0.5."),
     ] = "argmax"
     largest_component: Annotated[
         ComponentRule,
-        Field(description="Keep only the largest connected component of each class, or of those of these numbers."),
+        Field(description="Keep only the largest connected component of each class, or of the listed classes."),
     ] = False
-    flips: Annotated[bool, Field(description="Average over the flips of a window along every subset of its axes.")] = (
+    flips: Annotated[bool, Field(description="Average over flips of the window along every subset of its axes.")] = (
         False
     )
     windows_per_forward: Annotated[
-        int, Field(ge=1, le=MOST_IMAGES, description="Windows, or slices, that pass through the network together.")
+        int, Field(ge=1, le=MOST_IMAGES, description="Windows or slices per forward pass.")
     ] = 4

@@ -1,4 +1,4 @@
-"""The same training in fewer steps: every length of a recipe divided by one number, whatever its method."""
+"""Shorten a training: divide every length of a recipe by the same number."""
 
 import logging
 import math
@@ -13,26 +13,24 @@ from graftseg.recipes.recipe import Recipe, changed, load_recipe, parse_recipe
 from graftseg.recipes.settings import StageSettings
 
 
-def asked_for(recipe: str | Path | Recipe, overrides: Iterable[str] = (), shorter: int = 1) -> Recipe:
-    """A recipe as a caller wants it: with the overrides, and then so many times shorter.
+def requested_recipe(recipe: str | Path | Recipe, overrides: Iterable[str] = (), shorter: int = 1) -> Recipe:
+    """Return a recipe with overrides applied and lengths divided by ``shorter``.
 
-    A line tells where its ramps stay so low that unlabeled scans count little.
+    Log a warning if a ramp stays so low that unlabeled scans have little weight.
     """
     given = changed(recipe, overrides) if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
-    asked = shortened(given, shorter)
-    tell_of_ramps(given, shorter)
-    return asked
+    result = shortened(given, shorter)
+    warn_of_low_ramps(given, shorter)
+    return result
 
 
 def shortened(recipe: Recipe, shorter: int) -> Recipe:
-    """A recipe with each of its lengths divided by the same number, and all else as it is.
+    """Return a recipe with every length divided by ``shorter``, rounded down.
 
-    Lengths are the steps of every stage, the ramps of its method, and the steps after which a learning rate falls;
-    polynomials follow the steps by themselves. Students are scored as many times as in the long training: the interval
-    and the first step of ``selection`` are divided too. What lags behind the student by a few steps does so in a
-    training of any length, and is kept: the average of a teacher, and for how long pseudo-labels hold still. So are the
-    stairs in which ramps rise, of 150 steps. A whole number is rounded down; steps of a stage or of a schedule that
-    would become 0 are refused.
+    Lengths are the steps of stages, the ramps of methods, the steps between drops of a learning rate, and the interval
+    and first step of ``selection``. The teacher's decay, the lifetime of pseudo-labels and the 150 steps between rises
+    of a ramp are kept, because they do not depend on the length of a training. Raise a UserError if a length would
+    become 0.
     """
     check_shorter(shorter)
     if shorter == 1:
@@ -47,18 +45,18 @@ def shortened(recipe: Recipe, shorter: int) -> Recipe:
 
 
 def check_shorter(shorter: int) -> None:
-    """Refuse what divides no length."""
+    """Raise a UserError unless ``shorter`` is a positive integer."""
     if not isinstance(shorter, int) or shorter < 1:
         raise UserError(
-            Code.RECIPE_INVALID,
+            Code.OPTION_INVALID,
             f"--shorter {shorter}",
-            "lengths are divided by a whole number from 1 on",
-            "give 5 for a fifth",
+            "not a positive integer",
+            "pass 5 to train a fifth of the steps",
         )
 
 
-def _counted(tree: dict[str, Any]) -> dict[str, tuple[dict[str, Any], str]]:
-    """All whole numbers of steps that are divided, by setting: what holds each and under which key."""
+def _step_counts(tree: dict[str, Any]) -> dict[str, tuple[dict[str, Any], str]]:
+    """Return all step counts by dotted name, each as its mapping and key."""
     found: dict[str, tuple[dict[str, Any], str]] = {}
     for index, stage in enumerate(tree["stages"]):
         where = f"stages.{index}"
@@ -72,12 +70,12 @@ def _counted(tree: dict[str, Any]) -> dict[str, tuple[dict[str, Any], str]]:
 
 
 def _shorten_stages(tree: dict[str, Any], shorter: int, name: str) -> None:
-    """Divide the lengths of all stages, in place; the smallest says how far that can go."""
-    counted = _counted(tree)
+    """Divide the lengths of all stages in place; raise a UserError if the smallest would become 0."""
+    counted = _step_counts(tree)
     least, setting = min((holder[key], setting) for setting, (holder, key) in counted.items())
     if least < shorter:
-        finding = f"nothing would be left of {setting} in recipe {name}, which is {least}"
-        raise UserError(Code.RECIPE_INVALID, f"--shorter {shorter}", finding, f"give {least} or less")
+        finding = f"{setting} of recipe {name} is {least} and would become 0"
+        raise UserError(Code.OPTION_INVALID, f"--shorter {shorter}", finding, f"pass {least} or less")
     for holder, key in counted.values():
         holder[key] //= shorter
     for stage in tree["stages"]:
@@ -86,17 +84,17 @@ def _shorten_stages(tree: dict[str, Any], shorter: int, name: str) -> None:
 
 
 RAMP = "ramp"
-"""The one setting of methods that tells how long something takes, in units of so many steps."""
+"""The only method setting that is a length."""
 LOW = 0.5
-"""Part of its height that a ramp should reach; those of all shipped recipes reach nearly the whole."""
-FEW = 12
-"""How often a ramp should rise in a training that is shorter than its recipe."""
+"""Height that a ramp should reach; ramps of shipped recipes come close to 1."""
+MIN_RISES = 12
+"""How often a ramp should rise in a shortened training."""
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class _Ramp:
-    """The ramp of a stage: it rises after every ``stair`` steps, and is at its height after ``length`` rises."""
+    """The ramp of a stage, which rises every ``stair`` steps and reaches 1 after ``length`` rises."""
 
     method: str
     place: str
@@ -106,64 +104,63 @@ class _Ramp:
 
     @property
     def rises(self) -> int:
-        """How many times it has risen at the last step."""
+        """Number of rises up to the last step."""
         return (self.steps - 1) // self.stair
 
     @property
     def height(self) -> float:
-        """What it is at the last step, as a part of 1."""
+        """Value at the last step, from 0 to 1."""
         rest = 1 - min(self.rises, self.length) / self.length
         return math.exp(-5 * rest**2)
 
     def divided(self, shorter: int) -> "_Ramp":
-        """The ramp in a training that is so many times shorter; its stairs are kept."""
+        """Return the ramp of a shortened training, with the same steps between rises."""
         return replace(self, steps=self.steps // shorter, length=self.length / shorter)
 
 
-_told: set[tuple[str, _Ramp]] = set()
+_warned: set[tuple[str, _Ramp]] = set()
 
 
 def height(stage: StageSettings) -> float:
-    """What the ramp of a stage is at its last step, as a part of 1; it is 1 where there is none."""
+    """Return the value of a stage's ramp at its last step; 1 if it has none."""
     return ramp.height if (ramp := _ramp_of(stage, "")) else 1.0
 
 
-def tell_of_ramps(recipe: Recipe, shorter: int = 1) -> None:
-    """Warn of ramps that do not reach half their height, and of those that --shorter leaves few stairs of.
+def warn_of_low_ramps(recipe: Recipe, shorter: int = 1) -> None:
+    """Log a warning for ramps that stay below one half, and for ramps that rise too rarely after shortening.
 
-    The recipe is the one whose lengths are yet to be divided. A ramp is told of once: the seeds of a recipe, which are
-    asked for together and then trained one by one, have the same.
+    ``recipe`` is the recipe before shortening. Each ramp is reported once, since all seeds of a recipe share it.
     """
     for index, stage in enumerate(recipe.stages):
         ramp = _ramp_of(stage, f"stages.{index}")
-        if ramp is None or (recipe.name, ramp.divided(shorter)) in _told:
+        if ramp is None or (recipe.name, ramp.divided(shorter)) in _warned:
             continue
         if sentence := _sentence(ramp, shorter):
-            _told.add((recipe.name, ramp.divided(shorter)))
+            _warned.add((recipe.name, ramp.divided(shorter)))
             logger.warning("recipe %s%s", recipe.name, sentence)
 
 
 def _sentence(ramp: _Ramp, shorter: int) -> str:
-    """What is wrong with a ramp, and what mends it; empty where nothing is."""
+    """Return a sentence about a problem of the ramp; empty if there is none."""
     if ramp.height < LOW:
         return f": {_low(ramp)}; {_remedy(ramp)}"
     short = ramp.divided(shorter)
     if short.height < LOW:
         return f", --shorter {shorter}: {_low(short)}; shorten less"
-    if shorter > 1 and short.rises < FEW:
-        often = "once" if short.rises == 1 else f"{short.rises} times"
-        finding = f"the ramp of {ramp.method} rises {often} only, so that unlabeled scans may count little"
+    if shorter > 1 and short.rises < MIN_RISES:
+        count = "once" if short.rises == 1 else f"{short.rises} times"
+        finding = f"the ramp of {ramp.method} rises only {count}, so unlabeled scans may have little weight"
         return f", --shorter {shorter}: {finding}; shorten less"
     return ""
 
 
 def _low(ramp: _Ramp) -> str:
-    short = f"reaches {100 * ramp.height:.0f} % of its height in {ramp.steps} step{'s' if ramp.steps > 1 else ''}"
-    return f"the ramp of {ramp.method} {short}, so that unlabeled scans count little"
+    reach = f"reaches {100 * ramp.height:.0f} % in {ramp.steps} step{'s' if ramp.steps > 1 else ''}"
+    return f"the ramp of {ramp.method} {reach}, so unlabeled scans have little weight"
 
 
 def _remedy(ramp: _Ramp) -> str:
-    """A shorter ramp, or where it does not rise even once, more steps as well."""
+    """Suggest a shorter ramp, and more steps if it never rises."""
     if ramp.rises:
         return f"set {ramp.place}.settings.{RAMP} to {ramp.rises} or less"
     steps = f"set {ramp.place}.steps to {ramp.stair + 1} or more and {ramp.place}.settings.{RAMP} to 1"
