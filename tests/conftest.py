@@ -9,7 +9,7 @@ import torch
 from command_line import CommandLine
 
 import graftseg.experiments.preflight
-import graftseg.recipes.recipe
+import graftseg.recipes.reading
 import graftseg.recipes.shortening
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
@@ -30,7 +30,7 @@ if os.environ.get("GRAFTSEG_TEST_GPU") != "1":
 @pytest.fixture(autouse=True)
 def _untold(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was told once is told again in another test."""
-    monkeypatch.setattr(graftseg.recipes.shortening, "_told", set())
+    monkeypatch.setattr(graftseg.recipes.shortening, "_warned", set())
 
 
 @pytest.fixture(scope="session")
@@ -62,7 +62,7 @@ def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A package that ships some recipes of a table."""
     folder = tmp_path / "recipes"
-    monkeypatch.setattr(graftseg.recipes.recipe, "SHIPPED", folder)
+    monkeypatch.setattr(graftseg.recipes.reading, "SHIPPED", folder)
     ship_rows(folder)
     return folder
 
@@ -70,7 +70,7 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def sweeper(tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> Sweeper:
     """Sweeps on a tiny store, of a package that ships a few rows."""
-    monkeypatch.setattr(graftseg.recipes.recipe, "SHIPPED", tmp_path / "recipes")
+    monkeypatch.setattr(graftseg.recipes.reading, "SHIPPED", tmp_path / "recipes")
     monkeypatch.setattr(graftseg.experiments.preflight, "classes_of", lambda name: store.classes)
     ship_swept(tmp_path / "recipes")
     return Sweeper(tmp_path, store)

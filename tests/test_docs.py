@@ -22,7 +22,7 @@ from command_line import CommandLine
 from pydantic import BaseModel
 from typer.main import get_command
 
-import graftseg.recipes.recipe
+import graftseg.recipes.reading
 from graftseg.cli import demo
 from graftseg.cli.app import app
 from graftseg.core.run_folder import RunFolder
@@ -32,7 +32,8 @@ from graftseg.evaluation.scores import Evaluation
 from graftseg.experiments.paper import Row
 from graftseg.experiments.tables import rows_of
 from graftseg.methods import METHODS
-from graftseg.recipes.recipe import SHIPPED, load_recipe, shipped_recipes
+from graftseg.recipes.reading import SHIPPED, shipped_recipes
+from graftseg.recipes.recipe import load_recipe
 from markdown_pages import DOCS, PAGES, README, ROOT, blocks, prose, tables
 from worked_example import files
 
@@ -215,7 +216,7 @@ def test_the_example_on_a_benchmark_gets_a_line_of_its_table(
     shutil.copytree(SHIPPED / "acdc", tmp_path / "acdc")
     (tmp_path / "acdc-3").mkdir()
     (tmp_path / "acdc-3" / f"{example}.yaml").write_text(block)
-    monkeypatch.setattr(graftseg.recipes.recipe, "SHIPPED", tmp_path)
+    monkeypatch.setattr(graftseg.recipes.reading, "SHIPPED", tmp_path)
     (stage,) = load_recipe(f"acdc-3/{example}").stages
     assert (stage.method, stage.steps, stage.optimizer) == (example, baseline.steps, baseline.optimizer)
     assert rows_of("acdc")[-1] == Row(example, f"acdc-3/{example}")

@@ -35,8 +35,9 @@ from graftseg.inference.predict import Checkpoint, ExtraMaps, Predicted, predict
 from graftseg.inference.ranking.rank import Ranking, rank_run
 from graftseg.planning import make_plan
 from graftseg.recipes.baseline import baseline_of, fitting, own_baseline
-from graftseg.recipes.recipe import Recipe, changed, load_recipe, shipped_recipes
-from graftseg.recipes.shortening import asked_for
+from graftseg.recipes.reading import shipped_recipes
+from graftseg.recipes.recipe import Recipe, changed, load_recipe
+from graftseg.recipes.shortening import requested_recipe
 from graftseg.reporting import render_report
 from graftseg.reporting.differences import picture
 from graftseg.reporting.scans_page import render_check
@@ -135,7 +136,7 @@ def train(
     divides the durations in the recipe, see ``graftseg.recipes.shortening``. Folds in the recipe are ignored, see
     ``train_folds``.
     """
-    loaded = asked_for(recipe, overrides, shorter)
+    loaded = requested_recipe(recipe, overrides, shorter)
     run, chosen, source = RunFolder(Path(out)), choose_device(device), as_data(data)
     with_baseline = loaded.baseline if baseline is None else baseline
     if with_baseline or loaded.baseline:
@@ -170,7 +171,7 @@ def train_folds(
     scored once, by the network that did not see it. ``baseline`` does the same with supervised runs in
     ``out/baseline``. ``shorter`` divides the durations in the recipe.
     """
-    loaded = asked_for(recipe, overrides, shorter)
+    loaded = requested_recipe(recipe, overrides, shorter)
     count = loaded.folds if folds is None else folds
     if count is None:
         raise UserError(Code.OPTION_INVALID, f"recipe {loaded.name}", "does not set folds", "pass the number of folds")

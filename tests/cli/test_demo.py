@@ -14,7 +14,6 @@ from graftseg import api
 from graftseg.cli import demo
 from graftseg.cli.demo import run_demo, run_seeds, seeds_table
 from graftseg.core.errors import UserError
-from graftseg.recipes import recipe
 from graftseg.recipes.recipe import load_recipe
 
 ROOT = Path(__file__).parents[2]
@@ -35,7 +34,7 @@ def tiny_demo(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     for method, parts in stages.items():
         content = tree | {"name": f"demo-2d/{method}", "stages": parts}
         (shipped / "demo-2d" / f"{method}.yaml").write_text(yaml.safe_dump(content))
-    monkeypatch.setattr(recipe, "SHIPPED", shipped)
+    monkeypatch.setattr("graftseg.recipes.reading.SHIPPED", shipped)
     monkeypatch.setattr(demo, "COUNTS", {"labeled": 2, "unlabeled": 3, "test": 4})
     monkeypatch.setattr(demo, "SHAPES", {2: (SIDE, SIDE)})
 

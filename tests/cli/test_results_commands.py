@@ -15,7 +15,7 @@ from command_line import CommandLine
 
 import graftseg.experiments.preflight
 import graftseg.experiments.sweep
-import graftseg.recipes.recipe
+import graftseg.recipes.reading
 from graftseg import api
 from graftseg.data.store import Store
 from graftseg.evaluation.figures import figures_of, scores_table
@@ -120,7 +120,7 @@ def test_files_without_geometry_have_no_millimetres(cli: CommandLine, scans: Pat
 @pytest.fixture
 def shipped(recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A package that ships one row of each of two data sets."""
-    monkeypatch.setattr(graftseg.recipes.recipe, "SHIPPED", tmp_path / "recipes")
+    monkeypatch.setattr(graftseg.recipes.reading, "SHIPPED", tmp_path / "recipes")
     for name in ("la-4/bcp", "acdc-3/bcp"):
         path = tmp_path / "recipes" / f"{name}.yaml"
         path.parent.mkdir(parents=True)

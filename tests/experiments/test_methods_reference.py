@@ -11,7 +11,8 @@ from pydantic import BaseModel
 from graftseg.experiments.method_list import listed
 from graftseg.methods import METHODS
 from graftseg.ops.optimizers import STAIR
-from graftseg.recipes.recipe import SHIPPED, load_recipe
+from graftseg.recipes.reading import SHIPPED
+from graftseg.recipes.recipe import load_recipe
 from markdown_pages import DOCS, ROOT, blocks, sections, tables
 from record_fakes import record
 

@@ -6,7 +6,8 @@ import torch
 from graftseg.experiments.paper import TABLES
 from graftseg.inference.model import build_method
 from graftseg.networks import parameter_count
-from graftseg.recipes.recipe import SHIPPED, load_recipe, shipped_recipes
+from graftseg.recipes.reading import SHIPPED, shipped_recipes
+from graftseg.recipes.recipe import load_recipe
 
 CLASSES = {"la": 2, "acdc": 4, "pancreas": 2}
 RECIPES = [name for name in shipped_recipes() if name.split("-")[0] in CLASSES]

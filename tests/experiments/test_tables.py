@@ -17,7 +17,8 @@ from graftseg.evaluation.scores import Evaluation, Row
 from graftseg.experiments.paper import TABLES
 from graftseg.experiments.tables import GAINS_HEAD as BESIDE
 from graftseg.experiments.tables import HEAD, rows_of, table, tables_page
-from graftseg.recipes.recipe import load_recipe, shipped_recipes
+from graftseg.recipes.reading import shipped_recipes
+from graftseg.recipes.recipe import load_recipe
 from record_fakes import PUBLISHED, record, ship, write_scores
 
 ROOT = Path(__file__).parents[2]

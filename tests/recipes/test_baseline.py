@@ -17,13 +17,15 @@ from typer.testing import CliRunner
 
 from graftseg import api
 from graftseg.cli.app import app
-from graftseg.core.errors import StoppedError, UserError
+from graftseg.core.errors import Code, StoppedError
 from graftseg.core.run_folder import RunFolder
 from graftseg.recipes.baseline import baseline_of, fitting, own_baseline
-from graftseg.recipes.recipe import Recipe, differences, load_recipe, shipped_recipes
+from graftseg.recipes.reading import shipped_recipes
+from graftseg.recipes.recipe import Recipe, differences, load_recipe
 from graftseg.training import run as completion
 from graftseg.training.loop import Outcome
 from graftseg.training.run import train_run
+from user_errors import user_error
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +118,7 @@ def test_whichever_was_cut_goes_on(scans: Path, tmp_path: Path, cut: str) -> Non
     if cut == "run":
         shutil.rmtree(again.baseline.path)
     _rewind(stopped, step=8)
-    with pytest.raises(UserError, match="add --resume"):
+    with user_error(Code.TARGET_EXISTS, "", "--resume"):
         api.train(recipe, scans, again.path, device="cpu")
     api.train(recipe, scans, again.path, resume=True, device="cpu")
     for one, two in ((whole, again), (whole.baseline, again.baseline)):
@@ -172,7 +174,7 @@ def test_without_unlabeled_scans_the_labeled_ones_are_trained_on_and_this_is_sai
         api.train(tiny_recipe(baseline=True), scans, run.path, device="cpu")
     assert [text for text in caplog.messages if "no unlabeled scans" in text]
     assert run.manifest()["method"] == "supervised" and not run.baseline.path.exists()
-    with pytest.raises(UserError, match="learns from unlabeled scans and there are none"):
+    with user_error(Code.TOO_FEW_CASES, "", "unlabeled"):
         api.train(tiny_recipe(), scans, tmp_path / "other", device="cpu")
 
 

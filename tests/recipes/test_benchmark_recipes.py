@@ -10,7 +10,8 @@ from graftseg.data.prepare import as_read
 from graftseg.data.store import Store
 from graftseg.inference.model import build_method
 from graftseg.networks import parameter_count
-from graftseg.recipes.recipe import SHIPPED, Recipe, load_recipe, shipped_recipes
+from graftseg.recipes.reading import SHIPPED, shipped_recipes
+from graftseg.recipes.recipe import Recipe, load_recipe
 from graftseg.training.selection import scored_cases
 
 SGD = {"name": "sgd", "learning_rate": 0.01, "weight_decay": 1e-4, "momentum": 0.9, "clip_gradient": None}

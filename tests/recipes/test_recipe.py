@@ -1,4 +1,4 @@
-"""Recipes: shipped ones are sound, wrong ones are refused in one sentence."""
+"""Recipes: shipped ones load, invalid ones are refused."""
 
 from pathlib import Path
 
@@ -7,34 +7,40 @@ import torch
 import yaml
 from tiny import recipe_tree, tiny_recipe
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code
 from graftseg.inference.model import build_method
 from graftseg.methods import METHODS
 from graftseg.ops.optimizers import Adam, Sgd
-from graftseg.recipes.recipe import changed, differences, load_recipe, shipped_recipes
+from graftseg.recipes.reading import shipped_recipes
+from graftseg.recipes.recipe import changed, differences, load_recipe
+from user_errors import user_error
 
 META = torch.device("meta")
-"""Networks of full size without their weights, which would be drawn for seconds and are not looked at."""
+"""Builds full-size networks without weights, which would take seconds to draw."""
 
 
-@pytest.mark.parametrize("name", shipped_recipes())
-def test_shipped_recipes_load_and_build(name: str) -> None:
-    recipe = load_recipe(name)
-    assert recipe.name == name and recipe.about
-    for stage in recipe.stages:
-        with META:
-            method = build_method(recipe, stage, 1, 4, META)
-        assert sum(parameter.numel() for parameter in method.student.parameters()) > 1000
+def test_shipped_recipes_load_and_build() -> None:
+    failures = []
+    for name in shipped_recipes():
+        recipe = load_recipe(name)
+        if recipe.name != name or not recipe.about:
+            failures.append(name)
+        for stage in recipe.stages:
+            with META:
+                method = build_method(recipe, stage, 1, 4, META)
+            if sum(parameter.numel() for parameter in method.student.parameters()) <= 1000:
+                failures.append(f"{name}, {stage.method}")
+    assert not failures
 
 
-def test_each_setting_of_our_own_has_its_supervised_baseline_of_the_same_length() -> None:
+def test_own_settings_have_a_supervised_baseline_of_the_same_length() -> None:
     for setting in ("default-2d", "default-3d", "demo-2d", "demo-3d"):
         baseline, bcp = load_recipe(f"{setting}/supervised"), load_recipe(f"{setting}/bcp")
         assert sum(stage.steps for stage in baseline.stages) == sum(stage.steps for stage in bcp.stages)
         assert baseline.data == bcp.data and baseline.network == bcp.network and baseline.batches == bcp.batches
 
 
-def test_the_resolved_recipe_reads_back(tmp_path: Path) -> None:
+def test_resolved_recipe_round_trips(tmp_path: Path) -> None:
     recipe = load_recipe("demo-2d/bcp", ["seed=5", "stages.1.settings.alpha=1.5"])
     path = tmp_path / "recipe.yaml"
     path.write_text(recipe.to_yaml())
@@ -42,7 +48,7 @@ def test_the_resolved_recipe_reads_back(tmp_path: Path) -> None:
     assert recipe.seed == 5 and recipe.stages[1].settings["alpha"] == 1.5
 
 
-def test_a_recipe_can_rest_on_another(tmp_path: Path) -> None:
+def test_recipe_based_on_another(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("base: demo-2d/bcp\nname: mine\nbatches: {patch: [32, 32]}\n")
     mine, base = load_recipe(tmp_path / "mine.yaml"), load_recipe("demo-2d/bcp")
     assert mine.batches.patch == (32, 32) and mine.batches.labeled == base.batches.labeled
@@ -50,7 +56,7 @@ def test_a_recipe_can_rest_on_another(tmp_path: Path) -> None:
     assert differences(mine, base) == ["batches.patch.0", "batches.patch.1"]
 
 
-def test_items_of_a_list_of_the_base_are_changed_by_their_number(tmp_path: Path) -> None:
+def test_list_items_of_the_base_are_changed_by_index(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(
         "base: demo-2d/bcp\nname: mine\nstages:\n  1: {steps: 7, settings: {alpha: 1.5}}\nbatches: {patch: {0: 32}}\n"
     )
@@ -59,15 +65,15 @@ def test_items_of_a_list_of_the_base_are_changed_by_their_number(tmp_path: Path)
     assert (mine.stages[1].steps, mine.stages[1].settings["alpha"], mine.batches.patch) == (7, 1.5, (32, 64))
 
 
-def test_an_item_of_a_list_of_the_base_is_left_out_by_null(tmp_path: Path) -> None:
+def test_null_removes_a_list_item_of_the_base(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("base: demo-2d/bcp\nname: mine\nstages: {0: null}\n")
     assert load_recipe(tmp_path / "mine.yaml").stages == load_recipe("demo-2d/bcp").stages[1:]
 
 
 @pytest.mark.parametrize("items", ["{2: {steps: 1}}", "{first: {steps: 1}}", "{-1: null}"])
-def test_items_that_the_base_does_not_have(tmp_path: Path, items: str) -> None:
+def test_unknown_items_of_the_base_are_refused(tmp_path: Path, items: str) -> None:
     (tmp_path / "mine.yaml").write_text(f"base: demo-2d/bcp\nname: mine\nstages: {items}\n")
-    with pytest.raises(UserError, match=r"mine.yaml: stages: the base has no item .*; count the items .* from 0 to 1"):
+    with user_error(Code.RECIPE_INVALID, "mine.yaml: stages", "from 0 to 1"):
         load_recipe(tmp_path / "mine.yaml")
 
 
@@ -79,8 +85,8 @@ def test_the_defaults_of_methods_are_written_out() -> None:
 
 
 @pytest.mark.parametrize("method", ["dan", "sassnet", "advent-adversarial"])
-def test_a_discriminator_has_its_usual_optimiser(method: str) -> None:
-    """Not the student's, of which it would learn too fast; what the recipe says comes first."""
+def test_discriminator_has_its_own_default_optimizer(method: str) -> None:
+    """The student's optimizer would be too fast; the recipe may still set another."""
     stage = {"method": method, "steps": 2, "optimizer": {"name": "sgd", "learning_rate": 0.5}}
     (usual,) = tiny_recipe(stages=[stage]).stages
     assert usual.optimizers == {"discriminator": Adam(learning_rate=1e-4, betas=(0.9, 0.99))}
@@ -93,12 +99,12 @@ def test_a_discriminator_has_its_usual_optimiser(method: str) -> None:
         "student",
         "discriminator",
     }
-    # a run of old, whose discriminator had the student's
+    # early runs used the student's optimizer for the discriminator
     assert tiny_recipe(stages=[stage | {"optimizers": {}}]).stages[0].optimizers == {}
     assert set(METHODS[method].usual_optimizers) <= set(METHODS[method].moves)
 
 
-def test_when_scoring_begins_makes_no_other_training_where_the_last_checkpoint_is_reported() -> None:
+def test_first_scored_step_matters_only_if_checkpoints_are_selected() -> None:
     early, late = (tiny_recipe(selection={"every": 1, "first": first}) for first in (0, 2))
     assert differences(early, late) == []
     for scored in ("selection.protocol=val", "selection.oracle=true"):
@@ -121,20 +127,10 @@ def test_a_fast_recipe_reads_back_and_changes(tmp_path: Path) -> None:
     assert changed(fast, ["seed=3"]).stages == fast.stages
 
 
-@pytest.mark.parametrize(
-    ("overrides", "sentence"),
-    [
-        (["loop.precision=float32"], "fast means loop.precision: bf16, and the recipe says float32"),
-        (
-            ["stages.1.settings.joint=false"],
-            "fast means joint: true, and the recipe says stages.1.settings.joint: false",
-        ),
-    ],
-)
-def test_what_contradicts_fast(overrides: list[str], sentence: str) -> None:
-    with pytest.raises(UserError) as caught:
-        load_recipe("demo-2d/bcp", ["fast=true", *overrides])
-    assert sentence in str(caught.value)
+@pytest.mark.parametrize("contradiction", ["loop.precision=float32", "stages.1.settings.joint=false"])
+def test_contradictions_to_fast_are_refused(contradiction: str) -> None:
+    with user_error(Code.SETTING_INVALID, contradiction, contradiction.partition("=")[0]):
+        load_recipe("demo-2d/bcp", ["fast=true", contradiction])
 
 
 @pytest.mark.parametrize("overrides", [["loop.precision=bf16"], ["stages.1.settings.joint=true"]])
@@ -142,24 +138,24 @@ def test_what_agrees_with_fast(overrides: list[str]) -> None:
     assert load_recipe("demo-2d/bcp", ["fast=true", *overrides]) == load_recipe("demo-2d/bcp", ["fast=true"])
 
 
-def test_shared_parts_of_the_package_are_for_shipped_recipes_alone(tmp_path: Path) -> None:
+def test_shared_bases_are_for_shipped_recipes_only(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("base: la/_bcp\nname: mine\n")
-    with pytest.raises(UserError, match="its base 'la/_bcp' is neither a file nor a shipped recipe"):
+    with user_error(Code.RECIPE_MISSING, "mine.yaml", "la/_bcp"):
         load_recipe(tmp_path / "mine.yaml")
 
 
-def test_a_circle_of_recipes(tmp_path: Path) -> None:
+def test_cycles_of_recipes_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("base: b\nname: a\n")
     (tmp_path / "b.yaml").write_text("base: a\nname: b\n")
-    with pytest.raises(UserError, match=r"a.yaml: is based on itself, through b.yaml; name another recipe as base"):
+    with user_error(Code.RECIPE_INVALID, "a.yaml", "through b.yaml"):
         load_recipe(tmp_path / "a.yaml")
     (tmp_path / "b.yaml").write_text("base: c\nname: b\n")
     (tmp_path / "c.yaml").write_text(f"base: ../{tmp_path.name}/b\nname: c\n")
-    with pytest.raises(UserError, match=r"b.yaml: is based on itself, through c.yaml; name another recipe as base"):
+    with user_error(Code.RECIPE_INVALID, "b.yaml", "through c.yaml"):
         load_recipe(tmp_path / "a.yaml")
 
 
-def test_how_a_run_logs_is_no_difference() -> None:
+def test_log_settings_are_no_difference() -> None:
     other = recipe_tree()
     other["loop"] = {"log_every": 7}
     assert differences(tiny_recipe(), tiny_recipe(loop=other["loop"])) == []
@@ -167,101 +163,89 @@ def test_how_a_run_logs_is_no_difference() -> None:
 
 
 @pytest.mark.parametrize(
-    ("override", "sentence"),
+    ("setting", "keyword"),
     [
-        ("stages.0.stepss=3", "stages.0.stepss: unknown setting (there are method, steps, settings, optimizer"),
-        ("network.depth=3", "network.depth: unknown setting (there are name, width, levels, dropout)"),
-        ("seed=-1", "seed: Input should be greater than or equal to 0"),
-        ("batches.labeled=3", "batches.labeled is 3; copy-paste pairs images up and needs an even number"),
-        ("batches.unlabeled=2", "batches.labeled is 4 and batches.unlabeled 2; copy-paste pairs them up"),
-        ("batches.patch=[60, 64]", "batches.patch [60, 64] must be multiples of 8 for 4 levels"),
-        ("batches.patch=[64, 64, 64]", "data.dimensions is 2, batches.patch has 3 axes and network unet-2d has 2"),
-        (
-            "stages.1.settings.alphaa=2",
-            "settings of bcp: alphaa: unknown setting (there are alpha, ema_decay, ema_scope",
-        ),
-        ("stages.1.method=bpc", "unknown method 'bpc', choose one of supervised, "),
-        ("stages.1.optimizers={critic: {name: adam}}", "method bcp has no critic to optimise"),
-        ("stages.1.settings.connectivity=3", "connectivity is 3 and there are only 2 axes"),
-        ("stages.1.settings={legacy_background_mask: true}", "legacy_background_mask needs dice: over-batch"),
-        ("stages.1.settings={largest_component: false, connectivity: 1}", "connectivity is read only with"),
-        ("stages.1.settings.direction=inward", "settings of bcp: direction: Input should be 'both', 'in', 'out'"),
-        ("stages.1.settings={direction: none, mask: {name: random}}", "mask is not read with direction: none"),
-        ("stages.1.settings.mask={name: random, sizes: [3]}", "mask.sizes has 1 numbers and there are 2 axes"),
-        (
-            "stages.0.settings.mask={name: contact, axis: 2}",
-            "mask.axis is 2, counted from 0, and there are only 2 axes",
-        ),
-        ("stages.0.settings.mixing=false", "mixing: false needs loss: whole and reads no mask"),
-        ("stages.0.carry_optimizer=true", "carry_optimizer needs a stage before it with an optimizer of the same name"),
-        ("stages.1={method: bcp, steps: 1, carry_optimizer: true}", "an optimizer of the same name"),
-        ("stages.1.optimizer.momentum=0.5", "stages.1.optimizer.adam.momentum: unknown setting"),
-        ("batches.validation_cases=1", "holds cases out and nothing scores them; set selection.every"),
-        ("selection.protocol=best", "selection.protocol: Input should be 'last', 'val' or 'paper'"),
-        ("selection.stride=[65, 1]", "selection.stride [65, 1] does not fit windows of batches.patch [64, 64]"),
-        ("batches.patch=[8, 8]", "is one voxel at the coarsest level; double it along an axis"),
-        ("inference.stride=[65, 1]", "inference.stride [65, 1] does not fit windows of batches.patch [64, 64]"),
-        ("inference.stride=[1, 1, 1]", "inference.stride [1, 1, 1] does not fit windows"),
-        ("seed=99999999999999999999", "seed: Input should be less than 9223372036854775808"),
-        ("stages=[]", "stages: the list should have at least 1 item, not 0"),
-        ("batches.held_out=0", "batches.held_out: should be a list"),
-        ("data.intensity=zscore", "data.intensity: should be a group of settings, key: value"),
-        ("stages.0.optimizers=[]", "stages.0.optimizers: should be a group of settings, key: value"),
-        ("stages.0.optimizer.schedule=poly", "schedule: should be a group of settings, key: value"),
-        ("data.intensity.low=.nan", "data.intensity.low: Input should be a finite number"),
+        ("stages.0.stepss=3", "stages.0.stepss"),
+        ("network.depth=3", "name, width, levels, dropout"),
+        ("seed=-1", "seed"),
+        ("batches.labeled=3", "batches.labeled is 3"),
+        ("batches.unlabeled=2", "batches.unlabeled"),
+        ("batches.patch=[60, 64]", "multiples of 8"),
+        ("batches.patch=[64, 64, 64]", "batches.patch has 3 axes"),
+        ("stages.1.settings.alphaa=2", "alpha, ema_decay"),
+        ("stages.1.method=bpc", "'bpc'"),
+        ("stages.1.optimizers={critic: {name: adam}}", "critic"),
+        ("stages.1.settings.connectivity=3", "connectivity"),
+        ("stages.1.settings={legacy_background_mask: true}", "legacy_background_mask"),
+        ("stages.1.settings={largest_component: false, connectivity: 1}", "connectivity"),
+        ("stages.1.settings.direction=inward", "'both', 'in', 'out'"),
+        ("stages.1.settings={direction: none, mask: {name: random}}", "direction: none"),
+        ("stages.1.settings.mask={name: random, sizes: [3]}", "mask.sizes"),
+        ("stages.0.settings.mask={name: contact, axis: 2}", "mask.axis"),
+        ("stages.0.settings.mixing=false", "mixing: false"),
+        ("stages.0.carry_optimizer=true", "carry_optimizer"),
+        ("stages.1={method: bcp, steps: 1, carry_optimizer: true}", "carry_optimizer"),
+        ("stages.1.optimizer.momentum=0.5", "stages.1.optimizer.adam.momentum"),
+        ("batches.validation_cases=1", "selection.every"),
+        ("selection.protocol=best", "'last', 'val' or 'paper'"),
+        ("selection.stride=[65, 1]", "selection.stride"),
+        ("batches.patch=[8, 8]", "one voxel"),
+        ("inference.stride=[65, 1]", "inference.stride"),
+        ("inference.stride=[1, 1, 1]", "inference.stride"),
+        ("seed=99999999999999999999", "9223372036854775808"),
+        ("stages=[]", "at least 1 item"),
+        ("batches.held_out=0", "should be a list"),
+        ("data.intensity=zscore", "should be a mapping"),
+        ("stages.0.optimizers=[]", "should be a mapping"),
+        ("stages.0.optimizer.schedule=poly", "should be a mapping"),
+        ("data.intensity.low=.nan", "finite"),
     ],
 )
-def test_contradictions_are_refused(override: str, sentence: str) -> None:
-    with pytest.raises(UserError) as caught:
-        load_recipe("demo-2d/bcp", [override])
-    assert sentence in str(caught.value) and str(caught.value).endswith("; correct the setting.")
-    assert caught.value.where == f"--set {override}"
+def test_contradictions_are_refused(setting: str, keyword: str) -> None:
+    with user_error(Code.SETTING_INVALID, f"--set {setting}", keyword):
+        load_recipe("demo-2d/bcp", [setting])
 
 
-def test_a_recipe_that_is_wrong_by_itself_is_named(tmp_path: Path) -> None:
+def test_invalid_recipe_is_blamed_instead_of_the_override(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("base: demo-2d/bcp\nname: mine\nnetwork: {width: 0}\n")
-    with pytest.raises(UserError) as caught:
+    with user_error(Code.RECIPE_INVALID, f"{path} --set seed=1", "network.width"):
         load_recipe(path, ["seed=1"])
-    finding = "network.width: Input should be greater than or equal to 1"
-    assert str(caught.value) == f"{path} --set seed=1: {finding}; correct the recipe."
     assert load_recipe(path, ["network.width=8"]).network.width == 8
 
 
-@pytest.mark.parametrize("override", ["steps", "=3", "stages.9.steps=1", "name.x=1", "stages.x.steps=1", "seed={"])
-def test_overrides_that_fit_nowhere(override: str) -> None:
-    with pytest.raises(UserError, match="write --set key=value with a dotted key"):
-        load_recipe("demo-2d/bcp", [override])
+@pytest.mark.parametrize("setting", ["steps", "=3", "stages.9.steps=1", "name.x=1", "stages.x.steps=1", "seed={"])
+def test_malformed_overrides_are_refused(setting: str) -> None:
+    with user_error(Code.SETTING_INVALID, f"--set {setting}", "key=value"):
+        load_recipe("demo-2d/bcp", [setting])
 
 
 @pytest.mark.parametrize(
-    ("content", "sentence"),
+    ("content", "code", "keyword"),
     [
-        ("a: [", "not valid YAML"),
-        ("", "holds no settings"),
-        ("- 1", "holds no settings"),
-        ("name: x", "Field required"),
-        ("base: nothing\nname: x", "neither a file nor a shipped recipe"),
-        ("base: mine\nname: x", "is based on itself; name another recipe as base"),
-        ("!!python/object/apply:os.system ['true']", "not valid YAML"),
+        ("a: [", Code.RECIPE_INVALID, "YAML"),
+        ("", Code.RECIPE_INVALID, "no settings"),
+        ("- 1", Code.RECIPE_INVALID, "no settings"),
+        ("name: x", Code.RECIPE_INVALID, "Field required"),
+        ("base: nothing\nname: x", Code.RECIPE_MISSING, "nothing"),
+        ("base: mine\nname: x", Code.RECIPE_INVALID, "based on itself"),
+        ("!!python/object/apply:os.system ['true']", Code.RECIPE_INVALID, "YAML"),
     ],
 )
-def test_files_that_are_no_recipe(tmp_path: Path, content: str, sentence: str) -> None:
+def test_invalid_files_are_refused(tmp_path: Path, content: str, code: Code, keyword: str) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(content)
-    with pytest.raises(UserError) as caught:
+    with user_error(code, path, keyword):
         load_recipe(path)
-    assert sentence in str(caught.value)
 
 
-def test_unknown_names_are_answered_with_a_choice(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"graftseg doctor has a list \(perhaps demo-2d/bcp is meant\)"):
+def test_unknown_names_are_refused(tmp_path: Path) -> None:
+    with user_error(Code.RECIPE_MISSING, "demo-2d/bpc", "demo-2d/bcp"):
         load_recipe("demo-2d/bpc")
-    with pytest.raises(UserError, match="neither a file nor a shipped recipe"):
-        load_recipe("demo-2d/_base")
-    with pytest.raises(UserError, match="neither a file nor a shipped recipe"):
-        load_recipe("la/_base")
-    with pytest.raises(UserError, match="cannot be read"):
+    for name in ("demo-2d/_base", "la/_base"):
+        with user_error(Code.RECIPE_MISSING, name):
+            load_recipe(name)
+    with user_error(Code.READ_FAILED, tmp_path / "absent.yaml"):
         load_recipe(tmp_path / "absent.yaml")
 
 
@@ -270,18 +254,13 @@ def test_yaml_is_plain() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "finding"),
+    ("change", "keyword"),
     [
-        (["stages.1.method=fg-cutmix", "stages.1.settings={cells: [9, 4]}"], "a grid of [9, 4] cells has more of them"),
-        (["stages.1.settings.mask={name: contact, thickness: 9}"], "mask: a slab of [9]"),
-        (
-            ["stages.1.method=dan", "stages.1.settings={}"],
-            "batches.patch has a side of 8 and the method needs 16 at least",
-        ),
+        (["stages.1.method=fg-cutmix", "stages.1.settings={cells: [9, 4]}"], "[9, 4]"),
+        (["stages.1.settings.mask={name: contact, thickness: 9}"], "[9]"),
+        (["stages.1.method=dan", "stages.1.settings={}"], "16"),
     ],
 )
-def test_patches_that_are_too_small_are_refused_with_the_recipe(change: list[str], finding: str) -> None:
-    """Before scans are prepared, which may take long."""
-    with pytest.raises(UserError) as caught:
+def test_too_small_patches_are_refused_with_the_recipe(change: list[str], keyword: str) -> None:
+    with user_error(Code.RECIPE_INVALID, "recipe tiny", keyword):
         changed(tiny_recipe(batches={"patch": [8, 8]}), change)
-    assert finding in str(caught.value)

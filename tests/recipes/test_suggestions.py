@@ -1,13 +1,14 @@
-"""Names that there are not: what may have been meant, and never a list of all."""
+"""Suggestions for misspelled names."""
 
 from pathlib import Path
 
 import pytest
 from command_line import CommandLine
 
-from graftseg.core.errors import UserError
-from graftseg.recipes.reading import likely
-from graftseg.recipes.recipe import load_recipe, shipped_recipes
+from graftseg.core.errors import Code
+from graftseg.recipes.reading import shipped_recipes, suggest
+from graftseg.recipes.recipe import load_recipe
+from user_errors import user_error
 
 KNOWN = ["la-4/bcp", "la-8/bcp", "la-8/supervised", "la-8/ua-mt", "acdc-3/bcp"]
 
@@ -15,8 +16,8 @@ KNOWN = ["la-4/bcp", "la-8/bcp", "la-8/supervised", "la-8/ua-mt", "acdc-3/bcp"]
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ("la-8/bpc", "perhaps la-8/bcp is meant"),
-        ("LA-8/UA-MT", "perhaps la-8/ua-mt is meant"),
+        ("la-8/bpc", "did you mean la-8/bcp?"),
+        ("LA-8/UA-MT", "did you mean la-8/ua-mt?"),
         ("la-8/zebra", "la-8/ has bcp, supervised, ua-mt"),
         ("la-8", "la-8/ has bcp, supervised, ua-mt"),
         ("LA-8/", "la-8/ has bcp, supervised, ua-mt"),
@@ -26,36 +27,26 @@ KNOWN = ["la-4/bcp", "la-8/bcp", "la-8/supervised", "la-8/ua-mt", "acdc-3/bcp"]
         ("", ""),
     ],
 )
-def test_names_that_are_alike_or_lie_in_the_same_folder(given: str, expected: str) -> None:
-    assert likely(given, KNOWN) == expected
+def test_similar_names_and_names_of_the_same_folder(given: str, expected: str) -> None:
+    assert suggest(given, KNOWN) == expected
 
 
-def test_a_misspelt_recipe_is_answered_with_the_likely_one() -> None:
-    with pytest.raises(UserError) as caught:
+def test_misspelled_recipe_gets_a_suggestion() -> None:
+    with user_error(Code.RECIPE_MISSING, "la-8/bpc", "la-8/bcp"):
         load_recipe("la-8/bpc")
-    assert str(caught.value) == (
-        "recipe 'la-8/bpc': neither a file nor a shipped recipe; "
-        "name a .yaml file or a shipped recipe, of which graftseg doctor has a list (perhaps la-8/bcp is meant)."
-    )
 
 
 @pytest.mark.parametrize("name", ["nothing", "la-8/zebra", "acdc/bcp", "la-80/ua-mt", "bcp"])
-def test_no_answer_is_a_list_of_all(name: str) -> None:
-    with pytest.raises(UserError, match="graftseg doctor has a list") as caught:
+def test_error_never_lists_all_recipes(name: str) -> None:
+    with user_error(Code.RECIPE_MISSING, name, "graftseg doctor") as caught:
         load_recipe(name)
     assert len([one for one in shipped_recipes() if one in str(caught.value)]) <= 1
     assert len(str(caught.value)) < 400
 
 
-def test_rows_that_a_table_has_not_are_answered_alike(cli: CommandLine, tmp_path: Path) -> None:
+def test_unknown_rows_of_a_table_get_a_suggestion(cli: CommandLine, tmp_path: Path) -> None:
     words = ("sweep", "all", "--results", tmp_path, "--out", tmp_path / "runs", "--device", "cpu", "--dry-run")
-    error = cli.fails(*words, "--only", "la-8/bpc")
-    assert error.endswith("see those of graftseg sweep all --dry-run (perhaps la-8/bcp is meant).\n")
+    assert "la-8/bcp" in cli.fails(*words, "--only", "la-8/bpc")
     for folder in ("acdc-3", "acdc-3/"):
-        told = (
-            f"graftseg: --only {folder}: a folder of recipes, not one of them; write --only 'acdc-3/*' for all in it.\n"
-        )
-        assert cli.fails(*words, "--only", folder) == told
-    assert cli.fails(*words, "--only", "x*").endswith(
-        "no row of table all; see those of graftseg sweep all --dry-run.\n"
-    )
+        assert "'acdc-3/*'" in cli.fails(*words, "--only", folder)
+    assert "did you mean" not in cli.fails(*words, "--only", "x*")

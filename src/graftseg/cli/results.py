@@ -174,7 +174,7 @@ def sweep(
 
 def _check_patterns(only: list[str]) -> None:
     """Raise a UserError if ``--only`` is a folder of recipes."""
-    from graftseg.recipes.recipe import shipped_recipes
+    from graftseg.recipes.reading import shipped_recipes
 
     folders = {name.partition("/")[0] for name in shipped_recipes()}
     for one in only:

@@ -13,7 +13,7 @@ from graftseg.experiments.paper import TABLES, benchmark_of
 from graftseg.experiments.records import Record, read_records
 from graftseg.experiments.tables import BASELINE, BESIDE, gains, lines_of, markdown, ours
 from graftseg.methods import METHODS
-from graftseg.recipes.recipe import shipped_recipes
+from graftseg.recipes.reading import shipped_recipes
 
 TITLE = "## Our number"
 PART = re.compile(rf"^{TITLE}[ \t]*(?:\n.*?)?(?=^##? |\Z)", re.MULTILINE | re.DOTALL)

@@ -23,7 +23,7 @@ from graftseg.experiments.seed_counts import check_seeds
 from graftseg.experiments.train_and_test import PROTOCOL, Tested, known_run, tested_run, trained_run
 from graftseg.inference.predict import select_weights
 from graftseg.recipes.recipe import Recipe, changed
-from graftseg.recipes.shortening import asked_for
+from graftseg.recipes.shortening import requested_recipe
 from graftseg.training.run import is_complete
 from graftseg.training.selection import check_scored
 
@@ -75,7 +75,7 @@ def train_seeds(
     check_seeds(count)
     folder = RunFolder(out)
     _check_target(folder, data)
-    base = asked_for(recipe, overrides, shorter)
+    base = requested_recipe(recipe, overrides, shorter)
     _seeded(base, base.seed + count - 1)
     store = open_store(data) if is_store(data) else _prepared(base, data, folder)
     untested = _why_untested(store)

@@ -12,9 +12,9 @@ from graftseg.experiments.paper import ALL, TABLES, benchmark_of
 from graftseg.experiments.records import NAME, check_variant, is_record, place, read_record
 from graftseg.experiments.tables import rows_of
 from graftseg.recipes.changes import changes_of, differing
-from graftseg.recipes.reading import likely
+from graftseg.recipes.reading import suggest
 from graftseg.recipes.recipe import Recipe, changed, load_recipe
-from graftseg.recipes.shortening import asked_for
+from graftseg.recipes.shortening import requested_recipe
 
 FEW = 12
 """Rows that can all be told in a sentence."""
@@ -118,7 +118,7 @@ def _choice(name: str, pattern: str, known: list[str]) -> str:
     """What may be asked for; of many rows, the one that is likely meant."""
     if len(known) <= FEW:
         return f"choose among {', '.join(known)}"
-    meant = likely(pattern, known)
+    meant = suggest(pattern, known)
     return f"see those of graftseg sweep {name} --dry-run" + (f" ({meant})" if meant else "")
 
 
@@ -145,7 +145,7 @@ def bases_of(
     errors: list[UserError] = []
     for name in recipes:
         try:
-            bases.append(asked_for(name, overrides, shorter))
+            bases.append(requested_recipe(name, overrides, shorter))
         except UserError as error:
             errors.append(error)
             failures[name] = f"{error.finding} ({error.where})"

@@ -70,7 +70,10 @@ def fitting(recipe: Recipe, *, unlabeled: int, baseline: bool) -> tuple[Recipe, 
 def existing_baselines(run: RunFolder) -> list[RunFolder]:
     """Return the baseline of a run, or of the fold that the run is, if it exists."""
     folder = RunFolder(run.path.resolve().parent)
-    candidates = [run.baseline, *([RunFolder(folder.baseline.path / run.path.name)] if folder.folds_file.is_file() else [])]
+    candidates = [
+        run.baseline,
+        *([RunFolder(folder.baseline.path / run.path.name)] if folder.folds_file.is_file() else []),
+    ]
     return [one for one in candidates if one.exists]
 
 

@@ -15,7 +15,7 @@ from graftseg.data.batches import BatchSettings
 from graftseg.data.prepare import PrepareSettings
 from graftseg.methods import METHODS
 from graftseg.networks import NetworkSettings, dimensions_of, stride_of
-from graftseg.recipes.reading import Tree, override, read_tree, recipe_path, shipped_recipes
+from graftseg.recipes.reading import Tree, override, read_tree, recipe_path
 from graftseg.recipes.settings import InferenceSettings, LoopSettings, SelectionSettings, StageSettings
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from graftseg.core.files import write_text
 from graftseg.core.run_folder import RunFolder
-from graftseg.recipes.baseline import kept_baselines
+from graftseg.recipes.baseline import existing_baselines
 from graftseg.reporting.cases import cases_section
 from graftseg.reporting.comparison import Told, comparison_section, missed, told_of, verdict_of
 from graftseg.reporting.folder import class_names, read_curves, read_recipe, read_store, snapshot_paths
@@ -57,5 +57,7 @@ def render_report(run: Path, out: Path | None = None, *, baseline: Path | None =
 
 def _gaps_beside(run: RunFolder, baseline: Path | None) -> Gaps:
     """What gives the scores that a comparison lacks: a test of the run scores its own baseline too."""
-    is_other = baseline is not None and baseline.resolve() not in [one.path.resolve() for one in kept_baselines(run)]
+    is_other = baseline is not None and baseline.resolve() not in [
+        one.path.resolve() for one in existing_baselines(run)
+    ]
     return gaps_of(RunFolder(baseline)) if baseline is not None and is_other else gaps_of(run)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from graftseg.core.run_folder import RunFolder, fold_count
 from graftseg.evaluation.testset import has_test_scans
-from graftseg.recipes.baseline import SUPERVISED, kept_baselines
+from graftseg.recipes.baseline import SUPERVISED, existing_baselines
 from graftseg.reporting.markup import folder_name
 
 
@@ -45,7 +45,7 @@ def gaps_of(run: RunFolder) -> Gaps:
     """What works for a run: whether test scans of it are known, and how far a baseline beside it was trained."""
     name = shown(run)
     scores = Remedy(f"graftseg test {name}") if has_test_scans(run) else Remedy(f"graftseg test {name} DATA", THERE)
-    kept = kept_baselines(run)
+    kept = existing_baselines(run)
     if any(one.manifest().get("status") == "finished" for one in kept):
         return Gaps(scores, scores, UNTESTED, by_test=True)
     if run.manifest().get("method") == SUPERVISED:
