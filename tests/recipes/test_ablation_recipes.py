@@ -7,6 +7,7 @@ import pytest
 from test_benchmark_recipes import header_of
 
 from graftseg.recipes.recipe import differences, load_recipe
+from loops import for_each
 
 ROOT = Path(__file__).parents[2]
 Figures = tuple[float, float, float, float]
@@ -80,7 +81,7 @@ CHANGED: dict[str, dict[str, Any]] = {
 }
 """Settings by stage; all else is as in the full method."""
 
-each = pytest.mark.parametrize(("name", "table", "row", "figures"), ROWS, ids=[name for name, *_ in ROWS])
+each = for_each(("name", "table", "row", "figures"), ROWS)
 
 
 @each
@@ -114,7 +115,7 @@ def test_a_jaccard_that_cannot_be_is_noted() -> None:
         assert impossible == (theirs is not None and "cannot belong to that Dice" in theirs.note), name
 
 
-@pytest.mark.parametrize("name", [name for name, *_ in ROWS if name.split("/")[1] in CHANGED])
+@for_each("name", [name for name, *_ in ROWS if name.split("/")[1] in CHANGED])
 def test_one_thing_differs_from_the_full_method(name: str) -> None:
     setting, form = name.split("/")
     recipe, full = load_recipe(name), load_recipe(f"{setting}/bcp")

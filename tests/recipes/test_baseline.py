@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import CommandLine
 from safetensors.torch import load_file
 from tiny import recipe_tree, tiny_recipe, write_scans
 from typer.testing import CliRunner
@@ -25,6 +26,7 @@ from graftseg.recipes.recipe import Recipe, differences, load_recipe
 from graftseg.training import run as completion
 from graftseg.training.loop import Outcome
 from graftseg.training.run import train_run
+from loops import for_each
 from user_errors import user_error
 
 
@@ -52,7 +54,7 @@ def test_it_is_the_shipped_supervised_recipe_where_that_has_as_many_steps(settin
     assert differences(baseline_of(load_recipe(f"{setting}/bcp")), load_recipe(f"{setting}/supervised")) == []
 
 
-@pytest.mark.parametrize("name", shipped_recipes())
+@for_each("name", shipped_recipes())
 def test_every_shipped_recipe_has_a_baseline_and_asks_for_none(name: str) -> None:
     recipe = load_recipe(name)
     baseline = baseline_of(recipe)
@@ -138,8 +140,8 @@ def _rewind(run: RunFolder, step: int) -> None:
 
 
 @pytest.mark.parametrize(("folds", "where"), [(None, "the baseline"), (2, "fold 0 of the baseline")])
-def test_a_stop_in_the_baseline_is_said_to_be_there(
-    scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folds: int | None, where: str
+def test_stop_in_the_baseline_is_reported(
+    cli: CommandLine, scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folds: int | None, where: str
 ) -> None:
     trained = train_run
 
@@ -150,13 +152,11 @@ def test_a_stop_in_the_baseline_is_said_to_be_there(
     monkeypatch.setattr(completion, "train_run", stops)
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(tiny_recipe(baseline=True, folds=folds).to_yaml())
-    asked = ["train", str(recipe), "--data", str(scans), "--out", str(tmp_path / "run"), "--device", "cpu"]
-    said = CliRunner().invoke(app, asked)
-    sentence = f"stopped in {where}, after step 7, which is saved; the same command with --resume goes on"
-    assert said.exit_code == 130 and said.stderr.endswith(f"graftseg: {sentence}\n")
+    status, _, error = cli("train", recipe, "--data", scans, "--out", tmp_path / "run", "--device", "cpu")
+    assert status == 130 and f"stopped in {where}, after step 7" in error and "--resume" in error
 
 
-def test_a_stop_before_the_baseline_is_told(scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stop_before_the_baseline_keeps_the_run(scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stops(*_: object, **__: object) -> None:
         raise StoppedError(2, 3)
 
@@ -166,9 +166,7 @@ def test_a_stop_before_the_baseline_is_told(scans: Path, tmp_path: Path, monkeyp
     assert RunFolder(tmp_path / "run").manifest()["status"] == "finished"
 
 
-def test_without_unlabeled_scans_the_labeled_ones_are_trained_on_and_this_is_said(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_only_the_baseline_is_trained_without_unlabeled_scans(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     scans, run = write_scans(tmp_path / "scans", labeled=1, unlabeled=0, test=0), RunFolder(tmp_path / "run")
     with caplog.at_level(logging.WARNING):
         api.train(tiny_recipe(baseline=True), scans, run.path, device="cpu")

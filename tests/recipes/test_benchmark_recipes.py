@@ -13,6 +13,7 @@ from graftseg.networks import parameter_count
 from graftseg.recipes.reading import SHIPPED, shipped_recipes
 from graftseg.recipes.recipe import Recipe, load_recipe
 from graftseg.training.selection import scored_cases
+from loops import for_each
 
 SGD = {"name": "sgd", "learning_rate": 0.01, "weight_decay": 1e-4, "momentum": 0.9, "clip_gradient": None}
 ADAM = {"name": "adam", "learning_rate": 0.001, "weight_decay": 0.0, "betas": [0.9, 0.999], "clip_gradient": None}
@@ -39,7 +40,7 @@ LABELED_CASES = {"la-4": 4, "la-8": 8, "la-80": 80, "acdc-3": 6, "acdc-7": 14, "
 PARAMETERS = {"la": 9_448_866, "acdc": 1_813_764, "pancreas": 9_443_266}
 CLASSES = {"la": 2, "acdc": 4, "pancreas": 2}
 
-each = pytest.mark.parametrize("name", PUBLISHED)
+each = for_each("name", PUBLISHED)
 
 
 def set_of(name: str) -> str:
@@ -233,7 +234,7 @@ def test_inference(name: str) -> None:
     assert (chosen.decision, chosen.largest_component) == decisions
 
 
-@pytest.mark.parametrize("name", [name for name in shipped_recipes() if set_of(name) == "la"])
+@for_each("name", [name for name in shipped_recipes() if set_of(name) == "la"])
 def test_from_which_step_on_students_are_scored_on_the_left_atrium(name: str) -> None:
     """As in SS-Net's code and MC-Net's; in that of copy-paste, whose stages the others have, from the beginning."""
     method = name.split("/")[1]

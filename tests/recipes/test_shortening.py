@@ -19,6 +19,7 @@ from graftseg.recipes.baseline import baseline_of
 from graftseg.recipes.changes import differing
 from graftseg.recipes.recipe import Recipe, changed, differences, load_recipe, parse_recipe
 from graftseg.recipes.shortening import RAMP, requested_recipe, shortened
+from loops import for_each
 from markdown_pages import DOCS, tables
 from user_errors import user_error
 
@@ -141,7 +142,7 @@ def test_every_row_is_shortened_as_by_hand() -> None:
     assert not failures
 
 
-@pytest.mark.parametrize("record", SHORT, ids=lambda path: path.relative_to(ROOT / "results").as_posix())
+@for_each("record", SHORT)
 def test_recorded_short_trainings_are_a_fifth_of_their_recipes(record: Path) -> None:
     recorded = load_recipe(record / "recipe.yaml")
     assert differing(recorded, requested_recipe(recorded.name, ["fast=true"], 5)) == []

@@ -4,6 +4,7 @@ import pytest
 
 from graftseg.ops.optimizers import Adam, Sgd
 from graftseg.recipes.recipe import Recipe, load_recipe
+from loops import for_each
 
 TEACHERS = [
     f"{setting}/{method}" for setting in ("la-4", "la-8", "acdc-3", "acdc-7") for method in ("mean-teacher", "ua-mt")
@@ -21,7 +22,7 @@ PUBLISHED = {
 }
 STEPS = {"la": 15000, "acdc": 30000, "pancreas": 6000}
 
-each = pytest.mark.parametrize("name", ALL)
+each = for_each("name", ALL)
 
 
 def set_of(name: str) -> str:
