@@ -339,7 +339,7 @@ def test_check_tells_the_file_the_finding_and_the_remedy(cli: CommandLine, scans
     code, out, _ = cli("check", folder)
     assert code == 2
     assert "error\tnot a NIfTI file\timagesUn/unlabeled_001_0000.nii.gz\t1 file\tconvert the scan to NIfTI" in out
-    assert "the same voxels stand across test and unlabeled\tunlabeled_000, twin\t2 cases\tkeep one of them" in out
+    assert "identical voxels in test and unlabeled cases\tunlabeled_000, twin\t2 cases\tkeep one of them" in out
     assert out.endswith("4 labeled, 5 unlabeled, 3 test scans; 2 findings, 2 of them errors\n")
 
 

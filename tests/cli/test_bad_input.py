@@ -107,7 +107,7 @@ def test_an_empty_folder(cli: CommandLine, trained: Path, recipe: Path, tmp_path
 
 def test_one_labeled_case(cli: CommandLine, recipe: Path, tmp_path: Path) -> None:
     data = tiny.write_scans(tmp_path / "data", labeled=1)
-    assert "Too few scans to tell" in cli.works("check", data)
+    assert "Too few scans to compare" in cli.works("check", data)
     plan = cli.works("plan", data, "--out", tmp_path / "plan.yaml", "--minutes", "0.01")
     assert "Warning: one labeled scan is very little." in plan
     out = cli.works("train", tmp_path / "plan.yaml", "--data", data, "--out", tmp_path / "run", *FEW_STEPS)

@@ -120,8 +120,8 @@ def test_a_link_to_a_folder_above_is_no_scan(tmp_path: Path, target: str) -> Non
     assert [is_scan(folder / name) for name in ("a", "b", "loop")] == [True, True, False]
 
 
-def test_a_circle_does_not_stop_the_mending(root: Path, tmp_path: Path) -> None:
-    """The copy has it too, and all else is mended."""
+def test_a_circular_link_does_not_stop_the_fix(root: Path, tmp_path: Path) -> None:
+    """The copy has the same link, and everything else is fixed."""
     (root / "dataset.json").write_text(json.dumps({"labels": {"background": 0, "liver": 1, "tumour": 5}}))
     for number in range(3):
         label = np.zeros((16, 16, 4), np.uint8)
@@ -149,7 +149,7 @@ def test_far_too_many_classes_are_one_finding(root: Path) -> None:
     (finding,) = check(read_layout(root))
     assert (finding.severity, finding.what, finding.size) == (
         "error",
-        "there are too many classes",
+        "too many classes",
         "values up to 69999, at most 254",
     )
 

@@ -7,7 +7,7 @@ from graftseg.core.names import names_extending, split_suffix
 from graftseg.data.check import Finding, check
 from graftseg.data.layouts import read_layout
 
-NAMED = "unlabeled scans are called like other channels of labeled ones, and lie on their grids"
+NAMED = "unlabeled scans may be further channels of labeled scans (same name prefix, same grid)"
 
 
 def named(root: Path, labeled: list[str], unlabeled: list[str], apart: float = 0.0) -> list[Finding]:
@@ -21,7 +21,7 @@ def named(root: Path, labeled: list[str], unlabeled: list[str], apart: float = 0
 
 def test_words_for_channels_make_one_warning(tmp_path: Path) -> None:
     (finding,) = named(tmp_path, ["p1_T1", "p2_T1"], ["p1_FLAIR", "p1_T2", "p2_FLAIR", "p2_T2"])
-    assert (finding.severity, finding.where, finding.size) == ("warning", "p1_FLAIR beside p1_T1", "4 unlabeled scans")
+    assert (finding.severity, finding.where, finding.size) == ("warning", "p1_FLAIR next to p1_T1", "4 unlabeled scans")
     assert finding.remedy == (
         "if they are, call the channels p1_0000, p1_0001 and so on, in the same order for every case, "
         "and the label map p1"
@@ -31,7 +31,7 @@ def test_words_for_channels_make_one_warning(tmp_path: Path) -> None:
 
 def test_a_label_map_may_be_called_like_the_patient(tmp_path: Path) -> None:
     (finding,) = named(tmp_path, ["p1"], ["p1-dwi", "p2", "p2-dwi"])
-    assert (finding.where, finding.cases) == ("p1-dwi beside p1", ("p1-dwi",))
+    assert (finding.where, finding.cases) == ("p1-dwi next to p1", ("p1-dwi",))
 
 
 @pytest.mark.parametrize(

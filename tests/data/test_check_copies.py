@@ -33,14 +33,14 @@ def test_a_copy_that_is_stored_in_another_orientation(root: Path, codes: str) ->
     turn(root / "imagesTs/t0.nii.gz", codes)
     (finding,) = severe(root)
     assert (finding.severity, finding.where) == ("error", "l1, t0")
-    assert finding.what == "the same voxels stand across labeled and test"
+    assert finding.what == "identical voxels in labeled and test cases"
 
 
 @pytest.mark.parametrize("codes", ["LPS", "SAR"])
 def test_a_copy_on_another_scale_in_another_orientation(root: Path, codes: str) -> None:
     put(root, "imagesTs/t0", image(11) * 3 + 1000)
     turn(root / "imagesTs/t0.nii.gz", codes)
-    (finding,) = [finding for finding in severe(root) if "scale" in finding.what]
+    (finding,) = [finding for finding in severe(root) if "scaling" in finding.what]
     assert (finding.where, finding.size) == ("u1, t0", "correlation 1.0000 on a coarse grid, 2 cases")
 
 
@@ -57,24 +57,24 @@ def test_a_case_that_is_like_two_others_brings_them_together(root: Path) -> None
     assert set(finding.cases) == {"l1", "t0", "t1"}
 
 
-def crowd(root: Path, count: int) -> None:
-    """Scans of one body that differ by a little noise, as those of one phantom do."""
+def write_cluster(root: Path, count: int) -> None:
+    """Write scans of one body that differ by a little noise."""
     for number in range(count):
         put(root, f"imagesUn/p{number:02}", image(500) + image(600 + number) * 0.02)
 
 
 def test_scans_that_are_all_alike_are_not_accused_and_it_is_said(root: Path) -> None:
-    crowd(root, 5)
+    write_cluster(root, 5)
     for number in range(12):
         put(root, f"imagesUn/x{number:02}", image(700 + number))
     assert severe(root) == []
-    (note,) = [finding for finding in check(read_layout(root)) if "alike on a coarse grid" in finding.what]
+    (note,) = [finding for finding in check(read_layout(root)) if "similar on a coarse grid" in finding.what]
     assert (note.severity, note.where, len(note.cases)) == ("note", "p00 and 4 more", 5)
     assert note.size == "5 of 23 scans of one shape, correlation above 0.999"
 
 
 def test_a_copy_on_another_scale_among_scans_that_are_alike(root: Path) -> None:
-    crowd(root, 12)
+    write_cluster(root, 12)
     copy = image(500) + image(603) * 0.02
     put(root, "imagesTs/t0", copy * 2 + 1000 + image(999) * 1e-3)
     (finding,) = severe(root)
@@ -85,7 +85,7 @@ def test_many_copies_of_one_scan_on_other_scales(root: Path) -> None:
     for number in range(5):
         put(root, f"imagesUn/c{number}", image(500) * (number + 2) - 100 * number)
     found = check(read_layout(root))
-    assert [finding.cases for finding in found if "alike" in finding.what or "same scan" in finding.what] == [
+    assert [finding.cases for finding in found if "similar" in finding.what or "same scan" in finding.what] == [
         ("c0", "c1", "c2", "c3", "c4")
     ]
 

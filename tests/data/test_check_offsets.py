@@ -6,7 +6,7 @@ from check_fakes import SHAPE, image, label, put
 
 from graftseg.data.check import check
 from graftseg.data.checks.offsets import offset_findings
-from graftseg.data.checks.shift import likeness
+from graftseg.data.checks.shift import compare_splits
 from graftseg.data.fingerprint import CaseFingerprint, Fingerprint
 from graftseg.data.layouts import read_layout
 
@@ -28,7 +28,7 @@ def test_scans_without_their_intercept_are_named(tmp_path: Path) -> None:
         put(tmp_path, f"labelsTr/l{number}", label(1, 1))
     (finding,) = [finding for finding in check(read_layout(tmp_path)) if "intercept" in finding.what]
     assert (finding.severity, finding.cases) == ("warning", ("l3",))
-    assert finding.size.startswith("from 0 where others begin at -10")
+    assert finding.size.startswith("lowest value 0, but -10")
     assert "1024" in finding.remedy
 
 
@@ -47,13 +47,13 @@ def test_only_where_most_scans_show_air(ends: list[tuple[float, float]], named: 
     assert [finding.where for finding in offset_findings(scans(*ends))] == named
 
 
-def test_the_verdict_does_not_call_them_alike() -> None:
+def test_the_verdict_mentions_them() -> None:
     cases = scans(*[(-1000, 500)] * 8, (0, 1500))
     summaries = Fingerprint((*cases[:4], *(replace(case, split="unlabeled") for case in cases[4:])))
-    found = likeness(summaries)
+    found = compare_splits(summaries)
     assert (found.kind, found.sentence) == (
         "alike",
-        "Spacing and intensities are alike, but for 1 scan that may lack an intercept.",
+        "Spacing and intensities are similar, except for 1 scan that may lack an intercept.",
     )
 
 
@@ -63,4 +63,4 @@ def test_each_channel_by_itself() -> None:
         for case in scans((-1000, 500), (-990, 500), (0, 1500))
     ]
     (finding,) = offset_findings(cases)
-    assert (finding.where, finding.size) == ("2", "from 0 where others begin at -995 in channel 0001")
+    assert (finding.where, finding.size) == ("2", "lowest value 0, but -995 in other scans in channel 0001")

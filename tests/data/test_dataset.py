@@ -77,7 +77,7 @@ def test_the_same_voxels_in_training_and_validation_are_an_error(root: Path) -> 
     (root / "v.txt").write_text("0")
     errors = [finding for finding in check(dataset) if finding.severity == "error"]
     assert [(error.what, error.where) for error in errors] == [
-        ("the same voxels stand across labeled and validation", "a, v")
+        ("identical voxels in labeled and validation cases", "a, v")
     ]
 
 

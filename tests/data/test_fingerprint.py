@@ -103,7 +103,7 @@ def test_shift_by_hand() -> None:
     expected = 22 / (12 / 8 + 5 * 8 / 3 * sqrt(1 / 3 + 1 / 2))
     assert intensity_shift(labeled, unlabeled) == pytest.approx(expected, rel=1e-12)
     assert intensity_shift(unlabeled, labeled) == pytest.approx(expected, rel=1e-12)
-    assert intensity_shift(labeled, unlabeled, standardised=True) == pytest.approx(0, abs=1e-12)
+    assert intensity_shift(labeled, unlabeled, standardized=True) == pytest.approx(0, abs=1e-12)
 
 
 def test_the_narrower_group_gives_the_width() -> None:
@@ -125,7 +125,7 @@ def test_degenerate_groups() -> None:
     assert intensity_shift([], [spread(0)]) == 0
     assert intensity_shift([spread(1, 0)], [spread(1, 0)]) == 0
     assert intensity_shift([spread(1, 0)], [spread(2, 0)]) == inf
-    assert intensity_shift([spread(1, 0)], [spread(2, 0)], standardised=True) == 0
+    assert intensity_shift([spread(1, 0)], [spread(2, 0)], standardized=True) == 0
     assert shift_verdict([spread(0)], [spread(100)] * 2) is None
 
 
@@ -146,12 +146,12 @@ def test_three_labeled_cases_of_the_same_scanner_raise_no_alarm(seed: int) -> No
 def test_another_scale_raises_the_alarm(seed: int) -> None:
     labeled, unlabeled = drawn(seed, 3), drawn(seed + 5000, 12, gain=2, offset=100)
     assert intensity_shift(labeled, unlabeled) > 2 * SHIFT_LIMIT
-    assert "which normalising each scan removes" in str(shift_verdict(labeled, unlabeled))
+    assert "normalizing each scan removes" in str(shift_verdict(labeled, unlabeled))
 
 
 def test_another_contrast_is_told_apart() -> None:
     inverted = drawn(3, 12, gain=-1, offset=200)
-    assert "normalising each scan does not remove it" in str(shift_verdict(drawn(4, 3), inverted))
+    assert "does not remove" in str(shift_verdict(drawn(4, 3), inverted))
 
 
 def test_in_parallel_keeps_the_order_and_stops_at_a_failure() -> None:

@@ -8,12 +8,13 @@ import pytest
 from check_fakes import SHAPE, geometry, image, label, make_scans, put
 from PIL import Image
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code
 from graftseg.data import fix
 from graftseg.data.check import check, examine
 from graftseg.data.fix import FixedCopy, write_fixed_copy
 from graftseg.data.layouts import read_layout
 from graftseg.data.scans import read_geometry, read_label, read_scan, write_scan
+from user_errors import user_error
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ def root(tmp_path: Path) -> Path:
     return make_scans(tmp_path / "data")
 
 
-def mended(root: Path, out: Path) -> FixedCopy:
+def fixed_copy(root: Path, out: Path) -> FixedCopy:
     dataset = read_layout(root)
     return write_fixed_copy(dataset, examine(dataset, workers=1).fingerprint, out)
 
@@ -34,8 +35,8 @@ def test_a_label_gets_the_geometry_of_its_image_and_keeps_its_voxels(root: Path,
     voxels = label(1, 2, 2).astype(np.int16)
     write_scan(root / "labelsTr/l1.nii.gz", voxels, geometry(origin=0.05))
     before = tree(root)
-    done = mended(root, tmp_path / "out")
-    assert done.files == {"labelsTr/l1.nii.gz": "geometry of its image, which lay 0.050 of a voxel apart"}
+    done = fixed_copy(root, tmp_path / "out")
+    assert done.files == {"labelsTr/l1.nii.gz": "geometry of its image, which differed by 0.050 voxels"}
     assert (done.values, done.left, done.unchanged) == ({}, (), 9)
     assert tree(root) == before
     after = read_scan(tmp_path / "out/labelsTr/l1.nii.gz")
@@ -57,16 +58,16 @@ def test_a_channel_gets_the_geometry_of_the_first(tmp_path: Path) -> None:
     (found,) = check(read_layout(root))
     assert (found.severity, found.where) == ("error", "imagesTr/l1_0001.nii.gz")
     assert "--fix OUT" in found.remedy
-    done = mended(root, tmp_path / "out")
+    done = fixed_copy(root, tmp_path / "out")
     assert list(done.files) == ["imagesTr/l1_0001.nii.gz"]
     assert check(read_layout(tmp_path / "out")) == []
     after = read_scan(tmp_path / "out/imagesTr/l1_0001.nii.gz")
     assert np.array_equal(after.array, read_scan(root / "imagesTr/l1_0001.nii.gz").array)
 
 
-def test_a_real_shift_is_left(root: Path, tmp_path: Path) -> None:
+def test_a_real_shift_is_not_fixed(root: Path, tmp_path: Path) -> None:
     put(root, "labelsTr/l1", label(1, 2), geometry(origin=0.11))
-    assert mended(root, tmp_path / "out").folder is None
+    assert fixed_copy(root, tmp_path / "out").folder is None
     assert not (tmp_path / "out").exists()
 
 
@@ -75,7 +76,7 @@ def test_gaps_are_closed_in_labels_and_list(root: Path, tmp_path: Path) -> None:
     (root / "dataset.json").write_text(json.dumps(listed))
     for number in range(3):
         put(root, f"labelsTr/l{number}", label(2, 0, 5, 5) if number else label())
-    done = mended(root, tmp_path / "out")
+    done = fixed_copy(root, tmp_path / "out")
     assert done.values == {2: 1, 5: 2}
     assert done.classes == {0: "background", 1: "liver", 2: "tumour"}
     assert sorted(done.files) == ["labelsTr/l1.nii.gz", "labelsTr/l2.nii.gz"]
@@ -86,20 +87,20 @@ def test_gaps_are_closed_in_labels_and_list(root: Path, tmp_path: Path) -> None:
     assert not [finding for finding in check(read_layout(tmp_path / "out")) if finding.severity == "error"]
 
 
-def test_a_list_by_value_stays_one(root: Path, tmp_path: Path) -> None:
+def test_a_list_by_value_keeps_its_form(root: Path, tmp_path: Path) -> None:
     (root / "dataset.json").write_text('{"labels": {"0": "background", "1": "liver", "3": "tumour"}}')
     for number in range(3):
         put(root, f"labelsTr/l{number}", label(1, 3))
-    mended(root, tmp_path / "out")
+    fixed_copy(root, tmp_path / "out")
     written = json.loads((tmp_path / "out/dataset.json").read_text())
     assert written == {"labels": {"0": "background", "1": "liver", "2": "tumour"}}
 
 
-def test_masks_become_0_and_1_and_geometry_is_mended_with_them(root: Path, tmp_path: Path) -> None:
+def test_masks_become_0_and_1_with_the_geometry_of_the_image(root: Path, tmp_path: Path) -> None:
     (root / "dataset.json").unlink()
     for number in range(3):
         put(root, f"labelsTr/l{number}", label(0, 255), geometry(origin=0.05))
-    done = mended(root, tmp_path / "out")
+    done = fixed_copy(root, tmp_path / "out")
     assert (done.values, done.classes) == ({255: 1}, {})
     assert not (tmp_path / "out/dataset.json").exists()
     assert np.array_equal(read_label(tmp_path / "out/labelsTr/l0.nii.gz").array, label(0, 1))
@@ -107,16 +108,14 @@ def test_masks_become_0_and_1_and_geometry_is_mended_with_them(root: Path, tmp_p
 
 
 @pytest.mark.parametrize(("ending", "now"), [("png", ""), ("tif", "; now a.nii.gz")])
-def test_masks_that_are_pictures_stay_png_and_others_say_what_they_are_now(
-    tmp_path: Path, ending: str, now: str
-) -> None:
-    """Rows and columns stay where they were, and the copy is a data set as the original is."""
+def test_png_masks_stay_png_and_tiff_masks_become_nifti(tmp_path: Path, ending: str, now: str) -> None:
+    """Rows and columns are unchanged, and the copy is a valid data set."""
     pixels = np.zeros((20, 30), np.uint8)
     pixels[2:5, 20:28] = 255
     for folder, content in (("imagesTr", image(1, (20, 30)).astype(np.uint8)), ("labelsTr", pixels)):
         (tmp_path / "data" / folder).mkdir(parents=True)
         Image.fromarray(content).save(tmp_path / "data" / folder / f"a.{ending if folder == 'labelsTr' else 'png'}")
-    done = mended(tmp_path / "data", tmp_path / "out")
+    done = fixed_copy(tmp_path / "data", tmp_path / "out")
     assert done.files == {f"labelsTr/a.{ending}": f"label values 255 -> 1{now}"}
     (written,) = (tmp_path / "out/labelsTr").iterdir()
     assert written.name == ("a.nii.gz" if now else "a.png")
@@ -126,13 +125,13 @@ def test_masks_that_are_pictures_stay_png_and_others_say_what_they_are_now(
     assert [finding for finding in check(read_layout(tmp_path / "out")) if finding.severity == "error"] == []
 
 
-def test_values_are_left_where_a_label_map_could_not_be_read(root: Path, tmp_path: Path) -> None:
+def test_values_are_not_renumbered_if_a_label_map_is_unreadable(root: Path, tmp_path: Path) -> None:
     (root / "dataset.json").unlink()
     put(root, "labelsTr/l0", label(0, 7))
     (root / "labelsTr/l1.nii.gz").write_bytes(b"garbage")
     put(root, "labelsTr/l2", label(0, 7), geometry(origin=0.05))
-    done = mended(root, tmp_path / "out")
-    assert done.left == ("label values are left as they are, since those of l1 could not be read",)
+    done = fixed_copy(root, tmp_path / "out")
+    assert done.left == ("label values are not renumbered because the label map of l1 cannot be read",)
     assert list(done.files) == ["labelsTr/l2.nii.gz"]
     assert read_label(tmp_path / "out/labelsTr/l2.nii.gz").array.max() == 7
     assert (tmp_path / "out/labelsTr/l1.nii.gz").read_bytes() == b"garbage"
@@ -140,14 +139,14 @@ def test_values_are_left_where_a_label_map_could_not_be_read(root: Path, tmp_pat
 
 def test_unchanged_files_are_links_or_copies(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(root, "labelsTr/l1", label(1, 2), geometry(origin=0.05))
-    mended(root, tmp_path / "linked")
+    fixed_copy(root, tmp_path / "linked")
     assert (tmp_path / "linked/imagesUn/u0.nii.gz").samefile(root / "imagesUn/u0.nii.gz")
 
     def refuse(*_: object) -> None:
         raise OSError(18, "another disk")
 
     monkeypatch.setattr(os, "link", refuse)
-    mended(root, tmp_path / "copied")
+    fixed_copy(root, tmp_path / "copied")
     assert tree(tmp_path / "copied") == tree(tmp_path / "linked")
     assert not (tmp_path / "copied/imagesUn/u0.nii.gz").samefile(root / "imagesUn/u0.nii.gz")
 
@@ -156,11 +155,11 @@ def test_a_folder_that_is_a_link_is_followed(root: Path, tmp_path: Path) -> None
     (root / "imagesUn").rename(tmp_path / "elsewhere")
     (root / "imagesUn").symlink_to(tmp_path / "elsewhere")
     put(root, "labelsTr/l1", label(1, 2), geometry(origin=0.05))
-    mended(root, tmp_path / "out")
+    fixed_copy(root, tmp_path / "out")
     assert sorted(path.name for path in (tmp_path / "out/imagesUn").iterdir()) == [f"u{n}.nii.gz" for n in range(3)]
 
 
-def test_nothing_half_written_stays(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_copy_leaves_nothing(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(root, "labelsTr/l1", label(1, 2), geometry(origin=0.05))
 
     def fail(*_: object) -> None:
@@ -168,22 +167,22 @@ def test_nothing_half_written_stays(root: Path, tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(fix, "_write", fail)
     with pytest.raises(KeyboardInterrupt):
-        mended(root, tmp_path / "out")
+        fixed_copy(root, tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
 
 
-@pytest.mark.parametrize(("name", "words"), [("data/out", "inside the folder"), ("full", "exists already")])
-def test_targets_that_are_refused(root: Path, tmp_path: Path, name: str, words: str) -> None:
+@pytest.mark.parametrize(("name", "code"), [("data/out", Code.UNSAFE_TARGET), ("full", Code.TARGET_EXISTS)])
+def test_refused_targets(root: Path, tmp_path: Path, name: str, code: Code) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full/thesis.txt").touch()
     before = tree(tmp_path)
-    with pytest.raises(UserError, match=words):
-        mended(root, tmp_path / name)
+    with user_error(code, tmp_path / name):
+        fixed_copy(root, tmp_path / name)
     assert tree(tmp_path) == before
 
 
-def test_an_empty_folder_is_a_fine_target(root: Path, tmp_path: Path) -> None:
+def test_an_empty_folder_is_a_valid_target(root: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     put(root, "labelsTr/l1", label(1, 2), geometry(origin=0.05))
-    assert mended(root, tmp_path / "out").folder == tmp_path / "out"
+    assert fixed_copy(root, tmp_path / "out").folder == tmp_path / "out"
     assert read_label(tmp_path / "out/labelsTr/l1.nii.gz").array.shape == SHAPE

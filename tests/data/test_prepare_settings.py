@@ -7,7 +7,7 @@ from graftseg.data.prepare import PrepareSettings
 
 
 @pytest.mark.parametrize(
-    ("content", "sentence"),
+    ("content", "keyword"),
     [
         ({"dimensions": 4}, "dimensions"),
         ({"dimensions": 3, "spacing": [1, 1]}, "spacing has 2 entries for 3 dimensions"),
@@ -17,6 +17,6 @@ from graftseg.data.prepare import PrepareSettings
         ({"dimensions": 3, "crop": True}, "crop"),
     ],
 )
-def test_settings_that_contradict(content: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ValidationError, match=sentence):
+def test_settings_that_contradict(content: dict[str, Any], keyword: str) -> None:
+    with pytest.raises(ValidationError, match=keyword):
         PrepareSettings.model_validate(content)

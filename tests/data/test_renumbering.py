@@ -17,7 +17,7 @@ def test_listed_classes_keep_names_and_order() -> None:
     assert found.changes == {2: 1, 5: 2}
 
 
-def test_values_that_nobody_listed_are_named_by_what_they_were() -> None:
+def test_unlisted_values_are_named_by_their_old_value() -> None:
     found = renumber({}, maps({0, 2}, {0, 5}))
     assert found == Renumbering({0: 0, 2: 1, 5: 2}, {0: "background", 1: "label 2", 2: "label 5"})
 
@@ -31,19 +31,19 @@ def test_a_mask_of_0_and_255(classes: dict[int, str], found: list[dict[int, int]
 @pytest.mark.parametrize(
     ("classes", "found", "word"),
     [
-        ({}, maps({0, 1, 255}), "255 stands beside other label values"),
-        ({}, maps({0, 2}, {0, 255}), "255 stands beside other label values"),
+        ({}, maps({0, 1, 255}), "255 occurs with other label values"),
+        ({}, maps({0, 2}, {0, 255}), "255 occurs with other label values"),
         (NAMED, maps({0, 1, 255}), "the label value 255 has no class"),
         (NAMED, maps({0, 7}), "the label value 7 has no class"),
         ({0: "background", 3: "x"}, maps({0, 3, 4}), "the label value 4 has no class"),
     ],
 )
-def test_what_only_a_person_can_tell(classes: dict[int, str], found: list[dict[int, int]], word: str) -> None:
+def test_ambiguous_values_are_explained(classes: dict[int, str], found: list[dict[int, int]], word: str) -> None:
     assert str(renumber(classes, found)).startswith(word)
 
 
 @pytest.mark.parametrize(("classes", "found"), [({}, maps({0, 1, 2})), ({}, []), (NAMED, maps({0}))])
-def test_nothing_to_do(classes: dict[int, str], found: list[dict[int, int]]) -> None:
+def test_consecutive_values_are_unchanged(classes: dict[int, str], found: list[dict[int, int]]) -> None:
     assert renumber(classes, found) is None
 
 

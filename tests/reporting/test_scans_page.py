@@ -56,7 +56,7 @@ def test_sections_and_counts(examination: Examination, tmp_path: Path) -> None:
     assert [attributes["id"] for tag, attributes in page.elements if tag == "section"] == SECTIONS
     assert "scans & more" in page.text
     assert "Every file was read, and there is nothing to report." in page.text
-    assert "Nothing speaks against training on these scans." in page.text
+    assert "Ready for training." in page.text
     assert re.search(r"labeled\s*4\s*unlabeled\s*5\s*test\s*1\s*classes\s*3", page.text)
     wanted = {address[1:] for address in page.attributes("href") if address.startswith("#")}
     assert wanted <= set(page.attributes("id"))
@@ -82,9 +82,9 @@ def test_the_page_needs_nothing_and_runs_nothing(examination: Examination, tmp_p
 @pytest.mark.parametrize(
     ("severity", "verdict"),
     [
-        ("error", "Not ready: 3 errors to mend first."),
-        ("warning", "Usable, and 3 warnings to look at."),
-        ("note", "Nothing speaks against training on these scans."),
+        ("error", "Not ready: fix 3 errors first."),
+        ("warning", "Usable, with 3 warnings."),
+        ("note", "Ready for training."),
     ],
 )
 def test_the_verdict_stands_first(examination: Examination, tmp_path: Path, severity: Severity, verdict: str) -> None:
@@ -155,4 +155,4 @@ def test_nothing_readable_makes_a_page(root: Path, tmp_path: Path) -> None:
     image.write_bytes(b"garbage")
     page = rendered(examine(read_layout(folder), pictures=True), tmp_path)
     assert "No scan could be read." in page.text
-    assert "Not ready: 1 error to mend first." in page.text
+    assert "Not ready: fix 1 error first." in page.text

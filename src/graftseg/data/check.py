@@ -1,4 +1,4 @@
-"""Findings about a data set: what is wrong, where, how large it is and how to mend it."""
+"""Check a data set: what is wrong, where, how severe it is, and how to fix it."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -8,9 +8,9 @@ from graftseg.core.progress import in_parallel
 from graftseg.core.types import SPLITS
 from graftseg.data.checks.cases import CaseCheck, Examined
 from graftseg.data.checks.channels import channel_findings
-from graftseg.data.checks.copies import copy_findings, likeness_findings
+from graftseg.data.checks.copies import copy_findings, rescaled_copy_findings
 from graftseg.data.checks.findings import Finding as Finding
-from graftseg.data.checks.findings import counted, from_error, gathered, ordered
+from graftseg.data.checks.findings import counted, from_error, grouped, ordered
 from graftseg.data.checks.labels import class_findings, island_findings
 from graftseg.data.checks.offsets import offset_findings
 from graftseg.data.checks.sets import COARSE as COARSE
@@ -23,7 +23,7 @@ from graftseg.data.checks.sets import (
     spacing_findings,
     stray_findings,
 )
-from graftseg.data.checks.shift import Likeness, likeness, shift_findings
+from graftseg.data.checks.shift import Likeness, compare_splits, shift_findings
 from graftseg.data.dataset import Dataset
 from graftseg.data.fingerprint import Fingerprint
 from graftseg.data.fix import FixedCopy
@@ -32,10 +32,10 @@ from graftseg.data.slices import Thumbnail
 
 @dataclass(frozen=True)
 class Examination:
-    """What a check saw: the findings, errors first, over which it iterates, and the figures behind them.
+    """The result of a check: findings (errors first), over which it iterates, and the measured values.
 
-    ``fingerprint`` holds the cases that could be read; ``thumbnails`` are pictures of them by name, where wanted;
-    ``mended`` is what was mended in a copy, where one was asked for.
+    ``fingerprint`` contains the readable cases. ``thumbnails`` are pictures by case name, if requested. ``mended``
+    describes the fixed copy, if requested.
     """
 
     dataset: Dataset
@@ -53,25 +53,25 @@ class Examination:
 
     @property
     def errors(self) -> int:
-        """How many findings have to be mended before the data can be used."""
+        """Number of findings that must be fixed before the data can be used."""
         return sum(finding.severity == "error" for finding in self.findings)
 
     @property
     def counts(self) -> dict[str, int]:
-        """Cases of each split."""
+        """Number of cases per split."""
         return {split: len(self.dataset.of(split)) for split in SPLITS}
 
     @property
     def verdict(self) -> str:
-        """The findings in one sentence."""
+        """Summary of the findings in one sentence."""
         if self.errors:
-            return f"Not ready: {counted(self.errors, 'error')} to mend first."
+            return f"Not ready: fix {counted(self.errors, 'error')} first."
         if warnings := sum(finding.severity == "warning" for finding in self.findings):
-            return f"Usable, and {counted(warnings, 'warning')} to look at."
-        return "Nothing speaks against training on these scans."
+            return f"Usable, with {counted(warnings, 'warning')}."
+        return "Ready for training."
 
     def to_json(self) -> dict[str, Any]:
-        """Findings and figures as plain values."""
+        """Return findings and measured values as plain values."""
         return {
             "layout": self.dataset.layout,
             "cases": self.counts,
@@ -100,27 +100,27 @@ def check(dataset: Dataset, *, workers: int | None = None) -> list[Finding]:
 
 
 def examine(dataset: Dataset, *, pictures: bool = False, workers: int | None = None) -> Examination:
-    """Read every file of a data set once; with ``pictures`` a slice of every case is kept."""
+    """Read every file of a data set once and report all findings; ``pictures`` adds a thumbnail per case."""
     examined = in_parallel(CaseCheck(dataset, pictures), dataset.cases, "Checking scans", workers)
     summaries = Fingerprint(tuple(seen.summary for seen in examined if seen.summary is not None))
-    alike = likeness(summaries)
+    likeness = compare_splits(summaries)
     findings = [
         *(finding for seen in examined for finding in seen.findings),
         *(from_error(dataset.root, problem) for problem in dataset.problems),
         *_set_findings(dataset, summaries, examined),
-        *shift_findings(summaries, alike),
+        *shift_findings(summaries, likeness),
     ]
     thumbnails = {seen.case.name: seen.thumbnail for seen in examined if seen.thumbnail is not None}
-    return Examination(dataset, summaries, tuple(ordered(gathered(findings))), alike, thumbnails)
+    return Examination(dataset, summaries, tuple(ordered(grouped(findings))), likeness, thumbnails)
 
 
 def _set_findings(dataset: Dataset, summaries: Fingerprint, examined: list[Examined]) -> Iterator[Finding]:
-    """What only shows when all cases are known."""
+    """Yield findings that concern several cases."""
     yield from stray_findings(dataset)
     yield from class_findings(dataset, summaries)
     yield from island_findings(summaries.cases, dataset.classes)
     yield from copy_findings(summaries.cases)
-    yield from likeness_findings([(seen.summary, seen.coarse) for seen in examined if seen.summary is not None])
+    yield from rescaled_copy_findings([(seen.summary, seen.coarse) for seen in examined if seen.summary is not None])
     yield from channel_findings([(seen.case, seen.geometry) for seen in examined if seen.geometry is not None])
     yield from mixture_findings(summaries.cases)
     yield from orientation_findings(summaries.cases)
@@ -131,5 +131,5 @@ def _set_findings(dataset: Dataset, summaries: Fingerprint, examined: list[Exami
 
 
 def _finite(values: dict[str, Any]) -> dict[str, Any]:
-    """The values with what JSON cannot hold left out."""
+    """Replace infinite values, which JSON does not support, by None."""
     return {name: None if value in (float("inf"), float("-inf")) else value for name, value in values.items()}

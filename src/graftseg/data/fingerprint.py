@@ -1,4 +1,4 @@
-"""What a data set looks like: shapes, spacings, intensities, classes; labeled and unlabeled apart."""
+"""Summaries of the cases of a data set: shapes, voxel spacings, intensities and classes."""
 
 import hashlib
 from collections.abc import Sequence
@@ -22,12 +22,11 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class CaseFingerprint:
-    """A small summary of one case.
+    """Summary of one case.
 
-    ``percentiles``, ``mean`` and ``std`` have an entry per channel; ``label_counts`` says how many voxels
-    have which label value, and is empty without a label; ``content`` is a hash of the voxels as stored, whatever
-    their file, and ``oriented`` one of a volume's voxels in RAS; ``pieces`` are the connected pieces of each class that
-    the label map shows.
+    ``percentiles``, ``mean`` and ``std`` have an entry per channel. ``label_counts`` is the number of voxels per label
+    value, empty without a label. ``content`` is a hash of the voxels as stored, independent of the file format, and
+    ``oriented`` is a hash of the voxels in RAS orientation. ``pieces`` are the connected components per class.
     """
 
     name: str
@@ -45,24 +44,24 @@ class CaseFingerprint:
 
     @property
     def class_sizes(self) -> dict[int, float]:
-        """Size of each class that the label map shows: in ml, or for a 2-D scan in square millimetres."""
+        """Size of each class in the label map: in ml, or in square millimeters for a 2-D scan."""
         unit = float(np.prod(self.spacing)) / (1000.0 if len(self.shape) == 3 else 1.0)
         return {value: count * unit for value, count in self.label_counts.items() if value > 0}
 
     @property
     def canonical_order(self) -> tuple[int, ...]:
-        """The axes in the order right-left, anterior-posterior, superior-inferior."""
+        """Axes in the order right-left, anterior-posterior, superior-inferior."""
         ranks = ["RLAPSI".index(code) // 2 for code in self.orientation]
         return tuple(sorted(range(len(ranks)), key=ranks.__getitem__))
 
     @property
     def canonical_shape(self) -> tuple[int, ...]:
-        """Voxels along the axes in canonical order, so that cases can be compared."""
+        """Shape in canonical axis order, to compare cases."""
         return tuple(self.shape[axis] for axis in self.canonical_order)
 
     @property
     def canonical_spacing(self) -> tuple[float, ...]:
-        """Spacing in mm along the axes in canonical order, so that cases can be compared."""
+        """Spacing in mm in canonical axis order, to compare cases."""
         return tuple(self.spacing[axis] for axis in self.canonical_order)
 
 
@@ -73,27 +72,27 @@ class Fingerprint:
     cases: tuple[CaseFingerprint, ...]
 
     def of(self, split: Split) -> tuple[CaseFingerprint, ...]:
-        """The summaries of one split."""
+        """Return the summaries of one split."""
         return tuple(case for case in self.cases if case.split == split)
 
     @property
     def training(self) -> tuple[CaseFingerprint, ...]:
-        """Labeled and unlabeled cases: what a recipe may be planned by."""
+        """Summaries of the labeled and unlabeled cases, from which a recipe is planned."""
         return self.of("labeled") + self.of("unlabeled")
 
     @property
     def median_shape(self) -> tuple[int, ...]:
-        """Median voxels of the training cases along each axis, in canonical order."""
+        """Median shape of the training cases in canonical axis order."""
         return tuple(round(float(size)) for size in np.median([case.canonical_shape for case in self.training], axis=0))
 
     @property
     def median_spacing(self) -> tuple[float, ...]:
-        """Median spacing in mm of the training cases along each axis, in canonical order."""
+        """Median spacing in mm of the training cases in canonical axis order."""
         return tuple(float(step) for step in np.median([case.canonical_spacing for case in self.training], axis=0))
 
     @property
     def label_counts(self) -> dict[int, int]:
-        """Voxels per label value over the labeled cases."""
+        """Voxel count per label value over the labeled cases."""
         total: dict[int, int] = {}
         for case in self.of("labeled"):
             for value, count in case.label_counts.items():
@@ -102,13 +101,13 @@ class Fingerprint:
 
 
 def fingerprint(dataset: Dataset, *, workers: int | None = None) -> Fingerprint:
-    """Read every case of a data set once and keep a summary of each."""
+    """Read every case of a data set once and return their summaries."""
     return Fingerprint(tuple(in_parallel(partial(_read, dataset.reader), dataset.cases, "Reading scans", workers)))
 
 
 def fingerprint_case(case: Case, scan: Scan, label: Scan | None) -> CaseFingerprint:
-    """Summarise a case whose scan ``(C, *space)`` and label ``(*space)`` have been read."""
-    # Adding zero turns -0.0 into 0.0: equal voxels shall have equal bytes.
+    """Summarize a case with this scan ``(C, *space)`` and label ``(*space)``."""
+    # adding zero turns -0.0 into 0.0, so that equal voxels have equal bytes
     voxels = scan.array.astype("<f4", order="C") + np.float32(0)
     percentiles = [np.percentile(channel, PERCENTILES) for channel in voxels]
     turned = in_one_orientation(voxels, scan.geometry)
@@ -131,41 +130,41 @@ def fingerprint_case(case: Case, scan: Scan, label: Scan | None) -> CaseFingerpr
 
 
 def intensity_shift(
-    labeled: Sequence[CaseFingerprint], unlabeled: Sequence[CaseFingerprint], *, standardised: bool = False
+    labeled: Sequence[CaseFingerprint], unlabeled: Sequence[CaseFingerprint], *, standardized: bool = False
 ) -> float:
-    r"""How far the intensities of two groups of cases lie apart, in units of what would be no surprise.
+    r"""Return the intensity shift between two groups of cases, relative to chance.
 
     With :math:`q_i` the percentiles of case i, :math:`Q` their median over a group, :math:`|\cdot|` the mean
     absolute difference over the percentiles, and n, m the sizes of the groups:
 
     .. math:: \frac{|Q_L - Q_U|}{w / 8 + 5 b \sqrt{1/n + 1/m}}
 
-    w, the width of a usual scan, is the mean absolute deviation of a case's percentiles from their mean:
-    median over each group, the smaller of the two. b, the distance between usual scans, is the mean of
-    :math:`|q_i - Q|` over both groups with n + m - 2 degrees of freedom, but at most twice their median, lest a
-    few scans on another scale hide a shift; with the factor 5 its term is about three standard errors of the
-    numerator. So 0 means alike, and above ``SHIFT_LIMIT`` (1) the groups differ by more than an eighth of a
-    scan's width and more than the draw of the cases explains. With few labeled cases and large differences from
-    scan to scan, a real shift may go unseen.
+    w, the width of a typical scan, is the mean absolute deviation of a case's percentiles from their mean: the
+    median over each group, and the smaller of the two. b, the distance between typical scans, is the mean of
+    :math:`|q_i - Q|` over both groups with n + m - 2 degrees of freedom. It is limited to twice the median, so that a
+    few scans with another scale do not hide a shift. With the factor 5, its term is about three standard errors of the
+    numerator. A shift of 0 means equal. Above ``SHIFT_LIMIT`` (1), the groups differ by more than an eighth of the
+    width of a scan and by more than chance explains. With few labeled cases and large differences between scans, a real
+    shift may not be detected.
 
-    ``standardised`` compares the cases after their z-scores, as a network would see them. The channel that
-    differs most counts; an empty group gives 0.
+    ``standardized`` compares the cases after z-score normalization. The result is that of the channel with the largest
+    shift; an empty group gives 0.
     """
     if not labeled or not unlabeled:
         return 0.0
-    first, second = _curves(labeled, standardised), _curves(unlabeled, standardised)
+    first, second = _curves(labeled, standardized), _curves(unlabeled, standardized)
     channels = min(first.shape[1], second.shape[1])
     return max(_shift(first[:, channel], second[:, channel]) for channel in range(channels))
 
 
 def shift_verdict(labeled: Sequence[CaseFingerprint], unlabeled: Sequence[CaseFingerprint]) -> str | None:
-    """The shift in plain words, or None where there is none or fewer than four cases to tell it by."""
+    """Describe the intensity shift; return None if there is no shift or if there are fewer than four cases."""
     if len(labeled) + len(unlabeled) < 4:
         return None
-    if intensity_shift(labeled, unlabeled, standardised=True) > SHIFT_LIMIT:
-        return "labeled and unlabeled scans differ in contrast, and normalising each scan does not remove it"
+    if intensity_shift(labeled, unlabeled, standardized=True) > SHIFT_LIMIT:
+        return "labeled and unlabeled scans differ in contrast, and normalizing each scan does not remove it"
     if intensity_shift(labeled, unlabeled) > SHIFT_LIMIT:
-        return "labeled and unlabeled scans differ in brightness or range, which normalising each scan removes"
+        return "labeled and unlabeled scans differ in brightness or range, which normalizing each scan removes"
     return None
 
 
@@ -184,11 +183,11 @@ def _count(labels: npt.NDArray[np.generic]) -> dict[int, int]:
     return {int(value): int(count) for value, count in zip(values, counts, strict=True)}
 
 
-def _curves(cases: Sequence[CaseFingerprint], standardised: bool) -> Floats:
-    """Percentiles ``(case, channel, percentile)``; cases with fewer channels limit the others."""
+def _curves(cases: Sequence[CaseFingerprint], standardized: bool) -> Floats:
+    """Return percentiles ``(case, channel, percentile)`` of the channels that all cases have."""
     channels = min(len(case.percentiles) for case in cases)
     curves = np.array([case.percentiles[:channels] for case in cases])
-    if not standardised:
+    if not standardized:
         return curves
     mean = np.array([case.mean[:channels] for case in cases])[..., None]
     std = np.array([case.std[:channels] for case in cases])[..., None]
@@ -197,7 +196,7 @@ def _curves(cases: Sequence[CaseFingerprint], standardised: bool) -> Floats:
 
 
 def _shift(first: Floats, second: Floats) -> float:
-    """The formula of ``intensity_shift`` for percentiles ``(case, percentile)`` of two groups."""
+    """Evaluate the formula of ``intensity_shift`` for percentiles ``(case, percentile)`` of two groups."""
     groups = (first, second)
     centres = [np.median(group, axis=0) for group in groups]
     distance = float(np.abs(centres[0] - centres[1]).mean())

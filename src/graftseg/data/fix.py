@@ -1,4 +1,4 @@
-"""A mended copy of a data set: headers that rounding set apart, label values with gaps. The original stays as it is."""
+"""Write a fixed copy of a data set: equal geometry despite header rounding, and consecutive label values."""
 
 import os
 import shutil
@@ -12,12 +12,12 @@ import numpy as np
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import atomic_folder, make_folder, read_object, write_json
 from graftseg.core.types import Case, Geometry
-from graftseg.data.checks.cases import is_noise
+from graftseg.data.checks.cases import differs_by_rounding
 from graftseg.data.dataset import Dataset, ScanFiles
 from graftseg.data.fingerprint import Fingerprint
 from graftseg.data.folders import visible_entries
 from graftseg.data.grid import corner_distance
-from graftseg.data.labels import Renumbering, renumber
+from graftseg.data.labels import FIXABLE_LAYOUTS, Renumbering, renumber
 from graftseg.data.scans import (
     VOLUMES_ARE_CHANNELS,
     read_geometry,
@@ -30,14 +30,13 @@ from graftseg.data.scans import (
 
 LIST = "dataset.json"
 RECORD = "mended.json"
-WRITTEN = (".nii", ".nii.gz")
-PICTURE = ".png"
-LAYOUTS = ("nnunet", "msd")
+NIFTI = (".nii", ".nii.gz")
+PNG = ".png"
 
 
 @dataclass(frozen=True)
 class FileFix:
-    """One file that is written anew: on which grid, if not its own, and with which label values in place of its own."""
+    """A file to rewrite: with which geometry, if not its own, and with which new label values."""
 
     path: Path
     what: str
@@ -46,20 +45,20 @@ class FileFix:
 
     @property
     def name(self) -> str:
-        """The name of the new file: NIfTI, or PNG where a label map was that and gets no grid."""
+        """Name of the new file: NIfTI, or PNG for a PNG label map whose geometry is unchanged."""
         lower, values = self.path.name.lower(), (self.values or {}).values()
-        stays_picture = lower.endswith(PICTURE) and self.geometry is None and max(values, default=256) <= 255
-        return self.path.name if lower.endswith(WRITTEN) or stays_picture else f"{scan_stem(self.path)}.nii.gz"
+        stays_png = lower.endswith(PNG) and self.geometry is None and max(values, default=256) <= 255
+        return self.path.name if lower.endswith(NIFTI) or stays_png else f"{scan_stem(self.path)}.nii.gz"
 
     @property
-    def told(self) -> str:
-        """What is done to the file, and its new name where it gets one."""
+    def description(self) -> str:
+        """The change, and the new file name if it differs."""
         return self.what if self.name == self.path.name else f"{self.what}; now {self.name}"
 
 
 @dataclass(frozen=True)
 class FixedCopy:
-    """What was mended: files by their place in the folder with what was done, renumbered values, what was left."""
+    """The changes in a fixed copy: rewritten files by relative path, renumbered values, and unfixed problems."""
 
     folder: Path | None
     files: dict[str, str]
@@ -69,90 +68,86 @@ class FixedCopy:
     left: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, without the place of the folder."""
+        """Return plain values without the path of the folder."""
         content = asdict(self)
         del content["folder"]
         return content | {"values": {str(old): new for old, new in self.values.items()}}
 
 
 def write_fixed_copy(dataset: Dataset, summaries: Fingerprint, out: Path) -> FixedCopy:
-    """Write a copy of a data set with the same layout into ``out`` and mend there what can be mended without a guess.
+    """Write a copy of a data set with the same layout into ``out``, and fix everything that needs no guess.
 
-    A label map, or a channel, whose grid differs from that of its image by less than a tenth of a voxel gets the
-    image's geometry; its voxels stay. Label values with gaps become 0, 1, 2, ..., in the list of classes too, and a
-    mask of 0 and 255 becomes one of 0 and 1. All other files are hard links to the originals, or copies where the disk
-    cannot link. ``out`` appears when it is whole, and not at all where there is nothing to mend.
+    A label map or channel whose grid differs from its image by less than a tenth of a voxel gets the geometry of the
+    image; its voxels are unchanged. Label values with gaps become 0, 1, 2, ..., also in the class list, and masks of
+    0 and 255 become masks of 0 and 1. All other files are hard links to the originals, or copies if the disk does not
+    support links. ``out`` is created only when complete, and not at all if nothing needs fixing.
     """
     check_fix_target(dataset, out)
     counts = {(case.name, case.split): case.label_counts for case in summaries.cases}
     renumbering, left = _renumbering(dataset, [counts.get((case.name, case.split), {}) for case in dataset.cases])
-    repairs = {
-        repair.path: repair
+    fixes = {
+        file_fix.path: file_fix
         for case in dataset.cases
-        for repair in _repairs(case, counts.get((case.name, case.split), {}), renumbering)
+        for file_fix in _file_fixes(case, counts.get((case.name, case.split), {}), renumbering)
     }
     classes = {} if renumbering is None else renumbering.classes
-    if not repairs and not classes:
+    if not fixes and not classes:
         return FixedCopy(None, {}, {}, {}, 0, left)
-    mended = FixedCopy(
+    copy = FixedCopy(
         out,
-        {path.relative_to(dataset.root).as_posix(): repair.told for path, repair in repairs.items()},
+        {path.relative_to(dataset.root).as_posix(): file_fix.description for path, file_fix in fixes.items()},
         {} if renumbering is None else renumbering.changes,
         classes,
         0,
         left,
     )
     with atomic_folder(out) as partial:
-        unchanged = sum(_put(path, partial, dataset.root, repairs, classes) for path in _files(dataset.root))
+        unchanged = sum(_add_file(path, partial, dataset.root, fixes, classes) for path in _files(dataset.root))
         if classes:
             write_json(partial / LIST, _renamed(dataset.root / LIST, classes))
-        mended = replace(mended, unchanged=unchanged)
-        write_json(partial / RECORD, mended.to_json())
-    return mended
+        copy = replace(copy, unchanged=unchanged)
+        write_json(partial / RECORD, copy.to_json())
+    return copy
 
 
 def check_fix_target(dataset: Dataset, out: Path) -> None:
-    """Raise a UserError where a data set cannot be mended into a folder."""
-    if not isinstance(dataset.reader, ScanFiles) or dataset.layout not in LAYOUTS:
-        finding = "only a folder with imagesTr/ and labelsTr/ can be mended"
-        raise UserError(
-            Code.TARGET_EXISTS, dataset.root, finding, "arrange the scans like that, or mend the files yourself"
-        )
+    """Raise a UserError if a fixed copy of the data set cannot be written to a folder."""
+    if not isinstance(dataset.reader, ScanFiles) or dataset.layout not in FIXABLE_LAYOUTS:
+        finding = "--fix needs a folder with imagesTr/ and labelsTr/"
+        raise UserError(Code.LAYOUT_UNKNOWN, dataset.root, finding, "arrange the scans in this layout or fix the files")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(Code.TARGET_EXISTS, out, "it exists already", "name a new folder after --fix")
+        raise UserError(Code.TARGET_EXISTS, out, "already exists", "name a new folder after --fix")
     if out.resolve().is_relative_to(dataset.root.resolve()):
-        raise UserError(
-            Code.UNSAFE_TARGET, out, "it lies inside the folder that is mended", "name a folder elsewhere after --fix"
-        )
+        raise UserError(Code.UNSAFE_TARGET, out, "inside the data folder", "name another folder after --fix")
 
 
 def _renumbering(dataset: Dataset, counts: list[dict[int, int]]) -> tuple[Renumbering | None, tuple[str, ...]]:
-    """The new label values, if any, and why values are left as they are although they should not be."""
+    """Return the new label values, if any, and the reason if invalid values are not renumbered."""
     found = renumber(dataset.classes, [count for count in counts if count])
     if not isinstance(found, Renumbering):
         return None, () if found is None else (found,)
     unread = [case.name for case, count in zip(dataset.cases, counts, strict=True) if case.label and not count]
     if unread:
-        return None, (f"label values are left as they are, since those of {unread[0]} could not be read",)
+        return None, (f"label values are not renumbered because the label map of {unread[0]} cannot be read",)
     return found, ()
 
 
-def _repairs(case: Case, counts: dict[int, int], renumbering: Renumbering | None) -> Iterator[FileFix]:
-    """The files of a case that are to be written anew."""
+def _file_fixes(case: Case, counts: dict[int, int], renumbering: Renumbering | None) -> Iterator[FileFix]:
+    """Yield the files of a case to rewrite."""
     try:
-        # a file that is no scan has been told of, and nothing is wrong with its geometry
+        # the check has already reported files that are not scans
         grids = {path: read_geometry(path, VOLUMES_ARE_CHANNELS) for path in case.images}
     except UserError:
         return
     image = grids[case.images[0]]
     for path in case.images[1:]:
-        if is_noise(image, grids[path]):
+        if differs_by_rounding(image, grids[path]):
             yield FileFix(path, f"geometry of {case.images[0].name}, {_apart(image, grids[path])}", image)
     if case.label is None or not counts:
         return
     own = read_geometry(case.label)
     done, geometry, values = [], None, None
-    if is_noise(image, own):
+    if differs_by_rounding(image, own):
         geometry = image
         done.append(f"geometry of its image, {_apart(image, own)}")
     changes = {} if renumbering is None else renumbering.changes
@@ -164,15 +159,15 @@ def _repairs(case: Case, counts: dict[int, int], renumbering: Renumbering | None
 
 
 def _apart(image: Geometry, other: Geometry) -> str:
-    return f"which lay {corner_distance(image, other) / min(image.spacing):.3f} of a voxel apart"
+    return f"which differed by {corner_distance(image, other) / min(image.spacing):.3f} voxels"
 
 
-def _put(path: Path, target: Path, root: Path, repairs: dict[Path, FileFix], classes: dict[int, str]) -> bool:
-    """Put a file into the copy, mended or as it is; whether it is as it was."""
+def _add_file(path: Path, target: Path, root: Path, fixes: dict[Path, FileFix], classes: dict[int, str]) -> bool:
+    """Add a file to the copy, fixed if necessary; return whether it is unchanged."""
     place = target / path.relative_to(root)
     make_folder(place.parent)
-    if path in repairs:
-        _write(repairs[path], place)
+    if path in fixes:
+        _write(fixes[path], place)
         return False
     if path == root / LIST and classes:
         return False
@@ -180,22 +175,22 @@ def _put(path: Path, target: Path, root: Path, repairs: dict[Path, FileFix], cla
     return True
 
 
-def _write(repair: FileFix, place: Path) -> None:
-    place = place.with_name(repair.name)
-    if repair.values is None:
-        scan = read_scan(repair.path, VOLUMES_ARE_CHANNELS)
-        write_scan(place, scan.array, repair.geometry or scan.geometry)
+def _write(file_fix: FileFix, place: Path) -> None:
+    place = place.with_name(file_fix.name)
+    if file_fix.values is None:
+        scan = read_scan(file_fix.path, VOLUMES_ARE_CHANNELS)
+        write_scan(place, scan.array, file_fix.geometry or scan.geometry)
         return
-    scan = read_label(repair.path)
+    scan = read_label(file_fix.path)
     table = np.arange(int(scan.array.max(initial=0)) + 1, dtype=np.uint16)
-    for old, new in repair.values.items():
+    for old, new in file_fix.values.items():
         if old < len(table):
             table[old] = new
-    write_label(place, table[scan.array], repair.geometry or scan.geometry)
+    write_label(place, table[scan.array], file_fix.geometry or scan.geometry)
 
 
 def _link(path: Path, place: Path) -> None:
-    """The same file under another name; a copy where the disk, or the border between two, allows no link."""
+    """Create a hard link, or a copy if the disk does not support links or is another one."""
     if path.is_dir():
         place.symlink_to(path.resolve(), target_is_directory=True)
         return
@@ -212,7 +207,7 @@ def _link(path: Path, place: Path) -> None:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """All files below a folder, by name, without hidden ones; a link to a folder below the first two stands for it."""
+    """Yield all visible files below a folder; deeper links to folders are yielded and not followed."""
     pending: list[tuple[Path, int]] = [(folder, 0)]
     while pending:
         current, depth = pending.pop()
@@ -224,7 +219,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _renamed(path: Path, classes: dict[int, str]) -> dict[str, Any]:
-    """The content of the list of classes with the new values, written the way it was."""
+    """Return the content of dataset.json with the new class values, in its original form."""
     content = read_object(path) if path.is_file() else {}
     labels = content.get("labels", {})
     by_value = bool(labels) and all(key.isdecimal() and isinstance(entry, str) for key, entry in labels.items())

@@ -1,4 +1,4 @@
-"""From the intensities of a scanner to those a network sees, each channel by itself."""
+"""Intensity normalization of scans, separately for each channel."""
 
 from typing import Annotated, Any, Literal
 
@@ -10,63 +10,65 @@ from graftseg.core.settings import Settings
 
 Floats = npt.NDArray[np.float32]
 Intensity = Annotated[float, Field(ge=-1e30, le=1e30)]
-"""Values whose differences float32 holds."""
+"""A value whose differences are finite in float32."""
 
 
 class IntensitySettings(Settings):
-    """How intensities are brought to a common scale.
+    """Intensity normalization.
 
     ============= ===================================================================================
     zscore        mean 0 and standard deviation 1 over the whole volume
-    minmax        the volume's range to [0, 1]
-    percentile    clipped to the percentiles ``low`` and ``high`` of the volume, then to [0, 1]
-    window        clipped to the values ``low`` and ``high`` (Hounsfield units in CT), then to [0, 1]
-    window-zscore clipped likewise, then less ``mean`` and by ``std``, the same numbers for every scan
-    none          left as they are
+    minmax        scaled from the range of the volume to [0, 1]
+    percentile    clipped to the percentiles ``low`` and ``high`` of the volume, then scaled to [0, 1]
+    window        clipped to the values ``low`` and ``high`` (Hounsfield units in CT), scaled to [0, 1]
+    window-zscore clipped like window, then minus ``mean`` and divided by ``std``, equal for all scans
+    none          unchanged
     ============= ===================================================================================
     """
 
     rule: Literal["zscore", "minmax", "percentile", "window", "window-zscore", "none"] = Field(
-        default="zscore", description="How intensities are brought to a common scale."
+        default="zscore", description="Intensity normalization."
     )
-    low: Intensity = Field(default=0.5, description="Lower bound: a percentile, or a value where the rule is window.")
-    high: Intensity = Field(default=99.5, description="Upper bound: a percentile, or a value where the rule is window.")
+    low: Intensity = Field(default=0.5, description="Lower bound: a percentile, or a value for the window rules.")
+    high: Intensity = Field(default=99.5, description="Upper bound: a percentile, or a value for the window rules.")
 
-    mean: Intensity | None = Field(default=None, description="What window-zscore takes off.")
-    std: float | None = Field(default=None, gt=0, le=1e30, description="What window-zscore divides by.")
+    mean: Intensity | None = Field(default=None, description="Mean that window-zscore subtracts.")
+    std: float | None = Field(
+        default=None, gt=0, le=1e30, description="Standard deviation that window-zscore divides by."
+    )
 
     @model_serializer(mode="wrap")
-    def _without_unread(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Mean and deviation stand only where the rule reads them: stores that know of neither stay what they are."""
+    def _without_unused(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Omit unused mean and std, so that the settings of older stores stay equal."""
         content: dict[str, Any] = handler(self)
         return {name: value for name, value in content.items() if name not in ("mean", "std") or value is not None}
 
     @model_validator(mode="after")
-    def _fixed_scale(self) -> "IntensitySettings":
+    def _check_mean_and_std(self) -> "IntensitySettings":
         given = [number for number in (self.mean, self.std) if number is not None]
         if self.rule == "window-zscore" and len(given) < 2:
             raise ValueError("the rule window-zscore needs mean and std")
         if self.rule != "window-zscore" and given:
-            raise ValueError(f"the rule {self.rule} has no fixed scale: drop mean and std")
+            raise ValueError(f"the rule {self.rule} does not use mean and std: remove them")
         return self
 
     @model_validator(mode="after")
-    def _agree(self) -> "IntensitySettings":
+    def _check_bounds(self) -> "IntensitySettings":
         if self.rule not in ("percentile", "window", "window-zscore"):
             if (self.low, self.high) != (0.5, 99.5):
-                raise ValueError(f"the rule {self.rule} has no bounds: drop low and high")
+                raise ValueError(f"the rule {self.rule} does not use low and high: remove them")
             return self
         if self.low >= self.high:
             raise ValueError(f"low ({self.low:g}) must be below high ({self.high:g})")
         if self.rule != "percentile" and not {"low", "high"} <= self.model_fields_set:
             raise ValueError(f"the rule {self.rule} needs both low and high")
         if self.rule == "percentile" and not (self.low >= 0 and self.high <= 100):
-            raise ValueError(f"percentiles lie in 0 to 100, not {self.low:g} to {self.high:g}")
+            raise ValueError(f"percentiles must be in 0 to 100, not {self.low:g} to {self.high:g}")
         return self
 
 
 def normalize(array: npt.NDArray[np.generic], settings: IntensitySettings) -> Floats:
-    """Bring ``(C, *space)`` to a common scale as float32; a constant channel becomes zeros."""
+    """Normalize ``(C, *space)`` to float32; a constant channel becomes zeros."""
     channels = [_normalize_channel(channel.astype(np.float32), settings) for channel in array]
     return np.stack(channels)
 
@@ -85,7 +87,7 @@ def _normalize_channel(channel: Floats, settings: IntensitySettings) -> Floats:
         return _standardize(channel)
     if settings.rule == "percentile":
         low, high = (float(bound) for bound in np.percentile(channel, (settings.low, settings.high)))
-        # Both percentiles coincide where nearly all is background; the whole range still shows the rest.
+        # equal percentiles (nearly all background): use the whole range
         if low < high:
             return _to_unit(channel, low, high)
     return _to_unit(channel, lowest, highest)
@@ -98,5 +100,5 @@ def _standardize(channel: Floats) -> Floats:
 
 
 def _to_unit(channel: Floats, low: float, high: float) -> Floats:
-    # Clipped after scaling, since the division may round past 1.
+    # clipped after scaling, because the division may round to a value above 1
     return ((channel - np.float32(low)) / np.float32(high - low)).clip(0, 1)

@@ -1,4 +1,4 @@
-"""What labels must be for a network to learn from them: the list of classes, the grid and the values of label maps."""
+"""Validate class lists and label maps, and renumber label values."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -14,17 +14,20 @@ from graftseg.data.grid import grid_difference
 from graftseg.data.scans import Scan
 
 LARGEST_VALUE = 254
-MENDABLE = ("nnunet", "msd")
-"""Layouts of which a check writes mended copies."""
-BY_HAND = "write the masks as 0 and 1"
+MASK = 255
+FIXABLE_LAYOUTS = ("nnunet", "msd")
+"""Layouts that ``check --fix`` can copy."""
+REWRITE_MASKS = "write the masks as 0 and 1"
 
 
 def refuse_class_list(dataset: Dataset) -> None:
-    """Refuse a list of classes whose values leave gaps or are too many."""
+    """Refuse a class list with gaps between its values, or with too many classes."""
     values, path = sorted(dataset.classes), dataset.root / "dataset.json"
     if values != list(range(len(values))):
         finding = f"the label values {', '.join(map(str, values))} are not consecutive"
-        raise UserError(Code.LABEL_INVALID, path, finding, "number the classes 0, 1, 2, ... in labels and list")
+        raise UserError(
+            Code.LABEL_INVALID, path, finding, "number the classes 0, 1, 2, ... in label maps and dataset.json"
+        )
     if len(values) > LARGEST_VALUE + 1:
         raise UserError(
             Code.LABEL_INVALID,
@@ -35,7 +38,7 @@ def refuse_class_list(dataset: Dataset) -> None:
 
 
 def checked_values(dataset: Dataset, case: Case, geometry: Geometry, label: Scan) -> tuple[int, ...]:
-    """The values of a label map, in order; one that is not on the grid of its image or has other values is refused."""
+    """Return the sorted values of a label map; refuse invalid values or another grid than that of the image."""
     path = label_path(case)
     if difference := grid_difference(geometry, label.geometry):
         remedy = "resample the label to the image's grid or correct its header"
@@ -43,19 +46,17 @@ def checked_values(dataset: Dataset, case: Case, geometry: Geometry, label: Scan
     values = tuple(int(value) for value in np.unique(label.array))
     if is_mask(values) and set(dataset.classes) in (set(), {0, 1}):
         raise UserError(
-            Code.LABEL_INVALID, path, "a mask of 0 and 255 where 1 is the first class", _mask_remedy(dataset)
+            Code.LABEL_INVALID, path, "the mask has the values 0 and 255 instead of 0 and 1", _mask_remedy(dataset)
         )
     if values[-1] > LARGEST_VALUE:
         finding = f"the label value {values[-1]} is above {LARGEST_VALUE}"
-        raise UserError(
-            Code.LABEL_INVALID, path, finding, "number the classes 0, 1, 2, ... (a mask of 0 and 255 becomes 0 and 1)"
-        )
+        raise UserError(Code.LABEL_INVALID, path, finding, "number the classes 0, 1, 2, ...")
     refuse_unlisted(dataset, case, values)
     return values
 
 
 def refuse_unlisted(dataset: Dataset, case: Case, values: Collection[int]) -> None:
-    """Refuse values that the list of classes, where there is one, does not name."""
+    """Refuse values that are not in the class list, if there is one."""
     unknown = sorted(set(values) - dataset.classes.keys())
     if dataset.classes and unknown:
         finding = f"the label value {unknown[0]} is not among the classes 0 to {max(dataset.classes)}"
@@ -64,49 +65,46 @@ def refuse_unlisted(dataset: Dataset, case: Case, values: Collection[int]) -> No
 
 
 def is_mask(values: Collection[int]) -> bool:
-    """Whether a label map looks like a picture of one class, in black and white."""
+    """Return whether a label map is a mask of 0 and 255."""
     return MASK in values and set(values) <= {0, MASK}
 
 
 def mask_remedy(where: str | Path) -> str:
-    """How to mend a mask among references: a check takes its folder only where that holds scans to train on as well."""
+    """Return how to fix a mask among references; ``check --fix`` needs a folder with training scans."""
     root = Path(where).parent.parent
     lies_among = Path(where).parent.name in ("labelsTr", "labelsTs")
     if lies_among and (root / "imagesTr").is_dir() and (root / "labelsTr").is_dir():
-        return _mended_copy(root)
-    return BY_HAND
+        return _fix_command(root)
+    return REWRITE_MASKS
 
 
 def _mask_remedy(dataset: Dataset) -> str:
-    return _mended_copy(dataset.root) if dataset.layout in MENDABLE else BY_HAND
+    return _fix_command(dataset.root) if dataset.layout in FIXABLE_LAYOUTS else REWRITE_MASKS
 
 
-def _mended_copy(root: Path) -> str:
+def _fix_command(root: Path) -> str:
     return f"`graftseg check {quote(str(root))} --fix OUT` writes a copy with the values 0 and 1"
-
-
-MASK = 255
 
 
 @dataclass(frozen=True)
 class Renumbering:
-    """Old label values with their new ones, and the names of these where the list of classes has to change."""
+    """New label values by old value, and the new class names if the class list changes."""
 
     values: dict[int, int]
     classes: dict[int, str]
 
     @property
     def changes(self) -> dict[int, int]:
-        """The values that do not stay what they are."""
+        """The values that change."""
         return {old: new for old, new in self.values.items() if old != new}
 
 
 def renumber(classes: dict[int, str], counts: Sequence[dict[int, int]]) -> Renumbering | str | None:
-    """How the values of a data set are to be renumbered; None if they need not be, or why nobody but a person can tell.
+    """Return the renumbering of a data set, None if none is needed, or the reason if it is ambiguous.
 
-    ``classes`` are the listed ones, and ``counts`` has, for every label map, how many voxels have which value. Listed
-    classes keep their names and their order. A value of 255 is taken for the only class where no label map shows
-    another one beside it; beside others it often marks voxels to ignore.
+    ``classes`` is the class list, and ``counts`` has the voxel count per value for every label map. Listed classes
+    keep their names and order. The value 255 is the only class if no label map contains other classes; otherwise it
+    often marks voxels to ignore.
     """
     found = {value for label_map in counts for value in label_map}
     if not _consecutive(found | {0}) and MASK in found and (mask := _mask(classes, counts)):
@@ -118,12 +116,12 @@ def renumber(classes: dict[int, str], counts: Sequence[dict[int, int]]) -> Renum
     if _consecutive(found | {0}):
         return None
     if MASK in found:
-        return "255 stands beside other label values: say in dataset.json what it is, or set voxels of no class to 0"
+        return "255 occurs with other label values: name it in dataset.json, or set unassigned voxels to 0"
     return _in_order({value: f"label {value}" if value else "background" for value in found | {0}})
 
 
 def _mask(classes: dict[int, str], counts: Sequence[dict[int, int]]) -> Renumbering | None:
-    """255 for the only class, whether or not other label maps number it 1; None where a label map shows more."""
+    """Return the renumbering of 255 to 1 if 255 and 1 are the same class; None if a label map has more classes."""
     if set(classes) not in (set(), {0, 1}):
         return None
     if any(set(label_map) not in ({0}, {0, 1}, {0, MASK}, {1}, {MASK}) for label_map in counts):

@@ -1,10 +1,9 @@
 """Synthetic scans with known labels, for the demo and the tests.
 
-A phantom looks like a heart in short axis: a bright core in a ring of muscle with a crescent beside it, inside a body
-among other organs. Its place, pose, size and outline vary, and so does its look: contrast, blur, a bias field and
-noise. One number, the ``drift`` between 0 and 1, moves the look from one scanner's to another's; labeled scans come
-from the near end only as far as the data set's ``shift`` says, so that they leave a gap which unlabeled scans fill.
-Everything follows from the seed.
+A phantom resembles a heart in short-axis view: a bright core in a ring of muscle next to a crescent, inside a body with
+other organs. Position, pose, size and outline vary, as do contrast, blur, bias field and noise. The ``drift`` between 0
+and 1 moves the appearance from one scanner to another. The drift of labeled scans is limited to ``1 - shift``, so that
+unlabeled scans cover appearances without labels. Everything depends only on the seed.
 """
 
 from collections.abc import Sequence
@@ -24,9 +23,9 @@ CLASSES = {0: "background", 1: "crescent", 2: "ring", 3: "core"}
 SPLITS: tuple[Split, ...] = ("labeled", "unlabeled", "test")
 Floats = npt.NDArray[np.floating[Any]]
 
-# radius and scatter of the heart by number of axes: in a volume it must be larger to take as large a part of it
+# radius and scatter of the heart by number of axes; larger in volumes for a similar share of the voxels
 HEART_SIZE = {2: (1.0, 0.22), 3: (1.4, 0.12)}
-# brightness of air, body, crescent, ring and core at both ends of the drift
+# brightness of air, body, crescent, ring and core at drift 0 and 1
 NEAR_LOOK = np.array([0.02, 0.42, 0.80, 0.25, 0.90])
 FAR_LOOK = np.array([0.02, 0.60, 0.75, 0.40, 0.62])
 
@@ -40,7 +39,7 @@ class Phantom:
 
 
 def make_phantom(seed: int, split: Split, index: int, shape: Sequence[int], shift: float) -> Phantom:
-    """The phantom of that number; the same arguments always give the same voxels."""
+    """Return phantom number ``index``; equal arguments give equal voxels."""
     rng = np.random.default_rng((seed, SPLITS.index(split), index, len(shape)))
     reach = 1.0 - shift if split == "labeled" else 1.0
     drift = reach * rng.random()
@@ -49,7 +48,7 @@ def make_phantom(seed: int, split: Split, index: int, shape: Sequence[int], shif
 
 
 def write_phantoms(folder: Path, *, shape: Sequence[int], counts: dict[Split, int], seed: int, shift: float) -> None:
-    """Write a data set of phantoms as NIfTI in the layout that people bring their own scans in."""
+    """Write a data set of phantoms as NIfTI files in nnU-Net layout."""
     places: dict[Split, tuple[str, str | None]] = {
         "labeled": ("imagesTr", "labelsTr"),
         "unlabeled": ("imagesUn", None),
@@ -76,7 +75,7 @@ def write_phantoms(folder: Path, *, shape: Sequence[int], counts: dict[Split, in
 
 
 def _draw_anatomy(rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[npt.NDArray[np.uint8], Floats]:
-    """Label map, and a map of organs: 0 air, 1 body, and other values between for the distractors."""
+    """Draw the label map and a map of organs: 0 for air, 1 for body, other values for distractors."""
     space = _coordinates(shape)
     body = _ellipsoid(space, rng.normal(0, 0.03, len(shape)), rng.uniform(0.80, 0.95, len(shape))) < 1
     organs = np.where(body, 1.0, 0.0)
@@ -95,7 +94,7 @@ def _draw_heart(rng: np.random.Generator, space: Floats) -> npt.NDArray[np.uint8
     outer = size * rng.uniform(0.26, 0.38)
     inner = outer * rng.uniform(0.52, 0.70)
     squash = rng.uniform(0.88, 1.14, axes)
-    wobble = _wobble(rng, space - centre.reshape(-1, *[1] * axes))
+    wobble = _outline_factor(rng, space - centre.reshape(-1, *[1] * axes))
     distance = np.sqrt(_ellipsoid(space, centre, squash)) * wobble
     aside = centre + direction * outer * rng.uniform(0.60, 0.80)
     crescent = np.sqrt(_ellipsoid(space, aside, squash)) * wobble < outer * rng.uniform(0.98, 1.16)
@@ -119,26 +118,26 @@ def _draw_look(rng: np.random.Generator, label: npt.NDArray[np.uint8], organs: F
 
 
 def _coordinates(shape: tuple[int, ...]) -> Floats:
-    """Coordinates from -1 to 1 along every axis, ``(axes, *shape)``."""
+    """Return coordinates from -1 to 1 along every axis, ``(axes, *shape)``."""
     lines = [(np.arange(n) + 0.5) / n * 2 - 1 for n in shape]
     return np.stack(np.meshgrid(*lines, indexing="ij"))
 
 
 def _ellipsoid(space: Floats, centre: Floats, radii: Floats) -> Floats:
-    """Squared distance from the centre in units of the radii."""
+    """Return the squared distance from the center in units of the radii."""
     column = (-1, *[1] * (len(space)))
     return np.asarray(np.square((space - centre.reshape(column)) / radii.reshape(column)).sum(axis=0))
 
 
-def _wobble(rng: np.random.Generator, offset: Floats) -> Floats:
-    """A factor near 1 that varies with the direction from the centre, so that outlines are not ellipses."""
+def _outline_factor(rng: np.random.Generator, offset: Floats) -> Floats:
+    """Draw a factor near 1 that varies with the direction from the center, so that outlines are not ellipses."""
     angle = np.arctan2(offset[1], offset[0])
     waves = [rng.uniform(0, 0.06) * np.cos(k * angle + rng.uniform(0, 2 * np.pi)) for k in (2, 3, 4)]
     return np.asarray(1 + sum(waves))
 
 
 def _smooth_field(rng: np.random.Generator, shape: tuple[int, ...]) -> Floats:
-    """A smooth random field between -1 and 1: the bias of a receive coil."""
+    """Draw a smooth random field between -1 and 1, like the bias field of a receive coil."""
     coarse = rng.uniform(-1, 1, [4] * len(shape))
     zoomed = ndimage.zoom(coarse, [n / 4 for n in shape], order=3, mode="nearest", grid_mode=True)
     return np.asarray(np.clip(zoomed, -1, 1))

@@ -1,4 +1,4 @@
-"""The connected pieces of each class of a label map, and the islands of a few voxels among them."""
+"""Connected components of each class of a label map, and tiny islands among them."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,12 +15,12 @@ NEIGHBOURS = {2: 8, 3: 26}
 
 @dataclass(frozen=True)
 class Pieces:
-    """The pieces of one class in one label map; voxels that touch, be it at a corner, belong together.
+    """The pieces of one class in one label map; voxels that share a face, edge or corner are connected.
 
-    ``sizes`` are the voxels of the largest pieces, largest first, at most ``SIZES_KEPT``. An island is a piece
-    below ``ISLAND_SHARE`` of the largest one that has at most ``ISLAND_VOXELS`` voxels or ``ISLAND_OF_CLASS`` of
-    the class: too small to be meant, as a rule. ``island_sizes`` are the smallest and the largest of them, and
-    ``island_at`` is a voxel of the largest.
+    ``sizes`` are the voxel counts of the largest pieces, largest first, at most ``SIZES_KEPT``. An island is a piece
+    below ``ISLAND_SHARE`` of the largest piece with at most ``ISLAND_VOXELS`` voxels or ``ISLAND_OF_CLASS`` of the
+    class; islands are usually annotation errors. ``island_sizes`` are the smallest and the largest island size, and
+    ``island_at`` is a voxel of the largest island.
     """
 
     voxels: int
@@ -33,7 +33,7 @@ class Pieces:
 
 
 def pieces_of(labels: NDArray[Any]) -> dict[int, Pieces]:
-    """The pieces of every class that a label map ``(*space)`` shows, by its value."""
+    """Return the pieces of every class of a label map ``(*space)``, by label value."""
     import cc3d
 
     corner, inner = _foreground(labels)
@@ -54,7 +54,7 @@ def pieces_of(labels: NDArray[Any]) -> dict[int, Pieces]:
 
 
 def _pieces(members: NDArray[Any], sizes: NDArray[Any], numbered: NDArray[Any], corner: tuple[int, ...]) -> Pieces:
-    """The pieces numbered ``members``, largest first."""
+    """Describe the pieces numbered ``members``, which are sorted by size, largest first."""
     total = int(sizes.sum())
     kept = tuple(int(size) for size in sizes[:SIZES_KEPT])
     small = (sizes < ISLAND_SHARE * sizes[0]) & (sizes <= max(ISLAND_VOXELS, ISLAND_OF_CLASS * total))
@@ -73,7 +73,7 @@ def _pieces(members: NDArray[Any], sizes: NDArray[Any], numbered: NDArray[Any], 
 
 
 def _foreground(labels: NDArray[Any]) -> tuple[tuple[int, ...], NDArray[Any]]:
-    """The smallest box that holds all foreground, and its first corner."""
+    """Return the first corner and the content of the smallest box that contains all foreground."""
     inside = labels > 0
     box = []
     for axis in range(labels.ndim):

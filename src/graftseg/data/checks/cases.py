@@ -1,4 +1,4 @@
-"""What is wrong with a case by itself: its files, its voxels, its size, the grids of its parts."""
+"""Checks of a single case: files, voxels, size, and the grids of image and label."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,17 +17,17 @@ from graftseg.data.scans import Scan, read_geometry, read_scan
 from graftseg.data.slices import Thumbnail, thumbnail_of
 
 SMALLEST = 16
-"""Fewer voxels than this along two axes leave no patch that a network could halve a few times."""
+"""Scans with fewer voxels along two axes are too small for a network with several downsampling steps."""
 
-NOISE = 0.1
-"""Grids whose corners lie less than so many voxels apart were meant to be one: headers round."""
+ROUNDING = 0.1
+"""Grids whose corners differ by less than this many voxels are considered equal up to header rounding."""
 
-COPY = f"{FIX} writes a copy in which it has the geometry of the "
+COPY = f"{FIX} writes a copy with the geometry of the "
 
 
 @dataclass(frozen=True)
 class Examined:
-    """What was seen of a case when its files were read, which is done once; the summary is None if that failed."""
+    """The result of reading a case once; the summary is None if reading failed."""
 
     case: Case
     summary: CaseFingerprint | None = None
@@ -39,18 +39,18 @@ class Examined:
 
 @dataclass(frozen=True)
 class CaseCheck:
-    """Examine one case of a data set, with a picture of it where pictures are wanted."""
+    """Checks one case of a data set; ``pictures`` adds a thumbnail."""
 
     dataset: Dataset
     pictures: bool = False
 
     def __call__(self, case: Case) -> Examined:
-        """Read the files of a case and say what is wrong with them."""
+        """Read the files of a case and return all findings."""
         findings: list[Finding] = []
         try:
             scan = self.dataset.reader.image(case)
         except UserError as error:
-            if not isinstance(self.dataset.reader, ScanFiles) or not is_noise_between_channels(case):
+            if not isinstance(self.dataset.reader, ScanFiles) or not channels_differ_by_rounding(case):
                 return Examined(case, findings=[from_error(self.dataset.root, error, case.name)])
             findings.append(
                 from_error(
@@ -76,23 +76,23 @@ class CaseCheck:
         return Examined(case, summary, findings, coarse, thumbnail, scan.geometry)
 
 
-def is_noise(first: Geometry, second: Geometry) -> bool:
-    """Whether two grids differ, but by less than a tenth of a voxel."""
-    return GRID_TOLERANCE * min(first.spacing) < corner_distance(first, second) < NOISE * min(first.spacing)
+def differs_by_rounding(first: Geometry, second: Geometry) -> bool:
+    """Return whether two grids differ by less than a tenth of a voxel, but are not equal."""
+    return GRID_TOLERANCE * min(first.spacing) < corner_distance(first, second) < ROUNDING * min(first.spacing)
 
 
-def is_noise_between_channels(case: Case) -> bool:
-    """Whether the channels of a case differ in their grids, and none by more than rounding; headers alone are read."""
+def channels_differ_by_rounding(case: Case) -> bool:
+    """Return whether the grids of the channels differ by rounding only; reads only headers."""
     try:
         first, *others = [read_geometry(path) for path in case.images]
     except UserError:
         return False
-    near = [corner_distance(first, other) < NOISE * min(first.spacing) for other in others]
-    return all(near) and any(is_noise(first, other) for other in others)
+    near = [corner_distance(first, other) < ROUNDING * min(first.spacing) for other in others]
+    return all(near) and any(differs_by_rounding(first, other) for other in others)
 
 
 def _on_one_grid(case: Case) -> Scan:
-    """The channels of a case on the grid of the first, which they miss by rounding alone."""
+    """Read the channels of a case on the grid of the first channel."""
     scans = [read_scan(path) for path in case.images]
     guesses = tuple(guess for scan in scans for guess in scan.guesses)
     return Scan(np.concatenate([scan.array for scan in scans]), scans[0].geometry, guesses)
@@ -126,7 +126,7 @@ def _grids(name: str, image: Geometry, label: Geometry) -> Iterator[Finding]:
         "image and label lie on different grids",
         "resample the label to the image's grid or correct its header",
     )
-    if is_noise(image, label):
+    if differs_by_rounding(image, label):
         voxels = corner_distance(image, label) / min(image.spacing)
         what, remedy = "the grids of image and label differ by rounding", f"{COPY}image"
         difference += f", {voxels:.2f} of a voxel"

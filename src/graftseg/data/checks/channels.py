@@ -1,4 +1,4 @@
-"""Unlabeled scans that look like further channels of labeled ones, called by what they show rather than by a number."""
+"""Detect unlabeled scans that are probably further channels of labeled scans, such as ``p1_T2`` of ``p1_T1``."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,20 +9,20 @@ from graftseg.core.types import Case, Geometry
 from graftseg.data.checks.findings import Finding, counted
 from graftseg.data.grid import grid_difference
 
-MOST = 8
-"""More endings than this after one beginning are slices, frames or visits rather than channels."""
+MAX_CHANNELS = 8
+"""More scans with the same name prefix are slices, time frames or visits, not channels."""
 
 
 def channel_findings(seen: Sequence[tuple[Case, Geometry]]) -> Iterator[Finding]:
-    """``p1_T2`` without a label beside ``p1_T1`` with one, both on one grid, where more patients have both endings."""
+    """Report unlabeled ``p1_T2`` and labeled ``p1_T1`` on one grid, if several patients have both suffixes."""
     groups: dict[str, dict[str, tuple[Case, Geometry]]] = {}
     for case, geometry in seen:
         if case.split in ("labeled", "unlabeled"):
             beginning, ending = split_suffix(case.name)
             groups.setdefault(beginning, {})[ending] = case, geometry
-    few = [group for group in groups.values() if 2 <= len(group) <= MOST]
+    few = [group for group in groups.values() if 2 <= len(group) <= MAX_CHANNELS]
     usual = Counter(pair for group in few for pair in combinations(sorted(group), 2))
-    pairs = [pair for group in few for pair in _beside(group, usual)]
+    pairs = [pair for group in few for pair in _channel_pairs(group, usual)]
     if not pairs:
         return
     labeled, other = pairs[0]
@@ -30,19 +30,19 @@ def channel_findings(seen: Sequence[tuple[Case, Geometry]]) -> Iterator[Finding]
     names = tuple(sorted({name for _, name in pairs}))
     yield Finding(
         "warning",
-        "unlabeled scans are called like other channels of labeled ones, and lie on their grids",
-        f"{other} beside {labeled}",
+        "unlabeled scans may be further channels of labeled scans (same name prefix, same grid)",
+        f"{other} next to {labeled}",
         counted(len(names), "unlabeled scan"),
-        f"if they are, call the channels {beginning}_0000, {beginning}_0001 and so on, in the same order for every "
+        f"if so, name the channels {beginning}_0000, {beginning}_0001 and so on, in the same order for every "
         f"case, and the label map {beginning}",
         names,
     )
 
 
-def _beside(
+def _channel_pairs(
     group: Mapping[str, tuple[Case, Geometry]], usual: Mapping[tuple[str, str], int]
 ) -> Iterator[tuple[str, str]]:
-    """A labeled and an unlabeled case on one grid, whose endings stand beside each other elsewhere as well."""
+    """Yield labeled and unlabeled cases on one grid whose suffixes also occur together for other patients."""
     for pair in combinations(sorted(group), 2):
         both = [group[ending] for ending in pair]
         if usual[pair] < 2 or {case.split for case, _ in both} != {"labeled", "unlabeled"}:

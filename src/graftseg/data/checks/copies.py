@@ -1,4 +1,4 @@
-"""Scans that are there twice: with the same voxels, or with the same ones on another scale of intensities."""
+"""Detect duplicate scans: identical voxels, or the same voxels with another intensity scaling."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,66 +9,67 @@ from graftseg.data.checks.findings import Finding, Severity
 from graftseg.data.coarse import Floats
 from graftseg.data.fingerprint import CaseFingerprint
 
-ALIKE = 0.999
-FEW = 3
-"""Copies of one scan that are believed, however few scans there are."""
+SIMILAR = 0.999
+"""Correlation on the coarse grid above which two scans may be copies."""
+SMALL_GROUP = 3
+"""Groups of similar scans up to this size are always reported as copies."""
 EXACT = 1 - 1e-5
-"""Agreement of copies that differ in their scale and in rounding alone."""
+"""Correlation of copies that differ only in scaling and rounding."""
 Seen = tuple[CaseFingerprint, Floats | None]
 
 
 def copy_findings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
-    """Cases with the same voxels: across splits they leak, within one they only weigh double."""
+    """Report cases with identical voxels: an error across splits (leakage), a warning within a split."""
     for group in _same(cases):
         if len(group) > 1:
             severity: Severity = "error" if len({case.split for case in group}) > 1 else "warning"
             names = tuple(case.name for case in group)
-            what = f"the same voxels stand {_across(group)}"
+            what = f"identical voxels {_across(group)}"
             yield Finding(severity, what, ", ".join(names), f"{len(group)} cases", "keep one of them", names)
 
 
-def likeness_findings(seen: Sequence[Seen]) -> Iterator[Finding]:
-    """Cases of one shape that agree on a coarse grid up to a scale of intensities, and not to the voxel.
+def rescaled_copy_findings(seen: Sequence[Seen]) -> Iterator[Finding]:
+    """Report cases of one shape that agree on a coarse grid up to intensity scaling, but not voxel by voxel.
 
-    More than a ``FEW`` that are alike are a crowd, not one scan: their coarse grids show little but the outline of a
-    body. There a copy must be ``EXACT``, or agree also in what tells it from the mean of the crowd.
+    In a cluster of more than ``SMALL_GROUP`` similar scans, the coarse grid shows little more than the body outline.
+    There, copies must agree with ``EXACT`` correlation, or their differences from the cluster mean must be similar.
     """
-    for alike in _by_shape(seen).values():
-        vectors = np.stack([vector for _, vector in alike]).astype(np.float64)
-        for crowd in _connected(vectors @ vectors.T > ALIKE):
-            cases, views = [alike[member][0] for member in crowd], vectors[crowd]
+    for comparable in _by_shape(seen).values():
+        vectors = np.stack([vector for _, vector in comparable]).astype(np.float64)
+        for cluster in _connected(vectors @ vectors.T > SIMILAR):
+            cases, views = [comparable[member][0] for member in cluster], vectors[cluster]
             products = views @ views.T
-            near = products > ALIKE
-            if len(crowd) > FEW:
-                own = _lengthless(views - views.mean(axis=0))
-                near = (products > EXACT) | (own @ own.T > ALIKE)
-            groups = [group for group in _groups(near) if len(group) <= max(FEW, len(alike) // 2)]
+            near = products > SIMILAR
+            if len(cluster) > SMALL_GROUP:
+                own = _unit_vectors(views - views.mean(axis=0))
+                near = (products > EXACT) | (own @ own.T > SIMILAR)
+            groups = [group for group in _groups(near) if len(group) <= max(SMALL_GROUP, len(comparable) // 2)]
             for group in groups:
                 yield from _copies([cases[member] for member in group], float(products[np.ix_(group, group)].min()))
-            if len(crowd) > FEW and len(crowd) not in map(len, groups) and len(_same(cases)) > 1:
-                yield _crowded(cases, len(alike))
+            if len(cluster) > SMALL_GROUP and len(cluster) not in map(len, groups) and len(_same(cases)) > 1:
+                yield _cluster_note(cases, len(comparable))
 
 
 def _copies(group: Sequence[CaseFingerprint], least: float) -> Iterator[Finding]:
     if len(_same(group)) > 1:
         names = tuple(case.name for case in group)
         size = f"correlation {least:.4f} on a coarse grid, {len(group)} cases"
-        what = f"the same scan on another scale of intensities stands {_across(group)}"
+        what = f"the same scan with other intensity scaling {_across(group)}"
         remedy = "keep one of them, unless they are scans of different people"
         yield Finding("warning", what, ", ".join(names), size, remedy, names)
 
 
-def _crowded(cases: Sequence[CaseFingerprint], of_shape: int) -> Finding:
-    what = "so many scans are alike on a coarse grid that a copy on another scale among them may go unseen"
+def _cluster_note(cases: Sequence[CaseFingerprint], of_shape: int) -> Finding:
+    what = "many scans are similar on a coarse grid, so rescaled copies among them may not be detected"
     where, names = f"{cases[0].name} and {len(cases) - 1} more", tuple(case.name for case in cases)
-    size = f"{len(cases)} of {of_shape} scans of one shape, correlation above {ALIKE:g}"
-    return Finding("note", what, where, size, "nothing to do if no person's scan is there twice", names)
+    size = f"{len(cases)} of {of_shape} scans of one shape, correlation above {SIMILAR:g}"
+    return Finding("note", what, where, size, "no action needed if every person was scanned once", names)
 
 
 def _same(cases: Sequence[CaseFingerprint]) -> list[list[CaseFingerprint]]:
-    """All cases, those together that have the same voxels: as stored, for a header may be lost, or in one orientation.
+    """Group cases with identical voxels, either as stored (the header may be lost) or in RAS orientation.
 
-    A case that is like two others in different ways brings them together.
+    A case that matches two others in different ways merges their groups.
     """
     groups: dict[str, list[CaseFingerprint]] = {}
     for case in cases:
@@ -82,16 +83,16 @@ def _same(cases: Sequence[CaseFingerprint]) -> list[list[CaseFingerprint]]:
 
 
 def _by_shape(seen: Sequence[Seen]) -> dict[tuple[int, ...], list[tuple[CaseFingerprint, Floats]]]:
-    """Cases that can be compared: with equal shapes and numbers of channels, two or more."""
+    """Group comparable cases (equal shape and number of channels); drop groups of one case."""
     shapes: dict[tuple[int, ...], list[tuple[CaseFingerprint, Floats]]] = {}
     for case, vector in seen:
         if vector is not None:
             shapes.setdefault((len(case.mean), *case.canonical_shape), []).append((case, vector))
-    return {shape: alike for shape, alike in shapes.items() if len(alike) > 1}
+    return {shape: group for shape, group in shapes.items() if len(group) > 1}
 
 
 def _connected(near: NDArray[np.bool_]) -> Iterator[list[int]]:
-    """Those that are near each other, directly or by way of others; none that is by itself."""
+    """Yield the connected components with at least two members."""
     left = np.ones(len(near), bool)
     for start in range(len(near)):
         inside = np.zeros(len(near), bool)
@@ -105,13 +106,13 @@ def _connected(near: NDArray[np.bool_]) -> Iterator[list[int]]:
             yield np.flatnonzero(inside).tolist()
 
 
-def _lengthless(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+def _unit_vectors(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return vectors / np.where(lengths > 0, lengths, 1.0)
 
 
 def _groups(near: NDArray[np.bool_]) -> Iterator[list[int]]:
-    """Groups of two or more, each near every other of its group, and none in two of them."""
+    """Yield disjoint groups of at least two members that are all near one another."""
     left = list(range(len(near)))
     while left:
         members: list[int] = []
@@ -125,4 +126,4 @@ def _groups(near: NDArray[np.bool_]) -> Iterator[list[int]]:
 
 def _across(group: Sequence[CaseFingerprint]) -> str:
     splits = sorted({case.split for case in group})
-    return "across " + " and ".join(splits) if len(splits) > 1 else f"among the {splits[0]}"
+    return f"in {' and '.join(splits)} cases" if len(splits) > 1 else f"in several {splits[0]} cases"

@@ -1,4 +1,4 @@
-"""A finding, and how many of one kind become one line."""
+"""A finding, and the grouping of similar findings."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -9,18 +9,18 @@ from graftseg.core.errors import UserError
 
 Severity = Literal["error", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
-LISTED = 4
-"""So many warnings or notes of one kind keep a line of their own."""
+MAX_LISTED = 4
+"""More warnings or notes of one kind are combined into one line."""
 
 FIX = "`graftseg check DATA --fix OUT`"
-"""The command that mends a copy; no finding tells where the data lie, so whoever knows puts that in for ``DATA``."""
+"""The command that writes a fixed copy; findings contain no absolute path, so the caller replaces ``DATA``."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing worth knowing. An ``error`` keeps the data from being used or makes a result worthless.
+    """One result of a check. An ``error`` makes the data unusable or the results worthless.
 
-    ``cases`` are the names of the cases it is about, where it is about any.
+    ``cases`` are the names of the affected cases.
     """
 
     severity: Severity
@@ -32,7 +32,7 @@ class Finding:
 
 
 def from_error(root: Path, error: UserError, case: str | None = None) -> Finding:
-    """What cannot be read, as a finding; a file is named by its place in the folder."""
+    """Return a finding for an error; files are named relative to the data folder."""
     path, cases = Path(error.where), () if case is None else (case,)
     if path.is_relative_to(root):
         return Finding("error", error.finding, str(path.relative_to(root)), "1 file", error.remedy, cases)
@@ -40,14 +40,14 @@ def from_error(root: Path, error: UserError, case: str | None = None) -> Finding
 
 
 def ordered(findings: Iterable[Finding]) -> list[Finding]:
-    """Errors first, then warnings, then notes; each by place."""
+    """Sort findings: errors, then warnings, then notes, each by location."""
     return sorted(findings, key=lambda found: (SEVERITIES.index(found.severity), found.where, found.what))
 
 
-def gathered(findings: Sequence[Finding]) -> list[Finding]:
-    """Many warnings or notes of one kind as one, under the first of them; every error keeps its line.
+def grouped(findings: Sequence[Finding]) -> list[Finding]:
+    """Combine many warnings or notes of one kind into one finding; errors stay separate.
 
-    An error that is word for word the same for several cases, such as a package that is missing, is told once.
+    Only identical errors of several cases, such as a missing package, are combined.
     """
     kinds: dict[tuple[str, ...], list[Finding]] = {}
     for finding in findings:
@@ -56,14 +56,14 @@ def gathered(findings: Sequence[Finding]) -> list[Finding]:
     lines: list[Finding] = []
     for kind in kinds.values():
         if kind[0].severity == "error":
-            lines += _repeated_once(kind)
+            lines += _without_repetitions(kind)
         else:
-            lines += kind if len(kind) <= LISTED else [_as_one(kind)]
+            lines += kind if len(kind) <= MAX_LISTED else [_as_one(kind)]
     return lines
 
 
-def _repeated_once(errors: Sequence[Finding]) -> Iterator[Finding]:
-    """Errors of one kind and place, those of the same size as one with all of their cases."""
+def _without_repetitions(errors: Sequence[Finding]) -> Iterator[Finding]:
+    """Combine errors of one kind and location that also have the same size."""
     sizes: dict[str, list[Finding]] = {}
     for error in errors:
         sizes.setdefault(error.size, []).append(error)
@@ -79,5 +79,5 @@ def _as_one(kind: Sequence[Finding]) -> Finding:
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """A number with its noun: 1 voxel, 2 voxels."""
+    """Return a number with its noun: 1 voxel, 2 voxels."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

@@ -1,20 +1,20 @@
-"""What is wrong with label maps: empty ones, values without a class, gaps, classes nobody drew, islands."""
+"""Checks of label maps: empty maps, values without a class, gaps, classes without voxels, islands."""
 
 from collections.abc import Iterator
 
 from graftseg.data.checks.findings import FIX, Finding, Severity, counted
 from graftseg.data.dataset import Dataset
 from graftseg.data.fingerprint import CaseFingerprint, Fingerprint
-from graftseg.data.labels import MASK
+from graftseg.data.labels import LARGEST_VALUE, MASK
 from graftseg.data.pieces import Pieces
 
-TOP = 254
-MANY = 20
+MANY_ISLANDS = 20
+"""More islands in a label map are a warning, fewer a note."""
 COPY = f"{FIX} writes a copy with the values "
 
 
 def value_findings(name: str, counts: dict[int, int], classes: dict[int, str]) -> Iterator[Finding]:
-    """An empty label map, and values that the list of classes does not know."""
+    """Report an empty label map, and values that are not in the class list."""
     if set(counts) == {0}:
         yield Finding(
             "warning",
@@ -30,14 +30,14 @@ def value_findings(name: str, counts: dict[int, int], classes: dict[int, str]) -
             "name the value in dataset.json or correct the label map",
         )
         if value == MASK and set(counts) <= {0, MASK} and set(classes) == {0, 1}:
-            what, remedy = "a mask of 0 and 255 where the class is 1", f"{COPY}0 and 1"
+            what, remedy = "the mask has the values 0 and 255 instead of 0 and 1", f"{COPY}0 and 1"
         share = 100 * counts[value] / sum(counts.values())
         size = f"{counted(counts[value], 'voxel')}, {share:.2g} %"
         yield Finding("error", what, name, size, remedy, (name,))
 
 
 def class_findings(dataset: Dataset, summaries: Fingerprint) -> Iterator[Finding]:
-    """The list of classes against the values that occur."""
+    """Compare the class list with the label values that occur."""
     found = sorted({0, *summaries.label_counts})
     if not dataset.classes and found == [0, MASK]:
         what, size = "the label maps are masks of 0 and 255", "255 is above the highest class, 254"
@@ -50,23 +50,23 @@ def class_findings(dataset: Dataset, summaries: Fingerprint) -> Iterator[Finding
     values = sorted(listed)
     if values != list(range(len(values))):
         gap = min(set(range(len(values))) - set(values))
-        what, size = "the values of the classes are not consecutive", f"{gap} is missing below {values[-1]}"
+        what, size = "the class values are not consecutive", f"{gap} is missing below {values[-1]}"
         yield Finding("error", what, "dataset.json", size, f"{COPY}0, 1, 2, ... in label maps and list")
-    elif values[-1] > TOP:
-        what, size = "there are too many classes", f"values up to {values[-1]}, at most {TOP}"
-        yield Finding("error", what, "dataset.json", size, "leave out classes that are not needed")
+    elif values[-1] > LARGEST_VALUE:
+        what, size = "too many classes", f"values up to {values[-1]}, at most {LARGEST_VALUE}"
+        yield Finding("error", what, "dataset.json", size, "remove classes that are not needed")
         return
-    # A label that could not be read may hold the missing class.
+    # an unreadable label map may contain the missing class
     if all(case.label_counts for case in summaries.of("labeled")):
         shown = {*found, 1} if values == [0, 1] and MASK in found else {*found}
         for value in (value for value in values[1:] if value not in shown):
-            what = f"no labeled case shows {listed[value]} (value {value})"
+            what = f"no labeled case contains {listed[value]} (value {value})"
             size = f"0 of {len(summaries.of('labeled'))} cases"
-            yield Finding("warning", what, "label maps", size, "label a case that shows it or drop the class")
+            yield Finding("warning", what, "label maps", size, "label a case that contains it or remove the class")
 
 
 def island_findings(cases: tuple[CaseFingerprint, ...], classes: dict[int, str]) -> Iterator[Finding]:
-    """Pieces of a few voxels beside the main ones, for each class the case with most of them first."""
+    """Report tiny separate pieces of a class; for each class, the case with the most islands comes first."""
     for value in sorted({value for case in cases for value in case.pieces}):
         dotted = [(case.pieces[value], case.name) for case in cases if value in case.pieces]
         for pieces, name in sorted(dotted, key=lambda pair: (-pair[0].islands, -pair[0].island_voxels, pair[1])):
@@ -83,19 +83,19 @@ def _islands(name: str, class_name: str, pieces: Pieces) -> Finding:
         f"{counted(pieces.islands, 'island')} of {each} besides {main}: {counted(pieces.island_voxels, 'voxel')}, "
         f"{share:.2g} % of the class, the largest at {pieces.island_at}"
     )
-    severity: Severity = "warning" if pieces.islands > MANY else "note"
-    remedy = "erase the islands if they are slips of the brush"
+    severity: Severity = "warning" if pieces.islands > MANY_ISLANDS else "note"
+    remedy = "erase the islands if they are annotation errors"
     return Finding(severity, f"islands of a few voxels in {class_name}", name, size, remedy, (name,))
 
 
 def _gaps_between(found: list[int]) -> Iterator[Finding]:
-    """Values that nobody listed and that leave gaps."""
+    """Report unlisted values that are not consecutive."""
     absent = found[-1] + 1 - len(found)
     missing = f"{counted(absent, 'value')} {'is' if absent == 1 else 'are'} missing"
     occur = ", ".join(map(str, found[:8])) + (", ..." if len(found) > 8 else "")
-    severity: Severity = "error" if found[-1] > TOP else "warning"
+    severity: Severity = "error" if found[-1] > LARGEST_VALUE else "warning"
     remedy = f"{COPY}0, 1, 2, ..., or name the classes in dataset.json"
     if MASK in found:
-        remedy = "say in dataset.json what 255 stands for, or set voxels of no class to 0"
+        remedy = "name the class 255 in dataset.json, or set unassigned voxels to 0"
     size = f"{occur} occur, {missing} below {found[-1]}"
     yield Finding(severity, "the label values have gaps", "label maps", size, remedy)

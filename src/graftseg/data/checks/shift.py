@@ -1,4 +1,4 @@
-"""Labeled against unlabeled scans: may they be used together, in plain words."""
+"""Compare labeled with unlabeled scans: can they be used together?"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,10 +17,9 @@ from graftseg.data.fingerprint import (
 )
 
 Kind = Literal["alike", "scaled", "apart", "too few", "alone"]
-FEWEST = 3
-"""With fewer cases on either side, seeing no difference means nothing."""
-
-FEWEST_TOGETHER = 4
+MIN_CASES = 3
+"""With fewer labeled or unlabeled cases, similarity cannot be concluded."""
+MIN_TOTAL = 4
 
 SPACING_SLACK = 1.1
 PLACE = "labeled and unlabeled scans"
@@ -28,11 +27,11 @@ PLACE = "labeled and unlabeled scans"
 
 @dataclass(frozen=True)
 class Likeness:
-    """Whether labeled and unlabeled scans look alike: a sentence, and the figures behind it.
+    """Similarity of labeled and unlabeled scans: a sentence and the measured shifts.
 
-    The figures are shifts in units of what would be no surprise: of intensities as stored and after z-scores, and of
-    the spacing along each axis in canonical order; above 1 the two groups differ by more than chance. Spacings are
-    medians in mm.
+    ``stored`` and ``standardised`` are the intensity shifts before and after z-score normalization, and ``spacing`` is
+    the shift along each canonical axis. A shift above 1 is larger than chance explains. ``labeled_spacing`` and
+    ``unlabeled_spacing`` are medians in mm.
     """
 
     kind: Kind
@@ -44,19 +43,19 @@ class Likeness:
     unlabeled_spacing: tuple[float, ...] = ()
 
 
-def likeness(summaries: Fingerprint) -> Likeness:
+def compare_splits(summaries: Fingerprint) -> Likeness:
     """Compare the labeled with the unlabeled cases."""
     labeled, unlabeled = summaries.of("labeled"), summaries.of("unlabeled")
     numbers = f"{len(labeled)} labeled and {len(unlabeled)} unlabeled"
     if not labeled or not unlabeled:
         return Likeness("alone", f"Nothing to compare: {numbers} scans.")
     if len({(len(case.shape), len(case.mean)) for case in labeled + unlabeled}) > 1:
-        return Likeness("apart", "The scans differ in their numbers of axes or channels and cannot be compared.")
+        return Likeness("apart", "The scans have different numbers of axes or channels and cannot be compared.")
     measured = Likeness(
         "alike",
         "",
         intensity_shift(labeled, unlabeled),
-        intensity_shift(labeled, unlabeled, standardised=True),
+        intensity_shift(labeled, unlabeled, standardized=True),
         spacing_shift(labeled, unlabeled),
         _median_spacing(labeled),
         _median_spacing(unlabeled),
@@ -64,25 +63,27 @@ def likeness(summaries: Fingerprint) -> Likeness:
     reasons = ["their contrast differs"] if measured.standardised > SHIFT_LIMIT else []
     reasons += ["their spacing differs"] if max(measured.spacing) > SHIFT_LIMIT else []
     kind: Kind = "apart" if reasons else "scaled" if measured.stored > SHIFT_LIMIT else "alike"
-    lone = min(len(labeled), len(unlabeled)) < FEWEST
-    if len(labeled) + len(unlabeled) < FEWEST_TOGETHER or (kind == "alike" and lone):
+    lone = min(len(labeled), len(unlabeled)) < MIN_CASES
+    if len(labeled) + len(unlabeled) < MIN_TOTAL or (kind == "alike" and lone):
         kind = "too few"
     sentence = _sentence(kind, reasons, numbers)
     odd = {finding.where for finding in offset_findings(labeled + unlabeled)}
     if kind == "alike" and odd:
-        sentence = f"Spacing and intensities are alike, but for {counted(len(odd), 'scan')} that may lack an intercept."
+        sentence = (
+            f"Spacing and intensities are similar, except for {counted(len(odd), 'scan')} that may lack an intercept."
+        )
     return replace(measured, kind=kind, sentence=sentence)
 
 
 def spacing_shift(labeled: Sequence[CaseFingerprint], unlabeled: Sequence[CaseFingerprint]) -> tuple[float, ...]:
-    r"""How far the spacings of two groups lie apart along each canonical axis, in units of what would be no surprise.
+    r"""Return the shift of the spacing between two groups along each canonical axis, relative to chance.
 
     With :math:`s` the logarithm of the spacings of a group along an axis, :math:`S` their median, b the mean of
     :math:`|s_i - S|` over both groups with n + m - 2 degrees of freedom:
 
     .. math:: \frac{|S_L - S_U|}{\log 1.1 + 5 b \sqrt{1/n + 1/m}}
 
-    So a tenth more or less is nothing, and neither is what cases of one group differ by.
+    Differences below 10 %, or within the variation of a group, give a shift below 1.
     """
     groups = [np.log([case.canonical_spacing for case in group]) for group in (labeled, unlabeled)]
     centres = [np.median(group, axis=0) for group in groups]
@@ -93,7 +94,7 @@ def spacing_shift(labeled: Sequence[CaseFingerprint], unlabeled: Sequence[CaseFi
 
 
 def shift_findings(summaries: Fingerprint, found: Likeness) -> Iterator[Finding]:
-    """Intensities and spacings by which labeled and unlabeled scans can be told apart."""
+    """Report intensity and spacing shifts between labeled and unlabeled scans."""
     if not found.spacing:
         return
     what = shift_verdict(summaries.of("labeled"), summaries.of("unlabeled"))
@@ -116,12 +117,12 @@ def _median_spacing(cases: Sequence[CaseFingerprint]) -> tuple[float, ...]:
 
 def _sentence(kind: Kind, reasons: Sequence[str], numbers: str) -> str:
     if kind == "too few":
-        return f"Too few scans to tell whether the unlabeled ones look like the labeled ones: {numbers}."
+        return f"Too few scans to compare labeled with unlabeled scans: {numbers}."
     if kind == "apart":
-        return f"The unlabeled scans look like another scanner or protocol: {' and '.join(reasons)}."
+        return f"The unlabeled scans seem to come from another scanner or protocol: {' and '.join(reasons)}."
     if kind == "scaled":
         return (
-            "The unlabeled scans are brighter, darker or of another range, which normalising each scan removes; "
-            "nothing else speaks against using them together."
+            "The unlabeled scans differ in brightness or intensity range, which normalizing each scan removes; "
+            "labeled and unlabeled scans can be used together."
         )
-    return "Nothing speaks against using labeled and unlabeled scans together: spacing and intensities are alike."
+    return "Labeled and unlabeled scans can be used together: spacing and intensities are similar."
