@@ -87,7 +87,7 @@ def test_a_mended_copy(cli: Check, scans: Path, tmp_path: Path) -> None:
     code, out, _ = cli(scans, "--fix", tmp_path / "mended")
     assert code == 2
     assert f"labelsTr/{path.name}\tgeometry of its image, which differed by 0.050 voxels" in out
-    assert f"{tmp_path / 'mended'}: 1 file mended, 9 as they were" in out
+    assert f"{tmp_path / 'mended'}: 1 file repaired, 9 unchanged" in out
     assert path.read_bytes() == before
     assert cli(tmp_path / "mended")[0] == 0
     code, _, error = cli(scans, "--fix", tmp_path / "mended")
@@ -119,7 +119,7 @@ def test_renumbered_values_are_told(cli: Check, scans: Path, tmp_path: Path) -> 
 
 def test_nothing_to_mend(cli: Check, scans: Path, tmp_path: Path) -> None:
     code, out, _ = cli(scans, "--fix", tmp_path / "mended")
-    assert code == 0 and "nothing was mended, and nothing written" in out
+    assert code == 0 and "nothing was repaired" in out
     assert not (tmp_path / "mended").exists()
 
 

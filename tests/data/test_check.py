@@ -63,7 +63,7 @@ def test_problems_of_the_layout_are_errors(root: Path) -> None:
     put(root, "labelsTr/orphan", label(1))
     finding = only(root)
     assert (finding.severity, finding.where) == ("error", "labelsTr/orphan.nii.gz")
-    assert finding.what == "no image belongs to this label"
+    assert "no image" in finding.what
 
 
 def test_a_name_used_twice(root: Path) -> None:
@@ -242,7 +242,7 @@ def test_a_label_of_another_size(root: Path) -> None:
     put(root, "labelsTr/l1", smaller, geometry((16, 15, 4)))
     finding = only(root)
     assert (finding.severity, finding.where) == ("error", "l1")
-    assert finding.size == "shape 16x16x4 against 16x15x4 (1 voxel fewer along axis 2)"
+    assert finding.size == "shape 16x16x4 and 16x15x4 (1 voxel fewer along axis 2)"
 
 
 def test_constant_scans_and_channels(root: Path) -> None:
