@@ -9,7 +9,7 @@ from planning_fakes import CPU, facts, usual
 
 from graftseg.core.errors import UserError
 from graftseg.planning import Target, choose
-from graftseg.planning.durations import refuse_minutes, requested_recipe, spoken
+from graftseg.planning.durations import refuse_minutes, requested_minutes, spoken
 from graftseg.planning.target import GIB
 
 
@@ -45,8 +45,8 @@ def test_no_duration_is_a_power_of_ten(minutes: float) -> None:
 
 
 def test_what_was_asked_for() -> None:
-    assert requested_recipe(1) == "1 minute that was asked for"
-    assert requested_recipe(0.5) == "0.5 minutes that were asked for"
+    assert requested_minutes(1) == "1 minute that was asked for"
+    assert requested_minutes(0.5) == "0.5 minutes that were asked for"
 
 
 @pytest.mark.parametrize("minutes", [float("inf"), 1e6, float("nan"), 0.0, -1.0])

@@ -25,7 +25,7 @@ def spoken(minutes: float) -> str:
     return counted(hours, "hour") + (f" {counted(rest, 'minute')}" if rest else "")
 
 
-def requested_recipe(minutes: float) -> str:
+def requested_minutes(minutes: float) -> str:
     """Minutes that somebody gave, as they were typed."""
     return "1 minute that was asked for" if minutes == 1 else f"{minutes:g} minutes that were asked for"
 

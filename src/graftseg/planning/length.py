@@ -6,7 +6,7 @@ from math import ceil, floor, log10
 
 from graftseg.planning.choices import Choice, Choices
 from graftseg.planning.cost import PRETRAIN, SELF_TRAINING, SUPERVISED, Speed
-from graftseg.planning.durations import requested_recipe
+from graftseg.planning.durations import requested_minutes
 from graftseg.training.folds import suggested_folds
 
 MINUTES = {"cpu": 60.0, "cuda": 60.0}
@@ -98,7 +98,7 @@ def length_of(
     fits = pace.steps_in(budget / (folds or 1))
     steps = round_down(min(max(fits, FEWEST), most))
     begun = pretraining_of(steps) if semi else 0
-    asked = f"{MINUTES[kind]:g} minutes (--minutes changes it)" if minutes is None else requested_recipe(minutes)
+    asked = f"{MINUTES[kind]:g} minutes (--minutes changes it)" if minutes is None else requested_minutes(minutes)
     bound = _bound(fits, most, minutes, asked)
     choices = _stage_choices(begun, steps - begun, bound) | _optimizer_choices(2 if semi else 1, steps)
     choices["folds"] = Choice(folds, _fold_reason(folds, suggested, labeled, has_test, asked))

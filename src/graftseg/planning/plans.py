@@ -7,7 +7,7 @@ from math import ceil, prod
 from graftseg.evaluation.verdicts import MIN_CASES
 from graftseg.planning.choices import Choice, Choices, counted, times, tree_of
 from graftseg.planning.cost import SELF_TRAINING, SUPERVISED, Speed, load_of, table_speed
-from graftseg.planning.durations import refuse_minutes, requested_recipe, spoken
+from graftseg.planning.durations import refuse_minutes, requested_minutes, spoken
 from graftseg.planning.facts import Facts
 from graftseg.planning.frame import Frame, frame_of
 from graftseg.planning.intensities import intensity_choices, intensity_lines
@@ -168,7 +168,7 @@ def _time(length: Length, speed: Speed, semi: bool, minutes: float | None) -> li
     ]
     if minutes is not None and length.minutes > LONGER * minutes:
         lines.append(
-            f"Warning: that is more than the {requested_recipe(minutes)}; fewer steps make no sense, and "
+            f"Warning: that is more than the {requested_minutes(minutes)}; fewer steps make no sense, and "
             f"these take --minutes {ceil(length.minutes)}."
         )
     if steps < FEW:
