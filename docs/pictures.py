@@ -12,7 +12,7 @@ import torch
 
 from graftseg.data.phantom import make_phantom
 from graftseg.ops.masks import box_mask, box_size, mix
-from graftseg.reporting.palette import rgb_table
+from graftseg.reporting.pictures import rgb_table
 
 if TYPE_CHECKING:
     from PIL import Image, ImageDraw

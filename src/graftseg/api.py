@@ -38,8 +38,8 @@ from graftseg.recipes.baseline import baseline_of, fitting, own_baseline
 from graftseg.recipes.reading import shipped_recipes
 from graftseg.recipes.recipe import Recipe, changed, load_recipe
 from graftseg.recipes.shortening import requested_recipe
-from graftseg.reporting import render_report
 from graftseg.reporting.differences import picture
+from graftseg.reporting.run_page import render_report
 from graftseg.reporting.scans_page import render_check
 from graftseg.training.cross_validation import CrossValidation
 from graftseg.training.folds import Count, Report

@@ -15,7 +15,7 @@ from graftseg.core.files import write_json
 from graftseg.evaluation.comparison import HEAD, compare_runs
 from graftseg.evaluation.metrics import Protocol
 from graftseg.evaluation.scores import Evaluation, Row
-from graftseg.reporting.differences import Scale
+from graftseg.reporting.differences import difference_axis
 from user_errors import user_error
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -112,12 +112,12 @@ def test_the_picture_has_a_dot_for_each_pair_and_needs_no_other_file(runs: tuple
     assert tree.tag == f"{SVG}svg" and "href" not in text and "url(" not in text
     dots = [dot for dot in tree.iter(f"{SVG}circle") if dot.get("class") == "case"]
     assert len(dots) == 4 * 3
-    scale = Scale.over([20.0, -10.0])
-    assert scale.ticks == (-10.0, 0.0, 10.0, 20.0)
+    axis = difference_axis([20.0, -10.0])
+    assert axis.ticks == (-10.0, 0.0, 10.0, 20.0)
     assert [float(dot.get("cx", 0)) for dot in dots[:3]] == pytest.approx(
-        [scale.x(value) for value in (20, -10, 0)], abs=0.06
+        [axis.at(value) for value in (20, -10, 0)], abs=0.06
     )
-    assert [scale.x(value) for value in (-10, 20)] == [230.0, 736.0]
+    assert [axis.at(value) for value in (-10, 20)] == [230.0, 736.0]
     assert dots[0][0].text == "a: 20"
     kinds = [line.get("class") for line in tree.iter(f"{SVG}line")]
     assert (kinds.count("zero"), kinds.count("interval")) == (4, 4)

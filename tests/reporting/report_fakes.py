@@ -132,7 +132,8 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        self.texts.append((self.open[-1] if self.open else "", data))
+        if data.strip():
+            self.texts.append((self.open[-1] if self.open else "", data))
 
     def attributes(self, name: str) -> list[str]:
         return [attributes[name] for _, attributes in self.elements if name in attributes]

@@ -2,11 +2,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_fakes import GEOMETRY, Page, write_facts, write_predictions
+from report_fakes import Page, write_facts, write_predictions
 
 from graftseg.core.run_folder import RunFolder
 from graftseg.evaluation.scores import read_csv
-from graftseg.reporting.comparison import Told, comparison_section, told_of, verdict_of
+from graftseg.reporting.comparison import EvaluatedRun, comparison_section, verdict_of
 from graftseg.reporting.results import Results, read_results
 
 FACTS = {"recipe": "mine"}
@@ -28,7 +28,7 @@ def results(tmp_path: Path) -> Results:
 
 
 def test_shared_cases_side_by_side(results: Results, baseline: RunFolder) -> None:
-    page = Page(comparison_section(Told(FACTS, results), told_of(baseline)))
+    page = Page(comparison_section(EvaluatedRun(FACTS, results), EvaluatedRun.load(baseline)))
     dice = {(row.case, row.label): row.dice for row in read_csv(baseline.predictions / "metrics.csv").rows}
     before = 100 * (dice["a", 1] + dice["b", 1]) / 2
     after = 100 * (1.0 + dice["b", 1]) / 2
@@ -46,7 +46,7 @@ def test_losses_are_shown_as_losses(results: Results, baseline: RunFolder) -> No
     theirs = read_results(baseline.predictions)
     assert theirs is not None
     write_facts(results.folder.parent)
-    page = Page(comparison_section(Told(FACTS, theirs), told_of(RunFolder(results.folder.parent))))
+    page = Page(comparison_section(EvaluatedRun(FACTS, theirs), EvaluatedRun.load(RunFolder(results.folder.parent))))
     cells = [text for element, text in page.texts if element in ("td", "b")]
     assert cells[2].startswith("−")
     assert cells[3] == "0 / 1 / 1"
@@ -55,22 +55,22 @@ def test_losses_are_shown_as_losses(results: Results, baseline: RunFolder) -> No
 def test_other_protocol_is_told(results: Results, baseline: RunFolder) -> None:
     metrics = baseline.predictions / "metrics.csv"
     metrics.write_text(metrics.read_text().replace("standard", "paper"))
-    text = Page(comparison_section(Told(FACTS, results), told_of(baseline))).text
+    text = Page(comparison_section(EvaluatedRun(FACTS, results), EvaluatedRun.load(baseline))).text
     assert "The protocols differ: standard here, paper for the baseline." in text
 
 
 def test_baseline_without_predictions(results: Results, baseline: RunFolder) -> None:
     (baseline.predictions / "metrics.csv").unlink()
-    assert "No prediction of the baseline has been evaluated." in comparison_section(
-        Told(FACTS, results), told_of(baseline)
-    )
-    assert "No prediction of this run has been evaluated." in comparison_section(Told(FACTS, None), told_of(baseline))
+    other = EvaluatedRun.load(baseline)
+    untested = comparison_section(EvaluatedRun(FACTS, results), other)
+    assert "No prediction of the baseline has been evaluated." in untested
+    assert "No prediction of this run has been evaluated." in comparison_section(EvaluatedRun(FACTS, None), other)
 
 
 def test_no_shared_case(tmp_path: Path, baseline: RunFolder) -> None:
-    assert len(GEOMETRY.shape) == 2
     alone = read_results(write_predictions(tmp_path / "alone", tmp_path / "z_labels", {"z": 8.0}))
-    assert "The two runs share no evaluated case." in comparison_section(Told(FACTS, alone), told_of(baseline))
+    section = comparison_section(EvaluatedRun(FACTS, alone), EvaluatedRun.load(baseline))
+    assert "The two runs share no evaluated case." in section
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_verdict_where_the_unlabeled_scans_are_all_that_differs(
 ) -> None:
     write_facts(baseline.path, **changes)
     write_facts(tmp_path / "run")
-    said = verdict_of(told_of(RunFolder(tmp_path / "run")), told_of(baseline))
+    said = verdict_of(EvaluatedRun.load(RunFolder(tmp_path / "run")), EvaluatedRun.load(baseline))
     assert (said is not None) == speaks
     assert said is None or said.startswith("Mean Dice ")
 
@@ -97,10 +97,10 @@ def test_no_verdict_without_a_shared_case_or_under_different_protocols(
     write_facts(baseline.path, method="supervised")
     facts = RunFolder(baseline.path).manifest() | {"method": "bcp"}
     alone = read_results(write_predictions(tmp_path / "alone", tmp_path / "z_labels", {"z": 8.0}))
-    assert verdict_of(Told(facts, results), told_of(baseline)) is not None
-    assert verdict_of(Told(facts, alone), told_of(baseline)) is None
-    assert verdict_of(Told(facts, None), told_of(baseline)) is None
-    assert verdict_of(Told(facts, results), None) is None
+    assert verdict_of(EvaluatedRun(facts, results), EvaluatedRun.load(baseline)) is not None
+    assert verdict_of(EvaluatedRun(facts, alone), EvaluatedRun.load(baseline)) is None
+    assert verdict_of(EvaluatedRun(facts, None), EvaluatedRun.load(baseline)) is None
+    assert verdict_of(EvaluatedRun(facts, results), None) is None
     metrics = baseline.predictions / "metrics.csv"
     metrics.write_text(metrics.read_text().replace("standard", "paper"))
-    assert verdict_of(Told(facts, results), told_of(baseline)) is None
+    assert verdict_of(EvaluatedRun(facts, results), EvaluatedRun.load(baseline)) is None

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from report_fakes import Page
 
-from graftseg.reporting.curves import Curve, Frame, Stage, nice_ticks, number, panel, smooth, split, thin, window
+from graftseg.reporting.curves import Curve, Frame, Stage, panel, smooth, split, thin, window
 
 # Plot area from x = 52 to 152 and from y = 126 up to 26.
 FRAME = Frame(162.0, 148.0, 0.0, 100.0)
@@ -23,8 +23,8 @@ def lines(html: str) -> dict[str, list[str]]:
 
 
 def test_positions() -> None:
-    assert (FRAME.x(0), FRAME.x(50), FRAME.x(100)) == (52, 102, 152)
-    assert (FRAME.y(0, [0, 1]), FRAME.y(1, [0, 1])) == (126, 26)
+    assert [FRAME.steps.at(step) for step in (0, 50, 100)] == [52, 102, 152]
+    assert [FRAME.values(curve(0.0, 1.0)).at(value) for value in (0, 1)] == [126, 26]
 
 
 def test_panel_draws_the_expected_points() -> None:
@@ -107,28 +107,3 @@ def test_dots_mark_each_measurement_and_join_over_stages() -> None:
 
 def test_a_single_point_is_visible() -> None:
     assert panel("loss", curve(1.0), FRAME).count("<circle") == 1
-
-
-@settings(deadline=None)
-@given(st.floats(-1e6, 1e6), st.floats(0, 1e6), st.integers(2, 8))
-def test_ticks_enclose_the_values(low: float, extent: float, count: int) -> None:
-    ticks = nice_ticks(low, low + extent, count)
-    slack = 1e-8 * (abs(low) + extent + 1)
-    assert ticks[0] <= low + slack
-    assert ticks[-1] >= low + extent - slack
-    assert 2 <= len(ticks) <= count + 3
-
-
-def test_ticks_are_round() -> None:
-    assert nice_ticks(0.0, 1.3, 4) == [0.0, 0.5, 1.0, 1.5]
-    assert nice_ticks(0.0, 0.0, 2) == [0.0, 0.5, 1.0]
-    assert nice_ticks(0.0, 3e-14, 3) == [0.0, 1e-14, 2e-14, 3e-14]
-    assert nice_ticks(0.0, 0.01, 2) == [0.0, 0.005, 0.01]
-
-
-@pytest.mark.parametrize(
-    ("value", "written"),
-    [(0.12345, "0.123"), (-2.0, "−2"), (12345.0, "12,345"), (1.5e-7, "1.5e−7"), (2e9, "2e9"), (0, "0")],
-)
-def test_numbers_are_short(value: float, written: str) -> None:
-    assert number(value) == written

@@ -5,7 +5,8 @@ import pytest
 from report_fakes import Page
 
 from graftseg.evaluation.scores import Evaluation, Row
-from graftseg.reporting.notes import case_counts, duration, flatten, notes_section, run_facts, run_section
+from graftseg.reporting.facts import case_counts, flatten, run_facts
+from graftseg.reporting.notes import notes_section, run_section
 
 
 def test_flatten_settings() -> None:
@@ -28,21 +29,6 @@ def test_flatten_settings() -> None:
         "data": "x/y",
         "empty": "none",
     }
-
-
-@pytest.mark.parametrize(
-    ("seconds", "written"),
-    [
-        (0.04, "0.0 s"),
-        (59.9, "59.9 s"),
-        (60, "1 min 0 s"),
-        (3599.4, "59 min 59 s"),
-        (3600, "1 h 0 min"),
-        (90061, "25 h 1 min"),
-    ],
-)
-def test_durations(seconds: float, written: str) -> None:
-    assert duration(seconds) == written
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from graftseg.core.types import Geometry
 from graftseg.data.grid import plan_grid, to_grid
 from graftseg.data.scans import read_scan
 from graftseg.data.store import Store, StoredCase
-from graftseg.reporting import render_report
 from graftseg.reporting.cases import views_of
 from graftseg.reporting.orientation import (
     MIRRORED,
@@ -30,6 +29,7 @@ from graftseg.reporting.orientation import (
     orientation_of,
     seen_from,
 )
+from graftseg.reporting.run_page import render_report
 
 CODES = ["".join(code) for axes in itertools.permutations(("RL", "AP", "SI")) for code in itertools.product(*axes)]
 SHAPE = (4, 5, 6)
@@ -207,7 +207,7 @@ def test_a_report_of_volumes_has_marks_in_all_three_places(tmp_path: Path) -> No
     for identity in ("cases", "mixed", "pseudo-labels"):
         part = text[text.index(f'<section id="{identity}">') :]
         part = part[: part.index("</section>")]
-        assert "patient&#x27;s right (R) on the left and the front on top" in part, identity
+        assert "patient&#39;s right (R) on the left and the front on top" in part, identity
         page = Page(part + "</section>")
         pictures = [attributes for element, attributes in page.elements if attributes.get("class") == "picture"]
         assert marks_of(page) == ["R", "L"] * len(pictures) and pictures, identity

@@ -4,7 +4,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from graftseg.reporting.palette import COLORS, color_of, legend, rgb_table
+from graftseg.core.colors import COLORS, color_of
+from graftseg.reporting.pictures import rgb_table
 
 Vector = npt.NDArray[np.float64]
 
@@ -47,10 +48,3 @@ def test_table_and_names_agree_and_wrap_around() -> None:
     assert table[1].tolist() == [0xE6, 0x9F, 0x00]
     assert table[13].tolist() == table[1].tolist()
     assert color_of(13) == color_of(1)
-
-
-def test_legend_leaves_out_the_background_and_escapes() -> None:
-    html = legend(["background", "a<b"])
-    assert "background</li>" not in html
-    assert "a&lt;b" in html
-    assert html.count("<li>") == 1

@@ -2,31 +2,31 @@ import numpy as np
 import pytest
 from report_fakes import Page, decode_uri
 
-from graftseg.reporting.palette import rgb_table
 from graftseg.reporting.pictures import (
     FILL_OPACITY,
     LARGEST_SIDE,
     Album,
     label_layer,
     outline_layer,
+    rgb_table,
     shrink,
-    to_grey,
+    to_gray,
 )
 
 
-def test_grey_spans_the_percentiles() -> None:
+def test_gray_spans_the_percentiles() -> None:
     ramp = np.linspace(-3.0, 5.0, 1001).reshape(1, -1)
-    grey = to_grey(ramp)
-    assert (grey[0, 0], grey[0, 500], grey[0, -1]) == (0, 128, 255)
-    assert (np.diff(grey[0].astype(int)) >= 0).all()
+    gray = to_gray(ramp)
+    assert (gray[0, 0], gray[0, 500], gray[0, -1]) == (0, 128, 255)
+    assert (np.diff(gray[0].astype(int)) >= 0).all()
 
 
-def test_grey_of_special_images() -> None:
-    assert to_grey(np.full((3, 3), 7.0)).max() == 0
+def test_gray_of_special_images() -> None:
+    assert to_gray(np.full((3, 3), 7.0)).max() == 0
     sparse = np.zeros((100, 100))
     sparse[0, 0] = 2.0
-    assert to_grey(sparse)[0, 0] == 255
-    assert to_grey(np.array([[np.nan, 0.0], [1.0, np.inf]])).shape == (2, 2)
+    assert to_gray(sparse)[0, 0] == 255
+    assert to_gray(np.array([[np.nan, 0.0], [1.0, np.inf]])).shape == (2, 2)
 
 
 def test_shrink_takes_block_means() -> None:
@@ -85,5 +85,5 @@ def test_picture_has_title_aspect_and_layer() -> None:
     assert page.text == "<x>"
     assert page.attributes("viewbox") == ["0 0 3 3"]
     shown = [decode_uri(address) for address in page.attributes("href")]
-    np.testing.assert_array_equal(shown[0], to_grey(image))
+    np.testing.assert_array_equal(shown[0], to_gray(image))
     np.testing.assert_array_equal(shown[1], layer)

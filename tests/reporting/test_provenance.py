@@ -8,9 +8,9 @@ from report_fakes import CASES, write_predictions
 from tiny import tiny_recipe, write_scans
 
 from graftseg import api
-from graftseg.reporting.markup import folder_name
 from graftseg.reporting.provenance import Provenance, provenance_of
 from graftseg.reporting.results import Results, read_results
+from graftseg.reporting.text import folder_name
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from report_fakes import CASES, Page, decode_uri, write_facts, write_predictions
 
 from graftseg.core.errors import UserError
 from graftseg.core.run_folder import RunFolder
-from graftseg.reporting import render_report
 from graftseg.reporting.gaps import shown
 from graftseg.reporting.page import run_title
+from graftseg.reporting.run_page import render_report
 
 SECTIONS = ["results", "cases", "comparison", "training", "mixed", "pseudo-labels", "run", "notes"]
 

@@ -18,7 +18,7 @@ from graftseg.core.run_folder import RunFolder
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.evaluation.scores import Evaluation
-from graftseg.reporting.markup import typeset
+from graftseg.reporting.text import typeset
 from graftseg.training.cross_validation import CrossValidation
 from user_errors import user_error
 

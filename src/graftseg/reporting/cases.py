@@ -1,11 +1,12 @@
 """Pictures of the worst cases, the median one and the best: scan, reference, prediction."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 
 from graftseg.core.errors import UserError
 from graftseg.core.files import read_object
@@ -16,15 +17,14 @@ from graftseg.data.scans import VOLUMES_ARE_CHANNELS, is_scan, read_case, read_l
 from graftseg.data.slices import Cut
 from graftseg.data.store import is_store, open_store
 from graftseg.evaluation.references import StoredLabel
-from graftseg.reporting.markup import Html, missing, section, tag, told_above
+from graftseg.reporting.gaps import Missing
 from graftseg.reporting.orientation import NOWHERE, Marks, Orientation, seen_from
-from graftseg.reporting.palette import legend
 from graftseg.reporting.pictures import Album, Labels, Plane, label_layer
-from graftseg.reporting.results import Results, case_dice, percent
+from graftseg.reporting.rendering import render
+from graftseg.reporting.results import Results, case_dice
+from graftseg.reporting.text import joined, percent
 
-TITLE = "Worst, median and best cases"
 ELSEWHERE = "its reference is not where it was when the case was evaluated"
-FURTHER = " Where that slice lacks a class of the case, a second row shows the slice with most voxels of what it lacks."
 
 
 @dataclass(frozen=True)
@@ -71,38 +71,40 @@ def cases_section(
     album: Album,
     lie: Orientation = NOWHERE,
     predicted: Mapping[str, Predicted] | None = None,
-) -> Html:
-    """A row of three pictures for each chosen case, a second one where a class is not in the first; or what gives them.
+) -> Markup:
+    """Render a row of three pictures for each chosen case, and a second row for classes missing in the first.
 
-    The label maps are those beside the scores, or those ``predicted`` elsewhere.
+    The label maps are those in the folder of the scores unless ``predicted`` names others.
     """
     if results is None:
-        return section("cases", TITLE, told_above("There is no evaluated case to show."))
+        return render("cases", empty=Missing("There is no evaluated case to show.", see_results=True))
     entries = predicted_in(results) if predicted is None else predicted
-    scores = case_dice(results.evaluation)
-    chosen = chosen_cases(results.ranking)
-    views = {case: _read(case, entries.get(case), lie) for case in chosen}
-    whose = {case: f", {entries[case].whose}" if case in entries and entries[case].whose else "" for case in chosen}
-    figures = [
-        _figure(case, f"{rank}, Dice {percent(scores[case])} %{whose[case]}", views[case], classes, album)
-        for case, rank in chosen.items()
-    ]
-    seen = [view for of_case in views.values() if not isinstance(of_case, str) for view in of_case]
-    text = "Scan, reference and prediction from left to right, on the slice with most reference voxels."
-    if any(view.shows for view in seen):
-        text += FURTHER
-    if seen and all(view.axis is None for view in seen):
-        text = "Picture, reference and prediction from left to right."
-    said = _seen(seen, lie)
-    return section("cases", TITLE, tag("p", text), *said, legend(classes), tag("div", *figures, class_="gallery"))
+    scores, figures = case_dice(results.evaluation), []
+    seen: list[View] = []
+    for case, rank in chosen_cases(results.ranking).items():
+        views = _read(case, entries.get(case), lie)
+        origin = entries[case].whose if case in entries else ""
+        caption = f"{rank}, Dice {percent(scores[case])} %{f', {origin}' if origin else ''}"
+        figures.append(_figure(case, caption, views, classes, album))
+        seen += () if isinstance(views, str) else views
+    return render(
+        "cases",
+        empty=None,
+        has_slices=not seen or any(view.axis is not None for view in seen),
+        has_second_rows=any(view.shows for view in seen),
+        orientation=_orientation_sentence(seen, lie),
+        classes=[*enumerate(classes)],
+        figures=figures,
+    )
 
 
-def _seen(views: Sequence[View], lie: Orientation) -> list[Html]:
-    """How the slices are to be seen, if there are any."""
+def _orientation_sentence(views: Sequence[View], lie: Orientation) -> str:
+    """Describe how the slices are oriented; empty without slices."""
+    if not views:
+        return ""
     axes = [view.axis for view in views]
     known = all(view.marks is not None for view in views)
-    said = seen_from(axes, any(axis is not None for axis in axes), known)
-    return [tag("p", lie.with_channel(said), class_="caption")] if views else []
+    return lie.with_channel(seen_from(axes, any(axis is not None for axis in axes), known))
 
 
 def chosen_cases(ranking: Sequence[str]) -> dict[str, str]:
@@ -145,20 +147,34 @@ def _classes(labels: Labels) -> set[int]:
     return {int(value) for value in np.unique(labels) if value > 0}
 
 
-def _figure(case: str, rank: str, views: Sequence[View] | str, classes: Sequence[str], album: Album) -> Html:
-    caption = tag("figcaption", tag("b", case), f" {rank}")
+@dataclass(frozen=True)
+class PictureRow:
+    """Scan, reference and prediction of a slice; ``shown`` and ``hidden`` name classes for a second slice."""
+
+    pictures: list[Markup]
+    shown: str = ""
+    hidden: str = ""
+    hidden_count: int = 0
+
+
+@dataclass(frozen=True)
+class Figure:
+    """The rows of pictures of a case, or the reason why there are none."""
+
+    case: str
+    caption: str
+    rows: list[PictureRow]
+    empty: Missing | None = None
+
+
+def _figure(case: str, caption: str, views: Sequence[View] | str, classes: Sequence[str], album: Album) -> Figure:
     if isinstance(views, str):
-        return tag("figure", caption, missing(f"No picture: {views}."))
-    rows = [part for view in views for part in _row(case, view, classes, album)]
-    return tag("figure", caption, *rows)
+        return Figure(case, caption, [], Missing(f"No picture: {views}."))
+    return Figure(case, caption, [_row(case, view, classes, album) for view in views])
 
 
-def _row(case: str, view: View, classes: Sequence[str], album: Album) -> Iterator[Html]:
-    """The three pictures of a slice, below what it is there for."""
+def _row(case: str, view: View, classes: Sequence[str], album: Album) -> PictureRow:
     shown, hidden = (_names(labels, classes) for labels in (view.shows, view.hides))
-    if shown:
-        lost = f"; {hidden} is in neither slice" if len(view.hides) == 1 else f"; {hidden} are in neither slice"
-        yield tag("p", f"The slice with most of {shown}{lost if hidden else ''}", class_="caption")
     layers = {
         "scan": None,
         "reference": label_layer(view.reference),
@@ -166,16 +182,15 @@ def _row(case: str, view: View, classes: Sequence[str], album: Album) -> Iterato
     }
     place = f" ({shown})" if shown else ""
     pictures = [
-        album.picture(view.image, layer, alt=f"{case}: {what}{place}", aspect=view.aspect, marks=view.marks)
-        for what, layer in layers.items()
+        album.picture(view.image, layer, alt=f"{case}: {name}{place}", aspect=view.aspect, marks=view.marks)
+        for name, layer in layers.items()
     ]
-    yield tag("div", *pictures, class_="row")
+    return PictureRow(pictures, shown, hidden, len(view.hides))
 
 
 def _names(labels: Sequence[int], classes: Sequence[str]) -> str:
-    """Classes in a phrase."""
-    names = [classes[label] if label < len(classes) else f"class {label}" for label in labels]
-    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
+    """Return the names of classes as a phrase."""
+    return joined([classes[label] if label < len(classes) else f"class {label}" for label in labels])
 
 
 def _read(case: str, predicted: Predicted | None, lie: Orientation) -> tuple[View, ...] | str:

@@ -1,54 +1,72 @@
-"""This run beside another one, case by case."""
+"""Comparison of a run with another run, case by case."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+
+from markupsafe import Markup
 
 from graftseg.core.run_folder import RunFolder
 from graftseg.evaluation import verdicts
 from graftseg.evaluation.scores import Evaluation
 from graftseg.evaluation.verdicts import ONE_TRAINING
 from graftseg.recipes.baseline import SUPERVISED
-from graftseg.reporting.gaps import UNKNOWN, Gaps
-from graftseg.reporting.markup import Html, missing, section, table, tag, told_above
-from graftseg.reporting.palette import named
-from graftseg.reporting.results import Results, fixed, mean, percent, read_results, used_checkpoint
+from graftseg.reporting.gaps import UNKNOWN, Gaps, Missing
+from graftseg.reporting.rendering import render
+from graftseg.reporting.results import NOT_EVALUATED, Results, mean, read_results, used_checkpoint
+from graftseg.reporting.text import fixed, percent
 
-TITLE = "Beside the baseline"
 COLUMNS = ["labeled scans only", "with unlabeled scans"]
-"""What a baseline and the run beside it were trained on."""
+"""Training data of a supervised baseline and of the run."""
 Scores = dict[str, float]
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a run says of itself, and its scores if it has been evaluated."""
+class EvaluatedRun:
+    """The facts of a run, and its scores if it has been evaluated."""
 
     facts: dict[str, Any]
     results: Results | None
 
+    @classmethod
+    def load(cls, run: RunFolder) -> "EvaluatedRun":
+        """Load both from the folder of a run."""
+        return cls(run.manifest(), read_results(run.predictions))
 
-def told_of(run: RunFolder) -> Told:
-    """Read both from the folder of a run."""
-    return Told(run.manifest(), read_results(run.predictions))
+    @property
+    def title(self) -> str:
+        """Return the name of the recipe or the method."""
+        return str(self.facts.get("recipe") or self.facts.get("method") or "run")
 
 
-def verdict_of(run: Told, baseline: Told | None) -> str | None:
-    """What the unlabeled scans were worth, where that is what two evaluated runs differ in."""
-    if baseline is None or run.results is None or baseline.results is None:
+@dataclass(frozen=True)
+class ClassComparison:
+    """A row of the table: the mean Dice of both runs over shared cases; ``label`` is None for the mean over classes."""
+
+    label: int | None
+    name: str
+    before: str
+    after: str
+    difference: str
+    counts: str
+
+
+def verdict_of(run: EvaluatedRun, baseline: EvaluatedRun | None) -> str | None:
+    """Return what the unlabeled scans gained, if that is the only difference between two evaluated runs."""
+    if baseline is None or run.results is None or baseline.results is None or not _is_baseline(run, baseline):
         return None
-    return verdict_between(run.results.evaluation, baseline.results.evaluation) if _is_baseline(run, baseline) else None
+    return verdict_between(run.results.evaluation, baseline.results.evaluation)
 
 
-def _is_baseline(run: Told, baseline: Told) -> bool:
-    """Whether the unlabeled scans are what two runs differ in."""
-    method, beside = (str(told.facts.get("method")) for told in (run, baseline))
-    trained = [told.facts.get("store", {}).get("labeled") for told in (run, baseline)]
-    return beside == SUPERVISED and method != SUPERVISED and trained[0] == trained[1]
+def _is_baseline(run: EvaluatedRun, baseline: EvaluatedRun) -> bool:
+    """Return whether two runs differ only in the use of unlabeled scans."""
+    method, other = (str(one.facts.get("method")) for one in (run, baseline))
+    labeled = [one.facts.get("store", {}).get("labeled") for one in (run, baseline)]
+    return other == SUPERVISED and method != SUPERVISED and labeled[0] == labeled[1]
 
 
 def verdict_between(evaluation: Evaluation, baseline: Evaluation, trainings: str = ONE_TRAINING) -> str | None:
-    """The same of two evaluations, as a sentence; None where they cannot be paired."""
+    """Return the verdict on two evaluations as a sentence; None if they cannot be paired."""
     if not can_be_paired(evaluation, baseline):
         return None
     sentence = verdicts.verdict_between(baseline, evaluation, trainings)
@@ -56,67 +74,60 @@ def verdict_between(evaluation: Evaluation, baseline: Evaluation, trainings: str
 
 
 def missed(results: Results | None) -> Iterator[str]:
-    """Classes that the run never finds, in sentences: their distances are large and mean nothing."""
+    """Yield a sentence for each class that the run never finds."""
     for sentence in () if results is None else verdicts.missed_classes("This run", results.evaluation):
         yield f"{sentence}."
 
 
 def can_be_paired(first: Evaluation, second: Evaluation) -> bool:
-    """Whether two evaluations have a case in common, scored by the same rule."""
+    """Return whether two evaluations share a case and a protocol."""
     shared = {row.case for row in first.rows} & {row.case for row in second.rows}
     return bool(shared) and first.protocol == second.protocol
 
 
-def comparison_section(run: Told, baseline: Told | None, gaps: Gaps = UNKNOWN) -> Html:
-    """Mean Dice per class of both runs over the cases they share, the difference, and cases won and lost.
+def comparison_section(run: EvaluatedRun, baseline: EvaluatedRun | None, gaps: Gaps = UNKNOWN) -> Markup:
+    """Render the mean Dice per class of both runs over shared cases, the difference, and cases won and lost.
 
     ``gaps`` are those of the run, or of a baseline that was trained elsewhere.
     """
     if baseline is None or run.results is None or baseline.results is None:
-        return section("comparison", TITLE, _nothing_beside(run, baseline, gaps))
-    return section("comparison", TITLE, *_side_by_side(run, run.results, baseline, baseline.results))
+        return render("comparison", empty=_missing(run, baseline, gaps))
+    return render("comparison", **_comparison(run, run.results, baseline, baseline.results))
 
 
-def _nothing_beside(run: Told, baseline: Told | None, gaps: Gaps) -> Html:
-    """Why there is nothing to compare, and what would give it unless the part on results says so."""
+def _missing(run: EvaluatedRun, baseline: EvaluatedRun | None, gaps: Gaps) -> Missing:
+    """Return why there is no comparison and the command that makes it, unless the results already name it."""
     if baseline is None and not gaps.by_test:
-        return missing(gaps.why, *gaps.beside)
+        return Missing(gaps.why, *gaps.beside)
     if run.results is None:
-        return told_above(gaps.why if baseline is None else "No prediction of this run has been evaluated.")
-    return missing(gaps.why if baseline is None else "No prediction of the baseline has been evaluated.", *gaps.scores)
+        return Missing(gaps.why if baseline is None else NOT_EVALUATED, see_results=True)
+    sentence = gaps.why if baseline is None else "No prediction of the baseline has been evaluated."
+    return Missing(sentence, *gaps.scores)
 
 
-def _side_by_side(run: Told, results: Results, baseline: Told, other: Results) -> list[Html]:
-    """A line for each class, and what makes the comparison less than fair."""
-    names = {row.label: row.name for row in results.evaluation.rows}
-    lines = [
-        _line(named(label, name), _dice(other, label), _dice(results, label)) for label, name in sorted(names.items())
-    ]
-    if len(lines) > 1:
-        lines.append(_line("mean", _dice(other, None), _dice(results, None)))
-    titles = [_title(told.facts) for told in (baseline, run)]
-    columns = COLUMNS if _is_baseline(run, baseline) else titles
-    head = ["Class", *(f"{name}, Dice %" for name in columns), "Difference, points", "Won / lost / tied"]
-    shared = _dice(results, None).keys() & _dice(other, None).keys()
+def _comparison(run: EvaluatedRun, results: Results, baseline: EvaluatedRun, other: Results) -> dict[str, Any]:
+    """Collect a row for each class, and warnings about an unfair comparison."""
+    ours, theirs = _dice(results, None), _dice(other, None)
+    shared = len(ours.keys() & theirs.keys())
     if not shared:
-        return [missing("The two runs share no evaluated case.")]
-    caption = f"Mean over the {len(shared)} cases that both runs were evaluated on"
-    warnings = _warnings(results, other, len(shared))
-    ours, theirs = used_checkpoint(results, run.facts), used_checkpoint(other, baseline.facts)
-    if ours != theirs:
-        warnings.append(tag("p", f"Checkpoints: {ours} here, {theirs} for the baseline.", class_="caption"))
+        return {"empty": Missing("The two runs share no evaluated case.")}
+    names = {row.label: row.name for row in results.evaluation.rows}
+    lines = [_line(label, name, _dice(other, label), _dice(results, label)) for label, name in sorted(names.items())]
+    if len(lines) > 1:
+        lines.append(_line(None, "mean", theirs, ours))
+    titles = [baseline.title, run.title]
+    columns = COLUMNS if _is_baseline(run, baseline) else titles
+    warnings = [*_warnings(results, other, len(ours) + len(theirs) - 2 * shared)]
+    checkpoint, checkpoint_of_other = used_checkpoint(results, run.facts), used_checkpoint(other, baseline.facts)
+    if checkpoint != checkpoint_of_other:
+        warnings.append(f"Checkpoints: {checkpoint} here, {checkpoint_of_other} for the baseline.")
     if columns is COLUMNS:
-        recipes = f"Recipes: {columns[0]}, {titles[0]}; {columns[1]}, {titles[1]}."
-        warnings.append(tag("p", recipes, class_="caption"))
-    return [table(head, lines, caption=caption), *warnings]
-
-
-def _title(facts: dict[str, Any]) -> str:
-    return str(facts.get("recipe") or facts.get("method") or "run")
+        warnings.append(f"Recipes: {columns[0]}, {titles[0]}; {columns[1]}, {titles[1]}.")
+    return {"empty": None, "columns": columns, "shared": shared, "lines": lines, "warnings": warnings}
 
 
 def _dice(results: Results, label: int | None) -> Scores:
-    """Dice of each case: of one class, or with None the mean over the classes."""
+    """Return the Dice of each case for a class; with None the mean over the classes."""
     chosen: dict[str, list[float]] = {}
     for row in results.evaluation.rows:
         if label in (None, row.label):
@@ -124,23 +135,19 @@ def _dice(results: Results, label: int | None) -> Scores:
     return {case: mean(values) for case, values in chosen.items()}
 
 
-def _line(name: str, theirs: Scores, ours: Scores) -> list[str]:
+def _line(label: int | None, name: str, theirs: Scores, ours: Scores) -> ClassComparison:
     shared = sorted(ours.keys() & theirs.keys())
     before, after = mean([theirs[case] for case in shared]), mean([ours[case] for case in shared])
     won = sum(ours[case] > theirs[case] for case in shared)
     lost = sum(ours[case] < theirs[case] for case in shared)
     points = (after - before) * 100
-    signed = tag("b", f"{'+' if points > 0 else ''}{fixed(points)}")
-    return [name, percent(before), percent(after), signed, f"{won} / {lost} / {len(shared) - won - lost}"]
+    difference, counts = f"{'+' if points > 0 else ''}{fixed(points)}", f"{won} / {lost} / {len(shared) - won - lost}"
+    return ClassComparison(label, name, percent(before), percent(after), difference, counts)
 
 
-def _warnings(results: Results, other: Results, shared: int) -> list[Html]:
-    """What makes the comparison less than fair."""
-    found: list[str] = []
-    apart = len(_dice(results, None)) + len(_dice(other, None)) - 2 * shared
-    if apart:
-        found.append(f"{apart} cases were evaluated in one run only and are left out.")
+def _warnings(results: Results, other: Results, unshared: int) -> Iterator[str]:
+    if unshared:
+        yield f"{unshared} cases were evaluated in one run only and are left out."
     if results.evaluation.protocol != other.evaluation.protocol:
         ours, theirs = results.evaluation.protocol, other.evaluation.protocol
-        found.append(f"The protocols differ: {ours} here, {theirs} for the baseline.")
-    return [tag("p", text, class_="caption") for text in found]
+        yield f"The protocols differ: {ours} here, {theirs} for the baseline."

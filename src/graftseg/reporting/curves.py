@@ -1,14 +1,14 @@
-"""Training curves as inline SVG: thinned so that spikes stay, with the stages marked."""
+"""Training curves: thinned so that spikes remain, with a mark where each stage begins."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+from markupsafe import Markup
 
-from graftseg.reporting.markup import Html, tag
+from graftseg.reporting.svg import Axis, chart, element, number, points
 
 Values = npt.NDArray[np.float64]
 Style = Literal["noisy", "plain", "dots"]
@@ -18,13 +18,11 @@ SMOOTH_POINTS = 100
 SMOOTH_SHARE, SMOOTH_LEAST = 0.05, 10
 LEFT, RIGHT, TOP, BOTTOM = 52.0, 10.0, 26.0, 22.0
 CHARACTER = 6.2
-SAME = 1e-9
-NOTHING = 1e-27
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Values over global steps; both finite, steps ascending."""
+    """Finite values over ascending global steps."""
 
     steps: Values
     values: Values
@@ -32,7 +30,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage of training: its method and the global steps it covers."""
+    """A training stage: its method and its first and last global step."""
 
     method: str
     first: int
@@ -41,26 +39,32 @@ class Stage:
 
 @dataclass(frozen=True)
 class Frame:
-    """The size of a panel and the steps it spans."""
+    """The size of a chart and the range of its steps."""
 
     width: float
     height: float
     first: float
     last: float
 
-    def x(self, step: float) -> float:
-        """Position of a global step, from the left edge."""
-        share = (step - self.first) / max(self.last - self.first, 1.0)
-        return LEFT + share * (self.width - LEFT - RIGHT)
+    @property
+    def right(self) -> float:
+        """Return the right end of the plot area."""
+        return self.width - RIGHT
 
-    def y(self, value: float, ticks: Sequence[float]) -> float:
-        """Position of a value, from the top edge; the outer ticks are the ends of the axis."""
-        share = (value - ticks[0]) / (ticks[-1] - ticks[0])
-        return self.height - BOTTOM - share * (self.height - TOP - BOTTOM)
+    @property
+    def steps(self) -> Axis:
+        """Return the horizontal axis."""
+        return Axis.between(self.first, self.last, LEFT, self.right, max(2, round(self.width / 120)))
+
+    def values(self, curve: Curve) -> Axis:
+        """Return a vertical axis that contains 0 and all values of a curve."""
+        count = max(2, round((self.height - TOP - BOTTOM) / 36))
+        ends = (min(0.0, float(curve.values.min())), float(curve.values.max()))
+        return Axis.enclosing(ends, self.height - BOTTOM, TOP, count)
 
 
 def thin(curve: Curve, limit: int = POINTS) -> Curve:
-    """At most ``limit`` points: of every bucket of neighbours, its lowest and its highest, in order."""
+    """Return at most ``limit`` points: the lowest and the highest of every group of neighbors."""
     if len(curve.steps) <= limit:
         return curve
     kept: list[int] = []
@@ -71,12 +75,12 @@ def thin(curve: Curve, limit: int = POINTS) -> Curve:
 
 
 def window(count: int) -> int:
-    """Over how many of the last of ``count`` values a mean is taken: a few percent of them, more of few."""
+    """Return how many of ``count`` values a running mean covers: 5 %, or at least 10 if that is at most a quarter."""
     return max(1, round(count * SMOOTH_SHARE), min(SMOOTH_LEAST, count // 4))
 
 
 def smooth(curve: Curve, points: int = SMOOTH_POINTS) -> Curve:
-    """At each of ``points`` steps, the last among them, the mean of the values up to it; few values stay."""
+    """Return the running mean at ``points`` steps, including the last; short curves are returned unchanged."""
     count = len(curve.steps)
     width = window(count)
     if width == 1:
@@ -86,110 +90,81 @@ def smooth(curve: Curve, points: int = SMOOTH_POINTS) -> Curve:
     return Curve(curve.steps[kept], np.array(means))
 
 
-def nice_ticks(low: float, high: float, count: int = 4) -> list[float]:
-    """Round numbers (1, 2, 5 times a power of ten) that enclose both ends in about ``count`` steps."""
-    if high - low <= max(SAME * max(abs(low), abs(high)), NOTHING):
-        high = low + (abs(low) if abs(low) > NOTHING else 1.0)
-    rough = (high - low) / count
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
-    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return [float(f"{index * step:.12g}") for index in range(first, last + 1)]
-
-
 def split(curve: Curve, stages: Sequence[Stage]) -> list[Curve]:
-    """The parts of a curve that belong to each stage, so that no line leads from one into the next."""
+    """Return the part of a curve in each stage, so that no line connects two stages."""
     cuts = np.searchsorted(curve.steps, [stage.first for stage in stages[1:]])
     parts = zip(np.split(curve.steps, cuts), np.split(curve.values, cuts), strict=True)
     return [Curve(steps, values) for steps, values in parts if len(steps)]
 
 
-def _anchor(frame: "Frame", x: float) -> str:
-    """How a label stands at its tick: the last ones end there, so that they are not cut off."""
-    return "end" if x > frame.width - RIGHT - 20 else "middle"
+def panel(title: str, curve: Curve, frame: Frame, *, stages: Sequence[Stage] = (), style: Style = "noisy") -> Markup:
+    """Draw one chart.
 
-
-def panel(title: str, curve: Curve, frame: Frame, *, stages: Sequence[Stage] = (), style: Style = "noisy") -> Html:
-    """One chart with the stages' borders.
-
-    A ``noisy`` curve is a faint line through its values and a strong one through means of the last of them, and its
-    label is such a mean; a ``plain`` one is a single line; ``dots`` also marks each point, for measurements that are
-    few.
+    A ``noisy`` curve is a faint line through its values and a strong line through their running mean. A ``plain`` curve
+    is one line. ``dots`` also marks each point and suits a few measurements.
     """
-    tick_count = max(2, round((frame.height - TOP - BOTTOM) / 36))
-    ticks = nice_ticks(min(0.0, float(curve.values.min())), float(curve.values.max()), tick_count)
+    steps, values = frame.steps, frame.values(curve)
     parts = [curve] if style == "dots" else split(curve, stages)
-    end = _end(parts[-1], style)
-    content = [*_grid(frame, ticks), *_borders(frame, stages), *_title(frame, title, end)]
+    end = _end_label(parts[-1], style)
+    content = [*values.rows(LEFT, frame.right), *_step_labels(frame, steps), *_stage_marks(frame, steps, stages)]
+    content += _title(frame, title, end)
     for part in parts:
         extremes, means = thin(part, POINTS // len(parts)), smooth(part, SMOOTH_POINTS // len(parts))
         if style != "noisy" or means is part:
-            content.append(_line(extremes, frame, ticks, "means"))
+            content.append(_line(extremes, steps, values, "means"))
         else:
-            content += [_line(extremes, frame, ticks, "extremes"), _line(means, frame, ticks, "means")]
+            content += [_line(extremes, steps, values, "extremes"), _line(means, steps, values, "means")]
     if style == "dots" or len(curve.steps) == 1:
-        content += [_dot(frame, ticks, step, value) for step, value in zip(curve.steps, curve.values, strict=True)]
-    label = f"{title}: first {number(curve.values[0])}, {end}"
-    view = f"0 0 {frame.width:g} {frame.height:g}"
-    return tag("svg", tag("title", label), *content, class_="curve", viewBox=view, role="img")
+        content += _dots(curve, steps, values)
+    return chart(f"{title}: first {number(curve.values[0])}, {end}", frame.width, frame.height, content)
 
 
-def number(value: float) -> str:
-    """A value with three significant digits; from a thousand to a million, in full."""
-    written = f"{value:,.0f}" if 1e3 <= abs(value) < 1e6 else f"{value:.3g}"
-    mantissa, _, exponent = written.partition("e")
-    return (f"{mantissa}e{int(exponent)}" if exponent else mantissa).replace("-", "−")
+def _line(curve: Curve, steps: Axis, values: Axis, class_: str) -> Markup:
+    return element("polyline", class_=class_, points=points(map(steps.at, curve.steps), map(values.at, curve.values)))
 
 
-def _line(curve: Curve, frame: Frame, ticks: Sequence[float], kind: str) -> Html:
-    pairs = zip(curve.steps, curve.values, strict=True)
-    points = " ".join(f"{frame.x(step):.1f},{frame.y(value, ticks):.1f}" for step, value in pairs)
-    return tag("polyline", class_=kind, points=points)
+def _dots(curve: Curve, steps: Axis, values: Axis) -> list[Markup]:
+    drawn = []
+    for step, value in zip(curve.steps, curve.values, strict=True):
+        label = element("title", f"step {step:.0f}: {number(value)}")
+        x, y = f"{steps.at(step):.1f}", f"{values.at(value):.1f}"
+        drawn.append(element("circle", label, class_="dot", r=2.5, cx=x, cy=y))
+    return drawn
 
 
-def _dot(frame: Frame, ticks: Sequence[float], step: float, value: float) -> Html:
-    position = {"cx": f"{frame.x(step):.1f}", "cy": f"{frame.y(value, ticks):.1f}"}
-    return tag("circle", tag("title", f"step {step:.0f}: {number(value)}"), class_="dot", r=2.5, **position)
-
-
-def _end(part: Curve, style: Style) -> str:
-    """Where a curve has come to: of a noisy one the mean of the last steps, as a single one says little."""
+def _end_label(part: Curve, style: Style) -> str:
+    """Return the last value of a curve; for a noisy curve the mean of its last steps."""
     width = window(len(part.steps)) if style == "noisy" else 1
     mean = number(part.values[-width:].mean())
     return f"last {mean}" if width == 1 else f"mean of last {width} steps {mean}"
 
 
-def _title(frame: Frame, title: str, last: str) -> list[Html]:
+def _title(frame: Frame, title: str, last: str) -> list[Markup]:
     return [
-        tag("text", title, class_="name", x=0, y=12),
-        tag("text", last, class_="last", x=f"{frame.width - RIGHT:g}", y=12, text_anchor="end"),
+        element("text", title, class_="name", x=0, y=12),
+        element("text", last, class_="last", x=f"{frame.right:g}", y=12, text_anchor="end"),
     ]
 
 
-def _grid(frame: Frame, ticks: Sequence[float]) -> list[Html]:
-    lines: list[Html] = []
-    for tick in ticks:
-        y = f"{frame.y(tick, ticks):.1f}"
-        lines.append(tag("line", class_="grid", x1=LEFT, x2=f"{frame.width - RIGHT:g}", y1=y, y2=y))
-        lines.append(tag("text", number(tick), x=LEFT - 6, y=y, dy="0.32em", text_anchor="end"))
-    for step in nice_ticks(frame.first, frame.last, max(2, round(frame.width / 120))):
-        if frame.first <= step <= frame.last:
-            x = f"{frame.x(step):.1f}"
-            lines.append(
-                tag("text", f"{step:,.0f}", x=x, y=f"{frame.height - 6:g}", text_anchor=_anchor(frame, float(x)))
-            )
-    return lines
+def _step_labels(frame: Frame, steps: Axis) -> list[Markup]:
+    """Draw the numbers below the horizontal axis; numbers near its right end are right-aligned."""
+    drawn = []
+    for step in steps.ticks:
+        x = f"{steps.at(step):.1f}"
+        anchor = "end" if float(x) > frame.right - 20 else "middle"
+        drawn.append(element("text", f"{step:,.0f}", x=x, y=f"{frame.height - 6:g}", text_anchor=anchor))
+    return drawn
 
 
-def _borders(frame: Frame, stages: Sequence[Stage]) -> list[Html]:
-    """A dashed line where a stage begins, and its method's name where there is room for it."""
-    drawn: list[Html] = []
-    top, bottom = f"{TOP:g}", f"{frame.height - BOTTOM:g}"
-    starts = [frame.x(stage.first) for stage in stages]
+def _stage_marks(frame: Frame, steps: Axis, stages: Sequence[Stage]) -> list[Markup]:
+    """Draw a dashed line where a stage begins, and the name of its method if there is room."""
+    drawn: list[Markup] = []
+    starts = [steps.at(stage.first) for stage in stages]
     for place, stage in enumerate(stages):
-        x, end = starts[place], [*starts, frame.width - RIGHT][place + 1]
+        x, end = starts[place], [*starts, frame.right][place + 1]
         if place > 0:
-            drawn.append(tag("line", class_="border", x1=f"{x:.1f}", x2=f"{x:.1f}", y1=top, y2=bottom))
+            ends = {"y1": f"{TOP:g}", "y2": f"{frame.height - BOTTOM:g}"}
+            drawn.append(element("line", class_="border", x1=f"{x:.1f}", x2=f"{x:.1f}", **ends))
         if len(stages) > 1 and end - x > CHARACTER * len(stage.method) + 8:
-            drawn.append(tag("text", stage.method, class_="stage", x=f"{x + 5:.1f}", y=f"{TOP + 10:g}"))
+            drawn.append(element("text", stage.method, class_="stage", x=f"{x + 5:.1f}", y=f"{TOP + 10:g}"))
     return drawn

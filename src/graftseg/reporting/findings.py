@@ -1,12 +1,15 @@
 """The findings of a check: a table for each severity, and pictures of the cases they name."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
 
 from graftseg.data.check import Examination, Finding
 from graftseg.data.checks.findings import SEVERITIES, Severity
-from graftseg.reporting.markup import Html, join, looks_like_path, section, short_path, table, tag
-from graftseg.reporting.palette import swatch
 from graftseg.reporting.pictures import Album, label_layer
+from graftseg.reporting.rendering import render
+from graftseg.reporting.text import shown_text
 
 PICTURES = 12
 NAMED = 3
@@ -17,54 +20,50 @@ TITLES: dict[Severity, str] = {
 }
 
 
-def findings_section(findings: Sequence[Finding]) -> Html:
-    """What was found, where, how large it is and how to mend it; errors first."""
-    if not findings:
-        return section("findings", "Findings", tag("p", "Every file was read, and there is nothing to report."))
-    tables = [_table(severity, [found for found in findings if found.severity == severity]) for severity in SEVERITIES]
-    return section("findings", "Findings", *tables)
+@dataclass(frozen=True)
+class FindingLine:
+    """A row of a table of findings; ``cases`` are listed if there are many; ``remedy`` alternates text and code."""
+
+    finding: str
+    where: str
+    cases: Sequence[str]
+    size: str
+    remedy: list[str]
 
 
-def pictures_section(examination: Examination, album: Album) -> Html:
-    """A slice of each of the first cases that findings name, with its label outlined."""
+@dataclass(frozen=True)
+class CasePicture:
+    """A slice of a case, and the findings that name the case."""
+
+    name: str
+    reasons: str
+    picture: Markup
+
+
+def findings_section(findings: Sequence[Finding]) -> Markup:
+    """Render a table of findings for each severity, errors first."""
+    tables = {severity: [_line(one) for one in findings if one.severity == severity] for severity in SEVERITIES}
+    shown = [(severity, TITLES[severity], lines) for severity, lines in tables.items() if lines]
+    return render("findings", tables=shown)
+
+
+def _line(found: Finding) -> FindingLine:
+    cases = found.cases if len(found.cases) > NAMED else ()
+    return FindingLine(found.what, shown_text(found.where), cases, found.size, found.remedy.split("`"))
+
+
+def pictures_section(examination: Examination, album: Album) -> Markup:
+    """Render a slice of each of the first cases that findings name, with its label."""
     reasons: dict[str, list[str]] = {}
     for found in examination.findings:
         for name in found.cases[:NAMED]:
             reasons.setdefault(name, []).append(found.what)
     shown = [name for name in reasons if name in examination.thumbnails][:PICTURES]
-    if not shown:
-        return section("pictures", "Pictures", tag("p", "No finding names a case that could be shown."))
     figures = []
     for name in shown:
         thumbnail, why = examination.thumbnails[name], "; ".join(dict.fromkeys(reasons[name]))
         layer = None if thumbnail.labels is None else label_layer(thumbnail.labels)
         picture = album.picture(thumbnail.image, layer, alt=f"{name}: {why}", aspect=thumbnail.aspect)
-        figures.append(tag("figure", picture, tag("figcaption", tag("b", name), f" {why}")))
-    text = "Cases that a finding names, on the slice with most of the label or, where there are islands, through one."
+        figures.append(CasePicture(name, why, picture))
     classes = examination.dataset.classes or {value: f"class {value}" for value in examination.fingerprint.label_counts}
-    entries = [tag("li", swatch(value), name) for value, name in sorted(classes.items()) if value > 0]
-    parts = [tag("p", text), tag("ul", *entries, class_="legend"), tag("div", *figures, class_="gallery thirds")]
-    return section("pictures", "Pictures", *parts)
-
-
-def _table(severity: Severity, findings: Sequence[Finding]) -> Html:
-    if not findings:
-        return Html("")
-    rows = [[found.what, _place(found), found.size, _remedy(found.remedy)] for found in findings]
-    head = ["Finding", "Where", "How large", "Remedy"]
-    return table(head, rows, caption=f"{TITLES[severity]} ({len(findings)})", class_=f"findings {severity}")
-
-
-def _place(found: Finding) -> Html:
-    """Where a finding is; all cases of one that names many unfold."""
-    where = short_path(found.where) if looks_like_path(found.where) else found.where
-    if len(found.cases) <= NAMED:
-        return join([where])
-    names = tag("details", tag("summary", f"all {len(found.cases)} cases"), ", ".join(found.cases))
-    return join([where, names])
-
-
-def _remedy(remedy: str) -> Html:
-    """A remedy with its commands, which stand between backticks, as code."""
-    parts = remedy.split("`")
-    return join(tag("code", part) if place % 2 else part for place, part in enumerate(parts))
+    return render("pictures", figures=figures, classes=sorted(classes.items()))

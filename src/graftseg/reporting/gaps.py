@@ -1,4 +1,4 @@
-"""What fills the parts of a page that a run has nothing for yet."""
+"""Empty parts of a page: why they are empty and which command fills them."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,17 +8,28 @@ from typing import NamedTuple
 from graftseg.core.run_folder import RunFolder, fold_count
 from graftseg.evaluation.testset import has_test_scans
 from graftseg.recipes.baseline import SUPERVISED, existing_baselines
-from graftseg.reporting.markup import folder_name
+from graftseg.reporting.text import folder_name
 
 
 class Remedy(NamedTuple):
-    """A command that fills a part, and what to know of it."""
+    """A command that fills a part, and a note on it."""
 
     command: str
     note: str = ""
 
 
+@dataclass(frozen=True)
+class Missing:
+    """Why a part is empty and which command fills it; ``see_results`` if the results already name the command."""
+
+    sentence: str
+    command: str = ""
+    note: str = ""
+    see_results: bool = False
+
+
 TEST = Remedy("graftseg test RUN")
+TRAIN = Remedy("graftseg train RECIPE --data DATA --out RUN")
 THERE = "where DATA has test scans in imagesTs/ and their labels in labelsTs/; without any, train with --folds"
 ALONE = "A semi-supervised run says little without a supervised one on the same labeled scans."
 BEGUN = "The supervised baseline of this run was begun and has not been trained to its end."

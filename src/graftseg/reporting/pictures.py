@@ -1,13 +1,14 @@
-"""Scans and label maps as pictures: a grey scan that is stored once, and transparent layers over it."""
+"""Pictures of scans and label maps: a gray scan, embedded once, and transparent layers over it."""
 
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from markupsafe import Markup
 
-from graftseg.reporting.markup import Html, tag
-from graftseg.reporting.palette import rgb_table
+from graftseg.core.colors import color_of
 from graftseg.reporting.png import Pixels, data_uri
+from graftseg.reporting.svg import chart, element
 
 Plane = npt.NDArray[Any]
 Labels = npt.NDArray[Any]
@@ -24,10 +25,10 @@ WINDOW_PERCENTILES = (0.5, 99.5)
 
 
 class Album:
-    """The pictures of one page. A scan shown several times is embedded once and referred to afterwards."""
+    """The pictures of one page. A scan shown several times is embedded once and referenced afterwards."""
 
     def __init__(self) -> None:
-        """Begin without any picture."""
+        """Create an album without pictures."""
         self._embedded: dict[tuple[bytes, str], str] = {}
 
     def picture(
@@ -39,38 +40,31 @@ class Album:
         aspect: float = 1.0,
         limit: int = LARGEST_SIDE,
         marks: tuple[str, str] | None = None,
-    ) -> Html:
-        """A scan ``(H, W)`` in grey, a layer ``(h, w, 4)`` over it; ``aspect`` is a pixel's height/width.
+    ) -> Markup:
+        """Draw a scan ``(H, W)`` in gray, a layer ``(h, w, 4)`` over it, and marks at its left and right edge.
 
-        ``marks`` stand at its left and right edge.
+        ``aspect`` is the height of a pixel divided by its width.
         """
-        grey = to_grey(shrink(image, limit))
-        width, height = grey.shape[1], round(grey.shape[0] * aspect, 2)
-        content = [self._scan(grey, width, height)]
+        gray = to_gray(shrink(image, limit))
+        width, height = gray.shape[1], round(gray.shape[0] * aspect, 2)
+        content = [self._scan(gray, width, height)]
         if layer is not None:
             content.append(_stretched(layer, width, height))
         if marks is not None:
-            content += _marked(marks, width, height)
-        return tag(
-            "svg",
-            tag("title", alt),
-            *content,
-            class_="picture",
-            viewBox=f"0 0 {width} {height:g}",
-            role="img",
-        )
+            content += _side_marks(marks, width, height)
+        return chart(alt, width, height, content, class_="picture")
 
-    def _scan(self, grey: Pixels, width: int, height: float) -> Html:
-        key = (grey.tobytes(), f"{grey.shape} in {width} x {height}")
+    def _scan(self, gray: Pixels, width: int, height: float) -> Markup:
+        key = (gray.tobytes(), f"{gray.shape} in {width} x {height}")
         if key in self._embedded:
-            return tag("use", href=f"#{self._embedded[key]}")
+            return element("use", href=f"#{self._embedded[key]}")
         self._embedded[key] = f"scan-{len(self._embedded) + 1}"
-        kind = "small" if max(grey.shape) < SMALL_SIDE else None
-        return _stretched(grey, width, height, id=self._embedded[key], class_=kind)
+        class_ = "small" if max(gray.shape) < SMALL_SIDE else None
+        return _stretched(gray, width, height, id=self._embedded[key], class_=class_)
 
 
-def to_grey(image: Plane) -> Pixels:
-    """Intensities as grey values, from the 0.5th to the 99.5th percentile; a constant image is black."""
+def to_gray(image: Plane) -> Pixels:
+    """Return gray values that span the 0.5th to the 99.5th percentile; a constant image is black."""
     values = np.nan_to_num(np.asarray(image, dtype=np.float64), posinf=0.0, neginf=0.0)
     low, high = np.percentile(values, WINDOW_PERCENTILES)
     if high <= low:
@@ -80,7 +74,7 @@ def to_grey(image: Plane) -> Pixels:
 
 
 def shrink(image: Plane, limit: int = LARGEST_SIDE) -> Plane:
-    """The image by block means so that its longer side is at most ``limit``; a small image stays as it is."""
+    """Return block means so that the longer side is at most ``limit``; a small image is returned unchanged."""
     factor = _factor(image.shape, limit)
     if factor == 1:
         return image
@@ -90,7 +84,7 @@ def shrink(image: Plane, limit: int = LARGEST_SIDE) -> Plane:
 
 
 def label_layer(labels: Labels) -> Pixels:
-    """A label map as coloured areas with opaque borders, ``(h, w, 4)``; background is transparent."""
+    """Return a label map as colored areas with opaque borders, ``(h, w, 4)``; the background is transparent."""
     drawn = _fit(labels.astype(np.int64))
     layer = np.zeros((*drawn.shape, 4), np.uint8)
     layer[..., :3] = rgb_table(int(drawn.max(initial=0)) + 1)[drawn]
@@ -100,7 +94,7 @@ def label_layer(labels: Labels) -> Pixels:
 
 
 def outline_layer(mask: Labels) -> Pixels:
-    """The edge of a mask's zeros, ``(h, w, 4)``: white inside and black outside, to be seen on any scan."""
+    """Return the edge of a mask's zeros, ``(h, w, 4)``: white inside and black outside, visible on any scan."""
     drawn = _fit(mask.astype(np.int64))
     layer = np.zeros((*drawn.shape, 4), np.uint8)
     layer[..., :3] = np.where(drawn == 0, OPAQUE, 0)[..., None]
@@ -108,20 +102,26 @@ def outline_layer(mask: Labels) -> Pixels:
     return layer
 
 
-def _marked(marks: tuple[str, str], width: int, height: float) -> list[Html]:
-    """Letters at the left and the right edge, as large on a small picture as on a large one."""
+def rgb_table(count: int) -> Pixels:
+    """Return the colors by label, ``(count, 3)``; row 0, the background, is black and never shown."""
+    rows = [(0, 0, 0), *(tuple(bytes.fromhex(color_of(label)[1:])) for label in range(1, count))]
+    return np.array(rows, dtype=np.uint8)
+
+
+def _side_marks(marks: tuple[str, str], width: int, height: float) -> list[Markup]:
+    """Draw letters at the left and the right edge, of the same relative size on every picture."""
     size, edge = width * MARK_SHARE, width * EDGE_SHARE
     where = {"y": f"{height / 2:g}", "dy": "0.35em", "font_size": f"{size:g}", "class_": "mark"}
     left, right = marks
     return [
-        tag("text", left, x=f"{edge:g}", **where),
-        tag("text", right, x=f"{width - edge:g}", text_anchor="end", **where),
+        element("text", left, x=f"{edge:g}", **where),
+        element("text", right, x=f"{width - edge:g}", text_anchor="end", **where),
     ]
 
 
-def _stretched(pixels: Pixels, width: int, height: float, **attributes: str | None) -> Html:
+def _stretched(pixels: Pixels, width: int, height: float, **attributes: str | None) -> Markup:
     size = {"width": f"{width}", "height": f"{height:g}", "preserveAspectRatio": "none"}
-    return tag("image", href=data_uri(pixels), **size, **attributes)
+    return element("image", href=data_uri(pixels), **size, **attributes)
 
 
 def _factor(shape: tuple[int, ...], limit: int) -> int:
@@ -129,7 +129,7 @@ def _factor(shape: tuple[int, ...], limit: int) -> int:
 
 
 def _fit(labels: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Take every n-th voxel of a large map; repeat those of a small one, so that its lines become fine."""
+    """Subsample a large map; repeat the voxels of a small map, so that borders are thin lines."""
     factor = _factor(labels.shape, LARGEST_SIDE)
     height, width = (side // factor * factor for side in labels.shape)
     small = labels[factor // 2 : height : factor, factor // 2 : width : factor]
@@ -138,7 +138,7 @@ def _fit(labels: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 def _border(labels: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Pixels near one that has another label, above, below or beside; the line's width follows the size."""
+    """Return the pixels near a pixel with another label; the width of the line depends on the size."""
     border = np.zeros(labels.shape, bool)
     for step in range(1, max(1, round(max(labels.shape) * BORDER_SHARE)) + 1):
         down = labels[step:] != labels[:-step]

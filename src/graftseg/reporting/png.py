@@ -1,4 +1,4 @@
-"""A PNG writer: grey, RGB or RGBA, eight bits a channel."""
+"""A PNG writer: gray, RGB or RGBA, eight bits per channel."""
 
 import struct
 import zlib
@@ -10,27 +10,27 @@ import numpy.typing as npt
 Pixels = npt.NDArray[np.uint8]
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
-COLOUR_TYPES = {1: 0, 3: 2, 4: 6}
+COLOR_TYPES = {1: 0, 3: 2, 4: 6}
 FILTER_UP = 2
 
 
 def encode_png(pixels: Pixels) -> bytes:
-    """Pixels ``(H, W)`` grey, ``(H, W, 3)`` RGB or ``(H, W, 4)`` RGBA as a PNG file.
+    """Return pixels ``(H, W)`` gray, ``(H, W, 3)`` RGB or ``(H, W, 4)`` RGBA as a PNG file.
 
-    Each row is stored as its difference to the row above, which suits smooth scans and flat overlays alike.
+    Each row is stored as the difference from the row above, which compresses both smooth scans and flat overlays well.
     """
     height, width = pixels.shape[:2]
     channels = 1 if pixels.ndim == 2 else pixels.shape[2]
     rows = np.ascontiguousarray(pixels).reshape(height, width * channels)
     differences = np.diff(rows, axis=0, prepend=np.zeros((1, rows.shape[1]), np.uint8))
     filtered = np.insert(differences, 0, FILTER_UP, axis=1)
-    header = struct.pack(">IIBBBBB", width, height, 8, COLOUR_TYPES[channels], 0, 0, 0)
+    header = struct.pack(">IIBBBBB", width, height, 8, COLOR_TYPES[channels], 0, 0, 0)
     chunks = (b"IHDR", header), (b"IDAT", zlib.compress(filtered.tobytes(), 9)), (b"IEND", b"")
     return SIGNATURE + b"".join(_chunk(kind, content) for kind, content in chunks)
 
 
 def data_uri(pixels: Pixels) -> str:
-    """The PNG as an address that holds the picture itself."""
+    """Return a PNG as a data URI."""
     return "data:image/png;base64," + b64encode(encode_png(pixels)).decode()
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from graftseg.core.files import read_object
 from graftseg.data.store import Store, is_store
 from graftseg.evaluation.testset import IMAGES
-from graftseg.reporting.markup import folder_name
 from graftseg.reporting.results import Results
+from graftseg.reporting.text import folder_name
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""How well the run segments: headline figures, each class, each case."""
+"""The scores of a run: headline figures, each class, each case."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -6,19 +6,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from graftseg.core.files import read_object
 from graftseg.evaluation.figures import DEVIATION, FIGURES, SHARES, VOLUME_COLUMNS
 from graftseg.evaluation.scores import Evaluation, Row, read_csv
-from graftseg.reporting.gaps import TEST, Remedy
-from graftseg.reporting.markup import Html, join, missing, section, table, tag
-from graftseg.reporting.palette import named
+from graftseg.reporting.gaps import TEST, Missing, Remedy
+from graftseg.reporting.rendering import render
+from graftseg.reporting.text import fixed, percent
 
-FLATTERED = "Selected on the test cases: an optimistic figure."
+NOT_EVALUATED = "No prediction of this run has been evaluated."
 
 
 @dataclass(frozen=True)
 class Results:
-    """Scores of the label maps in a folder; ``references`` is where the labels they were held against lie."""
+    """Scores of the label maps in a folder; ``references`` is the location of the reference labels."""
 
     folder: Path
     evaluation: Evaluation
@@ -26,25 +28,67 @@ class Results:
 
     @property
     def ranking(self) -> list[str]:
-        """Cases from the worst mean Dice to the best; equal ones by name."""
+        """Return the cases from the worst mean Dice to the best; ties are ordered by name."""
         scores = case_dice(self.evaluation)
         return sorted(scores, key=lambda case: (scores[case], case))
 
 
+@dataclass(frozen=True)
+class Tile:
+    """A headline figure; ``also`` is the same figure in another unit."""
+
+    name: str
+    value: str
+    unit: str
+    also: str = ""
+
+
+@dataclass(frozen=True)
+class ClassLine:
+    """A row of the table of classes: the mean and the standard deviation of each figure."""
+
+    label: int
+    name: str
+    cells: list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class ScoresView:
+    """Headline figures and a table of classes."""
+
+    tiles: list[Tile]
+    sentence: str
+    is_optimistic: bool
+    columns: list[str]
+    classes: list[ClassLine]
+    means: list[str]
+    deviation: str = DEVIATION
+
+
+@dataclass(frozen=True)
+class CaseLine:
+    """A row of the table of cases; ``share`` is the mean Dice as a CSS width."""
+
+    name: str
+    share: str
+    dice: str
+    others: list[str]
+
+
 def on_test(checkpoint: str) -> bool:
-    """Whether a checkpoint, in the words of the run, was selected on the test cases."""
+    """Return whether a checkpoint was selected on the test cases, by its description in the run."""
     return checkpoint.startswith("best on test")
 
 
 def used_checkpoint(results: Results | None, facts: dict[str, Any]) -> str:
-    """The checkpoint that the figures are of: the predictions know best, the run's own words stand in for them."""
+    """Return the checkpoint that was evaluated: from the manifest of the predictions, else from the run."""
     manifest = None if results is None else results.folder / "manifest.json"
     content = read_object(manifest) if manifest is not None and manifest.is_file() else {}
     return str(content.get("checkpoint") or facts.get("checkpoint", "last"))
 
 
 def read_results(folder: Path) -> Results | None:
-    """The scores in a folder of predictions, or None where nothing has been evaluated."""
+    """Load the scores in a folder of predictions; None if nothing has been evaluated."""
     if not (folder / "metrics.csv").is_file():
         return None
     described = folder / "metrics.json"
@@ -54,130 +98,93 @@ def read_results(folder: Path) -> Results | None:
 
 
 def case_dice(evaluation: Evaluation) -> dict[str, float]:
-    """Mean Dice over the classes of each case."""
+    """Return the mean Dice over the classes of each case."""
     return {case: mean([row.dice for row in rows]) for case, rows in _by_case(evaluation).items()}
 
 
-def results_section(results: Results | None, facts: dict[str, Any], remedy: Remedy = TEST, scans: str = "") -> Html:
-    """Headline figures, then a table of the classes and one of the cases, worst first; or what would give them.
-
-    ``scans`` names where the scans that were scored come from, if that is known.
-    """
-    if results is None:
-        return section("results", "Results", missing("No prediction of this run has been evaluated.", *remedy))
-    return section(
-        "results",
-        "Results",
-        headline(results.evaluation, used_checkpoint(results, facts)),
-        *([tag("p", f"Test scans: {scans}.", class_="caption")] if scans else []),
-        class_table(results.evaluation),
-        _case_table(results),
-    )
-
-
 def mean(values: Sequence[float]) -> float:
-    """Mean of the values that are not NaN; NaN if there is none."""
+    """Return the mean of the values that are not NaN; NaN if there are none."""
     known = [value for value in values if not math.isnan(value)]
     return math.fsum(known) / len(known) if known else math.nan
 
 
-def percent(value: float) -> str:
-    """A share in percent, two decimals."""
-    return fixed(value * 100)
+def unit_of(evaluation: Evaluation) -> str:
+    """Return the unit of distances without spacing."""
+    return "voxel" if evaluation.has_volumes else "pixel"
 
 
-def fixed(value: float) -> str:
-    """Two decimals; a dash where there is no value."""
-    return "–" if math.isnan(value) else f"{value:.2f}".replace("-", "−")
+def results_section(results: Results | None, facts: dict[str, Any], remedy: Remedy = TEST, scans: str = "") -> Markup:
+    """Render headline figures, a table of classes and a table of cases, worst first; ``scans`` names the test scans."""
+    if results is None:
+        return render("results", empty=Missing(NOT_EVALUATED, *remedy))
+    scores = scores_view(results.evaluation, used_checkpoint(results, facts))
+    return render("results", empty=None, scores=scores, scans=scans, **_cases_view(results))
+
+
+def scores_view(evaluation: Evaluation, checkpoint: str) -> ScoresView:
+    """Collect the headline figures and the means and standard deviations of each class."""
+    columns = _columns(evaluation)
+    summary = evaluation.summary()
+    classes = [
+        ClassLine(
+            one.label, one.name, [_spread(one.metrics[name].mean, one.metrics[name].std, name) for name in columns]
+        )
+        for one in summary.classes
+    ]
+    means = [_written(summary.overall.get(name, math.nan), name) for name in columns] if len(classes) > 1 else []
+    sentence = protocol_sentence(evaluation, checkpoint)
+    return ScoresView([*_tiles(evaluation)], sentence, on_test(checkpoint), [*columns.values()], classes, means)
 
 
 def protocol_sentence(evaluation: Evaluation, checkpoint: str) -> str:
-    """How the figures were averaged, under which protocol, and from which checkpoint."""
+    """Describe how the figures were averaged, the protocol and the checkpoint."""
     cases, classes = len(_by_case(evaluation)), len({row.label for row in evaluation.rows})
-    over = f"mean over {_count(cases, 'case')}"
+    over = f"mean over {cases} {'case' if cases == 1 else 'cases'}"
     if classes > 1:
         over = f"mean over {classes} classes of the {over}"
     named = "last checkpoint" if checkpoint == "last" else f"checkpoint: {checkpoint}"
     return f"{over[0].upper()}{over[1:]}, {evaluation.protocol} protocol, {named}."
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def headline(evaluation: Evaluation, checkpoint: str) -> Html:
-    """The four figures over all cases and classes, and what they are of."""
-    overall, unit = evaluation.summary().overall, unit_of(evaluation)
-    also = {name: f"{fixed(overall[f'{name}_mm'])} mm" if evaluation.has_spacing else "" for name in ("hd95", "asd")}
-    tiles = [
-        _tile("Dice", percent(overall["dice"]), "%"),
-        _tile("Jaccard", percent(overall["jaccard"]), "%"),
-        _tile(FIGURES["hd95"], fixed(overall["hd95"]), unit, also["hd95"]),
-        _tile(FIGURES["asd"], fixed(overall["asd"]), unit, also["asd"]),
-    ]
-    return join(
-        [
-            tag("dl", *tiles, class_="tiles"),
-            tag("p", protocol_sentence(evaluation, checkpoint), class_="caption"),
-            *([tag("p", FLATTERED, class_="state")] if on_test(checkpoint) else []),
-        ]
-    )
-
-
-def _tile(name: str, value: str, unit: str, also: str = "") -> Html:
-    figure = tag("dd", value, tag("small", f" {unit}"))
-    return tag("div", tag("dt", name), figure, *([tag("dd", also, class_="also")] if also else []))
-
-
-def class_table(evaluation: Evaluation) -> Html:
-    """Mean and deviation of every figure for each class."""
-    distances = {f"{FIGURES[name]} {unit}": metric for name, unit, metric in _distances(evaluation)}
-    shown = {f"{FIGURES[name]} %": name for name in SHARES} | distances
-    shown |= VOLUME_COLUMNS if evaluation.has_volumes else {}
-    head, metrics = ["Class", *shown], list(shown.values())
-    summary = evaluation.summary()
-    rows: list[list[str]] = []
-    for one in summary.classes:
-        cells = [_spread(one.metrics[metric].mean, one.metrics[metric].std, metric) for metric in metrics]
-        rows.append([named(one.label, one.name), *cells])
-    if len(rows) > 1:
-        rows.append(["mean", *(_written(summary.overall.get(metric, math.nan), metric) for metric in metrics)])
-    return table(head, rows, caption=f"Each class: mean ± {DEVIATION}")
-
-
-def unit_of(evaluation: Evaluation) -> str:
-    """What distances without a spacing are counted in."""
-    return "voxel" if evaluation.has_volumes else "pixel"
-
-
-def _distances(evaluation: Evaluation) -> Iterator[tuple[str, str, str]]:
-    """Figure, unit and metric of the distances, in millimetres too where those say other than voxels."""
+def _tiles(evaluation: Evaluation) -> Iterator[Tile]:
+    overall = evaluation.summary().overall
+    for name in SHARES:
+        yield Tile(FIGURES[name], percent(overall[name]), "%")
     for name in ("hd95", "asd"):
-        yield name, unit_of(evaluation), name
+        also = f"{fixed(overall[f'{name}_mm'])} mm" if evaluation.has_spacing else ""
+        yield Tile(FIGURES[name], fixed(overall[name]), unit_of(evaluation), also)
+
+
+def _columns(evaluation: Evaluation) -> dict[str, str]:
+    """Return the titles of the columns by metric; distances also in mm if that differs from voxels."""
+    columns = {name: f"{FIGURES[name]} %" for name in SHARES}
+    for name in ("hd95", "asd"):
+        columns[name] = f"{FIGURES[name]} {unit_of(evaluation)}"
         if evaluation.has_spacing:
-            yield name, "mm", f"{name}_mm"
+            columns[f"{name}_mm"] = f"{FIGURES[name]} mm"
+    return columns | ({metric: title for title, metric in VOLUME_COLUMNS.items()} if evaluation.has_volumes else {})
 
 
-def _case_table(results: Results) -> Html:
-    cases = _by_case(results.evaluation)
-    names = {row.label: row.name for row in results.evaluation.rows}
-    single = [] if len(names) == 1 else [named(label, name) for label, name in sorted(names.items())]
-    unit = unit_of(results.evaluation)
-    head = ["Case", "Dice %", *single, "Jaccard %", f"{FIGURES['hd95']} {unit}", f"{FIGURES['asd']} {unit}"]
-    rows = [[case, *_case_cells(cases[case], sorted(names) if single else [])] for case in results.ranking]
-    caption = "Each case, worst first: mean over classes" + (", and the Dice of each class" if single else "")
-    return table(head, rows, caption=caption, class_="figures cases")
+def _cases_view(results: Results) -> dict[str, Any]:
+    """Collect the table of cases; with several classes also the Dice of each class."""
+    cases, unit = _by_case(results.evaluation), unit_of(results.evaluation)
+    names = sorted({row.label: row.name for row in results.evaluation.rows}.items())
+    classes = names if len(names) > 1 else []
+    distances = [f"{FIGURES[name]} {unit}" for name in ("hd95", "asd")]
+    labels = [label for label, _ in classes]
+    lines = [_case_line(case, cases[case], labels) for case in results.ranking]
+    return {"case_classes": classes, "distances": distances, "cases": lines}
 
 
-def _case_cells(rows: Sequence[Row], labels: Sequence[int]) -> list[str]:
+def _case_line(case: str, rows: Sequence[Row], labels: Sequence[int]) -> CaseLine:
     dice, by_label = mean([row.dice for row in rows]), {row.label: row.dice for row in rows}
-    return [
-        join([tag("span", tag("i", style=f"width:{dice:.2%}"), class_="meter"), percent(dice)]),
+    others = [
         *(percent(by_label.get(label, math.nan)) for label in labels),
         percent(mean([row.jaccard for row in rows])),
         fixed(mean([row.hd95 for row in rows])),
         fixed(mean([row.asd for row in rows])),
     ]
+    return CaseLine(case, f"{dice:.2%}", percent(dice), others)
 
 
 def _by_case(evaluation: Evaluation) -> dict[str, list[Row]]:
@@ -188,9 +195,8 @@ def _by_case(evaluation: Evaluation) -> dict[str, list[Row]]:
 
 
 def _written(value: float, metric: str) -> str:
-    return percent(value) if metric in ("dice", "jaccard") else fixed(value)
+    return percent(value) if metric in SHARES else fixed(value)
 
 
-def _spread(value: float, deviation: float, metric: str) -> Html:
-    spread = [] if math.isnan(deviation) else [tag("small", f" ± {_written(deviation, metric)}")]
-    return join([_written(value, metric), *spread])
+def _spread(value: float, deviation: float, metric: str) -> tuple[str, str]:
+    return _written(value, metric), "" if math.isnan(deviation) else _written(deviation, metric)

@@ -1,0 +1,190 @@
+"""The page of a cross-validation: every labeled case, scored by a network that never saw it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from graftseg.core.durations import duration
+from graftseg.core.errors import Code, UserError
+from graftseg.core.files import read_object, write_text
+from graftseg.core.run_folder import RunFolder, held_out_by_fold
+from graftseg.evaluation.figures import DEVIATION
+from graftseg.evaluation.scores import Evaluation, read_csv
+from graftseg.evaluation.verdicts import SEVERAL_TRAININGS
+from graftseg.reporting.cases import Predicted, cases_section, predicted_in
+from graftseg.reporting.comparison import can_be_paired, missed, verdict_between
+from graftseg.reporting.facts import channels_of, fold_facts, span
+from graftseg.reporting.folder import class_names, read_curves, read_recipe, read_store
+from graftseg.reporting.gaps import ALONE, BEGUN, Missing, baseline_for
+from graftseg.reporting.notes import RunNotes, notes_section, run_section
+from graftseg.reporting.orientation import Orientation, orientation_of
+from graftseg.reporting.page import document, run_title
+from graftseg.reporting.pictures import Album
+from graftseg.reporting.provenance import provenance_of
+from graftseg.reporting.rendering import render
+from graftseg.reporting.results import (
+    Results,
+    case_dice,
+    mean,
+    read_results,
+    results_section,
+    scores_view,
+    unit_of,
+    used_checkpoint,
+)
+from graftseg.reporting.text import percent, typeset
+from graftseg.reporting.training import fold_curves_section
+from graftseg.training.cross_validation import HELD_OUT, CrossValidation
+
+CONTENTS = {
+    "results": "Results",
+    "cases": "Cases",
+    "comparison": "Baseline",
+    "folds": "Folds",
+    "training": "Training",
+    "test": "Test scans",
+    "run": "Run",
+    "notes": "Notes",
+}
+UNSEEN = "Every labeled case was scored once, by a network that saw neither its label nor its image."
+SHARED = (
+    "The interval is over cases. Networks of different folds share most of their training cases, so it says less of "
+    "what other labeled cases would give."
+)
+COLUMNS = {"mean ± spread over cases": "with unlabeled scans", "baseline": "labeled scans only"}
+BESIDE = f"The same folds trained on the labeled scans alone, case by case; ± is the {DEVIATION}"
+BESIDE_ON_TEST = f"The same folds trained on the labeled scans alone; ± is the {DEVIATION}"
+
+
+@dataclass(frozen=True)
+class ComparisonTable:
+    """The comparison of all folds with those of the baseline."""
+
+    caption: str
+    head: list[str]
+    rows: list[list[str]]
+
+
+def render_folds(run: RunFolder, out: Path | None = None) -> Path:
+    """Write the page of a folder of folds and return its path, ``report.html`` in that folder if ``out`` is None."""
+    description, parts = read_object(run.folds_file), held_out_by_fold(run)
+    results = read_results(run.path)
+    if results is None:
+        raise UserError(
+            Code.RUN_UNFINISHED, run.path, "not every fold has been trained and scored", "go on with train --resume"
+        )
+    baseline = run.baseline.path / "metrics.csv"
+    other = read_csv(baseline) if baseline.is_file() else None
+    folds = [run.fold(number).manifest() for number in range(len(parts))]
+    facts = folds[0] | {"checkpoint": read_object(run.path / "metrics.json").get("checkpoint", "last")}
+    recipe, store = read_recipe(run), read_store(run.fold(0))
+    tested, tested_other = read_results(run.predictions), read_results(run.baseline.predictions)
+    orientation = orientation_of(recipe, store, results.evaluation.has_volumes, channels_of(facts) or 1)
+    names = provenance_of(store, tested)
+    sections = {
+        "results": results_section(results, facts),
+        "cases": _cases(run, parts, results, class_names(facts), orientation),
+        "comparison": _comparison(run, CrossValidation(run.path, (), results.evaluation, other)),
+        "folds": _folds(parts, results.evaluation, folds),
+        "training": fold_curves_section([read_curves(run.fold(number)) for number in range(len(parts))]),
+        "test": _test(tested, tested_other, len(parts), names.scans),
+        "run": run_section(recipe, fold_facts(folds, parts, names)),
+        "notes": notes_section(facts, results.evaluation, notes=_notes(folds, description)),
+    }
+    seed, unlabeled = description.get("seed", "unknown"), description.get("unlabeled", "some")
+    labeled = f"{len(case_dice(results.evaluation))} labeled cases in {len(parts)} folds"
+    verdicts = [_verdict(HELD_OUT, results.evaluation, other), *missed(results)]
+    if tested is not None and tested_other is not None:
+        verdicts.append(_verdict("Test scans", tested.evaluation, tested_other.evaluation))
+    summary = render(
+        "summary",
+        verdicts=[typeset(verdict) for verdict in verdicts if verdict],
+        subtitles=[f"{labeled}, {unlabeled} unlabeled ones, seed {seed}", UNSEEN],
+        state="",
+    )
+    title = f"{run_title(facts, names.data)}, {len(parts)} folds"
+    contents = {identity: name for identity, name in CONTENTS.items() if sections[identity]}
+    footer = "This page holds everything it shows and loads nothing."
+    target = out or run.path / "report.html"
+    write_text(target, document("graftseg report", title, summary, contents, [*sections.values()], footer))
+    return target
+
+
+def _verdict(place: str, evaluation: Evaluation, baseline: Evaluation | None) -> str | None:
+    """Return what the unlabeled scans gained on a group of cases."""
+    verdict = None if baseline is None else verdict_between(evaluation, baseline, SEVERAL_TRAININGS)
+    return f"{place}: {verdict[0].lower()}{verdict[1:]}" if verdict else None
+
+
+def _cases(
+    run: RunFolder,
+    parts: Sequence[tuple[str, ...]],
+    results: Results,
+    classes: Sequence[str],
+    orientation: Orientation,
+) -> Markup:
+    """Render cases of all folds, each as predicted by the network that never saw it."""
+    held_out: dict[str, Predicted] = {}
+    for number, part in enumerate(parts):
+        of_fold = read_results(run.fold(number).predictions)
+        if of_fold is not None:
+            held_out |= predicted_in(of_fold, part, f"held out of fold {number}")
+    return cases_section(results, classes, Album(), orientation, held_out)
+
+
+def _comparison(run: RunFolder, result: CrossValidation) -> Markup:
+    """Render the gain over the same folds without unlabeled scans."""
+    if result.baseline is None:
+        sentence = BEGUN if run.baseline.folds_file.is_file() else ALONE
+        return render("fold_comparison", empty=Missing(sentence, *baseline_for(run)))
+    return render("fold_comparison", empty=None, comparison=_table(result, BESIDE), interval_note=SHARED)
+
+
+def _table(result: CrossValidation, caption: str) -> ComparisonTable:
+    head, rows = result.table()
+    unit = unit_of(result.evaluation)
+    cells = [[typeset(cell) for cell in (row[0].replace("voxel", unit), *row[1:])] for row in rows]
+    return ComparisonTable(caption, [COLUMNS.get(name, name) for name in head], cells)
+
+
+def _folds(parts: Sequence[tuple[str, ...]], evaluation: Evaluation, folds: Sequence[dict[str, Any]]) -> Markup:
+    """Render the held-out cases, the score and the training time of each fold."""
+    dice, total = case_dice(evaluation), sum(map(len, parts))
+    rows = [
+        [
+            str(number),
+            str(total - len(part)),
+            ", ".join(part),
+            percent(mean([dice[case] for case in part if case in dice])),
+            "–" if facts.get("wall_seconds") is None else duration(float(facts["wall_seconds"])),
+        ]
+        for number, (part, facts) in enumerate(zip(parts, folds, strict=True))
+    ]
+    return render("folds", folds=rows)
+
+
+def _test(tested: Results | None, baseline: Results | None, count: int, scans: str) -> Markup:
+    """Render the scores of the ensemble of all folds on test scans; empty if nothing was tested."""
+    if tested is None:
+        return Markup()
+    comparison = None
+    if baseline is not None and can_be_paired(tested.evaluation, baseline.evaluation):
+        both = CrossValidation(tested.folder, (), tested.evaluation, baseline.evaluation)
+        comparison = _table(both, BESIDE_ON_TEST)
+    scores = scores_view(tested.evaluation, used_checkpoint(tested, {}))
+    return render("test_scans", count=count, scans=scans, scores=scores, comparison=comparison)
+
+
+def _notes(folds: Sequence[dict[str, Any]], description: dict[str, Any]) -> RunNotes:
+    labeled, unlabeled = (
+        span([len(facts.get("store", {}).get(kind, [])) for facts in folds]) for kind in ("labeled", "unlabeled")
+    )
+    seed = description.get("seed", "unknown")
+    return RunNotes(
+        f"each fold trained with {labeled} labeled and {unlabeled} unlabeled cases, seed {seed}.",
+        "one division into folds and a single seed; another one gives other figures.",
+        DEVIATION,
+    )

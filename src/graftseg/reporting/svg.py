@@ -1,0 +1,101 @@
+"""SVG elements, axes and number formats shared by all charts and pictures."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+SAME = 1e-9
+NOTHING = 1e-27
+
+
+def element(name: str, /, *children: str, **attributes: str | float | None) -> Markup:
+    """Return an SVG element; plain strings and attributes are escaped.
+
+    Underscores in attribute names become hyphens and a trailing underscore is dropped (``class_``, ``text_anchor``).
+    Attributes with the value None are left out.
+    """
+    written = Markup().join(
+        Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), value)
+        for key, value in attributes.items()
+        if value is not None
+    )
+    return Markup("<{}{}>{}</{}>").format(name, written, Markup().join(children), name)
+
+
+def chart(title: str, width: float, height: float, content: Iterable[Markup], class_: str = "curve") -> Markup:
+    """Return an inline drawing with a title for screen readers."""
+    view = f"0 0 {width:g} {height:g}"
+    return element("svg", element("title", title), *content, class_=class_, viewBox=view, role="img")
+
+
+def points(xs: Iterable[float], ys: Iterable[float]) -> str:
+    """Return the ``points`` attribute of a line through positions."""
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(xs, ys, strict=True))
+
+
+def number(value: float) -> str:
+    """Return a value with three significant digits; values from a thousand to a million are written in full."""
+    written = f"{value:,.0f}" if 1e3 <= abs(value) < 1e6 else f"{value:.3g}"
+    mantissa, _, exponent = written.partition("e")
+    return (f"{mantissa}e{int(exponent)}" if exponent else mantissa).replace("-", "−")
+
+
+def nice_ticks(low: float, high: float, count: int = 4) -> list[float]:
+    """Return round numbers (1, 2 or 5 times a power of ten) that enclose both ends in about ``count`` steps."""
+    if high - low <= max(SAME * max(abs(low), abs(high)), NOTHING):
+        high = low + (abs(low) if abs(low) > NOTHING else 1.0)
+    rough = (high - low) / count
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [float(f"{index * step:.12g}") for index in range(first, last + 1)]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A linear axis: the value ``low`` is drawn at ``start`` and ``high`` at ``end``."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    ticks: tuple[float, ...]
+
+    @classmethod
+    def enclosing(cls, values: Sequence[float], start: float, end: float, count: int = 4) -> "Axis":
+        """Return an axis whose outer ticks enclose all values."""
+        ticks = nice_ticks(min(values), max(values), count)
+        return cls(ticks[0], ticks[-1], start, end, tuple(ticks))
+
+    @classmethod
+    def between(cls, low: float, high: float, start: float, end: float, count: int) -> "Axis":
+        """Return an axis that ends exactly at ``low`` and ``high``, at least 1 apart, with the ticks between them."""
+        ticks = (tick for tick in nice_ticks(low, high, count) if low <= tick <= high)
+        return cls(low, max(high, low + 1.0), start, end, tuple(ticks))
+
+    def at(self, value: float) -> float:
+        """Return the position of a value."""
+        return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
+
+    def rows(self, left: float, right: float) -> list[Markup]:
+        """Draw a vertical axis: a horizontal line for each tick and its number on the left."""
+        drawn = []
+        for tick in self.ticks:
+            y = f"{self.at(tick):.1f}"
+            drawn.append(element("line", class_="grid", x1=left, x2=f"{right:g}", y1=y, y2=y))
+            drawn.append(element("text", number(tick), x=left - 6, y=y, dy="0.32em", text_anchor="end"))
+        return drawn
+
+    def columns(self, top: float, bottom: float, label: float, *, class_: str | None = None) -> list[Markup]:
+        """Draw a horizontal axis: a vertical line for each tick and its number at the height ``label``.
+
+        With ``class_``, numbers have this class and the line at 0 has the class ``zero``.
+        """
+        drawn = []
+        for tick in self.ticks:
+            x, kind = f"{self.at(tick):.1f}", "zero" if class_ and tick == 0 else "grid"
+            drawn.append(element("line", class_=kind, x1=x, x2=x, y1=f"{top:g}", y2=f"{bottom:g}"))
+            drawn.append(element("text", number(tick), class_=class_, x=x, y=f"{label:g}", text_anchor="middle"))
+        return drawn

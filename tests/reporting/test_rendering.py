@@ -1,0 +1,44 @@
+import pytest
+from jinja2 import UndefinedError
+from markupsafe import Markup
+from report_fakes import Page
+
+from graftseg.reporting.gaps import Missing
+from graftseg.reporting.rendering import ENVIRONMENT, render
+
+
+def part(source: str, **view: object) -> str:
+    """Render a template that may use all shared parts."""
+    names = "head, legend, missing, rows, table"
+    return ENVIRONMENT.from_string('{% from "parts.html" import ' + names + " %}" + source).render(view)
+
+
+def test_values_are_escaped_and_must_be_given() -> None:
+    page = render("summary", verdicts=["<b>"], subtitles=[], state="")
+    assert isinstance(page, Markup) and "&lt;b&gt;" in page
+    with pytest.raises(UndefinedError):
+        render("summary", verdicts=["<b>"], subtitles=[])
+
+
+def test_an_empty_part_names_the_command() -> None:
+    source = "{{ missing(part) }}"
+    assert Page(part(source, part=Missing("Nothing.", "<x>", "or y"))).texts == [
+        ("p", "Nothing. To fill this part: "),
+        ("code", "<x>"),
+        ("p", ", or y."),
+    ]
+    assert part(source, part=Missing("Nothing.")).strip() == '<p class="missing">Nothing.</p>'
+    assert 'href="#results"' in part(source, part=Missing("Nothing.", see_results=True))
+
+
+def test_a_table_names_its_rows() -> None:
+    source = '{% call table("All") %}{{ head(["Case", "Dice"]) }}{{ rows([["<a>", "1"], ["b", "2"]]) }}{% endcall %}'
+    page = Page(part(source))
+    heads = [("th", "Case"), ("th", "Dice")]
+    assert page.texts == [("figcaption", "All"), *heads, ("th", "<a>"), ("td", "1"), ("th", "b"), ("td", "2")]
+    assert page.attributes("scope") == ["col", "col", "row", "row"]
+
+
+def test_legend_leaves_out_the_background_and_escapes() -> None:
+    page = Page(part("{{ legend(classes) }}", classes=[(0, "background"), (1, "a<b")]))
+    assert page.texts == [("li", "a<b")]
