@@ -31,7 +31,7 @@ RESULTS = Results(Path("x"), Evaluation(ROWS, "paper"), None)
 def cells(html: str) -> list[list[str]]:
     """Rows of a page's tables, each cell with all its text."""
     rows: list[list[str]] = []
-    for part in html.split("<tr>")[1:]:
+    for part in str(html).split("<tr>")[1:]:
         inner = part.split("</tr>")[0]
         pieces = inner.replace("</td>", "</th>").split("</th>")[:-1]
         rows.append(["".join(text for _, text in Page(piece[piece.index(">") + 1 :]).texts) for piece in pieces])
