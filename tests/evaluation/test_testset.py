@@ -199,7 +199,7 @@ def test_the_report_shows_cases_of_a_store_as_it_shows_scans(
     assert from_store.aspect == from_scans.aspect
     (folder / "Ts0.nii.gz").write_bytes(b"rubbish")
     assert cases._read("Ts0", predicted["Ts0"], RAS) == "Ts0.nii.gz cannot be read"
-    assert cases._read("Ts7", predicted["Ts1"], RAS) == cases.ELSEWHERE
+    assert cases._read("Ts7", predicted["Ts1"], RAS) == cases.REFERENCE_MISSING
 
 
 def with_best(run: Path, target: Path, best: dict[str, Any], **facts: Any) -> Path:

@@ -132,9 +132,12 @@ def test_a_small_class_is_seen_below_the_slice_that_lacks_it(tmp_path: Path) -> 
     (out / "manifest.json").write_text(json.dumps({"cases": [entry]}))
     evaluation = evaluate_folder(out, labels, classes={1: "ring", 2: "core"})
     results = Results(out, evaluation, labels)
-    html = cases_section(results, NAMES, Album(), lie=RAS)
-    held_out = predicted_in(results, whose="held out of fold 0")
-    assert cases_section(results, NAMES, Album(), lie=RAS, predicted=held_out).count("The slice with most of core") == 1
+    html = cases_section(results, NAMES, Album(), orientation=RAS)
+    held_out = predicted_in(results, origin="held out of fold 0")
+    assert (
+        cases_section(results, NAMES, Album(), orientation=RAS, predicted=held_out).count("The slice with most of core")
+        == 1
+    )
     assert html.count('class="row"') == 2 and html.count("<figcaption>") == 1
     assert "The slice with most of core" in html and "a second row shows the slice" in html
     layers = [decode_uri(address) for address in Page(html).attributes("href") if address[0] != "#"]

@@ -21,13 +21,13 @@ from graftseg.data.store import Store, StoredCase
 from graftseg.reporting.cases import views_of
 from graftseg.reporting.orientation import (
     MIRRORED,
-    NOWHERE,
+    SIDES_UNKNOWN,
     TURNED,
-    UNTOLD,
+    UNKNOWN_ORIENTATION,
     UPRIGHT,
     Orientation,
     orientation_of,
-    seen_from,
+    view_sentence,
 )
 from graftseg.reporting.run_page import render_report
 
@@ -53,14 +53,14 @@ def test_a_scan_and_its_stored_array_lie_alike(source: str, stored: str) -> None
     opposite = dict(zip("RLAPSI", "LRPAIS", strict=True))
     thick = next(axis for axis, code in enumerate(source) if stored[2] in (code, opposite[code]))
     geometry = pointing(source, thick=thick)
-    lie = Orientation(stored, is_volume=True, is_placed=True)
+    orientation = Orientation(stored, is_volume=True, is_placed=True)
     grid = plan_grid(geometry, orientation=stored, spacing=None)
     array = to_grid(volume, grid, labels=False)
-    planes = [lie.plane(array[..., index]) for index in range(array.shape[2])]
-    cut = lie.cut(geometry)
+    planes = [orientation.plane(array[..., index]) for index in range(array.shape[2])]
+    cut = orientation.cut(geometry)
     shown = [cut.plane(volume, index).astype(np.float32) for index in range(array.shape[2])]
     assert any(np.array_equal(planes[0], plane) for plane in (shown[0], shown[-1]))
-    assert lie.sides(cut, geometry) == lie.marks(augmented=False)
+    assert orientation.sides(cut, geometry) == orientation.marks(augmented=False)
 
 
 @pytest.mark.parametrize(
@@ -78,42 +78,47 @@ def test_right_or_front_on_the_left_front_or_head_on_top(
 ) -> None:
     plane = np.zeros((4, 5))
     plane[corner] = 1
-    lie = Orientation(codes, is_volume=True, is_placed=True)
-    assert lie.plane(plane)[0, 0] == 1 and lie.marks(augmented=True) == marks
+    orientation = Orientation(codes, is_volume=True, is_placed=True)
+    assert orientation.plane(plane)[0, 0] == 1 and orientation.marks(augmented=True) == marks
 
 
 def test_arrays_of_no_known_orientation_lie_as_they_are_everywhere() -> None:
     volume = np.random.default_rng(0).random(SHAPE)
     labels = np.zeros(SHAPE, np.uint8)
     labels[..., 2] = 1
-    (view,) = views_of(volume, labels, labels, pointing("RAS", thick=0), NOWHERE)
-    np.testing.assert_array_equal(view.image, NOWHERE.plane(volume[..., 2]))
-    assert view.marks is None and NOWHERE.marks(augmented=False) is None
-    assert seen_from([view.axis], True, False) == UNTOLD
+    (view,) = views_of(volume, labels, labels, pointing("RAS", thick=0), UNKNOWN_ORIENTATION)
+    np.testing.assert_array_equal(view.image, UNKNOWN_ORIENTATION.plane(volume[..., 2]))
+    assert view.marks is None and UNKNOWN_ORIENTATION.marks(augmented=False) is None
+    assert view_sentence([view.axis], True, False) == SIDES_UNKNOWN
 
 
 def test_no_marks_where_a_header_tells_no_place() -> None:
-    lie = Orientation("RAS", is_volume=True, is_placed=False)
+    orientation = Orientation("RAS", is_volume=True, is_placed=False)
     untold = Geometry(SHAPE, pointing("RAS").affine, qform_code=0, sform_code=0)
-    assert lie.sides(lie.cut(untold), untold) is None and lie.marks(augmented=False) is None
-    assert lie.said(augmented=False) == UNTOLD
+    assert orientation.sides(orientation.cut(untold), untold) is None and orientation.marks(augmented=False) is None
+    assert orientation.sentence(augmented=False) == SIDES_UNKNOWN
 
 
 def test_no_marks_on_a_scan_whose_file_tells_no_place(tmp_path: Path) -> None:
     header = "NRRD0004\ntype: short\ndimension: 3\nsizes: 4 5 6\nendian: little\nencoding: raw\n\n"
     (tmp_path / "a.nrrd").write_bytes(header.encode() + np.arange(120, dtype="<i2").tobytes())
     scan, labels = read_scan(tmp_path / "a.nrrd"), np.ones(SHAPE, np.uint8)
-    lie = Orientation("RAS", is_volume=True, is_placed=True)
-    assert views_of(scan.array[0], labels, labels, scan.geometry, lie)[0].marks is None
+    orientation = Orientation("RAS", is_volume=True, is_placed=True)
+    assert views_of(scan.array[0], labels, labels, scan.geometry, orientation)[0].marks is None
     placed = replace(scan.geometry, sform_code=1)
-    assert views_of(scan.array[0], labels, labels, placed, lie)[0].marks == ("R", "L")
+    assert views_of(scan.array[0], labels, labels, placed, orientation)[0].marks == ("R", "L")
 
 
 def test_mirrored_training_images_have_no_marks() -> None:
-    lie = Orientation("RAS", is_volume=True, is_placed=True, is_mirrored=True)
-    assert lie.marks(augmented=True) is None and lie.said(augmented=True) == f"{MIRRORED}, so that they have no marks."
-    assert Orientation(is_mirrored=True).said(augmented=True) == f"{MIRRORED}."
-    assert lie.marks(augmented=False) == ("R", "L") and "right (R) on the left" in lie.said(augmented=False)
+    orientation = Orientation("RAS", is_volume=True, is_placed=True, is_mirrored=True)
+    assert (
+        orientation.marks(augmented=True) is None
+        and orientation.sentence(augmented=True) == f"{MIRRORED}, so that they have no marks."
+    )
+    assert Orientation(is_mirrored=True).sentence(augmented=True) == f"{MIRRORED}."
+    assert orientation.marks(augmented=False) == ("R", "L") and "right (R) on the left" in orientation.sentence(
+        augmented=False
+    )
 
 
 @pytest.mark.parametrize(
@@ -124,10 +129,10 @@ def test_training_images_turned_by_large_angles_have_no_marks(
 ) -> None:
     augment = {"rotate_flip": 0.0, "rotate": rotate, "degrees": degrees}
     recipe = {"data": {"dimensions": 3, "orientation": "RAS"}, "batches": {"augment": augment}}
-    lie = orientation_of(recipe, stored(pointing("RAS")), True)
-    assert lie.marks(augmented=True) == marks and lie.marks(augmented=False) == ("R", "L")
-    told = lie.said(augmented=False) if marks else f"{TURNED}, so that they have no marks."
-    assert lie.said(augmented=True) == told
+    orientation = orientation_of(recipe, stored(pointing("RAS")), True)
+    assert orientation.marks(augmented=True) == marks and orientation.marks(augmented=False) == ("R", "L")
+    told = orientation.sentence(augmented=False) if marks else f"{TURNED}, so that they have no marks."
+    assert orientation.sentence(augmented=True) == told
 
 
 def test_pixels_are_as_high_as_voxels_are() -> None:
@@ -170,28 +175,28 @@ def test_a_spacing_that_is_kept_is_the_usual_one_of_the_scans(
     "recipe", [None, {}, {"data": None, "batches": 3}, {"data": {"orientation": 7, "spacing": "x"}}]
 )
 def test_nothing_is_claimed_of_a_recipe_that_says_nothing(recipe: dict[str, Any] | None) -> None:
-    assert orientation_of(recipe, None, False) == NOWHERE
+    assert orientation_of(recipe, None, False) == UNKNOWN_ORIENTATION
 
 
-@pytest.mark.parametrize(("tested", "said"), [(None, UNTOLD), (False, UPRIGHT), (True, UNTOLD)])
+@pytest.mark.parametrize(("tested", "said"), [(None, SIDES_UNKNOWN), (False, UPRIGHT), (True, SIDES_UNKNOWN)])
 def test_slices_of_a_2d_run_without_its_store_are_pictures_only_if_pictures_were_tested(
     tested: bool | None, said: str
 ) -> None:
     recipe = {"data": {"dimensions": 2, "orientation": "RAS", "spacing": None}}
-    lie = orientation_of(recipe, None, tested)
-    assert lie.said(augmented=False) == said and lie.marks(augmented=False) is None
+    orientation = orientation_of(recipe, None, tested)
+    assert orientation.sentence(augmented=False) == said and orientation.marks(augmented=False) is None
 
 
 def test_an_untested_report_whose_store_is_gone_does_not_call_slices_upright(tmp_path: Path) -> None:
     run = write_run(tmp_path)
     shutil.rmtree(run / "predictions")
     page = Page(render_report(run).read_text())
-    assert page.text.count(UNTOLD) == 2 and UPRIGHT not in page.text
+    assert page.text.count(SIDES_UNKNOWN) == 2 and UPRIGHT not in page.text
 
 
 def test_of_several_channels_the_first_is_named() -> None:
     one, two = (Orientation("RAS", is_volume=True, is_placed=True, channels=count) for count in (1, 2))
-    assert two.said(augmented=False) == f"{one.said(augmented=False)} Of 2 channels the first is shown."
+    assert two.sentence(augmented=False) == f"{one.sentence(augmented=False)} Of 2 channels the first is shown."
 
 
 def marks_of(page: Page) -> list[str]:

@@ -9,7 +9,7 @@ from report_fakes import CASES, Page, decode_uri, write_facts, write_predictions
 
 from graftseg.core.errors import UserError
 from graftseg.core.run_folder import RunFolder
-from graftseg.reporting.gaps import shown
+from graftseg.reporting.gaps import command_path
 from graftseg.reporting.page import run_title
 from graftseg.reporting.run_page import render_report
 
@@ -152,7 +152,7 @@ def test_commands_name_the_folder_of_the_run(run: Path, tmp_path: Path) -> None:
     assert ("code", "graftseg test 'my run' DATA") in rendered(moved).texts
     begin_baseline(moved, "finished")
     assert ("code", "graftseg test 'my run/baseline' DATA") in rendered(moved / "baseline").texts
-    assert shown(RunFolder(Path("/home/someone"))) == "RUN"
+    assert command_path(RunFolder(Path("/home/someone"))) == "RUN"
 
 
 def test_an_untested_run_that_is_named_as_baseline_is_the_one_to_test(run: Path, tmp_path: Path) -> None:

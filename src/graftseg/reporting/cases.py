@@ -1,4 +1,4 @@
-"""Pictures of the worst cases, the median one and the best: scan, reference, prediction."""
+"""Pictures of the worst cases, the median case and the best case: scan, reference, prediction."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +9,6 @@ import numpy as np
 from markupsafe import Markup
 
 from graftseg.core.errors import UserError
-from graftseg.core.files import read_object
 from graftseg.core.names import nfc
 from graftseg.core.types import Geometry
 from graftseg.data.grid import to_source_axes
@@ -17,22 +16,23 @@ from graftseg.data.scans import VOLUMES_ARE_CHANNELS, is_scan, read_case, read_l
 from graftseg.data.slices import Cut
 from graftseg.data.store import is_store, open_store
 from graftseg.evaluation.references import StoredLabel
+from graftseg.reporting.folder import read_entries
 from graftseg.reporting.gaps import Missing
-from graftseg.reporting.orientation import NOWHERE, Marks, Orientation, seen_from
+from graftseg.reporting.orientation import UNKNOWN_ORIENTATION, Marks, Orientation, view_sentence
 from graftseg.reporting.pictures import Album, Labels, Plane, label_layer
 from graftseg.reporting.rendering import render
 from graftseg.reporting.results import Results, case_dice
 from graftseg.reporting.text import joined, percent
 
-ELSEWHERE = "its reference is not where it was when the case was evaluated"
+REFERENCE_MISSING = "its reference is not where it was when the case was evaluated"
 
 
 @dataclass(frozen=True)
 class View:
-    """One slice of a case, how high one of its pixels is by its width, and how it lies in the patient.
+    """A slice of a case; ``aspect`` is the height of a pixel divided by its width.
 
-    ``axis`` is that of the patient which it was cut across, None for a picture. ``shows`` are the classes that a
-    further slice is there for, ``hides`` those that are in no slice of the case.
+    ``axis`` is the patient's axis across which it was cut, None for a picture. A second slice ``shows`` classes that
+    the first slice lacks; it ``hides`` classes that are in neither slice.
     """
 
     image: Plane
@@ -47,19 +47,19 @@ class View:
 
 @dataclass(frozen=True)
 class Predicted:
-    """A label map: its entry in the manifest of a folder, the labels it was held against, and whose it is, if told."""
+    """A label map: its entry in the manifest of a folder, the reference labels, and the fold it was held out of."""
 
     folder: Path
     entry: dict[str, Any]
     references: Path | None
-    whose: str = ""
+    origin: str = ""
 
 
-def predicted_in(results: Results, only: Collection[str] | None = None, whose: str = "") -> dict[str, Predicted]:
-    """The label maps of a folder, or some of them, by the name of the case in the scores."""
+def predicted_in(results: Results, only: Collection[str] | None = None, origin: str = "") -> dict[str, Predicted]:
+    """Return all or some label maps of a folder by case."""
     names = None if only is None else {nfc(case) for case in only}
     return {
-        case: Predicted(results.folder, entry, results.references, whose)
+        case: Predicted(results.folder, entry, results.references, origin)
         for case, entry in _manifest(results.folder).items()
         if names is None or nfc(case) in names
     }
@@ -69,7 +69,7 @@ def cases_section(
     results: Results | None,
     classes: Sequence[str],
     album: Album,
-    lie: Orientation = NOWHERE,
+    orientation: Orientation = UNKNOWN_ORIENTATION,
     predicted: Mapping[str, Predicted] | None = None,
 ) -> Markup:
     """Render a row of three pictures for each chosen case, and a second row for classes missing in the first.
@@ -82,8 +82,8 @@ def cases_section(
     scores, figures = case_dice(results.evaluation), []
     seen: list[View] = []
     for case, rank in chosen_cases(results.ranking).items():
-        views = _read(case, entries.get(case), lie)
-        origin = entries[case].whose if case in entries else ""
+        views = _read(case, entries.get(case), orientation)
+        origin = entries[case].origin if case in entries else ""
         caption = f"{rank}, Dice {percent(scores[case])} %{f', {origin}' if origin else ''}"
         figures.append(_figure(case, caption, views, classes, album))
         seen += () if isinstance(views, str) else views
@@ -92,23 +92,23 @@ def cases_section(
         empty=None,
         has_slices=not seen or any(view.axis is not None for view in seen),
         has_second_rows=any(view.shows for view in seen),
-        orientation=_orientation_sentence(seen, lie),
+        orientation=_orientation_sentence(seen, orientation),
         classes=[*enumerate(classes)],
         figures=figures,
     )
 
 
-def _orientation_sentence(views: Sequence[View], lie: Orientation) -> str:
+def _orientation_sentence(views: Sequence[View], orientation: Orientation) -> str:
     """Describe how the slices are oriented; empty without slices."""
     if not views:
         return ""
     axes = [view.axis for view in views]
     known = all(view.marks is not None for view in views)
-    return lie.with_channel(seen_from(axes, any(axis is not None for axis in axes), known))
+    return orientation.with_channel(view_sentence(axes, any(axis is not None for axis in axes), known))
 
 
 def chosen_cases(ranking: Sequence[str]) -> dict[str, str]:
-    """Of cases ranked worst first the worst three, the median and the best, each once, with its rank."""
+    """Return the worst three, the median and the best of cases ranked worst first, each with its rank."""
     if len(ranking) == 1:
         return {ranking[0]: "the only case"}
     last = len(ranking) - 1
@@ -117,15 +117,17 @@ def chosen_cases(ranking: Sequence[str]) -> dict[str, str]:
 
 
 def views_of(
-    image: Plane, reference: Labels, prediction: Labels, geometry: Geometry, lie: Orientation
+    image: Plane, reference: Labels, prediction: Labels, geometry: Geometry, orientation: Orientation
 ) -> tuple[View, ...]:
-    """The slices to show of arrays ``(*space)``: that with most reference voxels, and one for the classes it lacks.
+    """Return the slice of arrays ``(*space)`` with most reference voxels, and a slice for the classes it lacks.
 
-    A volume is turned so that an axial slice shows the patient's right on the left and the front on top, and cut across
-    its widest spacing; where the network's arrays have no known orientation, it is shown as they are.
+    A volume is cut across its widest spacing. An axial slice shows the patient's right on the left and the front on
+    top. Without a known orientation, slices are shown as stored.
     """
-    cut = lie.cut(geometry)
-    first = _view(cut, cut.fullest(reference, prediction), (image, reference, prediction), lie.sides(cut, geometry))
+    cut = orientation.cut(geometry)
+    first = _view(
+        cut, cut.fullest(reference, prediction), (image, reference, prediction), orientation.sides(cut, geometry)
+    )
     expected = _classes(reference)
     only_found = _classes(prediction) - expected
     lacking = expected - _classes(first.reference) | only_found - _classes(first.prediction)
@@ -143,7 +145,7 @@ def _view(cut: Cut, index: int, arrays: tuple[Plane, Labels, Labels], marks: Mar
 
 
 def _classes(labels: Labels) -> set[int]:
-    """What a label map or a slice of it holds, but for the background."""
+    """Return the classes in a label map, without the background."""
     return {int(value) for value in np.unique(labels) if value > 0}
 
 
@@ -193,16 +195,16 @@ def _names(labels: Sequence[int], classes: Sequence[str]) -> str:
     return joined([classes[label] if label < len(classes) else f"class {label}" for label in labels])
 
 
-def _read(case: str, predicted: Predicted | None, lie: Orientation) -> tuple[View, ...] | str:
-    """The case's views, or why there is none, in words that tell no path."""
+def _read(case: str, predicted: Predicted | None, orientation: Orientation) -> tuple[View, ...] | str:
+    """Return the views of a case, or the reason why there are none, without full paths."""
     if predicted is None:
         return "the predictions' manifest does not name this case"
     prediction = predicted.folder / predicted.entry["output"]
     if predicted.references is not None and is_store(predicted.references):
-        return _read_stored(case, predicted.references, prediction, lie)
+        return _read_stored(case, predicted.references, prediction, orientation)
     reference = _reference(case, predicted.references)
     if reference is None:
-        return ELSEWHERE
+        return REFERENCE_MISSING
     images = [predicted.folder / path for path in predicted.entry.get("images", [])]
     if not images:
         return "the predictions' manifest names no scan of this case"
@@ -214,23 +216,23 @@ def _read(case: str, predicted: Predicted | None, lie: Orientation) -> tuple[Vie
         return f"{Path(error.where).name} cannot be read"
     if not scan.geometry.shape == expected.array.shape == found.array.shape:
         return "its scan, reference and prediction differ in shape"
-    return views_of(scan.array[0], expected.array, found.array, scan.geometry, lie)
+    return views_of(scan.array[0], expected.array, found.array, scan.geometry, orientation)
 
 
-def _read_stored(case: str, path: Path, prediction: Path, lie: Orientation) -> tuple[View, ...] | str:
-    """The views of a case of a store, its axes turned back to those of its scan."""
+def _read_stored(case: str, path: Path, prediction: Path, orientation: Orientation) -> tuple[View, ...] | str:
+    """Return the views of a case of a store, with the axes of its scan."""
     try:
         store, found = open_store(path), read_label(prediction)
         labeled = [one for one in store.cases if one.label is not None and nfc(one.name) == nfc(case)]
         if not labeled or labeled[0].grid.prepared_shape != labeled[0].grid.oriented_shape:
-            return ELSEWHERE
+            return REFERENCE_MISSING
         image, expected = np.asarray(store.image(labeled[0])), StoredLabel(store, labeled[0]).read()
     except UserError as error:
         return f"{Path(error.where).name} cannot be read"
     if found.array.shape != expected.array.shape:
         return "its scan, reference and prediction differ in shape"
     turned = to_source_axes(image[:1].astype(np.float32), labeled[0].grid)[0]
-    return views_of(turned, expected.array, found.array, expected.geometry, lie)
+    return views_of(turned, expected.array, found.array, expected.geometry, orientation)
 
 
 def _reference(case: str, folder: Path | None) -> Path | None:
@@ -241,8 +243,5 @@ def _reference(case: str, folder: Path | None) -> Path | None:
 
 
 def _manifest(folder: Path) -> dict[str, dict[str, Any]]:
-    """The manifest's entries by the stem of the label map, which also names the case in the scores."""
-    path = folder / "manifest.json"
-    cases = read_object(path).get("cases") if path.is_file() else None
-    entries = [entry for entry in cases if isinstance(entry, dict)] if isinstance(cases, list) else []
-    return {scan_stem(Path(entry["output"])): entry for entry in entries if isinstance(entry.get("output"), str)}
+    """Return the entries of the manifest by the name of the case in the scores."""
+    return {scan_stem(Path(entry["output"])): entry for entry in read_entries(folder)}

@@ -11,7 +11,7 @@ from graftseg.evaluation import verdicts
 from graftseg.evaluation.scores import Evaluation
 from graftseg.evaluation.verdicts import ONE_TRAINING
 from graftseg.recipes.baseline import SUPERVISED
-from graftseg.reporting.gaps import UNKNOWN, Gaps, Missing
+from graftseg.reporting.gaps import NO_GAPS, Gaps, Missing
 from graftseg.reporting.rendering import render
 from graftseg.reporting.results import NOT_EVALUATED, Results, mean, read_results, used_checkpoint
 from graftseg.reporting.text import fixed, percent
@@ -85,7 +85,7 @@ def can_be_paired(first: Evaluation, second: Evaluation) -> bool:
     return bool(shared) and first.protocol == second.protocol
 
 
-def comparison_section(run: EvaluatedRun, baseline: EvaluatedRun | None, gaps: Gaps = UNKNOWN) -> Markup:
+def comparison_section(run: EvaluatedRun, baseline: EvaluatedRun | None, gaps: Gaps = NO_GAPS) -> Markup:
     """Render the mean Dice per class of both runs over shared cases, the difference, and cases won and lost.
 
     ``gaps`` are those of the run, or of a baseline that was trained elsewhere.
@@ -98,10 +98,10 @@ def comparison_section(run: EvaluatedRun, baseline: EvaluatedRun | None, gaps: G
 def _missing(run: EvaluatedRun, baseline: EvaluatedRun | None, gaps: Gaps) -> Missing:
     """Return why there is no comparison and the command that makes it, unless the results already name it."""
     if baseline is None and not gaps.by_test:
-        return Missing(gaps.why, *gaps.beside)
+        return Missing(gaps.reason, *gaps.comparison)
     if run.results is None:
-        return Missing(gaps.why if baseline is None else NOT_EVALUATED, see_results=True)
-    sentence = gaps.why if baseline is None else "No prediction of the baseline has been evaluated."
+        return Missing(gaps.reason if baseline is None else NOT_EVALUATED, see_results=True)
+    sentence = gaps.reason if baseline is None else "No prediction of the baseline has been evaluated."
     return Missing(sentence, *gaps.scores)
 
 

@@ -12,7 +12,7 @@ from graftseg.reporting.text import counted, short_path, shown_text
 
 
 def case_counts(facts: dict[str, Any]) -> str:
-    """How many cases the run learned from, in words; unlabeled ones only where it used any."""
+    """Return the number of labeled and, if it used any, unlabeled cases of a run as a phrase."""
     store = facts.get("store", {})
     labeled, unlabeled = len(store.get("labeled", [])), len(store.get("unlabeled", []))
     used = f"{labeled:,} labeled" + (f" and {unlabeled:,} unlabeled" if unlabeled else "")
@@ -20,10 +20,10 @@ def case_counts(facts: dict[str, Any]) -> str:
 
 
 def run_facts(facts: dict[str, Any], data: str = "", scans: str = "") -> Iterator[tuple[str, str]]:
-    """Names and values for a table; ``data`` and ``scans`` are what the data and the test scans are called."""
+    """Yield the facts of a run by name; ``data`` and ``scans`` are the names of the data and the test scans."""
     store, versions = facts.get("store", {}), facts.get("versions", {})
     yield "Method", str(facts.get("method", ""))
-    yield "Recipe", _written(facts.get("recipe", ""))
+    yield "Recipe", _value_text(facts.get("recipe", ""))
     yield "Status", str(facts.get("status", ""))
     yield "Protocol", str(facts.get("protocol", ""))
     yield "Checkpoint", str(facts.get("checkpoint", ""))
@@ -44,43 +44,45 @@ def run_facts(facts: dict[str, Any], data: str = "", scans: str = "") -> Iterato
 
 
 def channels_of(facts: dict[str, Any]) -> int | None:
-    """How many channels a scan of the run has, if that is told."""
+    """Return the number of channels of a scan, if known."""
     count = facts.get("store", {}).get("channels")
     return count if isinstance(count, int) else None
 
 
 def fold_facts(
-    folds: Sequence[dict[str, Any]], parts: Sequence[Sequence[str]], named: Provenance
+    folds: Sequence[dict[str, Any]], parts: Sequence[Sequence[str]], names: Provenance
 ) -> Iterator[tuple[str, str]]:
-    """Names and values for a table; what is that of one fold, or of all of them, says so."""
+    """Yield the facts of all folds by name."""
     stores = [facts.get("store", {}) for facts in folds]
     yield "Folds", str(len(folds))
-    yield "Method", _shared(facts.get("method", "") for facts in folds)
-    yield "Recipe", _shared(facts.get("recipe", "") for facts in folds)
-    yield "Status", _shared(facts.get("status", "") for facts in folds)
-    yield "Checkpoint in each fold", _shared(facts.get("checkpoint", "") for facts in folds)
+    yield "Method", _distinct(facts.get("method", "") for facts in folds)
+    yield "Recipe", _distinct(facts.get("recipe", "") for facts in folds)
+    yield "Status", _distinct(facts.get("status", "") for facts in folds)
+    yield "Checkpoint in each fold", _distinct(facts.get("checkpoint", "") for facts in folds)
     yield "Classes", ", ".join(map(str, stores[0].get("classes", [])[1:]))
     yield "Labeled cases in all folds", counted(sum(map(len, parts)))
     yield "Labeled cases that a fold trains on", span([len(store.get("labeled", [])) for store in stores])
     yield "Unlabeled cases in each fold", span([len(store.get("unlabeled", [])) for store in stores])
     yield "Channels", counted(channels_of(folds[0]))
-    yield "Data", named.data or _shared(short_path(str(store.get("path", ""))) for store in stores)
-    yield "Test scans", named.scans
-    yield "Data identity", _shared(str(store.get("identity", ""))[:16] for store in stores)
-    yield "Seed", _shared(facts.get("seed", "") for facts in folds)
+    yield "Data", names.data or _distinct(short_path(str(store.get("path", ""))) for store in stores)
+    yield "Test scans", names.scans
+    yield "Data identity", _distinct(str(store.get("identity", ""))[:16] for store in stores)
+    yield "Seed", _distinct(facts.get("seed", "") for facts in folds)
     yield "Steps in each fold", span([int(facts["steps"]) for facts in folds if facts.get("steps") is not None])
     yield from _times([float(facts["wall_seconds"]) for facts in folds if facts.get("wall_seconds") is not None])
-    yield "Parameters of each network", _shared(counted(facts.get("parameters")) for facts in folds)
-    yield "Device", _shared(facts.get("device", "") for facts in folds)
+    yield "Parameters of each network", _distinct(counted(facts.get("parameters")) for facts in folds)
+    yield "Device", _distinct(facts.get("device", "") for facts in folds)
     yield (
         "Versions",
-        _shared(", ".join(f"{name} {number}" for name, number in facts.get("versions", {}).items()) for facts in folds),
+        _distinct(
+            ", ".join(f"{name} {number}" for name, number in facts.get("versions", {}).items()) for facts in folds
+        ),
     )
     yield "First fold started", min((str(facts["started"]) for facts in folds if facts.get("started")), default="")
 
 
 def span(numbers: Sequence[int]) -> str:
-    """One number where all are the same, or from which to which they go."""
+    """Return the range of some numbers, or the number if all are equal."""
     if not numbers:
         return ""
     low, high = min(numbers), max(numbers)
@@ -94,13 +96,13 @@ def _times(seconds: Sequence[float]) -> Iterator[tuple[str, str]]:
         yield "Time of a fold", low if low == high else f"{low} to {high}"
 
 
-def _shared(values: Iterator[Any]) -> str:
-    """What all folds have, or all that there is among them, in order."""
+def _distinct(values: Iterator[Any]) -> str:
+    """Return the different values of all folds, in order."""
     return "; ".join(dict.fromkeys(str(value) for value in values if str(value)))
 
 
 def with_variation(rows: Iterable[tuple[str, str]], recipe: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
-    """Rows about a run, and after the one of its recipe in which settings it differs from the shipped one."""
+    """Yield rows, with the settings that differ from the shipped recipe after the row of the recipe."""
     for name, value in rows:
         yield name, value
         if name == "Recipe":
@@ -108,16 +110,16 @@ def with_variation(rows: Iterable[tuple[str, str]], recipe: dict[str, Any] | Non
 
 
 def variation_of(recipe: dict[str, Any] | None) -> str:
-    """Settings, in words, that a shipped recipe of the same name has otherwise; empty where there is no such one."""
+    """Return the settings that differ from the shipped recipe of the same name; empty if there is no such recipe."""
     try:
         return first_few(changes_of(parse_recipe(recipe or {}, "recipe.yaml")))
     except UserError:
-        # pages are made of older runs too, whose recipes need not load any more
+        # recipes of runs of an older version may be invalid today
         return ""
 
 
 def flatten(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Nested settings as dotted keys with their values in words, in the order of the recipe."""
+    """Yield nested settings as dotted keys with their values as text, in the order of the recipe."""
     for key, value in settings.items():
         name = f"{prefix}{key}"
         if isinstance(value, dict) and value:
@@ -125,13 +127,13 @@ def flatten(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, s
         elif isinstance(value, list) and any(isinstance(item, dict) for item in value):
             yield from flatten({str(place): item for place, item in enumerate(value)}, f"{name}.")
         else:
-            yield name, _written(value)
+            yield name, _value_text(value)
 
 
-def _written(value: Any) -> str:
-    """A setting's value in words; a path is shortened."""
+def _value_text(value: Any) -> str:
+    """Return the value of a setting as text; a path is shortened."""
     if isinstance(value, list):
-        return ", ".join(_written(item) for item in value) or "none"
+        return ", ".join(_value_text(item) for item in value) or "none"
     if isinstance(value, str):
         return shown_text(value)
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""What a run folder holds, read once for the page."""
+"""The files of a run folder that a page shows."""
 
 import zipfile
 import zlib
@@ -14,17 +14,18 @@ import yaml
 from numpy.lib.npyio import NpzFile
 
 from graftseg.core.errors import Code, UserError
+from graftseg.core.files import read_object
 from graftseg.core.run_folder import LOG_REMEDY, RunFolder, read_log
 from graftseg.data.store import Store, find_store, open_store
 from graftseg.reporting.curves import Curve, Stage
 
-ABSURD = 1e30
+LARGEST_VALUE = 1e30
 Pairs = list[tuple[float, float]]
 
 
 @dataclass(frozen=True)
 class Log:
-    """The training log as curves by name; ``dropped`` counts the values that were not finite."""
+    """The training log as curves by name; ``dropped`` counts the values that are not finite."""
 
     total: Curve | None
     terms: dict[str, Curve]
@@ -34,40 +35,44 @@ class Log:
     dropped: int
 
     def stage_of(self, global_step: int) -> int:
-        """Index of the stage that a global step belongs to; 0 where the log knows no stages."""
+        """Return the index of the stage of a global step; 0 if the log has no stages."""
         begun = [index for index, stage in enumerate(self.stages) if stage.first <= global_step]
         return begun[-1] if begun else 0
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Pictures of one step, by name: ``X...`` images, ``Y...`` label maps, ``M...`` masks, all ``(H, W)``."""
+    """Arrays ``(H, W)`` of one step by name: ``X...`` images, ``Y...`` label maps, ``M...`` masks."""
 
     step: int
     arrays: dict[str, npt.NDArray[Any]]
 
 
 def class_names(facts: dict[str, Any]) -> list[str]:
-    """Names of the classes by label, background first."""
+    """Return the names of the classes by label, background first."""
     return [str(name) for name in facts.get("store", {}).get("classes", [])]
 
 
 def read_recipe(run: RunFolder) -> dict[str, Any] | None:
-    """The resolved recipe, or None where the run holds none."""
+    """Load the resolved recipe; None if the run has no recipe file."""
     path = run.recipe_file
     if not path.is_file():
         return None
     try:
         recipe = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError):
-        raise UserError(
-            Code.DAMAGED_FILE, path, "not valid YAML", "restore the file from the recipe of the run"
-        ) from None
+        raise UserError(Code.DAMAGED_FILE, path, "damaged or edited, not valid YAML", "restore the file") from None
     return recipe if isinstance(recipe, dict) else None
 
 
+def read_entries(predictions: Path) -> list[dict[str, Any]]:
+    """Load the entries of the manifest of a folder of predictions, one for each case; empty without a manifest."""
+    path = predictions / "manifest.json"
+    return read_object(path).get("cases", []) if path.is_file() else []
+
+
 def read_store(run: RunFolder) -> Store | None:
-    """The store that the run was trained on, or None where it is no longer there or not whole."""
+    """Open the store that the run was trained on; None if it no longer exists or is incomplete."""
     try:
         return open_store(find_store(run))
     except (UserError, OSError, KeyError):
@@ -75,12 +80,12 @@ def read_store(run: RunFolder) -> Store | None:
 
 
 def read_curves(run: RunFolder) -> Log | None:
-    """The curves of the training log, or None where no step has been logged."""
+    """Load the curves of the training log; None if no step was logged."""
     lines = read_log(run.log_file)
     try:
         return _log_of(lines) if lines else None
     except (TypeError, ValueError, AttributeError) as error:
-        raise UserError(Code.DAMAGED_FILE, run.log_file, f"a line is damaged ({error})", LOG_REMEDY) from None
+        raise UserError(Code.DAMAGED_FILE, run.log_file, f"damaged or edited ({error})", LOG_REMEDY) from None
 
 
 def _log_of(lines: list[dict[str, Any]]) -> Log:
@@ -94,39 +99,37 @@ def _log_of(lines: list[dict[str, Any]]) -> Log:
         terms=_curves(terms),
         rates=_curve(rates),
         validation=_curves(validation),
-        stages=_stages(steps),
-        dropped=sum(map(_lost, [total, rates, *terms.values(), *validation.values()])),
+        stages=_find_stages(steps),
+        dropped=sum(map(_dropped, [total, rates, *terms.values(), *validation.values()])),
     )
 
 
 def snapshot_paths(run: RunFolder) -> dict[int, Path]:
-    """Snapshots by global step, in order."""
+    """Return the paths of the snapshots by global step, in order."""
     paths = [path for path in run.snapshots.glob("*.npz") if path.stem.isdigit()]
     return {int(path.stem): path for path in sorted(paths, key=lambda path: int(path.stem))}
 
 
 def snapshot_names(path: Path) -> list[str]:
-    """Names of the arrays in a snapshot, without reading these."""
-    with _opened(path) as content:
+    """Return the names of the arrays in a snapshot without loading them."""
+    with _open_snapshot(path) as content:
         return list(content.files)
 
 
 def read_snapshot(path: Path) -> Snapshot:
-    """The two-dimensional arrays of a snapshot, by name in order."""
-    with _opened(path) as content:
+    """Load the two-dimensional arrays of a snapshot."""
+    with _open_snapshot(path) as content:
         arrays = {name: content[name] for name in sorted(content.files)}
     return Snapshot(int(path.stem), {name: array for name, array in arrays.items() if array.ndim == 2})
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[NpzFile]:
+def _open_snapshot(path: Path) -> Iterator[NpzFile]:
     try:
         with np.load(path, allow_pickle=False) as content:
             yield content
     except (OSError, ValueError, zipfile.BadZipFile, zlib.error):
-        raise UserError(
-            Code.DAMAGED_FILE, path, "the snapshot is damaged", "delete it, the report then does without"
-        ) from None
+        raise UserError(Code.DAMAGED_FILE, path, "damaged snapshot", "delete it to report without it") from None
 
 
 def _by_name(entries: list[dict[str, Any]], key: str) -> dict[str, Pairs]:
@@ -144,17 +147,17 @@ def _curves(pairs: dict[str, Pairs]) -> dict[str, Curve]:
 
 def _curve(pairs: Pairs) -> Curve | None:
     points = np.array(pairs, dtype=np.float64).reshape(-1, 2)
-    finite = points[np.abs(points[:, 1]) < ABSURD]
+    finite = points[np.abs(points[:, 1]) < LARGEST_VALUE]
     ordered = finite[np.argsort(finite[:, 0], kind="stable")]
     return Curve(ordered[:, 0], ordered[:, 1]) if len(ordered) else None
 
 
-def _lost(pairs: Pairs) -> int:
+def _dropped(pairs: Pairs) -> int:
     curve = _curve(pairs)
     return len(pairs) - (0 if curve is None else len(curve.steps))
 
 
-def _stages(steps: list[dict[str, Any]]) -> tuple[Stage, ...]:
+def _find_stages(steps: list[dict[str, Any]]) -> tuple[Stage, ...]:
     spans: dict[tuple[int, str], tuple[int, int]] = {}
     for line in steps:
         key, step = (int(line.get("stage", 0)), str(line.get("method", ""))), int(line["global_step"])

@@ -18,7 +18,7 @@ from graftseg.reporting.cases import Predicted, cases_section, predicted_in
 from graftseg.reporting.comparison import can_be_paired, missed, verdict_between
 from graftseg.reporting.facts import channels_of, fold_facts, span
 from graftseg.reporting.folder import class_names, read_curves, read_recipe, read_store
-from graftseg.reporting.gaps import ALONE, BEGUN, Missing, baseline_for
+from graftseg.reporting.gaps import BASELINE_UNFINISHED, NO_BASELINE, Missing, baseline_for
 from graftseg.reporting.notes import RunNotes, notes_section, run_section
 from graftseg.reporting.orientation import Orientation, orientation_of
 from graftseg.reporting.page import document, run_title
@@ -49,14 +49,14 @@ CONTENTS = {
     "run": "Run",
     "notes": "Notes",
 }
-UNSEEN = "Every labeled case was scored once, by a network that saw neither its label nor its image."
-SHARED = (
+HELD_OUT_NOTE = "Every labeled case was scored once, by a network that saw neither its label nor its image."
+INTERVAL_NOTE = (
     "The interval is over cases. Networks of different folds share most of their training cases, so it says less of "
     "what other labeled cases would give."
 )
 COLUMNS = {"mean ± spread over cases": "with unlabeled scans", "baseline": "labeled scans only"}
-BESIDE = f"The same folds trained on the labeled scans alone, case by case; ± is the {DEVIATION}"
-BESIDE_ON_TEST = f"The same folds trained on the labeled scans alone; ± is the {DEVIATION}"
+COMPARISON_CAPTION = f"The same folds trained on the labeled scans alone, case by case; ± is the {DEVIATION}"
+TEST_CAPTION = f"The same folds trained on the labeled scans alone; ± is the {DEVIATION}"
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def render_folds(run: RunFolder, out: Path | None = None) -> Path:
     summary = render(
         "summary",
         verdicts=[typeset(verdict) for verdict in verdicts if verdict],
-        subtitles=[f"{labeled}, {unlabeled} unlabeled ones, seed {seed}", UNSEEN],
+        subtitles=[f"{labeled}, {unlabeled} unlabeled ones, seed {seed}", HELD_OUT_NOTE],
         state="",
     )
     title = f"{run_title(facts, names.data)}, {len(parts)} folds"
@@ -138,9 +138,11 @@ def _cases(
 def _comparison(run: RunFolder, result: CrossValidation) -> Markup:
     """Render the gain over the same folds without unlabeled scans."""
     if result.baseline is None:
-        sentence = BEGUN if run.baseline.folds_file.is_file() else ALONE
+        sentence = BASELINE_UNFINISHED if run.baseline.folds_file.is_file() else NO_BASELINE
         return render("fold_comparison", empty=Missing(sentence, *baseline_for(run)))
-    return render("fold_comparison", empty=None, comparison=_table(result, BESIDE), interval_note=SHARED)
+    return render(
+        "fold_comparison", empty=None, comparison=_table(result, COMPARISON_CAPTION), interval_note=INTERVAL_NOTE
+    )
 
 
 def _table(result: CrossValidation, caption: str) -> ComparisonTable:
@@ -173,7 +175,7 @@ def _test(tested: Results | None, baseline: Results | None, count: int, scans: s
     comparison = None
     if baseline is not None and can_be_paired(tested.evaluation, baseline.evaluation):
         both = CrossValidation(tested.folder, (), tested.evaluation, baseline.evaluation)
-        comparison = _table(both, BESIDE_ON_TEST)
+        comparison = _table(both, TEST_CAPTION)
     scores = scores_view(tested.evaluation, used_checkpoint(tested, {}))
     return render("test_scans", count=count, scans=scans, scores=scores, comparison=comparison)
 

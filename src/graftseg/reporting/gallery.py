@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from graftseg.reporting.folder import Log, Snapshot, read_snapshot, snapshot_names
 from graftseg.reporting.gaps import TRAIN, Missing
-from graftseg.reporting.orientation import NOWHERE, Orientation
+from graftseg.reporting.orientation import UNKNOWN_ORIENTATION, Orientation
 from graftseg.reporting.pictures import Album, Plane, label_layer, outline_layer
 from graftseg.reporting.png import Pixels
 from graftseg.reporting.rendering import render
@@ -62,15 +62,15 @@ def mixed_section(
     log: Log | None,
     classes: Sequence[str],
     album: Album,
-    lie: Orientation = NOWHERE,
+    orientation: Orientation = UNKNOWN_ORIENTATION,
 ) -> Markup:
     """Render training images of the first, the middle and the last snapshot of each stage."""
-    gallery = Gallery(album, lie)
+    gallery = Gallery(album, orientation)
     stages = [(name, _training_images(steps, paths, gallery)) for name, steps in _stages(paths, log)]
     shown = [(name, images) for name, images in stages if images]
     if not shown:
         return render("mixed", empty=Missing("This run holds no pictures of training images.", *TRAIN))
-    view = {"orientation": lie.said(augmented=True), "classes": [*enumerate(classes)], "stages": shown}
+    view = {"orientation": orientation.sentence(augmented=True), "classes": [*enumerate(classes)], "stages": shown}
     return render("mixed", empty=None, **view)
 
 
@@ -78,20 +78,20 @@ def watched_section(
     paths: dict[int, Path],
     classes: Sequence[str],
     album: Album,
-    lie: Orientation = NOWHERE,
+    orientation: Orientation = UNKNOWN_ORIENTATION,
 ) -> Markup:
     """Render the pseudo-labels of the same unlabeled scans (rows) in several snapshots (columns)."""
     steps = [step for step, path in paths.items() if any(map(_is_watched, snapshot_names(path)))]
     if not steps:
         sentence = "This run watched no unlabeled scans; methods with a teacher do."
         return render("pseudo_labels", empty=Missing(sentence, *TRAIN))
-    gallery = Gallery(album, lie)
+    gallery = Gallery(album, orientation)
     snapshots = [read_snapshot(paths[step]) for step in _spread(steps, COLUMNS)]
     names = sorted({name for snapshot in snapshots for name in snapshot.arrays if _is_watched(name)})[:ROWS]
     return render(
         "pseudo_labels",
         empty=None,
-        orientation=lie.said(augmented=False),
+        orientation=orientation.sentence(augmented=False),
         classes=[*enumerate(classes)],
         steps=[f"step {snapshot.step:,}" for snapshot in snapshots],
         rows=[[_watched(snapshot, name, gallery) for snapshot in snapshots] for name in names],

@@ -30,60 +30,62 @@ class Missing:
 
 TEST = Remedy("graftseg test RUN")
 TRAIN = Remedy("graftseg train RECIPE --data DATA --out RUN")
-THERE = "where DATA has test scans in imagesTs/ and their labels in labelsTs/; without any, train with --folds"
-ALONE = "A semi-supervised run says little without a supervised one on the same labeled scans."
-BEGUN = "The supervised baseline of this run was begun and has not been trained to its end."
-UNTESTED = "The supervised baseline of this run is trained and not yet tested."
+TEST_SCANS = "where DATA has test scans in imagesTs/ and their labels in labelsTs/; without any, train with --folds"
+NO_BASELINE = "A semi-supervised run says little without a supervised one on the same labeled scans."
+BASELINE_UNFINISHED = "The supervised baseline of this run was begun and has not been trained to its end."
+BASELINE_UNTESTED = "The supervised baseline of this run is trained and not yet tested."
 
 
 @dataclass(frozen=True)
 class Gaps:
-    """How a run gets scores, how something to stand beside it, and why there is nothing yet.
+    """Commands that give a run scores and a comparison, and why there is no comparison yet.
 
-    ``by_test``: whether what gives scores gives both.
+    ``by_test``: the command for the scores also gives the comparison.
     """
 
     scores: Remedy
-    beside: Remedy
-    why: str = ALONE
+    comparison: Remedy
+    reason: str = NO_BASELINE
     by_test: bool = False
 
 
-UNKNOWN = Gaps(TEST, TEST)
+NO_GAPS = Gaps(TEST, TEST)
 
 
 def gaps_of(run: RunFolder) -> Gaps:
-    """What works for a run: whether test scans of it are known, and how far a baseline beside it was trained."""
-    name = shown(run)
-    scores = Remedy(f"graftseg test {name}") if has_test_scans(run) else Remedy(f"graftseg test {name} DATA", THERE)
-    kept = existing_baselines(run)
-    if any(one.manifest().get("status") == "finished" for one in kept):
-        return Gaps(scores, scores, UNTESTED, by_test=True)
+    """Return the commands for a run, depending on its test scans and its baseline."""
+    name = command_path(run)
+    scores = (
+        Remedy(f"graftseg test {name}") if has_test_scans(run) else Remedy(f"graftseg test {name} DATA", TEST_SCANS)
+    )
+    baselines = existing_baselines(run)
+    if any(one.manifest().get("status") == "finished" for one in baselines):
+        return Gaps(scores, scores, BASELINE_UNTESTED, by_test=True)
     if run.manifest().get("method") == SUPERVISED:
-        # it is its own baseline
+        # a supervised run is its own baseline
         return Gaps(scores, Remedy(f"graftseg report {name} --baseline OTHER_RUN"))
-    return Gaps(scores, baseline_for(run), BEGUN if kept else ALONE)
+    return Gaps(scores, baseline_for(run), BASELINE_UNFINISHED if baselines else NO_BASELINE)
 
 
 def baseline_for(run: RunFolder) -> Remedy:
-    """What trains a baseline beside a run or beside folds, to its end if it was begun."""
-    folds, name = fold_count(run), shown(run)
-    # settings may have been given beside the recipe that the page names
+    """Return the command that trains, or resumes, the baseline of a run or of folds."""
+    folds, name = fold_count(run), command_path(run)
+    # recipe.yaml includes settings from the command line
     recipe, many = ("RECIPE", f" --folds {folds}") if folds else (f"{name}/recipe.yaml", "")
     command = f"graftseg train {recipe} --data DATA --out {name}{many} --resume --baseline"
     return Remedy(command, "" if folds else "and then test the run")
 
 
-def shown(run: RunFolder) -> str:
-    """The name of a run's folder for a command, behind that of the run that it is a part of; RUN where it tells whose.
+def command_path(run: RunFolder) -> str:
+    """Return the folder of a run for a command, after the run it is a part of; ``RUN`` for a home folder.
 
-    A page goes to other people, so that it does not say where the folder lies.
+    Pages are shared with other people, so they contain no full paths.
     """
     names = _names(run.path.resolve())
     return quote("/".join(names)) if names[0] else "RUN"
 
 
 def _names(path: Path) -> list[str]:
-    around = RunFolder(path.parent)
-    is_part = around.exists or around.folds_file.is_file() or path.name in {f"seed-{seed}" for seed in around.seeds}
+    parent = RunFolder(path.parent)
+    is_part = parent.exists or parent.folds_file.is_file() or path.name in {f"seed-{seed}" for seed in parent.seeds}
     return [*_names(path.parent), path.name] if is_part else [folder_name(path)]

@@ -1,4 +1,4 @@
-"""How slices lie on a page: all in one way, with marks for the patient's sides where these are known."""
+"""The orientation of slices on a page, with marks for the patient's sides if they are known."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,28 +13,29 @@ from graftseg.data.store import Store, StoredCase
 from graftseg.reporting.pictures import Plane
 
 Marks = tuple[str, str]
-"""Where the left and the right edge of a picture lie in the patient."""
+"""The patient's sides at the left and the right edge of a picture."""
 VIEWS = (
     "sagittal slices with the patient's front (A) on the left and the head on top",
     "coronal slices with the patient's right (R) on the left and the head on top",
     "axial slices with the patient's right (R) on the left and the front on top",
 )
 SIDES: tuple[Marks, ...] = (("A", "P"), ("R", "L"), ("R", "L"))
-UNTOLD = "All slices of this page are turned alike; which side is the patient's right is not known of them."
+SIDES_UNKNOWN = "All slices of this page are turned alike; which side is the patient's right is not known of them."
 UPRIGHT = "Pictures are shown upright, as they are stored."
 MIRRORED = "Training turned and mirrored these at random"
 TURNED = "Training turned these at random by large angles"
-STEEP = 45
-"""Degrees; turned further, a slice has another side of the patient on its left."""
+LARGE_ANGLE = 45
+"""Degrees; after a larger rotation, another side of the patient may be on the left."""
 
 
 @dataclass(frozen=True)
 class Orientation:
-    """What is known of the arrays that a run was trained on.
+    """The orientation of the arrays that a run was trained on.
 
-    ``codes`` say where the three axes point, such as ``RAS``; None for pictures, and for volumes that nobody knows it
-    of. ``is_volume``: not known to be pictures. ``is_placed``: whether every file told where its voxels lie.
-    ``spacing`` is that of the first two axes, in mm. Of several ``channels`` the first is shown.
+    ``codes`` are the directions of the three axes, such as ``RAS``; None for pictures and for volumes of unknown
+    orientation. ``is_volume`` is True unless the arrays are known to be pictures. ``is_placed``: every file contains
+    its position in the patient. ``is_mirrored`` and ``is_turned`` describe the augmentation. ``spacing`` is that of the
+    first two axes in mm. The first of several ``channels`` is shown.
     """
 
     codes: str | None = None
@@ -46,16 +47,16 @@ class Orientation:
     channels: int = 1
 
     def cut(self, geometry: Geometry) -> Cut:
-        """How a scan is cut, so that it lies as what the network was shown does."""
+        """Return how to slice a scan so that it has the orientation of the training images."""
         return Cut.as_stored(geometry) if self.codes is None else Cut.through(geometry)
 
     def sides(self, cut: Cut, geometry: Geometry) -> Marks | None:
-        """Which sides of the patient a slice of a scan has on its left and right, if that is known."""
+        """Return the sides of the patient at the left and the right edge of a slice of a scan, if known."""
         return None if self.codes is None or cut.axis is None or not geometry.is_placed else SIDES[cut.axis]
 
     @property
-    def trained(self) -> Cut | None:
-        """How slices across the last axis of the arrays lie; None where they are shown as they are."""
+    def training_cut(self) -> Cut | None:
+        """Return how slices across the last axis of the arrays are shown; None if they are shown as stored."""
         if self.codes is None:
             return None
         affine = np.zeros((4, 4))
@@ -65,60 +66,60 @@ class Orientation:
         return Cut.across(Geometry((1, 1, 1), tuple(tuple(row) for row in affine.tolist())), 2)
 
     def plane(self, plane: Plane) -> Plane:
-        """A slice of the network's arrays as it is shown."""
-        cut = self.trained
+        """Return a slice of the training arrays as it is shown."""
+        cut = self.training_cut
         return plane.T if cut is None else cut.plane(plane[:, :, None], 0)
 
     @property
     def aspect(self) -> float:
-        """How high a pixel of such a slice is by its width."""
-        return 1.0 if self.trained is None else self.trained.aspect
+        """Return the height of a pixel of such a slice divided by its width."""
+        return 1.0 if self.training_cut is None else self.training_cut.aspect
 
     def marks(self, *, augmented: bool) -> Marks | None:
-        """The marks of such a slice, where it is known how it lies."""
-        cut = self.trained
-        if cut is None or cut.axis is None or not self.is_placed or (augmented and self._moved):
+        """Return the marks of such a slice, if its orientation is known."""
+        cut = self.training_cut
+        if cut is None or cut.axis is None or not self.is_placed or (augmented and self._disoriented):
             return None
         return SIDES[cut.axis]
 
-    def said(self, *, augmented: bool) -> str:
-        """How slices of what the network was shown are to be seen."""
-        if augmented and self._moved:
-            return self.with_channel(f"{self._moved}{', so that they have no marks' if self.is_volume else ''}.")
-        cut = self.trained
-        return self.with_channel(seen_from([] if cut is None else [cut.axis], self.is_volume, self.is_placed))
+    def sentence(self, *, augmented: bool) -> str:
+        """Return a sentence on the orientation of slices of training images."""
+        if augmented and self._disoriented:
+            return self.with_channel(f"{self._disoriented}{', so that they have no marks' if self.is_volume else ''}.")
+        cut = self.training_cut
+        return self.with_channel(view_sentence([] if cut is None else [cut.axis], self.is_volume, self.is_placed))
 
     @property
-    def _moved(self) -> str | None:
-        """What training did to its images that no mark would stay true after, if anything."""
+    def _disoriented(self) -> str | None:
+        """Return a phrase on an augmentation after which marks would be wrong, if there was one."""
         return MIRRORED if self.is_mirrored else TURNED if self.is_turned else None
 
     def with_channel(self, sentence: str) -> str:
-        """A sentence on pictures, and which channel they show where there are several."""
+        """Add to a sentence which of several channels is shown."""
         return f"{sentence} Of {self.channels} channels the first is shown." if self.channels > 1 else sentence
 
 
-NOWHERE = Orientation()
-"""Of which nothing is known: shown as it is stored."""
+UNKNOWN_ORIENTATION = Orientation()
+"""Unknown orientation: slices are shown as stored."""
 
 
-def seen_from(axes: Iterable[int | None], is_volume: bool, is_known: bool) -> str:
-    """How slices across these axes are to be seen, and whether the patient's sides are known of them."""
+def view_sentence(axes: Iterable[int | None], is_volume: bool, is_known: bool) -> str:
+    """Return a sentence on the orientation of slices across these axes."""
     across = sorted({axis for axis in axes if axis is not None}, reverse=True)
     if not is_volume:
         return UPRIGHT
     if not across or not is_known:
-        return UNTOLD
+        return SIDES_UNKNOWN
     return f"As in radiology: {'; '.join(VIEWS[axis] for axis in across)}."
 
 
 def orientation_of(
     recipe: dict[str, Any] | None, store: Store | None, has_volumes: bool | None, channels: int = 1
 ) -> Orientation:
-    """What is known from the settings of a run, its store if that is still there, and whether it predicted volumes.
+    """Return the orientation from the settings of a run, its store if it still exists, and its predictions.
 
-    ``has_volumes`` is None where nothing was tested: a 2-D run without its store may then be one of pictures or of
-    volumes. The arrays of a run have the orientation that its recipe names: training refuses others.
+    ``has_volumes`` is None if nothing was tested; a 2-D run without its store may then have seen pictures or volumes.
+    The arrays of a run have the orientation in its recipe, because training rejects others.
     """
     data, batches = (_part(recipe, name) for name in ("data", "batches"))
     cases: tuple[StoredCase, ...] = () if store is None else store.cases
@@ -131,7 +132,7 @@ def orientation_of(
         is_volume=is_volume or is_open,
         is_placed=bool(cases) and all(case.geometry.is_placed for case in cases),
         is_mirrored=_above(augment.get("rotate_flip"), 0),
-        is_turned=_above(augment.get("rotate"), 0) and _above(augment.get("degrees"), STEEP),
+        is_turned=_above(augment.get("rotate"), 0) and _above(augment.get("degrees"), LARGE_ANGLE),
         spacing=_spacing(data.get("spacing"), cases) if batches.get("fit") != "stretch" else (1.0, 1.0),
         channels=channels,
     )
@@ -147,7 +148,7 @@ def _above(value: Any, least: float) -> bool:
 
 
 def _spacing(steps: Any, cases: Sequence[StoredCase]) -> tuple[float, float]:
-    """What the recipe names; where it keeps the spacing of the scans, their median; equal ones if that is not known."""
+    """Return the spacing in the recipe, else the median of the scans, else equal spacings."""
     named = [*steps, None, None] if isinstance(steps, list) else [None, None]
     first, second = (_step(named[axis], [case.grid.prepared_spacing[axis] for case in cases]) for axis in range(2))
     return (1.0, 1.0) if first is None or second is None else (first, second)

@@ -1,31 +1,31 @@
-"""What the data of a run are called on its page: by the names of folders, never by where these lie."""
+"""Names of the training and test data on a page: names of folders, never full paths."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from graftseg.core.files import read_object
 from graftseg.data.store import Store, is_store
 from graftseg.evaluation.testset import IMAGES
+from graftseg.reporting.folder import read_entries
 from graftseg.reporting.results import Results
 from graftseg.reporting.text import folder_name
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """The name of the folder that a run was trained from, and that of the scans it was tested on; empty if unknown."""
+    """The names of the folder of the training data and of the test scans; empty if unknown."""
 
     data: str = ""
     scans: str = ""
 
 
 def provenance_of(store: Store | None, results: Results | None) -> Provenance:
-    """Both as far as the store that the run was trained on and the manifest of its predictions tell them."""
+    """Return the names, from the store of the run and the manifest of its predictions."""
     root = None if store is None else Path(store.root)
     return Provenance("" if root is None else folder_name(root), "" if results is None else _scans(results, root))
 
 
 def _scans(results: Results, root: Path | None) -> str:
-    folder = _images(results.folder / "manifest.json")
+    folder = _images(results.folder)
     if folder is None:
         return ""
     if is_store(folder):
@@ -35,10 +35,8 @@ def _scans(results: Results, root: Path | None) -> str:
     return f"{data}/{folder.name}" if data else folder_name(folder)
 
 
-def _images(manifest: Path) -> Path | None:
-    """The one folder or store that all predicted scans come from."""
-    cases = read_object(manifest).get("cases") if manifest.is_file() else None
-    entries = [entry for entry in cases if isinstance(entry, dict)] if isinstance(cases, list) else []
-    files = [manifest.parent / str(path) for entry in entries for path in entry.get("images") or ()]
+def _images(predictions: Path) -> Path | None:
+    """Return the folder or store of all predicted scans; None if there are several."""
+    files = [predictions / path for entry in read_entries(predictions) for path in entry.get("images", [])]
     folders = {file.parent.parent if is_store(file.parent.parent) else file.parent for file in files}
     return folders.pop() if len(folders) == 1 else None
