@@ -66,7 +66,7 @@ def test_the_way_of_a_plan(scans: Path, tmp_path: Path) -> None:
         assert np.mean([row.dice for row in scores.rows if row.label == 1]) > 0.3
     *_, said = examined.verdict()
     assert "mean Dice " in said and f"of {CASES} cases: " in said
-    assert "Beside the baseline" in examined.report.read_text()
+    assert "Comparison with the baseline" in examined.report.read_text()
     predicted = api.predict(run, scans / "imagesUn", tmp_path / "labels", uncertainty=True)
     assert len(predicted.cases) == 6 and predicted.failures == ()
     assert len(api.rank(run, scans).rows) == 6

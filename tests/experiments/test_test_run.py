@@ -54,7 +54,7 @@ def test_run_and_baseline_are_scored_as_step_by_step(run: Path, scans: Path, tmp
     assert examined.beside is not None
     assert examined.beside.first.name == str(run / "baseline")
     assert examined.report == run / "report.html"
-    assert "Beside the baseline" in examined.report.read_text()
+    assert "Comparison with the baseline" in examined.report.read_text()
     *_, said = examined.verdict()
     assert said.startswith("without crescent and core, which neither network finds: mean Dice ")
     assert said.endswith("neither network is good enough for that to mean anything")

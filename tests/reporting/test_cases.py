@@ -156,13 +156,13 @@ def sentence(results: Results) -> str:
 
 def test_missing_scan_leaves_the_picture_out(results: Results) -> None:
     (results.folder.parents[1] / "images" / "c.nii.gz").unlink()
-    assert "No picture: c.nii.gz is not where it was when the case was predicted." in sentence(results)
+    assert "No picture: c.nii.gz has been moved or deleted." in sentence(results)
 
 
 def test_missing_reference_leaves_the_picture_out(results: Results) -> None:
     assert results.references is not None
     (results.references / "c.nii.gz").unlink()
-    assert sentence(results).count("its reference is not where it was") == 1
+    assert sentence(results).count("its reference has been moved or deleted") == 1
 
 
 def test_damaged_scan_leaves_the_picture_out_and_tells_no_path(results: Results) -> None:
@@ -175,10 +175,10 @@ def test_damaged_scan_leaves_the_picture_out_and_tells_no_path(results: Results)
 def test_other_shape_leaves_the_picture_out(results: Results) -> None:
     geometry = Geometry((5, 5), GEOMETRY.affine)
     write_label(results.folder / "c.nii.gz", np.zeros((5, 5), np.uint8), geometry)
-    assert "differ in shape" in sentence(results)
+    assert "have different shapes" in sentence(results)
 
 
 def test_manifest_without_scans(results: Results) -> None:
     entries = [{"case": case, "output": f"{case}.nii.gz"} for case in CASES]
     (results.folder / "manifest.json").write_text(json.dumps({"cases": entries}))
-    assert sentence(results).count("the predictions' manifest names no scan of this case") == len(CASES)
+    assert sentence(results).count("lists no scan of this case") == len(CASES)

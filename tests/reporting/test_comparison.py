@@ -37,7 +37,7 @@ def test_shared_cases_side_by_side(results: Results, baseline: RunFolder) -> Non
     assert len(cells) == 3 * 4
     heads = [text for element, text in page.texts if element == "th"]
     assert heads[1:3] == ["theirs, Dice %", "mine, Dice %"]
-    assert "Mean over the 2 cases that both runs were evaluated on" in page.text
+    assert "Mean over the 2 cases evaluated in both runs" in page.text
     assert "2 cases were evaluated in one run only and are left out." in page.text
     assert "protocols differ" not in page.text
 
@@ -63,8 +63,8 @@ def test_baseline_without_predictions(results: Results, baseline: RunFolder) -> 
     (baseline.predictions / "metrics.csv").unlink()
     other = EvaluatedRun.load(baseline)
     untested = comparison_section(EvaluatedRun(FACTS, results), other)
-    assert "No prediction of the baseline has been evaluated." in untested
-    assert "No prediction of this run has been evaluated." in comparison_section(EvaluatedRun(FACTS, None), other)
+    assert "The baseline has not been evaluated." in untested
+    assert "This run has not been evaluated." in comparison_section(EvaluatedRun(FACTS, None), other)
 
 
 def test_no_shared_case(tmp_path: Path, baseline: RunFolder) -> None:

@@ -47,4 +47,4 @@ def test_watched_scans_in_rows_and_snapshots_in_columns(tmp_path: Path) -> None:
     pictures = [attributes["href"] for element, attributes in page.elements if "href" in attributes]
     assert sum(address.startswith("#scan-1") for address in pictures) == 5  # the scan itself is stored once
     assert len(pictures) == 12
-    assert "asked in evaluation mode; the pseudo-labels of training itself come from training mode" in page.text
+    assert "of the teacher in evaluation mode. The pseudo-labels used for training come from training mode" in page.text

@@ -63,11 +63,14 @@ def test_empty_mask_rule_follows_the_protocol(protocol: str, words: str) -> None
 
 
 def test_checkpoint_is_told() -> None:
-    assert "the last one of training; none was selected by its score." in notes_section({}, None)
+    assert "no checkpoint was selected by its score." in notes_section({}, None)
     on_validation = notes_section({}, None, "best on validation, step 40")
-    assert "“best on validation, step 40”, not the last one: selected by its score" in on_validation
+    assert "“best on validation, step 40”, selected by its score." in on_validation
     on_test = notes_section({}, None, "best on test, step 40 (protocol paper)")
-    assert "“best on test, step 40 (protocol paper)”: selected on the test cases, an optimistic figure." in on_test
+    assert (
+        "“best on test, step 40 (protocol paper)”: selected on the test cases, so the figures are optimistic."
+        in on_test
+    )
 
 
 def test_data_are_called_by_their_name() -> None:
@@ -79,7 +82,7 @@ def test_data_are_called_by_their_name() -> None:
 
 def test_words_of_the_method_are_folded_away() -> None:
     page = Page(notes_section({}, None))
-    assert "details" in {tag for tag, _ in page.elements} and ("summary", "Words of the method") in page.texts
+    assert "details" in {tag for tag, _ in page.elements} and ("summary", "Terms of the method") in page.texts
     terms = {text for element, text in page.texts if element == "dt"}
     assert {"X_in", "X_out", "X_mixed", "L_in, L_out", "bcp", "Standard protocol", "95HD"} <= terms
     assert "hd95" not in terms

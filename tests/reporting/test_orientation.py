@@ -113,7 +113,7 @@ def test_mirrored_training_images_have_no_marks() -> None:
     orientation = Orientation("RAS", is_volume=True, is_placed=True, is_mirrored=True)
     assert (
         orientation.marks(augmented=True) is None
-        and orientation.sentence(augmented=True) == f"{MIRRORED}, so that they have no marks."
+        and orientation.sentence(augmented=True) == f"{MIRRORED}, so they have no marks."
     )
     assert Orientation(is_mirrored=True).sentence(augmented=True) == f"{MIRRORED}."
     assert orientation.marks(augmented=False) == ("R", "L") and "right (R) on the left" in orientation.sentence(
@@ -131,7 +131,7 @@ def test_training_images_turned_by_large_angles_have_no_marks(
     recipe = {"data": {"dimensions": 3, "orientation": "RAS"}, "batches": {"augment": augment}}
     orientation = orientation_of(recipe, stored(pointing("RAS")), True)
     assert orientation.marks(augmented=True) == marks and orientation.marks(augmented=False) == ("R", "L")
-    told = orientation.sentence(augmented=False) if marks else f"{TURNED}, so that they have no marks."
+    told = orientation.sentence(augmented=False) if marks else f"{TURNED}, so they have no marks."
     assert orientation.sentence(augmented=True) == told
 
 
@@ -196,7 +196,7 @@ def test_an_untested_report_whose_store_is_gone_does_not_call_slices_upright(tmp
 
 def test_of_several_channels_the_first_is_named() -> None:
     one, two = (Orientation("RAS", is_volume=True, is_placed=True, channels=count) for count in (1, 2))
-    assert two.sentence(augmented=False) == f"{one.sentence(augmented=False)} Of 2 channels the first is shown."
+    assert two.sentence(augmented=False) == f"{one.sentence(augmented=False)} The first of 2 channels is shown."
 
 
 def marks_of(page: Page) -> list[str]:
@@ -222,4 +222,4 @@ def test_pictures_have_no_marks(tmp_path: Path) -> None:
     page = Page(render_report(write_run(tmp_path)).read_text())
     assert marks_of(page) == [] and page.text.count(UPRIGHT) == 3
     assert "Picture, reference and prediction from left to right." in page.text
-    assert "voxel" not in page.text.replace("Where a voxel comes from", "")
+    assert "voxel" not in page.text.replace("Voxels", "")

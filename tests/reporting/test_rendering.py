@@ -23,7 +23,7 @@ def test_values_are_escaped_and_must_be_given() -> None:
 def test_an_empty_part_names_the_command() -> None:
     source = "{{ missing(part) }}"
     assert Page(part(source, part=Missing("Nothing.", "<x>", "or y"))).texts == [
-        ("p", "Nothing. To fill this part: "),
+        ("p", "Nothing. To fill this part, run "),
         ("code", "<x>"),
         ("p", ", or y."),
     ]

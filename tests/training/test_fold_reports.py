@@ -34,7 +34,7 @@ def test_the_report_of_folds(trained: tuple[RunFolder, CrossValidation], tmp_pat
     run, result = trained
     page = api.report(run.path, tmp_path / "page.html").read_text()
     assert all(name in page for part in result.parts for name in part)
-    assert "4 labeled cases in 2 folds, 3 unlabeled ones, seed 0" in page
+    assert "4 labeled cases in 2 folds, 3 unlabeled cases, seed 0" in page
     assert "neither its label nor its image" in page and typeset(result.table()[1][1][-2]) in page
     assert str(tmp_path) not in page and str(run.path) not in page
     assert '<section id="test">' not in page
@@ -201,7 +201,7 @@ def test_folds_without_a_baseline_say_how_to_add_one(tmp_path: Path) -> None:
     (run / "baseline").mkdir()
     shutil.copy(run / "folds.json", run / "baseline")
     page = api.report(run).read_text()
-    assert command in page and "was begun and has not been trained to its end" in page and "says little" not in page
+    assert command in page and "was begun and has not been trained to its end" in page and "benefit of the unlabeled" not in page
     shutil.rmtree(run / "baseline")
     train(resume=True, baseline=True)
     assert "To fill this part" not in api.report(run).read_text()

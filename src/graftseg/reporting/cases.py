@@ -24,7 +24,7 @@ from graftseg.reporting.rendering import render
 from graftseg.reporting.results import Results, case_dice
 from graftseg.reporting.text import joined, percent
 
-REFERENCE_MISSING = "its reference is not where it was when the case was evaluated"
+REFERENCE_MISSING = "its reference has been moved or deleted"
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ def _names(labels: Sequence[int], classes: Sequence[str]) -> str:
 def _read(case: str, predicted: Predicted | None, orientation: Orientation) -> tuple[View, ...] | str:
     """Return the views of a case, or the reason why there are none, without full paths."""
     if predicted is None:
-        return "the predictions' manifest does not name this case"
+        return "the manifest of the predictions does not list this case"
     prediction = predicted.folder / predicted.entry["output"]
     if predicted.references is not None and is_store(predicted.references):
         return _read_stored(case, predicted.references, prediction, orientation)
@@ -207,15 +207,15 @@ def _read(case: str, predicted: Predicted | None, orientation: Orientation) -> t
         return REFERENCE_MISSING
     images = [predicted.folder / path for path in predicted.entry.get("images", [])]
     if not images:
-        return "the predictions' manifest names no scan of this case"
+        return "the manifest of the predictions lists no scan of this case"
     if absent := [path.name for path in (*images, prediction) if not path.exists()]:
-        return f"{absent[0]} is not where it was when the case was predicted"
+        return f"{absent[0]} has been moved or deleted"
     try:
         scan, expected, found = read_case(images, VOLUMES_ARE_CHANNELS), read_label(reference), read_label(prediction)
     except UserError as error:
         return f"{Path(error.where).name} cannot be read"
     if not scan.geometry.shape == expected.array.shape == found.array.shape:
-        return "its scan, reference and prediction differ in shape"
+        return "scan, reference and prediction have different shapes"
     return views_of(scan.array[0], expected.array, found.array, scan.geometry, orientation)
 
 
@@ -230,7 +230,7 @@ def _read_stored(case: str, path: Path, prediction: Path, orientation: Orientati
     except UserError as error:
         return f"{Path(error.where).name} cannot be read"
     if found.array.shape != expected.array.shape:
-        return "its scan, reference and prediction differ in shape"
+        return "scan, reference and prediction have different shapes"
     turned = to_source_axes(image[:1].astype(np.float32), labeled[0].grid)[0]
     return views_of(turned, expected.array, found.array, expected.geometry, orientation)
 

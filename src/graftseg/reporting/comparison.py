@@ -101,7 +101,7 @@ def _missing(run: EvaluatedRun, baseline: EvaluatedRun | None, gaps: Gaps) -> Mi
         return Missing(gaps.reason, *gaps.comparison)
     if run.results is None:
         return Missing(gaps.reason if baseline is None else NOT_EVALUATED, see_results=True)
-    sentence = gaps.reason if baseline is None else "No prediction of the baseline has been evaluated."
+    sentence = gaps.reason if baseline is None else "The baseline has not been evaluated."
     return Missing(sentence, *gaps.scores)
 
 

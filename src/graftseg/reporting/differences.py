@@ -27,7 +27,7 @@ def picture(comparison: Sequence[Comparison]) -> str:
     top = 8.0
     for place, beside in enumerate(comparison, start=1):
         run = f" ({place})" if len(comparison) > 1 else ""
-        content.append(element("text", f"{beside.second.name}{run} less {beside.first.name}", x=8, y=f"{top + 12:g}"))
+        content.append(element("text", f"{beside.second.name}{run} minus {beside.first.name}", x=8, y=f"{top + 12:g}"))
         top += 18
     top += GAP
     for figure in FIGURES:

@@ -29,7 +29,7 @@ def run_facts(facts: dict[str, Any], data: str = "", scans: str = "") -> Iterato
     yield "Checkpoint", str(facts.get("checkpoint", ""))
     yield "Classes", ", ".join(map(str, store.get("classes", [])[1:]))
     yield "Labeled cases", f"{len(store.get('labeled', [])):,}"
-    yield "Unlabeled cases", f"{len(store.get('unlabeled', [])):,}" if store.get("unlabeled") else "none used"
+    yield "Unlabeled cases", f"{len(store.get('unlabeled', [])):,}" if store.get("unlabeled") else "none"
     yield "Channels", counted(channels_of(facts))
     yield "Data", data or short_path(str(store.get("path", "")))
     yield "Test scans", scans
@@ -61,7 +61,7 @@ def fold_facts(
     yield "Checkpoint in each fold", _distinct(facts.get("checkpoint", "") for facts in folds)
     yield "Classes", ", ".join(map(str, stores[0].get("classes", [])[1:]))
     yield "Labeled cases in all folds", counted(sum(map(len, parts)))
-    yield "Labeled cases that a fold trains on", span([len(store.get("labeled", [])) for store in stores])
+    yield "Labeled training cases in each fold", span([len(store.get("labeled", [])) for store in stores])
     yield "Unlabeled cases in each fold", span([len(store.get("unlabeled", [])) for store in stores])
     yield "Channels", counted(channels_of(folds[0]))
     yield "Data", names.data or _distinct(short_path(str(store.get("path", ""))) for store in stores)
@@ -106,7 +106,7 @@ def with_variation(rows: Iterable[tuple[str, str]], recipe: dict[str, Any] | Non
     for name, value in rows:
         yield name, value
         if name == "Recipe":
-            yield "Differs from that recipe in", variation_of(recipe)
+            yield "Settings changed from this recipe", variation_of(recipe)
 
 
 def variation_of(recipe: dict[str, Any] | None) -> str:

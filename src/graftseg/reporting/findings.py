@@ -14,9 +14,9 @@ from graftseg.reporting.text import shown_text
 PICTURES = 12
 NAMED = 3
 TITLES: dict[Severity, str] = {
-    "error": "Errors: to be mended before training",
-    "warning": "Warnings: to be looked at",
-    "note": "Notes: good to know",
+    "error": "Errors: fix these before training",
+    "warning": "Warnings: check these",
+    "note": "Notes: for your information",
 }
 
 

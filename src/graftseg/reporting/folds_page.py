@@ -51,12 +51,12 @@ CONTENTS = {
 }
 HELD_OUT_NOTE = "Every labeled case was scored once, by a network that saw neither its label nor its image."
 INTERVAL_NOTE = (
-    "The interval is over cases. Networks of different folds share most of their training cases, so it says less of "
-    "what other labeled cases would give."
+    "The confidence interval covers the choice of cases to score. It does not cover the choice of training cases, most "
+    "of which the networks of different folds share."
 )
 COLUMNS = {"mean ± spread over cases": "with unlabeled scans", "baseline": "labeled scans only"}
-COMPARISON_CAPTION = f"The same folds trained on the labeled scans alone, case by case; ± is the {DEVIATION}"
-TEST_CAPTION = f"The same folds trained on the labeled scans alone; ± is the {DEVIATION}"
+COMPARISON_CAPTION = f"The same folds trained on the labeled scans only, case by case; ± is the {DEVIATION}"
+TEST_CAPTION = f"The same folds trained on the labeled scans only; ± is the {DEVIATION}"
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def render_folds(run: RunFolder, out: Path | None = None) -> Path:
     results = read_results(run.path)
     if results is None:
         raise UserError(
-            Code.RUN_UNFINISHED, run.path, "not every fold has been trained and scored", "go on with train --resume"
+            Code.RUN_UNFINISHED, run.path, "not every fold has been trained and scored", "resume with train --resume"
         )
     baseline = run.baseline.path / "metrics.csv"
     other = read_csv(baseline) if baseline.is_file() else None
@@ -102,12 +102,12 @@ def render_folds(run: RunFolder, out: Path | None = None) -> Path:
     summary = render(
         "summary",
         verdicts=[typeset(verdict) for verdict in verdicts if verdict],
-        subtitles=[f"{labeled}, {unlabeled} unlabeled ones, seed {seed}", HELD_OUT_NOTE],
+        subtitles=[f"{labeled}, {unlabeled} unlabeled cases, seed {seed}", HELD_OUT_NOTE],
         state="",
     )
     title = f"{run_title(facts, names.data)}, {len(parts)} folds"
     contents = {identity: name for identity, name in CONTENTS.items() if sections[identity]}
-    footer = "This page holds everything it shows and loads nothing."
+    footer = "This page is self-contained and loads nothing."
     target = out or run.path / "report.html"
     write_text(target, document("graftseg report", title, summary, contents, [*sections.values()], footer))
     return target
@@ -187,6 +187,6 @@ def _notes(folds: Sequence[dict[str, Any]], description: dict[str, Any]) -> RunN
     seed = description.get("seed", "unknown")
     return RunNotes(
         f"each fold trained with {labeled} labeled and {unlabeled} unlabeled cases, seed {seed}.",
-        "one division into folds and a single seed; another one gives other figures.",
+        "one division into folds and one seed; others give different figures.",
         DEVIATION,
     )

@@ -69,7 +69,7 @@ def mixed_section(
     stages = [(name, _training_images(steps, paths, gallery)) for name, steps in _stages(paths, log)]
     shown = [(name, images) for name, images in stages if images]
     if not shown:
-        return render("mixed", empty=Missing("This run holds no pictures of training images.", *TRAIN))
+        return render("mixed", empty=Missing("This run has no pictures of training images.", *TRAIN))
     view = {"orientation": orientation.sentence(augmented=True), "classes": [*enumerate(classes)], "stages": shown}
     return render("mixed", empty=None, **view)
 
@@ -83,7 +83,7 @@ def watched_section(
     """Render the pseudo-labels of the same unlabeled scans (rows) in several snapshots (columns)."""
     steps = [step for step, path in paths.items() if any(map(_is_watched, snapshot_names(path)))]
     if not steps:
-        sentence = "This run watched no unlabeled scans; methods with a teacher do."
+        sentence = "This run has no snapshots of pseudo-labels; only methods with a teacher save them."
         return render("pseudo_labels", empty=Missing(sentence, *TRAIN))
     gallery = Gallery(album, orientation)
     snapshots = [read_snapshot(paths[step]) for step in _spread(steps, COLUMNS)]

@@ -30,10 +30,11 @@ class Missing:
 
 TEST = Remedy("graftseg test RUN")
 TRAIN = Remedy("graftseg train RECIPE --data DATA --out RUN")
-TEST_SCANS = "where DATA has test scans in imagesTs/ and their labels in labelsTs/; without any, train with --folds"
-NO_BASELINE = "A semi-supervised run says little without a supervised one on the same labeled scans."
-BASELINE_UNFINISHED = "The supervised baseline of this run was begun and has not been trained to its end."
-BASELINE_UNTESTED = "The supervised baseline of this run is trained and not yet tested."
+TEST_SCANS = "where DATA contains test scans in imagesTs/ and labelsTs/; without test scans, train with --folds"
+NO_BASELINE = "This run has no supervised baseline, so the benefit of the unlabeled scans is unknown."
+NOT_COMPARED = "There is no other run to compare with."
+BASELINE_UNFINISHED = "The supervised baseline of this run has not finished training."
+BASELINE_UNTESTED = "The supervised baseline of this run has not been tested yet."
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def gaps_of(run: RunFolder) -> Gaps:
         return Gaps(scores, scores, BASELINE_UNTESTED, by_test=True)
     if run.manifest().get("method") == SUPERVISED:
         # a supervised run is its own baseline
-        return Gaps(scores, Remedy(f"graftseg report {name} --baseline OTHER_RUN"))
+        return Gaps(scores, Remedy(f"graftseg report {name} --baseline OTHER_RUN"), NOT_COMPARED)
     return Gaps(scores, baseline_for(run), BASELINE_UNFINISHED if baselines else NO_BASELINE)
 
 

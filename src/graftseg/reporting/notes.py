@@ -12,7 +12,7 @@ from graftseg.reporting.gaps import TRAIN, Missing
 from graftseg.reporting.rendering import render
 from graftseg.reporting.results import on_test
 
-ONE_SEED = "a single seed; differences between runs smaller than those between seeds mean nothing."
+ONE_SEED = "one seed; a difference between two runs means nothing if it is smaller than the difference between seeds."
 Rows = Iterable[tuple[str, str]]
 
 
@@ -29,7 +29,7 @@ def run_section(recipe: dict[str, Any] | None, rows: Rows) -> Markup:
     """Render the facts of a run and its settings, folded away."""
     facts = [[name, value] for name, value in with_variation(rows, recipe) if value]
     if recipe is None:
-        return render("run", empty=Missing("The run folder holds no recipe.yaml.", *TRAIN), facts=facts)
+        return render("run", empty=Missing("The run folder has no recipe.yaml.", *TRAIN), facts=facts)
     return render("run", empty=None, facts=facts, settings=[*flatten(recipe)])
 
 

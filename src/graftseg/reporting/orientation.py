@@ -20,10 +20,10 @@ VIEWS = (
     "axial slices with the patient's right (R) on the left and the front on top",
 )
 SIDES: tuple[Marks, ...] = (("A", "P"), ("R", "L"), ("R", "L"))
-SIDES_UNKNOWN = "All slices of this page are turned alike; which side is the patient's right is not known of them."
-UPRIGHT = "Pictures are shown upright, as they are stored."
-MIRRORED = "Training turned and mirrored these at random"
-TURNED = "Training turned these at random by large angles"
+SIDES_UNKNOWN = "All slices on this page have the same orientation; which side is the patient's right is unknown."
+UPRIGHT = "Pictures are shown as stored."
+MIRRORED = "Training flipped and rotated these images at random"
+TURNED = "Training rotated these images by large random angles"
 LARGE_ANGLE = 45
 """Degrees; after a larger rotation, another side of the patient may be on the left."""
 
@@ -85,7 +85,8 @@ class Orientation:
     def sentence(self, *, augmented: bool) -> str:
         """Return a sentence on the orientation of slices of training images."""
         if augmented and self._disoriented:
-            return self.with_channel(f"{self._disoriented}{', so that they have no marks' if self.is_volume else ''}.")
+            marks = ", so they have no marks" if self.is_volume else ""
+            return self.with_channel(f"{self._disoriented}{marks}.")
         cut = self.training_cut
         return self.with_channel(view_sentence([] if cut is None else [cut.axis], self.is_volume, self.is_placed))
 
@@ -96,7 +97,7 @@ class Orientation:
 
     def with_channel(self, sentence: str) -> str:
         """Add to a sentence which of several channels is shown."""
-        return f"{sentence} Of {self.channels} channels the first is shown." if self.channels > 1 else sentence
+        return f"{sentence} The first of {self.channels} channels is shown." if self.channels > 1 else sentence
 
 
 UNKNOWN_ORIENTATION = Orientation()
@@ -110,7 +111,7 @@ def view_sentence(axes: Iterable[int | None], is_volume: bool, is_known: bool) -
         return UPRIGHT
     if not across or not is_known:
         return SIDES_UNKNOWN
-    return f"As in radiology: {'; '.join(VIEWS[axis] for axis in across)}."
+    return f"Radiological view: {'; '.join(VIEWS[axis] for axis in across)}."
 
 
 def orientation_of(

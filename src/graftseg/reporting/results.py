@@ -15,7 +15,7 @@ from graftseg.reporting.gaps import TEST, Missing, Remedy
 from graftseg.reporting.rendering import render
 from graftseg.reporting.text import fixed, percent
 
-NOT_EVALUATED = "No prediction of this run has been evaluated."
+NOT_EVALUATED = "This run has not been evaluated."
 
 
 @dataclass(frozen=True)

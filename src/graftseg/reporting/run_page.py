@@ -31,15 +31,15 @@ CONTENTS = {
     "cases": "Cases",
     "comparison": "Baseline",
     "training": "Training",
-    "mixed": "Mixed images",
+    "mixed": "Training images",
     "pseudo-labels": "Pseudo-labels",
     "run": "Run",
     "notes": "Notes",
 }
 STATES = {
-    "running": "This run is still going on; the page shows it up to now.",
-    "stopped": "This run was stopped before its end.",
-    "failed": "This run failed before its end.",
+    "running": "This run has not finished; the page shows its progress so far.",
+    "stopped": "This run was stopped before it finished.",
+    "failed": "This run failed before it finished.",
 }
 
 
@@ -72,7 +72,7 @@ def render_report(run: Path, out: Path | None = None, *, baseline: Path | None =
     ]
     target, summary = out or run / "report.html", _summary(facts, [verdict_of(this, other), *missed(results)])
     version = facts.get("versions", {}).get("graftseg", "")
-    footer = f"Trained with graftseg {version}. This page holds everything it shows and loads nothing."
+    footer = f"Trained with graftseg {version}. This page is self-contained and loads nothing."
     title = run_title(facts, names.data)
     write_text(target, document("graftseg report", title, summary, CONTENTS, sections, footer))
     return target

@@ -28,7 +28,7 @@ CONTENTS = {
     "pictures": "Pictures",
 }
 AXES = ("right-left", "front-back", "head-foot")
-FOOTER = f"Checked with graftseg {__version__}. This page holds everything it shows and loads nothing."
+FOOTER = f"Checked with graftseg {__version__}. This page is self-contained and loads nothing."
 NO_SCAN = Missing("No scan could be read.", "graftseg check DATA --out check.html")
 NO_LABEL = Missing("No label map could be read, or all are empty.")
 

@@ -99,11 +99,10 @@ def _smoothing(log: Log) -> str:
     widths = sorted({window(len(part.steps)) for part in parts} - {1})
     if not widths:
         return ""
-    many = f"{widths[0]}" if len(widths) == 1 else f"{widths[0]} to {widths[-1]}, by the length of the stage"
+    count = f"{widths[0]}" if len(widths) == 1 else f"{widths[0]} to {widths[-1]}, depending on the stage"
     return (
-        " Faint line: single steps, of many the extremes, which jump by what their patches happen to hold; "
-        f"strong line: the mean of the last steps ({many}) up to each one. "
-        "The figure beside a loss is that mean at the end."
+        " Faint line: single steps, or their extremes in a long run; they vary with the patches of the batch. "
+        f"Strong line: running mean of the last steps ({count}). The number next to a loss is the last running mean."
     )
 
 
@@ -113,8 +112,8 @@ def _jumps(log: Log) -> Iterator[str]:
     for (before, terms), (stage, others) in pairwise(zip(log.stages, sums, strict=True)):
         if terms and others and len(terms) != len(others):
             yield (
-                f"The total of {stage.method} is made of {' + '.join(others)}, that of {before.method} of "
-                f"{' + '.join(terms)}: where the stage changes it may jump, and the two are not to be compared."
+                f"The total of {stage.method} is {' + '.join(others)}, the total of {before.method} is "
+                f"{' + '.join(terms)}, so the total may jump between the stages and cannot be compared across them."
             )
 
 
