@@ -16,7 +16,7 @@ import yaml
 from command_line import CommandLine
 
 from graftseg import api
-from graftseg.core.errors import Code
+from graftseg.core.errors import Code, in_one_line
 from graftseg.data.store import Store
 from graftseg.evaluation.scores import read_csv
 from graftseg.recipes.recipe import load_recipe
@@ -146,7 +146,7 @@ def test_plan_says_why(cli: CommandLine, scans: Path, tmp_path: Path) -> None:
     code, out, _ = cli("plan", scans, "--out", tmp_path / "plan.yaml")
     assert code == 0 and out.startswith("A plan by graftseg") and f"\nplan: {tmp_path / 'plan.yaml'}\nnext: " in out
     assert "dimensions: 2  # the scans are 2-D" in (tmp_path / "plan.yaml").read_text()
-    assert "exists; name another --out" in cli.fails("plan", scans, "--out", tmp_path / "plan.yaml")
+    cli.fails("plan", scans, "--out", tmp_path / "plan.yaml", code=Code.TARGET_EXISTS)
     assert api.info(tmp_path / "plan.yaml")["network"]["name"] == "unet-2d"
 
 
@@ -177,69 +177,54 @@ def test_help_imports_nothing_heavy() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).returncode == 0
 
 
-def mistakes(scans: Path, store: Store, trained: Path, tmp: Path) -> dict[str, tuple[list[Any], str]]:
+def mistakes(scans: Path, store: Store, trained: Path, tmp: Path) -> dict[str, tuple[list[Any], Code]]:
     full = tmp / "full"
     full.mkdir()
     (full / "thesis.txt").write_text("precious")
+    train = ["train", "demo-2d/bcp", "--data", store.path, "--out"]
+    maps = ["evaluate", trained / "predictions", "--reference"]
     return {
-        "check nothing": (["check", tmp / "absent"], "there is no such folder"),
-        "check a file": (["check", full / "thesis.txt"], "this is a file, not a folder"),
-        "check no layout": (["check", full], "arrange the scans as imagesTr/ and labelsTr/"),
-        "prepare into something else": (["prepare", scans, "--out", full], "not empty and not a prepared store"),
-        "train no recipe": (
-            ["train", "la-9/bcp", "--data", scans, "--out", tmp / "r"],
-            "name a .yaml file or a shipped recipe",
-        ),
-        "train into something else": (
-            ["train", "demo-2d/bcp", "--data", store.path, "--out", full],
-            "exists and is not a run; name an empty or new folder",
-        ),
-        "train over a run": (["train", "demo-2d/bcp", "--data", store.path, "--out", trained], "holds a run already"),
-        "resume with other settings": (
-            ["train", "demo-2d/bcp", "--data", store.path, "--out", trained, "--resume"],
-            "the run was begun with other settings (batches.labeled, batches.patch.0, batches.patch.1 and 12 more); "
-            "give the same recipe, --set and --shorter, or the run's own recipe.yaml as the recipe, or",
-        ),
-        "resume nothing": (
-            ["train", "demo-2d/bcp", "--data", store.path, "--out", tmp / "r", "--resume"],
-            "there is no run to resume",
-        ),
-        "another preparation": (
-            ["train", "demo-2d/bcp", "--data", store.path, "--out", tmp / "r", "--set", "data.intensity.rule=minmax"],
-            "was prepared otherwise than recipe demo-2d/bcp asks for",
-        ),
-        "too many labeled cases": (
-            ["train", "demo-2d/bcp", "--data", store.path, "--out", tmp / "r", "--set", "batches.labeled_cases=9"],
-            "asks for 9 labeled cases",
-        ),
-        "no such device": (
-            ["train", "demo-2d/bcp", "--data", store.path, "--out", tmp / "r", "--device", "cuda:99"],
-            "CUDA devices; use auto or cpu",
-        ),
-        "no kind of device": (
-            ["train", "demo-2d/bcp", "--data", store.path, "--out", tmp / "r", "--device", "abacus"],
-            "use auto, cpu, cuda or cuda:N",
-        ),
-        "predict without a run": (["predict", full, scans / "imagesTs"], "not a run folder"),
-        "predict nothing": (["predict", trained, tmp / "absent"], "there is no such file or folder"),
-        "predict no scans": (["predict", trained, full, "--out", tmp / "o"], "the folder holds no scan"),
-        "evaluate unknown protocol": (
-            ["evaluate", trained / "predictions", "--reference", scans / "labelsTs", "--protocol", "kind"],
-            "choose one of standard, paper",
-        ),
-        "evaluate other cases": (["evaluate", trained / "predictions", "--reference", scans / "labelsTr"], "reference"),
-        "report without a run": (["report", full], "run.json"),
-        "info about nothing": (["info", tmp / "absent"], "neither a file nor a shipped recipe"),
-        "demo into something else": (["demo", "--out", full], "exists and is not an empty folder"),
+        "check nothing": (["check", tmp / "absent"], Code.FOLDER_MISSING),
+        "check a file": (["check", full / "thesis.txt"], Code.NOT_A_FOLDER),
+        "check no layout": (["check", full], Code.LAYOUT_UNKNOWN),
+        "prepare into something else": (["prepare", scans, "--out", full], Code.TARGET_EXISTS),
+        "train no recipe": (["train", "la-9/bcp", "--data", scans, "--out", tmp / "r"], Code.RECIPE_MISSING),
+        "train into something else": ([*train, full], Code.TARGET_EXISTS),
+        "train over a run": ([*train, trained], Code.TARGET_EXISTS),
+        "resume with other settings": ([*train, trained, "--resume"], Code.RUN_MISMATCH),
+        "resume nothing": ([*train, tmp / "r", "--resume"], Code.RUN_UNFINISHED),
+        "another preparation": ([*train, tmp / "r", "--set", "data.intensity.rule=minmax"], Code.STORE_MISMATCH),
+        "too many labeled cases": ([*train, tmp / "r", "--set", "batches.labeled_cases=9"], Code.TOO_FEW_CASES),
+        "no such device": ([*train, tmp / "r", "--device", "cuda:99"], Code.DEVICE_UNAVAILABLE),
+        "no kind of device": ([*train, tmp / "r", "--device", "abacus"], Code.DEVICE_UNAVAILABLE),
+        "unknown option": ([*train, tmp / "r", "--faster"], Code.OPTION_INVALID),
+        "missing option": (train[:-1], Code.OPTION_INVALID),
+        "unknown verb": (["segment"], Code.OPTION_INVALID),
+        "predict without a run": (["predict", full, scans / "imagesTs"], Code.NOT_A_RUN),
+        "predict nothing": (["predict", trained, tmp / "absent"], Code.FILE_MISSING),
+        "predict no scans": (["predict", trained, full, "--out", tmp / "o"], Code.NOT_A_SCAN),
+        "predict unknown checkpoint": (["predict", trained, store.path, "--checkpoint", "first"], Code.OPTION_INVALID),
+        "evaluate unknown protocol": ([*maps, scans / "labelsTs", "--protocol", "kind"], Code.OPTION_INVALID),
+        "evaluate other cases": ([*maps, scans / "labelsTr"], Code.FILE_MISSING),
+        "report without a run": (["report", full], Code.NOT_A_RUN),
+        "info about nothing": (["info", tmp / "absent"], Code.RECIPE_MISSING),
+        "demo into something else": (["demo", "--out", full], Code.TARGET_EXISTS),
     }
 
 
 def test_mistakes_get_one_sentence_and_leave_nothing(
     cli: CommandLine, scans: Path, store: Store, trained: Path, tmp_path: Path
 ) -> None:
+    """The sentence and the JSON object have the same fields."""
     before = {path: path.read_bytes() for path in trained.rglob("*") if path.is_file()}
-    for name, (words, sentence) in mistakes(scans, store, trained, tmp_path).items():
-        assert sentence in cli.fails(*words), name
+    failures = []
+    for name, (words, code) in mistakes(scans, store, trained, tmp_path).items():
+        status, out, error = cli(*words, "--json")
+        fields = json.loads(error)
+        sentence = f"graftseg: {fields['where']}: {fields['finding']}; {fields['remedy']}.\n"
+        if (status, out, fields["code"]) != (2, "", code) or in_one_line(cli.fails(*words)[:-1]) != sentence[:-1]:
+            failures.append((name, status, out, error))
+    assert not failures, failures
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["thesis.txt"]
     assert before == {path: path.read_bytes() for path in trained.rglob("*") if path.is_file()}
 
@@ -249,18 +234,18 @@ def test_damaged_weights(cli: CommandLine, trained: Path, scans: Path, tmp_path:
     run.mkdir()
     for name in ("run.json", "recipe.yaml"):
         (run / name).write_bytes((trained / name).read_bytes())
-    assert "the trained network of the run is missing; the command of" in cli.fails("predict", run, scans / "imagesTs")
+    cli.fails("predict", run, scans / "imagesTs", code=Code.WEIGHTS_MISSING)
     (run / "model.safetensors").write_bytes((trained / "model.safetensors").read_bytes()[:-100])
-    assert "the weights are not those that the run saved" in cli.fails("predict", run, scans / "imagesTs")
+    cli.fails("predict", run, scans / "imagesTs", code=Code.WEIGHTS_DAMAGED)
     (run / "run.json").write_text('{"format": 99}')
-    assert "not a run of this version" in cli.fails("predict", run, scans / "imagesTs")
+    cli.fails("predict", run, scans / "imagesTs", code=Code.NOT_A_RUN)
 
 
 def test_a_label_map_never_replaces_a_scan(cli: CommandLine, trained: Path, scans: Path, tmp_path: Path) -> None:
     scan = tmp_path / "scan.nii.gz"
     scan.write_bytes((scans / "imagesTs" / "test_000_0000.nii.gz").read_bytes())
     before = scan.read_bytes()
-    assert "would overwrite a scan" in cli.fails("predict", trained, scan, "--out", tmp_path)
+    cli.fails("predict", trained, scan, "--out", tmp_path, code=Code.UNSAFE_TARGET)
     assert scan.read_bytes() == before
 
 
@@ -288,7 +273,7 @@ def test_predict_with_other_settings(cli: CommandLine, trained: Path, scans: Pat
     words = ("predict", trained, scans / "imagesTs", "--out", tmp_path / "out")
     assert cli(*words, "--set", "inference.overlap=0.75")[0] == 0
     assert json.loads((tmp_path / "out" / "manifest.json").read_text())["inference"]["overlap"] == 0.75
-    assert "not changed; set keys under inference" in cli.fails(*words, "--set", "seed=1")
+    assert "inference" in cli.fails(*words, "--set", "seed=1")
 
 
 def test_predict_more_than_labels(cli: CommandLine, trained: Path, scans: Path, tmp_path: Path) -> None:
@@ -297,14 +282,14 @@ def test_predict_more_than_labels(cli: CommandLine, trained: Path, scans: Path, 
     names = {f"test_000{end}.nii.gz" for end in ("", "_probabilities", "_uncertainty")}
     assert {path.name for path in (tmp_path / "out").iterdir()} == names | {"classes.json", "manifest.json"}
     assert json.loads((tmp_path / "out" / "manifest.json").read_text())["inference"]["flips"] is True
-    assert "holds no folds; leave out --fold" in cli.fails(*words, "--fold", "0")
+    cli.fails(*words, "--fold", "0", code=Code.NO_SUCH_FOLD)
 
 
 def test_evaluate_without_some_label_maps(cli: CommandLine, trained: Path, scans: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     api.predict(trained, scans / "imagesTs" / "test_001_0000.nii.gz", out)
     words = ("evaluate", out, "--reference", scans / "labelsTs")
-    assert "add the prediction or allow missing files (--allow-missing)" in cli.fails(*words)
+    assert "--allow-missing" in cli.fails(*words, code=Code.FILE_MISSING)
     assert cli(*words, "--allow-missing")[0] == 0
     assert {row.case for row in read_csv(out / "metrics.csv").rows} == {"test_001"}
 
@@ -319,10 +304,9 @@ def test_evaluate_beside_a_foreign_manifest(cli: CommandLine, scans: Path, tmp_p
 
 def test_evaluate_writes_over_nothing(cli: CommandLine, trained: Path, scans: Path, tmp_path: Path) -> None:
     words = ("evaluate", trained / "predictions", "--reference", scans / "labelsTs", "--out")
-    assert "name a file that ends in .csv" in cli.fails(*words, tmp_path / "x.json")
+    assert ".csv" in cli.fails(*words, tmp_path / "x.json", code=Code.OPTION_INVALID)
     before = (trained / "predictions" / "manifest.json").read_bytes()
-    sentence = cli.fails(*words, trained / "predictions" / "manifest.csv")
-    assert "manifest.json beside it would be overwritten" in sentence
+    cli.fails(*words, trained / "predictions" / "manifest.csv", code=Code.UNSAFE_TARGET)
     assert (trained / "predictions" / "manifest.json").read_bytes() == before
     assert not list(tmp_path.iterdir())
 
@@ -345,7 +329,7 @@ def test_check_tells_the_file_the_finding_and_the_remedy(cli: CommandLine, scans
 
 def test_a_report_never_replaces_something_else(cli: CommandLine, trained: Path) -> None:
     before = (trained / "model.safetensors").read_bytes()
-    assert "ends in .html" in cli.fails("report", trained, "--out", trained / "model.safetensors")
+    cli.fails("report", trained, "--out", trained / "model.safetensors", code=Code.OPTION_INVALID)
     assert (trained / "model.safetensors").read_bytes() == before
 
 
@@ -355,5 +339,5 @@ def test_a_recipe_beside_a_store_is_not_a_free_folder(
     own = tmp_path / "own"
     own.mkdir()
     (own / "recipe.yaml").write_text("# mine\n")
-    assert "exists and is not a run" in cli.fails("train", recipe, "--data", scans, "--out", own)
+    cli.fails("train", recipe, "--data", scans, "--out", own, code=Code.TARGET_EXISTS)
     assert (own / "recipe.yaml").read_text() == "# mine\n"

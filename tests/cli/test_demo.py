@@ -13,8 +13,9 @@ from tiny import SIDE, recipe_tree
 from graftseg import api
 from graftseg.cli import demo
 from graftseg.cli.demo import run_demo, run_seeds, seeds_table
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code
 from graftseg.recipes.recipe import load_recipe
+from user_errors import user_error
 
 ROOT = Path(__file__).parents[2]
 SEEDS = ROOT / "results" / "demo-2d-seeds"
@@ -74,7 +75,7 @@ def test_the_demo_tells_what_the_files_hold(tiny_demo: None, tmp_path: Path) -> 
     assert table.splitlines() == expected
     used_unlabeled = {method: len(api.info(out / method)["store"]["unlabeled"]) for method in ("supervised", "bcp")}
     assert used_unlabeled == {"supervised": 0, "bcp": 3}
-    assert "on 4 test scans that no training saw; 2 labeled and 3 unlabeled scans, 3 steps each" in words
+    assert "on 4 test scans not used for training; 2 labeled and 3 unlabeled scans, 3 steps each" in words
     assert "last checkpoint, seed 5, " in words
     assert words.endswith(f"Report: {out / 'bcp' / 'report.html'}")
     page = (out / "bcp" / "report.html").read_text()
@@ -98,7 +99,7 @@ def test_the_seeds_are_told_as_they_are_recorded(tiny_demo: None, tmp_path: Path
             )
     lines = table.splitlines()
     assert [line.split("|")[1].strip() for line in lines[:5]] == ["seed", "---", "3", "8", "mean"]
-    with pytest.raises(UserError, match="not an empty folder"):
+    with user_error(Code.TARGET_EXISTS, out):
         run_seeds(out, [3], dimensions=2, device="cpu")
 
 
@@ -106,9 +107,9 @@ def test_a_used_folder_is_refused_and_left_alone(tiny_demo: None, tmp_path: Path
     thesis = tmp_path / "thesis.txt"
     thesis.write_text("mine")
     for out in (tmp_path, thesis):
-        with pytest.raises(UserError, match="exists and is not an empty folder; remove it or name another --out"):
+        with user_error(Code.TARGET_EXISTS, out):
             run_demo(out, seed=0, device="cpu")
-        with pytest.raises(UserError, match="exists and is not an empty folder; remove it or name another --out"):
+        with user_error(Code.TARGET_EXISTS, out):
             run_seeds(out, [1], dimensions=2, device="cpu")
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"] and thesis.read_text() == "mine"
 
