@@ -45,7 +45,7 @@ def test_every_code_is_raised() -> None:
 
 
 def test_codes_are_sorted_and_named_alike() -> None:
-    assert [code.name for code in Code] == sorted(code.name for code in Code)
+    assert [*Code] == sorted(Code)
     assert not [code for code in Code if code.value != code.name.lower().replace("_", "-")]
 
 

@@ -1,6 +1,6 @@
-"""One colour per class, told apart also by people who confuse red with green."""
+"""One color per class, distinguishable with red-green color blindness."""
 
-# Each pair is at least 25 apart in CIELAB, seen normally and under simulated deuteranopia and protanopia.
+# Each pair differs by at least 25 in CIELAB, also under simulated deuteranopia and protanopia.
 COLORS = (
     "#e69f00",
     "#56b4e9",
@@ -18,5 +18,5 @@ COLORS = (
 
 
 def color_of(label: int) -> str:
-    """The colour of a class; labels count from 1, and after the last colour the first comes again."""
+    """Return the color of a class, counted from 1; colors repeat after the last one."""
     return COLORS[(label - 1) % len(COLORS)]

@@ -1,4 +1,4 @@
-"""What this machine has: versions, devices, disk."""
+"""Versions, devices, memory and disk of this machine."""
 
 import os
 import platform
@@ -28,19 +28,19 @@ EXTRAS = {
     "export": ("monai", "onnx", "onnxruntime", "onnxscript"),
     "pictures": ("pillow", "tifffile"),
 }
-"""What can be installed besides, and the packages that each of it is."""
-ABSENT = "not installed"
+"""Optional dependencies and their packages."""
+NOT_INSTALLED = "not installed"
 
 
 def versions() -> dict[str, str]:
-    """Versions that a result depends on."""
+    """Return the versions that a result depends on."""
     own = {"graftseg": __version__, "graftseg source": source_digest(), "python": platform.python_version()}
     return own | {"torch": str(torch.__version__), "numpy": _version("numpy")}
 
 
 @cache
 def source_digest(package: Path = Path(__file__).parents[1]) -> str:
-    """The first digits of a hash of the package's files: which code it was, where a version had several states."""
+    """Return a short hash of the package's files, which identifies the code between two releases."""
     digest = sha256()
     for path in sorted(path for path in package.rglob("*") if path.suffix in (".py", ".yaml")):
         digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
@@ -48,59 +48,47 @@ def source_digest(package: Path = Path(__file__).parents[1]) -> str:
 
 
 def devices() -> list[str]:
-    """The devices that training can use, the preferred one first."""
+    """Return the devices for training, the preferred one first."""
     gpus = [f"cuda:{index} {torch.cuda.get_device_name(index)}" for index in range(torch.cuda.device_count())]
     return [*gpus, f"cpu with {torch.get_num_threads()} threads"]
 
 
 def hardware_name(device: torch.device) -> str:
-    """The model of a GPU, or the kind of processor and how many threads of it are used."""
+    """Return the model of a GPU, or the processor type and the number of threads."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{platform.machine()} with {torch.get_num_threads()} threads"
 
 
 def choose_device(name: str) -> torch.device:
-    """``auto`` is the GPU if there is one, else the CPU; of several GPUs, the one named becomes the current one."""
+    """Return a device and make it the current one; ``auto`` is the GPU if available, else the CPU."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
     except RuntimeError:
         device = None
-    # torch counts past its last number from the start again
-    if device is None or str(device) != name:
-        raise UserError(
-            Code.DEVICE_UNAVAILABLE, f"--device {name}", "no such kind of device", "use auto, cpu, cuda or cuda:N"
-        )
-    if device.type not in ("cpu", "cuda"):
-        raise UserError(
-            Code.DEVICE_UNAVAILABLE,
-            f"--device {name}",
-            f"{device.type} is not supported",
-            "use auto, cpu, cuda or cuda:N",
-        )
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise UserError(
-            Code.DEVICE_UNAVAILABLE,
-            f"--device {name}",
-            f"this machine has {torch.cuda.device_count()} CUDA devices",
-            "use auto or cpu",
-        )
+    # torch.device("cuda:256") is cuda:0, so names are compared
+    if device is None or str(device) != name or device.type not in ("cpu", "cuda"):
+        raise UserError(Code.DEVICE_UNAVAILABLE, f"--device {name}", "unknown device", "use auto, cpu, cuda or cuda:N")
+    count = torch.cuda.device_count()
+    if device.type == "cuda" and (device.index or 0) >= count:
+        finding = f"this machine has {count} CUDA devices"
+        raise UserError(Code.DEVICE_UNAVAILABLE, f"--device {name}", finding, "use auto or cpu")
     if device.index is not None and device.type == "cuda":
-        # graphs are captured and kernels launched on the current device, wherever their tensors lie
+        # CUDA graphs and kernels use the current device, even for tensors on another one
         torch.cuda.set_device(device)
     return device
 
 
 def has_triton() -> bool:
-    """Whether there is a compiler for GPU kernels, and the one for C that it needs for launching them."""
+    """Return whether Triton and the C compiler that it needs are installed."""
     compilers = (os.environ.get("CC"), "cc", "gcc", "clang")
     return find_spec("triton") is not None and any(shutil.which(name) for name in compilers if name)
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes of memory that a program can have on the device; more than any program needs where nothing tells."""
+    """Return the free memory of the device in bytes, or ``sys.maxsize`` if it is unknown."""
     if device.type == "cuda":
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + unused
@@ -112,7 +100,7 @@ def free_memory(device: torch.device) -> int:
 
 
 def describe_machine(folder: Path) -> dict[str, Any]:
-    """All of it, for the doctor."""
+    """Return versions, extras, devices and free disk space for ``graftseg doctor``."""
     return {
         "versions": versions() | {name: _version(name) for name in PACKAGES},
         "extras": {extra: _extra(packages) for extra, packages in EXTRAS.items()},
@@ -122,9 +110,9 @@ def describe_machine(folder: Path) -> dict[str, Any]:
 
 
 def _extra(packages: Sequence[str]) -> str:
-    """The version of an extra; those of its packages by name where it is several."""
+    """Return the version of an optional dependency, by package if it has several."""
     found = {package: _version(package) for package in packages}
-    if len(found) == 1 or set(found.values()) == {ABSENT}:
+    if len(found) == 1 or set(found.values()) == {NOT_INSTALLED}:
         return next(iter(found.values()))
     return ", ".join(f"{package} {one}" for package, one in found.items())
 
@@ -133,7 +121,7 @@ def _version(package: str) -> str:
     try:
         return version(package)
     except PackageNotFoundError:
-        return ABSENT
+        return NOT_INSTALLED
 
 
 Wait = Callable[[], None]
@@ -141,21 +129,20 @@ Wait = Callable[[], None]
 
 @contextmanager
 def side_stream(images: Tensor) -> Iterator[Wait]:
-    """Run the block beside what follows it; what it made may be used once the function that it gives was called.
+    """Run the block on a side CUDA stream. Call the yielded function before using its results.
 
-    The block begins when all work is done that was asked for before it. So does that of the next step, and no memory is
-    used again while either side still reads it. Random numbers are drawn in the order of the program. On a CPU, where
-    the block is over when it ends, there is nothing to wait for.
+    The side stream first waits for all previous work of the current stream, so that no memory is reused too early.
+    Random numbers are drawn in program order. On a CPU the block runs normally.
     """
     if not images.is_cuda:
         yield lambda: None
         return
-    own = _own_stream(images.device)
-    own.wait_stream(torch.cuda.current_stream(images.device))
-    with torch.cuda.stream(own):
-        yield lambda: torch.cuda.current_stream(images.device).wait_stream(own)
+    side = _side_stream_of(images.device)
+    side.wait_stream(torch.cuda.current_stream(images.device))
+    with torch.cuda.stream(side):
+        yield lambda: torch.cuda.current_stream(images.device).wait_stream(side)
 
 
 @cache
-def _own_stream(device: torch.device) -> torch.cuda.Stream:
+def _side_stream_of(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

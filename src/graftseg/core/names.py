@@ -1,4 +1,4 @@
-"""Names of cases that are the same to a person, however their letters are encoded."""
+"""Case names, independent of the Unicode form in which a file system stores them."""
 
 import re
 import unicodedata
@@ -6,36 +6,38 @@ from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 Value = TypeVar("Value")
-MARKS = "_-. "
-ENDING = re.compile(r"(?P<beginning>.+)[_\-. ](?P<ending>[^_\-. ]*[^\W\d_][^_\-. ]*)", re.DOTALL)
-ENCODED_DIFFERENTLY = "differs only in how its letters are encoded (Unicode NFC and NFD)"
+SEPARATORS = "_-. "
+SUFFIX = re.compile(r"(?P<start>.+)[_\-. ](?P<suffix>[^_\-. ]*[^\W\d_][^_\-. ]*)", re.DOTALL)
+ENCODED_DIFFERENTLY = "differs only in its Unicode form (NFC and NFD)"
 
 
 def nfc(name: str) -> str:
-    """A name in one form, NFC: an ``é`` may be one letter, or a letter and an accent, as some systems write it."""
+    """Return a name in Unicode form NFC; macOS stores ``é`` as a letter and an accent."""
     return unicodedata.normalize("NFC", name)
 
 
 def same_names(names: Iterable[str], others: Iterable[str]) -> set[str]:
-    """Those of the names that are among the others, whatever their form."""
+    """Return the names that also occur in ``others``, in any Unicode form."""
     known = {nfc(other) for other in others}
     return {name for name in names if nfc(name) in known}
 
 
 def by_nfc(values: Mapping[str, Value]) -> dict[str, Value]:
-    """The values by their names in one form."""
+    """Return the values by normalized name."""
     return {nfc(name): value for name, value in values.items()}
 
 
 def split_suffix(name: str) -> tuple[str, str]:
-    """What stands before and after the last ``_``, ``-``, point or blank of a name, if there is a letter after it.
+    """Split a name at its last ``_``, ``-``, dot or space if the suffix contains a letter.
 
-    A number counts cases and is no ending, so ``p1_T2`` has one and ``p_0001`` has none.
+    A number is part of the case name: ``p1_T2`` has the suffix ``T2``, and ``p_0001`` has none.
     """
-    match = ENDING.fullmatch(nfc(name))
-    return (match["beginning"], match["ending"]) if match else (nfc(name), "")
+    match = SUFFIX.fullmatch(nfc(name))
+    return (match["start"], match["suffix"]) if match else (nfc(name), "")
 
 
 def names_extending(name: str, others: Iterable[str]) -> list[str]:
-    """Those of the other names, in order, that go on after this one with ``_``, ``-``, a point or a blank."""
-    return sorted(other for other in others if nfc(other).startswith(tuple(nfc(name) + mark for mark in MARKS)))
+    """Return the sorted names that consist of ``name``, a separator (``_``, ``-``, dot or space) and more."""
+    return sorted(
+        other for other in others if nfc(other).startswith(tuple(nfc(name) + separator for separator in SEPARATORS))
+    )

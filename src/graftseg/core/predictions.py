@@ -1,4 +1,4 @@
-"""What a folder of label maps says of itself: which network made them, from what, and what is missing."""
+"""The manifest of a folder of label maps: network, settings, cases and failures."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,10 +15,10 @@ FORMAT = {"format": "graftseg predictions", "version": 1}
 
 @dataclass(frozen=True)
 class PredictedCase:
-    """A label map that was written, and what was written beside it.
+    """A predicted label map and the files that belong to it.
 
-    ``sha256`` is the hash of the image in the store that it was taken from, if it was one.
-    ``mean_uncertainty`` is that of the voxels that may be foreground; None where it was not asked for or there is none.
+    ``sha256`` is the checksum of the image if it is from a store. ``mean_uncertainty`` is the mean over voxels that
+    may be foreground, or None if uncertainty was not computed or no voxel may be foreground.
     """
 
     case: str
@@ -34,7 +34,7 @@ class PredictedCase:
 
     @property
     def extras(self) -> set[str]:
-        """Names of the files beside the label map."""
+        """Names of the additional files."""
         return {name for name in (self.probabilities, self.uncertainty, self.picture) if name is not None}
 
     @property
@@ -45,13 +45,13 @@ class PredictedCase:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a folder of label maps says of itself.
+    """The manifest of a folder of label maps.
 
-    ``weights`` is the hash of the network, ``checkpoint`` how that network was chosen among those of its training and
-    ``inference`` how it was used; where several ``networks`` were averaged, ``weights`` is the hash of their hashes.
-    ``opinions`` says whose probabilities were averaged for the uncertainty. ``peak_memory`` is in bytes, of the process
-    and of a GPU. ``failures`` gives the reason for each case that has no label map. ``unfinished`` names the files that
-    an interrupted call did not come to.
+    ``weights`` is the checksum of the network, or of the checksums of several averaged ``networks``. ``checkpoint``
+    names the protocol that selected the checkpoint, and ``inference`` contains the settings. ``opinions`` describes
+    the predictions that were averaged for the uncertainty. ``peak_memory`` of the process and of the GPU is in bytes.
+    ``failures`` contains the reason for each case without label map. ``unfinished`` contains the files that an
+    interrupted call did not write.
     """
 
     run: str
@@ -77,12 +77,12 @@ class Manifest:
 
     @property
     def outputs(self) -> set[str]:
-        """Names of the files that this program wrote, or was about to write."""
+        """Names of all files that were written or planned."""
         return {name for case in self.cases for name in case.files} | set(self.unfinished)
 
     @property
     def is_complete(self) -> bool:
-        """Whether every case has its label map."""
+        """Whether every case has a label map."""
         return not (self.failures or self.unfinished)
 
     def save(self, folder: Path) -> None:
@@ -94,7 +94,7 @@ _MANIFEST = TypeAdapter(Manifest)
 
 
 def read_manifest(folder: Path, remedy: str) -> Manifest | None:
-    """The manifest of a folder, None where it has none; what is no manifest of label maps is refused."""
+    """Return the manifest of a folder, or None if it has none; raise a UserError if the file is not valid."""
     path = folder / MANIFEST
     if not path.exists():
         return None
@@ -105,13 +105,12 @@ def read_manifest(folder: Path, remedy: str) -> Manifest | None:
         return _MANIFEST.validate_python(content)
     except ValidationError as error:
         first = error.errors()[0]
-        entry = ".".join(map(str, first["loc"])) or "its cases"
-        finding = f"damaged at {entry} ({first['msg'].removeprefix('Value error, ')})"
+        finding = f"damaged or edited at {'.'.join(map(str, first['loc'])) or 'cases'} ({first['msg']})"
         raise UserError(Code.DAMAGED_FILE, path, finding, remedy) from None
 
 
 def extra_files(folder: Path) -> set[str]:
-    """Names of files of a folder that stand beside label maps and are none, as its manifest, if it has one, tells."""
+    """Return the names of files in a folder that are not label maps, according to its manifest."""
     try:
         manifest = read_manifest(folder, "")
     except UserError:

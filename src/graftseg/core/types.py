@@ -1,4 +1,4 @@
-"""The nouns that all layers share, as frozen dataclasses."""
+"""Data types shared by all packages, as frozen dataclasses."""
 
 import math
 from dataclasses import dataclass, field
@@ -18,11 +18,11 @@ MILLIMETRES = {"mm": 1.0, "meter": 1000.0, "micron": 0.001, "unknown": 1.0}
 
 @dataclass(frozen=True)
 class Geometry:
-    """Where the voxels of a scan lie in the world.
+    """Position and orientation of the voxels of a scan.
 
-    ``shape`` counts voxels along the two or three axes of space; ``affine`` is the 4x4 matrix from voxel index to
-    world coordinates (right, anterior, superior) in ``units``. Both codes are those of NIfTI: 0 where the file tells
-    no such matrix. Where both are 0 the orientation is assumed.
+    ``shape`` is the number of voxels along the two or three spatial axes. ``affine`` is the 4x4 matrix from voxel
+    index to world coordinates (right, anterior, superior) in ``units``. ``qform_code`` and ``sform_code`` are those of
+    NIfTI; the orientation is only assumed if both are 0.
     """
 
     shape: tuple[int, ...]
@@ -33,7 +33,7 @@ class Geometry:
 
     @property
     def is_placed(self) -> bool:
-        """Whether a file told where the voxels lie; what a program assumes without that may be another side."""
+        """Whether the file defines the orientation; without it, left and right may be swapped."""
         return self.qform_code > 0 or self.sform_code > 0
 
     @property
@@ -43,15 +43,15 @@ class Geometry:
 
     @property
     def spacing(self) -> tuple[float, ...]:
-        """Distance between voxel centres along each axis of the array, in millimetres."""
+        """Voxel spacing along each axis of the array, in millimeters."""
         lengths = np.linalg.norm(self.matrix[:3, : len(self.shape)], axis=0) * MILLIMETRES[self.units]
         return tuple(float(length) for length in lengths)
 
     @property
     def voxel_volume(self) -> float:
-        """Cubic millimetres of a voxel of a volume, whose axes need not be at right angles (a tilted gantry)."""
+        """Volume of a voxel in cubic millimeters, also for sheared grids (tilted gantry)."""
         lengths = self.matrix[:3, :3] / np.linalg.norm(self.matrix[:3, :3], axis=0)
-        # the first factor is 1 but for rounding unless the grid is sheared
+        # the shear is 1, except for rounding, unless the grid is sheared
         shear = abs(float(np.linalg.det(lengths)))
         return math.prod(self.spacing) * (1.0 if math.isclose(shear, 1.0, rel_tol=1e-6) else shear)
 
@@ -60,7 +60,7 @@ class Geometry:
 class Case:
     """A scan on disk, with its label map unless it is unlabeled.
 
-    ``images`` are the files that the image is read from, one a channel where the data set has no reader of its own.
+    ``images`` are the files of the image, one per channel unless the data set has its own reader.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Case:
 
     def __post_init__(self) -> None:
         if self.split == "unlabeled" and self.label is not None:
-            raise ValueError(f"case {self.name} is unlabeled and yet has a label")
+            raise ValueError(f"case {self.name} is unlabeled but has a label")
 
 
 @dataclass(frozen=True)
@@ -81,14 +81,14 @@ class Labeled:
     labels: Tensor
 
     def halves(self) -> tuple["Labeled", "Labeled"]:
-        """The first and the second half of the batch, which copy-paste pairs up."""
+        """Return the first and the second half of the batch, which copy-paste combines."""
         (x_i, x_j), (y_i, y_j) = halves(self.images), halves(self.labels)
         return Labeled(x_i, y_i), Labeled(x_j, y_j)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What one training step sees. Unlabeled images come alone: a hidden label cannot leak."""
+    """The input of a training step. Unlabeled images have no labels, so hidden labels cannot leak."""
 
     labeled: Labeled
     unlabeled: Tensor
@@ -96,7 +96,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a stage is: ``step`` optimiser steps done (a 0-d tensor on the training device) of ``total``."""
+    """Progress of a stage: ``step`` of ``total`` optimizer steps are done; ``step`` is a 0-d tensor on the device."""
 
     step: Tensor
     total: int
@@ -104,10 +104,10 @@ class Progress:
 
 @dataclass(frozen=True)
 class Objective:
-    """What to minimise and which sub-module of the method it moves.
+    """A loss to minimize, and the submodule of the method that it updates.
 
-    ``terms`` are scalars by name; ``weights`` scales those it names (1 otherwise). ``shows`` holds pictures of the
-    step, by name, for whoever wants to look; they are references, nothing is copied for them.
+    ``terms`` are named scalars and ``weights`` their factors, 1 by default. ``shows`` contains named pictures of the
+    step for snapshots; they are references without copies.
     """
 
     updates: str
@@ -127,7 +127,7 @@ class Objective:
 
 
 def halves(tensor: Tensor) -> tuple[Tensor, Tensor]:
-    """First and second half along the batch axis; the batch size must be even."""
+    """Return the first and the second half along the batch axis; the batch size must be even."""
     if len(tensor) % 2:
         raise ValueError(f"a batch of {len(tensor)} cannot be halved")
     first, second = tensor.chunk(2)
