@@ -10,9 +10,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 from numpy.typing import NDArray
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code
 from graftseg.core.types import Geometry
 from graftseg.data.scans import Scan, read_scan
+from user_errors import user_error
 
 OBLIQUE = np.array([[0.9, -0.2, 0.1, -12.5], [0.2, 0.95, -0.3, 40.25], [0.0, 0.4, 2.5, 7.0], [0, 0, 0, 1]])
 NAN = float("nan")
@@ -48,10 +49,10 @@ def saved(path: Path, content: bytes) -> Path:
     return path
 
 
-def refusal(path: Path) -> str:
-    with pytest.raises(UserError) as caught:
+def refused(path: Path, code: Code, keyword: str = "") -> str:
+    """Expect a UserError with this code about this file; return its text."""
+    with user_error(code, path, keyword) as caught:
         read_scan(path)
-    assert str(caught.value).startswith(f"{path}: ")
     return str(caught.value)
 
 

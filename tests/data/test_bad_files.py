@@ -1,4 +1,4 @@
-"""Files and links that break off, lead in circles or ask for too much: one sentence each, and nothing left out."""
+"""Truncated files, broken links and oversized values: one error each, and nothing is skipped."""
 
 import json
 import logging
@@ -11,7 +11,7 @@ import pytest
 from check_fakes import image, make_scans, put
 from dicom_fakes import write_series
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Case
 from graftseg.data.check import check, examine
 from graftseg.data.fix import write_fixed_copy
@@ -21,7 +21,8 @@ from graftseg.data.scans import is_scan, read_scan
 from graftseg.data.scans_to_predict import scan_cases
 from graftseg.inference.inputs import ScanSource
 from graftseg.inference.predict import _check_inputs
-from scan_fakes import nifti, refusal, saved
+from scan_fakes import nifti, refused, saved
+from user_errors import user_error
 
 SETTINGS = PrepareSettings(dimensions=3)
 
@@ -40,42 +41,39 @@ def test_a_zip_whose_entry_is_damaged(tmp_path: Path, kind: int, name: str) -> N
     content = bytearray(path.read_bytes())
     content[60:90] = b"\xff" * 30
     path.write_bytes(content)
-    with pytest.raises(UserError, match=r"damaged|cannot be read") as caught:
+    with pytest.raises(UserError) as caught:
         read_scan(path)
-    assert str(caught.value).startswith(str(path))
+    assert caught.value.code in (Code.SCAN_DAMAGED, Code.READ_FAILED) and caught.value.where.startswith(str(path))
 
 
 @pytest.mark.parametrize("value", [1e39, -1e300])
 def test_numbers_beyond_32_bits(tmp_path: Path, value: float) -> None:
     array = np.zeros((2, 3, 4))
     array[1, 2, 3] = value
-    sentence = refusal(saved(tmp_path / "a.nii", nifti(array)))
-    assert "1 of 24 voxels are NaN or infinite, or beyond 3.4e+38, the first at (1, 2, 3); replace" in sentence
+    refused(saved(tmp_path / "a.nii", nifti(array)), Code.SCAN_DAMAGED, "(1, 2, 3)")
     array[1, 2, 3] = 3e38
     assert read_scan(saved(tmp_path / "a.nii", nifti(array))).array.max() == 3e38
 
 
 @pytest.mark.parametrize("place", ["imagesUn", "labelsTs", "imagesTs", "dataset.json"])
 @pytest.mark.parametrize("target", ["self", "nowhere"])
-def test_a_link_that_leads_nowhere(root: Path, place: str, target: str) -> None:
-    """What it stood for would otherwise be left out without a word."""
+def test_a_broken_link_is_not_skipped(root: Path, place: str, target: str) -> None:
     if (root / place).is_dir():
         for path in (root / place).iterdir():
             path.unlink()
         (root / place).rmdir()
     (root / place).unlink(missing_ok=True)
     (root / place).symlink_to(place if target == "self" else target)
-    with pytest.raises(UserError) as caught:
+    with user_error(Code.READ_FAILED, root / place, "broken link"):
         read_layout(root)
-    assert str(caught.value) == f"{root / place}: the link leads nowhere; correct it, or remove it."
 
 
 @pytest.mark.parametrize("name", ["a.nii.gz", "a.nrrd", "a.png", "a.dcm"])
 @pytest.mark.parametrize("target", ["self", "nowhere"])
-def test_a_file_that_is_a_link_that_leads_nowhere(tmp_path: Path, name: str, target: str) -> None:
+def test_a_scan_that_is_a_broken_link(tmp_path: Path, name: str, target: str) -> None:
     path = tmp_path / name
     path.symlink_to(name if target == "self" else target)
-    assert refusal(path) == f"{path}: the link leads nowhere; correct it, or remove it."
+    refused(path, Code.READ_FAILED, "broken link")
 
 
 def test_a_label_that_is_a_link_to_itself(root: Path) -> None:
@@ -83,7 +81,7 @@ def test_a_label_that_is_a_link_to_itself(root: Path) -> None:
     label.unlink()
     label.symlink_to(label.name)
     (finding,) = check(read_layout(root))
-    assert (finding.where, finding.what) == ("labelsTr/l0.nii.gz", "the link leads nowhere")
+    assert (finding.where, finding.what) == ("labelsTr/l0.nii.gz", "broken link")
 
 
 def test_a_scan_that_is_a_link_to_itself(root: Path, tmp_path: Path) -> None:
@@ -91,13 +89,13 @@ def test_a_scan_that_is_a_link_to_itself(root: Path, tmp_path: Path) -> None:
     scan.unlink()
     scan.symlink_to(scan.name)
     assert [finding.where for finding in check(read_layout(root))] == ["imagesTr/l0.nii.gz"]
-    with pytest.raises(UserError, match="the link leads nowhere; correct it"):
+    with user_error(Code.READ_FAILED, keyword="broken link"):
         prepare(read_layout(root), tmp_path / "store", SETTINGS)
     assert not (tmp_path / "store" / "manifest.json").exists()
     cases, _ = scan_cases(root / "imagesTr", 1)
     sources = [ScanSource(case, SETTINGS) for case in cases]
     _check_inputs(tmp_path / "maps", sources, {"l0.nii.gz"})
-    with pytest.raises(UserError, match="the link leads nowhere; correct it"):
+    with user_error(Code.READ_FAILED, keyword="broken link"):
         sources[0].read()
 
 
@@ -106,13 +104,13 @@ def test_a_label_map_is_never_written_over_a_scan(tmp_path: Path) -> None:
     (tmp_path / "maps").mkdir()
     (tmp_path / "maps" / "l0.nii.gz").symlink_to("../l0.nii.gz")
     source = ScanSource(Case("l0", (tmp_path / "l0.nii.gz",), None, "test"), SETTINGS)
-    with pytest.raises(UserError, match="the label map would overwrite a scan"):
+    with user_error(Code.UNSAFE_TARGET, keyword="label map would overwrite"):
         _check_inputs(tmp_path / "maps", [source], {"l0.nii.gz"})
 
 
 @pytest.mark.parametrize("target", [".", "..", "../.."])
-def test_a_link_to_a_folder_above_is_no_scan(tmp_path: Path, target: str) -> None:
-    """It would be all series at once, or walk through a whole disk."""
+def test_a_link_to_a_parent_folder_is_not_a_scan(tmp_path: Path, target: str) -> None:
+    """Following it would read all series at once, or the whole disk."""
     folder = tmp_path / "data" / "imagesTr"
     write_series(folder / "a", np.zeros((4, 4, 4), np.int16), (1, 1, 1))
     (folder / "loop").symlink_to(target)
@@ -136,9 +134,9 @@ def test_a_circular_link_does_not_stop_the_fix(root: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("labels", [{"a": "9" * 5000}, {"9" * 5000: "a"}, {"a": "²"}])
-def test_label_values_that_are_no_numbers(root: Path, labels: dict[str, str]) -> None:
+def test_label_values_must_be_numbers(root: Path, labels: dict[str, str]) -> None:
     (root / "dataset.json").write_text(json.dumps({"labels": labels}))
-    with pytest.raises(UserError, match="names no class") as caught:
+    with user_error(Code.DATASET_INVALID) as caught:
         read_layout(root)
     assert len(str(caught.value)) < len(str(root)) + 200
 
@@ -154,11 +152,21 @@ def test_far_too_many_classes_are_one_finding(root: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("content", [b"II*\0hello", b"II*\0\x08\0\0\0\0\0\x08\0\0\0", b"II*\0"])
-def test_a_damaged_tiff_says_one_sentence(tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    """The package that reads it adds nothing, and the file is closed."""
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        (b"II*\0hello", Code.NOT_A_SCAN),
+        (b"II*\0\x08\0\0\0\0\0\x08\0\0\0", Code.SCAN_UNSUPPORTED),
+        (b"II*\0", Code.NOT_A_SCAN),
+    ],
+)
+def test_a_damaged_tiff_is_one_error(
+    tmp_path: Path, content: bytes, code: Code, caplog: pytest.LogCaptureFixture
+) -> None:
+    """tifffile logs nothing, and the file is closed."""
     (tmp_path / "a.tif").write_bytes(content)
     with warnings.catch_warnings(), caplog.at_level(logging.DEBUG):
         warnings.simplefilter("error")
-        assert str(tmp_path / "a.tif") in refusal(tmp_path / "a.tif")
+        with user_error(code, tmp_path / "a.tif"):
+            read_scan(tmp_path / "a.tif")
     assert caplog.records == []

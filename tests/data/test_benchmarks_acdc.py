@@ -9,10 +9,11 @@ import pytest
 from numpy.typing import NDArray
 
 from graftseg import api
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code
 from graftseg.data.benchmarks import read_benchmark
 from graftseg.data.benchmarks.lists import PUBLISHED, read_list
 from graftseg.data.layouts import read_layout
+from user_errors import user_error
 
 SLICES = {"patient099": 11, "patient038": 2, "patient028": 1, "patient011": 3}
 TRAIN = ["patient099_frame01", "patient099_frame02", "patient038_frame01", "patient038_frame02"]
@@ -136,7 +137,7 @@ def test_a_slice_that_is_missing_is_a_problem(root: Path, tmp_path: Path) -> Non
     (root / "data" / "slices" / f"{TEST[1]}_slice_1.h5").unlink()
     findings = [problem.finding for problem in read_layout(root).problems]
     assert findings == ["slice 7 of the volume is missing", "slice 1 of the volume is missing"]
-    with pytest.raises(UserError, match="slice 7 of the volume is missing; add its file"):
+    with user_error(Code.FILE_MISSING, keyword="slice 7"):
         api.prepare(root, tmp_path / "store")
 
 
@@ -151,32 +152,32 @@ def test_slices_of_two_sizes(root: Path, tmp_path: Path) -> None:
     only_slices(root)
     path = root / "data" / "slices" / f"{TRAIN[2]}_slice_2.h5"
     write(path, np.zeros((3, 5)), np.zeros((3, 5), np.uint8))
-    with pytest.raises(UserError, match=r"slice_2\.h5: the slice is \(3, 5\) where patient038_frame01_slice_1\.h5 is"):
+    with user_error(Code.BENCHMARK_MISMATCH, "slice_2.h5", "patient038_frame01_slice_1.h5"):
         api.prepare(root, tmp_path / "store")
 
 
-def test_a_slice_that_is_there_twice(root: Path) -> None:
+def test_a_slice_with_two_files(root: Path) -> None:
     only_slices(root)
     slices = root / "data" / "slices"
     (slices / f"{TRAIN[2]}_slice_02.h5").write_bytes((slices / f"{TRAIN[2]}_slice_2.h5").read_bytes())
     (problem,) = read_layout(root).problems
-    assert str(problem).endswith("slice 2 of the volume is there twice; keep one of its files.")
+    assert (problem.code, "slice 2" in problem.finding) == (Code.BENCHMARK_MISMATCH, True)
 
 
-def test_an_entry_that_names_nothing_and_a_case_that_is_absent(root: Path) -> None:
+def test_invalid_and_missing_list_entries(root: Path) -> None:
     (root / "val.list").write_text("patient028_frame01\npatient400_frame01\n")
-    assert [str(problem) for problem in read_layout(root).problems] == [
-        f"{root / 'val.list'}: case patient400_frame01 is listed and data/patient400_frame01.h5 is not there; "
-        "add it, or put a list of your own into ACDC."
-    ]
+    (problem,) = read_layout(root).problems
+    assert (problem.code, problem.where) == (Code.FILE_MISSING, str(root / "val.list"))
+    assert "data/patient400_frame01.h5" in problem.finding
     (root / "val.list").write_text("somebody\n")
-    with pytest.raises(UserError, match=r"val\.list: 'somebody' is not the name of a volume or slice; write lines"):
+    with user_error(Code.BENCHMARK_MISMATCH, "val.list", "'somebody'"):
         read_layout(root)
 
 
 def test_a_volume_named_twice_leaks(root: Path) -> None:
     (root / "test.list").write_text("\n".join([*TEST, TRAIN[0]]) + "\n")
-    assert "the lists name the case patient099_frame01 labeled and test" in str(read_layout(root).problems[0])
+    problem = read_layout(root).problems[0]
+    assert (problem.code, "patient099_frame01" in problem.finding) == (Code.CASE_DUPLICATE, True)
 
 
 def test_check_counts_validation_cases(root: Path) -> None:
@@ -188,4 +189,7 @@ def test_a_patient_in_two_lists_leaks(root: Path) -> None:
     (root / "test.list").write_text("\n".join([*TEST, "patient038_frame02"]))
     (root / "train.list").write_text("\n".join(TRAIN[:3]))
     (problem,) = read_benchmark("acdc", root).problems
-    assert problem.finding == "patient038_frame01 and patient038_frame02 are of one patient and in different lists"
+    assert (problem.code, "patient038_frame01 and patient038_frame02" in problem.finding) == (
+        Code.BENCHMARK_MISMATCH,
+        True,
+    )

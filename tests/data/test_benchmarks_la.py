@@ -13,12 +13,13 @@ from typer.testing import CliRunner
 
 from graftseg import api
 from graftseg.cli.app import app
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code
 from graftseg.data.benchmarks import BENCHMARKS, read_benchmark
 from graftseg.data.benchmarks.lists import PUBLISHED, read_list
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.recipes.recipe import load_recipe
+from user_errors import user_error
 
 TRAIN, TEST = ["ZED", "ALF", "MID"], ["TWO", "ONE"]
 
@@ -94,7 +95,7 @@ def test_lists_in_a_subfolder(root: Path) -> None:
     assert [case.name for case in read_layout(root).cases] == TRAIN + TEST
     (root / "more_lists").mkdir()
     (root / "more_lists" / "train.list").write_text("ZED\n")
-    with pytest.raises(UserError, match=r"two lists train\.list, in data_lists and more_lists; keep one"):
+    with user_error(Code.BENCHMARK_MISMATCH, keyword="data_lists"):
         read_layout(root)
 
 
@@ -106,7 +107,7 @@ def test_the_published_lists_stand_in_for_missing_ones(root: Path) -> None:
     dataset = read_layout(root)
     assert [case.name for case in dataset.of("labeled")] == [first, second]
     assert len(dataset.problems) == 78
-    assert "1D7CUD1955YZPGK8XHJX is in the published list and" in str(dataset.problems[0])
+    assert "1D7CUD1955YZPGK8XHJX is in the published list" in dataset.problems[0].finding
 
 
 def test_published_lists_are_whole() -> None:
@@ -118,32 +119,29 @@ def test_published_lists_are_whole() -> None:
 
 def test_a_listed_case_that_is_absent_is_a_problem(root: Path, tmp_path: Path) -> None:
     scan(root, "ALF").unlink()
-    sentence = r"train\.list: case ALF is listed and ALF/mri_norm2\.h5 is not there; add it, or put a list"
-    with pytest.raises(UserError, match=sentence):
+    with user_error(Code.FILE_MISSING, "train.list", "ALF/mri_norm2.h5"):
         api.prepare(root, tmp_path / "store")
-    assert [finding.what for finding in api.check(root) if finding.severity == "error"] == [
-        "case ALF is listed and ALF/mri_norm2.h5 is not there"
-    ]
+    (error,) = [finding for finding in api.check(root) if finding.severity == "error"]
+    assert "ALF/mri_norm2.h5" in error.what
     assert not (tmp_path / "store").exists()
 
 
 def test_a_case_in_both_lists_is_a_problem(root: Path) -> None:
     (root / "test.list").write_text("ONE\nZED\nONE\n")
-    assert [str(problem) for problem in read_layout(root).problems] == [
-        f"{root}: the lists name the case ZED labeled and test; keep one of the entries.",
-        f"{root}: the lists name the case ONE twice among the test; keep one of the entries.",
-    ]
+    problems = read_layout(root).problems
+    assert [(problem.code, problem.where) for problem in problems] == [(Code.CASE_DUPLICATE, str(root))] * 2
+    assert "ZED" in problems[0].finding and "ONE" in problems[1].finding
 
 
 def test_an_empty_list_and_a_list_of_absent_cases(root: Path) -> None:
     (root / "train.list").write_text("\n\n")
-    with pytest.raises(UserError, match=r"train\.list: the list is empty; restore"):
+    with user_error(Code.BENCHMARK_MISMATCH, "train.list", "empty"):
         read_layout(root)
     (root / "train.list").write_text("NOBODY\n")
-    with pytest.raises(UserError, match=r"case NOBODY is listed and NOBODY/mri_norm2\.h5 is not there"):
+    with user_error(Code.FILE_MISSING, keyword="NOBODY/mri_norm2.h5"):
         read_layout(root)
     (root / "train.list").write_bytes(b"\xff\xfe")
-    with pytest.raises(UserError, match="the list cannot be read"):
+    with user_error(Code.READ_FAILED, keyword="cannot be read"):
         read_layout(root)
 
 
@@ -156,14 +154,14 @@ def test_a_list_as_windows_writes_it(root: Path) -> None:
 @pytest.mark.parametrize("entry", ["../ONE", "/ONE", "..", "ONE/TWO"])
 def test_an_entry_that_leads_elsewhere(root: Path, entry: str) -> None:
     (root / "train.list").write_text(f"{entry}\n")
-    with pytest.raises(UserError, match=r"train\.list: '.*' is not the name of a case; write the name of its folder"):
+    with user_error(Code.BENCHMARK_MISMATCH, "train.list"):
         read_layout(root)
 
 
 def test_a_list_that_is_a_broken_link_is_not_replaced_by_the_published_one(root: Path) -> None:
     (root / "train.list").unlink()
     (root / "train.list").symlink_to("train.list")
-    with pytest.raises(UserError, match=r"train\.list: the list cannot be read .*; restore the file or remove it"):
+    with user_error(Code.READ_FAILED, "train.list", "cannot be read"):
         read_layout(root)
 
 
@@ -205,38 +203,37 @@ def huge(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "sentence"),
+    ("spoil", "code", "keyword"),
     [
-        (damaged, "not an h5 file that can be read"),
-        (without_label, "the file has no array called label"),
-        (flat, r"image is of type float32 and shape \(5, 3\) where 3 axes of numbers are expected"),
-        (with_text, r"image is of type \|S1"),
-        (with_nan, "8 of 8 voxels are NaN or infinite"),
-        (with_halves, r"the label 0\.5 at voxel \(0, 0, 0\) is not a whole number"),
-        (with_another_class, "the label value 2 is not among the classes 0 to 1"),
-        (of_two_sizes, "image and label lie on different grids: shape 4x5x3 against 5x5x3"),
-        (huge, "image asks for 4503599627370496 bytes, above the limit"),
+        (damaged, Code.SCAN_DAMAGED, "h5 file"),
+        (without_label, Code.BENCHMARK_MISMATCH, "'label'"),
+        (flat, Code.BENCHMARK_MISMATCH, "(5, 3)"),
+        (with_text, Code.BENCHMARK_MISMATCH, "|S1"),
+        (with_nan, Code.SCAN_DAMAGED, "8 of 8 voxels"),
+        (with_halves, Code.LABEL_INVALID, "0.5"),
+        (with_another_class, Code.LABEL_INVALID, "value 2"),
+        (of_two_sizes, Code.GEOMETRY_MISMATCH, "4x5x3"),
+        (huge, Code.SCAN_TOO_LARGE, "4503599627370496 bytes"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_one_sentence(root: Path, tmp_path: Path, spoil: Any, sentence: str) -> None:
+def test_invalid_files_are_refused(root: Path, tmp_path: Path, spoil: Any, code: Code, keyword: str) -> None:
     spoil(scan(root, "ALF"))
-    with pytest.raises(UserError, match=sentence) as caught:
+    with user_error(code, "ALF", keyword):
         api.prepare(root, tmp_path / "store", benchmark="la")
-    assert "ALF" in caught.value.where
     assert not (tmp_path / "store" / "manifest.json").exists()
 
 
 def test_a_file_that_vanishes_between_listing_and_reading(root: Path) -> None:
     dataset = read_layout(root)
     scan(root, "ZED").unlink()
-    with pytest.raises(UserError, match="the file is missing; check that the data set is complete"):
+    with user_error(Code.FILE_MISSING, keyword="does not exist"):
         dataset.reader.image(dataset.cases[0])
 
 
 def test_h5py_missing_names_the_install_command(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dataset = read_layout(root)
     monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(UserError, match=r"h5py is not installed; pip install h5py"):
+    with user_error(Code.PACKAGE_MISSING, keyword="pip install h5py"):
         dataset.reader.image(dataset.cases[0])
 
 
@@ -246,13 +243,13 @@ def test_h5py_is_not_imported_at_the_start() -> None:
 
 
 def test_wrong_folders_and_names(root: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="--benchmark brats: unknown; choose one of la, acdc, pancreas, pancreas-62"):
+    with user_error(Code.UNKNOWN_NAME, "--benchmark brats", "la, acdc, pancreas, pancreas-62"):
         read_benchmark("brats", root)
-    with pytest.raises(UserError, match=r"not the folder of the benchmark acdc; name the folder that holds data/PAT"):
+    with user_error(Code.BENCHMARK_MISMATCH, keyword="benchmark"):
         read_benchmark("acdc", root)
-    with pytest.raises(UserError, match="there is no such folder"):
+    with user_error(Code.FOLDER_MISSING, keyword="does not exist"):
         read_benchmark("la", tmp_path / "absent")
-    with pytest.raises(UserError, match="this is a file, not a folder"):
+    with user_error(Code.NOT_A_FOLDER, keyword="file, not a folder"):
         read_benchmark("la", root / "train.list")
 
 
@@ -268,12 +265,12 @@ def test_the_command_line(root: Path, tmp_path: Path) -> None:
 def test_two_data_sets_in_one_folder(root: Path) -> None:
     write(root.parent / "LA2" / "2018LA_Seg_Training Set" / "A" / "mri_norm2.h5", image=volume(0))
     for read in (read_layout, lambda folder: read_benchmark("la", folder)):
-        with pytest.raises(UserError, match="it holds several data sets, LA and LA2; name the folder of one"):
+        with user_error(Code.BENCHMARK_MISMATCH, keyword="LA and LA2"):
             read(root.parent)
 
 
 def test_overrides_need_a_recipe(root: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="--set: the benchmark la is kept as it is; name a --recipe to change"):
+    with user_error(Code.OPTION_INVALID, "--set", "benchmark la"):
         api.prepare(root, tmp_path / "store", overrides=["data.spacing=[1, 1, 1]"])
 
 

@@ -7,11 +7,12 @@ import pytest
 from check_fakes import make_scans
 
 from graftseg import api
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code
 from graftseg.data.dataset import name_problem
 from graftseg.data.layouts import read_layout
 from graftseg.data.sources import Sources
 from graftseg.planning.facts import channel_names_in
+from user_errors import user_error
 
 ESCAPE = "\x1b[2J\x1b[31mred\nnew"
 
@@ -19,20 +20,20 @@ ESCAPE = "\x1b[2J\x1b[31mred\nnew"
 @pytest.mark.parametrize(
     ("name", "finding"),
     [
-        (ESCAPE, r"the class '\x1b[2J\x1b[31mred\nnew' has control characters in its name"),
-        ("a\tb", r"the class 'a\tb' has control characters in its name"),
-        ("a\x85b", r"the class 'a\x85b' has control characters in its name"),
-        ("a\u2028b", r"the class 'a\u2028b' has control characters in its name"),
-        ("\ud800", r"the class '\ud800' has control characters in its name"),
-        ("a\u200b", r"the class 'a\u200b' has control characters in its name"),
-        ("\u202eLTR", r"the class '\u202eLTR' has control characters in its name"),
+        (ESCAPE, r"'\x1b[2J\x1b[31mred\nnew'"),
+        ("a\tb", r"'a\tb'"),
+        ("a\x85b", r"'a\x85b'"),
+        ("a\u2028b", r"'a\u2028b'"),
+        ("\ud800", r"'\ud800'"),
+        ("a\u200b", r"'a\u200b'"),
+        ("\u202eLTR", r"'\u202eLTR'"),
         (" ", "a class has no name"),
-        ("background", "2 classes are called background"),
-        ("caf\u0065\u0301", "2 classes are called caf\u00e9"),
+        ("background", "2 classes have the name background"),
+        ("caf\u0065\u0301", "2 classes have the name caf\u00e9"),
     ],
 )
 def test_names_that_are_refused(name: str, finding: str) -> None:
-    assert name_problem(["background", "caf\u00e9", name]) == finding
+    assert finding in str(name_problem(["background", "caf\u00e9", name]))
 
 
 def test_names_in_any_script() -> None:
@@ -41,28 +42,25 @@ def test_names_in_any_script() -> None:
 
 
 @pytest.mark.parametrize(
-    ("labels", "finding"),
+    ("labels", "keyword"),
     [
-        (
-            {"0": "background", "1": ESCAPE, "2": "b"},
-            r"dataset\.json: the class '.x1b\[2J.x1b\[31mred.nnew' has control",
-        ),
-        ({"0": "background", "1": "liver", "2": "liver"}, r"dataset\.json: 2 classes are called liver; give every"),
-        ({"1": "background", "2": "liver"}, r"dataset\.json: 2 classes are called background"),
+        ({"0": "background", "1": ESCAPE, "2": "b"}, "control characters"),
+        ({"0": "background", "1": "liver", "2": "liver"}, "2 classes have the name liver"),
+        ({"1": "background", "2": "liver"}, "2 classes have the name background"),
     ],
 )
-def test_a_list_of_classes(tmp_path: Path, labels: dict[str, str], finding: str) -> None:
+def test_a_list_of_classes(tmp_path: Path, labels: dict[str, str], keyword: str) -> None:
     root = make_scans(tmp_path / "scans")
     (root / "dataset.json").write_text(json.dumps({"labels": labels}))
     for data in (root, Sources(root / "imagesTr", root / "labelsTr")):
-        with pytest.raises(UserError, match=finding) as refused:
+        with user_error(Code.DATASET_INVALID, keyword=keyword) as caught:
             read_layout(data)
-        assert str(refused.value).isprintable()
+        assert str(caught.value).isprintable()
 
 
 def test_names_beside_label_maps(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text(json.dumps({"classes": ["background", ESCAPE]}))
-    with pytest.raises(UserError, match=r"manifest\.json: the class .* has control characters"):
+    with user_error(Code.DAMAGED_FILE, "manifest.json", "control characters"):
         api.evaluate(tmp_path, tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""DICOM as a case: a folder or a file; what is told apart, and what is refused."""
+"""DICOM cases, as a folder or a file: choice of the series, geometry and refused input."""
 
 import json
 import logging
@@ -20,13 +20,14 @@ from pydicom.uid import RLELossless, generate_uid
 from test_formats_itk import rotation
 
 from graftseg import api
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code
 from graftseg.data.formats import dicom_pixels
 from graftseg.data.grid import axis_codes
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import source_of, unchanged
 from graftseg.data.scans import is_scan, read_geometry, read_label, read_scan, write_label
 from graftseg.data.scans_to_predict import scan_cases
+from user_errors import user_error
 
 fuzz = settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 Volume = NDArray[np.int16]
@@ -57,10 +58,10 @@ def zipped(folder: Path, target: Path, prefix: str = "x/") -> Path:
     return target
 
 
-def refusal(path: Path) -> str:
-    with pytest.raises(UserError) as caught:
+def refused(path: Path, code: Code, keyword: str = "") -> str:
+    """Expect a UserError with this code that does not identify a person; return its text."""
+    with user_error(code, path, keyword) as caught:
         read_scan(path)
-    assert str(path) in str(caught.value)
     assert not any(secret in str(caught.value) for secret in SECRETS)
     return str(caught.value)
 
@@ -151,40 +152,39 @@ def test_simple_itk_decodes_what_pydicom_alone_does_not(tmp_path: Path, monkeypa
         written.pixel_array  # noqa: B018
     np.testing.assert_array_equal(read_scan(tmp_path / "a").array.squeeze(), 2 * pixels.T + 5)
     monkeypatch.setattr(dicom_pixels, "_decode_with_itk", lambda where, header: None)
-    assert "its pixels are compressed (JPEG Lossless" in refusal(tmp_path / "a")
-    assert "which no installed package reads; pip install SimpleITK" in refusal(tmp_path / "a")
+    refused(tmp_path / "a", Code.PACKAGE_MISSING, "JPEG Lossless")
+    refused(tmp_path / "a", Code.PACKAGE_MISSING, "pip install SimpleITK")
 
 
-def test_a_scout_beside_the_volume_is_named_and_left_out(
+def test_a_localizer_is_skipped_with_a_warning(
     volume: Volume, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     series(tmp_path / "case", volume, SeriesNumber=4)
     series(tmp_path / "case" / "scout", volume[:, :, :1], SeriesNumber=1, **PERSON)
     with caplog.at_level(logging.WARNING):
         np.testing.assert_array_equal(read_scan(tmp_path / "case").array[0], volume)
-    assert "left out beside the volume: 1 slice of number 1, CT beginning with 001.dcm" in caplog.text
+    assert "skipped next to the volume: 1 slice of number 1, CT, first file 001.dcm" in caplog.text
     assert not any(secret in caplog.text for secret in SECRETS)
 
 
-def test_a_localizer_says_that_it_is_one(volume: Volume, tmp_path: Path) -> None:
+def test_a_localizer_is_recognized_by_its_image_type(volume: Volume, tmp_path: Path) -> None:
     folder = series(tmp_path / "case", volume[:, :, :3])
     series(folder / "scout", volume[:, :, 2:5], ImageType=["ORIGINAL", "PRIMARY", "LOCALIZER"])
     np.testing.assert_array_equal(read_scan(folder).array[0], volume[:, :, :3])
 
 
-def test_two_volumes_are_not_chosen_between(volume: Volume, tmp_path: Path) -> None:
+def test_two_volumes_are_refused(volume: Volume, tmp_path: Path) -> None:
     series(tmp_path / "case" / "a", volume, SeriesNumber=2)
     series(tmp_path / "case" / "b", volume[:, :, :6], SeriesNumber=3, Modality="MR")
     series(tmp_path / "case" / "c", volume[:, :, :1])
-    sentence = refusal(tmp_path / "case")
-    listed = "(8 slices of number 2, CT beginning with 001.dcm, 6 slices of number 3, MR beginning with 001.dcm)"
-    assert f"2 series in one place {listed}; give a folder or zip with the one that is meant" in sentence
+    text = refused(tmp_path / "case", Code.DICOM_SERIES, "2 series")
+    assert "8 slices of number 2, CT" in text and "6 slices of number 3, MR" in text
 
 
 def test_two_patients_are_refused(volume: Volume, tmp_path: Path) -> None:
     series(tmp_path / "case", volume)
     series(tmp_path / "case" / "b", volume[:, :, :1], PatientID="other")
-    assert "the slices of 2 patients in one place; give every patient a folder" in refusal(tmp_path / "case")
+    refused(tmp_path / "case", Code.DICOM_SERIES, "slices of 2 patients")
 
 
 @pytest.mark.parametrize(
@@ -193,14 +193,14 @@ def test_two_patients_are_refused(volume: Volume, tmp_path: Path) -> None:
         ({"PatientID": ""}, 1),
         ({"PatientName": ""}, 1),
         ({"PatientID": "", "PatientName": ""}, 1),
-        # who has the same number may be spelled in another way
+        # the same patient ID with another spelling of the name
         ({"PatientName": "Doe^J"}, 1),
         ({"PatientID": "", "PatientName": "Doe^J"}, 2),
         ({"PatientID": "67890", "PatientName": ""}, 2),
         ({"PatientID": "67890"}, 2),
     ],
 )
-def test_only_what_is_told_makes_another_patient(
+def test_empty_patient_tags_are_not_another_patient(
     volume: Volume, tmp_path: Path, others: dict[str, str], people: int
 ) -> None:
     uid = generate_uid()
@@ -210,18 +210,18 @@ def test_only_what_is_told_makes_another_patient(
     if people == 1:
         np.testing.assert_array_equal(read_scan(tmp_path).array[0], volume[:, :, :4])
     else:
-        assert "the slices of 2 patients in one place" in refusal(tmp_path)
+        refused(tmp_path, Code.DICOM_SERIES, "slices of 2 patients")
 
 
-def test_names_alone_tell_patients_apart(volume: Volume, tmp_path: Path) -> None:
+def test_patients_without_id_are_distinguished_by_name(volume: Volume, tmp_path: Path) -> None:
     for z, name in enumerate(("Roe^Ann", "", "Roe^Ann^", "Doe^Jane")):
         write_slice(tmp_path / f"{z}.dcm", volume[:, :, z].T, (0, 0, z), PatientID=None, PatientName=name)
-    assert "the slices of 2 patients in one place" in refusal(tmp_path)
+    refused(tmp_path, Code.DICOM_SERIES, "slices of 2 patients")
     (tmp_path / "3.dcm").unlink()
     np.testing.assert_array_equal(read_scan(tmp_path).array[0], volume[:, :, :3])
 
 
-def test_what_is_no_image_is_passed_over(volume: Volume, tmp_path: Path) -> None:
+def test_files_without_images_are_skipped(volume: Volume, tmp_path: Path) -> None:
     folder = series(tmp_path / "case", volume)
     write_slice(folder / "report", volume[:, :, 0].T, None, Modality="SR", SeriesInstanceUID=generate_uid())
     (folder / "readme.txt").write_text("no slice")
@@ -237,22 +237,20 @@ def test_names_without_an_ending(volume: Volume, tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_scan(tmp_path / "case").array[0], volume)
 
 
-def test_a_slice_that_is_damaged_is_not_left_out(volume: Volume, tmp_path: Path) -> None:
+def test_a_damaged_slice_is_not_skipped(volume: Volume, tmp_path: Path) -> None:
     folder = series(tmp_path / "case", volume)
     (folder / "001.dcm").write_bytes(bytes(500))
-    with pytest.raises(UserError, match=r"001\.dcm: not a DICOM file; copy or download"):
+    with user_error(Code.NOT_A_SCAN, "001.dcm", "not a DICOM file"):
         read_scan(folder)
 
 
-def test_a_value_that_no_standard_allows_is_not_quoted(
-    volume: Volume, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_an_invalid_value_is_not_quoted(volume: Volume, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     folder = series(tmp_path / "case", volume, **PERSON)
     for file in folder.iterdir():
         content = file.read_bytes()
         assert content.count(b"0.8\\0.7 ") == 1
         file.write_bytes(content.replace(b"0.8\\0.7 ", b"Doe\\0.7 "))
-    assert "PixelSpacing in its header is not 2 numbers" in refusal(folder)
+    refused(folder, Code.SCAN_HEADER, "is not 2 numbers")
     assert "Doe" not in "".join(capfd.readouterr())
 
 
@@ -260,31 +258,30 @@ def test_missing_slices_are_counted(volume: Volume, tmp_path: Path) -> None:
     folder = series(tmp_path / "case", volume)
     for name in ("003.dcm", "004.dcm"):
         (folder / name).unlink()
-    sentence = "002.dcm: 2 slices are missing before it: 7.50 mm from 005.dcm, usually 2.50 mm"
-    assert sentence in refusal(folder)
+    assert "002.dcm" in refused(folder, Code.DICOM_SERIES, "2 slices are missing before it: 7.50 mm from 005.dcm")
 
 
-def test_slices_that_make_no_volume(volume: Volume, tmp_path: Path) -> None:
+def test_inconsistent_slices_are_refused(volume: Volume, tmp_path: Path) -> None:
     folder = series(tmp_path / "a", volume)
     tilted = (1.0, 0.0, 0.0, 0.0, 0.9, 0.436)
     one = pydicom.dcmread(folder / "003.dcm")
     one.ImageOrientationPatient = list(tilted)
     one.save_as(folder / "003.dcm")
-    assert "003.dcm: the slice is tilted against 001.dcm; keep the slices of one series only" in refusal(folder)
+    refused(folder, Code.DICOM_SERIES, "tilted")
     folder = series(tmp_path / "b", volume, ImageOrientationPatient=[1, 0, 0, 1, 0, 0])
-    assert "is not two directions at right angles" in refusal(folder)
+    refused(folder, Code.SCAN_HEADER, "orthogonal")
     folder, uid = tmp_path / "c", generate_uid()
     for time in range(2):
         for z in range(3):
             write_slice(folder / f"{time}{z}.dcm", volume[:, :, z].T, (0, 0, z), SeriesInstanceUID=uid)
-    assert "its 6 slices lie in 3 places: several times, echoes or volumes; keep one volume" in refusal(folder)
+    refused(folder, Code.DICOM_SERIES, "6 slices in 3 places")
     for z, height in enumerate((0, 1, 2, 3, 4.4, 5.8, 7.2, 8.6)):
         write_slice(tmp_path / "d" / f"{z}.dcm", volume[:, :, z].T, (0, 0, height), SeriesInstanceUID=uid)
-    assert "3.dcm: the slice lies 0.69 mm from where even steps of 1.23 mm would put it" in refusal(tmp_path / "d")
+    refused(tmp_path / "d", Code.DICOM_SERIES, "steps of 1.23 mm")
     folder = series(tmp_path / "e", volume, SamplesPerPixel=3)
-    assert "its pixels" in refusal(folder)
+    refused(folder, Code.SCAN_DAMAGED, "pixels")
     folder = series(tmp_path / "f", volume, ModalityLUTSequence=[pydicom.Dataset()])
-    assert "its values stand in a table (ModalityLUTSequence)" in refusal(folder)
+    refused(folder, Code.SCAN_UNSUPPORTED, "table (ModalityLUTSequence)")
 
 
 def test_a_radiograph_is_2d(tmp_path: Path) -> None:
@@ -297,7 +294,7 @@ def test_a_radiograph_is_2d(tmp_path: Path) -> None:
 
 
 def test_label_maps_are_not_read_from_dicom(volume: Volume, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="a label map is not read from DICOM; save it as NIfTI, NRRD or MHA"):
+    with user_error(Code.SCAN_UNSUPPORTED, keyword="NIfTI, NRRD or MHA"):
         read_label(series(tmp_path / "case", volume))
 
 

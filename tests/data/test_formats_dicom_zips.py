@@ -1,13 +1,13 @@
-"""DICOM in a zip: the same scan as in a folder, and nothing of it is believed."""
+"""DICOM in a zip: the same scan as in a folder, and damaged zips are refused."""
 
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
-from test_formats_dicom import Volume, refusal, series, zipped
+from test_formats_dicom import Volume, refused, series, zipped
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.data.formats import dicom_members
 from graftseg.data.scans import read_geometry, read_scan
 
@@ -29,32 +29,32 @@ def test_zips_that_are_refused(volume: Volume, tmp_path: Path, monkeypatch: pyte
     path = zipped(series(tmp_path / "case", volume), tmp_path / "a.zip")
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
-    assert "the zip is damaged or of another kind" in refusal(path)
-    refused = 0
-    # of the list of entries every byte: a damaged length there swallows the entries behind it
+    refused(path, Code.SCAN_DAMAGED, "the zip is damaged")
+    count = 0
+    # every byte of the central directory: a damaged length there hides the members after it
     for place in (*range(0, len(whole), 97), *range(whole.find(b"PK\x01\x02"), len(whole))):
         damaged = bytearray(whole)
         damaged[place] ^= 255
         path.write_bytes(damaged)
         try:
-            # what may change unseen is a time or a flag that nobody reads
+            # only unused times and flags may change undetected
             np.testing.assert_array_equal(read_scan(path).array[0], volume)
         except UserError:
-            refused += 1
-    assert refused > 20
+            count += 1
+    assert count > 20
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("notes.txt", "nothing")
-    assert "no DICOM images in it; give the folder or zip of one series" in refusal(path)
+    refused(path, Code.NOT_A_SCAN, "no DICOM images")
     path.write_bytes(whole)
     monkeypatch.setattr(dicom_members, "MAX_BYTES", 1000)
-    assert "bytes in 8 files, above the limit" in refusal(path)
+    refused(path, Code.SCAN_TOO_LARGE, "8 files")
     monkeypatch.undo()
     locked = bytearray(whole)
     for place in range(len(whole) - 4):
         if whole[place : place + 4] == b"PK\x01\x02":
             locked[place + 8] |= 1
     path.write_bytes(locked)
-    assert "the zip is locked by a password; unpack it into a folder" in refusal(path)
+    refused(path, Code.SCAN_UNSUPPORTED, "password")
 
 
 @pytest.mark.parametrize("prefix", ["../../", "/", "a/../../../"])

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code
 from graftseg.core.types import Geometry
 from graftseg.data.grid import (
     Grid,
@@ -21,6 +21,7 @@ from graftseg.data.grid import (
     to_grid,
     to_source_axes,
 )
+from user_errors import user_error
 
 PAIRS = ("RL", "AP", "SI")
 ORIENTATIONS = ["".join(letters) for pairs in itertools.permutations(PAIRS) for letters in itertools.product(*pairs)]
@@ -203,33 +204,33 @@ def test_results_are_contiguous_and_inputs_may_be_read_only() -> None:
 
 
 @pytest.mark.parametrize("orientation", ["", "RA", "RRS", "RLS", "XYZ", "RASL"])
-def test_an_orientation_that_names_no_axes_is_refused(orientation: str) -> None:
-    with pytest.raises(UserError, match="does not name three axes; use one letter each of RL, AP and SI"):
+def test_an_invalid_orientation_is_refused(orientation: str) -> None:
+    with user_error(Code.SETTING_INVALID, keyword="RL, AP and SI"):
         plan_grid(geometry((2, 2, 2)), orientation=orientation, spacing=None)
 
 
 @pytest.mark.parametrize(
-    ("spacing", "finding"),
+    ("spacing", "code", "keyword"),
     [
-        ((1.0, 1.0), "2 numbers for a scan of 3 axes; give one for each axis, 0 to keep it"),
-        ((1.0, -1.0, 1.0), r"\(1.0, -1.0, 1.0\) is not a distance; give millimetres above 0"),
-        ((1.0, float("nan"), 1.0), "is not a distance"),
-        ((1.0, float("inf"), 1.0), "is not a distance"),
-        ((1e-4, 1e-4, 1.0), r"mm makes 9x9x9 voxels into 90000x90000x9; choose a coarser one"),
-        ((1e-300, 1.0, 1.0), "choose a coarser one"),
+        ((1.0, 1.0), Code.SETTING_INVALID, "2 numbers"),
+        ((1.0, -1.0, 1.0), Code.SETTING_INVALID, "(1.0, -1.0, 1.0)"),
+        ((1.0, float("nan"), 1.0), Code.SETTING_INVALID, "nan"),
+        ((1.0, float("inf"), 1.0), Code.SETTING_INVALID, "inf"),
+        ((1e-4, 1e-4, 1.0), Code.SCAN_TOO_LARGE, "90000x90000x9"),
+        ((1e-300, 1.0, 1.0), Code.SCAN_TOO_LARGE, "coarser"),
     ],
 )
-def test_a_spacing_that_cannot_be_meant_is_refused(spacing: tuple[float, ...], finding: str) -> None:
-    with pytest.raises(UserError, match=finding):
+def test_an_invalid_spacing_is_refused(spacing: tuple[float, ...], code: Code, keyword: str) -> None:
+    with user_error(code, "spacing", keyword):
         plan_grid(geometry((9, 9, 9)), orientation=None, spacing=spacing)
 
 
 def test_arrays_of_another_shape_are_refused() -> None:
     grid = plan_grid(geometry((2, 3, 4)), orientation=None, spacing=(2, 3, 4))
     for shape in [(2, 3), (4, 3, 2), (1, 1, 2, 3, 4)]:
-        with pytest.raises(ValueError, match=r"does not lie on a grid of \(2, 3, 4\)"):
+        with pytest.raises(ValueError, match=r"does not fit a grid of \(2, 3, 4\)"):
             to_grid(np.zeros(shape), grid, labels=True)
-    with pytest.raises(ValueError, match=r"does not lie on a grid of \(2, 3, 4\)"):
+    with pytest.raises(ValueError, match=r"does not fit a grid of \(2, 3, 4\)"):
         to_source_axes(np.zeros((1, 1, 1), np.uint8), grid)
 
 
@@ -264,24 +265,24 @@ SHAPE = (48, 48, 20)
         (geometry(SHAPE, np.diag([1, 1.0001, 1, 1])), None),
         (geometry(SHAPE, np.diag([0.001, 0.001, 0.001, 1]), units="meter"), None),
         (geometry(SHAPE, units="unknown", qform_code=3, sform_code=0), None),
-        (geometry((48, 48, 21)), "shape 48x48x20 against 48x48x21 (1 voxel more along axis 3)"),
+        (geometry((48, 48, 21)), "shape 48x48x20 and 48x48x21 (1 voxel more along axis 3)"),
         (
             geometry((40, 48, 19)),
-            "shape 48x48x20 against 40x48x19 (8 voxels fewer along axis 1, 1 voxel fewer along axis 3)",
+            "shape 48x48x20 and 40x48x19 (8 voxels fewer along axis 1, 1 voxel fewer along axis 3)",
         ),
-        (geometry((48, 48)), "shape 48x48x20 against 48x48 (3 axes against 2)"),
+        (geometry((48, 48)), "shape 48x48x20 and 48x48 (3 and 2 axes)"),
         (geometry(SHAPE, moved(1.5, -2, 0)), "origin 2.50 mm apart"),
         (geometry(SHAPE, moved(0.012)), "origin 0.01 mm apart"),
-        (geometry(SHAPE, np.diag([1, 1.25, 1, 1])), "spacing 1.00 against 1.25 mm along axis 2"),
-        (geometry(SHAPE, np.diag([1, 1.001, 1, 1])), "spacing 1.000 against 1.001 mm along axis 2"),
+        (geometry(SHAPE, np.diag([1, 1.25, 1, 1])), "spacing 1.00 and 1.25 mm along axis 2"),
+        (geometry(SHAPE, np.diag([1, 1.001, 1, 1])), "spacing 1.000 and 1.001 mm along axis 2"),
         (
             geometry(SHAPE, units="micron"),
-            ", ".join(f"spacing 1.00 against 0.001 mm along axis {k}" for k in (1, 2, 3)),
+            ", ".join(f"spacing 1.00 and 0.001 mm along axis {k}" for k in (1, 2, 3)),
         ),
         (geometry(SHAPE, turned(3.2)), "rotated by 3.2 degrees"),
         (geometry(SHAPE, turned(-0.02)), "rotated by 0.02 degrees"),
         (geometry(SHAPE, moved(1) @ turned(5)), "rotated by 5.0 degrees, origin 1.00 mm apart"),
-        (geometry(SHAPE, np.diag([-1, -1, 1, 1])), "orientation RAS against LPS"),
+        (geometry(SHAPE, np.diag([-1, -1, 1, 1])), "orientation RAS and LPS"),
     ],
 )
 def test_grid_differences_in_words(second: Geometry, phrase: str | None) -> None:
@@ -297,5 +298,5 @@ def test_many_small_differences_are_still_one() -> None:
 def test_planes_differ_in_their_own_axes_only() -> None:
     assert grid_difference(geometry((8, 8)), geometry((8, 8), np.diag([1, 1, 7, 1]))) is None
     assert grid_difference(geometry((8, 8)), geometry((8, 8), np.diag([1, 2, 1, 1]))) == (
-        "spacing 1.00 against 2.00 mm along axis 2"
+        "spacing 1.00 and 2.00 mm along axis 2"
     )

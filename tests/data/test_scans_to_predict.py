@@ -2,8 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code
 from graftseg.data.scans_to_predict import scan_cases
+from user_errors import user_error
 
 
 def touch(root: Path, *names: str) -> Path:
@@ -19,13 +20,13 @@ def cases_of(folder: Path, channels: int) -> tuple[dict[str, list[str]], list[st
     return {case.name: [path.name for path in case.images] for case in cases}, list(failures)
 
 
-def test_a_missing_channel_is_the_fault_of_its_case_alone(tmp_path: Path) -> None:
+def test_a_missing_channel_fails_only_its_case(tmp_path: Path) -> None:
     touch(tmp_path, "a_0000.nii", "a_0001.nii", "b_0000.nii", "c_0000.nii", "c_0001.nii", "d.nii", ".e.nii")
     whole = {"a": ["a_0000.nii", "a_0001.nii"], "c": ["c_0000.nii", "c_0001.nii"], "d": ["d.nii"]}
     assert cases_of(tmp_path, 2) == (whole, ["b"])
     error = scan_cases(tmp_path, 2)[1]["b"]
     assert error.where == str(tmp_path / "b_0000.nii")
-    assert "the channels 0000 where 0000 to 0001 are expected" in error.finding
+    assert error.code is Code.CHANNELS_MISMATCH and "0000 to 0001" in error.finding
 
 
 def test_one_numbered_file_may_hold_all_channels(tmp_path: Path) -> None:
@@ -54,10 +55,10 @@ def test_scans_for_a_network_of_one_channel(
     assert (list(found[0]), found[1]) == (cases, failures)
 
 
-def test_two_channels_for_a_network_of_one_are_told(tmp_path: Path) -> None:
+def test_two_channels_for_a_network_with_one_channel(tmp_path: Path) -> None:
     error = scan_cases(touch(tmp_path, "p020_0000.nii.gz", "p020_0001.nii.gz"), 1)[1]["p020"]
-    assert error.finding == "the case has 2 channels (0000, 0001) where the network takes one"
-    assert error.remedy.endswith("if these are different cases, call them p020-0000 and so on")
+    assert error.code is Code.CHANNELS_MISMATCH and "2 channels (0000, 0001)" in error.finding
+    assert "p020-0000" in error.remedy
 
 
 @pytest.mark.parametrize(
@@ -85,11 +86,11 @@ def test_one_scan_and_scans_that_are_refused(tmp_path: Path) -> None:
     touch(tmp_path, "a_0000.nii", "a_0001.nii", "empty/notes.txt")
     assert cases_of(tmp_path / "a_0000.nii", 1) == ({"a": ["a_0000.nii"]}, [])
     assert cases_of(tmp_path / "a_0000.nii", 2) == ({"a": ["a_0000.nii"]}, [])
-    with pytest.raises(UserError, match="there is no such file or folder"):
+    with user_error(Code.FILE_MISSING):
         scan_cases(tmp_path / "absent", 1)
-    with pytest.raises(UserError, match="the folder holds no scan"):
+    with user_error(Code.NOT_A_SCAN, keyword="no scan"):
         scan_cases(tmp_path / "empty", 1)
-    with pytest.raises(UserError, match=r"a_0000\.nii: the same scan as a\.nii, by its name; keep one"):
+    with user_error(Code.CASE_DUPLICATE, "a_0000.nii", "the same"):
         scan_cases(touch(tmp_path, "a.nii"), 2)
 
 

@@ -9,10 +9,11 @@ import pytest
 import graftseg
 from graftseg import api
 from graftseg.cli.app import main
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code
 from graftseg.data.layouts import read_layout
 from graftseg.data.sources import Sources, as_data
 from graftseg.data.store import is_store
+from user_errors import user_error
 
 
 @pytest.fixture
@@ -61,8 +62,7 @@ def test_folders_may_lie_apart(tmp_path: Path, caplog: pytest.LogCaptureFixture)
     same = read_layout(Sources(tmp_path / "x", tmp_path / "y" / "z", tmp_path / "x"))
     assert [case.name for case in same.cases] == ["a", "b"] and not same.problems
     assert caplog.messages == [
-        f"{tmp_path / 'x'}: labeled and unlabeled images are the same folder; those without a label map count as "
-        "unlabeled"
+        f"{tmp_path / 'x'}: labeled and unlabeled images are in one folder; images without a label map are unlabeled"
     ]
 
 
@@ -73,25 +73,25 @@ def test_channels_and_names_of_classes(tmp_path: Path) -> None:
     assert found.classes == {0: "background", 1: "liver"}
     assert [len(case.images) for case in found.cases] == [2, 1]
     (problem,) = found.problems
-    assert "the case has the channels 0000 where 0000 to 0001 are expected" in problem.finding
+    assert problem.code is Code.CHANNELS_MISMATCH and "0000 to 0001" in problem.finding
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
     touch(tmp_path, "x/a.nii", "y/b.nii", "empty/notes.txt")
     x, y = tmp_path / "x", tmp_path / "y"
-    with pytest.raises(UserError, match="images and labels are the same folder; keep them in two"):
+    with user_error(Code.OPTION_CONFLICT, keyword="same folder"):
         Sources(x, x)
-    with pytest.raises(UserError, match="test labels without test images"):
+    with user_error(Code.OPTION_CONFLICT, keyword="labels without test images"):
         Sources(x, y, test_labels=y)
-    with pytest.raises(UserError, match="none: there is no such folder; name a folder of scans"):
+    with user_error(Code.FOLDER_MISSING, "none"):
         read_layout(Sources(x, y, tmp_path / "none"))
-    with pytest.raises(UserError, match="this is a file, not a folder"):
+    with user_error(Code.NOT_A_FOLDER, keyword="file, not a folder"):
         read_layout(Sources(x, x / "a.nii"))
-    with pytest.raises(UserError, match=r"none of the 1 cases is labeled, and 1 labels fit no image.* into y/ under"):
+    with user_error(Code.TOO_FEW_CASES, keyword="1 labels match no image"):
         read_layout(Sources(x, y))
-    with pytest.raises(UserError, match="empty/ holds no scan; name a folder of NIfTI"):
+    with user_error(Code.NOT_A_SCAN, keyword="contains no scan"):
         read_layout(Sources(tmp_path / "empty", y))
-    with pytest.raises(UserError, match="a published data set is one folder"):
+    with user_error(Code.OPTION_CONFLICT, keyword="one folder"):
         api.prepare(Sources(x, y), tmp_path / "out", benchmark="la")
 
 
@@ -126,18 +126,19 @@ def test_the_verbs_take_them(
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("words", "where", "code"),
     [
-        (["check"], "DATA: no data are named; name a folder, or --labeled-images and --labels"),
-        (["train", "demo-2d/bcp", "--out", "x"], "DATA: no data are named"),
-        (["check", "--labels", "b"], "--labels: not enough without --labeled-images and --labels"),
-        (["check", "--unlabeled", "b"], "--unlabeled: not enough without"),
-        (["info", "a", "--labels", "b"], "--labels: stands beside a; name one folder of data, or folders one by one"),
-        (["check", "--labeled-images", "none", "--labels", "nil"], "none: there is no such folder"),
+        (["check"], "DATA", Code.OPTION_INVALID),
+        (["train", "demo-2d/bcp", "--out", "x"], "DATA", Code.OPTION_INVALID),
+        (["check", "--labels", "b"], "--labels", Code.OPTION_INVALID),
+        (["check", "--unlabeled", "b"], "--unlabeled", Code.OPTION_INVALID),
+        (["info", "a", "--labels", "b"], "--labels", Code.OPTION_CONFLICT),
+        (["check", "--labeled-images", "none", "--labels", "nil"], "none", Code.FOLDER_MISSING),
     ],
 )
-def test_what_is_named_by_halves(
-    words: list[str], sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_incomplete_options_are_refused(
+    words: list[str], where: str, code: Code, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(monkeypatch, *words) == 2
-    assert sentence in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert f"{where}: " in error and f"[{code}]" in error

@@ -13,7 +13,7 @@ from dicom_fakes import write_series
 
 from graftseg import api
 
-FINDING = "the slices of 2 patients in one place; give every patient a folder"
+FINDING = "slices of 2 patients in one place; use a separate folder for each patient"
 PATIENTS = {"Alpha^Anna": "4711", "Beta^Bert": "0815"}
 
 
