@@ -57,7 +57,7 @@ def stepper_of(
 
 
 def stepper_for(method: Method, stage: StageSettings, batches: Source, way: StepMode) -> Stepper:
-    moved = {name: method.get_submodule(name) for name in method.moves}
+    moved = {name: method.get_submodule(name) for name in method.trained_modules}
     optimizers = {name: build_optimizer(module, stage.optimizer_of(name)) for name, module in moved.items()}
     return Stepper(method, optimizers, stage, batches, way, StepClock(batches.device), index=0)
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from graftseg.experiments.method_list import listed
 from graftseg.methods import METHODS
-from graftseg.ops.optimizers import STAIR
+from graftseg.ops.optimizers import RAMP_INTERVAL
 from graftseg.recipes.reading import SHIPPED
 from graftseg.recipes.recipe import load_recipe
 from markdown_pages import DOCS, ROOT, blocks, sections, tables
@@ -135,4 +135,4 @@ def test_the_recipe_for_own_scans_goes_on_from_a_plan(tmp_path: Path) -> None:
     recipe = load_recipe(tmp_path / "ua-mt.yaml")
     (stage,) = recipe.stages
     assert (stage.method, recipe.network.dropout) == ("ua-mt", True)
-    assert stage.settings["ramp"] * STAIR == stage.steps
+    assert stage.settings["ramp"] * RAMP_INTERVAL == stage.steps

@@ -17,7 +17,7 @@ from graftseg.experiments.speed.loading import Files, H5Scans, TwoStreams, augme
 from graftseg.experiments.speed.stopwatch import PHASES
 from graftseg.experiments.speed.subject import Subject, subject_of
 from graftseg.experiments.speed.usual import UsualWay, average, components, time_phases, time_whole
-from graftseg.networks.ema import ema_update, teacher_of
+from graftseg.networks.ema import ema_update, make_teacher
 from graftseg.ops.components import largest_components
 from graftseg.ops.optimizers import build_optimizer
 
@@ -80,7 +80,7 @@ def test_a_step_moves_student_and_teacher_as_the_method_does(subject: Subject) -
 @pytest.mark.parametrize("scope", ["parameters", "state"])
 def test_the_average_is_that_of_the_teacher(subject: Subject, scope: str) -> None:
     student = subject.networks.build()
-    first, second = teacher_of(student), teacher_of(student)
+    first, second = make_teacher(student), make_teacher(student)
     for tensor in student.state_dict().values():
         tensor.add_(3)
     average(first, student, 0.9, scope)  # type: ignore[arg-type]

@@ -14,9 +14,9 @@ from graftseg.methods.advent import (
     AdventAdversarial,
     AdventAdversarialConfig,
     AdventConfig,
-    information,
+    discriminator_loss,
     mean_entropy,
-    says,
+    self_information,
 )
 from graftseg.ops.losses import entropy
 from method_fakes import at_step, black_batch, fakes, set_bias
@@ -72,12 +72,12 @@ def test_entropy_is_a_share_of_the_largest(classes: int, seed: int) -> None:
     oracle = torch.distributions.Categorical(logits=logits.movedim(1, -1)).entropy()  # type: ignore[no-untyped-call]
     assert share == pytest.approx(float(oracle.mean()) / math.log(classes), abs=1e-5)
     torch.testing.assert_close(entropy(logits.softmax(1)), oracle, atol=1e-4, rtol=1e-4)
-    torch.testing.assert_close(information(logits).sum(1) * math.log(classes), oracle, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(self_information(logits).sum(1) * math.log(classes), oracle, atol=1e-5, rtol=1e-5)
 
 
 def test_a_certain_voxel_has_no_entropy_and_a_finite_gradient() -> None:
     logits = torch.tensor([[200.0], [0.0]]).view(1, 2, 1, 1).requires_grad_()
-    (mean_entropy(logits) + information(logits).sum()).backward()  # type: ignore[no-untyped-call]
+    (mean_entropy(logits) + self_information(logits).sum()).backward()  # type: ignore[no-untyped-call]
     assert mean_entropy(logits).item() == pytest.approx(0, abs=1e-5)
     assert logits.grad is not None and torch.isfinite(logits.grad).all()
 
@@ -86,7 +86,7 @@ def test_a_certain_voxel_has_no_entropy_and_a_finite_gradient() -> None:
 def test_what_a_discriminator_ought_to_say_is_a_binary_cross_entropy(unlabeled: bool) -> None:
     verdict = torch.linspace(-4, 4, 9).view(1, 1, 3, 3)
     expected = F.binary_cross_entropy_with_logits(verdict, torch.full_like(verdict, float(unlabeled)))
-    torch.testing.assert_close(says(verdict, unlabeled=unlabeled), expected)
+    torch.testing.assert_close(discriminator_loss(verdict, unlabeled=unlabeled), expected)
 
 
 def test_less_entropy_is_what_minent_learns() -> None:

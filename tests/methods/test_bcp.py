@@ -169,7 +169,7 @@ def test_watching_disturbs_nothing() -> None:
     method, images = tiny_method("bcp", 2), tiny_batch(2).unlabeled
     state = {key: value.clone() for key, value in method.state_dict().items()}
     random = torch.get_rng_state()
-    labels = method.watch(images)
+    labels = method.preview_labels(images)
     assert labels is not None and labels.shape == (4, 8, 8)
     assert torch.equal(torch.get_rng_state(), random)
     assert all(torch.equal(value, state[key]) for key, value in method.state_dict().items())

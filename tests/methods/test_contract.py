@@ -28,7 +28,7 @@ def progress(step: int = 0) -> Progress:
 
 
 def optimizers_of(method: Method) -> dict[str, torch.optim.Optimizer]:
-    return {name: torch.optim.SGD(method.get_submodule(name).parameters(), lr=0.1) for name in method.moves}
+    return {name: torch.optim.SGD(method.get_submodule(name).parameters(), lr=0.1) for name in method.trained_modules}
 
 
 def take_step(method: Method, optimizers: dict[str, torch.optim.Optimizer], batch: Batch, step: int) -> list[Tensor]:
@@ -66,7 +66,7 @@ def test_objectives_are_finite_and_move_what_they_name(name: str, dimensions: in
         changed = {key for key, value in method.named_parameters() if not torch.equal(value, before[key])}
         assert changed and all(key.startswith(f"{objective.updates}.") for key in changed)
         moved.add(objective.updates)
-    assert moved == set(method.moves)
+    assert moved == set(method.trained_modules)
 
 
 def test_unlabeled_images_reach_the_student(name: str, dimensions: int) -> None:
@@ -80,7 +80,7 @@ def test_gradients_stay_out_of_what_does_not_move(name: str, dimensions: int) ->
     method = tiny_method(name, dimensions)
     for objective in method.objectives(tiny_batch(dimensions), progress()):
         objective.total.backward()  # type: ignore[no-untyped-call]
-    still = [p for key, p in method.named_parameters() if key.split(".")[0] not in method.moves]
+    still = [p for key, p in method.named_parameters() if key.split(".")[0] not in method.trained_modules]
     assert all(parameter.grad is None and not parameter.requires_grad for parameter in still)
 
 

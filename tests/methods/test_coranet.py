@@ -38,10 +38,10 @@ class Fixed(nn.Module):
         super().__init__()
         self.logits = nn.Parameter(torch.tensor(logits))
 
-    def forward(self, images: Tensor, everything: bool = False) -> Any:
+    def forward(self, images: Tensor, all_outputs: bool = False) -> Any:
         zeros = torch.zeros_like(images)
         outputs = [torch.cat([zeros, zeros + logit], 1) for logit in self.logits]
-        return outputs if everything else outputs[0]
+        return outputs if all_outputs else outputs[0]
 
 
 def fixed(student: Fixed, labeler: Fixed, teacher: Fixed, **settings: Any) -> CoraNet:
@@ -91,10 +91,10 @@ def test_uncertain_everywhere_by_hand() -> None:
 def test_certainty_is_the_agreement_of_the_two_other_branches(dimensions: int) -> None:
     method, batch = shaken(tiny_method("coranet", dimensions)), tiny_batch(dimensions)
     (objective,) = method.objectives(batch, now(0))
-    main, first, second = (out.argmax(1) for out in method.labeler(batch.unlabeled, everything=True))
+    main, first, second = (out.argmax(1) for out in method.labeler(batch.unlabeled, all_outputs=True))
     assert torch.equal(objective.shows["M"], first == second)
     assert torch.equal(objective.shows["Y_pseudo"], main)
-    assert torch.equal(method.watch(batch.unlabeled), main)
+    assert torch.equal(method.preview_labels(batch.unlabeled), main)
     assert 0 < objective.shows["M"].float().mean() < 1
 
 

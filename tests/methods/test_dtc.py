@@ -11,7 +11,7 @@ from tiny import tiny_networks
 
 from graftseg.core.types import Progress
 from graftseg.data.store import Store
-from graftseg.methods.dtc import Dtc, DtcConfig, disagreement, map_of
+from graftseg.methods.dtc import Dtc, DtcConfig, dual_task_consistency, sigmoid_map
 from graftseg.ops.distances import distance_channels, signed_distance
 from graftseg.ops.losses import one_hot
 from graftseg.recipes.recipe import load_recipe
@@ -44,7 +44,7 @@ def test_the_weight_grows_for_6000_steps() -> None:
 
 @given(st.floats(0.02, 1))
 def test_far_from_the_boundary_the_map_is_0_or_1(distance: float) -> None:
-    outside, boundary, inside = map_of(torch.tensor([distance, 0.0, -distance]), SHARPNESS).tolist()
+    outside, boundary, inside = sigmoid_map(torch.tensor([distance, 0.0, -distance]), SHARPNESS).tolist()
     assert (outside, boundary, inside) == pytest.approx((0.0, 0.5, 1.0), abs=1e-12)
 
 
@@ -57,16 +57,16 @@ def test_heads_that_agree_cost_nothing_and_opposite_ones_one(classes: int, seed:
     Y = one_hot(labels, classes)
     logits = 1000.0 * Y
     certain = torch.where(Y[:, -distance_channels(classes) :], -1.0, 1.0)
-    assert disagreement(logits, certain, SHARPNESS).item() < 1e-12
+    assert dual_task_consistency(logits, certain, SHARPNESS).item() < 1e-12
     share = (S == 0).float().mean().item()
-    assert disagreement(logits, S, SHARPNESS).item() == pytest.approx(share / 4, abs=1e-6)
+    assert dual_task_consistency(logits, S, SHARPNESS).item() == pytest.approx(share / 4, abs=1e-6)
     if classes == 2:
-        assert disagreement(logits, -certain, SHARPNESS).item() == pytest.approx(1.0)
+        assert dual_task_consistency(logits, -certain, SHARPNESS).item() == pytest.approx(1.0)
 
 
 def test_gradients_reach_both_heads_and_the_unlabeled_images() -> None:
     z, s = torch.zeros(2, 2, 4, 4, requires_grad=True), torch.full((2, 1, 4, 4), 1e-3, requires_grad=True)
-    disagreement(z, s, SHARPNESS).backward()  # type: ignore[no-untyped-call]
+    dual_task_consistency(z, s, SHARPNESS).backward()  # type: ignore[no-untyped-call]
     assert z.grad is not None and s.grad is not None
     assert (z.grad != 0).all() and (s.grad != 0).all()
 
@@ -75,7 +75,7 @@ def test_bfloat16_leaves_its_steps_alone(store: Store, monkeypatch: pytest.Monke
     """The slope of the steep sigmoid needs distances exactly."""
     monkeypatch.setattr(stepping, "has_bf16", lambda device: True)
     recipe = stage_recipe("unet-2d", "dtc")
-    one, two = (losses(stepper_of(recipe, store, way), range(3)) for way in (StepMode("float32"), StepMode("bf16")))
+    one, two = (losses(stepper_of(recipe, store, mode), range(3)) for mode in (StepMode("float32"), StepMode("bf16")))
     assert torch.equal(one, two)
 
 

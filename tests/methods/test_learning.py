@@ -41,7 +41,9 @@ def supervised_loss(method: Method, labeled: Labeled) -> float:
 
 
 def train(method: Method, batch: Batch) -> None:
-    optimizers = {name: torch.optim.Adam(method.get_submodule(name).parameters(), lr=0.01) for name in method.moves}
+    optimizers = {
+        name: torch.optim.Adam(method.get_submodule(name).parameters(), lr=0.01) for name in method.trained_modules
+    }
     for step in range(STEPS):
         now = Progress(torch.tensor(step), STEPS)
         for objective in method.objectives(batch, now):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from graftseg.core.types import Batch, Labeled, Progress
 from graftseg.methods.mc_net import McNet, McNetConfig, mutual_consistency
-from graftseg.ops.losses import sharpened
+from graftseg.ops.losses import sharpen
 
 PROBABILITIES = ((0.5, 0.5), (0.25, 0.75))
 # sharpened with 1/10, ¼ is 1 / (1 + 3^10); the other one stays
@@ -26,9 +26,9 @@ class TwoDecoders(nn.Module):
         super().__init__()
         self.biases = nn.ParameterList(torch.tensor(p).log() for p in PROBABILITIES)
 
-    def forward(self, images: Tensor, everything: bool = False) -> Tensor | list[Tensor]:
+    def forward(self, images: Tensor, all_outputs: bool = False) -> Tensor | list[Tensor]:
         maps = [bias.view(1, 2, 1, 1).expand(len(images), 2, *images.shape[2:]) for bias in self.biases]
-        return maps if everything else maps[0]
+        return maps if all_outputs else maps[0]
 
 
 @pytest.mark.parametrize(
@@ -55,19 +55,19 @@ def test_mc_net_by_hand(options: dict[str, Any], dice: float) -> None:
 @given(st.floats(0.01, 1))
 def test_zero_a_half_and_one_are_fixed_points_of_sharpening(temperature: float) -> None:
     p = torch.tensor([0, 0.5, 1])
-    assert sharpened(p, temperature).tolist() == [0, 0.5, 1]
+    assert sharpen(p, temperature).tolist() == [0, 0.5, 1]
 
 
 @given(st.floats(0, 1, width=32), st.floats(0.01, 1))
 def test_sharpening_moves_away_from_a_half_and_is_symmetric(p: float, temperature: float) -> None:
-    s = sharpened(torch.tensor(p), temperature).item()
+    s = sharpen(torch.tensor(p), temperature).item()
     assert s <= p + 1e-6 if p <= 0.5 else s >= p - 1e-6
-    assert sharpened(torch.tensor(1 - p), temperature).item() == pytest.approx(1 - s, abs=1e-4)
+    assert sharpen(torch.tensor(1 - p), temperature).item() == pytest.approx(1 - s, abs=1e-4)
 
 
 def test_rounding_beyond_one_is_no_harm() -> None:
     p = torch.tensor([1.0000001, -1e-8]).requires_grad_()
-    s = sharpened(p, 0.3)
+    s = sharpen(p, 0.3)
     (gradient,) = torch.autograd.grad(s.sum(), p)
     assert s.tolist() == [1, 0] and gradient.isfinite().all()
 
@@ -93,7 +93,7 @@ def test_gradients_pass_through_the_targets() -> None:
     h[0, 0] = 0.01
     slope = (mutual_consistency([z_1 + h, z_2], 0.1) - mutual_consistency([z_1 - h, z_2], 0.1)) / 0.02
     assert gradient[0, 0].item() == pytest.approx(slope.item(), rel=0.02)
-    p, s = z.softmax(1), sharpened(z.softmax(1), 0.1)
+    p, s = z.softmax(1), sharpen(z.softmax(1), 0.1)
     through_predictions = (p[0, 0] - s[0, 0]) * 2 * p[0, 0] * p[0, 1]
     assert abs(gradient[0, 0].item() - through_predictions.item()) > 0.01
 

@@ -10,7 +10,7 @@ from tiny import tiny_batch, tiny_method
 from torch import Tensor, nn
 
 from graftseg.core.types import Batch, Labeled, Progress
-from graftseg.methods.mixup import Mixup, MixupConfig, decoupled, superimposed
+from graftseg.methods.mixup import Mixup, MixupConfig, decouple, superimpose
 from graftseg.networks import Networks, NetworkSettings
 
 NOW = Progress(torch.tensor(0), 10)
@@ -62,14 +62,14 @@ def test_what_a_linear_network_sees_mixed_comes_apart(share: float, seed: int) -
     def network(images: Tensor) -> Tensor:
         return torch.einsum("kc,bcxy->bkxy", weights, images)
 
-    z_l, z_u = decoupled(network(superimposed(x_l, x_u, share)), network(x_l), network(x_u), share)
+    z_l, z_u = decouple(network(superimpose(x_l, x_u, share)), network(x_l), network(x_u), share)
     assert torch.allclose(z_l, share * network(x_l))
     assert torch.allclose(z_u, (1 - share) * network(x_u))
 
 
 def test_what_is_subtracted_carries_no_gradient() -> None:
     mixed, labeled, unlabeled = (torch.ones(1, requires_grad=True) for _ in range(3))
-    sum(decoupled(mixed, labeled, unlabeled, 0.25)).backward()  # type: ignore[union-attr]
+    sum(decouple(mixed, labeled, unlabeled, 0.25)).backward()  # type: ignore[union-attr]
     assert mixed.grad is not None and mixed.grad.item() == 2.0
     assert labeled.grad is None and unlabeled.grad is None
 

@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from graftseg.core.types import Objective, Progress
 from graftseg.methods.ss_net import SsNet, class_dice, pooled_dice
-from graftseg.networks.prototypes import SeparatedNetwork
+from graftseg.networks.prototypes import PrototypeNetwork
 from graftseg.ops.losses import dice_of_sums, dice_over_batch
 
 
@@ -85,7 +85,7 @@ def test_batch_norms_see_two_passes_a_step() -> None:
 def test_prototypes_are_right_foreground_voxels_of_the_labeled_images() -> None:
     method, batch = tiny_method("ss-net", 2), tiny_batch(2)
     student = method.student
-    assert isinstance(student, SeparatedNetwork)
+    assert isinstance(student, PrototypeNetwork)
     (objective,) = method.objectives(batch, now(0))
     y, decided = batch.labeled.labels, objective.shows["Y_decided"][:4]
     for c in range(3):

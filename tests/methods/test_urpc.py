@@ -25,9 +25,9 @@ class TwoHeads(nn.Module):
         super().__init__()
         self.biases = nn.ParameterList(torch.tensor(p).log() for p in (FIRST, SECOND))
 
-    def forward(self, images: Tensor, everything: bool = False) -> Tensor | list[Tensor]:
+    def forward(self, images: Tensor, all_outputs: bool = False) -> Tensor | list[Tensor]:
         maps = [bias.view(1, 2, 1, 1).expand(len(images), 2, *images.shape[2:]) for bias in self.biases]
-        return maps if everything else maps[0]
+        return maps if all_outputs else maps[0]
 
 
 def logits_of(*pixels: tuple[float, float]) -> Tensor:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from graftseg.networks import Networks, NetworkSettings, parameter_count
-from graftseg.networks.branches import Branches, branched
+from graftseg.networks.branches import Branches, build_branches
 
 
 def tiny(name: Any) -> Networks:
@@ -16,7 +16,7 @@ def tiny(name: Any) -> Networks:
 
 def test_published_size() -> None:
     with torch.device("meta"):
-        network = branched(Networks(NetworkSettings(name="vnet-in"), 1, 2))
+        network = build_branches(Networks(NetworkSettings(name="vnet-in"), 1, 2))
     assert parameter_count(network) == 9_457_190
     assert len(list(network.parameters())) == 68
     assert [parameter_count(tail) for tail in (network.head, *network.others)] == [6928 + 34] * 3
@@ -35,7 +35,7 @@ def test_the_main_branch_is_the_network_itself(name: Any) -> None:
     torch.manual_seed(1)
     assert torch.equal(apart(images), expected)
     apart.eval()
-    outputs = apart(images, everything=True)
+    outputs = apart(images, all_outputs=True)
     assert len(outputs) == 3 and torch.equal(outputs[0], apart(images))
     assert not any(torch.equal(one, outputs[0]) for one in outputs[1:])
     assert parameter_count(apart.head) < parameter_count(plain) and not parameter_count(

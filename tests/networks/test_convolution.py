@@ -192,7 +192,7 @@ def test_the_tables_name_only_what_the_kernels_take() -> None:
             assert launch.keys() - {"planes"} == {"BM", "num_warps", "num_stages"}
             assert "planes" not in launch or channels >= convolution.LEAST
             assert all(launch[key] & (launch[key] - 1) == 0 for key in ("BM", "num_warps"))
-    assert convolution.LEAST <= convolution.MOST_PAIRED // 2
+    assert convolution.LEAST <= convolution.MAX_PAIRED_CHANNELS // 2
 
 
 @pytest.mark.parametrize(("name", "channels"), [("convolve", (2, 3)), ("halve", (2, 4)), ("double", (4, 2))])
@@ -270,7 +270,7 @@ def test_volumes_whose_elements_32_bits_cannot_count_are_left_to_pytorch(
 
 def test_a_convolution_before_a_norm_keeps_its_bias() -> None:
     with pytest.raises(ValueError, match="has a bias"):
-        convolution._shifted(torch.zeros(1), None)
+        convolution._add_bias(torch.zeros(1), None)
 
 
 def trained_once(network: nn.Module, images: Tensor) -> tuple[Tensor, dict[str, Tensor | None]]:

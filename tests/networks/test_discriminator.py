@@ -14,9 +14,9 @@ from graftseg.networks import parameter_count
 from graftseg.networks.discriminator import (
     Discriminator,
     EntropyDiscriminator,
-    judging,
-    labeled_first,
-    quarters,
+    frozen_discriminator,
+    labeled_first_targets,
+    pool_to_2x2,
 )
 
 
@@ -62,14 +62,14 @@ def test_dropouts_are_of_whole_channels(dimensions: int, dropouts: int) -> None:
 
 def test_quarters_of_the_published_size_are_a_pooling_of_seven() -> None:
     features = torch.randn(2, 3, 16, 16)
-    torch.testing.assert_close(quarters(features), F.avg_pool2d(features, 7))
+    torch.testing.assert_close(pool_to_2x2(features), F.avg_pool2d(features, 7))
 
 
 @settings(deadline=None, max_examples=30)
 @given(st.integers(1, 40), st.integers(1, 40))
 def test_quarters_are_averages_of_any_size(height: int, width: int) -> None:
     rows = torch.arange(float(height)).view(1, 1, -1, 1).expand(1, 1, height, width)
-    pooled = quarters(rows)
+    pooled = pool_to_2x2(rows)
     assert pooled.shape == (1, 1, 2, 2)
     window = max(7 * height // 16, 1)
     first = (window - 1) / 2
@@ -94,12 +94,12 @@ def test_small_maps_are_refused(dimensions: int) -> None:
 
 
 def test_labeled_images_come_first() -> None:
-    assert labeled_first(2, 5, torch.device("cpu")).tolist() == [1, 1, 0, 0, 0]
+    assert labeled_first_targets(2, 5, torch.device("cpu")).tolist() == [1, 1, 0, 0, 0]
 
 
 def test_a_judge_passes_gradients_on_and_keeps_none() -> None:
     network, x = nn.Linear(2, 1), torch.ones(1, 2, requires_grad=True)
-    with judging(network):
+    with frozen_discriminator(network):
         verdict = network(x)
     verdict.sum().backward()
     assert x.grad is not None and torch.equal(x.grad, network.weight.detach())

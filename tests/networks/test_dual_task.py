@@ -23,7 +23,7 @@ def test_published_counts(name: NetworkName, classes: int, total: int) -> None:
 def test_both_heads_read_the_same_features(dimensions: int, classes: int, distances: int) -> None:
     network, space = dual_task(tiny_networks(dimensions, classes)).eval(), (4,) * dimensions
     images = torch.randn(2, 1, *space)
-    logits, s = network(images, everything=True)
+    logits, s = network(images, all_outputs=True)
     assert logits.shape == (2, classes, *space)
     assert s.shape == (2, distances, *space) and s.abs().max() < 1
     assert torch.equal(network(images), logits)

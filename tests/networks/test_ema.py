@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from graftseg.networks.ema import Scope, ema_update, teacher_of, warmup_decay
+from graftseg.networks.ema import Scope, ema_update, make_teacher, warmup_decay
 
 seeds = st.integers(0, 2**16)
 decays = st.floats(0, 1, width=32)
@@ -45,7 +45,7 @@ def parameters(module: nn.Module) -> list[Tensor]:
 
 @pytest.mark.parametrize("decay", [0.75, torch.tensor(0.75)])
 def test_exact_numbers(decay: float | Tensor) -> None:
-    teacher, student = teacher_of(filled(4.0, 10)), filled(8.0, 13)
+    teacher, student = make_teacher(filled(4.0, 10)), filled(8.0, 13)
     ema_update(teacher, student, decay, "state")
     for tensor in teacher.state_dict().values():
         # 0.75 * 10 + 0.25 * 13 = 10.75 is stored as 10
@@ -54,7 +54,7 @@ def test_exact_numbers(decay: float | Tensor) -> None:
 
 
 def test_parameters_only_leaves_the_buffers_alone() -> None:
-    teacher, student = teacher_of(filled(4.0, 10)), filled(8.0, 20)
+    teacher, student = make_teacher(filled(4.0, 10)), filled(8.0, 20)
     ema_update(teacher, student, 0.5, "parameters")
     assert all((parameter == 6.0).all() for parameter in teacher.parameters())
     assert [buffer.tolist() for buffer in teacher.buffers()] == [[4.0] * 3, [4.0] * 3, 10]
@@ -63,7 +63,7 @@ def test_parameters_only_leaves_the_buffers_alone() -> None:
 @settings(deadline=None, max_examples=20)
 @given(seeds, st.sampled_from(["parameters", "state"]), st.booleans())
 def test_decay_0_copies_and_decay_1_changes_nothing(seed: int, scope: Scope, on_device: bool) -> None:
-    teacher, student = teacher_of(network(seed)), network(seed + 1)
+    teacher, student = make_teacher(network(seed)), network(seed + 1)
     before = copy.deepcopy(state(teacher))
     ema_update(teacher, student, torch.tensor(1.0) if on_device else 1.0, scope)
     assert equal(state(teacher), before)
@@ -76,7 +76,7 @@ def test_decay_0_copies_and_decay_1_changes_nothing(seed: int, scope: Scope, on_
 @given(seeds, decays, st.booleans())
 def test_equals_the_plain_loop_bit_for_bit(seed: int, number: float, on_device: bool) -> None:
     decay = torch.tensor(number) if on_device else number
-    teacher, student = teacher_of(network(seed)), network(seed + 1)
+    teacher, student = make_teacher(network(seed)), network(seed + 1)
     expected = copy.deepcopy(state(teacher))
     for target, source in zip(expected, state(student), strict=True):
         target.copy_(decay * target + (1 - decay) * source)
@@ -85,7 +85,7 @@ def test_equals_the_plain_loop_bit_for_bit(seed: int, number: float, on_device: 
 
 
 def test_the_student_is_not_touched() -> None:
-    teacher, student = teacher_of(network(1)), network(2)
+    teacher, student = make_teacher(network(1)), network(2)
     before = copy.deepcopy(state(student))
     ema_update(teacher, student, 0.5, "state")
     assert equal(state(student), before)
@@ -93,7 +93,7 @@ def test_the_student_is_not_touched() -> None:
 
 def test_a_teacher_is_an_equal_copy_that_gets_no_gradient() -> None:
     student = network()
-    teacher = teacher_of(student)
+    teacher = make_teacher(student)
     assert type(teacher) is nn.Sequential
     assert equal(state(teacher), state(student))
     assert teacher.training
@@ -118,7 +118,7 @@ def test_warm_up() -> None:
 
 
 def test_during_the_warm_up_the_teacher_is_the_mean_of_all_students() -> None:
-    teacher = teacher_of(filled(100.0, 0))
+    teacher = make_teacher(filled(100.0, 0))
     for step, value in enumerate([1.0, 2.0, 6.0, 7.0]):
         ema_update(teacher, filled(value, 0), warmup_decay(torch.tensor(step)), "parameters")
     torch.testing.assert_close(teacher[0].weight, torch.full((3, 2), 4.0))

@@ -92,7 +92,7 @@ def test_what_no_kernel_takes_is_left_to_pytorch(monkeypatch: pytest.MonkeyPatch
     head = Head2d(16, 4)
     assert head(torch.zeros(0, 16, 4, 4)).shape == (0, 4, 4, 4)
     assert head(torch.zeros(16, 4, 4)).shape == (4, 4, 4)
-    assert logits.made_by_kernels(torch.zeros(1, 16, 4, 4), head.weight)
+    assert logits.can_use_kernels(torch.zeros(1, 16, 4, 4), head.weight)
 
 
 @pytest.mark.parametrize("channels", [3, 16])

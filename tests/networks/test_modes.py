@@ -3,14 +3,14 @@
 import pytest
 from torch import nn
 
-from graftseg.networks.layers import evaluating
+from graftseg.networks.layers import eval_mode
 
 
 @pytest.mark.parametrize("training", [True, False])
 def test_every_part_is_afterwards_in_the_mode_it_was_in(training: bool) -> None:
     module = nn.Sequential(nn.Dropout(0.5), nn.BatchNorm1d(1)).train(training)
     module[1].train(not training)
-    with pytest.raises(RuntimeError, match="in between"), evaluating(module):
+    with pytest.raises(RuntimeError, match="in between"), eval_mode(module):
         assert not any(part.training for part in module.modules())
         raise RuntimeError("in between")
     assert [part.training for part in module.modules()] == [training, training, not training]

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from graftseg.networks import unet
-from graftseg.networks.layers import convolve_one_channel, written_out
+from graftseg.networks.layers import convolve_one_channel, prefers_written_out
 from graftseg.networks.unet import Convolution2d
 
 
@@ -37,11 +37,11 @@ def test_the_result_is_channels_last_and_rounded_once() -> None:
 def test_it_is_written_out_in_compiled_networks_of_reduced_precision_only(monkeypatch: pytest.MonkeyPatch) -> None:
     x, _, _ = operands(torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
-        assert not written_out(x)
+        assert not prefers_written_out(x)
         monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-        assert written_out(x)
-        assert not written_out(x.expand(-1, 2, -1, -1))
-    assert not written_out(x)
+        assert prefers_written_out(x)
+        assert not prefers_written_out(x.expand(-1, 2, -1, -1))
+    assert not prefers_written_out(x)
 
 
 def test_a_compiled_layer_gives_the_same_as_before(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graftseg.networks import Networks, NetworkSettings, parameter_count
-from graftseg.networks.prototypes import ClassSeparation, Keep, Selector, SeparatedNetwork, rows_of
+from graftseg.networks.prototypes import ClassSeparation, KeptScores, PrototypeNetwork, Selector, voxel_rows
 
 CLASSES = 3
 
@@ -62,7 +62,7 @@ def test_a_selector_sees_the_rows_of_its_mask_alone() -> None:
 def test_a_mask_without_rows_gives_finite_gradients() -> None:
     made = heads()
     rows = voxels(0)[0].requires_grad_()
-    loss = made.contrast(rows, torch.zeros(len(rows), dtype=torch.long))
+    loss = made.prototype_distance(rows, torch.zeros(len(rows), dtype=torch.long))
     loss.backward()  # type: ignore[no-untyped-call]
     assert loss.item() == 0
     assert all(p.grad is None or p.grad.isfinite().all() for p in [rows, *made.parameters()])
@@ -71,16 +71,16 @@ def test_a_mask_without_rows_gives_finite_gradients() -> None:
 def test_projection_in_evaluation_mode() -> None:
     made, (rows, _, _) = heads(), voxels(2)
     made.project(rows)
-    settled = made.project.settled(rows)
-    assert torch.allclose(settled, made.project.eval()(rows), atol=1e-6)
+    evaluated = made.project.forward_eval(rows)
+    assert torch.allclose(evaluated, made.project.eval()(rows), atol=1e-6)
 
 
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 10_000), count=st.integers(1, 200), keep=st.sampled_from(["lowest", "highest"]))
-def test_prototypes_are_foreground_voxels_that_were_right(seed: int, count: int, keep: Keep) -> None:
+def test_prototypes_are_foreground_voxels_that_were_right(seed: int, count: int, keep: KeptScores) -> None:
     made, (rows, labels, right) = heads(slots=8, keep=keep), voxels(seed, count)
-    v = made.project.settled(rows)
-    made.remember(rows, labels, right)
+    v = made.project.forward_eval(rows)
+    made.update_prototypes(rows, labels, right)
     assert not made.filled[0].any()
     for c in range(1, CLASSES):
         candidates = v[right & (labels == c)]
@@ -90,10 +90,10 @@ def test_prototypes_are_foreground_voxels_that_were_right(seed: int, count: int,
 
 
 @pytest.mark.parametrize("keep", ["lowest", "highest"])
-def test_the_scores_that_are_kept(keep: Keep) -> None:
+def test_the_scores_that_are_kept(keep: KeptScores) -> None:
     made, (rows, labels, right) = heads(slots=8, keep=keep), voxels(4)
-    made.remember(rows, labels, right)
-    v = made.project.settled(rows)[right & (labels == 2)]
+    made.update_prototypes(rows, labels, right)
+    v = made.project.forward_eval(rows)[right & (labels == 2)]
     order = score(made.selectors[2], v).argsort(descending=keep == "highest")
     expected = v[order[:8]]
     assert torch.allclose(made.memory[2].sort(0).values, expected.sort(0).values, atol=1e-5)
@@ -101,13 +101,13 @@ def test_the_scores_that_are_kept(keep: Keep) -> None:
 
 def test_a_class_out_of_sight_keeps_its_prototypes() -> None:
     made, (rows, labels, right) = heads(slots=8), voxels(5)
-    made.remember(rows, labels, right)
+    made.update_prototypes(rows, labels, right)
     before = made.memory.clone()
-    made.remember(rows, labels, right & (labels != 2))
+    made.update_prototypes(rows, labels, right & (labels != 2))
     assert torch.equal(made.memory[2], before[2]) and made.filled[2].all()
     fewer = torch.zeros_like(right)
     fewer[(right & (labels == 1)).nonzero()[:3, 0]] = True
-    made.remember(rows, labels, fewer)
+    made.update_prototypes(rows, labels, fewer)
     assert made.filled[1].sum() == 3
 
 
@@ -132,9 +132,9 @@ def by_pairs(made: ClassSeparation, rows: Tensor, labels: Tensor) -> Tensor:
 @pytest.mark.parametrize("slots", [8, 64])
 def test_contrast_equals_the_mean_over_all_pairs(weigh_memory: bool, slots: int) -> None:
     made, (rows, labels, right) = heads(slots=slots, weigh_memory=weigh_memory), voxels(6)
-    made.remember(rows, labels, right)
+    made.update_prototypes(rows, labels, right)
     gradients = []
-    for function in (made.contrast, lambda *voxels: by_pairs(made, *voxels)):
+    for function in (made.prototype_distance, lambda *voxels: by_pairs(made, *voxels)):
         made.zero_grad()
         x = rows.clone().requires_grad_()
         loss = function(x, labels)
@@ -150,11 +150,11 @@ def test_contrast_equals_the_mean_over_all_pairs(weigh_memory: bool, slots: int)
 
 def test_a_single_voxel_or_prototype_counts_nothing() -> None:
     made, (rows, labels, right) = heads(slots=8), voxels(7)
-    assert made.contrast(rows, labels).item() == 0
-    made.remember(rows, labels, right)
+    assert made.prototype_distance(rows, labels).item() == 0
+    made.update_prototypes(rows, labels, right)
     alone = torch.zeros_like(labels)
     alone[0] = 1
-    assert made.contrast(rows, alone).item() == 0
+    assert made.prototype_distance(rows, alone).item() == 0
 
 
 def test_contrast_by_hand() -> None:
@@ -168,14 +168,14 @@ def test_contrast_by_hand() -> None:
         made.filled[1:] = True
     rows, labels, _ = voxels(0)
     # class 1: the mean of 0 and 2; class 2: the mean of 0 and 1; class 0: nothing
-    assert made.contrast(rows, labels).item() == pytest.approx((1 + 0.5) / 3, abs=1e-6)
+    assert made.prototype_distance(rows, labels).item() == pytest.approx((1 + 0.5) / 3, abs=1e-6)
 
 
 def test_rows_and_the_two_outputs() -> None:
     features = torch.arange(12.0).view(1, 3, 2, 2)
-    assert torch.equal(rows_of(features)[1], features[0, :, 0, 1])
+    assert torch.equal(voxel_rows(features)[1], features[0, :, 0, 1])
     network: Any = Networks(NetworkSettings(name="unet-2d", width=2, levels=2), 1, 3).build()
-    joined = SeparatedNetwork(network, heads()).eval()
+    joined = PrototypeNetwork(network, heads()).eval()
     images = torch.randn(1, 1, 4, 4, generator=torch.Generator().manual_seed(0))
-    logits, features = joined(images, everything=True)
+    logits, features = joined(images, all_outputs=True)
     assert torch.equal(logits, joined(images)) and torch.equal(logits, network.head(features))

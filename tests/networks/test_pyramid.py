@@ -46,36 +46,36 @@ def test_published_counts(name: NetworkName, classes: int, total: int, tensors: 
 @pytest.mark.parametrize("name", NAMES)
 def test_as_many_maps_as_steps_up_and_at_least_two(name: NetworkName, levels: int, maps: int) -> None:
     network, images = tiny(name, levels), images_for(name, side=32)
-    logits = network(images, everything=True)
+    logits = network(images, all_outputs=True)
     assert [tuple(z.shape) for z in logits] == [(2, 3, *images.shape[2:])] * maps
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_head_reads_its_level(name: NetworkName) -> None:
     network, images = tiny(name).eval(), images_for(name)
-    finest, *coarser = network(images, everything=True)
+    finest, *coarser = network(images, all_outputs=True)
     features = network.decoder.pyramid(network.encode(images))
-    way: dict[str, Any] = {"mode": "nearest"}
+    upsampling: dict[str, Any] = {"mode": "nearest"}
     if images.dim() == 5:
-        way = {"mode": "trilinear", "align_corners": False}
+        upsampling = {"mode": "trilinear", "align_corners": False}
     assert torch.equal(finest, network.head(features[0])) and torch.equal(finest, network(images))
     for level, logits in enumerate(coarser, start=1):
         small = network.heads[level - 1](features[level])
-        torch.testing.assert_close(logits, F.interpolate(small, scale_factor=float(1 << level), **way))
+        torch.testing.assert_close(logits, F.interpolate(small, scale_factor=float(1 << level), **upsampling))
 
 
 @pytest.mark.parametrize("name", ["unet-2d", "unet-3d"])
 def test_all_maps_compile_whole(name: NetworkName) -> None:
     network, images = tiny(name, levels=3).eval(), images_for(name, side=8)
     compiled = torch.compile(network, backend="eager", fullgraph=True)
-    for one, two in zip(compiled(images, everything=True), network(images, everything=True), strict=True):
+    for one, two in zip(compiled(images, all_outputs=True), network(images, all_outputs=True), strict=True):
         torch.testing.assert_close(one, two)
 
 
 def test_only_the_published_fourth_head_is_without_a_gradient() -> None:
     for name in NAMES:
         network = tiny(name)
-        sum(z.square().sum() for z in network(images_for(name), everything=True)).backward()
+        sum(z.square().sum() for z in network(images_for(name), all_outputs=True)).backward()
         unused = {key for key, value in network.named_parameters() if value.grad is None}
         assert unused == ({"heads.2.weight", "heads.2.bias"} if name == "unet-2d" else set())
 
@@ -84,13 +84,13 @@ def test_in_training_the_heads_of_a_flat_network_see_perturbed_features_and_its_
     torch.manual_seed(1)
     network, images = tiny("unet-2d"), images_for("unet-2d")
     network.encoder.eval()
-    finest, *coarser = network(images, everything=True)
+    finest, *coarser = network(images, all_outputs=True)
     clean, *others = network.decoder.pyramid(network.encode(images))
     assert torch.equal(finest, network.head(clean))
     for features, head, enlarge, logits in zip(others, network.heads, network.enlargings, coarser, strict=False):
         assert not torch.equal(enlarge(head(features)), logits)
     network.eval()
-    one, two = (network(images, everything=True) for _ in range(2))
+    one, two = (network(images, all_outputs=True) for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
 
 

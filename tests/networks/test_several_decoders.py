@@ -7,7 +7,7 @@ from torch import nn
 from graftseg.networks import NetworkName, Networks, NetworkSettings, dimensions_of, parameter_count
 from graftseg.networks.convolution import Doubling3d
 from graftseg.networks.interpolation import Interpolation3d
-from graftseg.networks.several_decoders import SeveralDecoders, several_decoders
+from graftseg.networks.several_decoders import MultiDecoder, several_decoders
 from graftseg.networks.unet import Interpolation
 
 NAMES: tuple[NetworkName, ...] = ("unet-2d", "unet-3d", "vnet-bn", "vnet-in")
@@ -18,7 +18,7 @@ UPS: dict[str, tuple[type[nn.Module], ...]] = {
 }
 
 
-def tiny(name: NetworkName, decoders: int = 3) -> SeveralDecoders:
+def tiny(name: NetworkName, decoders: int = 3) -> MultiDecoder:
     torch.manual_seed(0)
     return several_decoders(Networks(NetworkSettings(name=name, width=2, levels=3), 1, 3), decoders)
 
@@ -56,11 +56,11 @@ def test_every_decoder_has_another_way_up(name: NetworkName) -> None:
 def test_logits_of_all_decoders_the_own_first(name: NetworkName) -> None:
     network, space = tiny(name).eval(), (8,) * dimensions_of(name)
     images = torch.randn(2, 1, *space)
-    logits = network(images, everything=True)
+    logits = network(images, all_outputs=True)
     assert [tuple(z.shape) for z in logits] == [(2, 3, *space)] * 3
     assert torch.equal(network(images), logits[0])
     assert not torch.equal(logits[0], logits[1]) and not torch.equal(logits[1], logits[2])
-    assert len(tiny(name, decoders=2)(images, everything=True)) == 2
+    assert len(tiny(name, decoders=2)(images, all_outputs=True)) == 2
     sum(z.square().sum() for z in logits).backward()
     assert all(parameter.grad is not None for parameter in network.parameters())
 
@@ -69,7 +69,7 @@ def test_logits_of_all_decoders_the_own_first(name: NetworkName) -> None:
 def test_all_decoders_compile_whole(name: NetworkName) -> None:
     network, images = tiny(name).eval(), torch.randn(1, 1, *(8,) * dimensions_of(name))
     compiled = torch.compile(network, backend="eager", fullgraph=True)
-    for one, two in zip(compiled(images, everything=True), network(images, everything=True), strict=True):
+    for one, two in zip(compiled(images, all_outputs=True), network(images, all_outputs=True), strict=True):
         torch.testing.assert_close(one, two)
 
 

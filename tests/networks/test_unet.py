@@ -19,7 +19,7 @@ from graftseg.networks import (
     stride_of,
 )
 from graftseg.networks.encoder_decoder import Extensible
-from graftseg.networks.unet import Convolution2d, Interpolation, UNet2d, interpolate_by_products
+from graftseg.networks.unet import Convolution2d, Interpolation, UNet2d, interpolate_by_matmul
 
 
 def tiny() -> UNet2d:
@@ -106,7 +106,7 @@ def test_interpolation_by_products_is_pytorchs(shape: tuple[int, int, int, int],
     x = torch.randn(shape, generator=generator).double().contiguous(memory_format=layout).requires_grad_()
     upstream = torch.randn(*shape[:2], 2 * shape[2], 2 * shape[3], generator=generator).double()
     pairs = []
-    for function in (interpolate_by_products, Interpolation()):
+    for function in (interpolate_by_matmul, Interpolation()):
         result = function(x)
         pairs.append((result, *torch.autograd.grad(result, x, upstream)))
     for one, two in zip(*pairs, strict=True):
@@ -115,8 +115,8 @@ def test_interpolation_by_products_is_pytorchs(shape: tuple[int, int, int, int],
 
 def test_interpolation_by_products_keeps_channels_last() -> None:
     x = torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
-    assert interpolate_by_products(x).is_contiguous(memory_format=torch.channels_last)
-    assert interpolate_by_products(x.bfloat16()).dtype == torch.bfloat16
+    assert interpolate_by_matmul(x).is_contiguous(memory_format=torch.channels_last)
+    assert interpolate_by_matmul(x.bfloat16()).dtype == torch.bfloat16
 
 
 def test_on_a_cpu_a_convolution_is_pytorchs_layer() -> None:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from graftseg.networks import NetworkSettings, build_network, parameter_count
 from graftseg.networks.heads import logits_by_products
-from graftseg.networks.vnet import Norm, VNet, normalised
+from graftseg.networks.vnet import Norm, VNet, normalize_over_space
 
 ENCODER_UNITS = {
     "batch": ([0, 4192, 16576, 65920, 262912], [480, 55488, 332352, 1328256, 5310720]),
@@ -165,7 +165,7 @@ def test_the_head_as_sums_of_products() -> None:
 def test_the_instance_norm_written_out_keeps_channels_last() -> None:
     torch.manual_seed(0)
     x = (3 * torch.randn(2, 4, 5, 3, 6) + 1).contiguous(memory_format=torch.channels_last_3d)
-    found = normalised(x, 1e-5)
+    found = normalize_over_space(x, 1e-5)
     torch.testing.assert_close(found, F.instance_norm(x, eps=1e-5), rtol=1e-5, atol=1e-5)
     assert found.is_contiguous(memory_format=torch.channels_last_3d)
-    assert normalised(x.bfloat16(), 1e-5).dtype == torch.bfloat16
+    assert normalize_over_space(x.bfloat16(), 1e-5).dtype == torch.bfloat16

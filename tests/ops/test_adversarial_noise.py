@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from graftseg.networks.unet import UNet2d
-from graftseg.ops.perturbations import adversarial_direction, frozen, probabilities, unit, untracked
+from graftseg.ops.perturbations import (
+    adversarial_direction,
+    batch_statistics_only,
+    frozen_parameters,
+    probabilities,
+    unit_length,
+)
 
 
 class Ramp(nn.Module):
@@ -30,13 +36,13 @@ def squared(p: Tensor, q: Tensor) -> Tensor:
 @given(batch=st.integers(1, 4), channels=st.integers(1, 3), seed=st.integers(0, 99), scale=st.sampled_from([1e-4, 1.0]))
 def test_each_sample_gets_the_same_length(batch: int, channels: int, seed: int, scale: float) -> None:
     noise = scale * torch.randn(batch, channels, 4, 6, generator=torch.Generator().manual_seed(seed))
-    lengths = unit(noise).flatten(1).norm(dim=1)
+    lengths = unit_length(noise).flatten(1).norm(dim=1)
     assert torch.allclose(lengths, torch.ones(batch), atol=1e-5)
 
 
 def test_unit_by_hand() -> None:
     noise = torch.tensor([3.0, 4.0, 0.0, 0.0]).view(2, 1, 2, 1)
-    assert torch.equal(unit(noise).flatten(), torch.tensor([0.6, 0.8, 0.0, 0.0]))
+    assert torch.equal(unit_length(noise).flatten(), torch.tensor([0.6, 0.8, 0.0, 0.0]))
 
 
 def test_the_direction_is_that_of_the_weights() -> None:
@@ -67,7 +73,7 @@ def test_the_network_is_left_as_it_was(iterations: int) -> None:
 def test_untracked_uses_statistics_of_the_batch() -> None:
     norm = nn.BatchNorm2d(1).train()
     x = 3 + 2 * torch.randn(4, 1, 8, 8, generator=torch.Generator().manual_seed(0))
-    with untracked(norm):
+    with batch_statistics_only(norm):
         y = norm(x)
     assert y.mean().item() == pytest.approx(0, abs=1e-5)
     assert norm.num_batches_tracked is not None and norm.num_batches_tracked.item() == 0
@@ -79,7 +85,7 @@ def test_untracked_uses_statistics_of_the_batch() -> None:
 def test_both_are_undone_after_an_error() -> None:
     norm = nn.BatchNorm2d(1)
     norm.bias.requires_grad_(False)
-    with pytest.raises(RuntimeError), untracked(norm), frozen(norm):
+    with pytest.raises(RuntimeError), batch_statistics_only(norm), frozen_parameters(norm):
         assert not (norm.track_running_stats or norm.weight.requires_grad)
         raise RuntimeError
     assert norm.track_running_stats and norm.weight.requires_grad
@@ -95,7 +101,7 @@ def test_a_compiled_network_sees_both() -> None:
     counts, moving = [], []
     for _ in range(2):
         network(x)
-        with untracked(network), frozen(network):
+        with batch_statistics_only(network), frozen_parameters(network):
             moving.append(network(x).requires_grad)
         counts.append(norm.num_batches_tracked.item())
     assert counts == [1, 2] and not any(moving)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from graftseg.ops.losses import branch_loss, certain_loss, uncertain_loss, weights_of
+from graftseg.ops.losses import branch_loss, certain_loss, uncertain_loss, voxel_weights
 
 
 def example(seed: int, classes: int = 2) -> tuple[list[Tensor], Tensor]:
@@ -39,8 +39,8 @@ def test_weighted_means_are_those_of_pytorch() -> None:
 
 
 def test_weights_are_of_labels() -> None:
-    assert weights_of(torch.tensor([0, 1, 2]), (1.0, 5.0)).tolist() == [1, 5, 5]
-    assert weights_of(torch.tensor([0, 1, 2]), (5.0, 1.0)).tolist() == [5, 1, 1]
+    assert voxel_weights(torch.tensor([0, 1, 2]), (1.0, 5.0)).tolist() == [1, 5, 5]
+    assert voxel_weights(torch.tensor([0, 1, 2]), (5.0, 1.0)).tolist() == [5, 1, 1]
 
 
 def test_swapping_exchanges_the_branches() -> None:

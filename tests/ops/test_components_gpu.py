@@ -39,7 +39,9 @@ def _few_large_programs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def by_kernels(labels: LabelMaps, connectivity: int, classes: int = CLASSES) -> LabelMaps:
-    return device.by_kernels(torch.from_numpy(labels).to(DEVICE), classes, connectivity).cpu().numpy()
+    return (
+        device.largest_components_by_kernels(torch.from_numpy(labels).to(DEVICE), classes, connectivity).cpu().numpy()
+    )
 
 
 def assert_one_result(labels: LabelMaps, connectivity: int, classes: int = CLASSES) -> None:
@@ -150,7 +152,7 @@ def test_any_label_maps(labels: LabelMaps, connectivity: int) -> None:
 def test_every_type_stays_and_any_memory_order_will_do(dtype: torch.dtype) -> None:
     labels = torch.randint(0, 5, (2, 6, 7), generator=torch.Generator().manual_seed(0)).to(dtype).to(DEVICE)
     turned = labels.transpose(1, 2).contiguous().transpose(1, 2)
-    kept = device.by_kernels(turned, 3, 2)
+    kept = device.largest_components_by_kernels(turned, 3, 2)
     assert kept.dtype == dtype
     assert torch.equal(kept, largest_components(labels.cpu(), 3, 2).to(DEVICE))
 
@@ -167,7 +169,7 @@ def test_the_most_classes() -> None:
 def test_more_voxels_than_the_numbers_hold_are_refused() -> None:
     labels = torch.empty((2**16, 2**15, 1), dtype=torch.uint8, device="meta")
     with pytest.raises(ValueError, match=r"2147483648 .* too many: the most in one call are 2147483647"):
-        device.by_kernels(labels, 2, 1)
+        device.largest_components_by_kernels(labels, 2, 1)
 
 
 def joiner(one: int, other: int) -> Joiner:

@@ -37,7 +37,7 @@ few_voxels = st.builds(
 @given(masks=some_masks | few_voxels, block=st.sampled_from([1, 50, 1 << 26]))
 def test_both_are_the_distance_to_the_nearest_voxel(masks: Masks, block: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(distance_transform, "MOST_NUMBERS", block)
+        patch.setattr(distance_transform, "MAX_BLOCK_ELEMENTS", block)
         squared = squared_distance_to(torch.from_numpy(masks))
     distances = distance_to(torch.from_numpy(masks))
     expected = np.stack([by_definition(mask) for mask in masks])

@@ -9,15 +9,15 @@ from torch import nn
 
 from graftseg.ops.optimizers import (
     Adam,
-    Moved,
     Poly,
     Sgd,
+    TrainedModule,
+    apply_update,
     build_optimizer,
-    carry_over,
+    carry_over_momentum,
     learning_rate,
-    load_state,
-    rate_on_device,
-    update,
+    learning_rate_on_device,
+    load_optimizer_state,
 )
 
 
@@ -35,7 +35,7 @@ def step(
 ) -> list[float]:
     """The weights after one update with a given gradient."""
     module.moved.grad = torch.tensor(gradient)
-    update(optimizer, settings, learning_rate(settings, at, 4))
+    apply_update(optimizer, settings, learning_rate(settings, at, 4))
     values: list[float] = module.moved.tolist()
     return values
 
@@ -95,18 +95,18 @@ def test_momenta_are_carried_over_and_settings_are_not() -> None:
     before, after = Weights(0.0), Weights(0.0)
     source, target = build_optimizer(before, first), build_optimizer(after, second)
     step(before, source, first, 2.0)
-    carry_over(Moved(before, source), Moved(after, target))
+    carry_over_momentum(TrainedModule(before, source), TrainedModule(after, target))
     # momentum 0.5 * 2 + 1 = 2, and the new rate of 0.1
     assert step(after, target, second, 1.0) == pytest.approx([-0.2])
 
 
-def learned(module: nn.Module, settings: Sgd | Adam) -> Moved:
+def learned(module: nn.Module, settings: Sgd | Adam) -> TrainedModule:
     """The module with an optimiser that has made a step, all gradients being 1."""
     optimizer = build_optimizer(module, settings)
     for parameter in module.parameters():
         parameter.grad = torch.ones_like(parameter)
-    update(optimizer, settings, 1.0)
-    return Moved(module, optimizer)
+    apply_update(optimizer, settings, 1.0)
+    return TrainedModule(module, optimizer)
 
 
 @pytest.mark.parametrize(("settings", "momentum"), [(Sgd(weight_decay=0.0), "momentum_buffer"), (Adam(), "exp_avg")])
@@ -114,8 +114,8 @@ def test_momenta_go_by_name_and_shape_and_others_begin_afresh(settings: Sgd | Ad
     """The second stage has its parameters in another order, one of them of another shape and one that is new."""
     before = learned(nn.ModuleDict({"a": nn.Linear(2, 3), "b": nn.Linear(3, 1)}), settings)
     module = nn.ModuleDict({"new": nn.Linear(2, 3), "b": nn.Linear(3, 1), "a": nn.Linear(2, 4)})
-    after = Moved(module, build_optimizer(module, settings))
-    carry_over(before, after)
+    after = TrainedModule(module, build_optimizer(module, settings))
+    carry_over_momentum(before, after)
     kept = {name: after.optimizer.state[parameter].get(momentum) for name, parameter in module.named_parameters()}
     assert {name for name, one in kept.items() if one is not None and one.any()} == {"b.weight", "b.bias"}
     torch.testing.assert_close(
@@ -123,14 +123,14 @@ def test_momenta_go_by_name_and_shape_and_others_begin_afresh(settings: Sgd | Ad
     )
     for parameter in module.parameters():
         parameter.grad = torch.ones_like(parameter)
-    update(after.optimizer, settings, 1.0)
+    apply_update(after.optimizer, settings, 1.0)
     assert all(parameter.isfinite().all() for parameter in module.parameters())
 
 
 def test_nothing_is_carried_between_optimisers_of_two_kinds() -> None:
     before, module = learned(nn.Linear(2, 3), Sgd()), nn.Linear(2, 3)
-    after = Moved(module, build_optimizer(module, Adam()))
-    carry_over(before, after)
+    after = TrainedModule(module, build_optimizer(module, Adam()))
+    carry_over_momentum(before, after)
     assert not after.optimizer.state_dict()["state"]
 
 
@@ -138,13 +138,13 @@ def test_nothing_is_carried_between_optimisers_of_two_kinds() -> None:
 def test_a_rate_on_the_device_is_read_at_every_update(settings: Sgd | Adam) -> None:
     by_number, by_tensor = Weights(1.0, -2.0), Weights(1.0, -2.0)
     first, second = build_optimizer(by_number, settings), build_optimizer(by_tensor, settings)
-    rate = rate_on_device(second)
+    rate = learning_rate_on_device(second)
     assert rate.shape == () and rate.device == by_tensor.moved.device and rate.dtype == torch.float32
     for at, gradient in enumerate([(3.0, 1.0), (-1.0, 2.0), (0.5, 0.25)]):
         step(by_number, first, settings, *gradient, at=at)
         by_tensor.moved.grad = torch.tensor(gradient)
         rate.fill_(learning_rate(settings, at, 4))
-        update(second, settings, None)
+        apply_update(second, settings, None)
         assert by_tensor.moved.tolist() == pytest.approx(by_number.moved.tolist(), rel=1e-6)
     assert all(group["lr"] is rate for group in second.param_groups)
     assert isinstance(settings, Sgd) or second.param_groups[0]["capturable"] is True
@@ -164,7 +164,7 @@ def test_a_state_without_some_momenta_serves_where_all_parameters_have_gradients
         optimizer = build_optimizer(module, settings)
         module.weight.grad = torch.ones(1, 1)
         module.bias.grad = torch.zeros(1) if had else None
-        update(optimizer, settings, 0.5)
+        apply_update(optimizer, settings, 0.5)
         states.append(optimizer.state_dict())
     results = []
     for state in states:
@@ -172,8 +172,8 @@ def test_a_state_without_some_momenta_serves_where_all_parameters_have_gradients
         nn.init.zeros_(module.weight)
         nn.init.zeros_(module.bias)
         optimizer = build_optimizer(module, settings)
-        load_state(optimizer, state)
+        load_optimizer_state(optimizer, state)
         module.weight.grad, module.bias.grad = torch.ones(1, 1), torch.ones(1)
-        update(optimizer, settings, 0.5)
+        apply_update(optimizer, settings, 0.5)
         results.append((module.weight.item(), module.bias.item()))
     assert results == [(-0.75, -0.5)] * 2

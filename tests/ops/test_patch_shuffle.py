@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.autograd.profiler import profile
 
-from graftseg.ops.perturbations import draw_permutations, exchange, inverse
+from graftseg.ops.perturbations import draw_permutations, exchange_patches, invert_permutations
 
 
 @st.composite
@@ -27,8 +27,8 @@ def batches(draw: st.DrawFn) -> tuple[torch.Tensor, torch.Tensor]:
 @settings(deadline=None)
 def test_the_inverse_restores_the_batch(drawn: tuple[torch.Tensor, torch.Tensor]) -> None:
     batch, order = drawn
-    mixed = exchange(batch, order)
-    assert torch.equal(exchange(mixed, inverse(order)), batch)
+    mixed = exchange_patches(batch, order)
+    assert torch.equal(exchange_patches(mixed, invert_permutations(order)), batch)
     assert torch.equal(mixed.sort(0).values, batch.sort(0).values)
 
 
@@ -36,7 +36,7 @@ def test_the_inverse_restores_the_batch(drawn: tuple[torch.Tensor, torch.Tensor]
 @settings(deadline=None)
 def test_patches_come_whole_from_the_same_place(drawn: tuple[torch.Tensor, torch.Tensor]) -> None:
     batch, order = drawn
-    mixed, cells = exchange(batch, order), order.shape[:-1]
+    mixed, cells = exchange_patches(batch, order), order.shape[:-1]
     for index, place in enumerate(product(*[range(n) for n in batch.shape[2:]])):
         cell = tuple(x * c // n for x, c, n in zip(place, cells, batch.shape[2:], strict=True))
         here, there = (images.flatten(2)[..., index] for images in (mixed, batch))
@@ -47,7 +47,7 @@ def test_cells_of_the_published_patch() -> None:
     batch = torch.arange(2).view(2, 1, 1, 1, 1).expand(2, 1, 112, 112, 80)
     order = torch.tensor([0, 1]).repeat(4, 4, 1, 1)
     order[1, 2, 0] = torch.tensor([1, 0])
-    changed = exchange(batch, order)[0, 0] == 1
+    changed = exchange_patches(batch, order)[0, 0] == 1
     assert changed[28:56, 56:84].all() and int(changed.sum()) == 28 * 28 * 80
 
 
@@ -63,7 +63,7 @@ def test_nothing_is_copied_from_the_host_or_read_back_by_it() -> None:
     batch = torch.zeros(4, 1, 8, 8)
     with profile() as record:
         order = draw_permutations((4, 4), 4)
-        exchange(exchange(batch, order), inverse(order))
+        exchange_patches(exchange_patches(batch, order), invert_permutations(order))
     operations = {event.name for event in record.function_events}
     assert "aten::rand" in operations
     assert not {"aten::lift_fresh", "aten::_local_scalar_dense"} & operations
@@ -71,4 +71,4 @@ def test_nothing_is_copied_from_the_host_or_read_back_by_it() -> None:
 
 def test_more_cells_than_voxels_are_refused() -> None:
     with pytest.raises(ValueError, match=r"a grid of \[4, 4\] cells has more of them than \[3, 8\] has voxels"):
-        exchange(torch.zeros(2, 1, 3, 8), draw_permutations((4, 4), 2))
+        exchange_patches(torch.zeros(2, 1, 3, 8), draw_permutations((4, 4), 2))

@@ -101,7 +101,7 @@ def test_discriminator_has_its_own_default_optimizer(method: str) -> None:
     }
     # early runs used the student's optimizer for the discriminator
     assert tiny_recipe(stages=[stage | {"optimizers": {}}]).stages[0].optimizers == {}
-    assert set(METHODS[method].usual_optimizers) <= set(METHODS[method].moves)
+    assert set(METHODS[method].default_optimizers) <= set(METHODS[method].trained_modules)
 
 
 def test_first_scored_step_matters_only_if_checkpoints_are_selected() -> None:

@@ -83,12 +83,12 @@ def test_networks_and_hot_functions_are_compiled_once_each(name: str, monkeypatc
         return function
 
     method = tiny_method(name, 2)
-    hot = {attribute: getattr(method, attribute) for attribute in method.hot}
-    assert hot and all(map(callable, hot.values()))
+    compiled_functions = {attribute: getattr(method, attribute) for attribute in method.compiled_functions}
+    assert compiled_functions and all(map(callable, compiled_functions.values()))
     monkeypatch.setattr(torch, "compile", note)
     method.accelerate()
-    assert options == [{"dynamic": False, "options": None}] * (len(list(method.children())) + len(hot))
-    assert {attribute: getattr(method, attribute) for attribute in method.hot} == hot
+    assert options == [{"dynamic": False, "options": None}] * (len(list(method.children())) + len(compiled_functions))
+    assert {attribute: getattr(method, attribute) for attribute in method.compiled_functions} == compiled_functions
 
 
 def test_small_kernels_are_merged_in_2d_on_a_gpu_by_a_switch_that_the_compiler_knows() -> None:

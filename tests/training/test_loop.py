@@ -189,7 +189,7 @@ def test_statistics_that_are_not_finite_are_never_saved(
 class Duel(Method):
     """A student and a critic, each with an objective of its own; notes what the second one sees."""
 
-    moves = ("student", "critic")
+    trained_modules = ("student", "critic")
     uses_unlabeled = False
 
     def __init__(self, config: Settings, networks: Networks) -> None:

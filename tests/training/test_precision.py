@@ -50,7 +50,7 @@ class Noting(Bcp):
 class Exact(Noting):
     """A method that needs float32."""
 
-    least_precision = "float32"
+    min_precision = "float32"
 
 
 @pytest.mark.parametrize(("method", "dtype"), [(Noting, torch.bfloat16), (Exact, torch.float32)])

@@ -203,7 +203,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
 class Duel(Method):
     """A student and a critic; the name of the critic's term is the test's."""
 
-    moves = ("student", "critic")
+    trained_modules = ("student", "critic")
     uses_unlabeled = False
     term = "L_critic"
 
@@ -241,7 +241,9 @@ def test_step_and_rates_are_read_from_the_table(store: Store, monkeypatch: pytes
     rates = []
     for step in (0, 3, 1):
         stepped = stepper(step)
-        rates.append([round(float(stepper.optimizers[name].param_groups[0]["lr"]), 6) for name in method.moves])
+        rates.append(
+            [round(float(stepper.optimizers[name].param_groups[0]["lr"]), 6) for name in method.trained_modules]
+        )
     assert method.steps == [0, 3, 1]
     assert rates == [[0.01, 0.25], [0.0025, 0.25], [0.0075, 0.25]]
     assert stepped.names == ("L_student", "L_critic")

@@ -14,9 +14,9 @@ from graftseg.core.settings import Settings
 from graftseg.core.types import Batch, Objective, Progress
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
-from graftseg.networks.discriminator import LEAST_SIDE, EntropyDiscriminator, judging
+from graftseg.networks.discriminator import MIN_SIDE, EntropyDiscriminator, frozen_discriminator
 from graftseg.ops.losses import SupervisedDice, entropy, half_each, supervised_terms
-from graftseg.ops.optimizers import CRITIC, RampLength, consistency_ramp
+from graftseg.ops.optimizers import DISCRIMINATOR_OPTIMIZER, RampLength, consistency_ramp
 
 
 class AdventConfig(Settings):
@@ -35,7 +35,7 @@ class Advent(Method):
     """MinEnt: ``½ (CE + Dice)`` on labeled images, and the entropy of the probabilities of all images."""
 
     Config = AdventConfig
-    hot = ("terms", "entropy")
+    compiled_functions = ("terms", "entropy")
     config: AdventConfig
 
     def __init__(self, config: AdventConfig, networks: Networks) -> None:
@@ -73,17 +73,17 @@ class AdventAdversarial(Method):
     """
 
     Config = AdventAdversarialConfig
-    moves = ("student", "discriminator")
-    usual_optimizers: ClassVar = {"discriminator": CRITIC}
-    least_side = LEAST_SIDE
-    hot = ("terms", "information")
+    trained_modules = ("student", "discriminator")
+    default_optimizers: ClassVar = {"discriminator": DISCRIMINATOR_OPTIMIZER}
+    min_patch_side = MIN_SIDE
+    compiled_functions = ("terms", "information")
     config: AdventAdversarialConfig
 
     def __init__(self, config: AdventAdversarialConfig, networks: Networks) -> None:
         super().__init__(config, networks)
         self.discriminator = EntropyDiscriminator(networks.classes, networks.dimensions)
         self.terms = partial(supervised_terms, dice=config.dice)
-        self.information = information
+        self.information = self_information
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
         """Yield ``½ (CE + Dice) + w BCE(D(I_u), 0)`` for the student, then ``½ (BCE(D(I_l), 0) + BCE(D(I_u), 1))``."""
@@ -92,15 +92,15 @@ class AdventAdversarial(Method):
         terms = self.terms(z[: len(x_l)], batch.labeled.labels)
         weights = half_each(terms)
         maps = self.information(z)
-        with judging(self.discriminator):
-            terms["adversarial"] = says(self.discriminator(maps[len(x_l) :]), unlabeled=False)
+        with frozen_discriminator(self.discriminator):
+            terms["adversarial"] = discriminator_loss(self.discriminator(maps[len(x_l) :]), unlabeled=False)
         weights["adversarial"] = self.config.weight
         yield Objective("student", terms, weights, {"X_labeled": x_l, "Y_labeled": batch.labeled.labels})
 
         verdict = self.discriminator(maps.detach())
         terms = {
-            "discriminator_labeled": says(verdict[: len(x_l)], unlabeled=False),
-            "discriminator_unlabeled": says(verdict[len(x_l) :], unlabeled=True),
+            "discriminator_labeled": discriminator_loss(verdict[: len(x_l)], unlabeled=False),
+            "discriminator_unlabeled": discriminator_loss(verdict[len(x_l) :], unlabeled=True),
         }
         shows = {"X_unlabeled": x_u, "X_entropy": maps[len(x_l) :].detach().sum(1, keepdim=True)}
         yield Objective("discriminator", terms, half_each(terms), shows)
@@ -111,13 +111,13 @@ def mean_entropy(logits: Tensor) -> Tensor:
     return entropy(logits.float().softmax(1)).mean() / math.log(logits.shape[1])
 
 
-def information(logits: Tensor) -> Tensor:
+def self_information(logits: Tensor) -> Tensor:
     """``I_c = -p_c log p_c`` as a share of log K, ``(B, K, *space)``: what each class adds to the entropy."""
     p = logits.float().softmax(1)
     return -p * (p + 1e-30).log() / math.log(logits.shape[1])
 
 
-def says(verdict: Tensor, *, unlabeled: bool) -> Tensor:
+def discriminator_loss(verdict: Tensor, *, unlabeled: bool) -> Tensor:
     """Binary cross-entropy of a discriminator that ought to say 1, unlabeled, or 0, everywhere."""
     z = verdict.float()
     return F.softplus(-z if unlabeled else z).mean()

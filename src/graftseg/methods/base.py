@@ -14,24 +14,28 @@ from graftseg.ops.optimizers import Adam, Sgd
 
 
 class Method(nn.Module):
-    """How a batch is mixed and what is minimised; nothing else.
+    """Base class: mixes a batch and yields the objectives to minimize.
 
-    Every lasting thing is a sub-module or a buffer, so that ``state_dict()`` is the method's whole checkpoint. The
-    engine owns the optimisers: one for each sub-module named in ``moves``, by default the student's, or that of
-    ``usual_optimizers``. ``capturable`` is false where a step waits for the host or has shapes that depend on the data.
-    ``hot`` names attributes that are functions worth compiling.
-    Patches have ``least_side`` voxels along each axis at least. Networks compute in ``least_precision`` at least, even
-    where a recipe asks for less.
+    All persistent state is in sub-modules and buffers, so ``state_dict()`` is the complete checkpoint of a method. The
+    training loop owns the optimizers.
+
+    - ``trained_modules``: names of the sub-modules that get an optimizer.
+    - ``default_optimizers``: optimizer settings of sub-modules for which the recipe gives none.
+    - ``uses_unlabeled``: whether the method needs unlabeled images.
+    - ``capturable``: false if a step synchronizes with the host or has data-dependent shapes.
+    - ``compiled_functions``: names of attributes to compile together with the networks.
+    - ``min_patch_side``: smallest allowed patch size along each axis, in voxels.
+    - ``min_precision``: ``float32`` overrides a recipe that asks for bf16.
     """
 
     Config: ClassVar[type[Settings]] = Settings
-    moves: ClassVar[tuple[str, ...]] = ("student",)
-    usual_optimizers: ClassVar[Mapping[str, Sgd | Adam]] = {}
+    trained_modules: ClassVar[tuple[str, ...]] = ("student",)
+    default_optimizers: ClassVar[Mapping[str, Sgd | Adam]] = {}
     uses_unlabeled: ClassVar[bool] = True
     capturable: ClassVar[bool] = True
-    hot: ClassVar[tuple[str, ...]] = ()
-    least_side: ClassVar[int] = 1
-    least_precision: ClassVar[Precision] = "bf16"
+    compiled_functions: ClassVar[tuple[str, ...]] = ()
+    min_patch_side: ClassVar[int] = 1
+    min_precision: ClassVar[Precision] = "bf16"
 
     student: nn.Module
 
@@ -47,8 +51,10 @@ class Method(nn.Module):
     @classmethod
     def check(cls, config: Any, *, labeled: int, unlabeled: int, patch: Sequence[int]) -> None:
         """Raise a ValueError if the method cannot work with such batches: so many images of such a size."""
-        if min(patch) < cls.least_side:
-            raise ValueError(f"batches.patch has a side of {min(patch)} and the method needs {cls.least_side} at least")
+        if min(patch) < cls.min_patch_side:
+            raise ValueError(
+                f"batches.patch has a side of {min(patch)} and the method needs {cls.min_patch_side} at least"
+            )
         if cls.uses_unlabeled and unlabeled == 0:
             raise ValueError("batches.unlabeled is 0 and the method learns from unlabeled images")
 
@@ -76,7 +82,7 @@ class Method(nn.Module):
         options = self.compiler_options
         for part in self.children():
             part.compile(dynamic=False, options=options)
-        for name in self.hot:
+        for name in self.compiled_functions:
             setattr(self, name, torch.compile(getattr(self, name), dynamic=False, options=options))
 
     @property
@@ -84,6 +90,6 @@ class Method(nn.Module):
         """What to ask of the compiler for whatever is part of a step."""
         return compiler_options(self.dimensions, next(self.parameters()).device)
 
-    def watch(self, images: Tensor) -> Tensor | None:
+    def preview_labels(self, images: Tensor) -> Tensor | None:
         """Pseudo-labels ``(B, *space)`` for a person to look at, or None where a method makes none."""
         return None

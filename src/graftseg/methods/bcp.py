@@ -32,7 +32,7 @@ class BcpConfig(SelfTrainingConfig):
     joint: bool = False
 
     @model_validator(mode="after")
-    def _all_is_read(self) -> Self:
+    def _reject_unused_settings(self) -> Self:
         if self.legacy_background_mask and self.dice != "over-batch":
             raise ValueError("legacy_background_mask needs dice: over-batch")
         if self.direction == "none" and self.mask != Box():
@@ -48,7 +48,7 @@ class Bcp(SelfTraining):
     """
 
     Config = BcpConfig
-    hot = ("mixed_loss",)
+    compiled_functions = ("mixed_loss",)
     config: BcpConfig
 
     def __init__(self, config: BcpConfig, networks: Networks) -> None:

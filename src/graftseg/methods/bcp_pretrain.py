@@ -30,7 +30,7 @@ class BcpPretrainConfig(Settings):
     legacy_background_mask: bool = False
 
     @model_validator(mode="after")
-    def _all_is_read(self) -> Self:
+    def _reject_unused_settings(self) -> Self:
         if self.legacy_background_mask and (self.loss, self.dice) != ("regions", "over-batch"):
             raise ValueError("legacy_background_mask needs loss: regions and dice: over-batch")
         if not self.mixing and (self.loss, self.mask) != ("whole", Box()):
@@ -43,7 +43,7 @@ class BcpPretrain(Method):
 
     Config = BcpPretrainConfig
     uses_unlabeled = False
-    hot = ("whole_loss", "mixed_loss")
+    compiled_functions = ("whole_loss", "mixed_loss")
     config: BcpPretrainConfig
 
     def __init__(self, config: BcpPretrainConfig, networks: Networks) -> None:

@@ -13,8 +13,8 @@ from graftseg.core.settings import Settings
 from graftseg.core.types import Batch, Objective, Progress
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
-from graftseg.networks.branches import branched
-from graftseg.networks.ema import ema_update, teacher_of
+from graftseg.networks.branches import build_branches
+from graftseg.networks.ema import ema_update, make_teacher
 from graftseg.ops.losses import branch_loss, certain_loss, uncertain_loss
 from graftseg.ops.optimizers import RampLength, consistency_ramp
 
@@ -49,19 +49,19 @@ class CoraNet(Method):
     """
 
     Config = CoraNetConfig
-    hot = ("supervised", "certain", "uncertain")
+    compiled_functions = ("supervised", "certain", "uncertain")
     config: CoraNetConfig
 
     def __init__(self, config: CoraNetConfig, networks: Networks) -> None:
         super().__init__(config, networks)
-        self.teacher, self.labeler = teacher_of(self.student), teacher_of(self.student)
+        self.teacher, self.labeler = make_teacher(self.student), make_teacher(self.student)
         self.supervised = partial(branch_loss, emphasis=config.emphasis)
         self.certain = partial(certain_loss, emphasis=config.emphasis, swap=config.swap_weights)
         self.uncertain = uncertain_loss
 
     def build_student(self, networks: Networks) -> nn.Module:
         """The recipe's network with three branches, the first of which is what ships."""
-        return branched(networks)
+        return build_branches(networks)
 
     def train(self, mode: bool = True) -> Self:
         """Change the mode; the copy that labels never drops anything out."""
@@ -76,9 +76,9 @@ class CoraNet(Method):
         self._refresh(now)
         pseudo_labels, M = self.pseudo_labels(u)
         with torch.no_grad():
-            T = self.teacher(u, everything=True)
-        L_sup = self.supervised(self.student(batch.labeled.images, everything=True), batch.labeled.labels)
-        Q = self.student(u, everything=True)
+            T = self.teacher(u, all_outputs=True)
+        L_sup = self.supervised(self.student(batch.labeled.images, all_outputs=True), batch.labeled.labels)
+        Q = self.student(u, all_outputs=True)
         terms = {"L_sup": L_sup, "L_certain": self.certain(Q, pseudo_labels, M), "L_uncertain": self.uncertain(Q, T, M)}
         w = config.consistency * consistency_ramp(now.step, config.ramp, config.ramp_every)
         weights: dict[str, float | Tensor] = {
@@ -90,7 +90,7 @@ class CoraNet(Method):
     @torch.no_grad()
     def pseudo_labels(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """What the main branch decides, ``(B, *space)``, and where the two others decide the same."""
-        main, first, second = (logits.argmax(1) for logits in self.labeler(images, everything=True))
+        main, first, second = (logits.argmax(1) for logits in self.labeler(images, all_outputs=True))
         return main, first == second
 
     def after_step(self, now: Progress) -> None:
@@ -103,7 +103,7 @@ class CoraNet(Method):
         for copy in (self.teacher, self.labeler):
             copy.load_state_dict(self.student.state_dict())
 
-    def watch(self, images: Tensor) -> Tensor:
+    def preview_labels(self, images: Tensor) -> Tensor:
         """The pseudo-labels of the moment."""
         return self.pseudo_labels(images)[0]
 

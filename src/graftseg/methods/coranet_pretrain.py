@@ -10,7 +10,7 @@ from graftseg.core.settings import Settings
 from graftseg.core.types import Batch, Objective, Progress
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
-from graftseg.networks.branches import branched
+from graftseg.networks.branches import build_branches
 from graftseg.ops.losses import branch_loss
 
 
@@ -28,7 +28,7 @@ class CoraNetPretrain(Method):
 
     Config = CoraNetPretrainConfig
     uses_unlabeled = False
-    hot = ("loss",)
+    compiled_functions = ("loss",)
     config: CoraNetPretrainConfig
 
     def __init__(self, config: CoraNetPretrainConfig, networks: Networks) -> None:
@@ -37,10 +37,10 @@ class CoraNetPretrain(Method):
 
     def build_student(self, networks: Networks) -> nn.Module:
         """The recipe's network with three branches, the first of which is what ships."""
-        return branched(networks)
+        return build_branches(networks)
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
         """Yield the loss of the three branches."""
         x, y = batch.labeled.images, batch.labeled.labels
-        L = self.loss(self.student(x, everything=True), y)
+        L = self.loss(self.student(x, all_outputs=True), y)
         yield Objective("student", {"L_pretrain": L}, shows={"X_labeled": x, "Y_labeled": y})

@@ -12,10 +12,10 @@ from graftseg.core.settings import Settings
 from graftseg.core.types import Batch, Objective, Progress
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
-from graftseg.networks.discriminator import LEAST_SIDE, Discriminator, judging, labeled_first
-from graftseg.networks.layers import evaluating
+from graftseg.networks.discriminator import MIN_SIDE, Discriminator, frozen_discriminator, labeled_first_targets
+from graftseg.networks.layers import eval_mode
 from graftseg.ops.losses import SupervisedDice, half_each, supervised_terms
-from graftseg.ops.optimizers import CRITIC, RampLength, consistency_ramp
+from graftseg.ops.optimizers import DISCRIMINATOR_OPTIMIZER, RampLength, consistency_ramp
 
 
 class DanConfig(Settings):
@@ -38,10 +38,10 @@ class Dan(Method):
     """
 
     Config = DanConfig
-    moves = ("student", "discriminator")
-    usual_optimizers: ClassVar = {"discriminator": CRITIC}
-    least_side = LEAST_SIDE
-    hot = ("terms",)
+    trained_modules = ("student", "discriminator")
+    default_optimizers: ClassVar = {"discriminator": DISCRIMINATOR_OPTIMIZER}
+    min_patch_side = MIN_SIDE
+    compiled_functions = ("terms",)
     config: DanConfig
 
     def __init__(self, config: DanConfig, networks: Networks) -> None:
@@ -56,15 +56,15 @@ class Dan(Method):
         z = self.student(x)
         terms = self.terms(z[: len(x_l)], batch.labeled.labels)
         weights = half_each(terms)
-        with judging(self.discriminator):
+        with frozen_discriminator(self.discriminator):
             verdict = self.discriminator(z[len(x_l) :].float().softmax(1), x_u)
-        deceived = labeled_first(len(x_u), len(x_u), x.device)
+        deceived = labeled_first_targets(len(x_u), len(x_u), x.device)
         terms["adversarial"] = F.cross_entropy(verdict.float(), deceived)
         weights["adversarial"] = config.weight * consistency_ramp(now.step, config.ramp)
         yield Objective("student", terms, weights, {"X_labeled": x_l, "Y_labeled": batch.labeled.labels})
 
-        with evaluating(self.student), torch.no_grad():
+        with eval_mode(self.student), torch.no_grad():
             p = self.student(x).float().softmax(1)
-        truth = labeled_first(len(x_l), len(x), x.device)
+        truth = labeled_first_targets(len(x_l), len(x), x.device)
         terms = {"discriminator": F.cross_entropy(self.discriminator(p, x).float(), truth)}
         yield Objective("discriminator", terms, shows={"X_unlabeled": x_u, "Y_unlabeled": p[len(x_l) :].argmax(1)})

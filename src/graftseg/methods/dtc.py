@@ -46,14 +46,14 @@ class Dtc(Method):
     """
 
     Config = DtcConfig
-    least_precision = "float32"
-    hot = ("terms", "consistency")
+    min_precision = "float32"
+    compiled_functions = ("terms", "consistency")
     config: DtcConfig
 
     def __init__(self, config: DtcConfig, networks: Networks) -> None:
         super().__init__(config, networks)
         self.terms = partial(dual_task_terms, dice=config.dice, absent=config.absent)
-        self.consistency = partial(disagreement, sharpness=config.sharpness)
+        self.consistency = partial(dual_task_consistency, sharpness=config.sharpness)
 
     def build_student(self, networks: Networks) -> nn.Module:
         """The recipe's network with a head for signed distances."""
@@ -62,7 +62,7 @@ class Dtc(Method):
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
         """Yield ``Dice + 0.3 (s_l - S)² + w L_dtc``."""
         config, x_l, x_u, y = self.config, batch.labeled.images, batch.unlabeled, batch.labeled.labels
-        z, s = self.student(torch.cat([x_l, x_u]), everything=True)
+        z, s = self.student(torch.cat([x_l, x_u]), all_outputs=True)
         n = len(x_l)
         terms = self.terms(z[:n], s[:n], y)
         terms["consistency"] = self.consistency(z, s)
@@ -74,12 +74,12 @@ class Dtc(Method):
         yield Objective("student", terms, weights, shows)
 
 
-def disagreement(logits: Tensor, distances: Tensor, sharpness: float) -> Tensor:
+def dual_task_consistency(logits: Tensor, distances: Tensor, sharpness: float) -> Tensor:
     """``L_dtc = mean (σ(-k s) - q)²`` over samples, channels and voxels; of two classes the foreground alone."""
     q = logits.float().softmax(1)[:, -distances.shape[1] :]
-    return F.mse_loss(map_of(distances, sharpness), q)
+    return F.mse_loss(sigmoid_map(distances, sharpness), q)
 
 
-def map_of(distances: Tensor, sharpness: float) -> Tensor:
+def sigmoid_map(distances: Tensor, sharpness: float) -> Tensor:
     """``σ(-k s)``: near 1 inside, where signed distances are negative, near 0 outside, ½ at the boundary."""
     return torch.sigmoid(-sharpness * distances.float())

@@ -15,9 +15,9 @@ from graftseg.core.types import Batch, Objective, Progress
 from graftseg.methods.teachers import SelfTraining, SelfTrainingConfig
 from graftseg.networks import Networks
 from graftseg.ops.losses import segmentation_loss
-from graftseg.ops.perturbations import check_cells, draw_permutations, exchange, inverse
+from graftseg.ops.perturbations import check_grid, draw_permutations, exchange_patches, invert_permutations
 
-USUAL = (4, 4, 1)
+DEFAULT_GRID = (4, 4, 1)
 """Cells along each axis where nothing is said."""
 
 
@@ -37,13 +37,13 @@ class FgCutmix(SelfTraining):
     """
 
     Config = FgCutmixConfig
-    hot = ("loss",)
+    compiled_functions = ("loss",)
     config: FgCutmixConfig
 
     def __init__(self, config: FgCutmixConfig, networks: Networks) -> None:
         super().__init__(config, networks)
         self.loss = partial(segmentation_loss, dice=config.dice)
-        self.cells = config.cells or USUAL[: networks.dimensions]
+        self.cells = config.cells or DEFAULT_GRID[: networks.dimensions]
 
     @classmethod
     def check(cls, config: FgCutmixConfig, *, labeled: int, unlabeled: int, patch: Sequence[int]) -> None:
@@ -51,17 +51,17 @@ class FgCutmix(SelfTraining):
         super().check(config, labeled=labeled, unlabeled=unlabeled, patch=patch)
         if config.cells is not None and len(config.cells) != len(patch):
             raise ValueError(f"cells has {len(config.cells)} numbers and there are {len(patch)} axes")
-        check_cells(config.cells or USUAL[: len(patch)], patch)
+        check_grid(config.cells or DEFAULT_GRID[: len(patch)], patch)
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
         """Yield ``L_seg`` of the labeled images, and ``alpha`` times that of the unlabeled ones."""
         y_l, y_u = batch.labeled.labels, self._pseudo_label(self.teacher, batch.unlabeled)
         x = torch.cat([batch.labeled.images, batch.unlabeled])
         permutations = draw_permutations(self.cells, len(x), x.device)
-        x_mixed = exchange(x, permutations)
-        z = exchange(self.student(x_mixed).float(), inverse(permutations))
+        x_mixed = exchange_patches(x, permutations)
+        z = exchange_patches(self.student(x_mixed).float(), invert_permutations(permutations))
         z_l, z_u = z[: len(y_l)], z[len(y_l) :]
         terms = {"L_labeled": self.loss(z_l, y_l), "L_unlabeled": self.loss(z_u, y_u)}
-        y_mixed = exchange(torch.cat([y_l, y_u]).unsqueeze(1), permutations).squeeze(1)
+        y_mixed = exchange_patches(torch.cat([y_l, y_u]).unsqueeze(1), permutations).squeeze(1)
         shows = {"X_mixed": x_mixed, "Y_mixed": y_mixed}
         yield Objective("student", terms, {"L_unlabeled": self.config.alpha}, shows)

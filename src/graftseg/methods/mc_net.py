@@ -15,7 +15,7 @@ from graftseg.core.types import Batch, Objective, Progress
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
 from graftseg.networks.several_decoders import several_decoders
-from graftseg.ops.losses import dice_of_sums, dice_over_batch, sharpened
+from graftseg.ops.losses import dice_of_sums, dice_over_batch, sharpen
 from graftseg.ops.optimizers import RampLength, consistency_ramp
 
 DecoderDice = Literal["of-sums", "over-batch"]
@@ -41,7 +41,7 @@ class McNetConfig(Settings):
     temperature: float = Field(0.1, ge=0.01, le=1)
 
     @model_validator(mode="after")
-    def _half_is_read(self) -> Self:
+    def _reject_unused_settings(self) -> Self:
         if self.half_dice and self.dice != "over-batch":
             raise ValueError("half_dice needs dice: over-batch")
         return self
@@ -55,7 +55,7 @@ class McNet(Method):
     """
 
     Config = McNetConfig
-    hot = ("dice", "consistency")
+    compiled_functions = ("dice", "consistency")
     config: McNetConfig
 
     def __init__(self, config: McNetConfig, networks: Networks) -> None:
@@ -70,7 +70,7 @@ class McNet(Method):
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
         """Yield ``w_dice Σ_d Dice_d + w L_c``."""
         config, x_l, x_u, y = self.config, batch.labeled.images, batch.unlabeled, batch.labeled.labels
-        z = self.student(torch.cat([x_l, x_u]), everything=True)
+        z = self.student(torch.cat([x_l, x_u]), all_outputs=True)
         n = len(x_l)
         terms = {"dice": self.dice([z_d[:n] for z_d in z], y), "consistency": self.consistency(z)}
         weights: dict[str, float | Tensor] = {
@@ -91,5 +91,5 @@ def decoder_dice(logits: list[Tensor], labels: Tensor, dice: DecoderDice, *, hal
 def mutual_consistency(logits: list[Tensor], temperature: float) -> Tensor:
     """``L_c = Σ_{i≠j} mean (p_i - s(p_j))²`` over samples, classes and voxels."""
     p = [z_d.float().softmax(1) for z_d in logits]
-    pairs = permutations(zip(p, [sharpened(p_d, temperature) for p_d in p], strict=True), 2)
+    pairs = permutations(zip(p, [sharpen(p_d, temperature) for p_d in p], strict=True), 2)
     return torch.stack([F.mse_loss(p_i, s_j) for (p_i, _), (_, s_j) in pairs]).sum()

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from graftseg.core.settings import Settings
 from graftseg.core.types import Batch, Objective, Progress
-from graftseg.methods.teachers import Taught
+from graftseg.methods.teachers import MeanTeacherMethod
 from graftseg.networks import Networks
 from graftseg.ops.losses import SupervisedDice, half_each, supervised_terms
 from graftseg.ops.optimizers import RampLength, consistency_ramp
-from graftseg.ops.perturbations import Deviation, noisy
+from graftseg.ops.perturbations import Deviation, add_noise
 
 
 class MeanTeacherConfig(Settings):
@@ -31,7 +31,7 @@ class MeanTeacherConfig(Settings):
     ema_decay: float = Field(0.99, ge=0, le=1)
 
 
-class MeanTeacher(Taught):
+class MeanTeacher(MeanTeacherMethod):
     """``½ (CE + Dice)`` on labeled images, and on unlabeled ones the difference from the teacher's probabilities.
 
     Student and teacher see the same unlabeled images, the teacher with noise. All images of a batch go through the
@@ -39,7 +39,7 @@ class MeanTeacher(Taught):
     """
 
     Config = MeanTeacherConfig
-    hot = ("terms", "consistency")
+    compiled_functions = ("terms", "consistency")
     config: MeanTeacherConfig
 
     def __init__(self, config: MeanTeacherConfig, networks: Networks) -> None:
@@ -50,7 +50,7 @@ class MeanTeacher(Taught):
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
         """Yield ``½ (CE + Dice) + w L_con``."""
         config, x_l, x_u = self.config, batch.labeled.images, batch.unlabeled
-        X = noisy(x_u, config.noise)
+        X = add_noise(x_u, config.noise)
         with torch.no_grad():
             z_teacher = self.teacher(X)
         z = self.student(torch.cat([x_l, x_u]))

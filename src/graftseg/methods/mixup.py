@@ -29,12 +29,12 @@ class MixupConfig(SelfTrainingConfig):
     direct: float = Field(0.0, ge=0, le=1e9)
 
 
-def superimposed(labeled: Tensor, unlabeled: Tensor, share: float | Tensor) -> Tensor:
+def superimpose(labeled: Tensor, unlabeled: Tensor, share: float | Tensor) -> Tensor:
     """``λ x_l + (1 - λ) x_u``."""
     return share * labeled + (1 - share) * unlabeled
 
 
-def decoupled(mixed: Tensor, labeled: Tensor, unlabeled: Tensor, share: float | Tensor) -> tuple[Tensor, Tensor]:
+def decouple(mixed: Tensor, labeled: Tensor, unlabeled: Tensor, share: float | Tensor) -> tuple[Tensor, Tensor]:
     """Logits of the mixed images less what the other image has in them: ``z_mix - (1 - λ) z_u``, ``z_mix - λ z_l``.
 
     What is subtracted carries no gradient.
@@ -50,7 +50,7 @@ class Mixup(SelfTraining):
     """
 
     Config = MixupConfig
-    hot = ("loss",)
+    compiled_functions = ("loss",)
     config: MixupConfig
 
     def __init__(self, config: MixupConfig, networks: Networks) -> None:
@@ -73,13 +73,13 @@ class Mixup(SelfTraining):
         x_l, y_l, x_u = batch.labeled.images, batch.labeled.labels, batch.unlabeled
         y_u = self._pseudo_label(self.teacher, x_u)
         share = self._share(x_u.device)
-        x_mixed = superimposed(x_l, x_u, share)
+        x_mixed = superimpose(x_l, x_u, share)
         z_mixed = self.student(x_mixed).float()
         with torch.set_grad_enabled(config.direct > 0):
             z_l = self.student(x_l).float()
         with torch.no_grad():
             z_u = self.student(x_u).float()
-        left_l, left_u = decoupled(z_mixed, z_l, z_u, share)
+        left_l, left_u = decouple(z_mixed, z_l, z_u, share)
         terms = {"L_labeled": self.loss(left_l, y_l), "L_unlabeled": self.loss(left_u, y_u)}
         weights: dict[str, float | Tensor] = {"L_unlabeled": config.alpha}
         if config.direct > 0:

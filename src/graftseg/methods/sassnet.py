@@ -13,12 +13,12 @@ from graftseg.core.settings import Settings
 from graftseg.core.types import Batch, Objective, Progress
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
-from graftseg.networks.discriminator import LEAST_SIDE, Discriminator, judging, labeled_first
+from graftseg.networks.discriminator import MIN_SIDE, Discriminator, frozen_discriminator, labeled_first_targets
 from graftseg.networks.dual_task import dual_task
-from graftseg.networks.layers import evaluating
+from graftseg.networks.layers import eval_mode
 from graftseg.ops.distances import distance_channels, dual_task_terms
 from graftseg.ops.losses import SupervisedDice
-from graftseg.ops.optimizers import CRITIC, RampLength, consistency_ramp
+from graftseg.ops.optimizers import DISCRIMINATOR_OPTIMIZER, RampLength, consistency_ramp
 
 
 class SassNetConfig(Settings):
@@ -46,10 +46,10 @@ class SassNet(Method):
     """
 
     Config = SassNetConfig
-    moves = ("student", "discriminator")
-    usual_optimizers: ClassVar = {"discriminator": CRITIC}
-    least_side = LEAST_SIDE
-    hot = ("terms",)
+    trained_modules = ("student", "discriminator")
+    default_optimizers: ClassVar = {"discriminator": DISCRIMINATOR_OPTIMIZER}
+    min_patch_side = MIN_SIDE
+    compiled_functions = ("terms",)
     config: SassNetConfig
 
     def __init__(self, config: SassNetConfig, networks: Networks) -> None:
@@ -66,19 +66,19 @@ class SassNet(Method):
         """Yield ``Dice + 0.3 (s_l - S)² + w CE(D(s_u), 1)`` for the student, then the discriminator's cross-entropy."""
         config, x_l, x_u = self.config, batch.labeled.images, batch.unlabeled
         x, y, n = torch.cat([x_l, x_u]), batch.labeled.labels, len(x_l)
-        z, s = self.student(x, everything=True)
+        z, s = self.student(x, all_outputs=True)
         terms = self.terms(z[:n], s[:n], y)
-        with judging(self.discriminator):
+        with frozen_discriminator(self.discriminator):
             verdict = self.discriminator(s[n:], x_u)
-        terms["adversarial"] = F.cross_entropy(verdict.float(), labeled_first(len(x_u), len(x_u), x.device))
+        terms["adversarial"] = F.cross_entropy(verdict.float(), labeled_first_targets(len(x_u), len(x_u), x.device))
         weights: dict[str, float | Tensor] = {
             "distance": config.distance_weight,
             "adversarial": config.adversarial_weight * consistency_ramp(now.step, config.ramp),
         }
         yield Objective("student", terms, weights, {"X_labeled": x_l, "Y_labeled": y})
 
-        with evaluating(self.student), torch.no_grad():
-            _, s = self.student(x, everything=True)
-        truth = labeled_first(n, len(x), x.device)
+        with eval_mode(self.student), torch.no_grad():
+            _, s = self.student(x, all_outputs=True)
+        truth = labeled_first_targets(n, len(x), x.device)
         terms = {"discriminator": F.cross_entropy(self.discriminator(s, x).float(), truth)}
         yield Objective("discriminator", terms, shows={"X_unlabeled": x_u, "X_distance": s[n:, -1:]})

@@ -13,10 +13,10 @@ from graftseg.core.types import Batch, Objective, Progress
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
 from graftseg.networks.encoder_decoder import EncoderDecoder
-from graftseg.networks.prototypes import ClassSeparation, Keep, SeparatedNetwork
+from graftseg.networks.prototypes import ClassSeparation, KeptScores, PrototypeNetwork
 from graftseg.ops.losses import dice_of_sums, dice_over_batch
 from graftseg.ops.optimizers import RampLength, consistency_ramp
-from graftseg.ops.perturbations import adversarial_direction, probabilities, untracked
+from graftseg.ops.perturbations import adversarial_direction, batch_statistics_only, probabilities
 
 SsNetDice = Literal["foreground", "classes"]
 
@@ -40,7 +40,7 @@ class SsNetConfig(Settings):
     probe: float = Field(10.0, gt=0, le=1e6)
     iterations: int = Field(1, ge=1, le=64)
     prototypes: int = Field(32, ge=2, le=4096)
-    keep: Keep = "lowest"
+    keep: KeptScores = "lowest"
     weigh_prototypes: bool = False
 
 
@@ -53,14 +53,14 @@ class SsNet(Method):
     """
 
     Config = SsNetConfig
-    hot = ("dice", "distance", "separate")
+    compiled_functions = ("dice", "distance", "separate")
     config: SsNetConfig
 
     def __init__(self, config: SsNetConfig, networks: Networks) -> None:
         super().__init__(config, networks)
         self.dice = partial(supervised_dice, dice=config.dice)
         self.distance = pooled_dice if config.dice == "foreground" else class_dice
-        self.separate = cast(SeparatedNetwork, self.student).separation.forward
+        self.separate = cast(PrototypeNetwork, self.student).separation.forward
 
     def build_student(self, networks: Networks) -> nn.Module:
         """The recipe's network with the heads on its features."""
@@ -72,13 +72,13 @@ class SsNet(Method):
             keep=config.keep,
             weigh_memory=config.weigh_prototypes,
         )
-        return SeparatedNetwork(cast(EncoderDecoder, networks.build()), separation)
+        return PrototypeNetwork(cast(EncoderDecoder, networks.build()), separation)
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
         """Yield the Dice loss of the labeled images, the smoothness and the separation of all."""
         config, y, n = self.config, batch.labeled.labels, len(batch.labeled.images)
         X = torch.cat([batch.labeled.images, batch.unlabeled])
-        z, f = self.student(X, everything=True)
+        z, f = self.student(X, all_outputs=True)
         decided = z.argmax(1)
         L_l, L_u = self.separate((f[:n], y, decided[:n]), (f[n:], decided[n:]))
         L_v, X_noisy = self._smoothness(X)
@@ -99,7 +99,7 @@ class SsNet(Method):
             self.student, images, target, self.distance, probe=config.probe, iterations=config.iterations
         )
         noisy = images + config.noise * direction
-        with untracked(self.student):
+        with batch_statistics_only(self.student):
             return self.distance(probabilities(self.student, noisy), target), noisy
 
 

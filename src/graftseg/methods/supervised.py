@@ -25,7 +25,7 @@ class Supervised(Method):
 
     Config = SupervisedConfig
     uses_unlabeled = False
-    hot = ("terms",)
+    compiled_functions = ("terms",)
     config: SupervisedConfig
 
     def __init__(self, config: SupervisedConfig, networks: Networks) -> None:

@@ -11,14 +11,14 @@ from graftseg.core.settings import Settings
 from graftseg.core.types import Progress
 from graftseg.methods.base import Method
 from graftseg.networks import Networks
-from graftseg.networks.ema import Scope, ema_update, teacher_of, warmup_decay
-from graftseg.networks.layers import evaluating
+from graftseg.networks.ema import Scope, ema_update, make_teacher, warmup_decay
+from graftseg.networks.layers import eval_mode
 from graftseg.ops.components import ComponentRule
 from graftseg.ops.losses import DiceName
 from graftseg.ops.pseudo_labels import Decision, pseudo_label
 
 
-class Taught(Method):
+class MeanTeacherMethod(Method):
     """A student, and a teacher that is its running average, begins where it begins and stays in training mode.
 
     ``config.ema_decay`` is the largest λ; the average begins as the plain mean of all students so far.
@@ -28,7 +28,7 @@ class Taught(Method):
 
     def __init__(self, config: Any, networks: Networks) -> None:
         super().__init__(config, networks)
-        self.teacher = teacher_of(self.student)
+        self.teacher = make_teacher(self.student)
 
     def after_step(self, now: Progress) -> None:
         """The teacher follows the student; at first it is a copy."""
@@ -58,13 +58,13 @@ class SelfTrainingConfig(Settings):
     dice: DiceName = "per-sample"
 
     @model_validator(mode="after")
-    def _connectivity_is_read(self) -> Self:
+    def _reject_unused_settings(self) -> Self:
         if self.connectivity is not None and not self.largest_component:
             raise ValueError("connectivity is read only with largest_component: true")
         return self
 
 
-class SelfTraining(Taught):
+class SelfTraining(MeanTeacherMethod):
     """A student, and a teacher that is its running average and labels what has no label."""
 
     config: SelfTrainingConfig
@@ -81,9 +81,9 @@ class SelfTraining(Taught):
         ema_update(self.teacher, self.student, self.config.ema_decay, self.config.ema_scope)
 
     @torch.no_grad()
-    def watch(self, images: Tensor) -> Tensor:
+    def preview_labels(self, images: Tensor) -> Tensor:
         """The teacher's pseudo-labels in evaluation mode, which leaves its statistics and the dice alone."""
-        with evaluating(self.teacher):
+        with eval_mode(self.teacher):
             return self._pseudo_label(self.teacher, images)
 
     def _pseudo_label(self, teacher: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from graftseg.core.settings import Settings
 from graftseg.core.types import Batch, Objective, Progress
-from graftseg.methods.teachers import Taught
+from graftseg.methods.teachers import MeanTeacherMethod
 from graftseg.networks import Networks
 from graftseg.ops.losses import SupervisedDice, entropy, half_each, supervised_terms
 from graftseg.ops.optimizers import RampLength, consistency_ramp, ramp_up
-from graftseg.ops.perturbations import Deviation, noisy
+from graftseg.ops.perturbations import Deviation, add_noise
 
 COPIES = 2
 
@@ -42,7 +42,7 @@ class UaMtConfig(Settings):
     ema_decay: float = Field(0.99, ge=0, le=1)
 
 
-class UaMt(Taught):
+class UaMt(MeanTeacherMethod):
     """A mean teacher whose consistency is limited to voxels of low entropy.
 
     The entropy is that of the mean of several predictions, which differ in noise and dropout: the teacher stays in
@@ -50,7 +50,7 @@ class UaMt(Taught):
     """
 
     Config = UaMtConfig
-    hot = ("terms", "consistency")
+    compiled_functions = ("terms", "consistency")
     config: UaMtConfig
 
     def __init__(self, config: UaMtConfig, networks: Networks) -> None:
@@ -62,7 +62,7 @@ class UaMt(Taught):
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
         """Yield ``½ (CE + Dice) + w L_con``."""
         config, x_l, x_u = self.config, batch.labeled.images, batch.unlabeled
-        X = noisy(x_u, config.noise)
+        X = add_noise(x_u, config.noise)
         with torch.no_grad():
             z_teacher = self.teacher(X)
             M = entropy(self._mean_probabilities(x_u)) < self._threshold(now)
@@ -78,7 +78,7 @@ class UaMt(Taught):
         """Mean of the teacher's predictions, two copies of the batch in each forward, every one with its own noise."""
         copies = torch.cat([images] * COPIES)
         forwards = range(self.config.passes // COPIES)
-        predictions = [self.teacher(noisy(copies, self.config.noise)).float().softmax(1) for _ in forwards]
+        predictions = [self.teacher(add_noise(copies, self.config.noise)).float().softmax(1) for _ in forwards]
         return torch.stack([part for both in predictions for part in both.chunk(COPIES)]).mean(0)
 
     def _threshold(self, now: Progress) -> Tensor:

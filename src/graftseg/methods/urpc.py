@@ -36,7 +36,7 @@ class Urpc(Method):
     """
 
     Config = UrpcConfig
-    hot = ("terms", "consistency")
+    compiled_functions = ("terms", "consistency")
     config: UrpcConfig
 
     def __init__(self, config: UrpcConfig, networks: Networks) -> None:
@@ -51,7 +51,7 @@ class Urpc(Method):
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
         """Yield ``½ (CE + Dice) + w mean_k L_k``, the first two averaged over the heads."""
         config, x_l, x_u, y = self.config, batch.labeled.images, batch.unlabeled, batch.labeled.labels
-        z = self.student(torch.cat([x_l, x_u]), everything=True)
+        z = self.student(torch.cat([x_l, x_u]), all_outputs=True)
         n = len(x_l)
         terms = self.terms([z_k[:n] for z_k in z], y)
         weights = half_each(terms)

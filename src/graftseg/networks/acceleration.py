@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_our_way = True
+_enabled = True
 
 
 def accelerated(x: Tensor) -> bool:
     """Whether a layer is to compute its result for ``x`` our way."""
-    return x.is_cuda and _our_way
+    return x.is_cuda and _enabled
 
 
 def tf32_allowed() -> bool:
@@ -29,12 +29,12 @@ def tf32_allowed() -> bool:
 @contextmanager
 def plain_layers() -> Iterator[None]:
     """PyTorch's own layers on a GPU too, for as long as the block lasts: what other programs would run."""
-    global _our_way
-    before, _our_way = _our_way, False
+    global _enabled
+    before, _enabled = _enabled, False
     try:
         yield
     finally:
-        _our_way = before
+        _enabled = before
 
 
 def compiler_options(dimensions: int, device: torch.device) -> dict[str, Any] | None:

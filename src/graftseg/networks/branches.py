@@ -14,8 +14,8 @@ class Tail(nn.Module):
     def __init__(self, network: EncoderDecoder) -> None:
         """Take these parts out of a network, whose decoder then ends before its last stage."""
         super().__init__()
-        self.stage = _taken(network.decoder, "stages")
-        self.dropout = _taken(network.decoder, "dropouts" if hasattr(network.decoder, "dropouts") else "dropout")
+        self.stage = _take_out(network.decoder, "stages")
+        self.dropout = _take_out(network.decoder, "dropouts" if hasattr(network.decoder, "dropouts") else "dropout")
         self.logits = network.head
 
     def forward(self, joined: Tensor) -> Tensor:
@@ -35,20 +35,20 @@ class Branches(EncoderDecoder):
         super().__init__(network.encoder, network.decoder, Tail(network), network.stride)
         self.others = nn.ModuleList(Tail(other) for other in others)
 
-    def forward(self, images: Tensor, everything: bool = False) -> Tensor | tuple[Tensor, ...]:  # type: ignore[override]
-        """Logits ``(B, K, *space)`` of the main branch; with ``everything`` those of every branch, it first."""
+    def forward(self, images: Tensor, all_outputs: bool = False) -> Tensor | tuple[Tensor, ...]:  # type: ignore[override]
+        """Logits ``(B, K, *space)`` of the main branch; with ``all_outputs`` those of every branch, it first."""
         joined = self.decode(self.encode(images))
         main: Tensor = self.head(joined)
-        return (main, *(tail(joined) for tail in self.others)) if everything else main
+        return (main, *(tail(joined) for tail in self.others)) if all_outputs else main
 
 
-def branched(networks: Networks, count: int = 3) -> Branches:
+def build_branches(networks: Networks, count: int = 3) -> Branches:
     """The recipe's network with so many branches, each initialised by itself."""
     network, *others = (cast(EncoderDecoder, networks.build()) for _ in range(count))
     return Branches(network, others)
 
 
-def _taken(decoder: nn.Module, name: str) -> nn.Module:
+def _take_out(decoder: nn.Module, name: str) -> nn.Module:
     """A part of the decoder, of a list of them the last, which no longer does anything there."""
     part: nn.Module | None = getattr(decoder, name, None)
     if isinstance(part, nn.ModuleList):

@@ -36,14 +36,14 @@ WEIGHT: dict[tuple[torch.dtype, int], dict[str, int]] = {
     (torch.float32, 16): {"BM": 64, "num_warps": 4, "num_stages": 1, "planes": 28},
     (torch.float32, 32): {"BM": 64, "num_warps": 4, "num_stages": 2},
 }
-MOST_PAIRED = 32
+MAX_PAIRED_CHANNELS = 32
 LEAST = 16
 DTYPES = (torch.bfloat16, torch.float32)
 HAS_TRITON = has_triton()
 # elements are counted in 32 bits
-LARGEST = 2**31
+MAX_ELEMENTS = 2**31
 # the sizes of blocks want the shared memory of a Hopper GPU
-CAPABILITY = (9, 0)
+MIN_CAPABILITY = (9, 0)
 
 
 class Convolution3d(nn.Conv3d):
@@ -54,13 +54,16 @@ class Convolution3d(nn.Conv3d):
 
     def forward(self, x: Tensor) -> Tensor:
         """``(B, in, *space)`` to ``(B, out, *space)``."""
-        if _spoils_gradients(x):
+        if _has_wrong_cpu_gradient(x):
             with torch.autocast("cpu", enabled=False):
                 return super().forward(x.to(self.weight.dtype))
-        if not _accelerated(x) or x.numel() // self.in_channels * max(self.in_channels, self.out_channels) >= LARGEST:
+        if (
+            not _accelerated(x)
+            or x.numel() // self.in_channels * max(self.in_channels, self.out_channels) >= MAX_ELEMENTS
+        ):
             return super().forward(x)
         y: Tensor = convolve(*_cast(x, self.weight))
-        return _shifted(y, self.bias)
+        return _add_bias(y, self.bias)
 
 
 class Halving3d(nn.Conv3d):
@@ -71,10 +74,10 @@ class Halving3d(nn.Conv3d):
 
     def forward(self, x: Tensor) -> Tensor:
         """``(B, in, *space)`` to ``(B, out, *space / 2)``."""
-        if not _accelerated(x) or x.numel() >= LARGEST or any(size % 2 for size in x.shape[2:]):
+        if not _accelerated(x) or x.numel() >= MAX_ELEMENTS or any(size % 2 for size in x.shape[2:]):
             return super().forward(x)
         y: Tensor = halve(*_cast(x, self.weight))
-        return _shifted(y, self.bias)
+        return _add_bias(y, self.bias)
 
 
 class Doubling3d(nn.ConvTranspose3d):
@@ -85,17 +88,17 @@ class Doubling3d(nn.ConvTranspose3d):
 
     def forward(self, x: Tensor, output_size: list[int] | None = None) -> Tensor:
         """``(B, in, *space)`` to ``(B, out, *space * 2)``."""
-        if not _accelerated(x) or x.numel() // self.in_channels * 8 * self.out_channels >= LARGEST:
+        if not _accelerated(x) or x.numel() // self.in_channels * 8 * self.out_channels >= MAX_ELEMENTS:
             return super().forward(x, output_size)
         y: Tensor = double(*_cast(x, self.weight))
-        return _shifted(y, self.bias)
+        return _add_bias(y, self.bias)
 
 
 def _accelerated(x: Tensor) -> bool:
     return accelerated(x) and HAS_TRITON
 
 
-def _spoils_gradients(x: Tensor) -> bool:
+def _has_wrong_cpu_gradient(x: Tensor) -> bool:
     """Whether a CPU would leave most of the weight's gradient unset.
 
     oneDNN does, in bfloat16, where the first axis of the volume has two voxels (PyTorch 2.13). That is the coarsest
@@ -110,7 +113,7 @@ def _cast(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     return x.to(dtype), weight.to(dtype)
 
 
-def _shifted(y: Tensor, bias: Tensor | None) -> Tensor:
+def _add_bias(y: Tensor, bias: Tensor | None) -> Tensor:
     """With the bias, which a compiler adds as the norm reads the result; no gradient reaches it."""
     if bias is None:
         raise ValueError("a convolution before a norm has a bias")
@@ -124,7 +127,7 @@ def convolve(x: Tensor, weight: Tensor) -> Tensor:
     if launch:
         y: Tensor = _kernels(launch).convolve(x, weight, **launch)
         return y
-    return _last(F.conv3d(_last(x), _last(weight), padding=1))
+    return _channels_last(F.conv3d(_channels_last(x), _channels_last(weight), padding=1))
 
 
 @torch.library.custom_op("graftseg::convolve_input", mutates_args=())
@@ -150,26 +153,26 @@ def convolve_weight(x: Tensor, dy: Tensor) -> Tensor:
 @torch.library.custom_op("graftseg::halve", mutates_args=())
 def halve(x: Tensor, weight: Tensor) -> Tensor:
     """2x2x2 convolution of stride 2; ``weight`` is ``(many, few, 2, 2, 2)``."""
-    if weight.shape[1] <= MOST_PAIRED and suits_kernels(x, *weight.shape[:2]):
+    if weight.shape[1] <= MAX_PAIRED_CHANNELS and suits_kernels(x, *weight.shape[:2]):
         y: Tensor = _kernels().halve(x, weight)
         return y
-    return _last(F.conv3d(_last(x), _last(weight), stride=2))
+    return _channels_last(F.conv3d(_channels_last(x), _channels_last(weight), stride=2))
 
 
 @torch.library.custom_op("graftseg::double", mutates_args=())
 def double(x: Tensor, weight: Tensor) -> Tensor:
     """2x2x2 transposed convolution of stride 2; the input has ``many`` channels, the output ``few``."""
-    if weight.shape[1] <= MOST_PAIRED and suits_kernels(x, *weight.shape[:2]):
+    if weight.shape[1] <= MAX_PAIRED_CHANNELS and suits_kernels(x, *weight.shape[:2]):
         y: Tensor = _kernels().double(x, weight)
         return y
-    return _last(F.conv_transpose3d(_last(x), _last(weight), stride=2))
+    return _channels_last(F.conv_transpose3d(_channels_last(x), _channels_last(weight), stride=2))
 
 
 @torch.library.custom_op("graftseg::pair_weight", mutates_args=())
 def pair_weight(fine: Tensor, coarse: Tensor) -> Tensor:
     """The gradient of the weight of both ``halve`` and ``double``, in its own precision."""
     few, many = fine.shape[1], coarse.shape[1]
-    if few <= MOST_PAIRED // 2 and suits_kernels(fine, few, many):
+    if few <= MAX_PAIRED_CHANNELS // 2 and suits_kernels(fine, few, many):
         dw: Tensor = _kernels().pair_weight(fine, coarse)
         return dw.to(fine.dtype)
     return _gradient(coarse, fine, _weight(fine, many, few, 2), "weight", stride=2)
@@ -178,10 +181,10 @@ def pair_weight(fine: Tensor, coarse: Tensor) -> Tensor:
 def _gradient(dy: Tensor, x: Tensor, weight: Tensor, of: str, *, stride: int) -> Tensor:
     """cuDNN's gradient of a convolution; of what it is the gradient of, only the shape is read."""
     found = torch.ops.aten.convolution_backward(
-        _last(dy), _last(x), _last(weight), None, [stride] * 3, [2 - stride] * 3, [1] * 3, False, [0] * 3, 1,
-        [of == "input", of == "weight", False],
+        _channels_last(dy), _channels_last(x), _channels_last(weight), None,
+        [stride] * 3, [2 - stride] * 3, [1] * 3, False, [0] * 3, 1, [of == "input", of == "weight", False],
     )  # fmt: skip
-    return _last(found[0] if of == "input" else found[1])
+    return _channels_last(found[0] if of == "input" else found[1])
 
 
 def _launch(table: dict[tuple[torch.dtype, int], dict[str, int]], x: Tensor, out: int) -> dict[str, int] | None:
@@ -199,7 +202,7 @@ def suits_kernels(x: Tensor, *channels: int) -> bool:
     """
     exact = x.dtype == torch.float32 and not tf32_allowed()
     fits = x.dtype in DTYPES and not exact and all(count >= LEAST and count & (count - 1) == 0 for count in channels)
-    return fits and (not x.is_cuda or _capability(x.get_device()) >= CAPABILITY)
+    return fits and (not x.is_cuda or _capability(x.get_device()) >= MIN_CAPABILITY)
 
 
 @cache
@@ -217,7 +220,7 @@ def _kernels(launch: Mapping[str, int] = MappingProxyType({})) -> Any:
     return convolution_triton
 
 
-def _last(x: Tensor) -> Tensor:
+def _channels_last(x: Tensor) -> Tensor:
     return x.contiguous(memory_format=torch.channels_last_3d)
 
 

@@ -90,7 +90,7 @@ def _weight_kernel(
 
 def convolve(x: Tensor, weight: Tensor, *, planes: int, **launch: Any) -> Tensor:
     """3x3x3 convolution with zeros around the volume, whose last size is even; ``weight`` is ``(out, in, 3, 3, 3)``."""
-    x = _last(x)
+    x = _channels_last(x)
     (batch, channels, *space), width = x.shape, weight.shape[0]
     w = weight.to(x.dtype).permute(2, 3, 4, 1, 0)
     wide = w.new_zeros(3, 3, 4, channels, 2, width)
@@ -106,15 +106,15 @@ def convolve(x: Tensor, weight: Tensor, *, planes: int, **launch: Any) -> Tensor
 
 def convolve_weight(x: Tensor, dy: Tensor, *, planes: int, **launch: Any) -> Tensor:
     """The gradient of ``convolve``'s weight, in float32."""
-    x, dy = _last(x), _last(dy)
+    x, dy = _channels_last(x), _channels_last(dy)
     (batch, channels, *space), width = x.shape, dy.shape[1]
     pairs = space[1] * space[2] // 2
     tiles, chunks = triton.cdiv(pairs, launch["BM"]), batch * triton.cdiv(space[0], planes)
     out = torch.empty((tiles * chunks, 3, 3, 4, channels, 2, width), device=x.device)
     _weight_kernel[(tiles, chunks, 3)](x, dy, out, *space, pairs, planes, C=channels, COUT=width, **launch)
     summed = out.sum(0)
-    return _last((summed[:, :, 0:3, :, 0] + summed[:, :, 1:4, :, 1]).permute(4, 3, 0, 1, 2))
+    return _channels_last((summed[:, :, 0:3, :, 0] + summed[:, :, 1:4, :, 1]).permute(4, 3, 0, 1, 2))
 
 
-def _last(x: Tensor) -> Tensor:
+def _channels_last(x: Tensor) -> Tensor:
     return x.contiguous(memory_format=torch.channels_last_3d)

@@ -136,7 +136,7 @@ def _pair_weight_kernel(
 
 def convolve(x: Tensor, weight: Tensor, **launch: Any) -> Tensor:
     """3x3x3 convolution with zeros around the volume; ``weight`` is ``(out, in, 3, 3, 3)``."""
-    x = _last(x)
+    x = _channels_last(x)
     batch, channels, *space = x.shape
     width, count = weight.shape[0], x.numel() // channels
     w = weight.permute(2, 3, 4, 1, 0).reshape(27 * channels, width).to(x.dtype).contiguous()
@@ -151,7 +151,7 @@ def convolve(x: Tensor, weight: Tensor, **launch: Any) -> Tensor:
 
 def convolve_weight(x: Tensor, dy: Tensor, **launch: Any) -> Tensor:
     """The gradient of ``convolve``'s weight, in float32."""
-    x, dy = _last(x), _last(dy)
+    x, dy = _channels_last(x), _channels_last(dy)
     (_, channels, *space), width = x.shape, dy.shape[1]
     count = x.numel() // channels
     block, columns = _columns(channels)
@@ -161,12 +161,12 @@ def convolve_weight(x: Tensor, dy: Tensor, **launch: Any) -> Tensor:
         x, dy, out, count, *space, tiles,
         C=channels, COUT=width, BK=block, COLUMNS=columns, **launch,
     )  # fmt: skip
-    return _last(out.sum(0)[: 27 * channels].view(3, 3, 3, channels, width).permute(4, 3, 0, 1, 2))
+    return _channels_last(out.sum(0)[: 27 * channels].view(3, 3, 3, channels, width).permute(4, 3, 0, 1, 2))
 
 
 def halve(x: Tensor, weight: Tensor, **launch: Any) -> Tensor:
     """2x2x2 convolution of stride 2; ``weight`` is ``(out, in, 2, 2, 2)``."""
-    x = _last(x)
+    x = _channels_last(x)
     batch, channels, *fine = x.shape
     space, width = [n // 2 for n in fine], weight.shape[0]
     count = batch * space[0] * space[1] * space[2]
@@ -182,7 +182,7 @@ def halve(x: Tensor, weight: Tensor, **launch: Any) -> Tensor:
 
 def double(x: Tensor, weight: Tensor, **launch: Any) -> Tensor:
     """2x2x2 transposed convolution of stride 2; ``weight`` is ``(in, out, 2, 2, 2)``."""
-    x = _last(x)
+    x = _channels_last(x)
     batch, channels, *space = x.shape
     width, count = weight.shape[1], x.numel() // channels
     w = weight.permute(0, 2, 3, 4, 1).reshape(channels, 8 * width).to(x.dtype).contiguous()
@@ -197,7 +197,7 @@ def double(x: Tensor, weight: Tensor, **launch: Any) -> Tensor:
 
 def pair_weight(fine: Tensor, coarse: Tensor, **launch: Any) -> Tensor:
     """``(coarse channels, fine channels, 2, 2, 2)``, float32: what both directions' weights get as gradient."""
-    fine, coarse = _last(fine), _last(coarse)
+    fine, coarse = _channels_last(fine), _channels_last(coarse)
     (_, few, *_), (_, many, *space) = fine.shape, coarse.shape
     count = coarse.numel() // many
     chosen = PAIRS | {"BN": min(many, 64)} | launch
@@ -206,7 +206,7 @@ def pair_weight(fine: Tensor, coarse: Tensor, **launch: Any) -> Tensor:
     _pair_weight_kernel[(splits, 4, many // chosen["BN"])](
         fine, coarse, out, count, *space, tiles, CF=few, CC=many, **chosen
     )  # fmt: skip
-    return _last(out.sum(0).view(2, 2, 2, few, many).permute(4, 3, 0, 1, 2))
+    return _channels_last(out.sum(0).view(2, 2, 2, few, many).permute(4, 3, 0, 1, 2))
 
 
 def _columns(channels: int) -> tuple[int, int]:
@@ -222,7 +222,7 @@ def split(count: int, voxels: int, programs: int) -> tuple[int, int]:
     return triton.cdiv(blocks, tiles), tiles
 
 
-def _last(x: Tensor) -> Tensor:
+def _channels_last(x: Tensor) -> Tensor:
     return x.contiguous(memory_format=torch.channels_last_3d)
 
 

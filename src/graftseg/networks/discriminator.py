@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graftseg.core.errors import Code, UserError
-from graftseg.networks.layers import evaluating
+from graftseg.networks.layers import eval_mode
 
 WIDTH = 64
-LEAST_SIDE = 16
+MIN_SIDE = 16
 SLOPE = 0.2
 DROPOUT = 0.5
 
@@ -31,18 +31,18 @@ class Discriminator(nn.Module):
         """Build for maps and images in two or three axes of space."""
         super().__init__()
         self.dimensions = dimensions
-        self.map_entry = _halving(map_channels, WIDTH, dimensions)
-        self.image_entry = _halving(image_channels, WIDTH, dimensions)
+        self.map_entry = _strided_convolution(map_channels, WIDTH, dimensions)
+        self.image_entry = _strided_convolution(image_channels, WIDTH, dimensions)
         after_sum = [nn.LeakyReLU(SLOPE), _channel_dropout(dimensions)] if dimensions == 3 else []
         self.stages = nn.Sequential(
             *after_sum,
-            _halving(WIDTH, 2 * WIDTH, dimensions),
+            _strided_convolution(WIDTH, 2 * WIDTH, dimensions),
             nn.LeakyReLU(SLOPE),
             _channel_dropout(dimensions),
-            _halving(2 * WIDTH, 4 * WIDTH, dimensions),
+            _strided_convolution(2 * WIDTH, 4 * WIDTH, dimensions),
             nn.LeakyReLU(SLOPE),
             _channel_dropout(dimensions),
-            _halving(4 * WIDTH, 8 * WIDTH, dimensions),
+            _strided_convolution(4 * WIDTH, 8 * WIDTH, dimensions),
             nn.LeakyReLU(SLOPE),
         )
         self.head = nn.Linear(8 * WIDTH * (1 if dimensions == 3 else 4), 2)
@@ -51,7 +51,7 @@ class Discriminator(nn.Module):
         """Maps ``(B, C_map, *space)`` and images ``(B, C, *space)``, 16 voxels a side at least, to ``(B, 2)``."""
         _check_sides(maps)
         features = self.stages(self.map_entry(maps) + self.image_entry(images))
-        pooled = features.mean((2, 3, 4)) if self.dimensions == 3 else quarters(features).flatten(1)
+        pooled = features.mean((2, 3, 4)) if self.dimensions == 3 else pool_to_2x2(features).flatten(1)
         logits: Tensor = self.head(pooled)
         return logits
 
@@ -68,10 +68,11 @@ class EntropyDiscriminator(nn.Module):
         super().__init__()
         widths = [map_channels, WIDTH, 2 * WIDTH, 4 * WIDTH, 8 * WIDTH]
         units = (
-            nn.Sequential(_halving(entry, width, dimensions), nn.LeakyReLU(SLOPE)) for entry, width in pairwise(widths)
+            nn.Sequential(_strided_convolution(entry, width, dimensions), nn.LeakyReLU(SLOPE))
+            for entry, width in pairwise(widths)
         )
         self.stages = nn.Sequential(*units)
-        self.head = _halving(8 * WIDTH, 1, dimensions)
+        self.head = _strided_convolution(8 * WIDTH, 1, dimensions)
 
     def forward(self, maps: Tensor) -> Tensor:
         """Maps ``(B, C_map, *space)``, 16 voxels a side at least, to logits ``(B, 1, *space / 32)``."""
@@ -82,7 +83,7 @@ class EntropyDiscriminator(nn.Module):
         return logits
 
 
-def quarters(features: Tensor) -> Tensor:
+def pool_to_2x2(features: Tensor) -> Tensor:
     """Averages ``(B, C, 2, 2)`` of features ``(B, C, H, W)``, over windows of 7/16 of each size, from the first on.
 
     At 16x16 that is a pooling of 7x7, which leaves the last two rows and columns out; a side of one pixel counts for
@@ -94,9 +95,9 @@ def quarters(features: Tensor) -> Tensor:
 
 
 @contextmanager
-def judging(discriminator: nn.Module) -> Iterator[None]:
+def frozen_discriminator(discriminator: nn.Module) -> Iterator[None]:
     """A discriminator in evaluation mode that gradients pass through, to what it judges, but do not stay in."""
-    with evaluating(discriminator):
+    with eval_mode(discriminator):
         discriminator.requires_grad_(False)
         try:
             yield
@@ -104,12 +105,12 @@ def judging(discriminator: nn.Module) -> Iterator[None]:
             discriminator.requires_grad_(True)
 
 
-def labeled_first(labeled: int, total: int, device: torch.device) -> Tensor:
+def labeled_first_targets(labeled: int, total: int, device: torch.device) -> Tensor:
     """What a discriminator should say of a batch: ``labeled`` ones, then zeros, ``(total,)`` int64."""
     return (torch.arange(total, device=device) < labeled).long()
 
 
-def _halving(in_channels: int, out_channels: int, dimensions: int) -> nn.Module:
+def _strided_convolution(in_channels: int, out_channels: int, dimensions: int) -> nn.Module:
     convolution = nn.Conv3d if dimensions == 3 else nn.Conv2d
     return convolution(in_channels, out_channels, 4, stride=2, padding=1)
 
@@ -119,11 +120,11 @@ def _channel_dropout(dimensions: int) -> nn.Module:
 
 
 def _check_sides(maps: Tensor) -> None:
-    if min(maps.shape[2:]) < LEAST_SIDE:
+    if min(maps.shape[2:]) < MIN_SIDE:
         shown = "x".join(str(size) for size in maps.shape[2:])
         raise UserError(
             Code.RECIPE_MISMATCH,
             "batches.patch",
             f"a map of {shown} is too small for a discriminator",
-            f"choose patches of {LEAST_SIDE} voxels a side at least",
+            f"choose patches of {MIN_SIDE} voxels a side at least",
         )

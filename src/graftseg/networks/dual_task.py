@@ -26,18 +26,18 @@ class DualTask(EncoderDecoder):
         self.distance_head = _head_like(network.head, 1 if classes == 2 else classes)
 
     @overload
-    def forward(self, images: Tensor, everything: Literal[False] = ...) -> Tensor: ...
+    def forward(self, images: Tensor, all_outputs: Literal[False] = ...) -> Tensor: ...
 
     @overload
-    def forward(self, images: Tensor, everything: Literal[True]) -> tuple[Tensor, Tensor]: ...
+    def forward(self, images: Tensor, all_outputs: Literal[True]) -> tuple[Tensor, Tensor]: ...
 
-    def forward(self, images: Tensor, everything: bool = False) -> Tensor | tuple[Tensor, Tensor]:
-        """Images to logits ``(B, K, *space)``, and with ``everything`` to signed distances ``(B, C, *space)`` too."""
+    def forward(self, images: Tensor, all_outputs: bool = False) -> Tensor | tuple[Tensor, Tensor]:
+        """Images to logits ``(B, K, *space)``, and with ``all_outputs`` to signed distances ``(B, C, *space)`` too."""
         features = self.decode(self.encode(images))
         logits: Tensor = self.head(features)
         if self.classes == 2:
             logits = torch.cat([torch.zeros_like(logits), logits], dim=1)
-        if not everything:
+        if not all_outputs:
             return logits
         return logits, torch.tanh(self.distance_head(features).float())
 

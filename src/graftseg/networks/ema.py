@@ -10,7 +10,7 @@ Scope = Literal["parameters", "state"]
 Network = TypeVar("Network", bound=nn.Module)
 
 
-def teacher_of(student: Network) -> Network:
+def make_teacher(student: Network) -> Network:
     """A copy of the student, in the same mode, that no gradient reaches."""
     return copy.deepcopy(student).requires_grad_(False)
 

@@ -72,11 +72,12 @@ class LevelDecoder(nn.Module):
 class Extensible(EncoderDecoder):
     """A network that can give more parts of its own kind, for students with several decoders or heads.
 
-    ``ways`` are the ways up that its decoders can have, its own first. Level ``l`` has ``width * 2**l`` channels.
+    ``upsamplings`` lists the kinds of upsampling its decoders can have, its own kind first. Level ``l`` has
+    ``width * 2**l`` channels.
     """
 
     dimensions: ClassVar[int]
-    ways: ClassVar[tuple[Upsampling, ...]]
+    upsamplings: ClassVar[tuple[Upsampling, ...]]
     decoder: LevelDecoder
 
     def __init__(
@@ -86,9 +87,9 @@ class Extensible(EncoderDecoder):
         super().__init__(encoder, decoder(), head(width), encoder.stride)
         self._decoder, self._head, self.width = decoder, head, width
 
-    def another_decoder(self, way: Upsampling) -> LevelDecoder:
+    def another_decoder(self, upsampling: Upsampling) -> LevelDecoder:
         """A fresh decoder of the same size, with another way up."""
-        return self._decoder(way=way)
+        return self._decoder(upsampling=upsampling)
 
     def another_head(self, channels: int) -> nn.Module:
         """A fresh head for features of so many channels."""

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from graftseg.networks.acceleration import accelerated
-from graftseg.networks.layers import as_given
-from graftseg.networks.logits import logits, made_by_kernels
+from graftseg.networks.layers import autocast_disabled
+from graftseg.networks.logits import can_use_kernels, logits
 
 
 class Head2d(nn.Conv2d):
@@ -20,8 +20,8 @@ class Head2d(nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """``(B, in, H, W)`` to ``(B, classes, H, W)``."""
-        with as_given(x):
-            if self.bias is not None and made_by_kernels(x, self.weight):
+        with autocast_disabled(x):
+            if self.bias is not None and can_use_kernels(x, self.weight):
                 y: Tensor = logits(x, self.weight, self.bias)
                 return y
             return super().forward(x.to(self.weight.dtype))
@@ -40,7 +40,7 @@ class Head3d(nn.Conv3d):
     def forward(self, x: Tensor) -> Tensor:
         """``(B, in, *space)`` to ``(B, classes, *space)``."""
         if self.bias is None or not (accelerated(x) and torch.compiler.is_compiling()):
-            with as_given(x):
+            with autocast_disabled(x):
                 return super().forward(x.to(self.weight.dtype))
         return logits_by_products(x, self.weight, self.bias)
 

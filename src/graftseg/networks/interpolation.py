@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graftseg.networks.acceleration import accelerated
-from graftseg.networks.layers import as_given
+from graftseg.networks.layers import autocast_disabled
 
 Upsampling = Literal["transposed", "linear", "nearest"]
 
@@ -29,10 +29,10 @@ class Interpolation3d(nn.Module):
         if not accelerated(x):
             factor = float(self.factor)
             return F.interpolate(x, scale_factor=factor, mode="trilinear", align_corners=self.align_corners)
-        return enlarged_by_products(x, self.factor, align_corners=self.align_corners)
+        return enlarge_by_matmul(x, self.factor, align_corners=self.align_corners)
 
 
-def enlarged_by_products(x: Tensor, factor: int, *, align_corners: bool) -> Tensor:
+def enlarge_by_matmul(x: Tensor, factor: int, *, align_corners: bool) -> Tensor:
     """The same up to rounding, for channels-last volumes without a copy; the last axis first, while there is little.
 
     In the precision of the volume: logits in float32 stay what they are, features in bfloat16 are as cheap as before.
@@ -42,7 +42,7 @@ def enlarged_by_products(x: Tensor, factor: int, *, align_corners: bool) -> Tens
     for axis in range(len(shape) - 2, 0, -1):
         size = shape[axis]
         lines = rows.reshape(prod(shape[:axis]), size, prod(shape[axis + 1 :]))
-        with as_given(x):
+        with autocast_disabled(x):
             rows = torch.matmul(_enlarging(size, factor, x, align_corners=align_corners), lines)
         shape[axis] = factor * size
     return rows.reshape(shape).movedim(-1, 1)

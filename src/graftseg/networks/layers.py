@@ -10,7 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 
 @contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
+def eval_mode(module: nn.Module) -> Iterator[None]:
     """No dropout, and running statistics, which stay as they are; afterwards every part is in the mode it was in."""
     modes = [(part, part.training) for part in module.modules()]
     module.eval()
@@ -21,7 +21,7 @@ def evaluating(module: nn.Module) -> Iterator[None]:
             part.training = training
 
 
-class _Uncounted(_BatchNorm):
+class _UncountedBatchNorm(_BatchNorm):
     def forward(self, x: Tensor) -> Tensor:
         """The same shape, by the batch's statistics in training and by the kept ones otherwise."""
         kept = (self.running_mean, self.running_var)
@@ -30,20 +30,20 @@ class _Uncounted(_BatchNorm):
         return F.batch_norm(x, mean, var, self.weight, self.bias, self.training, self.momentum or 0.0, self.eps)
 
 
-class BatchNorm2d(_Uncounted, nn.BatchNorm2d):
+class BatchNorm2d(_UncountedBatchNorm, nn.BatchNorm2d):
     """Of images ``(B, C, H, W)``."""
 
 
-class BatchNorm3d(_Uncounted, nn.BatchNorm3d):
+class BatchNorm3d(_UncountedBatchNorm, nn.BatchNorm3d):
     """Of volumes ``(B, C, *space)``."""
 
 
-def as_given(x: Tensor) -> AbstractContextManager[object]:
+def autocast_disabled(x: Tensor) -> AbstractContextManager[object]:
     """Compute in the types that the operands have."""
     return nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)
 
 
-def written_out(x: Tensor) -> bool:
+def prefers_written_out(x: Tensor) -> bool:
     """Whether that pays: within a compiled network in reduced precision; kernel by kernel it would be slow."""
     return x.shape[1] == 1 and torch.compiler.is_compiling() and torch.is_autocast_enabled(x.device.type)
 

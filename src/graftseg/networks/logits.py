@@ -13,16 +13,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from graftseg.networks.acceleration import accelerated, tf32_allowed
-from graftseg.networks.convolution import HAS_TRITON, LARGEST, suits_kernels
+from graftseg.networks.convolution import HAS_TRITON, MAX_ELEMENTS, suits_kernels
 
-MOST_COLUMNS = 128
-MOST_CHANNELS = 64
+MAX_COLUMNS = 128
+MAX_CHANNELS = 64
 
 
-def made_by_kernels(x: Tensor, weight: Tensor) -> bool:
+def can_use_kernels(x: Tensor, weight: Tensor) -> bool:
     """Whether the logits of these features may be made here rather than by PyTorch's own convolution."""
-    few = 9 * weight.shape[0] <= MOST_COLUMNS and x.dim() == 4 and x.shape[1] <= MOST_CHANNELS
-    return accelerated(x) and HAS_TRITON and few and 0 < x.numel() < LARGEST and weight.dtype == torch.float32
+    few = 9 * weight.shape[0] <= MAX_COLUMNS and x.dim() == 4 and x.shape[1] <= MAX_CHANNELS
+    return accelerated(x) and HAS_TRITON and few and 0 < x.numel() < MAX_ELEMENTS and weight.dtype == torch.float32
 
 
 @torch.library.custom_op("graftseg::logits", mutates_args=())
@@ -32,7 +32,7 @@ def logits(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         from graftseg.networks import logits_triton
 
         return logits_triton.logits(x, weight, bias)
-    return _last(F.conv2d(x.to(weight.dtype), weight, bias, padding=1))
+    return _channels_last(F.conv2d(x.to(weight.dtype), weight, bias, padding=1))
 
 
 @torch.library.custom_op("graftseg::logits_gradients", mutates_args=())
@@ -45,14 +45,14 @@ def logits_gradients(dy: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Ten
     dx, dw, db = torch.ops.aten.convolution_backward(
         dy, x.to(weight.dtype), weight, [weight.shape[0]], [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True] * 3
     )
-    return _last(dx.to(x.dtype)), torch.empty_like(weight).copy_(dw), db
+    return _channels_last(dx.to(x.dtype)), torch.empty_like(weight).copy_(dw), db
 
 
 def _suits(x: Tensor) -> bool:
     return HAS_TRITON and tf32_allowed() and suits_kernels(x, x.shape[1])
 
 
-def _last(x: Tensor) -> Tensor:
+def _channels_last(x: Tensor) -> Tensor:
     return x.contiguous(memory_format=torch.channels_last)
 
 

@@ -11,11 +11,11 @@ from torch.nn import functional as F
 
 from graftseg.networks.encoder_decoder import EncoderDecoder
 
-Keep = Literal["lowest", "highest"]
-SIZE = 32
+KeptScores = Literal["lowest", "highest"]
+EMBEDDING_SIZE = 32
 
 
-class SeparatedNetwork(EncoderDecoder):
+class PrototypeNetwork(EncoderDecoder):
     """A network with heads that tell the classes apart by their features."""
 
     def __init__(self, network: EncoderDecoder, separation: "ClassSeparation") -> None:
@@ -23,11 +23,11 @@ class SeparatedNetwork(EncoderDecoder):
         super().__init__(network.encoder, network.decoder, network.head, network.stride)
         self.separation = separation
 
-    def forward(self, images: Tensor, everything: bool = False) -> Tensor | tuple[Tensor, Tensor]:  # type: ignore[override]
-        """Logits ``(B, K, *space)``; with ``everything`` the features ``(B, width, *space)`` too."""
+    def forward(self, images: Tensor, all_outputs: bool = False) -> Tensor | tuple[Tensor, Tensor]:  # type: ignore[override]
+        """Logits ``(B, K, *space)``; with ``all_outputs`` the features ``(B, width, *space)`` too."""
         features = self.decode(self.encode(images))
         logits: Tensor = self.head(features)
-        return (logits, features) if everything else logits
+        return (logits, features) if all_outputs else logits
 
 
 class VoxelMlp(nn.Sequential):
@@ -35,16 +35,19 @@ class VoxelMlp(nn.Sequential):
 
     def __init__(self, in_channels: int) -> None:
         super().__init__(
-            nn.Linear(in_channels, SIZE), nn.BatchNorm1d(SIZE), nn.ReLU(inplace=True), nn.Linear(SIZE, SIZE)
+            nn.Linear(in_channels, EMBEDDING_SIZE),
+            nn.BatchNorm1d(EMBEDDING_SIZE),
+            nn.ReLU(inplace=True),
+            nn.Linear(EMBEDDING_SIZE, EMBEDDING_SIZE),
         )
 
-    def settled(self, rows: Tensor) -> Tensor:
+    def forward_eval(self, rows: Tensor) -> Tensor:
         """What the rows become in evaluation mode, whatever mode this is in."""
         first, norm, activation, last = self
         assert isinstance(norm, nn.BatchNorm1d)
         normed = F.batch_norm(first(rows), norm.running_mean, norm.running_var, norm.weight, norm.bias, eps=norm.eps)
-        settled: Tensor = last(activation(normed))
-        return settled
+        forward_eval: Tensor = last(activation(normed))
+        return forward_eval
 
 
 class Selector(nn.Module):
@@ -52,8 +55,8 @@ class Selector(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.last = nn.Linear(SIZE, SIZE), nn.Linear(SIZE, 1)
-        self.gain, self.offset = nn.Parameter(torch.ones(SIZE)), nn.Parameter(torch.zeros(SIZE))
+        self.first, self.last = nn.Linear(EMBEDDING_SIZE, EMBEDDING_SIZE), nn.Linear(EMBEDDING_SIZE, 1)
+        self.gain, self.offset = nn.Parameter(torch.ones(EMBEDDING_SIZE)), nn.Parameter(torch.zeros(EMBEDDING_SIZE))
 
     def forward(self, rows: Tensor, mask: Tensor) -> Tensor:
         """Rows ``(N, 32)`` and which of them count to logits ``(N)`` of their weights."""
@@ -78,14 +81,20 @@ class ClassSeparation(nn.Module):
     filled: Tensor
 
     def __init__(
-        self, in_channels: int, classes: int, *, slots: int = 32, keep: Keep = "lowest", weigh_memory: bool = False
+        self,
+        in_channels: int,
+        classes: int,
+        *,
+        slots: int = 32,
+        keep: KeptScores = "lowest",
+        weigh_memory: bool = False,
     ) -> None:
         super().__init__()
         self.keep, self.weigh_memory = keep, weigh_memory
-        self.project, self.predict = VoxelMlp(in_channels), VoxelMlp(SIZE)
+        self.project, self.predict = VoxelMlp(in_channels), VoxelMlp(EMBEDDING_SIZE)
         self.selectors = nn.ModuleList(Selector() for _ in range(classes))
         self.memory_selectors = nn.ModuleList(Selector() for _ in range(classes))
-        self.register_buffer("memory", torch.zeros(classes, slots, SIZE))
+        self.register_buffer("memory", torch.zeros(classes, slots, EMBEDDING_SIZE))
         self.register_buffer("filled", torch.zeros(classes, slots, dtype=torch.bool))
 
     def forward(
@@ -96,15 +105,15 @@ class ClassSeparation(nn.Module):
         ``labeled`` are features, labels and decisions, ``unlabeled`` features and decisions.
         """
         features, labels, decided = labeled
-        rows, y = rows_of(features), labels.reshape(-1)
-        self.remember(rows, y, decided.reshape(-1) == y)
+        rows, y = voxel_rows(features), labels.reshape(-1)
+        self.update_prototypes(rows, y, decided.reshape(-1) == y)
         others, pseudo_labels = unlabeled
-        return self.contrast(rows, y), self.contrast(rows_of(others), pseudo_labels.reshape(-1))
+        return self.prototype_distance(rows, y), self.prototype_distance(voxel_rows(others), pseudo_labels.reshape(-1))
 
     @torch.no_grad()
-    def remember(self, rows: Tensor, labels: Tensor, right: Tensor) -> None:
+    def update_prototypes(self, rows: Tensor, labels: Tensor, right: Tensor) -> None:
         """Overwrite the prototypes of each class in sight by voxels of it that were decided right."""
-        v = self.project.settled(rows).float()
+        v = self.project.forward_eval(rows).float()
         highest = self.keep == "highest"
         for c in range(1, len(self.memory)):
             m = right & (labels == c)
@@ -115,7 +124,7 @@ class ClassSeparation(nn.Module):
             memory.copy_(torch.where(m.any(), v[places], memory))
             filled.copy_(torch.where(m.any(), found, filled))
 
-    def contrast(self, rows: Tensor, labels: Tensor) -> Tensor:
+    def prototype_distance(self, rows: Tensor, labels: Tensor) -> Tensor:
         """``1/K Σ_c`` of the mean of ``1 - cos(v_i, m_j)`` over voxels i of a class and prototypes j of it.
 
         Voxels are weighted by their selector. A class with fewer than two voxels or prototypes counts 0. The mean over
@@ -127,12 +136,12 @@ class ClassSeparation(nn.Module):
         for c in range(1, len(self.memory)):
             m = labels == c
             a = self.selectors[c](v.detach(), m).sigmoid() * m
-            d = 1 - (direction * self._centre(c)).sum(1)
+            d = 1 - (direction * self._center(c)).sum(1)
             both = (m.sum() > 1) & (self.filled[c].sum() > 1)
             loss = loss + both * (a * d).sum() / a.sum().clamp(min=1e-12)
         return loss / len(self.memory)
 
-    def _centre(self, c: int) -> Tensor:
+    def _center(self, c: int) -> Tensor:
         """The mean of a class's normalised prototypes."""
         prototypes, b = F.normalize(self.memory[c], dim=1), self.filled[c].float()
         if self.weigh_memory:
@@ -140,6 +149,6 @@ class ClassSeparation(nn.Module):
         return (b.unsqueeze(1) * prototypes).sum(0) / b.sum().clamp(min=1e-12)
 
 
-def rows_of(features: Tensor) -> Tensor:
+def voxel_rows(features: Tensor) -> Tensor:
     """``(B, C, *space)`` to ``(voxels, C)``."""
     return features.movedim(1, -1).reshape(-1, features.shape[1])

@@ -37,17 +37,17 @@ class Pyramid(EncoderDecoder):
         self.enlargings = nn.ModuleList(_enlarging(1 << level, flat=flat) for level in heads)
 
     @overload
-    def forward(self, images: Tensor, everything: Literal[False] = ...) -> Tensor: ...
+    def forward(self, images: Tensor, all_outputs: Literal[False] = ...) -> Tensor: ...
 
     @overload
-    def forward(self, images: Tensor, everything: Literal[True]) -> list[Tensor]: ...
+    def forward(self, images: Tensor, all_outputs: Literal[True]) -> list[Tensor]: ...
 
-    def forward(self, images: Tensor, everything: bool = False) -> Tensor | list[Tensor]:
-        """Images to the finest logits ``(B, K, *space)``, and with ``everything`` to all of them, finest first."""
+    def forward(self, images: Tensor, all_outputs: bool = False) -> Tensor | list[Tensor]:
+        """Images to the finest logits ``(B, K, *space)``, and with ``all_outputs`` to all of them, finest first."""
         skips = self.encode(images)
         finest, *coarser = self.decoder.pyramid(skips)
         logits: Tensor = self.head(finest)
-        if not everything:
+        if not all_outputs:
             return logits
         # the shortest is the features: the last head of a flat network may be without any
         parts = zip(coarser or skips[-1:], self.perturbations, self.heads, self.enlargings, strict=False)

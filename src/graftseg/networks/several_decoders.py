@@ -8,7 +8,7 @@ from graftseg.networks import Networks
 from graftseg.networks.encoder_decoder import EncoderDecoder, Extensible
 
 
-class SeveralDecoders(EncoderDecoder):
+class MultiDecoder(EncoderDecoder):
     """The first decoder and head are the network's own; the others have another way up.
 
     The second one interpolates linearly where the first has transposed convolutions (V-Nets: 12,347,716 parameters
@@ -19,28 +19,28 @@ class SeveralDecoders(EncoderDecoder):
     def __init__(self, network: Extensible, decoders: int) -> None:
         """Add decoders, up to so many, to a network, whose parts keep their names."""
         super().__init__(network.encoder, network.decoder, network.head, network.stride)
-        others = network.ways[1:decoders]
-        self.decoders = nn.ModuleList(network.another_decoder(way) for way in others)
+        others = network.upsamplings[1:decoders]
+        self.decoders = nn.ModuleList(network.another_decoder(upsampling) for upsampling in others)
         self.heads = nn.ModuleList(network.another_head(network.width) for _ in others)
 
     @overload
-    def forward(self, images: Tensor, everything: Literal[False] = ...) -> Tensor: ...
+    def forward(self, images: Tensor, all_outputs: Literal[False] = ...) -> Tensor: ...
 
     @overload
-    def forward(self, images: Tensor, everything: Literal[True]) -> list[Tensor]: ...
+    def forward(self, images: Tensor, all_outputs: Literal[True]) -> list[Tensor]: ...
 
-    def forward(self, images: Tensor, everything: bool = False) -> Tensor | list[Tensor]:
-        """Images to the first decoder's logits ``(B, K, *space)``, and with ``everything`` to those of all decoders."""
+    def forward(self, images: Tensor, all_outputs: bool = False) -> Tensor | list[Tensor]:
+        """Return logits ``(B, K, *space)`` of the first decoder, or with ``all_outputs`` of every decoder."""
         skips = self.encode(images)
         logits: Tensor = self.head(self.decode(skips))
-        if not everything:
+        if not all_outputs:
             return logits
         others = zip(self.decoders, self.heads, strict=True)
         return [logits, *(head(decoder(skips)) for decoder, head in others)]
 
 
-def several_decoders(networks: Networks, decoders: int) -> SeveralDecoders:
+def several_decoders(networks: Networks, decoders: int) -> MultiDecoder:
     """The recipe's network with so many decoders."""
     network = networks.build()
     assert isinstance(network, Extensible)
-    return SeveralDecoders(network, decoders)
+    return MultiDecoder(network, decoders)

@@ -11,7 +11,7 @@ from graftseg.networks.acceleration import accelerated
 from graftseg.networks.encoder_decoder import Extensible, LevelDecoder, LevelEncoder
 from graftseg.networks.heads import Head2d
 from graftseg.networks.interpolation import Upsampling
-from graftseg.networks.layers import BatchNorm2d, convolve_one_channel, written_out
+from graftseg.networks.layers import BatchNorm2d, convolve_one_channel, prefers_written_out
 
 PUBLISHED_DROPOUT = (0.05, 0.1, 0.2, 0.3, 0.5)
 
@@ -28,7 +28,7 @@ class UNet2d(Extensible):
     """
 
     dimensions = 2
-    ways = ("linear", "transposed", "nearest")
+    upsamplings = ("linear", "transposed", "nearest")
     encoder: "Encoder"
     decoder: "Decoder"
     head: Head2d
@@ -66,11 +66,11 @@ class Decoder(LevelDecoder):
     aligned or ``nearest``.
     """
 
-    def __init__(self, *, width: int, levels: int, way: Upsampling = "linear") -> None:
+    def __init__(self, *, width: int, levels: int, upsampling: Upsampling = "linear") -> None:
         """Build one step up and one block for each level but the coarsest."""
         super().__init__()
         channels = [width << level for level in range(levels - 2, -1, -1)]
-        self.ups = nn.ModuleList(_double(fine, way) for fine in channels)
+        self.ups = nn.ModuleList(_double(fine, upsampling) for fine in channels)
         self.stages = nn.ModuleList(_block(2 * fine, fine, 0.0) for fine in channels)
 
     def pyramid(self, skips: list[Tensor]) -> list[Tensor]:
@@ -92,10 +92,10 @@ def _unit(in_channels: int, channels: int) -> nn.Sequential:
     return nn.Sequential(Convolution2d(in_channels, channels), BatchNorm2d(channels), nn.LeakyReLU(0.01, inplace=True))
 
 
-def _double(fine: int, way: Upsampling) -> nn.Module:
-    if way == "transposed":
+def _double(fine: int, upsampling: Upsampling) -> nn.Module:
+    if upsampling == "transposed":
         return nn.ConvTranspose2d(2 * fine, fine, 2, stride=2)
-    larger = Interpolation() if way == "linear" else nn.Upsample(scale_factor=2.0)
+    larger = Interpolation() if upsampling == "linear" else nn.Upsample(scale_factor=2.0)
     # The 1x1 convolution and the interpolation commute; at low resolution the convolution costs a quarter.
     return nn.Sequential(nn.Conv2d(2 * fine, fine, 1), larger)
 
@@ -113,7 +113,7 @@ class Convolution2d(nn.Conv2d):
         """``(B, in, H, W)`` to ``(B, out, H, W)``."""
         if self.bias is None or not accelerated(x):
             return super().forward(x)
-        if written_out(x):
+        if prefers_written_out(x):
             return convolve_one_channel(x, self.weight, self.bias.detach(), torch.get_autocast_dtype(x.device.type))
         return F.conv2d(x, self.weight, self.bias.detach(), padding=1)
 
@@ -128,18 +128,20 @@ class Interpolation(nn.Module):
         """``(B, C, H, W)`` to ``(B, C, 2 H, 2 W)``."""
         if not accelerated(x):
             return F.interpolate(x, scale_factor=2.0, mode="bilinear", align_corners=True)
-        return interpolate_by_products(x)
+        return interpolate_by_matmul(x)
 
 
-def interpolate_by_products(x: Tensor) -> Tensor:
+def interpolate_by_matmul(x: Tensor) -> Tensor:
     """The same up to rounding, for channels-last images without a copy."""
     batch, channels, height, width = x.shape
     rows = x.permute(0, 2, 3, 1).reshape(batch, height, width * channels)
-    rows = torch.matmul(_doubling(height, x), rows).view(batch * 2 * height, width, channels)
-    return torch.matmul(_doubling(width, x), rows).view(batch, 2 * height, 2 * width, channels).permute(0, 3, 1, 2)
+    rows = torch.matmul(_doubling_matrix(height, x), rows).view(batch * 2 * height, width, channels)
+    return (
+        torch.matmul(_doubling_matrix(width, x), rows).view(batch, 2 * height, 2 * width, channels).permute(0, 3, 1, 2)
+    )
 
 
-def _doubling(size: int, like: Tensor) -> Tensor:
+def _doubling_matrix(size: int, like: Tensor) -> Tensor:
     """The matrix ``(2 n, n)`` that interpolates along an axis of n pixels."""
     place = torch.arange(2 * size, device=like.device, dtype=torch.float32)[:, None] * ((size - 1) / (2 * size - 1))
     distance = (place - torch.arange(size, device=like.device)).abs()

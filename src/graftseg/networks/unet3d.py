@@ -29,7 +29,7 @@ class UNet3d(Extensible):
     """
 
     dimensions = 3
-    ways = ("linear", "transposed", "nearest")
+    upsamplings = ("linear", "transposed", "nearest")
     encoder: "Encoder"
     decoder: "Decoder"
     head: Head3d
@@ -43,9 +43,9 @@ class UNet3d(Extensible):
         super().__init__(encoder, decoder, partial(Head3d, classes=classes), width)
         _draw_weights(self)
 
-    def another_decoder(self, way: Upsampling) -> LevelDecoder:
+    def another_decoder(self, upsampling: Upsampling) -> LevelDecoder:
         """A fresh decoder of the same size, with another way up."""
-        return _draw_weights(super().another_decoder(way))
+        return _draw_weights(super().another_decoder(upsampling))
 
     def another_head(self, channels: int) -> nn.Module:
         """A fresh head for features of so many channels."""
@@ -68,11 +68,11 @@ class Decoder(LevelDecoder):
     ``transposed`` is a unit of kernel 2 that keeps the number of channels; ``linear`` and ``nearest`` interpolate.
     """
 
-    def __init__(self, *, width: int, levels: int, dropout: bool, way: Upsampling = "linear") -> None:
+    def __init__(self, *, width: int, levels: int, dropout: bool, upsampling: Upsampling = "linear") -> None:
         """Build one step up, one block and one dropout for each level but the coarsest."""
         super().__init__()
         upwards = range(levels - 2, -1, -1)
-        self.ups = nn.ModuleList(_double(2 * width << level, way) for level in upwards)
+        self.ups = nn.ModuleList(_double(2 * width << level, upsampling) for level in upwards)
         self.stages = nn.ModuleList(_block(3 * width << level, width << level) for level in upwards)
         self.dropouts = nn.ModuleList(_channel_dropout(level) if dropout else nn.Identity() for level in upwards)
 
@@ -96,10 +96,10 @@ def _unit(convolution: nn.Module, channels: int) -> nn.Sequential:
     return nn.Sequential(convolution, InstanceNorm(channels), nn.ReLU(inplace=True))
 
 
-def _double(channels: int, way: Upsampling) -> nn.Module:
-    if way == "transposed":
+def _double(channels: int, upsampling: Upsampling) -> nn.Module:
+    if upsampling == "transposed":
         return _unit(Doubling3d(channels, channels), channels)
-    return Interpolation3d(align_corners=False) if way == "linear" else nn.Upsample(scale_factor=2.0)
+    return Interpolation3d(align_corners=False) if upsampling == "linear" else nn.Upsample(scale_factor=2.0)
 
 
 def _channel_dropout(level: int) -> nn.Dropout3d:

@@ -14,7 +14,7 @@ from graftseg.networks.interpolation import Interpolation3d, Upsampling
 from graftseg.networks.layers import BatchNorm3d
 
 Norm = Literal["batch", "instance"]
-MOST_UNITS = 3
+MAX_UNITS = 3
 
 
 class VNet(Extensible):
@@ -30,7 +30,7 @@ class VNet(Extensible):
     """
 
     dimensions = 3
-    ways = ("transposed", "linear", "nearest")
+    upsamplings = ("transposed", "linear", "nearest")
     encoder: "Encoder"
     decoder: "Decoder"
     head: Head3d
@@ -75,11 +75,13 @@ class Decoder(LevelDecoder):
     corners aligned or ``nearest``.
     """
 
-    def __init__(self, *, width: int, levels: int, norm: Norm, dropout: float, way: Upsampling = "transposed") -> None:
+    def __init__(
+        self, *, width: int, levels: int, norm: Norm, dropout: float, upsampling: Upsampling = "transposed"
+    ) -> None:
         """Build one step up and one stage for each level but the coarsest."""
         super().__init__()
         upwards = range(levels - 2, -1, -1)
-        self.ups = nn.ModuleList(_double(width << level, norm, way) for level in upwards)
+        self.ups = nn.ModuleList(_double(width << level, norm, upsampling) for level in upwards)
         self.stages = nn.ModuleList(_stage(width << level, width << level, level, norm) for level in upwards)
         self.dropout = _channel_dropout(dropout)
 
@@ -102,10 +104,10 @@ class InstanceNorm(nn.InstanceNorm3d):
 
     def forward(self, x: Tensor) -> Tensor:
         """The same shape."""
-        return normalised(x, self.eps) if accelerated(x) else super().forward(x)
+        return normalize_over_space(x, self.eps) if accelerated(x) else super().forward(x)
 
 
-def normalised(x: Tensor, epsilon: float) -> Tensor:
+def normalize_over_space(x: Tensor, epsilon: float) -> Tensor:
     """``(x - mean) / sqrt(var + ε)`` over space, in float32, in the precision and memory format that came in."""
     wide = x.float()
     var, mean = torch.var_mean(wide, (2, 3, 4), correction=0, keepdim=True)
@@ -113,7 +115,7 @@ def normalised(x: Tensor, epsilon: float) -> Tensor:
 
 
 def _stage(in_channels: int, channels: int, level: int, norm: Norm) -> nn.Sequential:
-    entries = [in_channels, *[channels] * (min(level + 1, MOST_UNITS) - 1)]
+    entries = [in_channels, *[channels] * (min(level + 1, MAX_UNITS) - 1)]
     units = (_unit(Convolution3d(entry, channels), channels, norm) for entry in entries)
     return nn.Sequential(*units)
 
@@ -122,10 +124,10 @@ def _halve(fine: int, norm: Norm) -> nn.Sequential:
     return _unit(Halving3d(fine, 2 * fine), 2 * fine, norm)
 
 
-def _double(fine: int, norm: Norm, way: Upsampling) -> nn.Sequential:
-    if way == "transposed":
+def _double(fine: int, norm: Norm, upsampling: Upsampling) -> nn.Sequential:
+    if upsampling == "transposed":
         return _unit(Doubling3d(2 * fine, fine), fine, norm)
-    larger = Interpolation3d(align_corners=True) if way == "linear" else nn.Upsample(scale_factor=2.0)
+    larger = Interpolation3d(align_corners=True) if upsampling == "linear" else nn.Upsample(scale_factor=2.0)
     return nn.Sequential(larger, *_unit(Convolution3d(2 * fine, fine), fine, norm))
 
 

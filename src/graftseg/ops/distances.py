@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from graftseg.ops.losses import SupervisedDice, one_hot, supervised_dice
 
-MOST_NUMBERS = 1 << 26
+MAX_BLOCK_ELEMENTS = 1 << 26
 
 
 def distance_to(masks: Tensor) -> Tensor:
@@ -18,7 +18,7 @@ def distance_to(masks: Tensor) -> Tensor:
     """
     if masks.is_cuda:
         return squared_distance_to(masks).sqrt()
-    distances: Tensor = _by_scipy(masks)
+    distances: Tensor = _scipy_distance_to(masks)
     return distances
 
 
@@ -29,22 +29,22 @@ def squared_distance_to(masks: Tensor) -> Tensor:
     """
     squared = torch.zeros(masks.shape, device=masks.device).masked_fill(~masks, torch.inf)
     for axis in range(1, masks.dim()):
-        squared = _nearest_along(squared.movedim(axis, -1)).movedim(-1, axis)
+        squared = _min_along_last_axis(squared.movedim(axis, -1)).movedim(-1, axis)
     return squared
 
 
-def _nearest_along(squared: Tensor) -> Tensor:
+def _min_along_last_axis(squared: Tensor) -> Tensor:
     """The minimum along the last axis, for a block of places at a time, so that the sums fit the memory."""
     size = squared.shape[-1]
     j = torch.arange(size, device=squared.device, dtype=torch.float32)
     # what is compiled never writes the sums down
-    block = size if torch.compiler.is_compiling() else max(1, MOST_NUMBERS // squared.numel())
+    block = size if torch.compiler.is_compiling() else max(1, MAX_BLOCK_ELEMENTS // squared.numel())
     parts = [(squared.unsqueeze(-2) + (i.unsqueeze(-1) - j).square()).amin(-1) for i in torch.split(j, block)]
     return torch.cat(parts, dim=-1)
 
 
 @torch.library.custom_op("graftseg::distance_to", mutates_args=())
-def _by_scipy(masks: Tensor) -> Tensor:
+def _scipy_distance_to(masks: Tensor) -> Tensor:
     """Kept whole by a compiler, which cannot see into scipy."""
     distances = torch.full(masks.shape, torch.inf)
     for mask, distance in zip(masks.cpu().numpy(), distances.numpy(), strict=True):
@@ -53,7 +53,7 @@ def _by_scipy(masks: Tensor) -> Tensor:
     return distances.to(masks.device)
 
 
-@_by_scipy.register_fake
+@_scipy_distance_to.register_fake
 def _(masks: Tensor) -> Tensor:
     return masks.new_empty(masks.shape, dtype=torch.float32)
 

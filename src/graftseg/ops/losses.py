@@ -31,7 +31,7 @@ def dice_per_sample(
 
     ``1 - mean_{n,c} (2 Σ m p Y + ε) / (Σ m (p + Y) + ε)``, the sums over space alone. Used for LA and Pancreas.
     """
-    p, Y, m = _aligned(probabilities, labels, mask)
+    p, Y, m = _broadcastable(probabilities, labels, mask)
     space = tuple(range(2, p.dim()))
     intersection = (m * p * Y).sum(space)
     total = (m * (p + Y)).sum(space)
@@ -53,7 +53,7 @@ def dice_over_batch(
     ``background=False`` leaves class 0 out. ``legacy_background_mask`` ignores the mask for class 0, as the public
     code did until October 2023; the paper's numbers were made that way.
     """
-    p, Y, m = _aligned(probabilities, labels, mask)
+    p, Y, m = _broadcastable(probabilities, labels, mask)
     if legacy_background_mask:
         foreground = torch.arange(p.shape[1], device=p.device).view(1, -1, *[1] * (p.dim() - 2)) > 0
         m = torch.where(foreground, m, torch.ones_like(m))
@@ -125,13 +125,13 @@ def dice_of_sums(probabilities: Tensor, labels: Tensor, *, epsilon: float = 1e-8
 
     ``mean_c 1 - (2 Σ p Y + ε) / (Σ p + Σ Y + ε)``, the sums over batch and space.
     """
-    p, Y, _ = _aligned(probabilities, labels, None)
+    p, Y, _ = _broadcastable(probabilities, labels, None)
     others = (0, *range(2, p.dim()))
     loss = 1 - (2 * (p * Y).sum(others) + epsilon) / (p.sum(others) + Y.sum(others) + epsilon)
     return (loss if background else loss[1:]).mean()
 
 
-def sharpened(probabilities: Tensor, temperature: float) -> Tensor:
+def sharpen(probabilities: Tensor, temperature: float) -> Tensor:
     """``p^(1/T) / (p^(1/T) + (1 - p)^(1/T))`` of every class by itself: 0, ½ and 1 stay, the rest moves away from ½.
 
     Those of more than two classes no longer sum to one.
@@ -165,7 +165,7 @@ def mixed_loss(
     return w_b * seg(background, M) + w_f * seg(foreground, ~M)
 
 
-def _aligned(probabilities: Tensor, labels: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+def _broadcastable(probabilities: Tensor, labels: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """Probabilities, one-hot labels and mask as float32 tensors that broadcast over ``(B, K, *space)``."""
     p = probabilities.float()
     Y = one_hot(labels, p.shape[1]).float()
@@ -175,10 +175,10 @@ def _aligned(probabilities: Tensor, labels: Tensor, mask: Tensor | None) -> tupl
     return p, Y, m
 
 
-Weights = tuple[float, float]
+ClassWeights = tuple[float, float]
 
 
-def opposite_weights(emphasis: float) -> tuple[Weights, Weights]:
+def opposite_weights(emphasis: float) -> tuple[ClassWeights, ClassWeights]:
     """Weights of the background and of every other class: (1, w) for the one branch, (w, 1) for the other."""
     return (1.0, emphasis), (emphasis, 1.0)
 
@@ -188,7 +188,7 @@ def branch_loss(outputs: Sequence[Tensor], labels: Tensor, emphasis: float) -> T
     main, *others = outputs
     loss = masked_cross_entropy(main, labels) + dice_per_sample(main.float().softmax(1), labels)
     for logits, weights in zip(others, opposite_weights(emphasis), strict=True):
-        w = weights_of(labels, weights)
+        w = voxel_weights(labels, weights)
         loss = loss + (w * _cross_entropy(logits, labels)).sum() / w.sum()
     return loss / 4
 
@@ -200,7 +200,7 @@ def certain_loss(outputs: Sequence[Tensor], labels: Tensor, M: Tensor, emphasis:
     loss = masked_cross_entropy(main, labels, M) + dice_per_sample(main.float().softmax(1), labels, M)
     m = M.float()
     for logits, weights in zip(others, (second, first) if swap else (first, second), strict=True):
-        w = weights_of(labels, weights)
+        w = voxel_weights(labels, weights)
         loss = loss + (m * w * _cross_entropy(logits, labels)).sum() / (m.sum() + 1e-16)
     return loss / 4
 
@@ -216,7 +216,7 @@ def uncertain_loss(outputs: Sequence[Tensor], teacher_outputs: Sequence[Tensor],
     return total / (m.sum() + 1e-16) / len(differences)
 
 
-def weights_of(labels: Tensor, weights: Weights) -> Tensor:
+def voxel_weights(labels: Tensor, weights: ClassWeights) -> Tensor:
     """The weight of each voxel by its label: the first for the background, the second for every other class."""
     background, others = weights
     return background + (others - background) * (labels > 0)

@@ -89,7 +89,7 @@ def copy_paste_mask(space: Sequence[int], beta: float, device: torch.device | st
     text calls the mask zero-centered). The corner is drawn on ``device``, so that a step can be captured.
     """
     size = box_size(space, beta)
-    return _drawn_box(space, size, _starts(space, size), device)
+    return _draw_box_mask(space, size, _start_counts(space, size), device)
 
 
 def random_cubes_mask(
@@ -108,15 +108,15 @@ def random_cubes_mask(
     """
     cells = [max(1, n // CELLS) for n in space]
     sizes = box_size(cells, beta) if sizes is None else sizes
-    starts = _starts(cells, sizes) if starts is None else starts
-    _fit("a cube", cells, sizes, starts)
+    starts = _start_counts(cells, sizes) if starts is None else starts
+    _check_fit("a cube", cells, sizes, starts)
     index = [torch.arange(n, device=device) for n in space]
     cell = [(along // n).clamp(max=CELLS - 1) for along, n in zip(index, cells, strict=True)]
     drawn = torch.rand(*[CELLS] * len(cells), len(cells), device=device)
     of_voxels = drawn[torch.meshgrid(*cell, indexing="ij")]
     inside = torch.ones((), dtype=torch.bool, device=device)
     for axis, (n, size, choice) in enumerate(zip(cells, sizes, starts, strict=True)):
-        within = _along(index[axis] - n * cell[axis], axis, len(cells))
+        within = _view_along(index[axis] - n * cell[axis], axis, len(cells))
         start = (of_voxels[..., axis] * choice).long()
         inside = inside & (within >= start) & (within < start + size)
     return ~inside
@@ -138,10 +138,10 @@ def contact_mask(
     """
     n = space[axis]
     (thickness,) = box_size([n], beta ** len(space)) if thickness is None else (thickness,)
-    (choice,) = _starts([n], [thickness]) if starts is None else (starts,)
-    _fit("a slab", [n], [thickness], [choice])
+    (choice,) = _start_counts([n], [thickness]) if starts is None else (starts,)
+    _check_fit("a slab", [n], [thickness], [choice])
     size = [thickness if a == axis else m for a, m in enumerate(space)]
-    return _drawn_box(space, size, [choice if a == axis else 1 for a in range(len(space))], device)
+    return _draw_box_mask(space, size, [choice if a == axis else 1 for a in range(len(space))], device)
 
 
 def box_mask(space: Sequence[int], corner: Tensor, size: Sequence[int]) -> Tensor:
@@ -150,7 +150,7 @@ def box_mask(space: Sequence[int], corner: Tensor, size: Sequence[int]) -> Tenso
     for axis, (n, s) in enumerate(zip(space, size, strict=True)):
         index = torch.arange(n, device=corner.device)
         along = (index >= corner[axis]) & (index < corner[axis] + s)
-        inside = inside & _along(along, axis, len(space))
+        inside = inside & _view_along(along, axis, len(space))
     return ~inside
 
 
@@ -159,26 +159,28 @@ def mix(background: Tensor, foreground: Tensor, M: Tensor) -> Tensor:
     return torch.where(M, background, foreground)
 
 
-def _starts(space: Sequence[int], size: Sequence[int]) -> list[int]:
+def _start_counts(space: Sequence[int], size: Sequence[int]) -> list[int]:
     """How many places are drawn from along each axis: all but the last, but at least one."""
     return [max(n - s, 1) for n, s in zip(space, size, strict=True)]
 
 
-def _fit(what: str, space: Sequence[int], size: Sequence[int], starts: Sequence[int]) -> None:
+def _check_fit(what: str, space: Sequence[int], size: Sequence[int], starts: Sequence[int]) -> None:
     if any(s + choice - 1 > n for n, s, choice in zip(space, size, starts, strict=True)):
         raise ValueError(
             f"mask: {what} of {list(size)} with {list(starts)} starts does not fit into {list(space)} voxels"
         )
 
 
-def _drawn_box(space: Sequence[int], size: Sequence[int], starts: Sequence[int], device: torch.device | str) -> Tensor:
+def _draw_box_mask(
+    space: Sequence[int], size: Sequence[int], starts: Sequence[int], device: torch.device | str
+) -> Tensor:
     drawn = torch.rand(len(size), device=device)
     # axis by axis, since a tensor made of ``starts`` would be copied from the host, which a capture forbids
     corner = torch.stack([(u * n).long() for u, n in zip(drawn, starts, strict=True)])
     return box_mask(space, corner, size)
 
 
-def _along(line: Tensor, axis: int, axes: int) -> Tensor:
+def _view_along(line: Tensor, axis: int, axes: int) -> Tensor:
     """A line of values as a tensor of so many axes that extends along one of them."""
     return line.view([-1 if a == axis else 1 for a in range(axes)])
 

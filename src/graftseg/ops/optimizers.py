@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from graftseg.core.settings import MOST_STEPS, Settings
 
-STAIR = 150
+RAMP_INTERVAL = 150
 """Steps between two rises of a ramp, as in public code."""
 RampLength = Annotated[float, Field(ge=1e-6, le=1e9)]
 """Lengths of a ramp that float32 can divide by."""
@@ -21,7 +21,7 @@ def ramp_up(elapsed: Tensor, length: float) -> Tensor:
     return torch.exp(-5 * rest.square())
 
 
-def consistency_ramp(step: Tensor, length: float, every: int = STAIR) -> Tensor:
+def consistency_ramp(step: Tensor, length: float, every: int = RAMP_INTERVAL) -> Tensor:
     """``ρ(t // every, R)``: how far the weight of a consistency term has come; it grows every so many steps."""
     return ramp_up(step // every, length)
 
@@ -62,7 +62,7 @@ class Poly(Settings):
 Schedule = Annotated[Constant | Step | Poly, Field(discriminator="name")]
 
 
-Share = Annotated[float, Field(ge=0, lt=1)]
+Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Sgd(Settings):
@@ -82,12 +82,12 @@ class Adam(Settings):
     name: Literal["adam"] = "adam"
     learning_rate: float = Field(0.001, gt=0, le=1e3)
     weight_decay: float = Field(0.0, ge=0, le=1e3)
-    betas: tuple[Share, Share] = (0.9, 0.999)
+    betas: tuple[Beta, Beta] = (0.9, 0.999)
     schedule: Schedule = Constant()
     clip_gradient: float | None = Field(None, gt=0, le=1e9)
 
 
-CRITIC = Adam(learning_rate=1e-4, betas=(0.9, 0.99))
+DISCRIMINATOR_OPTIMIZER = Adam(learning_rate=1e-4, betas=(0.9, 0.99))
 """What public code trains discriminators with."""
 OptimizerSettings = Annotated[Sgd | Adam, Field(discriminator="name")]
 
@@ -106,7 +106,7 @@ def learning_rate(settings: Sgd | Adam, step: int, total: int) -> float:
     return settings.learning_rate * settings.schedule.factor(step, total)
 
 
-def rate_on_device(optimizer: torch.optim.Optimizer) -> Tensor:
+def learning_rate_on_device(optimizer: torch.optim.Optimizer) -> Tensor:
     """Let an optimiser read its learning rate from a tensor on its device, as a captured step has to."""
     rate = torch.zeros((), device=optimizer.param_groups[0]["params"][0].device)
     for group in optimizer.param_groups:
@@ -118,7 +118,7 @@ def rate_on_device(optimizer: torch.optim.Optimizer) -> Tensor:
     return rate
 
 
-def update(optimizer: torch.optim.Optimizer, settings: Sgd | Adam, rate: float | None) -> None:
+def apply_update(optimizer: torch.optim.Optimizer, settings: Sgd | Adam, rate: float | None) -> None:
     """Make the update of a step with the gradients that are there; without a rate, with the one on the device."""
     for group in optimizer.param_groups:
         if rate is not None:
@@ -128,7 +128,7 @@ def update(optimizer: torch.optim.Optimizer, settings: Sgd | Adam, rate: float |
     optimizer.step()
 
 
-def load_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+def load_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
     """Go on with a saved state, on whatever device it was saved.
 
     Where parameters had no gradient, as biases before a norm on a GPU, they have no momentum; zero is what it was.
@@ -143,14 +143,14 @@ def load_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
 
 
 @dataclass(frozen=True)
-class Moved:
+class TrainedModule:
     """A sub-module and the optimiser that moves it."""
 
     module: nn.Module
     optimizer: torch.optim.Optimizer
 
 
-def carry_over(source: Moved, target: Moved) -> None:
+def carry_over_momentum(source: TrainedModule, target: TrainedModule) -> None:
     """Go on with the momenta of the parameters that both have, by name and shape, under the settings of the target.
 
     Other parameters begin as those of a fresh optimiser, and all of them where the two are not of one kind.
@@ -165,4 +165,4 @@ def carry_over(source: Moved, target: Moved) -> None:
         for place, (name, parameter) in enumerate(moved)
         if name in before and before[name].shape == parameter.shape and before[name] in source.optimizer.state
     }
-    load_state(target.optimizer, state)
+    load_optimizer_state(target.optimizer, state)

@@ -29,7 +29,8 @@ def seconds_per_step(recipe: Recipe, channels: int, classes: int, device: torch.
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         method = build_method(recipe, stage, channels, classes, device).train()
         optimizers = {
-            name: build_optimizer(method.get_submodule(name), stage.optimizer_of(name)) for name in method.moves
+            name: build_optimizer(method.get_submodule(name), stage.optimizer_of(name))
+            for name in method.trained_modules
         }
         way = StepMode.chosen(loop.precision, device, stage.steps, compiled=False, captured=loop.captured)
         noise = Constant(_noise(recipe, channels, classes, device), device)

@@ -125,7 +125,7 @@ class Recipe(Settings):
                 config = method.Config.model_validate(stage.settings)
             except ValidationError as error:
                 raise ValueError(f"settings of {stage.method}: {_first_problem(error, method.Config)}") from None
-            if unknown := stage.optimizers.keys() - set(method.moves):
+            if unknown := stage.optimizers.keys() - set(method.trained_modules):
                 raise ValueError(f"method {stage.method} has no {', '.join(sorted(unknown))} to optimize")
             labeled, unlabeled = self.batches.labeled, self.batches.unlabeled
             method.check(config, labeled=labeled, unlabeled=unlabeled, patch=self.batches.patch)
@@ -225,7 +225,7 @@ def _resolved_stage(stage: StageSettings, fast: bool) -> StageSettings:
     settings = config.model_validate(stage.settings | joint).model_dump(mode="json")
     # the recipe of a run always lists its optimizers; an empty list means that all use the student's
     has_none = "optimizers" in stage.model_fields_set and not stage.optimizers
-    usual = {} if has_none else method.usual_optimizers
+    usual = {} if has_none else method.default_optimizers
     return stage.model_copy(update={"settings": settings, "optimizers": {**usual, **stage.optimizers}})
 
 

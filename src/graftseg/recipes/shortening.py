@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from graftseg.core.errors import Code, UserError
-from graftseg.ops.optimizers import STAIR
+from graftseg.ops.optimizers import RAMP_INTERVAL
 from graftseg.recipes.recipe import Recipe, changed, load_recipe, parse_recipe
 from graftseg.recipes.settings import StageSettings
 
@@ -170,5 +170,5 @@ def _remedy(ramp: _Ramp) -> str:
 def _ramp_of(stage: StageSettings, place: str) -> _Ramp | None:
     if RAMP not in stage.settings:
         return None
-    stair = int(stage.settings.get("ramp_every", STAIR))
+    stair = int(stage.settings.get("ramp_every", RAMP_INTERVAL))
     return _Ramp(stage.method, place, stage.steps, stage.settings[RAMP], stair)

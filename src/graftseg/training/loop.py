@@ -14,7 +14,13 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.batches import Batches
 from graftseg.methods import Method
-from graftseg.ops.optimizers import Moved, build_optimizer, carry_over, learning_rate, load_state
+from graftseg.ops.optimizers import (
+    TrainedModule,
+    build_optimizer,
+    carry_over_momentum,
+    learning_rate,
+    load_optimizer_state,
+)
 from graftseg.recipes.settings import LoopSettings, StageSettings
 from graftseg.training.checkpoint import Checkpoint, State, load_own, save_checkpoint
 from graftseg.training.clock import StepClock
@@ -167,7 +173,7 @@ def _load(at: Position, state: State) -> None:
     at.step, at.done, at.seconds_before = state["step"], state["done"], state["seconds"]
     at.method.load_state_dict(state["method"])
     for name, optimizer in at.optimizers.items():
-        load_state(optimizer, state["optimizers"][name])
+        load_optimizer_state(optimizer, state["optimizers"][name])
     torch.set_rng_state(state["random"].cpu())
     if at.device.type == "cuda" and state.get("random_cuda") is not None:
         torch.cuda.set_rng_state(state["random_cuda"].cpu(), at.device)
@@ -196,13 +202,15 @@ def _start_stage(
     optimizers = _build_optimizers(method, stage.settings)
     if stage.settings.carry_optimizer:
         for name in optimizers.keys() & at.optimizers.keys():
-            before = Moved(at.method.get_submodule(name), at.optimizers[name])
-            carry_over(before, Moved(method.get_submodule(name), optimizers[name]))
+            before = TrainedModule(at.method.get_submodule(name), at.optimizers[name])
+            carry_over_momentum(before, TrainedModule(method.get_submodule(name), optimizers[name]))
     at.stage, at.step, at.method, at.optimizers = index, 0, method, optimizers
 
 
 def _build_optimizers(method: Method, stage: StageSettings) -> dict[str, torch.optim.Optimizer]:
-    return {name: build_optimizer(method.get_submodule(name), stage.optimizer_of(name)) for name in method.moves}
+    return {
+        name: build_optimizer(method.get_submodule(name), stage.optimizer_of(name)) for name in method.trained_modules
+    }
 
 
 def _log_fields(at: Position, stage: StageSettings) -> dict[str, Any]:

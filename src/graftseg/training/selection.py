@@ -19,8 +19,8 @@ from graftseg.data.grid import Grid
 from graftseg.data.store import Store, StoredCase
 from graftseg.inference.predictor import Predictor
 from graftseg.methods import Method
-from graftseg.networks.layers import evaluating
-from graftseg.ops.optimizers import load_state
+from graftseg.networks.layers import eval_mode
+from graftseg.ops.optimizers import load_optimizer_state
 from graftseg.recipes.recipe import Recipe
 from graftseg.recipes.settings import InferenceSettings, Listed, SelectionSettings
 
@@ -73,7 +73,7 @@ class Selector:
         """Score the student, keep it if it is the best so far, and return all scores by name."""
         found: dict[str, float] = {}
         for on, score in self._scores.items():
-            with evaluating(method), torch.inference_mode():
+            with eval_mode(method), torch.inference_mode():
                 scores = score(method)
             found |= scores if on == "validation" else {f"{on} {name}": value for name, value in scores.items()}
             if on not in self.best or scores["dice"] > self.best[on].dice:
@@ -94,7 +94,7 @@ class Selector:
             return
         method.student.load_state_dict(self.chosen.student)
         for name, state in self.chosen.optimizers.items():
-            load_state(optimizers[name], state)
+            load_optimizer_state(optimizers[name], state)
 
     def reset(self) -> None:
         """Drop the students of the previous stage."""

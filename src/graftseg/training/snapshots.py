@@ -29,7 +29,7 @@ def snapshot(method: Method, shows: Mapping[str, Tensor], watched: Tensor | None
     first = {name: tensor if name.startswith("M") else tensor[0] for name, tensor in shows.items()}
     depth = _fullest([tensor for name, tensor in first.items() if name.startswith("Y")])
     pictures = {name: _picture(name, tensor, depth) for name, tensor in first.items()}
-    labels = None if watched is None else method.watch(watched)
+    labels = None if watched is None else method.preview_labels(watched)
     if watched is not None and labels is not None:
         for index in range(len(watched)):
             middle = watched.shape[-1] // 2

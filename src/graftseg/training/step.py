@@ -18,7 +18,7 @@ from graftseg.core.devices import has_triton
 from graftseg.core.types import Batch, Objective, Precision, Progress
 from graftseg.data.augment import Table
 from graftseg.methods import Method
-from graftseg.ops.optimizers import learning_rate, rate_on_device, update
+from graftseg.ops.optimizers import apply_update, learning_rate, learning_rate_on_device
 from graftseg.recipes.settings import StageSettings
 from graftseg.training.clock import StepClock
 
@@ -113,7 +113,7 @@ class Stepper:
         if self._graph is not None:
             if mode.compiled:
                 self._gather = torch.compile(batches.gather, dynamic=False, options=method.compiler_options)
-            self._rates = {name: rate_on_device(optimizer) for name, optimizer in optimizers.items()}
+            self._rates = {name: learning_rate_on_device(optimizer) for name, optimizer in optimizers.items()}
 
     def __call__(self, step: int) -> StepResult:
         """Run a step and return its result without waiting for the device."""
@@ -163,7 +163,7 @@ class Stepper:
                 optimizer.zero_grad(set_to_none=True)
                 objective.total.backward()  # type: ignore[no-untyped-call]
             with clock.phase("update"):
-                update(optimizer, settings, None if step is None else learning_rate(settings, step, now.total))
+                apply_update(optimizer, settings, None if step is None else learning_rate(settings, step, now.total))
             objectives.append(objective)
         with clock.phase("update"):
             self.method.after_step(now)
@@ -240,7 +240,7 @@ def uncompiled() -> Iterator[None]:
 
 def effective_precision(precision: Precision, method: type[Method], device: torch.device) -> Precision:
     """Return the requested precision, or float32 if the method or the device does not support it."""
-    supported = method.least_precision == "bf16" and has_bf16(device)
+    supported = method.min_precision == "bf16" and has_bf16(device)
     return precision if supported else "float32"
 
 

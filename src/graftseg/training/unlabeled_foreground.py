@@ -13,7 +13,7 @@ from graftseg.data.grid import Grid
 from graftseg.data.store import Store, StoredCase
 from graftseg.inference.predictor import Predictor
 from graftseg.methods import METHODS, Method
-from graftseg.networks.layers import evaluating
+from graftseg.networks.layers import eval_mode
 from graftseg.recipes.recipe import Recipe
 from graftseg.training.step import autocast, effective_precision, uncompiled
 
@@ -41,7 +41,7 @@ class UnlabeledForeground:
         precision = effective_precision(
             self._recipe.loop.precision, METHODS[self._recipe.stages[stage - 1].method], device
         )
-        with evaluating(method), uncompiled(), autocast(precision, device):
+        with eval_mode(method), uncompiled(), autocast(precision, device):
             positions = Positions(tuple(positions_in(self._labels(predictor, case)) for case in self._cases))
         positions.save(self._run.foreground_file(stage))
         self._batches.aim(stage, positions)

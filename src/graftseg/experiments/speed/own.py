@@ -70,7 +70,9 @@ def time_phases(subject: Subject, batches: Batches, method: Method, warm_up: int
     Its networks stay compiled if they are, and nothing is captured, since a graph has no phases.
     """
     watch, stage = Stopwatch(subject.device), subject.stage
-    optimizers = {name: build_optimizer(method.get_submodule(name), stage.optimizer_of(name)) for name in method.moves}
+    optimizers = {
+        name: build_optimizer(method.get_submodule(name), stage.optimizer_of(name)) for name in method.trained_modules
+    }
     way = replace(subject.way, compiled=False, captured=False)
     stepper = Stepper(method, optimizers, stage, batches, way, _PhaseClock(subject.device, watch), index=0)
     labelling = watch.timed("teacher", vars(SelfTraining)["_pseudo_label"])

@@ -19,7 +19,7 @@ from graftseg.experiments.speed.stopwatch import Split, Stopwatch, settled
 from graftseg.experiments.speed.subject import Subject
 from graftseg.methods.bcp import BcpConfig
 from graftseg.networks.acceleration import plain_layers
-from graftseg.networks.ema import Scope, teacher_of
+from graftseg.networks.ema import Scope, make_teacher
 from graftseg.ops.components import chosen_classes
 from graftseg.ops.losses import mixed_loss
 from graftseg.ops.masks import copy_paste_mask, mix
@@ -34,7 +34,7 @@ class UsualWay:
         torch.manual_seed(subject.recipe.seed)
         self.config, self.settings, self.device = subject.config, subject.stage.optimizer, subject.device
         self.student = subject.networks.build().to(subject.device).train()
-        self.teacher = teacher_of(self.student)
+        self.teacher = make_teacher(self.student)
         self.optimizer = _plain_optimizer(self.student, self.settings)
         self.watch: Stopwatch | None = None
 

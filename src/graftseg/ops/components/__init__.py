@@ -13,12 +13,12 @@ from torch import Tensor
 
 from graftseg.core.devices import has_triton
 from graftseg.ops.components.host import largest_component_of
-from graftseg.ops.components.neighbours import full_or_fitting
+from graftseg.ops.components.neighbours import resolve_connectivity
 from graftseg.ops.components.rule import ComponentRule, chosen_classes
 
 __all__ = ["ComponentRule", "chosen_classes", "largest_component_of", "largest_components"]
 
-KINDS = 256
+MAX_KERNEL_CLASSES = 256
 
 
 def largest_components(
@@ -37,7 +37,7 @@ def largest_components(
     """
     if labels.dtype == torch.bool or labels.is_floating_point() or labels.is_complex():
         raise TypeError(f"label maps are integers, not {labels.dtype}")
-    kept: Tensor = _largest_components(labels, classes, full_or_fitting(labels.ndim - 1, connectivity))
+    kept: Tensor = _largest_components(labels, classes, resolve_connectivity(labels.ndim - 1, connectivity))
     if only is None:
         return kept
     for value in range(1, classes):
@@ -51,10 +51,10 @@ def largest_components(
 def _largest_components(labels: Tensor, classes: int, connectivity: int) -> Tensor:
     if labels.numel() == 0:
         return torch.empty_like(labels, memory_format=torch.contiguous_format)
-    if labels.is_cuda and classes <= KINDS and _has_triton():
-        from graftseg.ops.components.device import by_kernels
+    if labels.is_cuda and classes <= MAX_KERNEL_CLASSES and _has_triton():
+        from graftseg.ops.components.device import largest_components_by_kernels
 
-        return by_kernels(labels, classes, connectivity)
+        return largest_components_by_kernels(labels, classes, connectivity)
     host = labels.detach().cpu().numpy()
     kept = np.stack([largest_component_of(sample, classes, connectivity) for sample in host])
     return torch.from_numpy(kept).to(labels.device)

@@ -4,17 +4,17 @@ import torch
 from torch import Tensor
 
 # a voxel's number, which is also its parent's, is a signed integer of 32 bits
-MOST_VOXELS = 2**31 - 1
+MAX_VOXELS = 2**31 - 1
 BLOCK, WARPS = 512, 4
 # a warp on its own needs no barrier to learn that all its voxels are joined
 MERGE_BLOCK, MERGE_WARPS = 32, 1
 
 
-def by_kernels(labels: Tensor, classes: int, connectivity: int) -> Tensor:
+def largest_components_by_kernels(labels: Tensor, classes: int, connectivity: int) -> Tensor:
     """``largest_components`` of checked arguments, as five kernels on the current stream."""
     voxels = labels.numel()
-    if max(voxels, len(labels) * classes) > MOST_VOXELS:
-        raise ValueError(f"{voxels} voxels are too many: the most in one call are {MOST_VOXELS}")
+    if max(voxels, len(labels) * classes) > MAX_VOXELS:
+        raise ValueError(f"{voxels} voxels are too many: the most in one call are {MAX_VOXELS}")
     from graftseg.ops.components import kernels
 
     volume = labels.ndim == 4

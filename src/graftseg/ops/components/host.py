@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from graftseg.ops.components.neighbours import NEIGHBOURS, full_or_fitting
+from graftseg.ops.components.neighbours import NEIGHBOURS, resolve_connectivity
 
 Labels = npt.NDArray[Any]
 
@@ -15,7 +15,7 @@ def largest_component_of(
     labels: Labels, classes: int, connectivity: int | None = None, only: Collection[int] | None = None
 ) -> Labels:
     """Keep the largest component of every foreground class of one label map ``(*space)``, or of those in ``only``."""
-    components, count = _label(labels, full_or_fitting(labels.ndim, connectivity))
+    components, count = _number_components(labels, resolve_connectivity(labels.ndim, connectivity))
     if count <= 1 and labels.max(initial=0) < classes and labels.min(initial=0) >= 0:
         return labels.copy()
     sizes = np.bincount(components.ravel(), minlength=count + 1)
@@ -39,7 +39,7 @@ def _first_largest(components: Labels, members: Labels, sizes: Labels) -> int:
     return int(flat[np.isin(flat, tied).argmax()])
 
 
-def _label(labels: Labels, connectivity: int) -> tuple[Labels, int]:
+def _number_components(labels: Labels, connectivity: int) -> tuple[Labels, int]:
     """Number the components of all classes at once; voxels of different classes are never joined."""
     import cc3d
 

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from graftseg.ops.components.neighbours import full_or_fitting
+from graftseg.ops.components.neighbours import resolve_connectivity
 
 Labels = npt.NDArray[Any]
 
@@ -19,7 +19,7 @@ def largest_component_by_definition(
 
     Of a class that is not in ``only`` all components.
     """
-    structure = ndimage.generate_binary_structure(labels.ndim, full_or_fitting(labels.ndim, connectivity))
+    structure = ndimage.generate_binary_structure(labels.ndim, resolve_connectivity(labels.ndim, connectivity))
     kept = np.zeros_like(labels)
     for value in range(1, classes):
         if only is not None and value not in only:
