@@ -102,5 +102,5 @@ def test_methods_and_networks_build(name: str) -> None:
     recipe, meta = load_recipe(name), torch.device("meta")
     with meta:
         built = [build_method(recipe, stage, 1, CLASSES[name.split("-")[0]], meta) for stage in recipe.stages]
-    assert all(method.moves for method in built)
+    assert all(method.trained_modules for method in built)
     assert parameter_count(built[-1].student) == PARAMETERS.get(name, parameter_count(built[-1].student))
