@@ -6,13 +6,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from components_reference import largest_component_by_definition
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import ndimage
 
 from graftseg.ops.components import ComponentRule, chosen_classes, largest_component_of, largest_components
-from graftseg.ops.components.reference import largest_component_by_definition
 
 LabelMap = npt.NDArray[np.int64]
 CLASSES = 4

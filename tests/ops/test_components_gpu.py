@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from components_reference import largest_component_by_definition
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -21,7 +22,6 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from graftseg.ops.components import device, largest_component_of, largest_components
-from graftseg.ops.components.reference import largest_component_by_definition
 
 LabelMaps = npt.NDArray[np.int64]
 Joiner = Generator[tuple[int, int | None], int, None]

@@ -14,6 +14,8 @@ SPLITS: tuple[Split, ...] = ("labeled", "unlabeled", "validation", "test")
 Precision = Literal["float32", "bf16"]
 Matrix = tuple[tuple[float, ...], ...]
 MILLIMETRES = {"mm": 1.0, "meter": 1000.0, "micron": 0.001, "unknown": 1.0}
+NEIGHBORS = {(2, 1): 4, (2, 2): 8, (3, 1): 6, (3, 2): 18, (3, 3): 26}
+"""Number of neighbors of a voxel by (axes, connectivity): voxels at most one step away along at most that many axes."""
 
 
 @dataclass(frozen=True)

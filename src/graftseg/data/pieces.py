@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from graftseg.core.types import NEIGHBORS
+
 SIZES_KEPT = 16
 ISLAND_SHARE = 0.01
 ISLAND_VOXELS = 10
 ISLAND_OF_CLASS = 0.001
-NEIGHBOURS = {2: 8, 3: 26}
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ def pieces_of(labels: NDArray[Any]) -> dict[int, Pieces]:
     corner, inner = _foreground(labels)
     if inner.size == 0:
         return {}
-    numbered = cc3d.connected_components(np.ascontiguousarray(inner), connectivity=NEIGHBOURS[inner.ndim])
+    numbered = cc3d.connected_components(np.ascontiguousarray(inner), connectivity=NEIGHBORS[inner.ndim, inner.ndim])
     inside = inner > 0
     numbers, values = numbered[inside], inner[inside]
     sizes = np.bincount(numbers)

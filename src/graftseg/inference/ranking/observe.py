@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from graftseg.core.errors import Code, UserError
+from graftseg.core.types import NEIGHBORS
 from graftseg.inference.model import TrainedNetwork
 from graftseg.inference.ranking.cases import Prepared
 from graftseg.inference.resampling import stretched, stretched_slabs
@@ -151,7 +152,7 @@ def count_parts(labels: NDArray[Any], value: int) -> int:
     mask = np.ascontiguousarray(labels == value)
     if not mask.any():
         return 0
-    _, count = cc3d.connected_components(mask, connectivity=26 if mask.ndim == 3 else 8, return_N=True)
+    _, count = cc3d.connected_components(mask, connectivity=NEIGHBORS[mask.ndim, mask.ndim], return_N=True)
     return int(count)
 
 

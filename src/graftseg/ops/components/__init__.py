@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from graftseg.core.devices import has_triton
-from graftseg.ops.components.host import largest_component_of
-from graftseg.ops.components.neighbours import resolve_connectivity
+from graftseg.ops.components.host import largest_component_of, resolve_connectivity
 from graftseg.ops.components.rule import ComponentRule, chosen_classes
 
 __all__ = ["ComponentRule", "chosen_classes", "largest_component_of", "largest_components"]

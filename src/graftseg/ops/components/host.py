@@ -6,9 +6,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from graftseg.ops.components.neighbours import NEIGHBOURS, resolve_connectivity
+from graftseg.core.types import NEIGHBORS
 
 Labels = npt.NDArray[Any]
+
+
+def resolve_connectivity(axes: int, connectivity: int | None) -> int:
+    """Return the connectivity, by default the number of axes; raise a ValueError if it does not fit the axes."""
+    resolved = axes if connectivity is None else connectivity
+    if (axes, resolved) not in NEIGHBORS:
+        raise ValueError(f"a connectivity of {resolved} does not fit label maps of {axes} axes")
+    return resolved
 
 
 def largest_component_of(
@@ -46,6 +54,6 @@ def _number_components(labels: Labels, connectivity: int) -> tuple[Labels, int]:
     if labels.dtype.kind not in "ui":
         raise TypeError(f"label maps are integers, not {labels.dtype}")
     components, count = cc3d.connected_components(
-        np.ascontiguousarray(labels), connectivity=NEIGHBOURS[labels.ndim, connectivity], return_N=True
+        np.ascontiguousarray(labels), connectivity=NEIGHBORS[labels.ndim, connectivity], return_N=True
     )
     return components, int(count)

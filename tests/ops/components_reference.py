@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from graftseg.ops.components.neighbours import resolve_connectivity
+from graftseg.ops.components.host import resolve_connectivity
 
 Labels = npt.NDArray[Any]
 
