@@ -82,7 +82,7 @@ def test_the_usual_grid_lies_in_the_plane(dimensions: int, cells: tuple[int, ...
 
 
 def test_a_grid_has_as_many_axes_as_the_images() -> None:
-    with pytest.raises(ValueError, match="cells has 2 numbers and there are 3 axes"):
+    with pytest.raises(ValueError, match="cells has 2 numbers"):
         FgCutmix.check(FgCutmixConfig(cells=(4, 4)), labeled=1, unlabeled=3, patch=(16, 16, 16))
-    with pytest.raises(ValueError, match="connectivity is 3 and there are only 2 axes"):
+    with pytest.raises(ValueError, match="connectivity is 3"):
         FgCutmix.check(FgCutmixConfig(cells=(4, 4), connectivity=3), labeled=1, unlabeled=3, patch=(16, 16))

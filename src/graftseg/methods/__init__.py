@@ -1,4 +1,4 @@
-"""The table of methods. To add one: its file, a line here with its import, a recipe, a page of the docs."""
+"""The table of methods."""
 
 from graftseg.methods.advent import Advent, AdventAdversarial
 from graftseg.methods.base import Method

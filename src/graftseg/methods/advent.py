@@ -1,4 +1,4 @@
-"""ADVENT: predictions of unlabeled scans should be as certain as those of labeled ones (CVPR 2019), in two ways."""
+"""ADVENT: entropy minimization on unlabeled images, direct or adversarial (CVPR 2019)."""
 
 import math
 from collections.abc import Iterator
@@ -20,10 +20,10 @@ from graftseg.ops.optimizers import DISCRIMINATOR_OPTIMIZER, RampLength, consist
 
 
 class AdventConfig(Settings):
-    """Settings of entropy minimisation, with the values of SSL4MIS's public code as defaults.
+    """Settings of entropy minimization; the defaults are the values of SSL4MIS's public code.
 
-    ``dice`` is the one beside the cross-entropy. The entropy counts ``weight`` times a ramp that is at its full height
-    after ``ramp`` times 150 steps.
+    - ``dice``: the Dice loss on labeled images.
+    - ``weight``: weight of the entropy, multiplied by a ramp that reaches 1 after ``ramp`` times 150 steps.
     """
 
     dice: SupervisedDice = "classes"
@@ -32,7 +32,7 @@ class AdventConfig(Settings):
 
 
 class Advent(Method):
-    """MinEnt: ``½ (CE + Dice)`` on labeled images, and the entropy of the probabilities of all images."""
+    """MinEnt: ``½ (CE + Dice)`` on labeled images and the prediction entropy of all images."""
 
     Config = AdventConfig
     compiled_functions = ("terms", "entropy")
@@ -56,9 +56,9 @@ class Advent(Method):
 
 
 class AdventAdversarialConfig(Settings):
-    """Settings of adversarial entropy minimisation, with the values of ADVENT's public code as defaults.
+    """Settings of adversarial entropy minimization; the defaults are the values of ADVENT's public code.
 
-    ``dice`` is the one beside the cross-entropy; ``weight`` is that of the adversarial term, at all times.
+    ``dice`` is the Dice loss on labeled images, ``weight`` the constant weight of the adversarial term.
     """
 
     dice: SupervisedDice = "classes"
@@ -66,10 +66,10 @@ class AdventAdversarialConfig(Settings):
 
 
 class AdventAdversarial(Method):
-    """AdvEnt: a discriminator tells maps of entropy of labeled images, 0, from those of unlabeled ones, 1.
+    """AdvEnt: a discriminator separates entropy maps of labeled images (0) from those of unlabeled images (1).
 
-    The student deceives it. Both learn from the same predictions, made before either was updated. Patches have at least
-    16 voxels a side.
+    The student learns to make entropy maps of unlabeled images look labeled. Both learn from the same predictions, made
+    before either was updated. Patches need at least 16 voxels along each axis.
     """
 
     Config = AdventAdversarialConfig
@@ -107,17 +107,17 @@ class AdventAdversarial(Method):
 
 
 def mean_entropy(logits: Tensor) -> Tensor:
-    """``H``: the entropy of every voxel as a share of the largest, ln K, averaged over samples and voxels."""
+    """Return ``H``: the entropy divided by its maximum ln K, averaged over samples and voxels."""
     return entropy(logits.float().softmax(1)).mean() / math.log(logits.shape[1])
 
 
 def self_information(logits: Tensor) -> Tensor:
-    """``I_c = -p_c log p_c`` as a share of log K, ``(B, K, *space)``: what each class adds to the entropy."""
+    """Return ``I_c = -p_c log p_c / log K``, ``(B, K, *space)``: the contribution of each class to the entropy."""
     p = logits.float().softmax(1)
     return -p * (p + 1e-30).log() / math.log(logits.shape[1])
 
 
 def discriminator_loss(verdict: Tensor, *, unlabeled: bool) -> Tensor:
-    """Binary cross-entropy of a discriminator that ought to say 1, unlabeled, or 0, everywhere."""
+    """Return the binary cross-entropy of discriminator logits whose target is 1 (unlabeled) or 0 (labeled)."""
     z = verdict.float()
     return F.softplus(-z if unlabeled else z).mean()

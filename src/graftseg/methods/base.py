@@ -1,4 +1,4 @@
-"""The contract that every method keeps."""
+"""Base class of all methods."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
@@ -45,40 +45,40 @@ class Method(nn.Module):
         self.student = self.build_student(networks)
 
     def build_student(self, networks: Networks) -> nn.Module:
-        """The network that ships, from images to logits: the recipe's, unless the method needs more of it."""
+        """Build the network that is shipped, from images to logits. Override it to add heads, branches or decoders."""
         return networks.build()
 
     @classmethod
     def check(cls, config: Any, *, labeled: int, unlabeled: int, patch: Sequence[int]) -> None:
-        """Raise a ValueError if the method cannot work with such batches: so many images of such a size."""
+        """Raise a ValueError if batches of this size and patch shape do not fit the method."""
         if min(patch) < cls.min_patch_side:
             raise ValueError(
-                f"batches.patch has a side of {min(patch)} and the method needs {cls.min_patch_side} at least"
+                f"batches.patch has a side of {min(patch)}, but the method needs at least {cls.min_patch_side}"
             )
         if cls.uses_unlabeled and unlabeled == 0:
-            raise ValueError("batches.unlabeled is 0 and the method learns from unlabeled images")
+            raise ValueError("batches.unlabeled is 0, but the method needs unlabeled images")
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
-        """Yield what to minimise; the engine makes the update before it asks for the next."""
+        """Yield objectives to minimize; the training loop applies the update of each before it requests the next."""
         raise NotImplementedError
 
     def segment(self, images: Tensor) -> Tensor:
-        """Probabilities ``(B, K, *space)`` of the network that ships: the student."""
+        """Return probabilities ``(B, K, *space)`` of the shipped network, the student."""
         return self.student(images).float().softmax(1)  # type: ignore[no-any-return]
 
     def after_step(self, now: Progress) -> None:
-        """What follows the update: a teacher's average, a memory bank. By default nothing."""
+        """Update state that is not trained by gradients, such as a teacher. The default does nothing."""
 
     def start_from(self, previous: "Method") -> None:
-        """Begin with the student of the stage before; parts that it does not have stay as they are."""
+        """Load the student of the previous stage; parameters that only this student has keep their values."""
         own, before = self.student.state_dict(), previous.student.state_dict()
         shared = {name: value for name, value in before.items() if name in own and own[name].shape == value.shape}
         if not shared:
-            raise ValueError("the students of two stages have nothing in common")
+            raise ValueError("the students of the two stages share no parameter")
         self.student.load_state_dict(own | shared)
 
     def accelerate(self) -> None:
-        """Compile the networks and the hot functions; what they compute stays the same up to rounding."""
+        """Compile the networks and ``compiled_functions``; results are equal up to rounding."""
         options = self.compiler_options
         for part in self.children():
             part.compile(dynamic=False, options=options)
@@ -87,9 +87,9 @@ class Method(nn.Module):
 
     @property
     def compiler_options(self) -> dict[str, Any] | None:
-        """What to ask of the compiler for whatever is part of a step."""
+        """Options for ``torch.compile`` of all parts of a step."""
         return compiler_options(self.dimensions, next(self.parameters()).device)
 
     def preview_labels(self, images: Tensor) -> Tensor | None:
-        """Pseudo-labels ``(B, *space)`` for a person to look at, or None where a method makes none."""
+        """Return pseudo-labels ``(B, *space)`` for display, or None if the method makes none."""
         return None

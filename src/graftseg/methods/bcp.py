@@ -1,4 +1,4 @@
-"""Bidirectional copy-paste between labeled and unlabeled scans (CVPR 2023)."""
+"""Bidirectional copy-paste between labeled and unlabeled images (CVPR 2023)."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -17,12 +17,15 @@ from graftseg.ops.masks import Box, Direction, MaskSettings, mix, mixtures
 
 
 class BcpConfig(SelfTrainingConfig):
-    """Settings of self-training by copy-paste, with the paper's values as defaults.
+    """Settings of self-training by copy-paste; the defaults are the paper's values.
 
-    ``direction``: which crops are pasted where. ``both``: labeled ones onto unlabeled images and the reverse; ``in``
-    and ``out``: one of these alone; ``within``: labeled onto labeled, unlabeled onto unlabeled ones; ``none``: nothing
-    is pasted. ``mask``: the shape of a crop. ``joint`` sends both mixtures through the student together, and both
-    unlabeled halves through the teacher: faster, with batch statistics over all of them instead of each half's own.
+    - ``beta``: size of the pasted box relative to the image, along each axis.
+    - ``direction``: ``both`` pastes labeled crops onto unlabeled images and the reverse; ``in`` or ``out`` does only
+      one of these; ``within`` pastes labeled onto labeled and unlabeled onto unlabeled images; ``none`` pastes nothing.
+    - ``mask``: shape of the pasted crop.
+    - ``legacy_background_mask``: ignore the mask for the background in the Dice loss, as the public code did.
+    - ``joint``: pass both mixtures through the student in one batch, and both unlabeled halves through the teacher.
+      This is faster, but batch statistics are then computed over both.
     """
 
     beta: float = Field(2 / 3, gt=0, lt=1)
@@ -36,15 +39,15 @@ class BcpConfig(SelfTrainingConfig):
         if self.legacy_background_mask and self.dice != "over-batch":
             raise ValueError("legacy_background_mask needs dice: over-batch")
         if self.direction == "none" and self.mask != Box():
-            raise ValueError("mask is not read with direction: none")
+            raise ValueError("mask has no effect with direction: none")
         return self
 
 
 class Bcp(SelfTraining):
-    """A student learns inward and outward mixtures, supervised by true labels and a mean teacher's pseudo-labels.
+    """A student learns inward and outward mixtures from true labels and a mean teacher's pseudo-labels.
 
-    The two mixtures, like the two unlabeled halves, go through their network one after the other, so that each has
-    batch statistics of its own, unless ``joint``; the teacher stays in training mode, as published.
+    Unless ``joint`` is set, the mixtures and the unlabeled halves go through their network one after the other, each
+    with its own batch statistics. The teacher stays in training mode, as published.
     """
 
     Config = BcpConfig
@@ -57,11 +60,11 @@ class Bcp(SelfTraining):
 
     @classmethod
     def check(cls, config: BcpConfig, *, labeled: int, unlabeled: int, patch: Sequence[int]) -> None:
-        """Each labeled image meets an unlabeled one, in two halves."""
+        """Raise a ValueError unless labeled and unlabeled images can be paired in two halves."""
         if labeled % 2 or labeled != unlabeled:
             raise ValueError(
-                f"batches.labeled is {labeled} and batches.unlabeled {unlabeled}; copy-paste pairs them up in two "
-                "halves and needs the same even number of both"
+                f"batches.labeled is {labeled} and batches.unlabeled is {unlabeled}, but copy-paste needs the same "
+                "even number of both"
             )
         config.mask.check(patch, config.beta)
         super().check(config, labeled=labeled, unlabeled=unlabeled, patch=patch)
@@ -92,7 +95,7 @@ class Bcp(SelfTraining):
         return torch.cat(self._logits(self.teacher, halves(images)))
 
     def _logits(self, network: nn.Module, parts: Sequence[Tensor]) -> list[Tensor]:
-        """Logits of parts of one size, each with batch statistics of its own unless ``joint``."""
+        """Return logits of parts of equal size, each with its own batch statistics unless ``joint``."""
         if not self.config.joint:
             return [network(part) for part in parts]
         return list(network(torch.cat([*parts])).chunk(len(parts)))

@@ -1,4 +1,4 @@
-"""Pre-training by copy-paste between labeled scans, or without it."""
+"""Pre-training of BCP on labeled images, with or without copy-paste."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -17,9 +17,11 @@ from graftseg.ops.masks import Box, MaskSettings, mix
 class BcpPretrainConfig(Settings):
     """Settings of pre-training.
 
-    ``loss``: over the ``whole`` mixed patch (LA, Pancreas), or the sum of the two ``regions``, each normalised by its
-    own size (ACDC). ``mask``: the shape of a crop. Without ``mixing`` the images are learnt as they are, all in one
-    batch.
+    - ``beta``: size of the pasted box relative to the image, along each axis.
+    - ``mixing``: whether crops are pasted; without it, all labeled images form one batch.
+    - ``mask``: shape of the pasted crop.
+    - ``loss``: over the ``whole`` mixed patch (LA, Pancreas), or the sum of the losses of background and foreground
+      ``regions``, each normalized by its own size (ACDC).
     """
 
     beta: float = Field(2 / 3, gt=0, lt=1)
@@ -34,12 +36,12 @@ class BcpPretrainConfig(Settings):
         if self.legacy_background_mask and (self.loss, self.dice) != ("regions", "over-batch"):
             raise ValueError("legacy_background_mask needs loss: regions and dice: over-batch")
         if not self.mixing and (self.loss, self.mask) != ("whole", Box()):
-            raise ValueError("mixing: false needs loss: whole and reads no mask")
+            raise ValueError("mixing: false needs loss: whole, and mask has no effect")
         return self
 
 
 class BcpPretrain(Method):
-    """A crop of one labeled image is pasted onto another; the label maps are mixed alike."""
+    """A crop of one labeled image is pasted onto another; label maps are mixed with the same mask."""
 
     Config = BcpPretrainConfig
     uses_unlabeled = False
@@ -53,10 +55,10 @@ class BcpPretrain(Method):
 
     @classmethod
     def check(cls, config: BcpPretrainConfig, *, labeled: int, unlabeled: int, patch: Sequence[int]) -> None:
-        """Copy-paste pairs up the labeled images."""
+        """Raise a ValueError unless labeled images can be paired."""
         config.mask.check(patch, config.beta)
         if config.mixing and labeled % 2:
-            raise ValueError(f"batches.labeled is {labeled}; copy-paste pairs images up and needs an even number")
+            raise ValueError(f"batches.labeled is {labeled}, but copy-paste needs an even number")
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
         """Yield the loss of the mixed labeled images."""

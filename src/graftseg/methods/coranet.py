@@ -1,4 +1,4 @@
-"""CoraNet: certain where a conservative and a radical branch agree (IEEE Transactions on Medical Imaging 2022)."""
+"""CoraNet: agreement of a conservative and a radical branch (IEEE Transactions on Medical Imaging 2022)."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -20,12 +20,15 @@ from graftseg.ops.optimizers import RampLength, consistency_ramp
 
 
 class CoraNetConfig(Settings):
-    """Settings of self-training, with the values of the public code as defaults, but for ``swap_weights``.
+    """Settings of self-training; the defaults are the values of the public code, except for ``swap_weights``.
 
-    ``emphasis`` is how many times more one branch minds the foreground, and the other the background;
-    ``swap_weights`` exchanges the two on unlabeled images, as the public code does. ``unlabeled_weight`` is that of
-    both terms of unlabeled images, ``consistency`` that of the uncertain one within it, after ``ramp`` times
-    ``ramp_every`` steps. Pseudo-labels are made anew every ``refresh_every`` steps. ``ema_decay`` is λ of the teacher.
+    - ``emphasis``: weight of the foreground in one branch, and of the background in the other.
+    - ``swap_weights``: exchange the weights of the two branches on unlabeled images, as the public code does.
+    - ``unlabeled_weight``: weight of both terms of unlabeled images.
+    - ``consistency``: additional weight of the uncertain term, multiplied by a ramp that reaches 1 after ``ramp`` times
+      ``ramp_every`` steps.
+    - ``refresh_every``: number of steps between updates of the network that makes pseudo-labels.
+    - ``ema_decay``: λ of the teacher.
     """
 
     emphasis: float = Field(5.0, ge=1, le=1e9)
@@ -41,11 +44,11 @@ class CoraNetConfig(Settings):
 class CoraNet(Method):
     """Three branches learn pseudo-labels where two of them agree, and a mean teacher's probabilities elsewhere.
 
-    Pseudo-labels hold still for ``refresh_every`` steps, since a copy of the student that is only then renewed makes
-    them, without dropout. With instance norm and unlabeled crops that never move, as published, they are those that
-    the public code stores for as long. A batch norm of the copy takes the statistics of the batch, as the teacher's do:
-    its running ones fit unlabeled scans badly that look unlike the labeled ones. With more than two classes, a voxel is
-    certain where the two branches decide for the same one. The teacher stays in training mode.
+    The labeler, a copy of the student without dropout, makes the pseudo-labels. It is updated every ``refresh_every``
+    steps. With instance norm and fixed unlabeled crops, as published, its pseudo-labels equal those that the public
+    code stores between updates. Batch norms of the labeler and the teacher use batch statistics: running statistics fit
+    badly if unlabeled scans look different from labeled scans. With more than two classes, a voxel is certain if both
+    branches predict the same class. The teacher stays in training mode.
     """
 
     Config = CoraNetConfig
@@ -60,11 +63,11 @@ class CoraNet(Method):
         self.uncertain = uncertain_loss
 
     def build_student(self, networks: Networks) -> nn.Module:
-        """The recipe's network with three branches, the first of which is what ships."""
+        """Build the recipe's network with three branches; the first one is shipped."""
         return build_branches(networks)
 
     def train(self, mode: bool = True) -> Self:
-        """Change the mode; the copy that labels never drops anything out."""
+        """Set the mode; the labeler never uses dropout."""
         super().train(mode)
         for part in self.labeler.modules():
             part.training = mode and isinstance(part, _BatchNorm)
@@ -89,25 +92,25 @@ class CoraNet(Method):
 
     @torch.no_grad()
     def pseudo_labels(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """What the main branch decides, ``(B, *space)``, and where the two others decide the same."""
+        """Return the labels of the main branch, ``(B, *space)``, and the mask where the two other branches agree."""
         main, first, second = (logits.argmax(1) for logits in self.labeler(images, all_outputs=True))
         return main, first == second
 
     def after_step(self, now: Progress) -> None:
-        """The teacher follows the student."""
+        """Update the teacher."""
         ema_update(self.teacher, self.student, self.config.ema_decay, "parameters")
 
     def start_from(self, previous: Method) -> None:
-        """Student, teacher and labeler all begin with the pre-trained network."""
+        """Load the pre-trained network into student, teacher and labeler."""
         super().start_from(previous)
         for copy in (self.teacher, self.labeler):
             copy.load_state_dict(self.student.state_dict())
 
     def preview_labels(self, images: Tensor) -> Tensor:
-        """The pseudo-labels of the moment."""
+        """Return the current pseudo-labels."""
         return self.pseudo_labels(images)[0]
 
     def _refresh(self, now: Progress) -> None:
-        """Copy the student to the labeler at every so many steps, by an average that keeps all or nothing."""
+        """Copy the student to the labeler every ``refresh_every`` steps: an EMA update with a decay of 0 or 1."""
         keep = (now.step % self.config.refresh_every != 0).float()
         ema_update(self.labeler, self.student, keep, "state")

@@ -1,4 +1,4 @@
-"""Pre-training of CoraNet: three branches learn from labeled scans."""
+"""Pre-training of CoraNet: three branches learn from labeled images."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -15,15 +15,15 @@ from graftseg.ops.losses import branch_loss
 
 
 class CoraNetPretrainConfig(Settings):
-    """``emphasis`` is how many times more one branch minds the foreground, and the other the background."""
+    """``emphasis``: weight of the foreground in one branch, and of the background in the other."""
 
     emphasis: float = Field(5.0, ge=1, le=1e9)
 
 
 class CoraNetPretrain(Method):
-    """``¼ [CE(out0) + Dice(out0) + CE_W1(out1) + CE_W2(out2)]`` on the labeled images.
+    """``¼ [CE(out0) + Dice(out0) + CE_W1(out1) + CE_W2(out2)]`` on labeled images.
 
-    W1 weighs every class but the background more, W2 the background.
+    W1 gives more weight to the foreground, W2 to the background.
     """
 
     Config = CoraNetPretrainConfig
@@ -36,7 +36,7 @@ class CoraNetPretrain(Method):
         self.loss = partial(branch_loss, emphasis=config.emphasis)
 
     def build_student(self, networks: Networks) -> nn.Module:
-        """The recipe's network with three branches, the first of which is what ships."""
+        """Build the recipe's network with three branches; the first one is shipped."""
         return build_branches(networks)
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:

@@ -1,4 +1,4 @@
-"""Deep adversarial network: predictions of unlabeled scans should look like those of labeled ones (MICCAI 2017)."""
+"""Deep adversarial network: a discriminator compares labeled and unlabeled predictions (MICCAI 2017)."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -19,10 +19,10 @@ from graftseg.ops.optimizers import DISCRIMINATOR_OPTIMIZER, RampLength, consist
 
 
 class DanConfig(Settings):
-    """Settings of DAN, with the values of SSL4MIS's public code as defaults.
+    """Settings of DAN; the defaults are the values of SSL4MIS's public code.
 
-    ``dice`` is the one beside the cross-entropy. The adversarial term counts ``weight`` times a ramp that is at its
-    full height after ``ramp`` times 150 steps.
+    - ``dice``: the Dice loss on labeled images.
+    - ``weight``: weight of the adversarial term, multiplied by a ramp that reaches 1 after ``ramp`` times 150 steps.
     """
 
     dice: SupervisedDice = "classes"
@@ -31,10 +31,11 @@ class DanConfig(Settings):
 
 
 class Dan(Method):
-    """A discriminator tells predictions of labeled images from those of unlabeled ones; the student deceives it.
+    """A student, and a discriminator that predicts whether a segmentation belongs to a labeled image.
 
-    It sees the probabilities of all classes together with the image. Each is in evaluation mode while the other
-    learns. Patches have at least 16 voxels a side.
+    The discriminator gets the probabilities of all classes and the image. The student learns to make predictions of
+    unlabeled images look labeled. Each network is in eval mode while the other is trained. Patches need at least 16
+    voxels along each axis.
     """
 
     Config = DanConfig

@@ -1,4 +1,4 @@
-"""Dual-task consistency: classes and signed distances should tell of the same shape (AAAI 2021)."""
+"""Dual-task consistency between class probabilities and signed distances (AAAI 2021)."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -19,12 +19,13 @@ from graftseg.ops.optimizers import RampLength, consistency_ramp
 
 
 class DtcConfig(Settings):
-    """Settings of DTC, with the values of its public code as defaults.
+    """Settings of DTC; the defaults are the values of its public code.
 
-    ``dice`` is the loss of the segmentation head; there is no cross-entropy beside it. ``distance_weight`` is that of
-    the distance head's squared error. The consistency counts ``weight`` times a ramp that is at its full height after
-    ``ramp`` times 150 steps. ``sharpness`` is the slope that turns distances into a map of 0 and 1. ``absent`` is the
-    signed distance of a class that a patch does not hold: 0 as published, 1 for far outside.
+    - ``dice``: loss of the segmentation head, without cross-entropy.
+    - ``distance_weight``: weight of the squared error of the distance head.
+    - ``weight``: weight of the consistency, multiplied by a ramp that reaches 1 after ``ramp`` times 150 steps.
+    - ``sharpness``: slope of the sigmoid that turns distances into a map from 0 to 1.
+    - ``absent``: signed distance of a class that is missing from a patch: 0 as published, 1 for far outside.
     """
 
     dice: SupervisedDice = "classes"
@@ -36,13 +37,13 @@ class DtcConfig(Settings):
 
 
 class Dtc(Method):
-    """A student with a second head for signed distances, whose two heads have to agree on all images.
+    """A student with a second head for signed distances; the two heads have to agree on all images.
 
-    Gradients of the consistency pass through both heads. For more than two classes, for which nothing is published,
-    there is a distance for each, the background too, and each is compared with the probability of its class.
+    Gradients of the consistency pass through both heads. Nothing is published for more than two classes. Here every
+    class, including the background, then has its own distance map, which is compared with the probability of the class.
 
-    The sigmoid is so steep that a distance rounded to bfloat16 says little about its slope: gradients of the
-    consistency would be mostly noise. So the networks compute in float32.
+    The networks compute in float32: the sigmoid is so steep that the gradients of the consistency would be mostly
+    rounding noise in bfloat16.
     """
 
     Config = DtcConfig
@@ -56,7 +57,7 @@ class Dtc(Method):
         self.consistency = partial(dual_task_consistency, sharpness=config.sharpness)
 
     def build_student(self, networks: Networks) -> nn.Module:
-        """The recipe's network with a head for signed distances."""
+        """Build the recipe's network with a second head for signed distances."""
         return dual_task(networks)
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
@@ -75,11 +76,11 @@ class Dtc(Method):
 
 
 def dual_task_consistency(logits: Tensor, distances: Tensor, sharpness: float) -> Tensor:
-    """``L_dtc = mean (σ(-k s) - q)²`` over samples, channels and voxels; of two classes the foreground alone."""
+    """Return ``L_dtc = mean (σ(-k s) - q)²`` over samples, channels and voxels; of two classes only the foreground."""
     q = logits.float().softmax(1)[:, -distances.shape[1] :]
     return F.mse_loss(sigmoid_map(distances, sharpness), q)
 
 
 def sigmoid_map(distances: Tensor, sharpness: float) -> Tensor:
-    """``σ(-k s)``: near 1 inside, where signed distances are negative, near 0 outside, ½ at the boundary."""
+    """Return ``σ(-k s)``: near 1 inside (negative signed distance), near 0 outside, ½ at the boundary."""
     return torch.sigmoid(-sharpness * distances.float())

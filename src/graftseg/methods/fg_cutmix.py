@@ -1,8 +1,8 @@
-"""Fine-grained CutMix: patches of the whole batch exchanged at random, predictions put back.
+"""Fine-grained CutMix: patches are exchanged within a batch at random, and predictions are restored.
 
-A row of the paper's table of interpolations, whose details were not published. This is a reconstruction: the paper says
-that images of the whole batch are cropped into 4x4 patches, which are combined at random; that a patch keeps its place
-in the image, and that a third axis is not cut, is a choice of ours.
+This is a row of the paper's table of interpolation strategies, whose details were not published. The paper says that
+images of the whole batch are cropped into 4x4 patches, which are combined at random. Two choices are ours: a patch
+keeps its position in the image, and a third axis is not divided.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,22 +18,20 @@ from graftseg.ops.losses import segmentation_loss
 from graftseg.ops.perturbations import check_grid, draw_permutations, exchange_patches, invert_permutations
 
 DEFAULT_GRID = (4, 4, 1)
-"""Cells along each axis where nothing is said."""
+"""Default number of cells along each axis."""
 
 
 class FgCutmixConfig(SelfTrainingConfig):
-    """``cells``: the grid along each axis; None is 4 along the first two axes and 1 along the third.
-
-    All labeled and unlabeled images go through the student in one batch.
-    """
+    """``cells``: number of grid cells along each axis; by default 4 along the first two axes and 1 along the third."""
 
     cells: tuple[Voxels, ...] | None = None
 
 
 class FgCutmix(SelfTraining):
-    """In each cell of a grid the batch is permuted; the student segments the puzzles, and its logits are put back.
+    """Patches are permuted within the batch; the student's logits are restored to their images.
 
-    Each image is then supervised by its own label or by the mean teacher's pseudo-label.
+    Each image is then supervised by its own label or by the mean teacher's pseudo-label. Labeled and unlabeled images
+    go through the student in one batch.
     """
 
     Config = FgCutmixConfig
@@ -47,14 +45,14 @@ class FgCutmix(SelfTraining):
 
     @classmethod
     def check(cls, config: FgCutmixConfig, *, labeled: int, unlabeled: int, patch: Sequence[int]) -> None:
-        """The grid has as many axes as the images."""
+        """Raise a ValueError if the grid does not fit the axes or the patch."""
         super().check(config, labeled=labeled, unlabeled=unlabeled, patch=patch)
         if config.cells is not None and len(config.cells) != len(patch):
-            raise ValueError(f"cells has {len(config.cells)} numbers and there are {len(patch)} axes")
+            raise ValueError(f"cells has {len(config.cells)} numbers, but images have {len(patch)} axes")
         check_grid(config.cells or DEFAULT_GRID[: len(patch)], patch)
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
-        """Yield ``L_seg`` of the labeled images, and ``alpha`` times that of the unlabeled ones."""
+        """Yield ``L_seg`` of the labeled images and ``alpha`` times that of the unlabeled images."""
         y_l, y_u = batch.labeled.labels, self._pseudo_label(self.teacher, batch.unlabeled)
         x = torch.cat([batch.labeled.images, batch.unlabeled])
         permutations = draw_permutations(self.cells, len(x), x.device)

@@ -1,4 +1,4 @@
-"""Mutual consistency: decoders that differ in their way up have to agree, surely (MICCAI 2021)."""
+"""Mutual consistency between decoders with different upsampling (MICCAI 2021)."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -22,14 +22,16 @@ DecoderDice = Literal["of-sums", "over-batch"]
 
 
 class McNetConfig(Settings):
-    """Settings of MC-Net, with the values of its public code for the left atrium as defaults.
+    """Settings of MC-Net; the defaults are the values of its public code for the left atrium.
 
-    ``decoders`` is 2, or 3 for MC-Net+. ``dice`` is the loss of every decoder; there is no cross-entropy beside it.
-    ``of-sums``: plain sums over the batch, without the background (LA). ``over-batch``: squared sums, with it (ACDC);
-    ``half_dice`` then leaves out the factor 2 of the overlap, as the public code does, so that a perfect prediction
-    still loses ½ and gradients are half as large. The Dice losses count ``dice_weight``. The consistency counts
-    ``weight`` times a ramp that is at its full height after ``ramp`` times 150 steps; its targets are sharpened with
-    ``temperature``.
+    - ``decoders``: 2, or 3 for MC-Net+.
+    - ``dice``: loss of each decoder, without cross-entropy. ``of-sums``: plain sums over the batch, without the
+      background (LA). ``over-batch``: squared sums, with the background (ACDC).
+    - ``half_dice``: omit the factor 2 of the overlap in ``over-batch``, as the public code does. A perfect prediction
+      then has a loss of ½, and gradients are half as large.
+    - ``dice_weight``: weight of the sum of the Dice losses.
+    - ``weight``: weight of the consistency, multiplied by a ramp that reaches 1 after ``ramp`` times 150 steps.
+    - ``temperature``: temperature of the sharpened targets of the consistency.
     """
 
     decoders: Literal[2, 3] = 2
@@ -48,10 +50,10 @@ class McNetConfig(Settings):
 
 
 class McNet(Method):
-    """A student with several decoders; on all images each has to give what another one says, sharpened.
+    """A student with several decoders; on all images each decoder learns the sharpened prediction of every other.
 
-    Gradients of the consistency pass through the sharpened targets too, as published. All images of a batch go through
-    the student together. The network that ships is the first decoder's.
+    Gradients of the consistency also pass through the sharpened targets, as published. Labeled and unlabeled images go
+    through the student in one batch. The shipped network uses the first decoder.
     """
 
     Config = McNetConfig
@@ -64,7 +66,7 @@ class McNet(Method):
         self.consistency = partial(mutual_consistency, temperature=config.temperature)
 
     def build_student(self, networks: Networks) -> nn.Module:
-        """The recipe's network with more decoders."""
+        """Build the recipe's network with several decoders."""
         return several_decoders(networks, self.config.decoders)
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
@@ -82,14 +84,14 @@ class McNet(Method):
 
 
 def decoder_dice(logits: list[Tensor], labels: Tensor, dice: DecoderDice, *, half: bool = False) -> Tensor:
-    """``Σ_d Dice_d``: the Dice losses of all decoders; with ``half`` each is ``1 - ½ Dice`` instead of ``1 - Dice``."""
+    """Return ``Σ_d Dice_d``, the sum of the decoders' Dice losses; with ``half`` each is ``1 - ½ Dice``."""
     overlap = dice_of_sums if dice == "of-sums" else dice_over_batch
     losses = torch.stack([overlap(z_d.float().softmax(1), labels) for z_d in logits])
     return ((1 + losses) / 2 if half else losses).sum()
 
 
 def mutual_consistency(logits: list[Tensor], temperature: float) -> Tensor:
-    """``L_c = Σ_{i≠j} mean (p_i - s(p_j))²`` over samples, classes and voxels."""
+    """Return ``L_c = Σ_{i≠j} mean (p_i - s(p_j))²`` over samples, classes and voxels."""
     p = [z_d.float().softmax(1) for z_d in logits]
     pairs = permutations(zip(p, [sharpen(p_d, temperature) for p_d in p], strict=True), 2)
     return torch.stack([F.mse_loss(p_i, s_j) for (p_i, _), (_, s_j) in pairs]).sum()

@@ -1,4 +1,4 @@
-"""Mean teacher: a student agrees with the average of its own past on unlabeled scans (NeurIPS 2017)."""
+"""Mean teacher: consistency with an EMA teacher on unlabeled images (NeurIPS 2017)."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -17,11 +17,12 @@ from graftseg.ops.perturbations import Deviation, add_noise
 
 
 class MeanTeacherConfig(Settings):
-    """Settings of a mean teacher, with the values of UA-MT's public code as defaults.
+    """Settings of the mean teacher; the defaults are the values of UA-MT's public code.
 
-    ``dice`` is the one beside the cross-entropy. The consistency counts ``weight`` times a ramp that is at its full
-    height after ``ramp`` times 150 steps. ``noise`` is the deviation of what the teacher's images get. ``ema_decay`` is
-    the largest λ of its average, which begins as the plain mean of all students so far.
+    - ``dice``: the Dice loss on labeled images.
+    - ``weight``: weight of the consistency, multiplied by a ramp that reaches 1 after ``ramp`` times 150 steps.
+    - ``noise``: standard deviation of the noise added to the teacher's images.
+    - ``ema_decay``: maximum λ of the teacher, which starts as the plain mean of all students so far.
     """
 
     dice: SupervisedDice = "classes"
@@ -32,10 +33,10 @@ class MeanTeacherConfig(Settings):
 
 
 class MeanTeacher(MeanTeacherMethod):
-    """``½ (CE + Dice)`` on labeled images, and on unlabeled ones the difference from the teacher's probabilities.
+    """``½ (CE + Dice)`` on labeled images, squared difference from the teacher's probabilities on unlabeled images.
 
-    Student and teacher see the same unlabeled images, the teacher with noise. All images of a batch go through the
-    student together; the teacher stays in training mode.
+    Student and teacher get the same unlabeled images; noise is added to the teacher's. Labeled and unlabeled images go
+    through the student in one batch. The teacher stays in training mode.
     """
 
     Config = MeanTeacherConfig
@@ -63,5 +64,5 @@ class MeanTeacher(MeanTeacherMethod):
 
 
 def mean_squared_difference(logits: Tensor, teacher_logits: Tensor) -> Tensor:
-    """The squared difference of probabilities, averaged over samples, classes and voxels."""
+    """Return the squared difference of probabilities, averaged over samples, classes and voxels."""
     return (logits.float().softmax(1) - teacher_logits.float().softmax(1)).square().mean()

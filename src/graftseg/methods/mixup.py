@@ -1,7 +1,7 @@
-"""Mixup: labeled and unlabeled images superimposed, and their predictions taken apart again.
+"""Mixup: labeled and unlabeled images are superimposed and their predictions decoupled.
 
-A row of the paper's table of interpolations, whose details were not published. This is a reconstruction from the
-paper's sentence on it and from GuidedMix-Net, on which that is based.
+This is a row of the paper's table of interpolation strategies, whose details were not published. The method is
+reconstructed from the paper's sentence about it and from GuidedMix-Net, which that sentence cites.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,11 +18,12 @@ from graftseg.ops.losses import segmentation_loss
 
 
 class MixupConfig(SelfTrainingConfig):
-    """``unlabeled_ratio``: parts of the unlabeled image to one part of the labeled one.
+    """Settings of mixup.
 
-    The labeled share is λ = 1 / (1 + ``unlabeled_ratio``). None draws it in every step as GuidedMix-Net does, uniformly
-    between 0 and ½. ``direct`` is the weight of the loss of the labeled images as they are, which the reconstruction
-    does not have: without it nothing says what an image that is not mixed shows.
+    - ``unlabeled_ratio``: weight of the unlabeled image relative to the labeled one, so that λ = 1 / (1 +
+      ``unlabeled_ratio``). With None, λ is drawn uniformly between 0 and ½ in every step, as in GuidedMix-Net.
+    - ``direct``: weight of a loss on unmixed labeled images. The reconstruction has no such loss, and then no term
+      supervises unmixed images.
     """
 
     unlabeled_ratio: float | None = Field(2.0, gt=0, le=1e9)
@@ -30,23 +31,23 @@ class MixupConfig(SelfTrainingConfig):
 
 
 def superimpose(labeled: Tensor, unlabeled: Tensor, share: float | Tensor) -> Tensor:
-    """``λ x_l + (1 - λ) x_u``."""
+    """Return ``λ x_l + (1 - λ) x_u``."""
     return share * labeled + (1 - share) * unlabeled
 
 
 def decouple(mixed: Tensor, labeled: Tensor, unlabeled: Tensor, share: float | Tensor) -> tuple[Tensor, Tensor]:
-    """Logits of the mixed images less what the other image has in them: ``z_mix - (1 - λ) z_u``, ``z_mix - λ z_l``.
+    """Return ``z_mix - (1 - λ) z_u`` and ``z_mix - λ z_l``: mixed logits without the part of the other image.
 
-    What is subtracted carries no gradient.
+    No gradient passes through the subtracted logits.
     """
     return mixed - (1 - share) * unlabeled.detach(), mixed - share * labeled.detach()
 
 
 class Mixup(SelfTraining):
-    """A student learns to tell apart what it sees superimposed, by true labels and a mean teacher's pseudo-labels.
+    """A student segments superimposed images, supervised by true labels and a mean teacher's pseudo-labels.
 
-    The student sees the mixed, the labeled and the unlabeled images one after the other, each with batch statistics of
-    their own; gradients come from the mixed ones alone, and from the labeled ones where ``direct`` is not 0.
+    Mixed, labeled and unlabeled images go through the student one after the other, each with their own batch
+    statistics. Only the mixed images have gradients, and the labeled images if ``direct`` is not 0.
     """
 
     Config = MixupConfig
@@ -59,16 +60,16 @@ class Mixup(SelfTraining):
 
     @classmethod
     def check(cls, config: MixupConfig, *, labeled: int, unlabeled: int, patch: Sequence[int]) -> None:
-        """Each labeled image meets an unlabeled one."""
+        """Raise a ValueError unless each labeled image can be paired with an unlabeled image."""
         super().check(config, labeled=labeled, unlabeled=unlabeled, patch=patch)
         if labeled != unlabeled:
             raise ValueError(
-                f"batches.labeled is {labeled} and batches.unlabeled {unlabeled}; mixup pairs them up and needs the "
-                "same number of both"
+                f"batches.labeled is {labeled} and batches.unlabeled is {unlabeled}, but mixup needs the same number "
+                "of both"
             )
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
-        """Yield ``L_seg`` of the decoupled labeled logits, and ``alpha`` times that of the unlabeled ones."""
+        """Yield ``L_seg`` of the decoupled labeled logits and ``alpha`` times that of the unlabeled logits."""
         config = self.config
         x_l, y_l, x_u = batch.labeled.images, batch.labeled.labels, batch.unlabeled
         y_u = self._pseudo_label(self.teacher, x_u)
@@ -88,6 +89,6 @@ class Mixup(SelfTraining):
         yield Objective("student", terms, weights, shows)
 
     def _share(self, device: torch.device) -> float | Tensor:
-        """λ, the share of the labeled images."""
+        """Return λ, the share of the labeled images."""
         ratio = self.config.unlabeled_ratio
         return torch.rand((), device=device) / 2 if ratio is None else 1 / (1 + ratio)

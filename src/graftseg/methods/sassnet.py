@@ -1,4 +1,4 @@
-"""SASSNet: signed distances of unlabeled scans should look like those of labeled ones (MICCAI 2020)."""
+"""SASSNet: a discriminator compares signed distances of labeled and unlabeled images (MICCAI 2020)."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -22,12 +22,13 @@ from graftseg.ops.optimizers import DISCRIMINATOR_OPTIMIZER, RampLength, consist
 
 
 class SassNetConfig(Settings):
-    """Settings of SASSNet, with the values of its public code as defaults.
+    """Settings of SASSNet; the defaults are the values of its public code.
 
-    ``dice`` is the loss of the segmentation head; there is no cross-entropy beside it. ``distance_weight`` is that of
-    the distance head's squared error. The adversarial term counts ``adversarial_weight`` times a ramp that is at its
-    full height after ``ramp`` times 150 steps; published are 0.01 for 16 labeled scans and 0.015 for 8. ``absent`` is
-    the signed distance of a class that a patch does not hold: 0 as published, 1 for far outside.
+    - ``dice``: loss of the segmentation head, without cross-entropy.
+    - ``distance_weight``: weight of the squared error of the distance head.
+    - ``adversarial_weight``: weight of the adversarial term, multiplied by a ramp that reaches 1 after ``ramp`` times
+      150 steps; 0.01 is published for 16 labeled scans, 0.015 for 8.
+    - ``absent``: signed distance of a class that is missing from a patch: 0 as published, 1 for far outside.
     """
 
     dice: SupervisedDice = "classes"
@@ -38,11 +39,12 @@ class SassNetConfig(Settings):
 
 
 class SassNet(Method):
-    """A student with a second head for signed distances; a discriminator sees these together with the image.
+    """A student with a second head for signed distances, and a discriminator of these maps.
 
-    It tells those of labeled images from those of unlabeled ones, and the student deceives it. Each is in evaluation
-    mode while the other learns. For more than two classes, for which nothing is published, there is a distance for
-    each, the background too, and the discriminator sees all of them. Patches have at least 16 voxels a side.
+    The discriminator gets a distance map and its image and predicts whether the image is labeled. The student learns to
+    make unlabeled images look labeled. Each network is in eval mode while the other is trained. Nothing is published
+    for more than two classes. Here every class, including the background, then has its own distance map, and the
+    discriminator gets all of them. Patches need at least 16 voxels along each axis.
     """
 
     Config = SassNetConfig
@@ -59,7 +61,7 @@ class SassNet(Method):
         self.terms = partial(dual_task_terms, dice=config.dice, absent=config.absent)
 
     def build_student(self, networks: Networks) -> nn.Module:
-        """The recipe's network with a head for signed distances."""
+        """Build the recipe's network with a second head for signed distances."""
         return dual_task(networks)
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:

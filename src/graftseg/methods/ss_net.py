@@ -1,4 +1,4 @@
-"""SS-Net: predictions are smooth under adversarial noise and classes lie apart in feature space (MICCAI 2022)."""
+"""SS-Net: smoothness under adversarial noise and class separation in feature space (MICCAI 2022)."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -22,14 +22,18 @@ SsNetDice = Literal["foreground", "classes"]
 
 
 class SsNetConfig(Settings):
-    """Settings of SS-Net, with the values for the left atrium as defaults.
+    """Settings of SS-Net; the defaults are the values for the left atrium.
 
-    ``dice``: plain sums without the background, and all classes pooled between predictions (``foreground``, LA); or
-    squared sums of every class (``classes``, ACDC). ``weight`` is that of all but the Dice loss, after ``ramp`` times
-    150 steps; ``separation`` that of the distances from prototypes within it. ``noise`` is the length of the
-    adversarial noise of an image, found in ``iterations`` steps of length ``probe``. ``prototypes`` is how many a class
-    has; ``keep`` says which scores of the selector make one. ``weigh_prototypes`` weighs them by selectors of their
-    own; the public code means to and does not.
+    - ``dice``: ``foreground`` uses plain sums without the background, and pools all classes to compare predictions
+      (LA); ``classes`` uses squared sums of every class (ACDC).
+    - ``weight``: weight of all terms except the Dice loss, multiplied by a ramp that reaches 1 after ``ramp`` times 150
+      steps.
+    - ``separation``: additional weight of the distances from prototypes.
+    - ``noise``: length of the adversarial noise of an image.
+    - ``probe``, ``iterations``: length and number of the steps that find the adversarial noise.
+    - ``prototypes``: number of prototypes of each class.
+    - ``keep``: whether voxels with the lowest or the highest selector scores become prototypes.
+    - ``weigh_prototypes``: weight prototypes by their own selectors; the public code intends this but does not do it.
     """
 
     dice: SsNetDice = "foreground"
@@ -45,11 +49,11 @@ class SsNetConfig(Settings):
 
 
 class SsNet(Method):
-    """``Dice + w (L_v + 0.1 (L_l + L_u))``: a change under the worst noise, and distances from class prototypes.
+    """``Dice + w (L_v + 0.1 (L_l + L_u))``: change under adversarial noise, and distances from class prototypes.
 
-    Prototypes are labeled foreground voxels that the student decided right; the background has none, in two classes
-    and in more. Labeled voxels approach those of their label, unlabeled ones those of the student's decision. The
-    heads belong to the student, whose logits do not need them.
+    Prototypes are correctly predicted, labeled foreground voxels; the background has none. Labeled voxels are pulled to
+    the prototypes of their label, unlabeled voxels to those of the predicted class. The heads are part of the student,
+    but its logits do not depend on them.
     """
 
     Config = SsNetConfig
@@ -63,7 +67,7 @@ class SsNet(Method):
         self.separate = cast(PrototypeNetwork, self.student).separation.forward
 
     def build_student(self, networks: Networks) -> nn.Module:
-        """The recipe's network with the heads on its features."""
+        """Build the recipe's network with projection and selection heads on its features."""
         config: SsNetConfig = self.config
         separation = ClassSeparation(
             networks.settings.width,
@@ -75,7 +79,7 @@ class SsNet(Method):
         return PrototypeNetwork(cast(EncoderDecoder, networks.build()), separation)
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
-        """Yield the Dice loss of the labeled images, the smoothness and the separation of all."""
+        """Yield the Dice loss of labeled images, and the smoothness and separation losses of all images."""
         config, y, n = self.config, batch.labeled.labels, len(batch.labeled.images)
         X = torch.cat([batch.labeled.images, batch.unlabeled])
         z, f = self.student(X, all_outputs=True)
@@ -88,9 +92,9 @@ class SsNet(Method):
         yield Objective("student", terms, weights, shows={"X_noisy": X_noisy, "Y_decided": decided})
 
     def _smoothness(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """How much adversarial noise changes what the student says, and the images with it.
+        """Return the change of the prediction under adversarial noise, and the noisy images.
 
-        The target is a prediction of its own, with other dropout than the student's, from which no gradient comes.
+        The target is a separate prediction with new dropout and without gradient.
         """
         config = self.config
         with torch.no_grad():
@@ -104,18 +108,18 @@ class SsNet(Method):
 
 
 def supervised_dice(logits: Tensor, labels: Tensor, dice: SsNetDice) -> Tensor:
-    """The Dice loss of labeled images: ``foreground`` with plain sums, or all ``classes`` with squared sums."""
+    """Return the Dice loss of labeled images: ``foreground`` with plain sums, or all ``classes`` with squared sums."""
     p = logits.float().softmax(1)
     return dice_of_sums(p, labels) if dice == "foreground" else dice_over_batch(p, labels)
 
 
 def pooled_dice(p: Tensor, q: Tensor, epsilon: float = 1e-8) -> Tensor:
-    """``1 - (2 Σ p q + ε) / (Σ p + Σ q + ε)`` of two predictions, the sums over everything."""
+    """Return ``1 - (2 Σ p q + ε) / (Σ p + Σ q + ε)`` of two predictions; sums run over all axes."""
     return 1 - (2 * (p * q).sum() + epsilon) / (p.sum() + q.sum() + epsilon)
 
 
 def class_dice(p: Tensor, q: Tensor, epsilon: float = 1e-10) -> Tensor:
-    """``mean_c 1 - (2 Σ p q + ε) / (Σ p² + Σ q² + ε)`` of two predictions, the sums over batch and space."""
+    """Return ``mean_c 1 - (2 Σ p q + ε) / (Σ p² + Σ q² + ε)`` of two predictions; sums run over batch and space."""
     others = (0, *range(2, p.dim()))
     total = p.square().sum(others) + q.square().sum(others)
     return (1 - (2 * (p * q).sum(others) + epsilon) / (total + epsilon)).mean()

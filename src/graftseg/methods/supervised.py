@@ -1,4 +1,4 @@
-"""The baseline: labeled scans alone."""
+"""Supervised baseline: training on labeled images only."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -11,17 +11,17 @@ from graftseg.ops.losses import SupervisedDice, half_each, supervised_terms
 
 
 class SupervisedConfig(Settings):
-    """Which Dice stands beside the cross-entropy.
+    """``dice``: the Dice loss, which is added to the cross-entropy.
 
-    ``foreground``: squared sums over the batch, without the background (LA). ``classes``: the same with it (ACDC).
-    ``per-sample``: every sample and class by itself.
+    ``foreground``: squared sums over the batch, without the background (LA). ``classes``: squared sums over the batch,
+    with the background (ACDC). ``per-sample``: Dice of each sample and class.
     """
 
     dice: SupervisedDice = "classes"
 
 
 class Supervised(Method):
-    """``½ (CE + Dice)`` on the labeled images."""
+    """``½ (CE + Dice)`` on labeled images."""
 
     Config = SupervisedConfig
     uses_unlabeled = False
@@ -33,7 +33,7 @@ class Supervised(Method):
         self.terms = partial(supervised_terms, dice=config.dice)
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
-        """Yield the cross-entropy and the Dice loss of the labeled images, half each."""
+        """Yield ``½ (CE + Dice)``."""
         x, y = batch.labeled.images, batch.labeled.labels
         terms = self.terms(self.student(x), y)
         yield Objective("student", terms, half_each(terms), shows={"X_labeled": x, "Y_labeled": y})

@@ -1,4 +1,4 @@
-"""What methods share in which a teacher follows the student."""
+"""Base classes of methods with a mean teacher: an exponential moving average (EMA) of the student."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Self
@@ -19,9 +19,10 @@ from graftseg.ops.pseudo_labels import Decision, pseudo_label
 
 
 class MeanTeacherMethod(Method):
-    """A student, and a teacher that is its running average, begins where it begins and stays in training mode.
+    """A method with a student and an EMA teacher.
 
-    ``config.ema_decay`` is the largest λ; the average begins as the plain mean of all students so far.
+    The teacher starts as a copy of the student and stays in training mode. ``config.ema_decay`` is the maximum of λ:
+    until it is reached, the teacher is the plain mean of all students so far.
     """
 
     teacher: nn.Module
@@ -31,22 +32,24 @@ class MeanTeacherMethod(Method):
         self.teacher = make_teacher(self.student)
 
     def after_step(self, now: Progress) -> None:
-        """The teacher follows the student; at first it is a copy."""
+        """Update the teacher; in the first step it becomes a copy of the student."""
         decay: Tensor = warmup_decay(now.step, self.config.ema_decay)
         ema_update(self.teacher, self.student, decay, "parameters")
 
     def start_from(self, previous: Method) -> None:
-        """Student and teacher both begin with the network of the stage before."""
+        """Load the student of the previous stage into student and teacher."""
         super().start_from(previous)
         self.teacher.load_state_dict(self.student.state_dict())
 
 
 class SelfTrainingConfig(Settings):
-    """Settings of self-training, with the paper's values as defaults.
+    """Settings of self-training; the defaults are the paper's values.
 
-    ``alpha`` is the weight of what a pseudo-label supervises. The teacher averages the student by ``ema_decay``; its
-    ``decision`` is cleaned by the ``largest_component`` of each class, or of those whose numbers are given, with
-    neighbours by ``connectivity``.
+    - ``alpha``: loss weight of voxels with pseudo-labels.
+    - ``ema_decay``, ``ema_scope``: λ of the teacher, and whether buffers are averaged too.
+    - ``decision``: how teacher probabilities become labels.
+    - ``largest_component``: keep only the largest component of all classes, of the listed classes or of none.
+    - ``connectivity``: number of axes along which neighbors may differ; by default all.
     """
 
     alpha: float = Field(0.5, ge=0, le=1e9)
@@ -60,29 +63,29 @@ class SelfTrainingConfig(Settings):
     @model_validator(mode="after")
     def _reject_unused_settings(self) -> Self:
         if self.connectivity is not None and not self.largest_component:
-            raise ValueError("connectivity is read only with largest_component: true")
+            raise ValueError("connectivity needs largest_component")
         return self
 
 
 class SelfTraining(MeanTeacherMethod):
-    """A student, and a teacher that is its running average and labels what has no label."""
+    """A student and an EMA teacher that makes pseudo-labels for unlabeled images."""
 
     config: SelfTrainingConfig
 
     @classmethod
     def check(cls, config: Any, *, labeled: int, unlabeled: int, patch: Sequence[int]) -> None:
-        """Neighbours are those of a space of so many axes."""
+        """Raise a ValueError if connectivity does not fit the number of axes."""
         super().check(config, labeled=labeled, unlabeled=unlabeled, patch=patch)
         if config.connectivity is not None and config.connectivity > len(patch):
-            raise ValueError(f"connectivity is {config.connectivity} and there are only {len(patch)} axes")
+            raise ValueError(f"connectivity is {config.connectivity}, but images have only {len(patch)} axes")
 
     def after_step(self, now: Progress) -> None:
-        """Eq. (10): the teacher follows the student."""
+        """Update the teacher, Eq. (10)."""
         ema_update(self.teacher, self.student, self.config.ema_decay, self.config.ema_scope)
 
     @torch.no_grad()
     def preview_labels(self, images: Tensor) -> Tensor:
-        """The teacher's pseudo-labels in evaluation mode, which leaves its statistics and the dice alone."""
+        """Return teacher pseudo-labels in eval mode; batch-norm statistics and the random state are unchanged."""
         with eval_mode(self.teacher):
             return self._pseudo_label(self.teacher, images)
 

@@ -1,4 +1,4 @@
-"""Uncertainty-aware mean teacher: only voxels of which the teacher is sure count (MICCAI 2019)."""
+"""Uncertainty-aware mean teacher: consistency only where the teacher is certain (MICCAI 2019)."""
 
 import math
 from collections.abc import Iterator
@@ -21,14 +21,17 @@ COPIES = 2
 
 
 class UaMtConfig(Settings):
-    """Settings of UA-MT, with the values of its public code for two classes as defaults.
+    """Settings of UA-MT; the defaults are the values of its public code for two classes.
 
-    ``dice`` is the one beside the cross-entropy. The consistency counts ``weight`` times a ramp that is at its full
-    height after ``ramp`` times 150 steps. ``noise`` is the deviation of what the teacher's images get. ``passes``
-    predictions of the teacher make the uncertainty; the mask takes in a voxel whose entropy is under a share of
-    ``entropy_limit`` that grows from ``threshold_start`` to ``threshold_end``. The public code keeps ``ln 2`` for any
-    number of classes; ``ln K`` is the largest entropy of K classes. ``ema_decay`` is the largest λ of the teacher's
-    average, which begins as the plain mean of all students so far.
+    - ``dice``: the Dice loss on labeled images.
+    - ``weight``: weight of the consistency, multiplied by a ramp that reaches 1 after ``ramp`` times 150 steps.
+    - ``noise``: standard deviation of the noise added to the teacher's images.
+    - ``passes``: number of teacher predictions that are averaged to estimate the uncertainty.
+    - ``threshold_start``, ``threshold_end``: a voxel is used if its entropy is below this fraction of
+      ``entropy_limit``; the fraction grows during the stage.
+    - ``entropy_limit``: the public code uses ``ln 2`` for any number of classes; ``ln K`` is the maximum entropy of K
+      classes.
+    - ``ema_decay``: maximum λ of the teacher, which starts as the plain mean of all students so far.
     """
 
     dice: SupervisedDice = "classes"
@@ -45,8 +48,8 @@ class UaMtConfig(Settings):
 class UaMt(MeanTeacherMethod):
     """A mean teacher whose consistency is limited to voxels of low entropy.
 
-    The entropy is that of the mean of several predictions, which differ in noise and dropout: the teacher stays in
-    training mode, as published. All images of a batch go through the student together.
+    The entropy is computed from the mean of several predictions with different noise and dropout: the teacher stays in
+    training mode, as published. Labeled and unlabeled images go through the student in one batch.
     """
 
     Config = UaMtConfig
@@ -75,19 +78,19 @@ class UaMt(MeanTeacherMethod):
         yield Objective("student", terms, weights, shows)
 
     def _mean_probabilities(self, images: Tensor) -> Tensor:
-        """Mean of the teacher's predictions, two copies of the batch in each forward, every one with its own noise."""
+        """Return the mean of the teacher's predictions; each forward pass gets two noisy copies of the batch."""
         copies = torch.cat([images] * COPIES)
         forwards = range(self.config.passes // COPIES)
         predictions = [self.teacher(add_noise(copies, self.config.noise)).float().softmax(1) for _ in forwards]
         return torch.stack([part for both in predictions for part in both.chunk(COPIES)]).mean(0)
 
     def _threshold(self, now: Progress) -> Tensor:
-        """The entropy under which a voxel counts; it rises over the whole stage."""
+        """Return the entropy below which a voxel is used; it rises over the whole stage."""
         start, end = self.config.threshold_start, self.config.threshold_end
         return (start + (end - start) * ramp_up(now.step, now.total)) * self.limit
 
 
 def masked_squared_difference(logits: Tensor, teacher_logits: Tensor, M: Tensor) -> Tensor:
-    """``Σ M Σ_c (p - p_teacher)² / (2 Σ M + 1e-16)``; the 2 is published, for any number of classes."""
+    """Return ``Σ M Σ_c (p - p_teacher)² / (2 Σ M + 1e-16)``; the factor 2 is published for any number of classes."""
     difference = (logits.float().softmax(1) - teacher_logits.float().softmax(1)).square().sum(1)
     return (M * difference).sum() / (2 * M.sum() + 1e-16)

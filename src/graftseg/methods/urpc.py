@@ -1,4 +1,4 @@
-"""Uncertainty-rectified pyramid consistency: the levels of a decoder have to agree (MICCAI 2021)."""
+"""Uncertainty-rectified pyramid consistency between the levels of a decoder (MICCAI 2021)."""
 
 import math
 from collections.abc import Iterator
@@ -18,10 +18,10 @@ from graftseg.ops.optimizers import RampLength, consistency_ramp
 
 
 class UrpcConfig(Settings):
-    """Settings of URPC, with the values of its public code for ACDC as defaults.
+    """Settings of URPC; the defaults are the values of its public code for ACDC.
 
-    ``dice`` is the one beside the cross-entropy. The consistency counts ``weight`` times a ramp that is at its full
-    height after ``ramp`` times 150 steps.
+    - ``dice``: the Dice loss on labeled images.
+    - ``weight``: weight of the consistency, multiplied by a ramp that reaches 1 after ``ramp`` times 150 steps.
     """
 
     dice: SupervisedDice = "classes"
@@ -30,9 +30,10 @@ class UrpcConfig(Settings):
 
 
 class Urpc(Method):
-    """A student with a head at every level of its way up; on unlabeled images each has to agree with their mean.
+    """A student with a head at every decoder level; on unlabeled images each head has to agree with their mean.
 
-    All images of a batch go through the student together. The network that ships gives the finest logits alone.
+    Labeled and unlabeled images go through the student in one batch. The shipped network returns only the finest
+    logits.
     """
 
     Config = UrpcConfig
@@ -45,11 +46,11 @@ class Urpc(Method):
         self.consistency = rectified_consistency
 
     def build_student(self, networks: Networks) -> nn.Module:
-        """The recipe's network with a head at every level."""
+        """Build the recipe's network with a head at every level."""
         return pyramid(networks)
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
-        """Yield ``½ (CE + Dice) + w mean_k L_k``, the first two averaged over the heads."""
+        """Yield ``½ (CE + Dice) + w mean_k L_k``; cross-entropy and Dice are averaged over the heads."""
         config, x_l, x_u, y = self.config, batch.labeled.images, batch.unlabeled, batch.labeled.labels
         z = self.student(torch.cat([x_l, x_u]), all_outputs=True)
         n = len(x_l)
@@ -62,17 +63,17 @@ class Urpc(Method):
 
 
 def pyramid_terms(logits: list[Tensor], labels: Tensor, dice: SupervisedDice) -> dict[str, Tensor]:
-    """Cross-entropy and Dice loss of labeled images, each the mean over the heads."""
+    """Return cross-entropy and Dice loss of labeled images, averaged over the heads."""
     heads = [supervised_terms(z_k, labels, dice) for z_k in logits]
     return {name: torch.stack([head[name] for head in heads]).mean() for name in heads[0]}
 
 
 def rectified_consistency(logits: list[Tensor]) -> Tensor:
-    """``mean_k L_k``, how far each head is from the mean of all, less where it is uncertain.
+    """Return ``mean_k L_k``, the distance of each head from the mean of all heads, with less weight where uncertain.
 
-    ``L_k = mean(E_k (p̄ - p_k)²) / (mean(E_k) + 1e-8) + mean(D_k)`` with ``D_k = Σ_c p̄ (ln p̄ - ln p_k)``, the
-    Kullback-Leibler divergence of a voxel, and ``E_k = exp(-D_k)``. Gradients pass through p̄ too. Logarithms are
-    taken of logits, so that a probability of zero does no harm.
+    ``L_k = mean(E_k (p̄ - p_k)²) / (mean(E_k) + 1e-8) + mean(D_k)`` with the Kullback-Leibler divergence of a voxel
+    ``D_k = Σ_c p̄ (ln p̄ - ln p_k)`` and ``E_k = exp(-D_k)``. Gradients also pass through p̄. Logarithms are computed
+    from logits, so a probability of zero causes no infinite value.
     """
     log_p = torch.stack([z_k.float().log_softmax(1) for z_k in logits])
     log_mean = log_p.logsumexp(0) - math.log(len(logits))
