@@ -1,6 +1,6 @@
 """Stores of a few small cases without scans behind them, and batches of them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from graftseg.core.files import sha256_of
 from graftseg.core.types import Batch, Geometry, Split
-from graftseg.data.augment import AugmentSettings
+from graftseg.data.augment import AugmentSettings, Draw, Integers, rows_of, table_of, to_device
 from graftseg.data.batches import Batches, BatchSettings
 from graftseg.data.grid import Grid
 from graftseg.data.store import CASES, Store, StoredCase
@@ -74,3 +74,10 @@ def numbers(images: Tensor) -> list[int]:
 def same(one: Batch, two: Batch) -> bool:
     images, labels = torch.equal(one.labeled.images, two.labeled.images), one.labeled.labels
     return images and torch.equal(labels, two.labeled.labels) and torch.equal(one.unlabeled, two.unlabeled)
+
+
+def source_rows(
+    drawn: Draw, shapes: Integers, strides: Integers, patch: Sequence[int], device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Return ``rows_of`` drawn parameters; ``strides`` ``(B, 2)`` are the strides of the first two axes in elements."""
+    return rows_of(to_device(table_of(drawn, shapes, strides, patch), device), patch)

@@ -11,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from scipy import ndimage
+from store_fakes import source_rows
 
 from graftseg.data.augment import (
     AugmentSettings,
@@ -20,7 +21,6 @@ from graftseg.data.augment import (
     centered,
     crop_padding,
     draw,
-    source_rows,
     turned_size,
 )
 

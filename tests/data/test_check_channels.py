@@ -23,8 +23,7 @@ def test_words_for_channels_make_one_warning(tmp_path: Path) -> None:
     (finding,) = named(tmp_path, ["p1_T1", "p2_T1"], ["p1_FLAIR", "p1_T2", "p2_FLAIR", "p2_T2"])
     assert (finding.severity, finding.where, finding.size) == ("warning", "p1_FLAIR next to p1_T1", "4 unlabeled scans")
     assert finding.remedy == (
-        "if so, name the channels p1_0000, p1_0001 and so on, in the same order for every case, "
-        "and the label map p1"
+        "if so, name the channels p1_0000, p1_0001 and so on, in the same order for every case, and the label map p1"
     )
     assert finding.cases == ("p1_FLAIR", "p1_T2", "p2_FLAIR", "p2_T2")
 

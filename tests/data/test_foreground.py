@@ -10,10 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from store_fakes import ACDC, NEVER, Shape, batches_of, build, same
+from store_fakes import ACDC, NEVER, Shape, batches_of, build, same, source_rows
 
 from graftseg.core.errors import Code
-from graftseg.data.augment import AugmentSettings, Draw, Integers, around, draw, source_rows, turned_size
+from graftseg.data.augment import AugmentSettings, Draw, Integers, around, draw, turned_size
 from graftseg.data.batches import Batches, BatchSettings
 from graftseg.data.disk_batches import DiskBatches
 from graftseg.data.foreground import MAX_POSITIONS, Positions, positions_in, positions_of

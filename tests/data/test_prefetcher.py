@@ -1,4 +1,4 @@
-"""A thread that works ahead: in order, no further than it may, and never longer than it is needed."""
+"""The prefetching thread: items in order, a limited number in advance, and no thread left behind."""
 
 import gc
 import threading
@@ -12,11 +12,11 @@ from graftseg.data.disk_batches import Prefetcher
 
 
 class Maker:
-    """Makes the square of a number, and notes what it made."""
+    """Squares numbers and lists the numbers it squared."""
 
     def __init__(self, room: int = 2) -> None:
         self.made: list[int] = []
-        self.ahead: Prefetcher[int, int] = Prefetcher(self.make, lambda number: number + 1, room=room)
+        self.prefetcher: Prefetcher[int, int] = Prefetcher(self.make, lambda number: number + 1, room=room)
 
     def make(self, number: int) -> int:
         if number == 13:
@@ -26,10 +26,10 @@ class Maker:
 
 
 def threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "graftseg batches"]
+    return [thread for thread in threading.enumerate() if thread.name.startswith("graftseg batches")]
 
 
-def wait_until_none_is_left(timeout: float = 5.0) -> None:
+def wait_for_threads_to_end(timeout: float = 5.0) -> None:
     end = monotonic() + timeout
     while threads() and monotonic() < end:
         sleep(0.001)
@@ -37,7 +37,7 @@ def wait_until_none_is_left(timeout: float = 5.0) -> None:
 
 
 def settled(maker: Maker, count: int) -> list[int]:
-    """What was made once so many are, and a while later."""
+    """Return the finished items a short time after there are ``count``."""
     end = monotonic() + 5
     while len(maker.made) < count and monotonic() < end:
         sleep(0.001)
@@ -48,62 +48,62 @@ def settled(maker: Maker, count: int) -> list[int]:
 @pytest.fixture(autouse=True)
 def no_thread_is_left() -> Iterator[None]:
     gc.collect()
-    wait_until_none_is_left()
+    wait_for_threads_to_end()
     yield
     gc.collect()
-    wait_until_none_is_left()
+    wait_for_threads_to_end()
 
 
-def test_items_come_in_the_order_in_which_they_are_asked_for() -> None:
+def test_items_come_in_order() -> None:
     maker = Maker()
-    assert not threads(), "nothing runs before something is asked for"
-    assert [maker.ahead.get(number) for number in range(10)] == [number**2 for number in range(10)]
-    assert len(threads()) == 1 and threads()[0].daemon
+    assert not threads(), "no thread runs before the first request"
+    assert [maker.prefetcher.get(number) for number in range(10)] == [number**2 for number in range(10)]
+    assert len(threads()) == 1
 
 
 @pytest.mark.parametrize("room", [1, 3])
-def test_no_more_is_made_ahead_than_there_is_room_for(room: int) -> None:
+def test_at_most_room_items_are_made_in_advance(room: int) -> None:
     maker = Maker(room)
-    assert maker.ahead.get(0) == 0
+    assert maker.prefetcher.get(0) == 0
     assert settled(maker, room + 1) == list(range(room + 1))
-    assert maker.ahead.get(1) == 1
+    assert maker.prefetcher.get(1) == 1
     assert settled(maker, room + 2) == list(range(room + 2))
 
 
-def test_another_request_than_the_next_begins_anew() -> None:
+def test_a_request_out_of_order_restarts_the_thread() -> None:
     maker = Maker()
     asked = [0, 1, 7, 8, 8, 2, 3, 9]
-    assert [maker.ahead.get(number) for number in asked] == [number**2 for number in asked]
-    maker.ahead.stop()
-    assert maker.ahead.get(10) == 100, "a stopped one goes on when it is asked"
+    assert [maker.prefetcher.get(number) for number in asked] == [number**2 for number in asked]
+    maker.prefetcher.stop()
+    assert maker.prefetcher.get(10) == 100, "a request after stop starts a new thread"
 
 
-def test_an_error_is_raised_where_its_item_is_asked_for() -> None:
+def test_an_error_is_raised_when_its_item_is_requested() -> None:
     maker = Maker(room=5)
-    assert [maker.ahead.get(number) for number in (11, 12)] == [121, 144]
+    assert [maker.prefetcher.get(number) for number in (11, 12)] == [121, 144]
     for _ in range(2):
         with pytest.raises(UserError, match="number 13"):
-            maker.ahead.get(13)
-    assert maker.ahead.get(14) == 196
+            maker.prefetcher.get(13)
+    assert maker.prefetcher.get(14) == 196
 
 
-def test_an_error_that_is_never_asked_for_is_never_raised() -> None:
+def test_an_error_of_an_unrequested_item_is_not_raised() -> None:
     maker = Maker(room=5)
-    assert maker.ahead.get(12) == 144
-    assert maker.ahead.get(2) == 4
+    assert maker.prefetcher.get(12) == 144
+    assert maker.prefetcher.get(2) == 4
 
 
 def test_the_thread_ends_with_the_object() -> None:
     maker = Maker()
-    maker.ahead.get(0)
+    maker.prefetcher.get(0)
     assert threads()
     del maker
-    wait_until_none_is_left()
+    wait_for_threads_to_end()
 
 
 def test_the_thread_ends_when_it_is_stopped() -> None:
     maker = Maker()
-    maker.ahead.get(0)
-    maker.ahead.stop()
-    wait_until_none_is_left()
-    maker.ahead.stop()
+    maker.prefetcher.get(0)
+    maker.prefetcher.stop()
+    wait_for_threads_to_end()
+    maker.prefetcher.stop()

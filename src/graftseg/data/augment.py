@@ -217,13 +217,6 @@ class _Columns:
         return nearest, nearest.clamp(min=0).minimum(self.last[:, axis, None, None])
 
 
-def source_rows(
-    drawn: Draw, shapes: Integers, strides: Integers, patch: Sequence[int], device: torch.device
-) -> tuple[Tensor, Tensor]:
-    """Return ``rows_of`` drawn parameters; ``strides`` ``(B, 2)`` are the strides of the first two axes in elements."""
-    return rows_of(to_device(table_of(drawn, shapes, strides, patch), device), patch)
-
-
 def to_device(array: npt.NDArray[Any], device: torch.device) -> Tensor:
     """Copy a small array to a device without synchronization."""
     return torch.from_numpy(array).to(device, non_blocking=True)

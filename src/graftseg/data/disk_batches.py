@@ -4,12 +4,12 @@ The batches equal those of ``Batches`` value for value. For each scan of a batch
 the memory-mapped file. All boxes are copied to the device together, and the patches are gathered there.
 """
 
-import threading
+from collections import deque
 from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
-from weakref import WeakMethod, finalize
+from weakref import WeakMethod
 
 import numpy as np
 import numpy.typing as npt
@@ -149,70 +149,38 @@ class Prefetcher(Generic[Key, Item]):
 
     def __init__(self, make: Callable[[Key], Item], following: Callable[[Key], Key], *, room: int) -> None:
         self._make, self._following, self._room = WeakMethod(make), following, room
-        self._run: _PrefetchThread[Key, Item] | None = None
-        self._end: finalize[..., Prefetcher[Key, Item]] | None = None
-        self._expected: Key | None = None
+        self._executor: ThreadPoolExecutor | None = None
+        self._pending: deque[tuple[Key, Future[Item]]] = deque()
 
     def get(self, key: Key) -> Item:
         """Return the item of a key; wait for it if necessary."""
-        if self._run is None or key != self._expected:
+        if not self._pending or self._pending[0][0] != key:
             self.stop()
-            self._run = _PrefetchThread(self._make, self._following, key, self._room)
-            # the thread ends after its current item once this object is deleted
-            self._end = finalize(self, self._run.stop)
-        self._expected = self._following(key)
-        made = self._run.take()
-        if isinstance(made, _Failure):
-            self.stop()
-            raise made.error
-        return made
+            self._schedule(key)
+        last, _ = self._pending[-1]
+        _, future = self._pending.popleft()
+        item = future.result()
+        self._schedule(self._following(last))
+        return item
 
     def stop(self) -> None:
         """End the thread; a later request starts a new one."""
-        if self._end is not None:
-            self._end()
-        self._run = None
+        if self._executor is not None:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+        self._executor = None
+        self._pending.clear()
+
+    def _schedule(self, key: Key) -> None:
+        """Schedule items from a key on until ``room`` items are pending."""
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(1, thread_name_prefix="graftseg batches")
+        while len(self._pending) < self._room:
+            self._pending.append((key, self._executor.submit(_call, self._make, key)))
+            key = self._following(key)
 
 
-class _Failure:
-    """An error in place of an item."""
-
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
-
-
-class _PrefetchThread(Generic[Key, Item]):
-    """A thread and its queue of finished items, in order."""
-
-    def __init__(
-        self, make: "WeakMethod[Callable[[Key], Item]]", following: Callable[[Key], Key], first: Key, room: int
-    ) -> None:
-        self._made: SimpleQueue[Item | _Failure] = SimpleQueue()
-        self._room, self._stopped = threading.Semaphore(room), threading.Event()
-        arguments = (make, following, first)
-        self.thread = threading.Thread(target=self._work, args=arguments, name="graftseg batches", daemon=True)
-        self.thread.start()
-
-    def take(self) -> Item | _Failure:
-        made = self._made.get()
-        self._room.release()
-        return made
-
-    def stop(self) -> None:
-        self._stopped.set()
-        self._room.release()
-
-    def _work(self, weak: "WeakMethod[Callable[[Key], Item]]", following: Callable[[Key], Key], key: Key) -> None:
-        while True:
-            self._room.acquire()
-            # between two items no reference to the object of the method remains
-            make = None if self._stopped.is_set() else weak()
-            if make is None:
-                return
-            try:
-                self._made.put(make(key))
-            except BaseException as error:
-                self._made.put(_Failure(error))
-                return
-            del make
-            key = following(key)
+def _call(method: "WeakMethod[Callable[[Key], Item]]", key: Key) -> Item:
+    make = method()
+    if make is None:
+        raise ReferenceError("the object of the method was deleted")
+    return make(key)
