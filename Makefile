@@ -1,11 +1,11 @@
 # make demo: the whole pipeline on synthetic scans.   make test: the tests.   make check: style, types, layers.
-# make test-real: tests on benchmark data, where it is there.
+# make test-real: tests on benchmark data, where it is there.   make docs: the tables of the docs, from results/.
 PYTHON ?= $(firstword $(foreach candidate,python3.11 python3.12 python3,$(if $(shell $(candidate) -c "import sys; sys.exit(sys.version_info < (3, 11))" 2>/dev/null && echo yes),$(candidate))))
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO := demo
 
-.PHONY: demo demo-seeds test test-real check format clean
+.PHONY: demo demo-seeds docs test test-real check format clean
 
 demo: $(VENV)/.installed
 	rm -rf $(DEMO)
@@ -14,6 +14,10 @@ demo: $(VENV)/.installed
 demo-seeds: $(VENV)/.installed
 	rm -rf $(DEMO)-seeds
 	$(BIN)/graftseg demo --seeds 10 --out $(DEMO)-seeds
+
+docs: $(VENV)/.installed
+	$(BIN)/graftseg table all --markdown docs/reference/tables.md
+	$(BIN)/python docs/method_pages.py
 
 test: $(VENV)/.installed
 	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not real_data"

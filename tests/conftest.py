@@ -8,7 +8,7 @@ import tiny
 import torch
 from command_line import CommandLine
 
-import graftseg.experiments.preflight
+import graftseg.experiments.sweep
 import graftseg.recipes.reading
 import graftseg.recipes.shortening
 from graftseg.data.layouts import read_layout
@@ -71,6 +71,6 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def sweeper(tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> Sweeper:
     """Sweeps on a tiny store, of a package that ships a few rows."""
     monkeypatch.setattr(graftseg.recipes.reading, "SHIPPED", tmp_path / "recipes")
-    monkeypatch.setattr(graftseg.experiments.preflight, "classes_of", lambda name: store.classes)
+    monkeypatch.setattr(graftseg.experiments.sweep, "classes_of", lambda name: store.classes)
     ship_swept(tmp_path / "recipes")
     return Sweeper(tmp_path, store)

@@ -1,7 +1,9 @@
 """The pages of the documentation and their parts, for tests that hold them against the package."""
 
+import importlib.util
 import re
 from pathlib import Path
+from types import ModuleType
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -39,3 +41,12 @@ def sections(page: Path) -> dict[str, str]:
     """The text under every heading of the second level, by that heading."""
     parts = re.split(r"^## (.*)\n", page.read_text(), flags=re.MULTILINE)[1:]
     return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def load(path: Path) -> ModuleType:
+    """Import a script of the documentation as a module."""
+    spec = importlib.util.spec_from_file_location(f"loaded_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,17 +1,19 @@
-"""A package that ships some rows of a table, and sweeps of them on a tiny store."""
+"""Sweeps over a few shipped rows on a tiny store."""
 
 from pathlib import Path
 from typing import Any
 
+import pytest
 import tiny
 import yaml
 
 from graftseg.data.store import Store
+from graftseg.experiments import train_and_test
 from graftseg.experiments.sweep import Swept, sweep
 
 
 def ship_swept(folder: Path) -> None:
-    """Two rows of the masks' table, one of ACDC and a recipe of LA that is in no table."""
+    """Write two rows of the table of masks, one of ACDC, and a recipe of LA that is in no table."""
     for name in ("la-4/bcp", "la-8/bcp", "la-4/extra", "acdc-3/bcp"):
         tree = tiny.recipe_tree() | {"name": name, "stages": [{"method": "supervised", "steps": 2}]}
         path = folder / f"{name}.yaml"
@@ -20,7 +22,7 @@ def ship_swept(folder: Path) -> None:
 
 
 class Sweeper:
-    """Sweeps with a tiny store for every data set."""
+    """Runs sweeps with the same tiny store for every data set and keeps the printed lines."""
 
     def __init__(self, folder: Path, store: Store) -> None:
         self.runs, self.results, self.store = folder / "runs", folder / "results", store
@@ -32,8 +34,15 @@ class Sweeper:
         return sweep(name, out=self.runs, results=self.results, device="cpu", tell=self.told.append, **given)
 
     def records(self) -> list[str]:
-        return sorted(path.parent.relative_to(self.results).as_posix() for path in self.results.rglob("run.json"))
+        """Return the paths of all records."""
+        return sorted(path.parent.relative_to(self.results).as_posix() for path in self.results.rglob("record.json"))
 
 
-def refuse(*arguments: Any, **settings: Any) -> None:
-    raise AssertionError("nothing may be done again")
+def forbid(monkeypatch: pytest.MonkeyPatch, *steps: str) -> None:
+    """Fail if one of these steps of a trial is executed, by default any: training, prediction or scoring."""
+
+    def fail(*arguments: Any, **settings: Any) -> None:
+        raise AssertionError("must not be executed again")
+
+    for step in steps or ("complete", "predict_scans", "score_folder"):
+        monkeypatch.setattr(train_and_test, step, fail)

@@ -1,7 +1,6 @@
 """The documentation cannot rot: its links, commands, settings, names and code are held against the package."""
 
 import ast
-import importlib.util
 import inspect
 import re
 import shlex
@@ -11,7 +10,6 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from pkgutil import resolve_name
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -34,7 +32,7 @@ from graftseg.experiments.tables import rows_of
 from graftseg.methods import METHODS
 from graftseg.recipes.reading import SHIPPED, shipped_recipes
 from graftseg.recipes.recipe import load_recipe
-from markdown_pages import DOCS, PAGES, README, ROOT, blocks, prose, tables
+from markdown_pages import DOCS, PAGES, README, ROOT, blocks, load, prose, tables
 from worked_example import files
 
 CONTRACT = ROOT / "tests" / "methods" / "test_contract.py"
@@ -42,15 +40,6 @@ CHECKS = re.findall(r"^def (test_\w+)\(name: str, dimensions: int\)", CONTRACT.r
 COMMANDS: dict[str, Any] = vars(get_command(app))["commands"]
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-
-
-def load(path: Path) -> ModuleType:
-    """A script as a module."""
-    spec = importlib.util.spec_from_file_location(f"loaded_{path.stem}", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def anchors(page: Path) -> set[str]:
@@ -85,7 +74,7 @@ def test_commands_are_those_of_the_command_line(page: Path) -> None:
 def test_records_that_commands_name_are_there(page: Path) -> None:
     words = [word for block in blocks(page, "bash") for word in shlex.split(block, comments=True)]
     for name in words:
-        assert not name.startswith("results/") or (ROOT / name / "metrics.csv").is_file(), f"{name} is no record"
+        assert not name.startswith("results/") or (ROOT / name / "record.json").is_file(), f"{name} is no record"
 
 
 @pytest.mark.parametrize("page", [README, DOCS / "how-to" / "compare-runs.md"], ids=lambda page: page.name)

@@ -6,8 +6,8 @@ from statistics import fmean, stdev
 
 from graftseg import api
 from graftseg.evaluation.figures import figures_of
-from graftseg.evaluation.scores import read_csv
 from graftseg.evaluation.verdicts import verdict
+from graftseg.experiments.records import read_record
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "results" / "hippocampus"
@@ -17,7 +17,7 @@ SEEDS = (0, 1, 2)
 
 
 def dice(kind: str, seed: int) -> float:
-    return figures_of(read_csv(RECORDS / kind.format(seed) / "metrics.csv"))["dice"]
+    return figures_of(read_record(RECORDS / kind.format(seed)).evaluation)["dice"]
 
 
 def test_the_table_of_seeds() -> None:
@@ -40,7 +40,7 @@ def test_the_plan_of_the_gpu() -> None:
 
 def test_the_printed_scores() -> None:
     for kind in KINDS[:2]:
-        summary = read_csv(RECORDS / kind.format(0) / "metrics.csv").summary()
+        summary = read_record(RECORDS / kind.format(0)).evaluation.summary()
         for one in summary.classes:
             cells = [100 * one.metrics[name].mean for name in ("dice", "jaccard")]
             cells += [one.metrics[name].mean for name in ("hd95", "asd", "volume_error_ml", "volume_error_percent")]

@@ -13,7 +13,8 @@ PLACED = re.compile(
 ADDED = re.compile(r"^ (.*)\n\+(.*)$", re.MULTILINE)
 """A line of a file and the one that is put after it."""
 TABLE = "src/graftseg/methods/__init__.py"
-TABLES = "graftseg table all --markdown docs/reference/tables.md --pages docs/reference/methods"
+TABLES = ("-m graftseg table all --markdown docs/reference/tables.md", "docs/method_pages.py")
+"""The commands of ``make docs``."""
 PARTS = ("src", "tests", "docs", "results", "pyproject.toml", "README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 
 

@@ -22,9 +22,9 @@ from graftseg.evaluation.comparison import Comparison, compare_runs, write_compa
 from graftseg.evaluation.evaluate import score_folder
 from graftseg.evaluation.metrics import Protocol
 from graftseg.evaluation.scores import Evaluation
-from graftseg.experiments import method_pages
 from graftseg.experiments.paper import ALL
-from graftseg.experiments.records import record_run
+from graftseg.experiments.recording import record_run
+from graftseg.experiments.records import as_run_folder, is_record, read_record, read_scored
 from graftseg.experiments.seeds import train_seeds
 from graftseg.experiments.speed.measure import Measurement, Plan, measure
 from graftseg.experiments.sweep import sweep
@@ -269,7 +269,9 @@ def report(run: Folder, out: Folder | None = None, *, baseline: Folder | None = 
     if out and Path(out).suffix.lower() not in (".html", ".htm"):
         raise UserError(Code.OPTION_INVALID, out, "not an HTML file", "choose a file that ends in .html as --out")
     other = Path(baseline) if baseline else own_baseline(RunFolder(Path(run)))
-    return render_report(Path(run), Path(out) if out else None, baseline=other)
+    target = Path(out) if out else Path(run) / "report.html" if is_record(Path(run)) else None
+    with as_run_folder(Path(run)) as folder, as_run_folder(other or folder) as other_folder:
+        return render_report(folder, target, baseline=other and other_folder)
 
 
 def compare(*runs: Folder, out: Folder | None = None) -> list[Comparison]:
@@ -277,7 +279,7 @@ def compare(*runs: Folder, out: Folder | None = None) -> list[Comparison]:
 
     ``out`` is a folder for ``comparison.csv``, ``comparison.json`` and ``comparison.svg``.
     """
-    comparison = compare_runs([Path(run) for run in runs])
+    comparison = compare_runs([Path(run) for run in runs], read_scored)
     if out is not None:
         write_comparison(comparison, Path(out), picture(comparison))
     return comparison
@@ -341,13 +343,6 @@ def table(name: str, results: Folder | None = None) -> str:
     return tables_page(folder) if name.lower() == ALL else table_page(name.lower(), folder)
 
 
-def fill_pages(folder: Folder, results: Folder = "results") -> list[Path]:
-    """Update our numbers in the method pages of a folder; return the pages."""
-    if not Path(folder).is_dir():
-        raise UserError(Code.NOT_A_FOLDER, folder, "not a folder", "pass the folder of the method pages as --pages")
-    return method_pages.fill_pages(Path(folder), Path(results))
-
-
 def info(what: Scans) -> dict[str, Any]:
     """Describe a run, a store, a folder of scans or a recipe."""
     if isinstance(what, Sources):
@@ -355,6 +350,8 @@ def info(what: Scans) -> dict[str, Any]:
     path = Path(what)
     if is_store(path):
         return _describe(open_store(path))
+    if is_record(path):
+        return {"kind": "run", **read_record(path).facts}
     run = RunFolder(path)
     if run.folds_file.is_file():
         return {"kind": "folds", **read_object(run.folds_file), "state": fold_states(run)}

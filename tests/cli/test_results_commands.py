@@ -13,7 +13,6 @@ import tiny
 import yaml
 from command_line import CommandLine
 
-import graftseg.experiments.preflight
 import graftseg.experiments.sweep
 import graftseg.recipes.reading
 from graftseg import api
@@ -71,7 +70,7 @@ def test_a_store_is_predicted_and_is_the_reference(
     assert lines[4][:5] == ["mean", *(f"{figures[name]:.2f}" for name in ("dice", "jaccard", "hd95", "asd"))]
     assert json.loads((run / "predictions" / "manifest.json").read_text())["checkpoint"] == "last"
     cli.fails("predict", run, store.path, "--checkpoint", "best", code=Code.NO_BEST_CHECKPOINT)
-    cli.fails("record", run, "--out", tmp_path / "elsewhere", code=Code.RECORD_INVALID)
+    cli.fails("record", run, "--out", tmp_path / "elsewhere", code=Code.OPTION_INVALID)
     assert "la, acdc, pancreas" in cli.fails("table", "liver", "--results", tmp_path)
 
 
@@ -130,7 +129,7 @@ def shipped(recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_from_a_sweep_to_a_comparison(
     cli: CommandLine, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(graftseg.experiments.preflight, "classes_of", lambda name: store.classes)
+    monkeypatch.setattr(graftseg.experiments.sweep, "classes_of", lambda name: store.classes)
     results, runs = tmp_path / "results", tmp_path / "runs"
     words = ("sweep", "alpha", "--out", runs, "--results", results, "--device", "cpu", "--seeds", 2)
     code, out, _ = cli(*words, "--only", "la-4/bcp", "--data", store.path)

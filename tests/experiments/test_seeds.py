@@ -13,14 +13,18 @@ from command_line import contents
 from graftseg import api
 from graftseg.core.errors import Code, StoppedError, UserError
 from graftseg.core.files import sha256_of
+from graftseg.core.run_folder import RunFolder
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import PrepareSettings, prepare
 from graftseg.data.store import Store
 from graftseg.evaluation.figures import figures_of
 from graftseg.evaluation.scores import read_csv
+from graftseg.experiments import train_and_test
 from graftseg.experiments.seeds import train_seeds
 from graftseg.inference.predict import Predicted
 from graftseg.recipes.recipe import Recipe
+from sweep_fakes import forbid
+from user_errors import user_error
 
 RECIPE = tiny.tiny_recipe(stages=[{"method": "supervised", "steps": 2}], seed=5)
 
@@ -36,10 +40,6 @@ def trained(store: Store, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
 def summary(out: Path) -> dict[str, Any]:
     content: dict[str, Any] = json.loads((out / "summary.json").read_text())
     return content
-
-
-def refuse(*arguments: Any, **settings: Any) -> None:
-    raise AssertionError("nothing may be trained or predicted again")
 
 
 def test_seeds_begin_with_the_one_of_the_recipe(trained: tuple[Path, list[str]]) -> None:
@@ -65,8 +65,7 @@ def test_the_summary_has_every_seed_their_mean_and_deviation(trained: tuple[Path
 
 def test_what_is_done_stays(trained: tuple[Path, list[str]], store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     out, told = trained
-    for verb in ("train", "predict", "evaluate"):
-        monkeypatch.setattr(api, verb, refuse)
+    forbid(monkeypatch)
     before, again = summary(out), list[str]()
     train_seeds(RECIPE, store.path, out, 2, device="cpu", tell=again.append)
     assert (summary(out), again) == (before, told)
@@ -75,24 +74,21 @@ def test_what_is_done_stays(trained: tuple[Path, list[str]], store: Store, monke
 def test_a_stopped_seed_goes_on_and_an_untested_one_is_tested(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, train, resumed = tmp_path / "out", api.train, list[bool]()
+    out, complete = tmp_path / "out", train_and_test.complete
 
-    def stops(recipe: Recipe, *arguments: Any, resume: bool, **settings: Any) -> object:
-        resumed.append(resume)
-        outcome = train(recipe, *arguments, resume=resume, **settings)
-        if recipe.seed == 6 and not resume:
-            run = out / "seed-6" / "run.json"
-            run.write_text(json.dumps(json.loads(run.read_text()) | {"status": "stopped"}))
+    def stop(recipe: Recipe, store: Store, run: RunFolder, *settings: Any) -> None:
+        complete(recipe, store, run, *settings)
+        if recipe.seed == 6:
+            run.update_manifest({"status": "stopped"})
             raise StoppedError(2, 1)
-        return outcome
 
-    monkeypatch.setattr(api, "train", stops)
-    with pytest.raises(StoppedError):
-        train_seeds(RECIPE, store.path, out, 2, device="cpu")
+    with monkeypatch.context() as patched:
+        patched.setattr(train_and_test, "complete", stop)
+        with pytest.raises(StoppedError):
+            train_seeds(RECIPE, store.path, out, 2, device="cpu")
     assert [one["seed"] for one in summary(out)["seeds"]] == [5]
     (out / "seed-5" / "predictions" / "metrics.csv").unlink()
     results = train_seeds(RECIPE, store.path, out, 2, device="cpu")
-    assert resumed == [False, False, True]
     assert [result.seed for result in results] == [5, 6] and all(result.figures for result in results)
     assert (out / "seed-5" / "predictions" / "metrics.csv").is_file()
 
@@ -145,7 +141,7 @@ def test_without_test_labels_it_only_trains(
     store = prepare(dataset.for_training(None, 0) if limited else dataset, tmp_path / "store", chosen)
     recipe, told = RECIPE.model_copy(update={"data": chosen}), list[str]()
     (result,) = train_seeds(recipe, store.path, tmp_path / "out", 1, device="cpu", tell=told.append)
-    assert result.figures is None and told[0].startswith("trained only: ") and why in told[0]
+    assert result.figures is None and told[0].startswith("training without a test: ") and why in told[0]
     assert told[-1] == "seed 5\t-\t-\t-\t-\tlast"
     assert why in summary(tmp_path / "out")["untested"] and summary(tmp_path / "out")["mean"] == {}
     assert not (tmp_path / "out" / "seed-5" / "predictions").exists()
@@ -162,36 +158,36 @@ def test_runs_that_are_others_are_refused(
     trained: tuple[Path, list[str]], store: Store, scans: Path, tmp_path: Path
 ) -> None:
     out, _ = trained
-    with pytest.raises(UserError, match=r"trained with other settings \(network\.width\); give the same recipe, --set"):
+    with user_error(Code.RUN_MISMATCH, "recipe.yaml", "network.width"):
         train_seeds(RECIPE, store.path, out, 2, overrides=["network.width=4"], device="cpu")
     other = prepare(read_layout(scans).for_training(2, 0), tmp_path / "other", RECIPE.data)
-    with pytest.raises(UserError, match="the run was not trained on"):
+    with user_error(Code.RUN_MISMATCH, "seed-5", str(other.path)):
         train_seeds(RECIPE, other.path, out, 2, device="cpu")
-    with pytest.raises(UserError, match="holds a single run; name another --out for several seeds"):
+    with user_error(Code.TARGET_EXISTS, "seed-5", "single run"):
         train_seeds(RECIPE, store.path, out / "seed-5", 2, device="cpu")
 
 
 def test_a_case_that_fails_stops_the_test(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*arguments: Any, **settings: Any) -> Predicted:
-        return Predicted(tmp_path, (), (UserError(Code.OPTION_INVALID, "test_000", "cannot be read", "mend it"),))
+        return Predicted(tmp_path, (), (UserError(Code.SCAN_DAMAGED, "test_000", "cannot be read", "replace it"),))
 
-    monkeypatch.setattr(api, "predict", fails)
-    with pytest.raises(UserError, match="test_000: cannot be read"):
+    monkeypatch.setattr(train_and_test, "predict_scans", fails)
+    with user_error(Code.SCAN_DAMAGED, "test_000"):
         train_seeds(RECIPE, store.path, tmp_path / "out", 1, device="cpu")
 
 
 def test_folders_and_numbers_that_are_refused_before_anything_is_trained(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api, "train", refuse)
-    with pytest.raises(UserError, match="is the data itself; name another --out"):
+    forbid(monkeypatch)
+    with user_error(Code.UNSAFE_TARGET, store.path, "data"):
         train_seeds(RECIPE, store.path, store.path, 1, device="cpu")
-    with pytest.raises(UserError, match="seed: Input should be less than 9223372036854775808"):
+    with user_error(Code.RECIPE_INVALID, "", "seed"):
         train_seeds(RECIPE, store.path, tmp_path / "out", 2, overrides=[f"seed={2**63 - 1}"], device="cpu")
     assert not (tmp_path / "out").exists()
     for content in ("[]", '{"mine": 1}'):
         (tmp_path / "summary.json").write_text(content)
-        with pytest.raises(UserError, match=r"summary\.json: not a summary of seeds; remove it or name another --out"):
+        with user_error(Code.TARGET_EXISTS, "summary.json", "summary"):
             train_seeds(RECIPE, store.path, tmp_path, 1, device="cpu")
         assert (tmp_path / "summary.json").read_text() == content
 
@@ -204,17 +200,18 @@ def from_scans(scans: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def refused_and_unchanged(out: Path, data: Path, sentence: str, *overrides: str) -> None:
+def check_rejected(out: Path, data: Path, code: Code, keyword: str, *overrides: str) -> None:
+    """Check that seeds raise an error and leave the folder unchanged."""
     before = contents(out)
-    with pytest.raises(UserError, match=sentence):
+    with user_error(code, "", keyword):
         train_seeds(RECIPE, data, out, 1, overrides=overrides, device="cpu")
     assert contents(out) == before
 
 
 def test_folds_are_left_alone(scans: Path, tmp_path: Path) -> None:
     api.train_folds(RECIPE, scans, tmp_path / "out", folds=2, device="cpu")
-    refused_and_unchanged(tmp_path / "out", scans, "holds folds; name another --out for several seeds")
-    refused_and_unchanged(tmp_path / "out", scans, "holds folds", "data.intensity.rule=none")
+    check_rejected(tmp_path / "out", scans, Code.TARGET_EXISTS, "folds")
+    check_rejected(tmp_path / "out", scans, Code.TARGET_EXISTS, "folds", "data.intensity.rule=none")
 
 
 def test_what_is_no_folder_of_seeds_is_left_alone(scans: Path, store: Store, from_scans: Path, tmp_path: Path) -> None:
@@ -229,22 +226,26 @@ def test_what_is_no_folder_of_seeds_is_left_alone(scans: Path, store: Store, fro
     (tmp_path / "beside" / "thesis.txt").write_text("mine")
     places = [copied, copied / "imagesTr", *(tmp_path / name for name in ("notes", "foreign", "shop", "beside"))]
     for place in places:
-        refused_and_unchanged(place, scans, "exists and holds no seeds; name an empty or new folder as --out")
+        check_rejected(place, scans, Code.TARGET_EXISTS, "seeds")
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(UserError, match="exists and holds no seeds"):
+    with user_error(Code.TARGET_EXISTS, tmp_path / "file", "seeds"):
         train_seeds(RECIPE, store.path, tmp_path / "file", 1, device="cpu")
 
 
-LEFT = ["seed-5/.run-lock", ".run-lock", ".run-lock store/.store-lock", "store/.store-lock store/cases/.partial-a"]
-
-
-@pytest.mark.parametrize("left", LEFT)
-def test_what_an_attempt_left_is_no_hindrance(scans: Path, tmp_path: Path, left: str) -> None:
-    for name in left.split():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    (result,) = train_seeds(RECIPE, scans, tmp_path, 1, device="cpu")
-    assert result.figures
+def test_leftovers_of_a_failed_start_are_ignored(scans: Path, tmp_path: Path) -> None:
+    leftovers = [
+        ("seed-5/.run-lock",),
+        (".run-lock",),
+        (".run-lock", "store/.store-lock"),
+        ("store/.store-lock", "store/cases/.partial-a"),
+    ]
+    for number, names in enumerate(leftovers):
+        out = tmp_path / str(number)
+        for name in names:
+            (out / name).parent.mkdir(parents=True, exist_ok=True)
+            (out / name).touch()
+        (result,) = train_seeds(RECIPE, scans, out, 1, device="cpu")
+        assert result.figures, names
 
 
 @pytest.mark.parametrize("named", ["store", "scans"])
@@ -263,16 +264,16 @@ def test_a_store_of_other_data_that_was_prepared_beforehand_is_kept(
     shutil.copytree(from_scans / "store", tmp_path / "out" / "store")
     other = Path(shutil.copytree(scans, tmp_path / "other"))
     for _ in range(2):
-        refused_and_unchanged(tmp_path / "out", other, "the store was made from .*, not from")
+        check_rejected(tmp_path / "out", other, Code.TARGET_EXISTS, "not from")
 
 
 def test_the_store_of_seeds_stays_as_it_is(from_scans: Path, scans: Path, tmp_path: Path) -> None:
     out, data = (Path(shutil.copytree(of, tmp_path / of.name)) for of in (from_scans, scans))
-    refused_and_unchanged(out, scans, r"other settings \(data.intensity.rule\)", "data.intensity.rule=none")
+    check_rejected(out, scans, Code.RUN_MISMATCH, "data.intensity.rule", "data.intensity.rule=none")
     run = out / "seed-5" / "run.json"
     run.write_text(json.dumps(json.loads(run.read_text()) | {"status": "stopped"}))
-    refused_and_unchanged(out, scans, "prepared otherwise than recipe", "data.intensity.rule=none", "seed=9")
-    refused_and_unchanged(out, data, "the store was made from .*, not from")
+    check_rejected(out, scans, Code.STORE_MISMATCH, "data.intensity", "data.intensity.rule=none", "seed=9")
+    check_rejected(out, data, Code.TARGET_EXISTS, "not from")
     notes = out / "notes.txt"
     notes.write_text("they may stand beside the runs")
     train_seeds(RECIPE, scans, out, 2, device="cpu")
@@ -285,8 +286,7 @@ def test_fewer_seeds_drop_none(
     out, told, again = Path(shutil.copytree(trained[0], tmp_path / "out")), trained[1], list[str]()
     before = contents(out)
     with monkeypatch.context() as patched:
-        for verb in ("train", "predict", "evaluate"):
-            patched.setattr(api, verb, refuse)
+        forbid(patched)
         results = train_seeds(RECIPE, store.path, out, 1, device="cpu", tell=again.append)
     assert ([result.seed for result in results], again) == ([5, 6], told)
     assert contents(out) == before
@@ -303,63 +303,17 @@ def test_a_stop_drops_no_seed_that_has_ended(
         raise StoppedError(2, 1)
 
     out = Path(shutil.copytree(trained[0], tmp_path / "out"))
-    monkeypatch.setattr(api, "train", stops)
+    monkeypatch.setattr(train_and_test, "complete", stops)
     with pytest.raises(StoppedError):
         train_seeds(RECIPE, store.path, out, 1, overrides=["seed=3"], device="cpu")
     assert [one["seed"] for one in summary(out)["seeds"]] == [5, 6]
-
-
-def test_a_seed_that_another_process_ended_stays_in_the_summary(
-    trained: tuple[Path, list[str]], store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out, train, told = tmp_path / "out", api.train, list[str]()
-
-    def and_another(*arguments: Any, **settings: Any) -> object:
-        shutil.copytree(trained[0] / "seed-6", out / "seed-6")
-        (out / "seed-9").mkdir()
-        for name in ("run.json", "recipe.yaml", "model.safetensors"):
-            content = (trained[0] / "seed-6" / name).read_bytes().replace(b"seed: 6", b"seed: 9")
-            (out / "seed-9" / name).write_bytes(content)
-        return train(*arguments, **settings)
-
-    monkeypatch.setattr(api, "train", and_another)
-    results = train_seeds(RECIPE, store.path, out, 1, device="cpu", tell=told.append)
-    assert [result.seed for result in results] == [5, 6], "seed 9 is not tested yet, and may be by the other process"
-    assert not (out / "seed-9" / "predictions").exists()
-    assert (summary(out), told) == (summary(trained[0]), trained[1])
-
-
-def test_a_seed_whose_network_is_gone_is_kept_by_its_scores_or_told_of(
-    trained: tuple[Path, list[str]], store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out, again, rest = Path(shutil.copytree(trained[0], tmp_path / "out")), list[str](), list[str]()
-    network = out / "seed-6" / "model.safetensors"
-    network.unlink()
-    before = contents(out)
-    train_seeds(RECIPE, store.path, out, 1, device="cpu", tell=again.append)
-    assert (contents(out), again) == (before, trained[1])
-    with monkeypatch.context() as patched:
-        patched.setattr(api, "train", refuse)
-        with pytest.raises(AssertionError):
-            train_seeds(RECIPE, store.path, out, 2, device="cpu")
-    assert contents(out) == before
-    again.clear()
-    train_seeds(RECIPE, store.path, out, 2, device="cpu", tell=again.append)
-    assert (summary(out), again) == (summary(trained[0]), trained[1]) and network.is_file()
-    network.unlink()
-    (out / "seed-6" / "predictions" / "metrics.csv").unlink()
-    train_seeds(RECIPE, store.path, out, 1, device="cpu", tell=rest.append)
-    assert rest[2] == f"seed 6 is left out: {network} is missing, and so are its scores on these cases"
-    assert [one["seed"] for one in summary(out)["seeds"]] == [5]
 
 
 def test_seeds_of_other_settings_are_not_counted_together(
     trained: tuple[Path, list[str]], store: Store, tmp_path: Path
 ) -> None:
     out = Path(shutil.copytree(trained[0], tmp_path / "out"))
-    refused_and_unchanged(
-        out, store.path, r"trained with other settings \(network.width\)", "network.width=4", "seed=9"
-    )
+    check_rejected(out, store.path, Code.RUN_MISMATCH, "network.width", "network.width=4", "seed=9")
 
 
 @pytest.mark.parametrize("resume", [True, False])
@@ -367,6 +321,6 @@ def test_a_single_run_does_not_begin_among_seeds(
     trained: tuple[Path, list[str]], store: Store, tmp_path: Path, resume: bool
 ) -> None:
     out = Path(shutil.copytree(trained[0], tmp_path / "out"))
-    with pytest.raises(UserError, match="out: holds runs with several seeds, not a single run; add --seeds to go on"):
+    with user_error(Code.TARGET_EXISTS, out, "--seeds"):
         api.train(RECIPE, store.path, out, resume=resume, device="cpu")
     assert contents(out) == contents(trained[0])

@@ -1,6 +1,5 @@
 """Shortened trainings: every length is divided, nothing else changes."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 from graftseg import api
 from graftseg.core.errors import Code
 from graftseg.data.store import Store
+from graftseg.experiments.records import read_record
 from graftseg.recipes.baseline import baseline_of
 from graftseg.recipes.changes import differing
 from graftseg.recipes.recipe import Recipe, changed, differences, load_recipe, parse_recipe
@@ -146,7 +146,7 @@ def test_every_row_is_shortened_as_by_hand() -> None:
 def test_recorded_short_trainings_are_a_fifth_of_their_recipes(record: Path) -> None:
     recorded = load_recipe(record / "recipe.yaml")
     assert differing(recorded, requested_recipe(recorded.name, ["fast=true"], 5)) == []
-    assert json.loads((record / "run.json").read_text())["variant"] == "short"
+    assert read_record(record).variant == "short"
 
 
 @pytest.mark.parametrize(("tables", "setting"), [(["acdc"], "acdc-3"), (["la", "interpolation"], "la-4")])

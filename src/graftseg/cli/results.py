@@ -81,54 +81,26 @@ def table(
     name: Annotated[str, typer.Argument(help=NAMES)],
     results: Annotated[Path | None, typer.Option(help="Folder of all records; by default results.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="File to write instead of printing.")] = None,
-    pages: Annotated[
-        Path | None, typer.Option(help="Folder of method pages whose sections Our number are updated.")
-    ] = None,
 ) -> None:
     """Print a table of the paper: recorded runs next to published numbers."""
     from graftseg import api
     from graftseg.core.files import check_target_file, write_text
-    from graftseg.experiments.method_pages import without_page
 
-    if markdown is None and pages is None:
+    if markdown is None:
         text = api.table(name, results)
         if results is None and not RESULTS.exists():
             print_warning(f"folder {RESULTS} is missing; the table contains published numbers only")
         typer.echo(text, nl=False)
         return
-    # a missing folder of records is an error if files are written
+    # a missing folder of records is an error if a file is written
     results = results or RESULTS
     text = api.table(name, results)
-    for option, target in (("--markdown", markdown), ("--pages", pages)):
-        _check_outside_records(option, target, results)
-    if markdown is not None:
-        check_target_file(markdown)
-        if pages is not None and markdown.resolve().parent == pages.resolve():
-            raise UserError(
-                Code.UNSAFE_TARGET,
-                markdown,
-                "is in the folder of the method pages",
-                "choose another --markdown",
-            )
-    if pages is not None:
-        for page in api.fill_pages(pages, results):
-            typer.echo(page)
-        for method in without_page(pages, results):
-            typer.echo(f"{method}: recorded, but no page in {pages} has a section Our number for it")
-    if markdown is not None:
-        write_text(markdown, text)
-        typer.echo(markdown)
-
-
-def _check_outside_records(option: str, target: Path | None, results: Path) -> None:
-    """Raise a UserError if an output file could replace a record."""
-    if target is not None and (target.parent.resolve() / target.name).is_relative_to(results.resolve()):
-        raise UserError(
-            Code.UNSAFE_TARGET,
-            target,
-            f"is in the folder of the records, {results}",
-            f"choose another {option} outside this folder",
-        )
+    if (markdown.parent.resolve() / markdown.name).is_relative_to(results.resolve()):
+        finding = f"is in the folder of the records, {results}"
+        raise UserError(Code.UNSAFE_TARGET, markdown, finding, "choose another --markdown outside this folder")
+    check_target_file(markdown)
+    write_text(markdown, text)
+    typer.echo(markdown)
 
 
 def sweep(

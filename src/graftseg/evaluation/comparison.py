@@ -3,7 +3,7 @@
 import csv
 import io
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -69,14 +69,17 @@ class Comparison:
         return [_table_row(pairs, effect) for pairs, effect in self.effects]
 
 
-def compare_runs(folders: Sequence[Path]) -> list[Comparison]:
-    """Compare every run with the first. Raise an error for runs that were scored on different references."""
+def compare_runs(folders: Sequence[Path], read: Callable[[Path], ScoredRun] | None = None) -> list[Comparison]:
+    """Compare every run with the first. Raise an error for runs that were scored on different references.
+
+    ``read`` reads the scores in a folder, by default those of a run or of label maps.
+    """
     if len(folders) < 2:
         raise UserError(Code.OPTION_INVALID, "compare", f"{len(folders)} run given", "name two or more runs")
     for place, folder in enumerate(folders):
         if any(folder.resolve() == other.resolve() for other in folders[:place]):
             raise UserError(Code.OPTION_INVALID, folder, "given twice", "name each run once")
-    first, *others = [read_scored_run(folder) for folder in folders]
+    first, *others = [(read or read_scored_run)(folder) for folder in folders]
     return [_compare(first, other) for other in others]
 
 

@@ -1,38 +1,119 @@
-"""The rows of a table, one after the other: train, predict, evaluate, record; what is done is passed over."""
+"""Sweep: train, test and record the missing rows of a table; finished work is reused."""
 
 import gc
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property
 from pathlib import Path
 
-from graftseg.core.devices import choose_device
-from graftseg.core.errors import StoppedError, UserError
-from graftseg.core.files import make_folder
-from graftseg.data.store import Store
-from graftseg.evaluation.figures import FIGURES, figures_of, format_value
-from graftseg.experiments.preflight import Tell, foreseen, refuse_misfits, refuse_target, unlike_others
-from graftseg.experiments.records import check_siblings, record_run
-from graftseg.experiments.seed_counts import check_seeds
-from graftseg.experiments.stores import Stores, stores_of
-from graftseg.experiments.train_and_test import tested_run, trained_run
-from graftseg.experiments.trials import Trial, bases_of, chosen, trials_of
-from graftseg.recipes.shortening import check_shorter
+import torch
 
+from graftseg.core.devices import choose_device
+from graftseg.core.errors import Code, StoppedError, UserError
+from graftseg.core.files import make_folder
+from graftseg.core.run_folder import RunFolder
+from graftseg.data.batches import training_cases
+from graftseg.data.benchmarks import classes_of
+from graftseg.data.store import Store, is_store, open_store
+from graftseg.evaluation.figures import FIGURES, figures_of, format_value
+from graftseg.evaluation.references import stored_references
+from graftseg.experiments.paper import ALL, TABLES, benchmark_of
+from graftseg.experiments.recording import (
+    check_same_settings,
+    check_same_store,
+    check_target,
+    check_variant,
+    record_run,
+    siblings,
+)
+from graftseg.experiments.records import is_record, read_record, record_path
+from graftseg.experiments.tables import rows_of
+from graftseg.experiments.train_and_test import tested_run, trained_run
+from graftseg.recipes.changes import changes_of, differing
+from graftseg.recipes.reading import suggest
+from graftseg.recipes.recipe import Recipe, changed
+from graftseg.recipes.shortening import requested_recipe, check_shorter
+
+FIXED_SETTINGS = ("name", "published")
+"""Settings that identify the row of a recipe and cannot be overridden."""
+LISTED_ROWS = 12
+"""The largest number of rows that an error lists by name."""
+Stores = str | Path | Mapping[str, str | Path] | None
+"""A store, or stores by the name of their data set."""
+Tell = Callable[[str], None]
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Swept:
-    """What a sweep did: names of the trials that were recorded before and now, and why each of the others failed.
+    """The outcome of a sweep: names of trials recorded before and now, and the reason for each failure.
 
-    ``otherwise`` are those whose record is of other settings, which nothing was done for.
+    ``otherwise`` names trials whose record has other settings; they are neither trained nor replaced.
     """
 
     before: tuple[str, ...]
     recorded: tuple[str, ...]
     failures: dict[str, str]
     otherwise: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One seed of one row: its recipe, which includes the seed, its run and the folder of its record."""
+
+    recipe: Recipe
+    run: RunFolder
+    record: Path
+    variant: str
+
+    @property
+    def name(self) -> str:
+        """Recipe, seed and variant."""
+        return f"{self.recipe.name}, seed {self.recipe.seed}" + (f", {self.variant}" if self.variant else "")
+
+    @property
+    def benchmark(self) -> str:
+        """The name of its data set."""
+        return benchmark_of(self.recipe.name)
+
+    @cached_property
+    def is_recorded(self) -> bool:
+        """Whether a record exists when the sweep begins."""
+        return is_record(self.record)
+
+    @cached_property
+    def changes(self) -> list[str]:
+        """Settings in which an existing record differs from the recipe."""
+        return differing(read_record(self.record).settings, self.recipe) if self.is_recorded else []
+
+    @property
+    def state(self) -> str:
+        """The progress of the trial, for the user."""
+        if self.is_recorded:
+            return "recorded" + (f" with other settings ({', '.join(self.changes)})" if self.changes else "")
+        if not self.run.exists:
+            return "to be trained"
+        finished = self.run.manifest().get("status") == "finished"
+        return "trained, to be tested and recorded" if finished else "started, to be resumed"
+
+    def check(self, store: Store | None) -> None:
+        """Raise if the trial cannot be trained and tested on a store, or averaged with the records of other seeds."""
+        for other in siblings(self.record, self.variant):
+            check_same_settings(other, self.recipe, self.record)
+            check_same_store(other, store.identity if store else None, self.record)
+        if store is None:
+            return
+        expected = classes_of(self.benchmark)[1:]
+        if expected and store.classes[1:] != expected:
+            finding = f"has the classes {', '.join(store.classes[1:])}, not those of {self.benchmark}"
+            raise UserError(Code.STORE_MISMATCH, store.path, finding, _prepare(self.benchmark))
+        if other_settings := store.settings_difference(self.recipe.data.model_dump(mode="json")):
+            finding = f"not prepared with the settings of recipe {self.recipe.name} ({other_settings})"
+            raise UserError(Code.STORE_MISMATCH, store.path, finding, _prepare(self.benchmark))
+        training_cases(store, self.recipe.batches)
+        stored_references(store)
 
 
 def sweep(
@@ -50,93 +131,187 @@ def sweep(
     dry_run: bool = False,
     tell: Tell = logger.info,
 ) -> Swept:
-    """Run what is missing of a table, or of ``all``: each row with its seed and the ``seeds`` - 1 after it.
+    """Train, test and record the missing rows of a table, or of ``all``, with ``seeds`` seeds each.
 
-    ``data`` is a prepared store, or stores by the name of their data set. Runs lie below ``out`` as their records do
-    below ``results``. ``only`` takes names of recipes, or patterns of them, also of those that the paper has no row
-    for. ``shorter`` divides the lengths of every row, see ``recipes.shortening``. A row that fails is told and the
-    others go on; a ``StoppedError`` ends the sweep, and the same call goes on.
+    ``data`` is a prepared store, or stores by the name of their data set. Runs are written below ``out`` and records
+    below ``results``. ``only`` selects recipes by name or pattern, including recipes that are not in the paper.
+    ``shorter`` divides the lengths of every row, see ``recipes.shortening``. A row that fails is reported and the
+    other rows are run. A ``StoppedError`` ends the sweep; the same call resumes it.
     """
-    on_gpu = choose_device(device).type == "cuda"
-    failures: dict[str, str] = {}
+    choose_device(device)
     check_shorter(shorter)
-    check_seeds(seeds)
-    bases = bases_of(chosen(name, only), list(overrides), shorter, variant, failures)
-    trials = list(trials_of(bases, Path(out), Path(results), seeds, variant))
+    bases, failures = _load_recipes(chosen_recipes(name, only), list(overrides), shorter, variant)
+    trials = list(_trials(bases, Path(out), Path(results), seeds, variant))
     missing = [trial for trial in trials if not trial.is_recorded]
-    for trial in trials:
-        refuse_target(trial, dry_run)
-    others = [trial for trial in trials if trial.is_recorded and trial.changes]
+    for trial in missing:
+        check_target(trial.record, trial.run.path)
+    for recipe, reason in failures.items():
+        tell(f"{recipe}: failed: {reason}")
+    # a dry run can list the missing rows without a store
+    stores = {} if dry_run and data is None else open_stores(data, {trial.benchmark for trial in missing})
+    problems = _problems(missing, stores)
+    if problems and len(problems) == len(missing) and not dry_run:
+        raise next(iter(problems.values()))
+    failures |= {trial: str(error) for trial, error in problems.items()}
+    ready = [trial for trial in missing if trial.name not in problems]
     before = tuple(trial.name for trial in trials if trial.is_recorded and not trial.changes)
-    for one, why in failures.items():
-        tell(f"{one}: failed: {why}")
+    different = [trial for trial in trials if trial.changes]
     recorded: list[str] = []
     if dry_run:
-        failures |= foreseen(trials, data, variant, tell)
+        for trial in trials:
+            problem = problems.get(trial.name)
+            tell(f"{trial.name}: {trial.state}" + (f", but would fail: {problem}" if problem else ""))
     else:
-        for trial in others:
+        for trial in different:
             tell(f"{trial.name}: {trial.state}; name another --variant, or remove {trial.record}")
-        stores = stores_of(data, {trial.benchmark for trial in missing})
-        refuse_misfits(missing, stores)
-        unlike = unlike_others(missing, stores, variant)
-        for one, why in unlike.items():
-            tell(f"{one}: failed: {why}")
-        failures |= unlike
-        for folder in (Path(out), Path(results)) if missing else ():
+        for trial_name, error in problems.items():
+            tell(f"{trial_name}: failed: {error}")
+        for folder in (Path(out), Path(results)) if ready else ():
             make_folder(folder)
-        for index, trial in enumerate(alike := [trial for trial in missing if trial.name not in unlike]):
-            tell(f"{trial.name} ({index + 1} of {len(alike)}): {trial.state}")
-            if _succeeds(trial, stores[trial.benchmark], Path(results), variant, device, tell, failures):
-                recorded.append(trial.name)
-            if on_gpu:
-                _forget()
-    swept = Swept(before, tuple(recorded), failures, tuple(trial.name for trial in others))
-    tell(_told(swept, left=len([trial for trial in missing if trial.name not in failures]) if dry_run else 0))
+        recorded = _run(ready, stores, Path(results), device, tell, failures)
+    swept = Swept(before, tuple(recorded), failures, tuple(trial.name for trial in different))
+    tell(_summary(swept, to_do=len(ready) if dry_run else 0))
     return swept
 
 
-def _succeeds(
-    trial: Trial, store: Store, results: Path, variant: str, device: str, tell: Tell, failures: dict[str, str]
-) -> bool:
-    """Take a trial to its record and tell what it reached, or why it did not."""
+def chosen_recipes(name: str, only: Iterable[str]) -> list[str]:
+    """Return the recipes of a table, each once: the paper's rows, or those that match the patterns ``only``."""
+    names = list(TABLES) if name.lower() == ALL else [name.lower()]
+    known = list(dict.fromkeys(row.recipe for one in names for row in rows_of(one)))
+    patterns = list(only)
+    for pattern in patterns:
+        if not any(fnmatchcase(recipe, pattern) for recipe in known):
+            finding = f"matches no row of table {name}"
+            raise UserError(Code.UNKNOWN_NAME, f"--only {pattern}", finding, _suggestion(name, pattern, known))
+    if patterns:
+        return [recipe for recipe in known if any(fnmatchcase(recipe, pattern) for pattern in patterns)]
+    return list(dict.fromkeys(row.recipe for one in names for row in TABLES[one].rows))
+
+
+def _suggestion(name: str, pattern: str, known: list[str]) -> str:
+    """Return the rows to choose from; if there are many, the most similar row."""
+    if len(known) <= LISTED_ROWS:
+        return f"choose from {', '.join(known)}"
+    similar = suggest(pattern, known)
+    return f"list the rows with graftseg sweep {name} --dry-run" + (f" ({similar})" if similar else "")
+
+
+def _load_recipes(
+    names: Iterable[str], overrides: list[str], shorter: int, variant: str
+) -> tuple[list[Recipe], dict[str, str]]:
+    """Return the recipes with overrides applied, and why others could not be loaded; raise if no recipe can be."""
+    for override in overrides:
+        setting = override.partition("=")[0].partition(".")[0].strip()
+        if setting in FIXED_SETTINGS:
+            finding, remedy = f"{setting} identifies the row and cannot be changed", "choose other rows with --only"
+            raise UserError(Code.OPTION_INVALID, f"--set {override}", finding, remedy)
+    recipes: list[Recipe] = []
+    errors: dict[str, UserError] = {}
+    for name in names:
+        try:
+            recipes.append(requested_recipe(name, overrides, shorter))
+        except UserError as error:
+            errors[name] = error
+            continue
+        check_variant(f"recipe {name}", recipes[-1], changes_of(recipes[-1]), variant)
+    if errors and not recipes and (overrides or shorter > 1):
+        raise next(iter(errors.values()))
+    return recipes, {name: f"{error.finding} ({error.where})" for name, error in errors.items()}
+
+
+def _trials(bases: Iterable[Recipe], out: Path, results: Path, seeds: int, variant: str) -> Iterator[Trial]:
+    for base in bases:
+        for seed in range(base.seed, base.seed + seeds):
+            recipe = changed(base, [f"seed={seed}"])
+            path = record_path(recipe, variant)
+            yield Trial(recipe, RunFolder(out / path), results / path, variant)
+
+
+def open_stores(data: Stores, needed: set[str]) -> dict[str, Store]:
+    """Open the store of each needed data set; a store without a name is that of the only needed data set."""
+    if isinstance(data, Mapping):
+        given = {name: Path(path) for name, path in data.items()}
+    else:
+        given = dict.fromkeys(needed, Path(data)) if data is not None and len(needed) == 1 else {}
+    if missing := sorted(needed - given.keys()):
+        wanted = " ".join(f"--data {name}=STORE" for name in sorted(needed))
+        raise UserError(Code.STORE_MISSING, "--data", f"no store given for {' and '.join(missing)}", f"pass {wanted}")
+    for name in sorted(needed):
+        if not is_store(given[name]):
+            raise UserError(Code.STORE_MISSING, given[name], "not a prepared store", _prepare(name))
+    return {name: open_store(given[name]) for name in needed}
+
+
+def _prepare(benchmark: str) -> str:
+    return f"pass a store made with graftseg prepare --benchmark {benchmark}"
+
+
+def _problems(missing: Iterable[Trial], stores: Mapping[str, Store]) -> dict[str, UserError]:
+    """Return the trials that are known to fail before anything is trained, with the error of each."""
+    problems: dict[str, UserError] = {}
+    for trial in missing:
+        try:
+            trial.check(stores.get(trial.benchmark))
+        except UserError as error:
+            problems[trial.name] = error
+    return problems
+
+
+def _run(
+    trials: Sequence[Trial],
+    stores: Mapping[str, Store],
+    results: Path,
+    device: str,
+    tell: Tell,
+    failures: dict[str, str],
+) -> list[str]:
+    """Train, test and record trials; return the names of the recorded trials and add the others to ``failures``."""
+    recorded = []
+    for number, trial in enumerate(trials, start=1):
+        tell(f"{trial.name} ({number} of {len(trials)}): {trial.state}")
+        if reason := _failure_of(trial, stores[trial.benchmark], results, device, tell):
+            failures[trial.name] = reason
+            tell(f"{trial.name}: failed: {reason}")
+        else:
+            recorded.append(trial.name)
+        if choose_device(device).type == "cuda":
+            _free_gpu()
+    return recorded
+
+
+def _failure_of(trial: Trial, store: Store, results: Path, device: str, tell: Tell) -> str:
+    """Train, test and record a trial and print its figures; return the reason for a failure, or an empty string."""
     try:
-        check_siblings(trial.record, trial.recipe, variant)
+        for other in siblings(trial.record, trial.variant):
+            check_same_settings(other, trial.recipe, trial.record)
         trained_run(trial.recipe, store, trial.run, device)
         figures = figures_of(tested_run(trial.run, store, device).reported)
-        record_run(trial.run, None, variant=variant, results=results)
+        record_run(trial.run, None, variant=trial.variant, results=results)
     except StoppedError:
         raise
-    except Exception as error:
-        failures[trial.name] = _reason(error)
-        tell(f"{trial.name}: failed: {failures[trial.name]}")
-        return False
-    tell(f"{trial.name}: " + ", ".join(f"{FIGURES[key]} {format_value(figures[key])}" for key in FIGURES))
-    return True
-
-
-def _reason(error: Exception) -> str:
-    """Why a row failed; what no user can have done is told in full."""
-    if isinstance(error, UserError):
+    except UserError as error:
         return str(error)
-    logger.error("a row failed", exc_info=error)
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+    except Exception as error:
+        logger.exception("a row failed")
+        return f"{type(error).__name__}: {' '.join(str(error).split())}"
+    tell(f"{trial.name}: " + ", ".join(f"{FIGURES[key]} {format_value(figures[key])}" for key in FIGURES))
+    return ""
 
 
-def _forget() -> None:
-    """Give back what a training left on the GPU: compiled code, of which there may only be so much, and memory."""
-    import torch
-
+def _free_gpu() -> None:
+    """Free compiled code and cached GPU memory of the last training."""
     torch.compiler.reset()
     gc.collect()
     torch.cuda.empty_cache()
 
 
-def _told(swept: Swept, left: int) -> str:
+def _summary(swept: Swept, to_do: int) -> str:
     counts = {
         "recorded before": len(swept.before),
         "recorded now": len(swept.recorded),
-        "to do": left,
+        "to do": to_do,
         "failed": len(swept.failures),
     }
-    others = {"recorded with other settings": len(swept.otherwise)} if swept.otherwise else {}
-    return ", ".join(f"{count} {words}" for words, count in (counts | others).items())
+    if swept.otherwise:
+        counts["recorded with other settings"] = len(swept.otherwise)
+    return ", ".join(f"{count} {words}" for words, count in counts.items())

@@ -1,4 +1,4 @@
-"""One run from its recipe to its scores; each step is made once, and one that was stopped goes on."""
+"""Train and test one run; finished steps are reused and a stopped training is resumed."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graftseg.core.devices import choose_device
-from graftseg.core.errors import UserError
-from graftseg.core.files import DISK
+from graftseg.core.errors import Code, UserError
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.store import Store
 from graftseg.evaluation.cached_scores import find_cached_scores
@@ -24,45 +23,34 @@ PROTOCOL: Protocol = "standard"
 
 @dataclass(frozen=True)
 class Tested:
-    """Scores on the test cases: of the reported network, and of the best one where that is kept besides."""
+    """Scores on the test cases: of the reported checkpoint, and of the best one if that was kept separately."""
 
     reported: Evaluation
     best: Evaluation | None
 
 
 def trained_run(recipe: Recipe, store: Store, run: RunFolder, device: str) -> None:
-    """Train, or go on where the training was stopped; a run that has ended stays if it is what would be trained.
-
-    No baseline is trained beside it, whatever the recipe says.
-    """
+    """Train or resume a run, without a baseline; a finished run of the same settings and store is kept."""
     if not is_complete(recipe, store, run):
         alone = recipe.model_copy(update={"baseline": False})
         complete(alone, store, run, choose_device(device))
 
 
 def tested_run(run: RunFolder, store: Store, device: str) -> Tested:
-    """The scores of a run that has ended, made where they are not there yet."""
-    reported = _scores(run, store, device, "shipped")
-    return Tested(reported, _scores(run, store, device, "best") if _has_best(run) else None)
-
-
-def known_run(run: RunFolder, store: Store) -> Tested | None:
-    """The scores of a run that has ended, if they are there; its networks need not be."""
-    reported, best = _known(run, store, "shipped"), _known(run, store, "best") if _has_best(run) else None
-    return None if reported is None or (best is None and _has_best(run)) else Tested(reported, best)
-
-
-def _has_best(run: RunFolder) -> bool:
-    """Whether a best network is kept that is not the reported one."""
+    """Return the scores of a finished run; label maps and scores are made only if they are missing or outdated."""
     facts = run.manifest()
-    return bool(facts.get("best")) and facts["best"]["sha256"] != facts.get("weights")
+    has_best = bool(facts.get("best")) and facts["best"]["sha256"] != facts.get("weights")
+    reported = _scores(run, store, device, "shipped")
+    return Tested(reported, _scores(run, store, device, "best") if has_best else None)
 
 
 def _scores(run: RunFolder, store: Store, device: str, checkpoint: Checkpoint) -> Evaluation:
-    """The scores of a network on the test cases, made where they are not there yet."""
-    folder = _folder(run, checkpoint)
-    with _replaceable(folder):
-        if (known := _known(run, store, checkpoint)) is not None:
+    """Return the scores of a checkpoint on the test cases, from the cache or from a new prediction."""
+    folder = run.predictions if checkpoint == "shipped" else run.predictions_best
+    weights, cases = select_weights(run, checkpoint).sha256, stored_references(store)
+    with _move_remedy(folder):
+        known = find_cached_scores(folder, weights, store.path, PROTOCOL, cases, len(store.classes), store)
+        if known is not None:
             return known
         predicted = predict_scans(run, store.path, folder, choose_device(device), checkpoint=checkpoint)
         if predicted.failures:
@@ -71,21 +59,12 @@ def _scores(run: RunFolder, store: Store, device: str, checkpoint: Checkpoint) -
 
 
 @contextmanager
-def _replaceable(folder: Path) -> Iterator[None]:
-    """Say of what is wrong in a folder of label maps that it can be made anew: nobody chose its place."""
+def _move_remedy(folder: Path) -> Iterator[None]:
+    """Replace the remedy of errors about files in a folder of label maps: the user never chose that folder."""
     try:
         yield
     except UserError as error:
-        if error.remedy == DISK or not Path(error.where).is_relative_to(folder):
+        if error.code == Code.WRITE_FAILED or not Path(error.where).is_relative_to(folder):
             raise
         remedy = f"move {folder} elsewhere and run the same command again"
         raise UserError(error.code, error.where, error.finding, remedy) from None
-
-
-def _known(run: RunFolder, store: Store, checkpoint: Checkpoint) -> Evaluation | None:
-    weights, cases = select_weights(run, checkpoint).sha256, stored_references(store)
-    return find_cached_scores(_folder(run, checkpoint), weights, store.path, PROTOCOL, cases, len(store.classes), store)
-
-
-def _folder(run: RunFolder, checkpoint: Checkpoint) -> Path:
-    return run.predictions if checkpoint == "shipped" else run.predictions_best

@@ -1,0 +1,177 @@
+"""Recording: write the record of a tested run, if it fits the records of the other seeds."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from graftseg.core.errors import Code, UserError
+from graftseg.core.files import check_writable, read_object
+from graftseg.core.predictions import read_manifest
+from graftseg.core.run_folder import LOCK, LOG_REMEDY, RunFolder, complete_log
+from graftseg.evaluation import comparison
+from graftseg.evaluation.scores import description_file, read_csv
+from graftseg.evaluation.statistics import match_case_names
+from graftseg.experiments.records import (
+    DERIVED,
+    NAME,
+    Record,
+    Scored,
+    is_record,
+    read_record,
+    record_path,
+    thinned,
+    without_paths,
+    write_record,
+)
+from graftseg.recipes.changes import changes_of, differing
+from graftseg.recipes.recipe import Recipe, load_recipe
+
+LONGEST_VARIANT = 100
+TEST = "test it with graftseg test RUN STORE"
+OTHER_FOLDER = "name another folder as --results or --out"
+OTHER_VARIANT = "name another --variant"
+
+
+def record_run(run: RunFolder, out: Path | None = None, *, variant: str = "", results: Path = Path("results")) -> Path:
+    """Write the record of a finished and tested run, by default into ``results/RECIPE/seed-N[-VARIANT]``.
+
+    A run that differs from the shipped recipe of its name needs a variant, so that no table mixes the two.
+    """
+    facts = run.training_manifest()
+    if facts.get("status") != "finished":
+        raise UserError(Code.RUN_UNFINISHED, run.path, "the run is not finished", "finish it with train --resume")
+    recipe = load_recipe(run.recipe_file)
+    folder = out or results / record_path(recipe, variant)
+    variant = _variant_of(folder, recipe, variant)
+    check_target(folder, run.path)
+    reported = _scores_in(run.predictions, facts.get("weights"))
+    changes = changes_of(recipe, reported.about["inference"])
+    check_variant(run.recipe_file, recipe, changes, variant)
+    _check_replaced(folder, facts.get("weights"))
+    best = None
+    if (run.predictions_best / "metrics.csv").is_file():
+        best = _scores_in(run.predictions_best, (facts.get("best") or {}).get("sha256"))
+    log = thinned(complete_log(run.log_file, facts.get("steps"), LOG_REMEDY))
+    store = {key: value for key, value in facts["store"].items() if key != "path"}
+    known = without_paths({**facts, "store": store}) | {"variant": variant, "changes": changes}
+    record = Record(folder, known, reported, best, log)
+    for other in siblings(folder, variant):
+        check_same_settings(other, recipe, folder)
+        check_same_store(other, record.identity, folder)
+        check_same_cases(other, replace(record, folder=run.path))
+    write_record(record, run.recipe_file.read_text(encoding="utf-8"))
+    return folder
+
+
+def check_target(folder: Path, run: Path) -> None:
+    """Raise if a record cannot be written into a folder, or if it would overwrite a run."""
+    existing = next((path for path in (folder, *folder.parents) if path.exists()), folder)
+    if existing.exists() and not existing.is_dir():
+        raise UserError(Code.NOT_A_FOLDER, existing, "not a folder", OTHER_FOLDER)
+    check_writable(folder)
+    if folder.resolve() == run.resolve():
+        raise UserError(Code.UNSAFE_TARGET, folder, "the record would overwrite its run", OTHER_FOLDER)
+    if folder.resolve().is_relative_to(run.resolve()):
+        raise UserError(Code.UNSAFE_TARGET, folder, f"the record would be inside its run {run}", OTHER_FOLDER)
+    other = RunFolder(folder)
+    if any(path.exists() for path in (folder / LOCK, other.weights_file, other.checkpoints)):
+        raise UserError(Code.UNSAFE_TARGET, folder, "the record would overwrite a run", OTHER_FOLDER)
+
+
+def check_variant(where: str | Path, recipe: Recipe, changes: list[str], variant: str) -> None:
+    """Raise if a variant is too long, or missing although settings differ from the shipped recipe."""
+    if len(variant) > LONGEST_VARIANT:
+        finding = f"longer than {LONGEST_VARIANT} letters"
+        raise UserError(Code.OPTION_INVALID, f"--variant {variant[:20]}...", finding, "choose a shorter name")
+    if changes and not variant:
+        finding = f"the run differs from the shipped recipe {recipe.name} ({', '.join(changes)})"
+        raise UserError(Code.VARIANT_NEEDED, where, finding, "name the difference with --variant")
+
+
+def siblings(folder: Path, variant: str) -> Iterable[Record]:
+    """Yield the records of other seeds of the same recipe and variant; damaged records are skipped."""
+    for other in sorted(folder.parent.glob("seed-*")):
+        name = NAME.fullmatch(other.name)
+        if other == folder or name is None or (name.group(2) or "") != variant or not is_record(other):
+            continue
+        try:
+            yield read_record(other)
+        except UserError:
+            continue
+
+
+def check_same_settings(record: Record, recipe: Recipe, where: str | Path) -> None:
+    """Raise if a recipe differs from that of a record, so that the two seeds cannot be averaged."""
+    if names := differing(record.settings, recipe):
+        finding = f"{record.name} has the same variant and different settings ({', '.join(names)})"
+        raise UserError(Code.VARIANT_NEEDED, where, finding, OTHER_VARIANT)
+
+
+def check_same_store(record: Record, identity: str | None, where: str | Path) -> None:
+    """Raise if a store differs from that of a record; older records may not say which store they used."""
+    if None not in (record.identity, identity) and record.identity != identity:
+        finding = f"{record.name} has the same variant and was trained on a different store"
+        raise UserError(Code.VARIANT_NEEDED, where, finding, OTHER_VARIANT)
+
+
+def check_same_cases(first: Record, second: Record) -> None:
+    """Raise if two records were not scored on the same cases, references and protocol."""
+    named = match_case_names(first.evaluation, second.evaluation)
+    second = replace(second, reported=replace(second.reported, evaluation=named))
+    try:
+        comparison.check_comparable(first, second)
+        comparison.check_same_cases(first, second)
+        if None not in (tested := (first.reported.tested_on, second.reported.tested_on)) and tested[0] != tested[1]:
+            finding = f"tested on other scans or labels than {first.name}"
+            raise UserError(Code.NOT_COMPARABLE, second.name, finding, "")
+    except UserError as error:
+        remedy = "move one of the two records elsewhere, or record it under another --variant"
+        raise UserError(error.code, error.where, error.finding, remedy) from None
+
+
+def _variant_of(folder: Path, recipe: Recipe, variant: str) -> str:
+    """Return the variant of a record from its option or folder name; raise if no table would find the folder."""
+    name = NAME.fullmatch(folder.name)
+    variant = variant or (name and name.group(2)) or ""
+    expected = record_path(recipe, variant)
+    if PurePosixPath(folder.as_posix()).parts[-len(expected.parts) :] != expected.parts:
+        finding = f"a record of this run must be in a folder named {expected}"
+        raise UserError(Code.OPTION_INVALID, folder, finding, f"pass RESULTS/{expected}")
+    return variant
+
+
+def _check_replaced(folder: Path, weights: str | None) -> None:
+    """Raise if a folder contains the record of another run; a damaged record may be replaced."""
+    try:
+        before = read_record(folder).facts.get("weights") if is_record(folder) else None
+    except UserError:
+        return
+    if before not in (None, weights):
+        raise UserError(
+            Code.TARGET_EXISTS, folder, "contains the record of another run", "remove it or pass a --variant"
+        )
+
+
+def _scores_in(folder: Path, weights: str | None) -> Scored:
+    """Read the scores in a folder of label maps, which must have been predicted with the given weights."""
+    table = folder / "metrics.csv"
+    manifest = read_manifest(folder, "remove the folder and predict again")
+    if manifest is None or not table.is_file():
+        raise UserError(Code.NOT_TESTED, folder, "the run has not been tested", TEST)
+    if manifest.weights != weights:
+        raise UserError(Code.PREDICTIONS_MISMATCH, folder, "the label maps are from other weights than the run's", TEST)
+    if not manifest.is_complete:
+        raise UserError(Code.PREDICTIONS_MISMATCH, folder, "label maps of some cases are missing", TEST)
+    evaluation, described = read_csv(table), description_file(table)
+    known: dict[str, Any] = read_object(described) if described.is_file() else {}
+    about = {
+        **without_paths({key: value for key, value in known.items() if key not in ("references", *DERIVED)}),
+        "protocol": evaluation.protocol,
+        "checkpoint": manifest.checkpoint,
+        "cases": len({row.case for row in evaluation.rows}),
+        "inference": manifest.inference,
+        "weights": manifest.weights,
+        "device": manifest.device,
+    }
+    return Scored(evaluation, about)
