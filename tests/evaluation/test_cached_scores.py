@@ -13,9 +13,9 @@ from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.data.scans import read_label, read_scan, write_label, write_scan
 from graftseg.data.store import Store
-from graftseg.experiments import train_and_test
+from graftseg.experiments.records import read_record
 from graftseg.experiments.seeds import train_seeds
-from sweep_fakes import Sweeper, refuse
+from sweep_fakes import Sweeper, forbid
 
 RECIPE = tiny.tiny_recipe(stages=[{"method": "supervised", "steps": 1}])
 
@@ -68,13 +68,13 @@ def test_seeds_are_scored_again_if_test_cases_changed(data: Path) -> None:
 def test_a_sweep_records_no_scores_of_other_test_cases(sweeper: Sweeper, data: Path) -> None:
     store = prepared(data)
     sweeper("masks", "la-4/bcp", data=store.path)
-    table = sweeper.results / "la-4/bcp/seed-0/metrics.csv"
-    before = table.read_text()
+    folder = sweeper.results / "la-4/bcp/seed-0"
+    before = read_record(folder).evaluation
     change_labels(data)
     prepared(data)
     shutil.rmtree(sweeper.results)
     sweeper("masks", "la-4/bcp", data=store.path)
-    assert sweeper.records() == ["la-4/bcp/seed-0"] and table.read_text() != before
+    assert sweeper.records() == ["la-4/bcp/seed-0"] and read_record(folder).evaluation != before
 
 
 def test_changed_scans_are_predicted_again_even_if_scored_since(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,8 +83,8 @@ def test_changed_scans_are_predicted_again_even_if_scored_since(data: Path, monk
     change_images(data)
     prepared(data)
     api.evaluate(out / "seed-0" / "predictions", store.path)
-    monkeypatch.setattr(train_and_test, "predict_scans", refuse)
-    with pytest.raises(AssertionError, match="done again"):
+    forbid(monkeypatch, "predict_scans")
+    with pytest.raises(AssertionError, match="executed again"):
         train_seeds(RECIPE, store.path, out, 1, device="cpu")
 
 
