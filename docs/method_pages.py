@@ -11,7 +11,7 @@ from graftseg.experiments.paper import TABLES, benchmark_of
 from graftseg.experiments.records import Record, read_records
 from graftseg.experiments.tables import BASELINE, BASELINE_TITLE, gains, lines_of, markdown, ours
 from graftseg.methods import METHODS
-from graftseg.recipes.recipe import shipped_recipes
+from graftseg.recipes.reading import shipped_recipes
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs" / "reference" / "methods"

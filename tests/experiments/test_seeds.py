@@ -23,6 +23,7 @@ from graftseg.experiments import train_and_test
 from graftseg.experiments.seeds import train_seeds
 from graftseg.inference.predict import Predicted
 from graftseg.recipes.recipe import Recipe
+from graftseg.training import run as training
 from sweep_fakes import forbid
 from user_errors import user_error
 
@@ -74,7 +75,7 @@ def test_what_is_done_stays(trained: tuple[Path, list[str]], store: Store, monke
 def test_a_stopped_seed_goes_on_and_an_untested_one_is_tested(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, complete = tmp_path / "out", train_and_test.complete
+    out, complete = tmp_path / "out", training.complete
 
     def stop(recipe: Recipe, store: Store, run: RunFolder, *settings: Any) -> None:
         complete(recipe, store, run, *settings)

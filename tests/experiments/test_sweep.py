@@ -21,6 +21,7 @@ from graftseg.data.store import Store
 from graftseg.experiments import train_and_test
 from graftseg.experiments.sweep import Swept, sweep
 from graftseg.recipes.recipe import Recipe
+from graftseg.training import run as training
 from sweep_fakes import Sweeper, forbid
 from user_errors import user_error
 
@@ -51,7 +52,7 @@ def test_finished_steps_are_reused(sweeper: Sweeper, monkeypatch: pytest.MonkeyP
 
 
 def test_an_interrupted_sweep_is_resumed_by_the_same_call(sweeper: Sweeper, monkeypatch: pytest.MonkeyPatch) -> None:
-    complete = train_and_test.complete
+    complete = training.complete
 
     def stop(recipe: Recipe, store: Store, run: RunFolder, *settings: Any) -> None:
         complete(recipe, store, run, *settings)
@@ -69,7 +70,7 @@ def test_an_interrupted_sweep_is_resumed_by_the_same_call(sweeper: Sweeper, monk
 
 
 def test_a_failing_row_does_not_stop_the_other_rows(sweeper: Sweeper, monkeypatch: pytest.MonkeyPatch) -> None:
-    complete = train_and_test.complete
+    complete = training.complete
     for error, words in (
         (UserError(Code.OUT_OF_MEMORY, "cuda", "out of memory", "use smaller batches"), "cuda: out of memory; "),
         (RuntimeError("no\n kernel"), "RuntimeError: no kernel"),
@@ -293,7 +294,7 @@ def test_a_recipe_of_several_tables_is_run_once(sweeper: Sweeper) -> None:
 
 
 def test_settings_that_no_row_can_have(sweeper: Sweeper) -> None:
-    with user_error(Code.RECIPE_INVALID, "--set foo=1", "foo"):
+    with user_error(Code.SETTING_INVALID, "--set foo=1", "foo"):
         sweeper(overrides=["foo=1"], variant="odd")
     for setting in ("name=la-8/bcp", "published=null", "published.dice=99", " name=la-8/bcp"):
         with user_error(Code.OPTION_INVALID, f"--set {setting}", "row"):

@@ -12,7 +12,8 @@ from graftseg import api
 from graftseg.core.errors import Code
 from graftseg.experiments.paper import TABLES
 from graftseg.experiments.tables import GAINS_HEAD, HEAD, markdown, rows_of, table, tables_page
-from graftseg.recipes.recipe import load_recipe, shipped_recipes
+from graftseg.recipes.reading import shipped_recipes
+from graftseg.recipes.recipe import load_recipe
 from record_fakes import PUBLISHED, record, rewrite, row, ship
 from user_errors import user_error
 
@@ -222,7 +223,7 @@ def test_without_a_folder_of_results_the_published_figures_are_told(
     monkeypatch.chdir(tmp_path)
     code, out, error = cli("table", "la")
     assert code == 0 and "| BCP | la-8/bcp | - |" in out and "| 89.62 / 81.31 / 6.81 / 1.76 |" in out
-    assert error.startswith("graftseg: ") and "published figures only" in error
+    assert error.startswith("graftseg: ") and "published numbers only" in error
     for words in (("--results", "results"), ("--markdown", tmp_path / "la.md")):
         assert cli.fails("table", "la", *words, code=Code.NOT_A_FOLDER).startswith("graftseg: results: ")
     assert not (tmp_path / "la.md").exists()

@@ -311,5 +311,5 @@ def as_run_folder(folder: Path) -> Iterator[Path]:
         write_json(run.manifest_file, record.facts)
         write_text(run.recipe_file, (folder / RECIPE).read_text(encoding="utf-8"))
         write_text(run.log_file, "".join(f"{json.dumps(line)}\n" for line in record.log))
-        record.evaluation.keep(run.predictions / "metrics.csv", record.reported.about)
+        record.evaluation.save(run.predictions / "metrics.csv", record.reported.about)
         yield run.path

@@ -34,7 +34,7 @@ from graftseg.experiments.train_and_test import tested_run, trained_run
 from graftseg.recipes.changes import changes_of, differing
 from graftseg.recipes.reading import suggest
 from graftseg.recipes.recipe import Recipe, changed
-from graftseg.recipes.shortening import requested_recipe, check_shorter
+from graftseg.recipes.shortening import check_shorter, requested_recipe
 
 FIXED_SETTINGS = ("name", "published")
 """Settings that identify the row of a recipe and cannot be overridden."""

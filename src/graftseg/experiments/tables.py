@@ -12,7 +12,8 @@ from graftseg.evaluation.statistics import Pairs, bootstrap, paired
 from graftseg.experiments.paper import ALL, TABLES, Row, benchmark_of
 from graftseg.experiments.recording import check_same_cases, check_same_settings
 from graftseg.experiments.records import Record, read_records
-from graftseg.recipes.recipe import Published, load_recipe, shipped_recipes
+from graftseg.recipes.reading import shipped_recipes
+from graftseg.recipes.recipe import Published, load_recipe
 
 HEAD = (
     "row",
