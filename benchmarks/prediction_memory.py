@@ -23,8 +23,9 @@ from graftseg.data.scans import write_scan
 from graftseg.inference.ensemble import Ensemble
 from graftseg.inference.inputs import sources_in
 from graftseg.inference.label_maps import ExtraMaps
+from graftseg.inference.memory import host_bytes
 from graftseg.inference.model import build_method, save_weights
-from graftseg.inference.predict import host_bytes, predict_scans
+from graftseg.inference.predict import PredictionSettings, predict_scans
 from graftseg.recipes.recipe import parse_recipe
 
 CPU, GIB = torch.device("cpu"), 2**30
@@ -75,10 +76,10 @@ def make_scan(path: Path, shape: tuple[int, ...]) -> None:
 def predict(run: RunFolder, scan: Path, out: Path, way: str) -> dict[str, float]:
     """Within a child: predict, and say how much memory that took and how much was expected."""
     wanted = WAYS[way][0]
-    networks = Ensemble.of([run], CPU, (), "shipped")
+    networks = Ensemble.load([run], CPU, (), "shipped")
     grid = sources_in(scan, networks.recipe.data, 1)[0][0].grid()
     begun, expected = peak(), host_bytes(grid, 1, networks.predictor, wanted)
-    done = predict_scans(run, scan, out, CPU, wanted=wanted)
+    done = predict_scans(run, scan, out, CPU, PredictionSettings(extras=wanted))
     assert not done.failures, done.failures
     return {"begun": begun, "expected": begun + expected / GIB, "peak": peak(), "seconds": done.cases[0].seconds}
 

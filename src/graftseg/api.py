@@ -31,7 +31,7 @@ from graftseg.experiments.sweep import sweep
 from graftseg.experiments.tables import table_page, tables_page
 from graftseg.experiments.test_run import Examined, examine
 from graftseg.inference.export import Request, export_run
-from graftseg.inference.predict import Checkpoint, ExtraMaps, Predicted, predict_scans
+from graftseg.inference.predict import Checkpoint, ExtraMaps, Predicted, PredictionSettings, predict_scans
 from graftseg.inference.ranking.rank import Ranking, rank_run
 from graftseg.planning import make_plan
 from graftseg.recipes.baseline import baseline_of, fitting, own_baseline
@@ -209,10 +209,12 @@ def predict(
         Path(scans),
         Path(out or (owner.predictions if checkpoint == "shipped" else owner.predictions_best)),
         choose_device(device),
-        overrides=overrides,
-        checkpoint=checkpoint,
-        fold=fold,
-        wanted=ExtraMaps(probabilities, uncertainty, pictures),
+        PredictionSettings(
+            overrides=overrides,
+            checkpoint=checkpoint,
+            fold=fold,
+            extras=ExtraMaps(probabilities, uncertainty, pictures),
+        ),
     )
 
 

@@ -20,7 +20,7 @@ from graftseg.data.prepare import PrepareSettings, prepare
 from graftseg.data.scans import is_scan, read_scan
 from graftseg.data.scans_to_predict import scan_cases
 from graftseg.inference.inputs import ScanSource
-from graftseg.inference.predict import _check_inputs
+from graftseg.inference.output_folder import check_inputs
 from scan_fakes import nifti, refused, saved
 from user_errors import user_error
 
@@ -94,7 +94,7 @@ def test_a_scan_that_is_a_link_to_itself(root: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "store" / "manifest.json").exists()
     cases, _ = scan_cases(root / "imagesTr", 1)
     sources = [ScanSource(case, SETTINGS) for case in cases]
-    _check_inputs(tmp_path / "maps", sources, {"l0.nii.gz"})
+    check_inputs(tmp_path / "maps", sources, {"l0.nii.gz"})
     with user_error(Code.READ_FAILED, keyword="broken link"):
         sources[0].read()
 
@@ -105,7 +105,7 @@ def test_a_label_map_is_never_written_over_a_scan(tmp_path: Path) -> None:
     (tmp_path / "maps" / "l0.nii.gz").symlink_to("../l0.nii.gz")
     source = ScanSource(Case("l0", (tmp_path / "l0.nii.gz",), None, "test"), SETTINGS)
     with user_error(Code.UNSAFE_TARGET, keyword="label map would overwrite"):
-        _check_inputs(tmp_path / "maps", [source], {"l0.nii.gz"})
+        check_inputs(tmp_path / "maps", [source], {"l0.nii.gz"})
 
 
 @pytest.mark.parametrize("target", [".", "..", "../.."])

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from graftseg.inference.averaging import mean_of, over_flips, side_by_side, subsets
+from graftseg.inference.averaging import mean_of, over_flips, stack_channels, subsets
 
 
 def ramp(images: Tensor) -> Tensor:
@@ -73,7 +73,7 @@ def test_flips_of_the_first_axes_alone() -> None:
 
 
 def test_two_networks_side_by_side() -> None:
-    both = side_by_side(lambda images: images, lambda images: images.double() + 1)(torch.zeros(1, 2, 3))
+    both = stack_channels(lambda images: images, lambda images: images.double() + 1)(torch.zeros(1, 2, 3))
     assert both.dtype == torch.float32
     assert both.tolist() == [[[0.0] * 3] * 2 + [[1.0] * 3] * 2]
 

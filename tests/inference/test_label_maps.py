@@ -14,7 +14,15 @@ from torch import Tensor
 
 from graftseg.core.types import Geometry
 from graftseg.data.grid import Grid, plan_grid
-from graftseg.inference.label_maps import BAND, PARTS, ExtraMaps, Rules, collected, entropy, in_parts
+from graftseg.inference.label_maps import (
+    LEVELS,
+    MIN_FOREGROUND,
+    ExtraMaps,
+    MapSettings,
+    collect_maps,
+    entropy,
+    to_levels,
+)
 from graftseg.inference.predictor import Fit, Predictor
 from graftseg.recipes.settings import InferenceSettings
 
@@ -33,7 +41,7 @@ def image_of(*shape: int, seed: int = 0) -> Tensor:
 
 
 def test_parts_are_rounded_to_the_nearest() -> None:
-    assert in_parts(torch.tensor([0.0, 0.5 / 255, 0.6 / 255, 0.5, 1.0, 1.0001, -0.1])).tolist() == [
+    assert to_levels(torch.tensor([0.0, 0.5 / 255, 0.6 / 255, 0.5, 1.0, 1.0001, -0.1])).tolist() == [
         0,
         0,
         1,
@@ -52,21 +60,21 @@ def test_entropy_is_a_share_of_that_of_a_draw_among_all() -> None:
 
 
 def test_the_mean_is_over_the_voxels_that_may_be_foreground() -> None:
-    foreground = torch.tensor([0.0, BAND / 2, 0.5, 1.0, 0.25])
+    foreground = torch.tensor([0.0, MIN_FOREGROUND / 2, 0.5, 1.0, 0.25])
     slab = torch.stack([1 - foreground, foreground])[..., None]
-    maps = collected([(0, slab)], [5, 1], Rules(PLAIN, 2, CPU, ALL))
+    maps = collect_maps([(0, slab)], [5, 1], MapSettings(PLAIN, 2, CPU, ALL))
     expected = [stats.entropy([1 - p, p], base=2) for p in (0.5, 1.0, 0.25)]
     assert maps.mean_uncertainty == pytest.approx(np.mean(expected), abs=1e-6)
     assert maps.uncertainty is not None and maps.probabilities is not None
     assert maps.uncertainty[:, 0].tolist() == [0, round(255 * stats.entropy([0.975, 0.025], base=2)), 255, 0, 207]
     assert maps.probabilities[1, :, 0].tolist() == [0, 6, 128, 255, 64]
-    sure = collected([(0, slab[:, :1])], [1, 1], Rules(PLAIN, 2, CPU, ALL))
+    sure = collect_maps([(0, slab[:, :1])], [1, 1], MapSettings(PLAIN, 2, CPU, ALL))
     assert sure.mean_uncertainty is None, "nothing may be foreground"
 
 
 def test_nothing_but_labels_is_kept_unless_wanted() -> None:
     slab = softmax(image_of(1, 3, 4, 5))[0]
-    maps = collected([(0, slab)], [4, 5], Rules(PLAIN, 3, CPU, ExtraMaps()))
+    maps = collect_maps([(0, slab)], [4, 5], MapSettings(PLAIN, 3, CPU, ExtraMaps()))
     assert (maps.probabilities, maps.uncertainty, maps.mean_uncertainty) == (None, None, None)
     assert torch.equal(maps.labels, slab.argmax(0).to(torch.uint8))
 
@@ -78,8 +86,8 @@ def test_slabs_of_any_thickness_give_the_same_maps(cuts: list[int]) -> None:
     whole = softmax(image_of(1, 3, 10, 4, 3))[0]
     edges = [0, *sorted(cuts), 10]
     slabs = [(start, whole[:, start:end]) for start, end in pairwise(edges)]
-    rules = Rules(PLAIN, 3, CPU, ALL)
-    apart, together = collected(slabs, [10, 4, 3], rules), collected([(0, whole)], [10, 4, 3], rules)
+    rules = MapSettings(PLAIN, 3, CPU, ALL)
+    apart, together = collect_maps(slabs, [10, 4, 3], rules), collect_maps([(0, whole)], [10, 4, 3], rules)
     for one, other in zip(apart._each(lambda values: values), together._each(lambda values: values), strict=True):
         assert one is not None and other is not None and torch.equal(one, other)
     assert apart.mean_uncertainty == pytest.approx(together.mean_uncertainty, rel=1e-12)
@@ -96,14 +104,14 @@ def test_maps_of_a_turned_scan_lie_where_its_labels_do(
     maps = Predictor(softmax, patch, PLAIN, 3, CPU).maps(image, grid, ALL)
     assert maps.probabilities is not None and maps.uncertainty is not None
     assert (maps.probabilities.shape, maps.uncertainty.shape) == ((3, 9, 7, 5), (9, 7, 5))
-    shares = maps.probabilities / PARTS
+    shares = maps.probabilities / LEVELS
     best = np.sort(shares, axis=0)
-    clear = best[-1] - best[-2] > 2 / PARTS
+    clear = best[-1] - best[-2] > 2 / LEVELS
     np.testing.assert_array_equal(shares.argmax(0)[clear], maps.labels[clear])
     assert clear.mean() > 0.9
-    assert np.abs(shares.sum(0) - 1).max() <= 1.5 / PARTS + 1e-9
+    assert np.abs(shares.sum(0) - 1).max() <= 1.5 / LEVELS + 1e-9
     expected = -(shares * np.log(np.maximum(shares, 1e-12))).sum(0) / math.log(3)
-    assert np.abs(maps.uncertainty / PARTS - expected).max() < 0.03
+    assert np.abs(maps.uncertainty / LEVELS - expected).max() < 0.03
 
 
 def test_the_largest_component_changes_labels_alone() -> None:
@@ -128,8 +136,8 @@ def test_stretched_slices_bring_their_maps_back(shape: tuple[int, ...]) -> None:
     probabilities = softmax(image[None])[0]
     assert maps.probabilities is not None and maps.uncertainty is not None
     np.testing.assert_array_equal(maps.labels, probabilities.argmax(0).numpy())
-    np.testing.assert_array_equal(maps.probabilities, in_parts(probabilities).numpy())
-    np.testing.assert_array_equal(maps.uncertainty, in_parts(entropy(probabilities)).numpy())
+    np.testing.assert_array_equal(maps.probabilities, to_levels(probabilities).numpy())
+    np.testing.assert_array_equal(maps.uncertainty, to_levels(entropy(probabilities)).numpy())
 
 
 def test_flips_are_a_setting() -> None:
@@ -155,12 +163,12 @@ def test_doubt_changes_uncertainty_alone(fit: Fit) -> None:
 
     image, grid = image_of(3, 4, 6), Grid.identity((4, 6))
     plain = Predictor(softmax, (4, 6), PLAIN, 3, CPU, fit)
-    alone, doubted = plain.maps(image, grid, ALL), replace(plain, doubt=unsure).maps(image, grid, ALL)
+    alone, doubted = plain.maps(image, grid, ALL), replace(plain, uncertainty_segment=unsure).maps(image, grid, ALL)
     np.testing.assert_array_equal(alone.labels, doubted.labels)
     np.testing.assert_array_equal(np.asarray(alone.probabilities), np.asarray(doubted.probabilities))
-    assert doubted.uncertainty is not None and set(doubted.uncertainty.flat) == {PARTS}
+    assert doubted.uncertainty is not None and set(doubted.uncertainty.flat) == {LEVELS}
     assert doubted.mean_uncertainty == pytest.approx(1)
-    assert replace(plain, doubt=unsure).maps(image, grid).uncertainty is None
+    assert replace(plain, uncertainty_segment=unsure).maps(image, grid).uncertainty is None
 
 
 @pytest.mark.parametrize(
@@ -176,7 +184,7 @@ def test_doubt_changes_uncertainty_alone(fit: Fit) -> None:
 def test_every_window_is_told(shape: tuple[int, ...], patch: tuple[int, ...], fit: Fit, windows: int) -> None:
     told: list[int] = []
     chosen = InferenceSettings(windows_per_forward=3, flips=True)
-    predictor = Predictor(softmax, patch, chosen, 2, CPU, fit, tell=told.append)
+    predictor = Predictor(softmax, patch, chosen, 2, CPU, fit, on_windows=told.append)
     predictor.labels(torch.zeros(2, *shape), Grid.identity(shape))
     assert predictor.windows_in(shape) == sum(told) == windows
     assert max(told) <= 3

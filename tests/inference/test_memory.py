@@ -5,13 +5,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code
 from graftseg.data.grid import Grid
-from graftseg.inference import predict as footprint
+from graftseg.inference import memory
 from graftseg.inference.label_maps import ExtraMaps
-from graftseg.inference.predict import check_memory, host_bytes
+from graftseg.inference.memory import check_memory, host_bytes
 from graftseg.inference.predictor import Predictor
 from graftseg.recipes.settings import InferenceSettings
+from user_errors import user_error
 
 CT = Grid.identity((512, 512, 600))
 VOXELS = 512 * 512 * 600
@@ -29,7 +30,7 @@ def test_a_large_ct_of_five_classes_takes_less_than_eight_gibibytes(wanted: Extr
     assert host_bytes(CT, 1, predictor(patch, largest_component=True), wanted) < 6 * 2**30
 
 
-def test_what_is_wanted_and_done_costs_memory() -> None:
+def test_channels_components_and_extra_maps_need_memory() -> None:
     small = host_bytes(CT, 1, predictor(windows_per_forward=1), ExtraMaps())
     assert host_bytes(CT, 2, predictor(windows_per_forward=1), ExtraMaps()) > small
     assert host_bytes(CT, 1, predictor(windows_per_forward=1, largest_component=True), ExtraMaps()) > small
@@ -37,13 +38,10 @@ def test_what_is_wanted_and_done_costs_memory() -> None:
     assert host_bytes(CT, 1, predictor(device="cuda", largest_component=True), ExtraMaps()) == 20 * VOXELS
 
 
-def test_a_scan_that_does_not_fit_is_refused_with_both_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(footprint, "free_memory", lambda device: 2**30)
+def test_a_scan_that_does_not_fit_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "free_memory", lambda device: 2**30)
     check_memory(Grid.identity((16, 16, 16)), 1, predictor((16, 16, 16)), ExtraMaps(), Path("small.nii"))
-    with pytest.raises(UserError) as caught:
+    with user_error(Code.OUT_OF_MEMORY, "ct.nii", "about 2.9 GiB of memory, but only 1.0 GiB"):
         check_memory(CT, 1, predictor(device="cuda"), ExtraMaps(), Path("ct.nii"))
-    assert str(caught.value).startswith(
-        "ct.nii: takes about 2.9 GiB of memory and 1.0 GiB are free; close other programs"
-    )
-    with pytest.raises(UserError, match="leave out --probabilities and --uncertainty, close other programs"):
+    with user_error(Code.OUT_OF_MEMORY, "ct.nii", "--probabilities"):
         check_memory(CT, 1, predictor(), ALL, Path("ct.nii"))

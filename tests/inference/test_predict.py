@@ -28,6 +28,7 @@ from graftseg.data.store import Store
 from graftseg.inference import predict as prediction
 from graftseg.inference.inputs import Source
 from graftseg.inference.label_maps import ScanMaps
+from graftseg.inference.predict import PlannedPrediction
 from graftseg.inference.predictor import Predictor
 
 
@@ -268,15 +269,15 @@ def test_files_of_somebody_else_are_not_replaced(run: Path, images: Path, scans:
 def test_an_interrupted_call_is_taken_up(run: Path, images: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     api.predict(run, images, out, device="cpu")
     whole = content(out)
-    predict_case = prediction._Work.predict
+    predict_case = PlannedPrediction.predict_case
 
-    def interrupted(work: Any, case: Source) -> PredictedCase:
+    def interrupted(plan: PlannedPrediction, case: Source, *others: Any) -> PredictedCase:
         if case.name == "test_001":
             raise KeyboardInterrupt
-        return predict_case(work, case)
+        return predict_case(plan, case, *others)
 
     with monkeypatch.context() as patch:
-        patch.setattr(prediction._Work, "predict", interrupted)
+        patch.setattr(PlannedPrediction, "predict_case", interrupted)
         with pytest.raises(KeyboardInterrupt):
             api.predict(run, images, out, device="cpu")
     assert content(out)["test_001.nii.gz"] == whole["test_001.nii.gz"], "it stays until its successor is whole"
@@ -298,7 +299,7 @@ def test_classes_that_are_found_nowhere_are_named(
         labels[0, :2] = next(values)
         return ScanMaps(labels)
 
-    monkeypatch.setattr(prediction, "predicted", finds)
+    monkeypatch.setattr(prediction, "predict_maps", finds)
     said = cli.works("predict", run, images, "--out", out)
     assert said == f"{out}: 2 label maps\nWarning: in none of the label maps: ring\n"
     assert api.predict(run, images, out).unfound == ("crescent", "ring", "core")

@@ -22,7 +22,7 @@ from graftseg.data.store import Store
 from graftseg.evaluation.references import label_map_files
 from graftseg.inference import predict as footprint
 from graftseg.inference.export.label_maps import label_map_of
-from graftseg.inference.label_maps import PARTS
+from graftseg.inference.label_maps import LEVELS
 from graftseg.inference.predict import FLIPS
 from graftseg.recipes.recipe import load_recipe
 from graftseg.training.folds import fold_recipe
@@ -95,9 +95,9 @@ def test_probabilities_are_those_that_were_decided_on(run: Path, scan: Path, out
     assert names(out) == {"classes.json", "manifest.json", "test_000.nii.gz", "test_000_probabilities.nii.gz"}
     probabilities, labels = shares(out), read_label(out / "test_000.nii.gz").array
     assert probabilities.shape == (*labels.shape, 4)
-    assert np.abs(probabilities.sum(-1) - 1).max() <= 2 / PARTS
+    assert np.abs(probabilities.sum(-1) - 1).max() <= 2 / LEVELS
     ordered = np.sort(probabilities, axis=-1)
-    clear = ordered[..., -1] - ordered[..., -2] > 1.5 / PARTS
+    clear = ordered[..., -1] - ordered[..., -2] > 1.5 / LEVELS
     np.testing.assert_array_equal(probabilities.argmax(-1)[clear], labels[clear])
     assert clear.any()
     assert predicted.cases[0].probabilities == "test_000_probabilities.nii.gz"
@@ -118,7 +118,7 @@ def test_a_network_that_knows_mirrored_scans_is_asked_about_them(
     api.predict(run, scan, tmp_path / "plain", device="cpu")
     assert (tmp_path / "plain" / "test_000.nii.gz").read_bytes() == (out / "test_000.nii.gz").read_bytes()
     flipped = api.predict(run, scan, tmp_path / "flips", uncertainty=True, overrides=[FLIPS], device="cpu")
-    np.testing.assert_allclose(shares(tmp_path / "flips", "uncertainty"), uncertainty, atol=1.01 / PARTS)
+    np.testing.assert_allclose(shares(tmp_path / "flips", "uncertainty"), uncertainty, atol=1.01 / LEVELS)
     assert flipped.cases[0].mean_uncertainty == pytest.approx(case.mean_uncertainty, rel=1e-4)
     assert not flipped.warnings
 
@@ -144,8 +144,8 @@ def test_folds_are_averaged(folds: Path, scan: Path, tmp_path: Path) -> None:
         each.append(shares(tmp_path / str(number)))
         assert manifest(tmp_path / str(number))["weights"] == sha256_of(folds / f"fold-{number}" / "model.safetensors")
     api.predict(folds, scan, tmp_path / "mean", probabilities=True, uncertainty=True, device="cpu")
-    assert np.abs(shares(tmp_path / "mean") - np.mean(each, axis=0)).max() <= 1.01 / PARTS
-    assert np.abs(each[0] - each[1]).max() > 5 / PARTS
+    assert np.abs(shares(tmp_path / "mean") - np.mean(each, axis=0)).max() <= 1.01 / LEVELS
+    assert np.abs(each[0] - each[1]).max() > 5 / LEVELS
     said = manifest(tmp_path / "mean")
     assert (said["networks"], said["opinions"]) == (2, "2 networks")
     with pytest.raises(UserError, match="holds label maps of another network"):

@@ -1,7 +1,6 @@
 """A run and the supervised one beside it on test scans: label maps, scores, how far they are apart, and a report."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from graftseg.evaluation.scores import Evaluation, check_table_path
 from graftseg.evaluation.testset import EvaluationScans, check_test_scans, find_test_scans
 from graftseg.evaluation.verdicts import missed_classes, verdict_between
 from graftseg.inference.model import check_weights_exist
-from graftseg.inference.predict import ELSEWHERE, Predicted, check_target, predict_scans
+from graftseg.inference.predict import PlannedPrediction, Predicted, PredictionSettings, plan_prediction
 from graftseg.recipes.baseline import baseline_of
 from graftseg.recipes.recipe import differences, load_recipe
 
@@ -71,10 +70,9 @@ def examine(
         _check_baseline(folder)
     names = check_test_scans(scans, networks[0], allow_missing=allow_missing)
     both = (folder, *([baseline] if ready else []))
-    for one in both:
-        _check_target(one, scans, device)
-    # what was scored before goes with the first label map, so that nothing that is refused may come later
-    predicted = {one.path: _predicted(one, scans, device) for one in both}
+    plans = {one.path: _planned(one, scans, device) for one in both}
+    # Earlier scores are removed with the first new label map, so all checks come before.
+    predicted = {path: _predicted(plan) for path, plan in plans.items()}
     scores = {path: _scored(found, scans, allow_missing=allow_missing) for path, found in predicted.items()}
     beside = compare_runs([baseline.path, folder.path])[0] if ready else None
     warnings = (*_seen_before(names, networks), *([] if ready else _not_ended(baseline)))
@@ -121,18 +119,19 @@ def _seen_before(names: set[str], networks: list[RunFolder]) -> Iterator[str]:
         )
 
 
-def _check_target(run: RunFolder, scans: EvaluationScans, device: torch.device) -> None:
-    """Refuse what could not be written, while all that was there is still there."""
+def _planned(run: RunFolder, scans: EvaluationScans, device: torch.device) -> PlannedPrediction:
+    """Load the networks and raise an error if the results could not be written; nothing is written or removed."""
     check_writable(run.path)
-    with _told_to_move(run):
-        check_target(run, scans.images, run.predictions, device)
+    settings = PredictionSettings(remedy=f"move {run.predictions} to another place and test again")
+    plan = plan_prediction(run, scans.images, run.predictions, device, settings)
+    plan.target.check()
     check_table_path(run.predictions / "metrics.csv")
+    return plan
 
 
-def _predicted(run: RunFolder, scans: EvaluationScans, device: torch.device) -> Predicted:
-    """Label maps of all these scans."""
-    with _told_to_move(run):
-        predicted = predict_scans(run, scans.images, run.predictions, device)
+def _predicted(plan: PlannedPrediction) -> Predicted:
+    """Predict all scans. Raise the error of the first scan that failed."""
+    predicted = plan.predict()
     if predicted.failures:
         raise predicted.failures[0]
     return predicted
@@ -142,16 +141,3 @@ def _scored(predicted: Predicted, scans: EvaluationScans, *, allow_missing: bool
     """Scores of these scans alone: the folder may hold label maps of others, even of scans that were trained on."""
     names = {case.case for case in predicted.cases}
     return score_folder(predicted.folder, scans.labels, allow_missing=allow_missing, only=names)
-
-
-@contextmanager
-def _told_to_move(run: RunFolder) -> Iterator[None]:
-    """A test has no --out that could be named in place of a folder that holds something else."""
-    try:
-        yield
-    except UserError as error:
-        if error.remedy == ELSEWHERE:
-            raise UserError(
-                error.code, error.where, error.finding, f"move {run.predictions} away and test again"
-            ) from None
-        raise

@@ -14,7 +14,7 @@ from graftseg.evaluation.evaluate import score_folder
 from graftseg.evaluation.metrics import Protocol
 from graftseg.evaluation.references import stored_references
 from graftseg.evaluation.scores import Evaluation
-from graftseg.inference.predict import Checkpoint, predict_scans, select_weights
+from graftseg.inference.predict import Checkpoint, PredictionSettings, predict_scans, select_weights
 from graftseg.recipes.recipe import Recipe
 from graftseg.training.run import complete, is_complete
 
@@ -52,7 +52,9 @@ def _scores(run: RunFolder, store: Store, device: str, checkpoint: Checkpoint) -
         known = find_cached_scores(folder, weights, store.path, PROTOCOL, cases, len(store.classes), store)
         if known is not None:
             return known
-        predicted = predict_scans(run, store.path, folder, choose_device(device), checkpoint=checkpoint)
+        predicted = predict_scans(
+            run, store.path, folder, choose_device(device), PredictionSettings(checkpoint=checkpoint)
+        )
         if predicted.failures:
             raise predicted.failures[0]
         return score_folder(folder, store.path, protocol=PROTOCOL)

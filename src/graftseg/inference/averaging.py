@@ -1,4 +1,4 @@
-"""Several networks, or one network on several views of an image, as one: the mean of their probabilities."""
+"""Test-time averaging: mean probabilities over several networks or over flipped copies of an image."""
 
 from collections.abc import Iterable, Sequence
 from itertools import chain, combinations
@@ -10,37 +10,42 @@ from graftseg.inference.sliding_window import Segment
 
 
 def mean_of(segments: Sequence[Segment]) -> Segment:
-    """A network whose probabilities are the mean of others'; they run one after the other, one result is kept.
+    """Return a network that averages the probabilities of others. A single network is returned unchanged.
 
-    The mean of one network is that network itself, to the last bit.
+    The networks run one after the other, and only the running sum is kept in memory.
     """
     if not segments:
-        raise ValueError("the mean of no network")
+        raise ValueError("no network to average")
     if len(segments) == 1:
         return segments[0]
     return lambda images: _mean(segment(images) for segment in segments)
 
 
-def over_flips(segment: Segment, axes: int = 3) -> Segment:
-    """The mean over an image ``(B, C, *space)`` flipped along every subset of its first ``axes``, each flipped back.
+def flipped(segment: Segment, axes: tuple[int, ...]) -> Segment:
+    """Return a network that flips the image along some axes and flips its probabilities back."""
+    return lambda images: segment(images.flip(axes)).flip(axes)
 
-    That are four views of a slice and eight of a volume, the first of them the image as it is.
+
+def over_flips(segment: Segment, axes: int = 3) -> Segment:
+    """Return the mean over images ``(B, C, *space)`` flipped along every subset of the first ``axes`` spatial axes.
+
+    This is four views of a slice and eight of a volume. The first view is the image itself.
     """
 
-    def flipped(images: Tensor) -> Tensor:
+    def averaged(images: Tensor) -> Tensor:
         views = subsets(range(2, min(images.ndim, 2 + axes)))
-        return _mean(segment(images.flip(view)).flip(view) for view in views)
+        return _mean(flipped(segment, view)(images) for view in views)
 
-    return flipped
+    return averaged
 
 
-def side_by_side(first: Segment, second: Segment) -> Segment:
-    """Both networks' probabilities of an image, one after the other along the channels."""
+def stack_channels(first: Segment, second: Segment) -> Segment:
+    """Return a network with the probabilities of both networks stacked along the channels."""
     return lambda images: torch.cat([first(images).float(), second(images).float()], dim=1)
 
 
 def subsets(axes: Sequence[int]) -> list[tuple[int, ...]]:
-    """All subsets of some axes, the empty one first."""
+    """Return all subsets of some axes, the empty subset first."""
     return list(chain.from_iterable(combinations(axes, count) for count in range(len(axes) + 1)))
 
 

@@ -1,10 +1,10 @@
-"""The networks that predict together, of one run or of several, used as one."""
+"""Trained networks of one or several runs that predict together."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 
@@ -13,7 +13,7 @@ from graftseg.core.files import sha256_of
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.grid import Grid
 from graftseg.inference.averaging import mean_of, over_flips
-from graftseg.inference.label_maps import ExtraMaps, ScanMaps
+from graftseg.inference.label_maps import LABELS_ONLY, ExtraMaps, ScanMaps
 from graftseg.inference.model import TrainedNetwork, build_network, load_weights
 from graftseg.inference.predictor import Predictor
 from graftseg.recipes.recipe import Recipe, load_recipe
@@ -24,23 +24,23 @@ CHECKPOINTS: tuple[Checkpoint, ...] = get_args(Checkpoint)
 
 @dataclass(frozen=True)
 class Weights:
-    """A network's file, its hash where the run tells it, and how it was chosen, in words."""
+    """A weights file, its hash if known, and how the checkpoint was chosen, as text."""
 
     path: Path
     sha256: str | None
     chosen: str
 
 
-def select_weights(run: RunFolder, checkpoint: Checkpoint) -> Weights:
-    """The network that a run ships, or the best of those that it scored on the way."""
-    facts = run.manifest()
+def select_weights(run: RunFolder, checkpoint: Checkpoint, facts: Mapping[str, Any] | None = None) -> Weights:
+    """Return the weights that a run ships, or the best checkpoint it scored. ``facts`` is the content of run.json."""
+    facts = run.manifest() if facts is None else facts
     shipped = Weights(run.weights_file, facts.get("weights"), str(facts.get("checkpoint", "last")))
     if checkpoint == "shipped":
         return shipped
     best = facts.get("best")
     if not best or not run.best_file.is_file():
         remedy = "train with selection.every, on the test cases with selection.oracle=true"
-        raise UserError(Code.NO_BEST_CHECKPOINT, run.path, "the run kept no best checkpoint", remedy)
+        raise UserError(Code.NO_BEST_CHECKPOINT, run.path, "the run has no best checkpoint", remedy)
     if best["sha256"] == shipped.sha256:
         return Weights(run.best_file, best["sha256"], shipped.chosen)
     chosen = f"best on {best['on']}, step {best['step']}" + (" (oracle)" if best["on"] == "test" else "")
@@ -49,54 +49,58 @@ def select_weights(run: RunFolder, checkpoint: Checkpoint) -> Weights:
 
 @dataclass(frozen=True)
 class Ensemble:
-    """Trained networks that take the same images, and the recipe that says how they are used."""
+    """Trained networks with the same input, and the recipe with the inference settings."""
 
     members: tuple[TrainedNetwork, ...]
     weights: tuple[Weights, ...]
     recipe: Recipe
 
     @classmethod
-    def of(
+    def load(
         cls, runs: Sequence[RunFolder], device: torch.device, overrides: Iterable[str], checkpoint: Checkpoint
     ) -> "Ensemble":
-        """The networks of some runs; ``overrides`` change settings under ``inference``."""
-        weights = tuple(select_weights(run, checkpoint) for run in runs)
-        chosen = _inference_only(overrides)
-        members = tuple(_loaded(run, device, chosen, one) for run, one in zip(runs, weights, strict=True))
+        """Load the networks of some runs. ``overrides`` change settings under ``inference``."""
+        chosen = _check_overrides(overrides)
+        facts = [run.training_manifest() for run in runs]
+        weights = tuple(select_weights(run, checkpoint, known) for run, known in zip(runs, facts, strict=True))
+        members = tuple(
+            _load_member(load_recipe(run.recipe_file, chosen), known["store"], device, one)
+            for run, known, one in zip(runs, facts, weights, strict=True)
+        )
         for run, member in zip(runs, members, strict=True):
             if _input_of(member) != _input_of(members[0]):
-                finding = f"its network takes other images than that of {runs[0].path}"
-                raise UserError(Code.RECIPE_MISMATCH, run.path, finding, "predict with one of the two, as with --fold")
+                finding = f"its network takes other images than the network of {runs[0].path}"
+                raise UserError(Code.RECIPE_MISMATCH, run.path, finding, "predict with one of them, selected by --fold")
         return cls(members, weights, members[0].recipe)
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Names of the classes, the background first."""
+        """Return the class names, background first."""
         return self.members[0].classes
 
     @property
     def channels(self) -> int:
-        """Channels of an image."""
+        """Return the number of image channels."""
         return self.members[0].channels
 
     @property
     def device(self) -> torch.device:
-        """Where the networks are."""
+        """Return the device of the networks."""
         return self.members[0].device
 
     @property
-    def chosen(self) -> str:
-        """How the networks were chosen among those of their trainings, in words."""
+    def checkpoint_text(self) -> str:
+        """Return how the checkpoints were chosen, as text."""
         return "; ".join(sorted({one.chosen for one in self.weights}))
 
     @property
     def is_mirrored(self) -> bool:
-        """Whether the networks saw mirrored scans in their training; others take a mirrored organ for another."""
+        """Return whether all networks were trained on mirrored scans; other networks may confuse left and right."""
         return all(member.recipe.batches.augment.rotate_flip > 0 for member in self.members)
 
     @property
-    def opinions(self) -> str:
-        """Whose probabilities are averaged before their entropy is taken, in words."""
+    def uncertainty_source(self) -> str:
+        """Return whose probabilities are averaged for the uncertainty, as text."""
         if len(self.members) > 1:
             return f"{len(self.members)} networks" + (", flipped" if self.recipe.inference.flips else "")
         if self.recipe.inference.flips or self.is_mirrored:
@@ -105,13 +109,13 @@ class Ensemble:
 
     @property
     def predictor(self) -> Predictor:
-        """All of them, as they are used on whole scans.
+        """Return the predictor of the averaged networks.
 
-        A single network that knows mirrored scans is asked about those too to tell how sure it is: mirrored along the
-        first two axes, as in its training. Its label map stays that of the scan as it is, unless flips are asked for.
+        For a single network trained on mirrored scans, the uncertainty comes from the mean over scans mirrored along
+        the first two axes. The label map does not use mirrored scans unless flips are requested.
         """
         segment = mean_of([member.method.segment for member in self.members])
-        alone = len(self.members) == 1 and not self.recipe.inference.flips
+        is_single = len(self.members) == 1 and not self.recipe.inference.flips
         return Predictor(
             segment,
             patch=self.recipe.batches.patch,
@@ -119,34 +123,35 @@ class Ensemble:
             classes=len(self.classes),
             device=self.device,
             fit=self.recipe.batches.fit,
-            doubt=over_flips(segment, axes=2) if alone and self.is_mirrored else None,
+            uncertainty_segment=over_flips(segment, axes=2) if is_single and self.is_mirrored else None,
         )
 
     def identity(self) -> str:
-        """The hash of the network's file; of several networks, that of all their hashes."""
-        hashes = [sha256_of(one.path) for one in self.weights]
+        """Return the hash of the weights file; for several networks, the hash of all hashes."""
+        hashes = [one.sha256 or sha256_of(one.path) for one in self.weights]
         return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
 
     def try_out(self) -> None:
-        """Predict an empty patch: settings that cannot work are refused before anything is touched."""
+        """Predict an empty patch, so that invalid settings fail before anything is written."""
         patch = self.recipe.batches.patch
-        predicted(self.predictor, torch.zeros(self.channels, *patch), Grid.identity(patch), ExtraMaps(), "inference")
+        predict_maps(self.predictor, torch.zeros(self.channels, *patch), Grid.identity(patch), LABELS_ONLY, "inference")
 
 
-def predicted(predictor: Predictor, image: torch.Tensor, grid: Grid, wanted: ExtraMaps, where: str | Path) -> ScanMaps:
-    """The maps of an image ``(C, *space)`` on the scan's grid; a full memory is told in a sentence."""
+def predict_maps(
+    predictor: Predictor, image: torch.Tensor, grid: Grid, extras: ExtraMaps, where: str | Path
+) -> ScanMaps:
+    """Return the maps of an image ``(C, *space)`` on the scan's grid. Out of memory is a user error."""
     try:
-        return predictor.maps(image, grid, wanted)
+        return predictor.maps(image, grid, extras)
     except (torch.OutOfMemoryError, MemoryError):
         remedy = "add --set inference.windows_per_forward=1 or use --device cpu"
-        raise UserError(Code.OUT_OF_MEMORY, where, f"the memory of {predictor.device} is full", remedy) from None
+        raise UserError(Code.OUT_OF_MEMORY, where, f"out of memory on {predictor.device}", remedy) from None
 
 
-def _loaded(run: RunFolder, device: torch.device, overrides: Sequence[str], weights: Weights) -> TrainedNetwork:
-    store, recipe = run.training_manifest()["store"], load_recipe(run.recipe_file, overrides)
-    shipped = build_network(recipe, tuple(store["classes"]), store["channels"], device)
-    load_weights(shipped.method, weights.path, weights.sha256)
-    return shipped
+def _load_member(recipe: Recipe, store: Mapping[str, Any], device: torch.device, weights: Weights) -> TrainedNetwork:
+    network = build_network(recipe, tuple(store["classes"]), store["channels"], device)
+    load_weights(network.method, weights.path, weights.sha256)
+    return network
 
 
 def _input_of(member: TrainedNetwork) -> tuple[object, ...]:
@@ -154,15 +159,11 @@ def _input_of(member: TrainedNetwork) -> tuple[object, ...]:
     return member.classes, member.channels, member.recipe.data, batches.patch, batches.fit
 
 
-def _inference_only(overrides: Iterable[str]) -> list[str]:
+def _check_overrides(overrides: Iterable[str]) -> list[str]:
     chosen = list(overrides)
     for override in chosen:
         if not override.startswith("inference."):
-            finding = "a trained network can be used otherwise, not changed"
-            raise UserError(
-                Code.RECIPE_MISMATCH,
-                f"--set {override}",
-                finding,
-                "set keys under inference, as in inference.overlap=0.75",
-            )
+            finding = "only settings under inference can be changed after training"
+            remedy = "set keys such as inference.overlap=0.75"
+            raise UserError(Code.OPTION_INVALID, f"--set {override}", finding, remedy)
     return chosen

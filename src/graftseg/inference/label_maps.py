@@ -1,7 +1,7 @@
-"""What is kept of a scan's probabilities: its labels and, where they are asked for, the rest in parts of 255.
+"""Maps computed from probabilities (labels, probabilities, uncertainty) and the files that store them.
 
-The uncertainty of a voxel is the entropy of its probabilities, divided by that of a draw among all classes: 0 where one
-class is certain, 1 where all are equally probable.
+The uncertainty of a voxel is the entropy of its probabilities divided by the entropy of the uniform distribution:
+0 if one class is certain, 1 if all classes are equally probable.
 """
 
 import math
@@ -21,31 +21,36 @@ from graftseg.core.files import read_json, write_json
 from graftseg.core.types import Geometry
 from graftseg.data.grid import Grid, to_source_axes
 from graftseg.data.scans import write_label, write_scan
+from graftseg.ops.components import chosen_classes, largest_components
 from graftseg.recipes.settings import InferenceSettings
 
 Changed = TypeVar("Changed")
+CLASSES = "classes.json"
 
-PARTS = 255
-"""A probability, or an uncertainty, is kept as a whole number of parts of one, which errs by at most 0.002."""
+LEVELS = 255
+"""Probabilities and uncertainties are stored as integers from 0 to this, with an error of at most 0.002."""
 
-BAND = 0.05
-"""The mean uncertainty of a scan is over the voxels whose probability of any foreground is at least this."""
+MIN_FOREGROUND = 0.05
+"""The mean uncertainty is over voxels with at least this probability of foreground."""
 
 
 @dataclass(frozen=True)
 class ExtraMaps:
-    """What is kept besides the labels; ``pictures`` are the labels once more, as PNG files."""
+    """Outputs besides the label map; ``pictures`` are label maps as PNG files."""
 
     probabilities: bool = False
     uncertainty: bool = False
     pictures: bool = False
 
 
+LABELS_ONLY = ExtraMaps()
+
+
 @dataclass(frozen=True)
 class ScanMaps:
-    """Labels ``(*space)`` uint8 on the grid of a scan; probabilities ``(K, *space)`` and uncertainty in ``PARTS``.
+    """Labels ``(*space)`` on the grid of a scan; probabilities ``(K, *space)`` and uncertainty in ``LEVELS``.
 
-    ``mean_uncertainty`` is from 0 to 1, None where it was not asked for or nothing looks like foreground.
+    ``mean_uncertainty`` is between 0 and 1. It is None if it was not requested or no voxel may be foreground.
     """
 
     labels: NDArray[np.uint8]
@@ -55,24 +60,24 @@ class ScanMaps:
 
 
 @dataclass(frozen=True)
-class Maps:
-    """The same on the way there: labels on the device, all else in the memory of the host."""
+class PreparedMaps:
+    """Maps before they are on the grid of the scan: labels on the device, the others in main memory."""
 
     labels: Tensor
     probabilities: Tensor | None
     uncertainty: Tensor | None
     mean_uncertainty: float | None
 
-    def moved(self, change: Callable[[Tensor], Tensor]) -> "Maps":
-        """All maps after a change of their last axes, those of space."""
-        return Maps(*self._each(change), self.mean_uncertainty)
+    def transformed(self, change: Callable[[Tensor], Tensor]) -> "PreparedMaps":
+        """Return the maps with a function applied to the spatial axes of each."""
+        return PreparedMaps(*self._each(change), self.mean_uncertainty)
 
-    def cleaned(self, labels: Tensor) -> "Maps":
-        """The maps with other labels."""
+    def with_labels(self, labels: Tensor) -> "PreparedMaps":
+        """Return the maps with other labels."""
         return replace(self, labels=labels)
 
     def on_scan(self, grid: Grid) -> ScanMaps:
-        """The maps along the axes of the scan."""
+        """Return the maps in the axis order of the scan."""
         return ScanMaps(*self._each(lambda one: to_source_axes(one.cpu().numpy(), grid)), self.mean_uncertainty)
 
     def _each(self, change: Callable[[Tensor], Changed]) -> tuple[Changed, Changed | None, Changed | None]:
@@ -82,44 +87,47 @@ class Maps:
 
 
 @dataclass(frozen=True)
-class Rules:
-    """How probabilities of so many classes on a device become maps, and which.
+class MapSettings:
+    """How to compute maps from probabilities, and which maps.
 
-    With ``doubted``, channels beyond the classes are the probabilities that uncertainty is told from.
+    With ``has_uncertainty_channels``, channels after the classes are the probabilities for the uncertainty.
     """
 
-    settings: InferenceSettings
+    inference: InferenceSettings
     classes: int
     device: torch.device
-    wanted: ExtraMaps
-    doubted: bool = False
+    extras: ExtraMaps
+    has_uncertainty_channels: bool = False
 
 
-def collected(slabs: Iterable[tuple[int, Tensor]], shape: Sequence[int], rules: Rules) -> Maps:
-    """The maps of slabs ``(K, n, *rest)``, which cover ``shape`` once; for labels alone none waits for the host."""
-    space, device, wanted = tuple(shape), rules.device, rules.wanted
+def collect_maps(slabs: Iterable[tuple[int, Tensor]], shape: Sequence[int], settings: MapSettings) -> PreparedMaps:
+    """Compute the maps of slabs ``(K, n, *rest)`` that cover ``shape`` once.
+
+    If only labels are requested, no slab waits for a copy to main memory.
+    """
+    space, device, extras, classes = tuple(shape), settings.device, settings.extras, settings.classes
     labels = torch.empty(space, dtype=torch.uint8, device=device)
-    probabilities = torch.empty((rules.classes, *space), dtype=torch.uint8) if wanted.probabilities else None
-    doubt = _Doubt(space, device) if wanted.uncertainty else None
-    finite = torch.ones((), dtype=torch.bool, device=device)
-    for start, both in slabs:
-        here = slice(start, start + both.shape[1])
-        finite &= both.isfinite().all()
-        is_apart = rules.doubted and doubt is not None
-        slab, doubted = (both[: rules.classes], both[rules.classes :]) if is_apart else (both, both)
-        labels[here] = decide(slab, rules.settings, rules.classes)
+    probabilities = torch.empty((classes, *space), dtype=torch.uint8) if extras.probabilities else None
+    uncertainty = _Uncertainty(space, device) if extras.uncertainty else None
+    is_finite = torch.ones((), dtype=torch.bool, device=device)
+    for start, channels in slabs:
+        here = slice(start, start + channels.shape[1])
+        is_finite &= channels.isfinite().all()
+        is_split = settings.has_uncertainty_channels and uncertainty is not None
+        slab, second = (channels[:classes], channels[classes:]) if is_split else (channels, channels)
+        labels[here] = decide_labels(slab, settings.inference, classes)
         if probabilities is not None:
-            probabilities[:, here] = in_parts(slab).cpu()
-        if doubt is not None:
-            doubt.add(here, doubted)
-    _check_finite(finite)
-    if doubt is None:
-        return Maps(labels, probabilities, None, None)
-    return Maps(labels, probabilities, doubt.map, doubt.mean())
+            probabilities[:, here] = to_levels(slab).cpu()
+        if uncertainty is not None:
+            uncertainty.add(here, second)
+    _check_finite(is_finite)
+    if uncertainty is None:
+        return PreparedMaps(labels, probabilities, None, None)
+    return PreparedMaps(labels, probabilities, uncertainty.map, uncertainty.mean())
 
 
-class _Doubt:
-    """The uncertainty of a scan as its slabs come in."""
+class _Uncertainty:
+    """The uncertainty map of a scan and the sum over its possible foreground, slab by slab."""
 
     def __init__(self, space: tuple[int, ...], device: torch.device) -> None:
         self.map = torch.empty(space, dtype=torch.uint8)
@@ -127,11 +135,10 @@ class _Doubt:
         self._voxels = torch.zeros((), dtype=torch.int64, device=device)
 
     def add(self, here: slice, probabilities: Tensor) -> None:
-        uncertainty = entropy(probabilities)
-        self.map[here] = in_parts(uncertainty).cpu()
-        band = probabilities[0] <= 1 - BAND
-        self._total += torch.where(band, uncertainty, 0).sum(dtype=torch.float64)
-        self._voxels += band.sum()
+        uncertainty, is_possible = entropy(probabilities), may_be_foreground(probabilities)
+        self.map[here] = to_levels(uncertainty).cpu()
+        self._total += torch.where(is_possible, uncertainty, 0).sum(dtype=torch.float64)
+        self._voxels += is_possible.sum()
 
     def mean(self) -> float | None:
         voxels = int(self._voxels)
@@ -139,56 +146,56 @@ class _Doubt:
 
 
 def entropy(probabilities: Tensor) -> Tensor:
-    """The entropy of probabilities ``(K, *space)`` as a share of the largest there can be."""
+    """Return the entropy of probabilities ``(K, *space)`` as a fraction of its maximum."""
     total: Tensor = torch.special.entr(probabilities).sum(dim=0)
     return (total / math.log(len(probabilities))).clamp(0, 1)
 
 
-def in_parts(shares: Tensor) -> Tensor:
-    """Numbers from 0 to 1 in whole parts of ``PARTS``, to the nearest."""
-    return (shares.clamp(0, 1) * PARTS).round().to(torch.uint8)
+def may_be_foreground(probabilities: Tensor) -> Tensor:
+    """Return the voxels of ``(K, *space)`` with a foreground probability of at least ``MIN_FOREGROUND``."""
+    return probabilities[0] <= 1 - MIN_FOREGROUND
 
 
-def decide(probabilities: Tensor, settings: InferenceSettings, classes: int) -> Tensor:
-    """Probabilities ``(K, *space)`` -> labels ``(*space)``; of equally probable classes the lowest."""
+def to_levels(fractions: Tensor) -> Tensor:
+    """Round numbers from 0 to 1 to integers from 0 to ``LEVELS``."""
+    return (fractions.clamp(0, 1) * LEVELS).round().to(torch.uint8)
+
+
+def decide_labels(probabilities: Tensor, settings: InferenceSettings, classes: int) -> Tensor:
+    """Return the label map ``(*space)`` of probabilities ``(K, *space)``; ties go to the lowest class."""
     if len(probabilities) != classes:
-        raise ValueError(f"the network gives {len(probabilities)} classes instead of {classes}")
+        raise ValueError(f"the network returns {len(probabilities)} classes instead of {classes}")
     if settings.decision == "threshold":
         return (probabilities[1] > 0.5).to(torch.uint8)
     return probabilities.argmax(dim=0).to(torch.uint8)
 
 
+def clean_labels(labels: Tensor, settings: InferenceSettings, classes: int) -> Tensor:
+    """Keep the largest component of the classes that the settings name in a label map ``(*space)``."""
+    rule = settings.largest_component
+    return largest_components(labels[None], classes, only=chosen_classes(rule))[0] if rule else labels
+
+
 def check_decision(settings: InferenceSettings, classes: int) -> None:
-    """Refuse settings by which so many classes cannot be decided on."""
+    """Raise an error if the decision rule does not fit the number of classes."""
     if settings.decision == "threshold" and classes != 2:
-        raise UserError(
-            Code.RECIPE_MISMATCH,
-            "inference.decision",
-            f"a threshold decides between two classes and there are {classes}",
-            "use argmax",
-        )
+        finding = f"a threshold decides between two classes, but there are {classes}"
+        raise UserError(Code.RECIPE_MISMATCH, "inference.decision", finding, "use argmax")
     if classes > 256:
-        raise UserError(
-            Code.RECIPE_MISMATCH, "classes", f"{classes} classes, of which a label map holds 256", "merge some of them"
-        )
+        finding = f"{classes} classes, but a label map can contain at most 256"
+        raise UserError(Code.RECIPE_MISMATCH, "classes", finding, "merge some of them")
 
 
-def _check_finite(finite: Tensor) -> None:
-    if not finite:
-        raise UserError(
-            Code.RECIPE_MISMATCH,
-            "prediction",
-            "the network gives probabilities that are not finite",
-            "check the scan's intensities and the run's losses, or predict in full precision",
-        )
-
-
-CLASSES = "classes.json"
+def _check_finite(is_finite: Tensor) -> None:
+    if not is_finite:
+        finding = "the network returns probabilities that are not finite"
+        remedy = "check the scan's intensities and the run's losses, or predict in full precision"
+        raise UserError(Code.LOSS_NOT_FINITE, "prediction", finding, remedy)
 
 
 @dataclass(frozen=True)
-class Names:
-    """The files of a case within the folder; None where one is not wanted."""
+class MapFiles:
+    """File names of a case; None for maps that are not written."""
 
     labels: str
     probabilities: str | None
@@ -197,41 +204,41 @@ class Names:
 
     @property
     def all(self) -> tuple[str, ...]:
-        """The files that are there."""
+        """Return the names of all files to write."""
         names = (self.labels, self.probabilities, self.uncertainty, self.picture)
         return tuple(name for name in names if name is not None)
 
 
-def names_of(case: str, wanted: ExtraMaps) -> Names:
-    """How the files of a case are called."""
-    return Names(
+def names_of(case: str, extras: ExtraMaps) -> MapFiles:
+    """Return the file names of a case."""
+    return MapFiles(
         f"{case}.nii.gz",
-        f"{case}_probabilities.nii.gz" if wanted.probabilities else None,
-        f"{case}_uncertainty.nii.gz" if wanted.uncertainty else None,
-        f"{case}.png" if wanted.pictures else None,
+        f"{case}_probabilities.nii.gz" if extras.probabilities else None,
+        f"{case}_uncertainty.nii.gz" if extras.uncertainty else None,
+        f"{case}.png" if extras.pictures else None,
     )
 
 
-def write_maps(folder: Path, names: Names, maps: ScanMaps, geometry: Geometry) -> None:
+def write_maps(folder: Path, names: MapFiles, maps: ScanMaps, geometry: Geometry) -> None:
     """Write the maps of a case on the grid of its scan, the label map last."""
     if names.probabilities is not None and maps.probabilities is not None:
-        _write_parts(folder / names.probabilities, maps.probabilities, geometry)
+        _write_levels(folder / names.probabilities, maps.probabilities, geometry)
     if names.uncertainty is not None and maps.uncertainty is not None:
-        _write_parts(folder / names.uncertainty, maps.uncertainty[None], geometry)
+        _write_levels(folder / names.uncertainty, maps.uncertainty[None], geometry)
     if names.picture is not None:
         write_label(folder / names.picture, maps.labels, geometry)
     write_label(folder / names.labels, maps.labels, geometry)
 
 
-def _write_parts(path: Path, parts: NDArray[np.uint8], geometry: Geometry) -> None:
-    """Write ``(C, *space)``; of a 2-D scan several channels as a volume of one slice, which a file can hold."""
-    if len(parts) > 1 and len(geometry.shape) == 2:
-        parts, geometry = parts[..., None], replace(geometry, shape=(*geometry.shape, 1))
-    write_scan(path, parts, geometry, slope=1 / PARTS)
+def _write_levels(path: Path, levels: NDArray[np.uint8], geometry: Geometry) -> None:
+    """Write ``(C, *space)``. Several channels of a 2-D scan become a volume with one slice."""
+    if len(levels) > 1 and len(geometry.shape) == 2:
+        levels, geometry = levels[..., None], replace(geometry, shape=(*geometry.shape, 1))
+    write_scan(path, levels, geometry, slope=1 / LEVELS)
 
 
 def write_classes(folder: Path, classes: tuple[str, ...]) -> None:
-    """Say which value of a label map stands for which class, and in which colour the report shows it."""
+    """Write name, label value and report color of each class."""
     listed = [
         {"name": name, "value": value, "colour": color_of(value) if value else None}
         for value, name in enumerate(classes)
@@ -240,7 +247,7 @@ def write_classes(folder: Path, classes: tuple[str, ...]) -> None:
 
 
 def check_classes(folder: Path, remedy: str) -> None:
-    """Refuse to replace a file of that name that is something else."""
+    """Raise an error if the class list would overwrite an unrelated file."""
     path = folder / CLASSES
     if path.exists() and not _is_list_of_classes(read_json(path)):
         raise UserError(Code.UNSAFE_TARGET, path, "the file exists and is not a list of classes", remedy)

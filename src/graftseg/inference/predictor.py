@@ -1,4 +1,4 @@
-"""From a prepared image to a label map on the scan's own grid, slab by slab."""
+"""Prediction of a prepared image, slab by slab, with label maps on the grid of the scan."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,33 +12,40 @@ from torch import Tensor
 
 from graftseg.core.devices import free_memory
 from graftseg.data.grid import Grid
-from graftseg.inference.averaging import over_flips, side_by_side
-from graftseg.inference.label_maps import ExtraMaps, Maps, Rules, ScanMaps, check_decision, collected
+from graftseg.inference.averaging import over_flips, stack_channels
+from graftseg.inference.label_maps import (
+    LABELS_ONLY,
+    ExtraMaps,
+    MapSettings,
+    PreparedMaps,
+    ScanMaps,
+    check_decision,
+    clean_labels,
+    collect_maps,
+)
 from graftseg.inference.resampling import at_source_resolution, axis_of, stretched, stretched_slabs
 from graftseg.inference.sliding_window import Segment, is_slicewise, probability_slabs, windows_along
-from graftseg.ops.components import chosen_classes, largest_components
 from graftseg.recipes.settings import InferenceSettings
 
 __all__ = ["ExtraMaps", "Predictor", "ScanMaps", "Segment"]
 
 Fit = Literal["crop", "stretch"]
-LABELS_ALONE = ExtraMaps()
 
 
 @dataclass(frozen=True)
 class Predictor:
-    """A network and all that its use on whole scans needs.
+    """A network with everything needed to predict whole scans.
 
-    ``segment`` gives probabilities of ``classes`` classes for windows of ``patch`` voxels on ``device``. Uncertainty is
-    that of these probabilities, or of those by ``doubt`` where it is given. ``tell`` is called with the number of
-    windows, or slices, that were just predicted.
+    ``segment`` returns probabilities of ``classes`` classes for windows of ``patch`` voxels on ``device``. The
+    uncertainty comes from ``uncertainty_segment`` if given. ``on_windows`` is called with the number of windows or
+    slices of each forward pass.
 
-    Probabilities, not labels, are interpolated (linearly, clamped at the edges) to the scan's resolution,
-    then decided. With equal resolutions nothing is interpolated. Full-size probabilities never exist. The image
-    lies on ``device`` meanwhile, if there is room, and the labels leave it once, when they are whole.
+    Probabilities are interpolated linearly to the resolution of the scan, and labels are decided there. With equal
+    resolutions nothing is interpolated. Probabilities of the whole scan are never in memory at once. The image is moved
+    to ``device`` if it fits, and the finished labels are copied back once.
 
-    With ``fit`` ``stretch`` there are no windows: slices are stretched to the patch, labels are decided there, and
-    labels are brought back, first to the size of the slice and then to the scan's resolution, nearest voxel each.
+    With ``fit`` set to ``stretch``, slices are resized to the patch and labels are decided there. The labels are then
+    resized by nearest neighbor, first to the slice and then to the resolution of the scan.
     """
 
     segment: Segment
@@ -47,83 +54,81 @@ class Predictor:
     classes: int
     device: torch.device
     fit: Fit = "crop"
-    doubt: Segment | None = None
-    tell: Callable[[int], None] | None = None
+    uncertainty_segment: Segment | None = None
+    on_windows: Callable[[int], None] | None = None
 
     def labels(self, image: Tensor, grid: Grid) -> NDArray[np.uint8]:
-        """Label map of ``grid.source_shape`` for an image ``(C, *grid.prepared_shape)``, on the device or not."""
+        """Return the label map ``(*grid.source_shape)`` of an image ``(C, *grid.prepared_shape)`` on any device."""
         return self.maps(image, grid).labels
 
-    def maps(self, image: Tensor, grid: Grid, wanted: ExtraMaps = LABELS_ALONE) -> ScanMaps:
-        """The same label map and what else is wanted."""
-        return self._prepared(image, grid, wanted).on_scan(grid)
+    def maps(self, image: Tensor, grid: Grid, extras: ExtraMaps = LABELS_ONLY) -> ScanMaps:
+        """Return the label map and the requested extra maps."""
+        return self._prepared_maps(image, grid, extras).on_scan(grid)
 
     def prepared_labels(self, image: Tensor, grid: Grid) -> Tensor:
-        """The label map, uint8, still on the device and along the axes of the prepared image."""
-        return self._prepared(image, grid, LABELS_ALONE).labels
+        """Return the label map as uint8 on the device, in the axis order of the prepared image."""
+        return self._prepared_maps(image, grid, LABELS_ONLY).labels
 
     def windows_in(self, shape: tuple[int, ...]) -> int:
-        """How many windows, or slices, a prepared image of this shape takes."""
+        """Return the number of windows or slices in a prepared image of this shape."""
         slices = prod(shape[2:]) if len(self.patch) == 2 else 1
         if self.fit == "stretch":
             return slices
         return slices * prod(map(len, windows_along(shape[: len(self.patch)], self.patch, self.settings)))
 
     @torch.inference_mode()
-    def _prepared(self, image: Tensor, grid: Grid, wanted: ExtraMaps) -> Maps:
+    def _prepared_maps(self, image: Tensor, grid: Grid, extras: ExtraMaps) -> PreparedMaps:
         if tuple(image.shape[1:]) != grid.prepared_shape:
             raise ValueError(f"an image of {tuple(image.shape[1:])} voxels for a grid of {grid.prepared_shape}")
         check_decision(self.settings, self.classes)
         predict = self._by_stretching if self.fit == "stretch" else self._by_windows
-        maps = predict(_placed(image, self.device), grid, wanted)
-        rule = self.settings.largest_component
-        if not rule:
-            return maps
-        return maps.cleaned(largest_components(maps.labels[None], self.classes, only=chosen_classes(rule))[0])
+        maps = predict(_to_device(image, self.device), grid, extras)
+        return maps.with_labels(clean_labels(maps.labels, self.settings, self.classes))
 
-    def _by_windows(self, image: Tensor, grid: Grid, wanted: ExtraMaps) -> Maps:
+    def _by_windows(self, image: Tensor, grid: Grid, extras: ExtraMaps) -> PreparedMaps:
         slab_axis = image.ndim - 2 if is_slicewise(image, self.patch) else 0
         axes = [axis_of(grid.coordinates(axis), size) for axis, size in enumerate(grid.prepared_shape)]
         axes.insert(0, axes.pop(slab_axis))
-        slabs = probability_slabs(self._used(wanted), image, self.patch, self.settings, device=self.device)
-        maps = collected(at_source_resolution(slabs, axes), [len(axis) for axis in axes], self._rules(wanted))
+        slabs = probability_slabs(self._full_segment(extras), image, self.patch, self.settings, device=self.device)
+        maps = collect_maps(at_source_resolution(slabs, axes), [len(axis) for axis in axes], self._map_settings(extras))
         first, last = -len(axes), slab_axis - len(axes)
-        return maps.moved(lambda values: values.movedim(first, last).contiguous())
+        return maps.transformed(lambda values: values.movedim(first, last).contiguous())
 
-    def _by_stretching(self, image: Tensor, grid: Grid, wanted: ExtraMaps) -> Maps:
+    def _by_stretching(self, image: Tensor, grid: Grid, extras: ExtraMaps) -> PreparedMaps:
         volume = image if is_slicewise(image, self.patch) else image[..., None]
-        slabs = stretched_slabs(self._used(wanted), volume, self.patch, self.settings, device=self.device)
-        maps = collected(slabs, [volume.shape[-1], *self.patch], self._rules(wanted))
+        slabs = stretched_slabs(self._full_segment(extras), volume, self.patch, self.settings, device=self.device)
+        maps = collect_maps(slabs, [volume.shape[-1], *self.patch], self._map_settings(extras))
 
-        def brought_back(values: Tensor) -> Tensor:
+        def resize_back(values: Tensor) -> Tensor:
             values = stretched(values, volume.shape[1:3]).movedim(-3, -1)
             values = values.reshape(*values.shape[:-3], *image.shape[1:])
             return _nearest(values, grid)
 
-        return maps.moved(brought_back)
+        return maps.transformed(resize_back)
 
-    def _used(self, wanted: ExtraMaps) -> Segment:
-        """The network with the flips that are asked for and, where need be, what tells of its doubt; counted."""
+    def _full_segment(self, extras: ExtraMaps) -> Segment:
+        """Return the network with flips, uncertainty channels and progress calls as requested."""
         segment = over_flips(self.segment) if self.settings.flips else self.segment
-        if wanted.uncertainty and self.doubt is not None:
-            segment = side_by_side(segment, self.doubt)
-        tell = self.tell
-        if tell is None:
+        if extras.uncertainty and self.uncertainty_segment is not None:
+            segment = stack_channels(segment, self.uncertainty_segment)
+        on_windows = self.on_windows
+        if on_windows is None:
             return segment
 
-        def told(images: Tensor) -> Tensor:
+        def counted(images: Tensor) -> Tensor:
             probabilities = segment(images)
-            tell(len(images))
+            on_windows(len(images))
             return probabilities
 
-        return told
+        return counted
 
-    def _rules(self, wanted: ExtraMaps) -> Rules:
-        return Rules(self.settings, self.classes, self.device, wanted, doubted=self.doubt is not None)
+    def _map_settings(self, extras: ExtraMaps) -> MapSettings:
+        has_channels = self.uncertainty_segment is not None
+        return MapSettings(self.settings, self.classes, self.device, extras, has_channels)
 
 
 def _nearest(values: Tensor, grid: Grid) -> Tensor:
-    """Values ``(..., *prepared)`` at the scan's resolution, each voxel that of the nearest prepared one."""
+    """Resize values ``(..., *prepared)`` to the resolution of the scan by nearest neighbor."""
     axes = len(grid.prepared_shape)
     for axis, size in enumerate(grid.prepared_shape):
         if size != grid.oriented_shape[axis]:
@@ -132,8 +137,8 @@ def _nearest(values: Tensor, grid: Grid) -> Tensor:
     return values.contiguous()
 
 
-def _placed(image: Tensor, device: torch.device) -> Tensor:
-    """The image on the device, so that no window waits for it; where it is by far too large, as it is."""
+def _to_device(image: Tensor, device: torch.device) -> Tensor:
+    """Return the image on the device, or unchanged if it would take more than a quarter of the free memory."""
     if device.type == "cpu" or image.nbytes > free_memory(device) // 4:
         return image
     return image.to(device)

@@ -28,7 +28,7 @@ from graftseg.evaluation.references import Reference, StoredLabel
 from graftseg.evaluation.scores import Evaluation, Row
 from graftseg.evaluation.statistics import effect_of, paired
 from graftseg.evaluation.verdicts import SEVERAL_TRAININGS, missed_classes, verdict_between
-from graftseg.inference.predict import predict_scans, select_weights
+from graftseg.inference.predict import PredictionSettings, predict_scans, select_weights
 
 SHOWN = ("dice", "hd95")
 MEAN = "mean"
@@ -228,7 +228,7 @@ def held_out_scores(
     known = find_cached_scores(folder, weights, references.source, PROTOCOL, held_out, len(store.classes))
     if known is not None:
         return known
-    predicted = predict_scans(run, references.images, folder, device, only=held_out)
+    predicted = predict_scans(run, references.images, folder, device, PredictionSettings(only=held_out))
     if predicted.failures:
         raise predicted.failures[0]
     classes = dict(enumerate(store.classes))

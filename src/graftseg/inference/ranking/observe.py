@@ -1,4 +1,4 @@
-"""What a network shows of a scan: how sure it is, how much it finds, in how many parts, and what it looks like."""
+"""Measurements of a scan for the ranking: uncertainty, sizes and components of classes, and encoder features."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,31 +13,29 @@ from torch import Tensor, nn
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.types import NEIGHBORS
+from graftseg.inference.averaging import flipped, mean_of
+from graftseg.inference.label_maps import clean_labels, decide_labels, may_be_foreground
 from graftseg.inference.model import TrainedNetwork
 from graftseg.inference.ranking.cases import Prepared
 from graftseg.inference.resampling import stretched, stretched_slabs
 from graftseg.inference.sliding_window import Segment, is_slicewise, probability_slabs
-from graftseg.ops.components import chosen_classes, largest_components
 from graftseg.recipes.settings import InferenceSettings
 
 Labels = NDArray[np.uint8]
 OVERLAP = 0.25
-"""Less than for a label map: what is summed over a whole scan needs no smooth seams."""
-IN_QUESTION = 0.05
-"""Voxels with at least this probability of foreground count for the uncertainty of a scan."""
+"""Overlap of windows. Less than for a label map, because sums over a scan do not need smooth borders of windows."""
+NOT_FOREGROUND = -1.0
+"""Entropy value of voxels that are almost certainly background."""
 
 
 @dataclass(frozen=True)
 class Observation:
-    """What is known of a case.
+    """Measurements of a case.
 
-    ``uncertainty`` is the mean entropy, between 0 and 1, of the probabilities (averaged over copies mirrored along the
-    first two axes, if the training mirrored scans) over the voxels that may be foreground, and ``at_boundary`` the part
-    of it that lies within two voxels of a boundary.
-    ``sizes`` (in mm to the power of the axes) and ``parts`` (connected components) have an entry for each foreground
-    class: of the label map that the run predicts, in which the largest component alone stays where its recipe says so,
-    or of the one that a person made. ``voxel`` is the smallest size there is.
-    ``features`` are those of the encoder's coarsest level, averaged over the scan.
+    ``uncertainty`` is the mean entropy, from 0 to 1, over voxels that may be foreground. ``at_boundary`` is the share
+    of this entropy within two voxels of a boundary. ``sizes`` (in mm² or mm³) and ``parts`` (connected components) have
+    one entry per foreground class of the predicted label map, or of the given label map of a labeled case. ``voxel`` is
+    the size of one voxel. ``features`` is the mean output of the encoder's deepest level.
     """
 
     case: str
@@ -50,21 +48,18 @@ class Observation:
 
 
 def observe(network: TrainedNetwork, case: str, given: Prepared) -> Observation:
-    """Observe a case; one with a label map is looked at once, without mirroring, and its label map is what is found."""
+    """Measure a case. Of a labeled case, sizes and components come from its label map."""
     if len(given.image) != network.channels:
-        finding = f"the number of channels is {len(given.image)} where the run was trained on {network.channels}"
-        raise UserError(Code.TOO_FEW_CASES, case, finding, "give the same channels as in training")
+        finding = f"has {len(given.image)} channels, but the run was trained on {network.channels}"
+        raise UserError(Code.CHANNELS_MISMATCH, case, finding, "give the same channels as in training")
     classes = len(network.classes)
     if given.label is not None and (top := int(given.label.max(initial=0))) >= classes:
-        finding = f"the label value {top} is not among the classes 0 to {classes - 1} of the run"
-        raise UserError(Code.TOO_FEW_CASES, case, finding, "correct the label map")
-    # a network that saw no mirrored scans in training is not to be asked about them
-    mirrors = given.label is None and network.recipe.batches.augment.rotate_flip > 0
-    axes = (2, 3) if mirrors else ()
-    with _features(network.method.student) as features:
-        decided, entropy = _seen(network, given.image, features.first_of_each(network.method.segment, axes))
-    labels = _cleaned(decided, network)
-    uncertainty, at_boundary = _doubts(labels, entropy)
+        finding = f"label value {top} is not one of the classes 0 to {classes - 1} of the run"
+        raise UserError(Code.LABEL_INVALID, case, finding, "correct the label map")
+    with _record_features(network.method.student) as features:
+        predicted, uncertainties = _predict(network, given.image, _segment(network, given, features))
+    labels = clean_labels(torch.from_numpy(predicted), network.recipe.inference, classes).numpy()
+    uncertainty, at_boundary = _mean_uncertainty(labels, uncertainties)
     found = labels if given.label is None else given.label
     counts = np.bincount(found.ravel(), minlength=classes)[1:classes]
     return Observation(
@@ -78,65 +73,71 @@ def observe(network: TrainedNetwork, case: str, given: Prepared) -> Observation:
     )
 
 
-def _seen(network: TrainedNetwork, image: Tensor, segment: Segment) -> tuple[Labels, NDArray[np.float32]]:
-    """The label map and, where foreground is in question, the entropy of a prepared image; elsewhere that is -1."""
+def _segment(network: TrainedNetwork, given: Prepared, features: "_Features") -> Segment:
+    """Return the network averaged over the image and its copies flipped along one of the first two axes.
+
+    Flipped copies are used for unlabeled cases if the training mirrored scans. A ranking averages three views and
+    ``predict --uncertainty`` four (it also flips both axes at once), so the two uncertainties differ slightly.
+    """
+    segment = network.method.segment
+    is_flipped = given.label is None and network.recipe.batches.augment.rotate_flip > 0
+    views = [flipped(segment, (axis,)) for axis in (2, 3)] if is_flipped else []
+    return mean_of([features.recorded(segment), *views])
+
+
+def _predict(network: TrainedNetwork, image: Tensor, segment: Segment) -> tuple[Labels, NDArray[np.float32]]:
+    """Return labels and entropy ``(*space)`` of a prepared image; ``NOT_FOREGROUND`` for certain background."""
     settings = network.recipe.inference.model_copy(update={"stride": None, "overlap": OVERLAP})
-    stretch = network.recipe.batches.fit == "stretch"
+    is_stretched = network.recipe.batches.fit == "stretch"
     pieces = []
     for _, probabilities in _slabs(network, image, segment, settings):
-        decided = _decided(probabilities)
-        # sizes are counted in voxels of the scan, not of the patch
-        decided = tuple(stretched(values, image.shape[1:3]) for values in decided) if stretch else decided
-        pieces.append([values.cpu().numpy() for values in decided])
-    labels, entropy = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
-    if stretch or is_slicewise(image, network.patch):
-        labels, entropy = np.moveaxis(labels, 0, -1), np.moveaxis(entropy, 0, -1)
+        uncertainty = torch.where(may_be_foreground(probabilities), _entropy(probabilities), NOT_FOREGROUND)
+        maps = (decide_labels(probabilities, settings, len(network.classes)), uncertainty)
+        # Sizes are counted in voxels of the scan, not of the patch.
+        maps = (stretched(maps[0], image.shape[1:3]), stretched(maps[1], image.shape[1:3])) if is_stretched else maps
+        pieces.append([values.cpu().numpy() for values in maps])
+    labels, uncertainties = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
+    if is_stretched or is_slicewise(image, network.patch):
+        labels, uncertainties = np.moveaxis(labels, 0, -1), np.moveaxis(uncertainties, 0, -1)
     space = tuple(image.shape[1:])
-    return np.ascontiguousarray(labels).reshape(space), np.ascontiguousarray(entropy).reshape(space)
+    return np.ascontiguousarray(labels).reshape(space), np.ascontiguousarray(uncertainties).reshape(space)
 
 
 def _slabs(
     network: TrainedNetwork, image: Tensor, segment: Segment, settings: InferenceSettings
 ) -> Iterator[tuple[int, Tensor]]:
-    """Probabilities of the whole image, in order along one axis; the only place that knows how windows are made."""
+    """Yield the probabilities of the whole image in order along one axis."""
     if network.recipe.batches.fit == "stretch":
         volume = image if is_slicewise(image, network.patch) else image[..., None]
         return stretched_slabs(segment, volume, network.patch, settings, device=network.device)
     return probability_slabs(segment, image, network.patch, settings, device=network.device)
 
 
-def _decided(probabilities: Tensor) -> tuple[Tensor, ...]:
-    entropy = -(probabilities * probabilities.clamp(min=1e-12).log()).sum(0) / log(len(probabilities))
-    in_question = probabilities[0] <= 1 - IN_QUESTION
-    entropy = torch.where(in_question, entropy, -1.0)
-    return probabilities.argmax(0).to(torch.uint8), entropy
+def _entropy(probabilities: Tensor) -> Tensor:
+    """Return the entropy of ``(K, *space)`` as a fraction of its maximum.
+
+    ``label_maps.entropy`` rounds differently in the last bit of float32. A score is a difference of uncertainties, so
+    it would change in its seventh digit.
+    """
+    return -(probabilities * probabilities.clamp(min=1e-12).log()).sum(0) / log(len(probabilities))
 
 
-def _cleaned(labels: Labels, network: TrainedNetwork) -> Labels:
-    """The label map without the specks that a prediction of the run would not show either."""
-    rule = network.recipe.inference.largest_component
-    if not rule:
-        return labels
-    kept = largest_components(torch.from_numpy(labels)[None], len(network.classes), only=chosen_classes(rule))
-    return np.asarray(kept[0].numpy(), dtype=np.uint8)
-
-
-def _doubts(labels: Labels, entropy: NDArray[np.float32]) -> tuple[float, float]:
-    """The mean entropy of the voxels in question, and the share of it near a boundary; 0 where there are none."""
-    in_question = entropy >= 0
-    total = float(entropy[in_question].sum(dtype=np.float64))
+def _mean_uncertainty(labels: Labels, uncertainties: NDArray[np.float32]) -> tuple[float, float]:
+    """Return the mean entropy of possible foreground and its fraction near a boundary; 0 without foreground."""
+    is_possible = uncertainties >= 0
+    total = float(uncertainties[is_possible].sum(dtype=np.float64))
     if total <= 0:
         return 0.0, 0.0
-    near = float(entropy[in_question & near_boundary(labels)].sum(dtype=np.float64))
-    return total / int(in_question.sum()), near / total
+    near = float(uncertainties[is_possible & near_boundary(labels)].sum(dtype=np.float64))
+    return total / int(is_possible.sum()), near / total
 
 
 def near_boundary(labels: NDArray[Any]) -> NDArray[np.bool_]:
-    """The two voxels on either side of every face between different labels."""
+    """Return a mask of the two voxels on either side of every face between different labels."""
     band = np.zeros(labels.shape, dtype=bool)
     for axis in range(labels.ndim):
         along, marked = np.moveaxis(labels, axis, 0), np.moveaxis(band, axis, 0)
-        (faces,) = (along[1:] != along[:-1],)
+        faces = along[1:] != along[:-1]
         for offset in (-1, 0, 1, 2):
             first, last = max(offset, 0), len(along) + min(offset - 1, 0)
             if last > first:
@@ -146,7 +147,7 @@ def near_boundary(labels: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def count_parts(labels: NDArray[Any], value: int) -> int:
-    """Connected components of a class, corners joined."""
+    """Return the number of connected components of a class; voxels that share a corner are connected."""
     import cc3d
 
     mask = np.ascontiguousarray(labels == value)
@@ -157,38 +158,36 @@ def count_parts(labels: NDArray[Any], value: int) -> int:
 
 
 class _Features:
-    """Sums the coarsest features of the encoder over the windows that pass while it listens."""
+    """Sum of the encoder's deepest features over the windows that are recorded."""
 
     def __init__(self) -> None:
-        self._total, self._count, self._listens = torch.zeros(()), 0, False
+        self._total, self._count, self._is_recording = torch.zeros(()), 0, False
 
     def __call__(self, module: nn.Module, inputs: Any, output: list[Tensor]) -> None:
-        """What PyTorch calls after the encoder."""
-        if self._listens:
+        """Add the features of a forward pass; PyTorch calls this hook after the encoder."""
+        if self._is_recording:
             deepest = output[-1].detach().float().flatten(2).mean(2)
             self._total, self._count = self._total.to(deepest.device) + deepest.sum(0), self._count + len(deepest)
 
-    def first_of_each(self, segment: Segment, axes: tuple[int, ...]) -> Segment:
-        """Mean probabilities over images and their mirrored copies; features are taken of the images alone."""
+    def recorded(self, segment: Segment) -> Segment:
+        """Return a network whose forward passes are recorded."""
 
-        def mean(images: Tensor) -> Tensor:
-            self._listens = True
-            total = segment(images)
-            self._listens = False
-            for axis in axes:
-                total = total + segment(images.flip(axis)).flip(axis)
-            return total / (1 + len(axes))
+        def record(images: Tensor) -> Tensor:
+            self._is_recording = True
+            probabilities = segment(images)
+            self._is_recording = False
+            return probabilities
 
-        return mean
+        return record
 
     def mean(self) -> NDArray[np.float64]:
-        """The mean over all windows."""
+        """Return the mean over all recorded windows."""
         return np.asarray((self._total / max(self._count, 1)).cpu().numpy(), dtype=np.float64)
 
 
 @contextmanager
-def _features(student: nn.Module) -> Iterator[_Features]:
-    """Listen to the encoder of a student for as long as the block lasts."""
+def _record_features(student: nn.Module) -> Iterator[_Features]:
+    """Attach a hook to the student's encoder inside the block."""
     encoder = next(part for name, part in student.named_modules() if name.rpartition(".")[2] == "encoder")
     features = _Features()
     hook = encoder.register_forward_hook(features)

@@ -1,0 +1,72 @@
+"""Estimate of the main memory that predicting a scan needs."""
+
+from math import prod
+from pathlib import Path
+
+import torch
+
+from graftseg.core.devices import free_memory
+from graftseg.core.errors import Code, UserError
+from graftseg.data.grid import Grid
+from graftseg.inference.label_maps import ExtraMaps
+from graftseg.inference.predictor import Predictor
+
+HOST = torch.device("cpu")
+GIB = 2**30
+
+READING_BYTES = 8
+"""Bytes per voxel while a scan of at most 32 bits per voxel is read and reoriented."""
+SCALING_BYTES = 12
+"""Bytes per prepared voxel while intensities are normalized, including the image itself."""
+IMAGE_BYTES = 4
+"""Bytes per voxel and channel of the prepared image."""
+COMPONENT_BYTES = 16
+"""Bytes per voxel while the largest components are found on the host."""
+WRITING_COPIES = 3
+"""Copies of a byte map while its axes are reordered and it is written."""
+SLABS = 2
+"""Slabs of probabilities in memory at once: the current slab and the finished one."""
+NETWORK_BYTES = 350
+"""Bytes per voxel of a window inside a network of the default width."""
+
+
+def host_bytes(grid: Grid, channels: int, predictor: Predictor, extras: ExtraMaps) -> int:
+    """Estimate the peak of main memory while a scan is read, prepared, predicted and written.
+
+    On a GPU, windows and component search use GPU memory, which is not counted.
+    """
+    source, prepared = prod(grid.source_shape), prod(grid.prepared_shape)
+    reading = channels * (READING_BYTES * source + SCALING_BYTES * prepared)
+    image = channels * IMAGE_BYTES * prepared
+    maps = source * (1 + predictor.classes * extras.probabilities + extras.uncertainty)
+    on_host = predictor.device.type == "cpu"
+    has_second_segment = extras.uncertainty and predictor.uncertainty_segment is not None
+    channels_out = predictor.classes * (2 if has_second_segment else 1) + 1
+    windows = image + maps + on_host * (channels_out * _slab_bytes(grid, predictor) + _window_bytes(predictor))
+    components = image + maps + on_host * bool(predictor.settings.largest_component) * COMPONENT_BYTES * source
+    return max(reading, windows, components, image + WRITING_COPIES * maps)
+
+
+def check_memory(grid: Grid, channels: int, predictor: Predictor, extras: ExtraMaps, where: Path) -> None:
+    """Raise an error if a scan needs more main memory than is free."""
+    needed, free = host_bytes(grid, channels, predictor, extras), free_memory(HOST)
+    if needed <= free:
+        return
+    finding = f"needs about {needed / GIB:.1f} GiB of memory, but only {free / GIB:.1f} GiB are free"
+    fewer = "leave out --probabilities and --uncertainty, " if extras.probabilities or extras.uncertainty else ""
+    remedy = f"{fewer}close other programs, crop the scan or use a larger machine"
+    raise UserError(Code.OUT_OF_MEMORY, where, finding, remedy)
+
+
+def _window_bytes(predictor: Predictor) -> int:
+    """Return the bytes inside the network for the windows of one forward pass."""
+    return NETWORK_BYTES * predictor.settings.windows_per_forward * prod(predictor.patch)
+
+
+def _slab_bytes(grid: Grid, predictor: Predictor) -> int:
+    """Return the bytes of one channel of the slabs: as deep as the patch, or a few slices."""
+    if len(predictor.patch) < len(grid.prepared_shape):
+        depth, plane = predictor.settings.windows_per_forward, prod(grid.prepared_shape[:2])
+    else:
+        depth, plane = predictor.patch[0], prod(grid.prepared_shape[1:])
+    return SLABS * 4 * depth * plane
