@@ -27,7 +27,7 @@ from graftseg.evaluation.comparison import compare_runs
 from graftseg.evaluation.evaluate import evaluate_folder
 from graftseg.evaluation.scores import Evaluation, Row
 from graftseg.evaluation.statistics import paired
-from graftseg.inference.export.label_maps import label_map_of
+from graftseg.inference.export.label_maps import label_maps_in
 
 NFC, NFD = (unicodedata.normalize(form, "é") for form in ("NFC", "NFD"))
 FORMS = pytest.mark.parametrize(("own", "other"), [(NFC, NFD), (NFD, NFC)], ids=["NFC", "NFD"])
@@ -127,7 +127,7 @@ def test_two_forms_in_a_folder_are_a_duplicate(tmp_path: Path, own: str, other: 
         evaluate_folder(tmp_path / "labelsTr", tmp_path / "labelsTr")
     assert "keep one of the two files" in one_sentence(caught.value)
     with pytest.raises(UserError, match="whose name differs only"):
-        label_map_of(tmp_path / "labelsTr", NFC)
+        label_maps_in(tmp_path / "labelsTr").of(NFC)
 
 
 def test_two_forms_in_two_folders_are_a_duplicate(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_evaluation(tmp_path: Path, own: str, other: str) -> None:
     label(tmp_path / "references" / f"{other}.nii.gz")
     (row,) = evaluate_folder(tmp_path / "maps", tmp_path / "references", only=[other]).rows
     assert (row.case, row.dice) == (own, 1.0)
-    found = label_map_of(tmp_path / "references", own)
+    found = label_maps_in(tmp_path / "references").of(own)
     assert found is not None and found.name == f"{other}.nii.gz"
 
 

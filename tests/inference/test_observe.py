@@ -1,4 +1,4 @@
-"""What is observed of a scan, on networks whose answers are known, and a ranking from a run to its table."""
+"""Measurements of scans with networks of known output, and ranking on the command line."""
 
 import math
 from pathlib import Path
@@ -14,7 +14,7 @@ from scipy import ndimage
 from torch import Tensor, nn
 
 from graftseg import api
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code
 from graftseg.core.types import Geometry
 from graftseg.data.grid import Grid
 from graftseg.data.layouts import read_layout
@@ -26,17 +26,18 @@ from graftseg.inference.predictor import Predictor
 from graftseg.inference.ranking.cases import Prepared, candidates_in
 from graftseg.inference.ranking.observe import count_parts, near_boundary, observe
 from graftseg.inference.ranking.rank import Ranked, Ranking
+from user_errors import user_error
 
 
 class Encoder(nn.Module):
-    """The image itself, and pooled."""
+    """Return the image and its average pool."""
 
     def forward(self, images: Tensor) -> list[Tensor]:
         return [images, nn.functional.avg_pool2d(images, 2)]
 
 
 class Student(nn.Module):
-    """Logits ``(0, x)`` of one channel."""
+    """Return logits ``(0, x)`` of one channel."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,7 +64,7 @@ def entropy(p: float) -> float:
     return -(p * math.log(p) + (1 - p) * math.log(1 - p)) / math.log(2)
 
 
-def test_a_scan_whose_answer_is_known() -> None:
+def test_measurements_of_a_known_scan() -> None:
     image = np.full((12, 10), -20.0)
     image[2:4, 2:4] = 20.0
     image[9, 9] = math.log(3)
@@ -78,14 +79,14 @@ def test_a_scan_whose_answer_is_known() -> None:
 
 @pytest.mark.parametrize(("rule", "size", "parts"), [(True, 8.0, 1), ((1,), 8.0, 1), ((2,), 10.0, 2), (False, 10.0, 2)])
 @pytest.mark.parametrize("fit", ["crop", "stretch"])
-def test_specks_that_no_prediction_shows_are_not_counted(fit: str, rule: Any, size: float, parts: int) -> None:
+def test_removed_components_are_not_counted(fit: str, rule: Any, size: float, parts: int) -> None:
     image = np.full((8, 8), -20.0)
     image[2:4, 2:4] = image[7, 7] = 20.0
     found = observe(network(fit, largest_component=rule), "a", given_image(image))
     assert (found.sizes, found.parts) == ((size,), (parts,))
 
 
-def test_what_is_counted_is_what_is_predicted() -> None:
+def test_counted_components_are_those_of_the_prediction() -> None:
     image = torch.from_numpy(np.random.default_rng(5).normal(-0.5, 1.0, (8, 8)).astype(np.float32))[None]
     for rule in (True, False):
         shipped = network(largest_component=rule)
@@ -97,7 +98,7 @@ def test_what_is_counted_is_what_is_predicted() -> None:
         assert (found.parts == (1,)) == rule
 
 
-def test_specks_of_a_label_map_that_a_person_made_stay() -> None:
+def test_components_of_a_given_label_map_are_counted() -> None:
     label = np.zeros((8, 8), np.uint8)
     label[0, 0] = label[4, 4] = 1
     found = observe(network(largest_component=True), "a", given_image(np.full((8, 8), 20.0), label))
@@ -134,7 +135,7 @@ def test_volumes_for_a_slice_network(fit: str) -> None:
 @pytest.mark.parametrize("shape", [(5, 7), (8, 8, 3), (4, 4, 3), (4, 8, 2), (16, 15, 2)])
 def test_sizes_of_stretched_slices_are_those_of_the_label_map(shape: tuple[int, ...]) -> None:
     label = np.zeros(shape, np.uint8)
-    # halves, so that a slice that is larger than the patch loses nothing of them either
+    # One half of the slice survives shrinking to the patch.
     label[: shape[0] // 2] = 1
     image = np.where(label, 20.0, -20.0)
     found, truth = (observe(network("stretch"), "a", given_image(image, known)) for known in (None, label))
@@ -142,14 +143,14 @@ def test_sizes_of_stretched_slices_are_those_of_the_label_map(shape: tuple[int, 
     assert found.parts == truth.parts == (1,)
 
 
-def test_a_label_value_that_is_no_class_is_refused() -> None:
+def test_a_label_value_outside_the_classes_is_an_error() -> None:
     label = np.full((8, 8), 2, np.uint8)
-    with pytest.raises(UserError, match="a: the label value 2 is not among the classes 0 to 1 of the run"):
+    with user_error(Code.LABEL_INVALID, "a", "label value 2"):
         observe(network(), "a", given_image(np.zeros((8, 8)), label))
 
 
-def test_other_channels_are_refused() -> None:
-    with pytest.raises(UserError, match="the number of channels is 2 where the run was trained on 1"):
+def test_other_channels_are_an_error() -> None:
+    with user_error(Code.CHANNELS_MISMATCH, "a"):
         observe(network(), "a", Prepared(torch.zeros(2, 8, 8), 1.0, None))
 
 
@@ -191,11 +192,11 @@ def test_from_a_run_to_a_table(cli: CommandLine, trained: Path, store: Store, sc
     assert {row.case for row in by_scans} == {f"unlabeled_{i:03d}" for i in range(5)}
 
 
-def test_what_stands_beside_every_scan_is_said_to_be_of_the_network(
+def test_a_reason_shared_by_all_scans_is_attributed_to_the_network(
     cli: CommandLine, trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = tuple(Ranked(name, 0.5, 0.1, 1.0, 0.0, 0, ("no core found",) if name < "c" else ()) for name in "abc")
-    sentence = "The same stands beside every scan (no core found): it speaks of the network rather than of the scans."
+    sentence = "All scans share a reason (no core found): it describes the network rather than the scans."
     monkeypatch.setattr(api, "rank", lambda *_, **__: Ranking(rows[:2]))
     assert sentence in cli.works("rank", trained, "--top", 1)
     monkeypatch.setattr(api, "rank", lambda *_, **__: Ranking(rows))
@@ -216,7 +217,7 @@ def test_an_odd_scan_comes_first(trained: Path, scans: Path, tmp_path: Path) -> 
 def test_labels_that_the_run_did_not_see_are_never_opened(tmp_path: Path) -> None:
     data = tiny.write_scans(tmp_path / "data")
     for path in sorted((data / "labelsTr").iterdir())[1:]:
-        path.write_bytes(b"nobody may read this")
+        path.write_bytes(b"not a label map")
     recipe = tiny.tiny_recipe(batches={"patch": [16, 16], "labeled": 2, "unlabeled": 2, "labeled_cases": 1})
     found = candidates_in(data, recipe)
     assert [case.name for case in found.labeled] == ["labeled_000"] and len(found.unlabeled) == 8

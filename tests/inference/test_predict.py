@@ -1,4 +1,4 @@
-"""Prediction: one bad scan stops nobody, a folder of label maps is of one network, and nothing else is touched."""
+"""Prediction of folders: failing scans, earlier label maps, and files that must not be overwritten."""
 
 import json
 import re
@@ -17,7 +17,7 @@ from command_line import CommandLine
 from PIL import Image
 
 from graftseg import api
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.files import locked
 from graftseg.core.predictions import PredictedCase
 from graftseg.core.run_folder import RunFolder
@@ -30,6 +30,7 @@ from graftseg.inference.inputs import Source
 from graftseg.inference.label_maps import ScanMaps
 from graftseg.inference.predict import PlannedPrediction
 from graftseg.inference.predictor import Predictor
+from user_errors import user_error
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +49,7 @@ def other(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def images(scans: Path, tmp_path: Path) -> Path:
-    """Two scans, test_000 and test_001."""
+    """Copy two scans, test_000 and test_001."""
     return Path(shutil.copytree(scans / "imagesTs", tmp_path / "images"))
 
 
@@ -81,16 +82,16 @@ def test_the_manifest_says_where_label_maps_come_from(run: Path, images: Path, o
     assert (said["failures"], said["unfinished"]) == ({}, [])
 
 
-def test_scans_with_other_channels_are_named_and_stop_nobody(run: Path, images: Path, out: Path) -> None:
+def test_scans_with_other_channels_fail_and_do_not_stop_the_others(run: Path, images: Path, out: Path) -> None:
     affine = tuple(tuple(row) for row in np.eye(4).tolist())
     write_scan(images / "two.nii.gz", np.zeros((2, 16, 16, 4), np.float32), Geometry((16, 16, 4), affine))
     shutil.copy(images / "test_000_0000.nii.gz", images / "test_000_0001.nii.gz")
     predicted = api.predict(run, images, out, device="cpu")
     assert [case.case for case in predicted.cases] == ["test_001"]
-    surplus, two = map(str, predicted.failures)
-    assert "test_000_0000.nii.gz: the case has 2 channels (0000, 0001) where the network takes one" in surplus
-    assert "two.nii.gz: the number of channels is 2 where the run was trained on 1; give it the same" in two
-    assert manifest(out)["failures"] == {"test_000": surplus, "two": two}
+    surplus, two = predicted.failures
+    assert "test_000_0000.nii.gz" in surplus.where and "2 channels" in surplus.finding
+    assert (two.code, "two.nii.gz" in two.where) == (Code.CHANNELS_MISMATCH, True)
+    assert manifest(out)["failures"] == {"test_000": str(surplus), "two": str(two)}
     assert sorted(content(out)) == ["classes.json", "manifest.json", "test_001.nii.gz"]
 
 
@@ -100,27 +101,27 @@ def test_two_numbers_are_two_cases_where_the_training_numbered_its_cases(
     (images / "test_000_0000.nii.gz").rename(images / "p_0000.nii.gz")
     (images / "test_001_0000.nii.gz").rename(images / "p_0001.nii.gz")
     (failure,) = api.predict(run, images, out, device="cpu").failures
-    assert "p_0000.nii.gz: the case has 2 channels" in str(failure)
+    assert "p_0000.nii.gz" in failure.where and "2 channels" in failure.finding
     numbered = RunFolder(Path(shutil.copytree(run, tmp_path / "numbered")))
     numbered.update_manifest({"store": numbered.training_manifest()["store"] | {"labeled": ["p_0007"]}})
     assert not api.predict(numbered.path, images, out, device="cpu").failures
     assert listed(out) == ["p_0000", "p_0001"]
 
 
-def test_a_picture_that_is_not_read_is_told_by_its_ending(run: Path, images: Path, out: Path) -> None:
+def test_an_unsupported_picture_format_is_an_error(run: Path, images: Path, out: Path) -> None:
     (images / "a.jpg").touch()
-    with pytest.raises(UserError, match=r"a\.jpg: not a scan by its name; convert to \.png, best from the original"):
+    with user_error(Code.NOT_A_SCAN, "a.jpg", ".png"):
         api.predict(run, images / "a.jpg", out, device="cpu")
 
 
-def test_a_package_that_is_missing_is_told_once(
+def test_a_missing_package_is_reported_once(
     run: Path, tmp_path: Path, out: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("a", "b"):
         Image.fromarray(np.eye(20, dtype=np.uint8)).save(tmp_path / f"{name}.png")
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
     code, _, error = CommandLine(capsys, monkeypatch)("predict", run, tmp_path, "--out", out, "--device", "cpu")
-    assert (code, error) == (2, "graftseg: PNG files: pillow is not installed; pip install pillow.\n")
+    assert code == 2 and error.count("pip install pillow") == 1
     assert sorted(manifest(out)["failures"]) == ["a", "b"]
 
 
@@ -134,7 +135,7 @@ def test_cases_are_added_and_replaced(run: Path, images: Path, out: Path) -> Non
     assert listed(out) == ["test_000", "test_001"]
     (out / "test_001.nii.gz").unlink()
     api.predict(run, images / "test_000_0000.nii.gz", out, device="cpu")
-    assert listed(out) == ["test_000"], "what is no longer there is not listed"
+    assert listed(out) == ["test_000"], "removed label maps are not listed"
 
 
 def test_a_scan_that_fails_now_does_not_keep_its_old_label_map(run: Path, images: Path, out: Path) -> None:
@@ -166,7 +167,7 @@ def test_scores_stay_with_their_label_maps(run: Path, images: Path, scans: Path,
     again = api.predict(run, first, out, device="cpu")
     assert not (out / "metrics.csv").exists() and not (out / "metrics.json").exists()
     (warning,) = again.warnings
-    assert warning.startswith(f"{out}: the scores there were of label maps that have been made anew")
+    assert warning.startswith(f"{out}: removed the scores")
 
 
 def test_a_name_in_another_unicode_form_is_the_same_case(run: Path, images: Path, out: Path, tmp_path: Path) -> None:
@@ -181,7 +182,7 @@ def test_a_name_in_another_unicode_form_is_the_same_case(run: Path, images: Path
     assert left.name == unicodedata.normalize("NFD", "é.nii.gz")
 
 
-def test_scores_of_somebody_else_stay(run: Path, images: Path, out: Path) -> None:
+def test_an_unrelated_metrics_file_is_kept(run: Path, images: Path, out: Path) -> None:
     out.mkdir()
     (out / "metrics.csv").write_text("mine")
     api.predict(run, images, out, device="cpu")
@@ -191,7 +192,7 @@ def test_scores_of_somebody_else_stay(run: Path, images: Path, out: Path) -> Non
 def test_another_network_is_refused(run: Path, other: Path, images: Path, out: Path) -> None:
     api.predict(run, images, out, device="cpu")
     before = content(out)
-    with pytest.raises(UserError, match=f"holds label maps of another network, trained in {run}; name another folder"):
+    with user_error(Code.PREDICTIONS_MISMATCH, out, str(run)):
         api.predict(other, images, out, device="cpu")
     assert content(out) == before
 
@@ -209,64 +210,63 @@ def test_settings_of_inference_can_change(run: Path, images: Path, out: Path) ->
     api.predict(run, scan, out, overrides=["inference.largest_component=true"], device="cpu")
     assert manifest(out)["inference"]["largest_component"] is True
     assert listed(out) == ["test_000"]
-    with pytest.raises(UserError, match="holds 1 label maps of other cases made with other inference settings"):
+    with user_error(Code.PREDICTIONS_MISMATCH, out, "1 label maps"):
         api.predict(run, images / "test_001_0000.nii.gz", out, device="cpu")
     api.predict(run, images, out, device="cpu")
     assert manifest(out)["inference"]["largest_component"] is False
 
 
 @pytest.mark.parametrize(
-    ("override", "sentence"),
+    ("override", "keyword"),
     [
-        ("seed=1", "--set seed=1: a trained network can be used otherwise, not changed; set keys under inference"),
-        ("inference={}", "a trained network can be used otherwise"),
-        ("network.width=4", "a trained network can be used otherwise"),
-        ("inference.overlaps=0", "inference.overlaps: unknown setting"),
-        ("inference.overlap=2", "inference.overlap: "),
-        ("inference.decision=threshold", "a threshold decides between two classes and there are 4"),
-        ("inference.overlap", "not of the form key=value"),
+        ("seed=1", "--set seed=1"),
+        ("inference={}", "--set inference={}"),
+        ("network.width=4", "--set network.width=4"),
+        ("inference.overlaps=0", "inference.overlaps"),
+        ("inference.overlap=2", "inference.overlap"),
+        ("inference.decision=threshold", "two classes"),
+        ("inference.overlap", "key=value"),
     ],
 )
-def test_settings_that_cannot_be_used(run: Path, images: Path, out: Path, override: str, sentence: str) -> None:
+def test_settings_that_cannot_be_used(run: Path, images: Path, out: Path, override: str, keyword: str) -> None:
     api.predict(run, images, out, device="cpu")
     before = content(out)
     with pytest.raises(UserError) as caught:
         api.predict(run, images, out, overrides=[override], device="cpu")
-    assert sentence in str(caught.value)
+    assert keyword in str(caught.value)
     assert content(out) == before
 
 
 @pytest.mark.parametrize(
-    ("change", "sentence"),
+    "change",
     [
-        (lambda said: [], "not a manifest of label maps"),
-        (lambda said: {"format": "graftseg store", "version": 1}, "not a manifest of label maps"),
-        (lambda said: said | {"version": 2}, "not a manifest of label maps"),
-        (lambda said: said | {"cases": "none"}, "damaged at cases"),
-        (lambda said: said | {"unfinished": ["../scan.nii.gz"]}, "../scan.nii.gz is not a file name"),
+        lambda said: [],
+        lambda said: {"format": "graftseg store", "version": 1},
+        lambda said: said | {"version": 2},
+        lambda said: said | {"cases": "none"},
+        lambda said: said | {"unfinished": ["../scan.nii.gz"]},
     ],
 )
-def test_manifests_that_are_not_replaced(
-    run: Path, images: Path, out: Path, change: Callable[[Any], Any], sentence: str
-) -> None:
+def test_manifests_that_are_not_replaced(run: Path, images: Path, out: Path, change: Callable[[Any], Any]) -> None:
     api.predict(run, images, out, device="cpu")
     (out / "manifest.json").write_text(json.dumps(change(manifest(out))))
     before = content(out)
-    with pytest.raises(UserError) as caught:
+    with user_error(Code.DAMAGED_FILE, out / "manifest.json", "--out"):
         api.predict(run, images, out, device="cpu")
-    assert sentence in str(caught.value) and "name another folder as --out" in str(caught.value)
     assert content(out) == before
 
 
-def test_files_of_somebody_else_are_not_replaced(run: Path, images: Path, scans: Path, tmp_path: Path) -> None:
+def test_unrelated_files_are_not_overwritten(run: Path, images: Path, scans: Path, tmp_path: Path) -> None:
     references = Path(shutil.copytree(scans / "labelsTs", tmp_path / "labels"))
     before = content(references)
-    with pytest.raises(UserError, match=r"test_000\.nii\.gz: the file exists and is not a label map of this run; name"):
+    with user_error(Code.UNSAFE_TARGET, references / "test_000.nii.gz"):
         api.predict(run, images, references, device="cpu")
     assert content(references) == before
 
 
-def test_an_interrupted_call_is_taken_up(run: Path, images: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_prediction_can_be_repeated(
+    run: Path, images: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     api.predict(run, images, out, device="cpu")
     whole = content(out)
     predict_case = PlannedPrediction.predict_case
@@ -280,7 +280,7 @@ def test_an_interrupted_call_is_taken_up(run: Path, images: Path, out: Path, mon
         patch.setattr(PlannedPrediction, "predict_case", interrupted)
         with pytest.raises(KeyboardInterrupt):
             api.predict(run, images, out, device="cpu")
-    assert content(out)["test_001.nii.gz"] == whole["test_001.nii.gz"], "it stays until its successor is whole"
+    assert content(out)["test_001.nii.gz"] == whole["test_001.nii.gz"], "it is kept until it is overwritten"
     assert (listed(out), manifest(out)["unfinished"]) == (["test_000"], ["test_001.nii.gz"])
     api.predict(run, images, out, device="cpu")
     assert (listed(out), manifest(out)["unfinished"]) == (["test_000", "test_001"], [])
@@ -288,7 +288,7 @@ def test_an_interrupted_call_is_taken_up(run: Path, images: Path, out: Path, mon
         assert content(out)[name] == whole[name]
 
 
-def test_classes_that_are_found_nowhere_are_named(
+def test_classes_in_no_label_map_are_reported(
     run: Path, images: Path, out: Path, monkeypatch: pytest.MonkeyPatch, cli: CommandLine
 ) -> None:
     """The first label map has the first class, the second the first and the last."""
@@ -305,19 +305,17 @@ def test_classes_that_are_found_nowhere_are_named(
     assert api.predict(run, images, out).unfound == ("crescent", "ring", "core")
 
 
-def test_one_label_map_is_one(run: Path, images: Path, out: Path, cli: CommandLine) -> None:
+def test_one_label_map_is_printed_in_the_singular(run: Path, images: Path, out: Path, cli: CommandLine) -> None:
     said = cli.works("predict", run, images / "test_000_0000.nii.gz", "--out", out)
     assert re.fullmatch(r"1 label map(, 1 of them empty)?", said.splitlines()[0].removeprefix(f"{out}: "))
 
 
-def test_a_full_memory_is_told_in_a_sentence(
-    run: Path, images: Path, out: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_out_of_memory_is_a_user_error(run: Path, images: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*arguments: Any, **settings: Any) -> None:
         raise torch.OutOfMemoryError
 
     monkeypatch.setattr(Predictor, "maps", full)
-    with pytest.raises(UserError, match=r"the memory of cpu is full; add --set inference\.windows_per_forward=1"):
+    with user_error(Code.OUT_OF_MEMORY, "inference", "inference.windows_per_forward=1"):
         api.predict(run, images, out, device="cpu")
     assert not out.exists()
 

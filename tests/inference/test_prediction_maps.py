@@ -14,18 +14,19 @@ from scipy import stats
 
 from graftseg import api
 from graftseg.core.colors import COLORS
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code
 from graftseg.core.files import sha256_of, write_json
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.scans import read_label
 from graftseg.data.store import Store
 from graftseg.evaluation.references import label_map_files
-from graftseg.inference import predict as footprint
-from graftseg.inference.export.label_maps import label_map_of
+from graftseg.inference import memory
+from graftseg.inference.export.label_maps import label_maps_in
 from graftseg.inference.label_maps import LEVELS
 from graftseg.inference.predict import FLIPS
 from graftseg.recipes.recipe import load_recipe
 from graftseg.training.folds import fold_recipe
+from user_errors import user_error
 
 
 @pytest.fixture(scope="module")
@@ -82,15 +83,15 @@ def test_classes_are_listed_with_values_and_colours(run: Path, scan: Path, out: 
     assert [one["colour"] for one in listed] == [None, *COLORS[:3]]
 
 
-def test_a_list_of_somebody_else_is_not_replaced(run: Path, scan: Path, out: Path) -> None:
+def test_an_unrelated_class_list_is_not_overwritten(run: Path, scan: Path, out: Path) -> None:
     out.mkdir()
     (out / "classes.json").write_text('{"mine": 1}')
-    with pytest.raises(UserError, match=r"classes\.json: the file exists and is not a list of classes; name another"):
+    with user_error(Code.UNSAFE_TARGET, out / "classes.json"):
         api.predict(run, scan, out, device="cpu")
     assert names(out) == {"classes.json"}
 
 
-def test_probabilities_are_those_that_were_decided_on(run: Path, scan: Path, out: Path) -> None:
+def test_the_label_map_is_the_argmax_of_the_probabilities(run: Path, scan: Path, out: Path) -> None:
     predicted = api.predict(run, scan, out, probabilities=True, device="cpu")
     assert names(out) == {"classes.json", "manifest.json", "test_000.nii.gz", "test_000_probabilities.nii.gz"}
     probabilities, labels = shares(out), read_label(out / "test_000.nii.gz").array
@@ -123,7 +124,7 @@ def test_a_network_that_knows_mirrored_scans_is_asked_about_them(
     assert not flipped.warnings
 
 
-def test_a_network_that_knows_no_mirrored_scans_speaks_for_itself(run: Path, scan: Path, tmp_path: Path) -> None:
+def test_a_network_trained_without_mirroring_is_not_flipped(run: Path, scan: Path, tmp_path: Path) -> None:
     copied = Path(shutil.copytree(run, tmp_path / "run"))
     recipe = load_recipe(copied / "recipe.yaml", ["batches.augment.rotate_flip=0"])
     (copied / "recipe.yaml").write_text(recipe.to_yaml())
@@ -148,7 +149,7 @@ def test_folds_are_averaged(folds: Path, scan: Path, tmp_path: Path) -> None:
     assert np.abs(each[0] - each[1]).max() > 5 / LEVELS
     said = manifest(tmp_path / "mean")
     assert (said["networks"], said["opinions"]) == (2, "2 networks")
-    with pytest.raises(UserError, match="holds label maps of another network"):
+    with user_error(Code.PREDICTIONS_MISMATCH, tmp_path / "0"):
         api.predict(folds, scan, tmp_path / "0", device="cpu")
 
 
@@ -156,7 +157,7 @@ def test_label_maps_of_folds_lie_in_their_run(folds: Path, scan: Path, tmp_path:
     copied = Path(shutil.copytree(folds, tmp_path / "folds"))
     assert api.predict(copied, scan, device="cpu").folder == copied / "predictions"
     assert api.predict(copied, scan, fold=1, device="cpu").folder == copied / "fold-1" / "predictions"
-    with pytest.raises(UserError, match="--fold 2"):
+    with user_error(Code.NO_SUCH_FOLD, "--fold 2"):
         api.predict(copied, scan, fold=2, device="cpu")
 
 
@@ -166,13 +167,11 @@ def test_networks_of_other_images_are_not_averaged(folds: Path, store: Store, sc
     batches = {"patch": [8, 8], "labeled": 2, "unlabeled": 2}
     recipe = fold_recipe(tiny.tiny_recipe(batches=batches), [store.of("labeled")[1].name])
     api.train(recipe, store.path, copied / "fold-1", device="cpu")
-    with pytest.raises(
-        UserError, match=r"fold-1: its network takes other images than that of .*fold-0; predict with one"
-    ):
+    with user_error(Code.RECIPE_MISMATCH, "fold-1", "fold-0"):
         api.predict(copied, scan, tmp_path / "out", device="cpu")
 
 
-def test_files_that_are_no_longer_wanted_go(run: Path, scans: Path, scan: Path, out: Path) -> None:
+def test_extra_maps_not_requested_again_are_removed(run: Path, scans: Path, scan: Path, out: Path) -> None:
     images = scans / "imagesTs"
     api.predict(run, images, out, probabilities=True, device="cpu")
     api.predict(run, scan, out, uncertainty=True, device="cpu")
@@ -190,33 +189,31 @@ def test_a_scan_that_fails_leaves_no_file(run: Path, scan: Path, out: Path, tmp_
     assert len(predicted.failures) == 1 and names(out) == {"classes.json", "manifest.json"}
 
 
-def test_names_that_would_be_taken_for_each_other(run: Path, scan: Path, out: Path, tmp_path: Path) -> None:
+def test_case_names_that_collide_with_extra_maps(run: Path, scan: Path, out: Path, tmp_path: Path) -> None:
     folder = tmp_path / "images"
     folder.mkdir()
     for name in ("a", "a_probabilities"):
         shutil.copy(scan, folder / f"{name}_0000.nii.gz")
-    with pytest.raises(UserError, match=r"a_probabilities\.nii\.gz: two cases would write this file; rename one"):
+    with user_error(Code.CASE_DUPLICATE, "a_probabilities.nii.gz"):
         api.predict(run, folder, out, probabilities=True, device="cpu")
     assert not out.exists()
     assert len(api.predict(run, folder, out, device="cpu").cases) == 2
 
 
-def test_scans_without_room_in_memory_are_named(
-    run: Path, scan: Path, out: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(footprint, "free_memory", lambda device: 1000)
+def test_scans_that_exceed_the_memory_fail(run: Path, scan: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "free_memory", lambda device: 1000)
     (failure,) = api.predict(run, scan, out, device="cpu").failures
-    assert "test_000_0000.nii.gz: takes about 0.0 GiB of memory and 0.0 GiB are free; close other" in str(failure)
+    assert failure.code == Code.OUT_OF_MEMORY and "test_000_0000.nii.gz" in failure.where
 
 
-def test_the_manifest_tells_of_times_and_memory(run: Path, scan: Path, out: Path) -> None:
+def test_the_manifest_contains_times_and_memory(run: Path, scan: Path, out: Path) -> None:
     api.predict(run, scan, out, device="cpu")
     said = manifest(out)
     assert said["started"] <= said["ended"]
     assert said["peak_memory"].keys() == {"host"} and said["peak_memory"]["host"] > 2**20
 
 
-def test_manifests_without_the_newer_settings_are_taken_up(run: Path, scans: Path, out: Path) -> None:
+def test_manifests_of_older_versions_are_extended(run: Path, scans: Path, out: Path) -> None:
     images = sorted((scans / "imagesTs").iterdir())
     api.predict(run, images[0], out, device="cpu")
     said = manifest(out)
@@ -229,7 +226,7 @@ def test_manifests_without_the_newer_settings_are_taken_up(run: Path, scans: Pat
 
 
 def test_a_label_map_as_a_picture(run: Path, out: Path, tmp_path: Path) -> None:
-    """A pixel of the picture is the class of the pixel at the same place of the scan, whatever the sides."""
+    """Each pixel of the picture is the class of the same pixel of the scan."""
     pixels = np.zeros((20, 36), np.uint8)
     pixels[3:9, 20:30] = 200
     Image.fromarray(pixels).save(tmp_path / "a.png")
@@ -238,13 +235,13 @@ def test_a_label_map_as_a_picture(run: Path, out: Path, tmp_path: Path) -> None:
     with Image.open(out / "a.png") as picture:
         assert (picture.mode, picture.size) == ("L", (36, 20))
         np.testing.assert_array_equal(np.array(picture).T, read_label(out / "a.nii.gz").array)
-    assert list(label_map_files(out)) == ["a"] and label_map_of(out, "a") == out / "a.nii.gz"
+    assert list(label_map_files(out)) == ["a"] and label_maps_in(out).of("a") == out / "a.nii.gz"
     api.predict(run, tmp_path / "a.png", out, device="cpu")
-    assert names(out) == {"a.nii.gz", "classes.json", "manifest.json"}, "an old picture would be out of date"
+    assert names(out) == {"a.nii.gz", "classes.json", "manifest.json"}, "the old picture is removed"
 
 
-def test_a_volume_is_no_picture(run: Path, out: Path, tmp_path: Path) -> None:
+def test_a_volume_cannot_be_written_as_a_picture(run: Path, out: Path, tmp_path: Path) -> None:
     nibabel.save(nibabel.Nifti1Image(np.zeros((16, 16, 3), np.float32), np.eye(4)), tmp_path / "v.nii")
     (failure,) = api.predict(run, tmp_path / "v.nii", out, device="cpu", pictures=True).failures
-    assert (failure.finding, failure.remedy) == ("the label map of a volume is no picture", "leave out --pictures")
+    assert failure.code == Code.OPTION_CONFLICT and "--pictures" in failure.remedy
     assert names(out) == {"classes.json", "manifest.json"}

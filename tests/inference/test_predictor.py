@@ -10,12 +10,13 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code
 from graftseg.core.types import Geometry
 from graftseg.data.grid import Grid, plan_grid, to_grid
 from graftseg.inference.predictor import Predictor, Segment
 from graftseg.inference.sliding_window import gaussian_weights, probability_slabs, window_starts
 from graftseg.recipes.settings import InferenceSettings
+from user_errors import user_error
 
 Shape = tuple[int, ...]
 UNIFORM = InferenceSettings(window="uniform")
@@ -278,36 +279,36 @@ def test_largest_component() -> None:
 
 @pytest.mark.parametrize("stride", [(2, 2), (2, 2, 5)])
 def test_stride_that_does_not_fit(stride: Shape) -> None:
-    with pytest.raises(UserError, match=r"inference.stride: .* does not fit windows of \(4, 4, 4\) voxels"):
+    with user_error(Code.SETTING_INVALID, "inference.stride", "(4, 4, 4)"):
         next(probability_slabs(softmax, torch.zeros(2, 6, 6, 6), (4, 4, 4), InferenceSettings(stride=stride)))
 
 
 def test_volume_network_on_an_image() -> None:
-    with pytest.raises(UserError, match="3 axes, while the scan has 2 axes of space"):
+    with user_error(Code.RECIPE_MISMATCH, "patch", "3 axes"):
         predict(torch.zeros(2, 6, 6), same_grid((6, 6)), (4, 4, 4))
 
 
 def test_threshold_between_three_classes() -> None:
-    with pytest.raises(UserError, match="two classes and there are 3; use argmax"):
+    with user_error(Code.RECIPE_MISMATCH, "inference.decision", "argmax"):
         predict(torch.zeros(3, 6, 6), same_grid((6, 6)), (4, 4), InferenceSettings(decision="threshold"))
 
 
-def test_more_classes_than_a_label_map_holds() -> None:
-    with pytest.raises(UserError, match="257 classes"):
+def test_too_many_classes_for_a_label_map() -> None:
+    with user_error(Code.RECIPE_MISMATCH, "classes", "257"):
         predict(torch.zeros(257, 2, 2), same_grid((2, 2)), (2, 2))
 
 
 def test_probabilities_that_are_not_finite() -> None:
     image = torch.zeros(2, 6, 6)
     image[0, 3, 3] = torch.nan
-    with pytest.raises(UserError, match="not finite"):
+    with user_error(Code.LOSS_NOT_FINITE, "prediction"):
         predict(image, same_grid((6, 6)), (4, 4))
 
 
-def test_parts_that_do_not_belong_together() -> None:
+def test_image_grid_and_network_must_fit() -> None:
     with pytest.raises(ValueError, match=r"\(6, 5\) voxels for a grid of \(6, 6\)"):
         predict(torch.zeros(2, 6, 5), same_grid((6, 6)), (4, 4))
-    with pytest.raises(ValueError, match="gives 3 classes instead of 2"):
+    with pytest.raises(ValueError, match="returns 3 classes instead of 2"):
         predict(torch.zeros(1, 6, 6), same_grid((6, 6)), (6, 6), segment=convolution(2))
 
 

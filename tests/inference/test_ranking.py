@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code
 from graftseg.inference.ranking.observe import Observation
 from graftseg.inference.ranking.rank import (
     HEAD,
@@ -25,6 +25,7 @@ from graftseg.inference.ranking.rank import (
     unlearned,
     whitened,
 )
+from user_errors import user_error
 
 CLASSES = ("background", "ring", "core")
 
@@ -98,7 +99,7 @@ def test_the_second_is_not_the_twin_of_the_first() -> None:
 
 def test_one_scan_and_one_label() -> None:
     (only,) = rank_cases([seen("a")], LABELED[:1], CLASSES)
-    assert (only.score, only.unlike, only.said) == (0.0, 1.0, "nothing stands out")
+    assert (only.score, only.unlike, only.reasons_text) == (0.0, 1.0, "nothing stands out")
 
 
 def test_how_far_a_measure_stands_out() -> None:
@@ -212,7 +213,7 @@ def test_a_table_replaces_only_its_own_kind(tmp_path: Path) -> None:
     assert rows[1][:2] == ["1", "a, b"] and rows[1][-1].startswith("uncertain at the boundary")
     assert ranking.lines(2) == [tuple(row) for row in rows[1:3]]
     path.write_text("case,dice\n")
-    with pytest.raises(UserError, match="exists and is not a ranking"):
+    with user_error(Code.UNSAFE_TARGET, path):
         ranking.write_csv(path)
-    with pytest.raises(UserError, match=r"ends in \.csv"):
+    with user_error(Code.OPTION_INVALID, "rank.txt", ".csv"):
         ranking.write_csv(tmp_path / "rank.txt")

@@ -1,4 +1,4 @@
-"""What a network is to segment: scans on disk, or the test cases of a prepared store."""
+"""Inputs of a prediction: scans on disk, or cases of a prepared store."""
 
 import logging
 from collections.abc import Collection
@@ -11,8 +11,11 @@ import torch
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Case, Geometry
+from graftseg.data.batches import BatchSettings
+from graftseg.data.dataset import Dataset
 from graftseg.data.formats.scan import guess_lines
 from graftseg.data.grid import Grid
+from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import PrepareSettings, prepare_image, prepared_grid
 from graftseg.data.scans import read_case, read_geometry
 from graftseg.data.scans_to_predict import scan_cases
@@ -23,7 +26,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Input:
-    """A prepared image ``(C, *space)``, the grid that leads back to its scan, and where that one lies."""
+    """A prepared image ``(C, *space)``, its grid relative to the scan, and the geometry of the scan."""
 
     image: torch.Tensor
     grid: Grid
@@ -31,30 +34,30 @@ class Input:
 
 
 class Source(Protocol):
-    """A case that can be read: its name, and the files it comes from."""
+    """A case that can be read."""
 
     @property
     def name(self) -> str:
-        """Name of the case."""
+        """Return the name of the case."""
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The files of its image."""
+        """Return the image files."""
 
     @property
     def sha256(self) -> str | None:
-        """The hash of its image, where that is known without reading it."""
+        """Return the hash of the image if it is known without reading the image."""
 
     def grid(self) -> Grid:
-        """The grid of that image, before anything of it is read."""
+        """Return the grid of the prepared image without reading the image."""
 
     def read(self) -> Input:
-        """The image that the network is given."""
+        """Read and prepare the image."""
 
 
 @dataclass(frozen=True)
 class ScanSource:
-    """A scan on disk, prepared as the run's recipe asks for."""
+    """A scan on disk that is prepared with the settings of the run's recipe."""
 
     case: Case
     settings: PrepareSettings
@@ -62,21 +65,21 @@ class ScanSource:
 
     @property
     def name(self) -> str:
-        """Name of the case."""
+        """Return the name of the case."""
         return self.case.name
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """One file a channel."""
+        """Return one file per channel."""
         return self.case.images
 
     @property
     def sha256(self) -> None:
-        """Not known before the scan is read."""
+        """Return None: the hash is unknown before the scan is read."""
         return None
 
     def grid(self) -> Grid:
-        """The grid that the scan will be brought to, by its header."""
+        """Return the prepared grid, computed from the header of the scan."""
         return prepared_grid(read_geometry(self.files[0], self.channels), self.settings, where=self.files[0])
 
     def read(self) -> Input:
@@ -84,9 +87,8 @@ class ScanSource:
         try:
             scan = read_case(self.case.images, self.channels)
         except MemoryError:
-            raise UserError(
-                Code.OUT_OF_MEMORY, self.files[0], "does not fit into memory", "use a larger machine"
-            ) from None
+            finding = "does not fit into memory"
+            raise UserError(Code.OUT_OF_MEMORY, self.files[0], finding, "use a larger machine") from None
         for line in guess_lines(scan.guesses):
             log.warning("%s", line)
         image, grid = prepare_image(scan, self.settings, where=self.files[0])
@@ -95,32 +97,32 @@ class ScanSource:
 
 @dataclass(frozen=True)
 class StoredSource:
-    """A case of a store, prepared already."""
+    """A prepared case of a store."""
 
     store: Store
     case: StoredCase
 
     @property
     def name(self) -> str:
-        """Name of the case."""
+        """Return the name of the case."""
         return self.case.name
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The one file of its image."""
+        """Return the image file."""
         return (self.store.path / CASES / self.case.image,)
 
     @property
     def sha256(self) -> str:
-        """By the manifest of the store."""
+        """Return the hash in the manifest of the store."""
         return self.case.sha256[self.case.image]
 
     def grid(self) -> Grid:
-        """The grid that the scan was brought to."""
+        """Return the grid of the prepared image."""
         return self.case.grid
 
     def read(self) -> Input:
-        """Read the prepared image, if it is what was prepared."""
+        """Verify and read the prepared image."""
         self.store.verify_file(self.case, self.case.image)
         return Input(torch.from_numpy(np.array(self.store.image(self.case))), self.case.grid, self.case.geometry)
 
@@ -132,10 +134,10 @@ def sources_in(
     only: Collection[str] = (),
     trained: Collection[str] = (),
 ) -> tuple[list[Source], dict[str, UserError]]:
-    """The cases of a scan, a folder of scans or a store, and why others there cannot be taken.
+    """Return the cases of a scan, a folder of scans or a store, and the errors of cases that cannot be read.
 
-    Of a store the test cases are taken. ``only`` names those to take alone, of a store whatever their split. How
-    the cases that a network was ``trained`` on are called says what a number at the end of a name is.
+    Of a store, the test cases are returned. ``only`` selects cases by name, of any split. ``trained`` are the names of
+    the training cases; they show whether a number at the end of a file name is a channel or part of the case name.
     """
     if is_store(path):
         return _stored(open_store(path), settings, only), {}
@@ -147,17 +149,25 @@ def sources_in(
 
 def _stored(store: Store, settings: PrepareSettings, only: Collection[str]) -> list[Source]:
     if other := store.settings_difference(settings.model_dump(mode="json")):
-        finding = f"the store was prepared otherwise than the run asks for ({other})"
-        raise UserError(
-            Code.STORE_MISMATCH,
-            store.path,
-            finding,
-            "prepare the scans with RUN/recipe.yaml or give the scans themselves",
-        )
+        raise settings_error(store, other)
     cases = [case for case in store.cases if case.name in only] if only else store.of("test")
     sources: list[Source] = [StoredSource(store, case) for case in cases]
     if not sources:
-        raise UserError(
-            Code.NO_TEST_CASES, store.path, "the store has no test cases", "give a scan or a folder of scans"
-        )
+        finding = "the store has no test cases"
+        raise UserError(Code.NO_TEST_CASES, store.path, finding, "give a scan or a folder of scans")
     return sources
+
+
+def read_training_cases(data: Path, batches: BatchSettings) -> Dataset:
+    """Read a folder of scans as the training divided it: labels that the training did not use are hidden."""
+    dataset = read_layout(data)
+    if dataset.problems:
+        raise dataset.problems[0]
+    return dataset.for_training(batches.labeled_cases, batches.validation_cases, batches.held_out)
+
+
+def settings_error(store: Store, difference: str) -> UserError:
+    """Return the error for a store that was prepared with other settings than the recipe of the run."""
+    finding = f"the store was prepared with other settings than the run ({difference})"
+    remedy = "prepare the scans with RUN/recipe.yaml, or give the scans themselves"
+    return UserError(Code.STORE_MISMATCH, store.path, finding, remedy)

@@ -1,4 +1,4 @@
-"""A recipe -> its networks and methods; their weights on disk."""
+"""Building networks from a recipe, and loading and saving their weights."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,9 +17,11 @@ from graftseg.networks import Networks
 from graftseg.recipes.recipe import Recipe, load_recipe
 from graftseg.recipes.settings import StageSettings
 
+COPY_AGAIN = "copy the file again or train again"
+
 
 def build_method(recipe: Recipe, stage: StageSettings, channels: int, classes: int, device: torch.device) -> Method:
-    """The method of a stage with fresh networks, on its device, in the layout that convolutions are fast in."""
+    """Build the method of a stage with new networks on a device, in channels-last memory format."""
     method = METHODS[stage.method]
     networks = Networks(recipe.network, channels, classes)
     built = method(method.Config.model_validate(stage.settings), networks).to(device)
@@ -27,7 +29,7 @@ def build_method(recipe: Recipe, stage: StageSettings, channels: int, classes: i
 
 
 def channels_last(method: Method) -> Method:
-    """Keep the weights of convolutions with their channels last, which spares conversions in every step."""
+    """Convert convolution weights to channels-last memory format, which avoids conversions in every step."""
     nn.utils.convert_conv2d_weight_memory_format(method, torch.channels_last)
     for part in method.modules():
         if isinstance(part, nn.Conv3d | nn.ConvTranspose3d):
@@ -36,62 +38,47 @@ def channels_last(method: Method) -> Method:
 
 
 def save_weights(method: Method, path: Path) -> None:
-    """Write the student, the network that ships."""
+    """Write the weights of a method's student."""
     save_student(method.student.state_dict(), path)
 
 
 def save_student(state: Mapping[str, Tensor], path: Path) -> None:
-    """Write a student that was kept apart from its method."""
-    write_bytes(path, student_bytes(state))
-
-
-def student_bytes(state: Mapping[str, Tensor]) -> bytes:
-    """The content of a student's file."""
-    return save({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()})
+    """Write the state of a student."""
+    write_bytes(path, save({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}))
 
 
 def check_weights_exist(path: Path, sha256: str | None) -> None:
-    """Refuse a file of weights that is not there: not yet, or where the run tells its hash, not any more."""
+    """Raise an error if a weights file is missing. A known hash means that the training had finished."""
     if path.is_file():
         return
     if sha256 is None:
-        raise UserError(
-            Code.RUN_UNFINISHED,
-            path,
-            "the run has no trained network yet",
-            "let the training end, with --resume if it stopped",
-        )
+        remedy = "finish the training, with --resume if it stopped"
+        raise UserError(Code.RUN_UNFINISHED, path, "the run has no trained network yet", remedy)
     remedy = "restore the file, or train again into another folder"
     raise UserError(Code.WEIGHTS_MISSING, path, "the trained network of the run is missing", remedy)
 
 
 def check_weights(path: Path, sha256: str | None) -> None:
-    """Refuse a file of weights that is not there, or not of that hash if one is given."""
+    """Raise an error if a weights file is missing or has another hash than the given one."""
     check_weights_exist(path, sha256)
     if sha256 is not None and sha256_of(path) != sha256:
-        raise UserError(
-            Code.WEIGHTS_DAMAGED,
-            path,
-            "the weights are not those that the run saved",
-            "copy the file anew or train again",
-        )
+        finding = "damaged or edited (its hash differs from the hash in run.json)"
+        raise UserError(Code.WEIGHTS_DAMAGED, path, finding, COPY_AGAIN)
 
 
 def load_weights(method: Method, path: Path, sha256: str | None = None) -> None:
-    """Read the student, from a file of that hash if one is given."""
+    """Load the weights of a method's student and check their hash if one is given."""
     check_weights(path, sha256)
     try:
         method.student.load_state_dict(load(path.read_bytes()))
     except (SafetensorError, RuntimeError, OSError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise UserError(
-            Code.WEIGHTS_DAMAGED, path, f"the weights cannot be read ({reason})", "copy the file anew or train again"
-        ) from None
+        raise UserError(Code.WEIGHTS_DAMAGED, path, f"the weights cannot be read ({reason})", COPY_AGAIN) from None
 
 
 @dataclass(frozen=True)
 class TrainedNetwork:
-    """A trained network in evaluation mode, the recipe of its training, and the facts of its data."""
+    """A trained network in eval mode with its recipe, classes and number of channels."""
 
     method: Method
     recipe: Recipe
@@ -101,33 +88,33 @@ class TrainedNetwork:
 
     @property
     def patch(self) -> tuple[int, ...]:
-        """Voxels of an input along the axes of space."""
+        """Return the size of an input in voxels."""
         return self.recipe.batches.patch
 
 
 class Probabilities(nn.Module):
-    """Images ``(B, C, *space)`` to probabilities ``(B, K, *space)``, without anything that belongs to training."""
+    """A module from images ``(B, C, *space)`` to probabilities ``(B, K, *space)``, without parts for training."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
         self.network = network
 
     def forward(self, images: Tensor) -> Tensor:
-        """The network's logits through a softmax, as ``Method.segment`` has it."""
+        """Return the softmax of the network's logits, as ``Method.segment`` does."""
         logits: Tensor = self.network(images)
         return logits.float().softmax(1)
 
 
 def load_network(run: RunFolder, device: torch.device | str = "cpu") -> TrainedNetwork:
-    """Load the network of a finished run; one without weights, or with others than it saved, is refused."""
+    """Load the network of a finished run and check the hash of its weights."""
     facts, device = run.training_manifest(), torch.device(device)
     recipe, store = load_recipe(run.recipe_file), facts["store"]
-    shipped = build_network(recipe, tuple(store["classes"]), store["channels"], device)
-    load_weights(shipped.method, run.weights_file, facts.get("weights"))
-    return shipped
+    network = build_network(recipe, tuple(store["classes"]), store["channels"], device)
+    load_weights(network.method, run.weights_file, facts.get("weights"))
+    return network
 
 
 def build_network(recipe: Recipe, classes: tuple[str, ...], channels: int, device: torch.device) -> TrainedNetwork:
-    """The same with fresh weights, for whoever has them from elsewhere."""
+    """Build the network of a recipe with random weights."""
     method = build_method(recipe, recipe.stages[-1], channels, len(classes), device)
     return TrainedNetwork(method.eval(), recipe, classes, channels, device)

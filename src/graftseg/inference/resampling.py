@@ -1,4 +1,4 @@
-"""Slabs of probabilities from the prepared resolution to that of the scan, by linear interpolation."""
+"""Resampling of probabilities to the resolution of the scan, and of slices to the size of the patch."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ from graftseg.data.augment import stretching
 from graftseg.inference.sliding_window import Segment
 from graftseg.recipes.settings import InferenceSettings
 
-THIN = 8
-"""Planes of a slab that are brought to the scan's resolution together, which bounds the memory this takes."""
+PLANES_AT_ONCE = 8
+"""Planes of a slab that are interpolated together, which limits the memory."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """For each voxel of the scan along an axis: the prepared voxels below and above, and how far up it is."""
+    """Linear interpolation along an axis: the prepared voxels around each scan voxel and the weight of the upper."""
 
     lower: NDArray[np.int64]
     upper: NDArray[np.int64]
@@ -29,16 +29,16 @@ class Axis:
 
     @property
     def is_same(self) -> bool:
-        """Whether the voxels of the scan are the prepared ones."""
+        """Return whether the voxels of the scan are the prepared voxels."""
         return not self.fraction.any() and np.array_equal(self.lower, np.arange(self.upper[-1] + 1))
 
     def part(self, begin: int, end: int, offset: int) -> "Axis":
-        """The scan's voxels from ``begin`` to ``end``, prepared voxels counted from ``offset``."""
+        """Return the scan voxels from ``begin`` to ``end``, with prepared voxels counted from ``offset``."""
         picked = slice(begin, end)
         return Axis(self.lower[picked] - offset, self.upper[picked] - offset, self.fraction[picked])
 
     def interpolate(self, values: Tensor, dim: int) -> Tensor:
-        """Values at the prepared voxels along ``dim`` -> values at the scan's voxels."""
+        """Interpolate values at the prepared voxels along ``dim`` to the scan voxels."""
         lower, upper = (torch.from_numpy(index).to(values.device) for index in (self.lower, self.upper))
         shape = [-1 if axis == dim else 1 for axis in range(values.ndim)]
         fraction = torch.from_numpy(self.fraction).to(values.device).reshape(shape)
@@ -46,29 +46,29 @@ class Axis:
 
 
 def axis_of(coordinates: NDArray[np.float64], size: int) -> Axis:
-    """An axis of ``size`` prepared voxels on which the scan's voxels have these coordinates; clamped at the ends."""
+    """Return the axis of scan voxels with these coordinates among ``size`` prepared voxels, clamped at the ends."""
     clamped = np.clip(coordinates, 0, size - 1)
     lower = np.floor(clamped).astype(np.int64)
     return Axis(lower, np.minimum(lower + 1, size - 1), (clamped - lower).astype(np.float32))
 
 
 def at_source_resolution(slabs: Iterable[tuple[int, Tensor]], axes: Sequence[Axis]) -> Iterator[tuple[int, Tensor]]:
-    """Slabs ``(K, n, *rest)`` on the prepared grid -> slabs on the scan's grid, in the same order of axes."""
+    """Interpolate slabs ``(K, n, *rest)`` from the prepared grid to the grid of the scan, in the same axis order."""
     thin = _interpolated_across(slabs, axes[1:])
     return thin if axes[0].is_same else _interpolated_along(thin, axes[0])
 
 
 def _interpolated_across(slabs: Iterable[tuple[int, Tensor]], axes: Sequence[Axis]) -> Iterator[tuple[int, Tensor]]:
     for start, slab in slabs:
-        for offset in range(0, slab.shape[1], THIN):
-            thin = slab[:, offset : offset + THIN]
+        for offset in range(0, slab.shape[1], PLANES_AT_ONCE):
+            thin = slab[:, offset : offset + PLANES_AT_ONCE]
             for dim, axis in enumerate(axes, start=2):
                 thin = thin if axis.is_same else axis.interpolate(thin, dim)
             yield start + offset, thin
 
 
 def _interpolated_along(slabs: Iterable[tuple[int, Tensor]], axis: Axis) -> Iterator[tuple[int, Tensor]]:
-    """Interpolate between planes; a slab's last plane is kept for those that lie before the next slab."""
+    """Interpolate between planes. The last plane of a slab is kept for scan voxels between it and the next slab."""
     done, kept = 0, None
     for start, slab in slabs:
         known = slab if kept is None else torch.cat([kept, slab], dim=1)
@@ -88,10 +88,9 @@ def stretched_slabs(
     *,
     device: torch.device,
 ) -> Iterator[tuple[int, Tensor]]:
-    """Yield the probabilities of a volume ``(C, X, Y, slices)``: the first slice, and ``(K, n, *patch)``.
+    """Yield the probabilities of a volume ``(C, X, Y, slices)``: the first slice and ``(K, n, *patch)``.
 
-    ``settings.windows_per_forward`` slices pass through the network together; only these are moved to ``device``,
-    as float32.
+    Each forward pass takes ``settings.windows_per_forward`` slices, which are moved to ``device`` as float32.
     """
     slices = image.movedim(-1, 0)
     for start in range(0, len(slices), settings.windows_per_forward):
@@ -100,7 +99,7 @@ def stretched_slabs(
 
 
 def stretched(values: Tensor, size: Sequence[int]) -> Tensor:
-    """The plane of values ``(..., X, Y)`` brought to another size, corners on corners, no value interpolated."""
+    """Resize the last two axes of ``(..., X, Y)`` by nearest neighbor with aligned corners."""
     scale = stretching(np.array([values.shape[-2:]]), size)[0]
     for dim, count, step in zip((-2, -1), size, scale, strict=True):
         index = (torch.arange(count, dtype=torch.float64) * float(step) + 0.5).floor().long()

@@ -1,4 +1,4 @@
-"""A network slid over an image of any size, in memory that does not grow with the image's first axis."""
+"""Sliding-window inference whose memory does not grow with the first axis of the image."""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
@@ -13,39 +13,35 @@ from graftseg.core.errors import Code, UserError
 from graftseg.recipes.settings import InferenceSettings
 
 Segment = Callable[[Tensor], Tensor]
-"""From images ``(B, C, *space)`` to probabilities ``(B, K, *space)``."""
+"""A function from images ``(B, C, *space)`` to probabilities ``(B, K, *space)``."""
 
 Index = tuple[int, ...]
 Item = TypeVar("Item")
 
 
 def window_starts(size: int, patch: int, stride: int) -> list[int]:
-    """Where the windows along one axis begin: every ``stride`` voxels, the last one flush with the end.
+    """Return the first voxel of each window along one axis: every ``stride`` voxels, the last window at the end.
 
-    There are ``ceil((size - patch) / stride) + 1`` of them, at ``min(i * stride, size - patch)``.
+    There are ``ceil((size - patch) / stride) + 1`` windows, at ``min(i * stride, size - patch)``.
     """
     last = max(size - patch, 0)
     return [min(i * stride, last) for i in range(-(-last // stride) + 1)]
 
 
 def windows_along(shape: Index, patch: Index, settings: InferenceSettings) -> list[list[int]]:
-    """Where the windows begin along each axis of an image of this shape."""
+    """Return the window starts along each axis of an image of this shape."""
     return [window_starts(*axis) for axis in zip(shape, patch, _stride(patch, settings), strict=True)]
 
 
 def is_slicewise(image: Tensor, patch: Index) -> bool:
-    """Whether an image ``(C, *space)`` is a volume for a network that sees slices only."""
+    """Return whether an image ``(C, *space)`` is a volume and the network takes slices."""
     axes = image.ndim - 1
     if len(patch) == axes:
         return False
     if len(patch) == 2 and axes == 3:
         return True
-    raise UserError(
-        Code.RECIPE_MISMATCH,
-        "patch",
-        f"{len(patch)} axes, while the scan has {axes} axes of space",
-        "predict with a network that was trained on scans of this kind",
-    )
+    finding = f"the patch has {len(patch)} axes, but the scan has {axes} spatial axes"
+    raise UserError(Code.RECIPE_MISMATCH, "patch", finding, "predict with a network trained on such scans")
 
 
 @torch.inference_mode()
@@ -57,13 +53,12 @@ def probability_slabs(
     *,
     device: torch.device | str | None = None,
 ) -> Iterator[tuple[int, Tensor]]:
-    """Yield the probabilities of an image ``(C, *space)`` in slabs: where one starts, and ``(K, n, *rest)``.
+    """Yield the probabilities of an image ``(C, *space)`` in slabs: the start of a slab and ``(K, n, *rest)``.
 
-    Slabs come in order and cover the first axis of space once; none is thicker than the patch. A volume and
-    a 2-D patch are treated slice by slice: then the slab axis is the *last* axis of space, ``start`` counts
-    slices and a slab is ``(K, n, X, Y)``. Axes shorter than the patch are padded by zeros on both sides, and
-    the padding is cut off again. Only the windows of one forward pass are moved to ``device`` (by default
-    where the image is), as float32.
+    Slabs come in order, cover the first spatial axis once, and are at most as thick as the patch. With a 2-D patch a
+    volume is predicted slice by slice: the slab axis is the *last* spatial axis, ``start`` counts slices and a slab is
+    ``(K, n, X, Y)``. Axes shorter than the patch are zero-padded on both sides, and the padding is removed from the
+    result. Only the windows of one forward pass are moved to ``device`` (default: the device of the image), as float32.
     """
     slicewise = is_slicewise(image, patch)
     stride = _stride(patch, settings)
@@ -74,7 +69,7 @@ def probability_slabs(
 
     def forward(starts: list[Index]) -> Tensor:
         target = image.device if device is None else device
-        # in float32 before they are put together: autocast on a CPU knows no float16
+        # Convert to float32 before stacking, because autocast on a CPU does not support float16.
         windows = torch.stack([padded[(slice(None), *_box(start, patch))].to(target).float() for start in starts])
         return segment(windows.squeeze(2)).unsqueeze(2) if slicewise else segment(windows)
 
@@ -89,9 +84,9 @@ def _rolling_average(
     stride: Index,
     settings: InferenceSettings,
 ) -> Iterator[tuple[int, Tensor]]:
-    """Weighted mean of all windows over a voxel; planes that no later window reaches are yielded and dropped.
+    """Yield the weighted mean of all windows. Planes that no later window covers are yielded and dropped.
 
-    The buffer ``(K + 1, patch[0], *rest)`` holds the weighted sums and, as its last channel, the weights.
+    The buffer ``(K + 1, patch[0], *rest)`` contains the weighted sums and, in its last channel, the sum of weights.
     """
     axes = [window_starts(*axis) for axis in zip(shape, patch, stride, strict=True)]
     buffer, weights, begin = torch.empty(0), _weights(shape, patch, settings), 0
@@ -111,7 +106,7 @@ def _rolling_average(
 
 
 def _roll(buffer: Tensor, planes: int) -> None:
-    """Drop the first planes of ``(K, n, *rest)``, move up the others and clear the last, in place."""
+    """Shift ``(K, n, *rest)`` by some planes in place and fill the last planes with zeros."""
     kept = buffer.shape[1] - planes
     for start in range(0, kept, planes):
         moved = slice(start, min(start + planes, kept))
@@ -124,17 +119,14 @@ def _stride(patch: Index, settings: InferenceSettings) -> Index:
         return tuple(max(1, int(size * (1 - settings.overlap))) for size in patch)
     pairs = zip(settings.stride, patch, strict=False)
     if len(settings.stride) != len(patch) or any(step > size for step, size in pairs):
-        raise UserError(
-            Code.RECIPE_MISMATCH,
-            "inference.stride",
-            f"{settings.stride} does not fit windows of {patch} voxels",
-            f"give {len(patch)} numbers, none larger than the window along its axis",
-        )
+        finding = f"{settings.stride} does not fit windows of {patch} voxels"
+        remedy = f"give {len(patch)} numbers, each at most the size of the window along its axis"
+        raise UserError(Code.SETTING_INVALID, "inference.stride", finding, remedy)
     return settings.stride
 
 
 def _pad(image: Tensor, patch: Index) -> tuple[Index, Tensor]:
-    """An image at least as large as the patch, zeros on both sides, and where the image starts in it."""
+    """Zero-pad an image to at least the size of the patch. Return the padding before it and the padded image."""
     missing = [max(size - have, 0) for size, have in zip(patch, image.shape[1:], strict=True)]
     left = tuple(pad // 2 for pad in missing)
     if not any(missing):
@@ -144,7 +136,7 @@ def _pad(image: Tensor, patch: Index) -> tuple[Index, Tensor]:
 
 
 def _weights(shape: Index, patch: Index, settings: InferenceSettings) -> Tensor:
-    # Where windows cannot overlap a mean is the value itself; weights of one keep it so to the last bit.
+    # Without overlap, weights of 1 keep the mean of a single value exact.
     overlapping = any(size not in (1, full) for size, full in zip(patch, shape, strict=True))
     return gaussian_weights(patch) if overlapping and settings.window == "gaussian" else torch.ones(patch)
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.run_folder import RunFolder
 from graftseg.core.types import Geometry
 from graftseg.data.formats.dicom_tags import silence_dicom_packages
@@ -21,6 +21,7 @@ from graftseg.data.scans import Scan, write_label
 from graftseg.inference.export import Request, export_run
 from graftseg.inference.export.dicom_series import Series, series_in
 from graftseg.inference.export.dicomseg import on_slices
+from user_errors import user_error
 
 pydicom = pytest.importorskip("pydicom")
 highdicom = pytest.importorskip("highdicom")
@@ -168,7 +169,7 @@ def test_the_series_that_was_predicted_is_found(run: RunFolder, tmp_path: Path) 
     found = pydicom.dcmread(tmp_path / "out" / "a.dcm")
     assert found.ReferencedSeriesSequence[0].SeriesInstanceUID == right
     write_series(tmp_path / "a", 3)
-    with pytest.raises(UserError, match="2 of its series lie on the grid"):
+    with pytest.raises(UserError, match="2 of its series"):
         export(run, tmp_path / "a", tmp_path / "again")
 
 
@@ -185,12 +186,12 @@ def test_refusals_tell_nothing_of_the_person(run: RunFolder, tmp_path: Path) -> 
     assert "--data: missing" in refused(None)
     assert "unpack a zip first" in refused(tmp_path / "a.zip")
     write_series(tmp_path / "one" / "a", shift=9.0)
-    assert "none of its series lies on the grid of the label map a.nii.gz" in refused(tmp_path / "one" / "a")
+    assert "none of its series" in refused(tmp_path / "one" / "a")
     write_series(tmp_path / "two" / "a", leave_out=("FrameOfReferenceUID",))
     assert "lack FrameOfReferenceUID" in refused(tmp_path / "two" / "a")
     (tmp_path / "three" / "a").mkdir(parents=True)
     (tmp_path / "three" / "a" / "file").write_text("no DICOM")
-    assert "holds no DICOM image" in refused(tmp_path / "three" / "a")
+    assert "no DICOM image" in refused(tmp_path / "three" / "a")
     write_series(tmp_path / "four" / "b")
     assert "no label map of the case" in refused(tmp_path / "four" / "b")
     assert not (tmp_path / "out").exists() and not list(tmp_path.glob(".partial*"))
@@ -228,7 +229,7 @@ def test_no_package_tells_of_the_person(
             told = export(run, tmp_path / "a", tmp_path / "out")
         except UserError as error:
             told = [str(error)]
-            assert "PatientBirthDate" in tags and "do not allow a segmentation (ValueError)" in told[0]
+            assert "PatientBirthDate" in tags and "(ValueError)" in told[0]
         else:
             with silence_dicom_packages():
                 assert pydicom.dcmread(tmp_path / "out" / "a.dcm").PatientName == PERSON["PatientName"]
@@ -245,7 +246,7 @@ def test_a_header_that_makes_no_sense_is_not_quoted(run: RunFolder, tmp_path: Pa
         content = path.read_bytes()
         assert content.count(b"0.75\\0.5") == 1
         path.write_bytes(content.replace(b"0.75\\0.5", b"JANE\\0.5"))
-    with pytest.raises(UserError, match=r"a: the headers of its series do not allow a segmentation \(\w+\)") as caught:
+    with user_error(Code.DICOM_SERIES, "a") as caught:
         export(run, tmp_path / "a", tmp_path / "out")
     assert "JANE" not in str(caught.value) and not (tmp_path / "out").exists()
 

@@ -11,7 +11,7 @@ import tiny
 import torch
 from export_fakes import write_run
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code, UserError
 from graftseg.core.run_folder import RunFolder
 from graftseg.core.types import Geometry
 from graftseg.data.layouts import read_layout
@@ -19,6 +19,7 @@ from graftseg.data.prepare import prepare
 from graftseg.data.scans import read_scan, write_label, write_scan
 from graftseg.inference.export import Request, export_run
 from graftseg.inference.predict import predict_scans
+from user_errors import user_error
 
 CLASSES = ("background", "crescent", "ring", "core")
 
@@ -108,7 +109,7 @@ def test_a_run_that_was_moved_with_its_store(run: RunFolder, data: Path, tmp_pat
     (first, _) = export_run("nnunet", Request(moved, tmp_path / "Dataset501_Phantoms"))
     assert first.endswith("3 labeled cases and 1 with label maps of the run")
     data.rename(tmp_path / "elsewhere")
-    with pytest.raises(UserError, match=r"its scans are no longer at .*data; name the folder of the scans as --data"):
+    with user_error(Code.FOLDER_MISSING, data, "--data"):
         export_run("nnunet", Request(moved, tmp_path / "Dataset502_Phantoms"))
 
 
@@ -117,28 +118,28 @@ def test_of_two_label_maps_of_a_case_none_is_chosen(run: RunFolder, data: Path, 
     (run.predictions / "unlabeled_000.dcm").write_bytes(b"no label map is read from it")
     export_run("nnunet", Request(run, tmp_path / "Dataset501_Phantoms"))
     (run.predictions / "unlabeled_000.nrrd").write_bytes(b"never read")
-    with pytest.raises(UserError, match=r"unlabeled_000.nrrd: the same case as unlabeled_000.nii.gz; keep one"):
+    with user_error(Code.CASE_DUPLICATE, "unlabeled_000.nrrd"):
         export_run("nnunet", Request(run, tmp_path / "Dataset502_Phantoms"))
 
 
 def test_refusals(run: RunFolder, data: Path, tmp_path: Path) -> None:
-    def refused(out: str = "Dataset501_Phantoms", **parts: Path) -> str:
+    def refused(out: str = "Dataset501_Phantoms", **parts: Path) -> Code:
         with pytest.raises(UserError) as error:
             export_run("nnunet", Request(run, tmp_path / out, **parts))
-        return str(error.value)
+        return error.value.code
 
-    assert "name the folder DatasetNNN_Name" in refused("phantoms")
-    assert "there are no label maps" in refused()
+    assert refused("phantoms") == Code.OPTION_INVALID
+    assert refused() == Code.FOLDER_MISSING
     empty = tmp_path / "empty"
     empty.mkdir()
-    assert "none of the 3 unlabeled cases has a label map there" in refused(predictions=empty)
+    assert refused(predictions=empty) == Code.PREDICTIONS_MISMATCH
     large = write_predictions(tmp_path / "large", data, "unlabeled_000", value=4)
-    assert "the label value 4 is not among the classes 0 to 3" in refused(predictions=large)
+    assert refused(predictions=large) == Code.LABEL_INVALID
     shifted = Geometry((16, 16), ((1, 0, 0, 40), (0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1)))
     write_label(tmp_path / "shifted" / "unlabeled_000.nii.gz", np.ones((16, 16), np.uint8), shifted)
-    assert "does not lie on the grid of its scan" in refused(predictions=tmp_path / "shifted")
+    assert refused(predictions=tmp_path / "shifted") == Code.GEOMETRY_MISMATCH
     shutil.rmtree(tmp_path / "store")
-    assert "name the folder of the scans as --data" in refused(predictions=large)
+    assert refused(predictions=large) == Code.STORE_MISSING
     assert not list(tmp_path.glob("Dataset*")) and not list(tmp_path.glob(".partial*"))
 
 
@@ -146,7 +147,7 @@ def test_label_maps_of_another_network_are_refused(run: RunFolder, data: Path, t
     other = write_run(tmp_path / "other", tiny.tiny_recipe(), CLASSES, seed=1)
     predict_scans(other, data / "imagesUn", tmp_path / "labels", torch.device("cpu"))
     request = Request(run, tmp_path / "Dataset501_Phantoms", predictions=tmp_path / "labels")
-    with pytest.raises(UserError, match="holds label maps of another network"):
+    with user_error(Code.PREDICTIONS_MISMATCH, tmp_path / "labels"):
         export_run("nnunet", request)
     predict_scans(run, data / "imagesUn", run.predictions, torch.device("cpu"))
     (line,) = export_run("nnunet", Request(run, tmp_path / "Dataset501_Phantoms"))

@@ -9,10 +9,11 @@ import tiny
 import torch
 from export_fakes import write_run
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code
 from graftseg.data.store import Store
 from graftseg.inference.export import Request, export_run, onnx_model
 from graftseg.inference.model import load_network
+from user_errors import user_error
 
 pytest.importorskip("onnx")
 runtime = pytest.importorskip("onnxruntime")
@@ -45,22 +46,22 @@ def test_a_slice_network_checked_on_a_scan(tmp_path: Path, scans: Path, store: S
     assert "test_0" not in text
 
 
-def test_a_network_that_is_not_followed_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_network_that_differs_from_pytorch_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = write_run(tmp_path / "run", tiny.tiny_recipe(2), ("background", "ring"))
     monkeypatch.setattr(onnx_model, "_convert", lambda network, shipped, model: model.write_bytes(b""))
     monkeypatch.setattr("onnx.checker.check_model", lambda path: None)
     monkeypatch.setattr(onnx_model, "_difference", lambda *parts: float("nan"))
-    with pytest.raises(UserError, match="onnxruntime and PyTorch differ by nan on noise"):
+    with user_error(Code.EXPORT_UNSUPPORTED, tmp_path / "out", "nan"):
         export_run("onnx", Request(run, tmp_path / "out"))
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-def test_the_middle_of_a_scan_of_any_size(tmp_path: Path) -> None:
+def test_the_center_of_a_scan_of_any_size(tmp_path: Path) -> None:
     assert onnx_model._middle((5, 20), [5, 16]) == (slice(0, 5), slice(2, 18))
 
 
 def test_a_scan_of_other_channels_is_refused(tmp_path: Path, scans: Path) -> None:
     run = write_run(tmp_path / "run", tiny.tiny_recipe(2), ("background", "ring"), channels=2)
     scan = sorted((scans / "imagesTs").iterdir())[0]
-    with pytest.raises(UserError, match="channels"):
+    with user_error(Code.CHANNELS_MISMATCH, scan):
         export_run("onnx", Request(run, tmp_path / "out", check=scan))

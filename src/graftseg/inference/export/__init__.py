@@ -1,6 +1,6 @@
-"""A run in a form that other programs use: one file for each kind, and the table of them.
+"""Export of a run for other programs: a table of formats, one module per format.
 
-Every kind is a function from a ``Request`` to lines that tell what was written. Nothing is there before all of it is.
+Each module has a function ``write`` that takes a ``Request`` and returns lines to print. Exports are atomic.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ __all__ = ["KINDS", "Kind", "Request", "export_run"]
 
 @dataclass(frozen=True)
 class Kind:
-    """What is written, the module that does it, and which of the options it takes."""
+    """A format: its description, its module, and the options that it takes."""
 
     about: str
     module: str
@@ -23,7 +23,7 @@ class Kind:
 
     @property
     def write(self) -> Callable[[Request], list[str]]:
-        """The function, imported when it is asked for."""
+        """Import the module and return its ``write`` function."""
         function: Callable[[Request], list[str]] = import_module(f"graftseg.inference.export.{self.module}").write
         return function
 
@@ -38,19 +38,15 @@ KINDS: dict[str, Kind] = {
 
 
 def export_run(kind: str, request: Request) -> list[str]:
-    """Write a run as a kind of the table; what cannot be is refused before anything is touched."""
+    """Write a run in a format of the table. Raise an error for invalid options before anything is written."""
     if kind not in KINDS:
-        raise UserError(Code.OPTION_INVALID, f"export {kind}", "unknown", f"choose one of {', '.join(KINDS)}")
+        raise UserError(Code.OPTION_INVALID, f"export {kind}", "unknown format", f"choose one of {', '.join(KINDS)}")
     given = {"check": request.check, "data": request.data, "predictions": request.predictions}
     if unused := [name for name, value in given.items() if value is not None and name not in KINDS[kind].takes]:
         takers = " and ".join(name for name, other in KINDS.items() if unused[0] in other.takes)
-        raise UserError(
-            Code.OPTION_INVALID,
-            f"--{unused[0]}",
-            f"export {kind} has no use for it",
-            f"leave it out, it is for {takers}",
-        )
+        finding = f"export {kind} does not use this option"
+        raise UserError(Code.OPTION_INVALID, f"--{unused[0]}", finding, f"leave it out; it is for {takers}")
     request.run.training_manifest()
     if request.out.exists() or request.out.is_symlink():
-        raise UserError(Code.TARGET_EXISTS, request.out, "exists already", "name another --out or remove it")
+        raise UserError(Code.TARGET_EXISTS, request.out, "already exists", "name another --out or remove it")
     return KINDS[kind].write(request)

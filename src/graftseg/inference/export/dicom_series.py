@@ -1,4 +1,4 @@
-"""The DICOM series of a folder with their whole headers, as a segmentation that refers to them needs them."""
+"""DICOM series with complete headers, for segmentations that refer to them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,15 +36,14 @@ MAY_BE_EMPTY = (
     "StudyDate",
     "StudyTime",
 )
-"""What the standard lets be empty but not be missing; de-identified series often lack it."""
+"""Tags that may be empty but not missing; de-identified series often lack them."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """The headers of slices in the order of their positions.
+    """Headers of slices sorted by position.
 
-    ``shape`` counts columns, rows and slices; ``affine`` leads from such an index to the world, in mm to the right, the
-    front and the head.
+    ``shape`` is (columns, rows, slices). ``affine`` maps such an index to RAS coordinates in millimeters.
     """
 
     slices: tuple[Any, ...]
@@ -53,7 +52,7 @@ class Series:
 
 
 def series_in(folder: Path) -> list[Series]:
-    """The series of a folder that are stacks of slices; what is no image slice is passed over."""
+    """Return the series in a folder that are stacks of slices. Other files are skipped."""
     pydicom = pydicom_package()
     found: dict[str, list[Any]] = {}
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
@@ -65,19 +64,19 @@ def series_in(folder: Path) -> list[Series]:
             if "Rows" in header:
                 found.setdefault(str(header.get("SeriesInstanceUID", "")), []).append(header)
     if not found:
-        raise UserError(Code.DICOM_SERIES, folder, "holds no DICOM image", "name the folder of a DICOM series")
+        raise UserError(Code.DICOM_SERIES, folder, "contains no DICOM image", "name the folder of a DICOM series")
     stacks = [_stack(folder, slices) for slices in found.values()]
     return [stack for stack in stacks if stack is not None]
 
 
 def _stack(folder: Path, slices: Sequence[Any]) -> Series | None:
-    """The slices along their normal, None where they are not slices of one stack."""
+    """Sort the slices along their normal. Return None if they are not one stack."""
     first = slices[0]
     if any(one.get("ImagePositionPatient") is None or one.get("ImageOrientationPatient") is None for one in slices):
         return None
     if missing := [name for name in NEEDED for one in slices if one.get(name) in (None, "")]:
-        finding = f"the headers of a series lack {missing[0]}, without which nothing can refer to it"
-        raise UserError(Code.DICOM_SERIES, folder, finding, "export the series again from where it came from")
+        finding = f"the headers of a series lack {missing[0]}, which a segmentation needs"
+        raise UserError(Code.DICOM_SERIES, folder, finding, "export the series from its source again")
     if any((one.Rows, one.Columns) != (first.Rows, first.Columns) for one in slices):
         return None
     axes = np.array(first.ImageOrientationPatient, dtype=np.float64).reshape(2, 3)

@@ -1,7 +1,7 @@
-"""Label maps of DICOM cases as DICOM segmentations that refer to the series they were made from.
+"""Export of label maps to DICOM segmentations that refer to the original series.
 
-A segmentation belongs to a patient and a study by the standard, so these fields are copied from the series, from
-file to file; none of them reaches a file name, a line on the terminal or an error.
+By the standard, a segmentation contains patient and study, so these fields are copied from the series. They never
+appear in a file name, in printed text or in an error.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,53 +17,51 @@ from graftseg.core.version import __version__
 from graftseg.data.formats.dicom_tags import silence_dicom_packages
 from graftseg.data.scans import Scan, read_label
 from graftseg.inference.export.dicom_series import Series, series_in
-from graftseg.inference.export.label_maps import check_values, label_map_of, predictions_of
+from graftseg.inference.export.label_maps import check_values, label_maps_of
 from graftseg.inference.export.request import Request, atomic_folder, needed
 
 SERIES_NUMBER = 900
-NEAR = 0.01
-"""How far from a voxel's centre, in voxels, a pixel may lie and still be that voxel."""
-LETTERS = 64
-"""The longest text that DICOM takes for the name of a segment."""
+TOLERANCE = 0.01
+"""Distance in voxels between a pixel and a voxel center up to which both are the same."""
+MAX_NAME = 64
+"""Maximum length of a segment name in DICOM."""
 
 
 def write(request: Request) -> list[str]:
     """Write ``OUT/CASE.dcm`` for every case with a label map."""
     needed("highdicom", "dicom")
     classes = tuple(request.run.training_manifest()["store"]["classes"])
-    folder = predictions_of(request)
+    predictions = label_maps_of(request)
     if request.data is None:
-        raise UserError(
-            Code.EXPORT_UNSUPPORTED,
-            "--data",
-            "missing",
-            "name the folder of a DICOM series, or one with a folder for each case",
-        )
+        remedy = "name the folder of a DICOM series, or a folder with one subfolder per case"
+        raise UserError(Code.OPTION_INVALID, "--data", "missing", remedy)
     cases = _cases(request.data)
-    maps = {name: path for name in cases if (path := _label_map(folder, name))}
+    # A folder named CASE_0000 is the first channel of CASE.
+    maps = {
+        name: path
+        for name in cases
+        if (path := predictions.of(name) or predictions.of(name.removesuffix("_0000"))) is not None
+    }
     if not maps:
         finding = f"no label map of the {'case' if len(cases) == 1 else f'{len(cases)} cases'} in {request.data}"
-        raise UserError(
-            Code.PREDICTIONS_MISMATCH, folder, finding, "predict them first and name that folder as --predictions"
-        )
+        remedy = "predict them first and name that folder as --predictions"
+        raise UserError(Code.PREDICTIONS_MISMATCH, predictions.folder, finding, remedy)
     with atomic_folder(request.out) as out:
         for name, path in maps.items():
             label = read_label(path)
             check_values(path, label.array, classes)
-            with _nothing_told(cases[name]):
+            with _private_errors(cases[name]):
                 _segmentation(cases[name], path.name, label, classes).save_as(out / f"{name}.dcm")
     lines = [f"{request.out}: {len(maps)} DICOM segmentations of {', '.join(classes[1:])}"]
     if left := len(cases) - len(maps):
-        lines.append(f"{left} cases have no label map in {folder} and are left out")
+        lines.append(f"{left} cases have no label map in {predictions.folder} and are left out")
     return lines
 
 
 def _cases(data: Path) -> dict[str, Path]:
-    """The folder of each case by its name: the folder itself, or those in it."""
+    """Return the folder of each case by name: the given folder, or its subfolders."""
     if not data.is_dir():
-        raise UserError(
-            Code.EXPORT_UNSUPPORTED, data, "not a folder", "name a folder of DICOM files; unpack a zip first"
-        )
+        raise UserError(Code.NOT_A_FOLDER, data, "not a folder", "name a folder of DICOM files; unpack a zip first")
     inside = [path for path in sorted(data.iterdir()) if not path.name.startswith(".")]
     folders = [path for path in inside if path.is_dir()]
     if any(path.is_file() and path.name != "DICOMDIR" for path in inside) or not folders:
@@ -71,40 +69,33 @@ def _cases(data: Path) -> dict[str, Path]:
     return {path.name: path for path in folders}
 
 
-def _label_map(folder: Path, name: str) -> Path | None:
-    """The label map of a case; a folder that is called ``CASE_0000`` is the first channel of ``CASE``."""
-    return label_map_of(folder, name) or label_map_of(folder, name.removesuffix("_0000"))
-
-
 @contextmanager
-def _nothing_told(folder: Path) -> Iterator[None]:
-    """Whatever packages say about the values of headers stays unsaid: it could be about a person."""
+def _private_errors(folder: Path) -> Iterator[None]:
+    """Replace errors and warnings of packages, which may quote personal data in headers, by a neutral error."""
     try:
         with silence_dicom_packages():
             yield
     except (UserError, OSError, MemoryError):
         raise
     except Exception as error:
-        # the kind of an error quotes nothing
-        finding = f"the headers of its series do not allow a segmentation ({type(error).__name__})"
-        raise UserError(
-            Code.EXPORT_UNSUPPORTED, folder, finding, "export the series again from where it came from"
-        ) from None
+        finding = f"no segmentation can be written with the headers of its series ({type(error).__name__})"
+        raise UserError(Code.DICOM_SERIES, folder, finding, "export the series from its source again") from None
 
 
 def _segmentation(folder: Path, name: str, label: Scan, classes: Sequence[str]) -> Any:
     fitting = [(series, frames) for series in series_in(folder) if (frames := on_slices(label, series)) is not None]
     if len(fitting) != 1:
-        how_many = "none of its series lies" if not fitting else f"{len(fitting)} of its series lie"
-        remedy = "give the series that was predicted" if not fitting else "keep the one series that was predicted"
-        raise UserError(Code.EXPORT_UNSUPPORTED, folder, f"{how_many} on the grid of the label map {name}", remedy)
+        count = "none" if not fitting else str(len(fitting))
+        finding = f"{count} of its series fit the grid of the label map {name}"
+        remedy = "give the series that was predicted" if not fitting else "keep only the series that was predicted"
+        raise UserError(Code.GEOMETRY_MISMATCH, folder, finding, remedy)
     return _encoded(*fitting[0], classes)
 
 
 def on_slices(label: Scan, series: Series) -> NDArray[np.uint8] | None:
-    """The label map as frames ``(slices, rows, columns)`` of a series, None where it lies on another grid.
+    """Return the label map as frames ``(slices, rows, columns)`` of a series, or None if the grids differ.
 
-    Index arithmetic alone: every pixel is some voxel of the label map, or the grids differ.
+    Nothing is interpolated: every pixel must be a voxel of the label map.
     """
     volume = label.array if label.array.ndim == 3 else label.array[..., None]
     if volume.size != np.prod(series.shape):
@@ -117,7 +108,7 @@ def on_slices(label: Scan, series: Series) -> NDArray[np.uint8] | None:
     ]
     places = corners @ to_voxel.T[:, :3]
     whole = np.rint(places).astype(np.int64)
-    if not np.isfinite(places).all() or np.abs(places - whole).max() > NEAR:
+    if not np.isfinite(places).all() or np.abs(places - whole).max() > TOLERANCE:
         return None
     if whole.min() < 0 or (whole.max(axis=0) != np.array(volume.shape) - 1).any():
         return None
@@ -132,7 +123,7 @@ def on_slices(label: Scan, series: Series) -> NDArray[np.uint8] | None:
 
 
 def _encoded(series: Series, frames: NDArray[np.uint8], classes: Sequence[str]) -> Any:
-    """A binary segmentation with a segment for each class."""
+    """Return a binary segmentation with one segment per class."""
     import highdicom
 
     return highdicom.seg.Segmentation(
@@ -156,13 +147,13 @@ def _encoded(series: Series, frames: NDArray[np.uint8], classes: Sequence[str]) 
 
 
 def _segment(number: int, name: str) -> Any:
-    """A class by its name, coded as an anatomical structure of unspecified tissue."""
+    """Describe a class by its name, coded as an anatomical structure of unspecified tissue."""
     import highdicom
     from pydicom.sr.codedict import codes
 
     return highdicom.seg.SegmentDescription(
         segment_number=number,
-        segment_label=name[:LETTERS],
+        segment_label=name[:MAX_NAME],
         segmented_property_category=codes.SCT.AnatomicalStructure,
         segmented_property_type=codes.SCT.Tissue,
         algorithm_type=highdicom.seg.SegmentAlgorithmTypeValues.AUTOMATIC,

@@ -1,7 +1,7 @@
-"""A MONAI bundle: the network as TorchScript, and preparation, windows and clean-up as MONAI's own transforms.
+"""Export to a MONAI bundle: the network as TorchScript, and preparation and post-processing as MONAI transforms.
 
-Whoever runs it needs MONAI and no graftseg. Label maps are those of ``graftseg predict`` but for a few voxels at
-boundaries, where two classes are equally probable up to rounding.
+The bundle runs with MONAI and without graftseg. Its label maps equal those of ``graftseg predict`` except for a few
+boundary voxels where two classes are equally probable up to rounding.
 """
 
 import io
@@ -24,7 +24,7 @@ from graftseg.recipes.settings import InferenceSettings
 
 Config = dict[str, Any]
 PACKAGES = {"pytorch-ignite": "0.5.0", "fire": "0.6.0", "scikit-image": "0.22.0"}
-"""What only the program that runs a bundle needs; the last one finds largest components."""
+"""Packages that are needed to run a bundle; scikit-image finds the largest components."""
 CHANNEL = "_0000.nii"
 FILES = "glob.glob(os.path.join(@dataset_dir, '*.nii*'))"
 CASES = f"$[{{'image': path}} for path in sorted({FILES})]"
@@ -33,12 +33,12 @@ CHANNELS = (
     f" for path in sorted({FILES}) if '{CHANNEL}' in path]"
     f" + [{{'image': path}} for path in sorted({FILES}) if re.search('_[0-9]{{4}}.nii', path) is None]"
 )
-# Spacingd places voxels by the spacing asked for, graftseg by the edges of the volume, as Resize does.
+# Spacingd places voxels by the requested spacing. Resize places them by the edges of the volume, as graftseg does.
 RESIZE = (
     "$lambda image: monai.transforms.Resize(mode=@resampling, spatial_size=[max(1, round(n * float(s) / t)) if t else n"
     " for n, s, t in zip(image.shape[1:], image.pixdim, @spacing)])(image)"
 )
-# Where both percentiles coincide, MONAI leaves intensities on their scale, graftseg brings the whole range to [0, 1].
+# If both percentiles are equal, MONAI does not rescale intensities, but graftseg scales the whole range to [0, 1].
 PERCENTILES = (
     "$lambda image: monai.utils.convert_to_dst_type(monai.utils.convert_to_tensor(torch.stack([(lambda low, high:"
     " monai.transforms.ScaleIntensityRange(low, high, 0.0, 1.0, clip=True) if low < high"
@@ -53,10 +53,10 @@ RESIZE_BACK = (
 
 
 def write(request: Request) -> list[str]:
-    """Write ``configs/metadata.json``, ``configs/inference.json``, ``models/model.ts`` and a page on their use."""
+    """Write ``configs/metadata.json``, ``configs/inference.json``, ``models/model.ts`` and ``docs/README.md``."""
     shipped = load_network(request.run)
     if shipped.recipe.batches.fit == "stretch":
-        finding = "its recipe stretches slices to the patch (batches.fit), which a bundle cannot say"
+        finding = "its recipe stretches slices to the patch (batches.fit), which a bundle does not support"
         raise UserError(Code.EXPORT_UNSUPPORTED, request.run.path, finding, "export onnx or weights instead")
     axes = _axes(request, shipped)
     inference = _inference(shipped, axes)
@@ -65,35 +65,35 @@ def write(request: Request) -> list[str]:
         write_json(folder / "configs" / "inference.json", inference)
         _traced(shipped, folder / "models" / "model.ts")
         write_text(folder / "docs" / "README.md", _page(shipped))
-    lines = [f"{request.out}: a MONAI bundle; its docs/README.md says how it is run"]
+    lines = [f"{request.out}: a MONAI bundle; its docs/README.md explains how to run it"]
     if shipped.recipe.inference.flips:
         lines.append("the bundle does not average over flips (inference.flips), so its label maps differ a little")
     return lines
 
 
 def _axes(request: Request, shipped: TrainedNetwork) -> int:
-    """Axes of space of the scans: a 2-D network may have been trained on slices or on volumes."""
+    """Return the number of spatial axes of the scans; a 2-D network may be trained on images or on volumes."""
     if shipped.recipe.data.dimensions == 3:
         return 3
-    remedy = "put it back there or into RUN/store: it tells whether the scans are slices or volumes"
+    remedy = "restore it there or in RUN/store; it shows whether the scans are slices or volumes"
     return len(open_store(find_store(request.run, remedy)).cases[0].shape)
 
 
 def _traced(shipped: TrainedNetwork, path: Path) -> None:
     network = Probabilities(shipped.method.student).eval()
     with warnings.catch_warnings(), torch.no_grad():
-        # tracing warns of a check on sizes, which holds for every window
+        # Tracing warns about a check of sizes that is true for every window.
         warnings.simplefilter("ignore")
         example = torch.zeros(1, shipped.channels, *shipped.patch)
         traced = torch.jit.trace(network, example)  # type: ignore[no-untyped-call]
-        # written from memory: PyTorch's own writer ends the process when the disk is full
+        # Write from memory, because PyTorch's own writer ends the process if the disk is full.
         stream = io.BytesIO()
         torch.jit.save(traced, stream)
     write_bytes(path, stream.getvalue())
 
 
 def _inference(shipped: TrainedNetwork, axes: int) -> Config:
-    """The configuration that ``python -m monai.bundle run`` executes."""
+    """Return the configuration for ``python -m monai.bundle run``."""
     return {
         "imports": ["$import glob", "$import os", "$import re", "$import monai"],
         "bundle_root": ".",
@@ -123,7 +123,7 @@ def _inference(shipped: TrainedNetwork, axes: int) -> Config:
 
 
 def _loading(data: PrepareSettings, axes: int) -> list[Config]:
-    """From a file to an image with its axes in order, which is what label maps are brought back from."""
+    """Return the transforms that load a file and reorder its axes; label maps are inverted through them."""
     transforms: list[Config] = [
         {"_target_": "LoadImaged", "keys": "scan", "reader": "NibabelReader"},
         {"_target_": "EnsureChannelFirstd", "keys": "scan"},
@@ -148,7 +148,7 @@ def _preprocessing(data: PrepareSettings) -> list[Config | str]:
 
 
 def _spacing(data: PrepareSettings, axes: int) -> Config:
-    """What the resampling refers to: millimetres along each axis, 0 to keep it."""
+    """Return spacing in millimeters along each axis (0: unchanged) and the interpolation mode."""
     if data.spacing is None:
         return {}
     steps = [step or 0.0 for step in data.spacing] + [0.0] * (axes - data.dimensions)
@@ -156,7 +156,7 @@ def _spacing(data: PrepareSettings, axes: int) -> Config:
 
 
 def _intensity(settings: IntensitySettings) -> list[Config]:
-    """MONAI's transform for a rule of intensities; constant channels become zeros in all of them."""
+    """Return MONAI's transform for an intensity rule. Constant channels become zero in each of them."""
     unit = {"b_min": 0.0, "b_max": 1.0, "clip": True}
     window = {"_target_": "ScaleIntensityRanged", "a_min": settings.low, "a_max": settings.high, **unit}
     percentiles = PERCENTILES.replace("LOW", repr(settings.low)).replace("HIGH", repr(settings.high))
@@ -169,14 +169,14 @@ def _intensity(settings: IntensitySettings) -> list[Config]:
         "window-zscore": window | _scaled_bounds(settings),
     }
     if settings.rule not in rules:
-        finding = f"the rule {settings.rule} has no counterpart among MONAI's transforms"
+        finding = f"MONAI has no transform for the rule {settings.rule}"
         raise UserError(Code.EXPORT_UNSUPPORTED, "data.intensity", finding, "export onnx or weights instead")
     chosen = rules[settings.rule]
     return [] if chosen is None else [chosen | {"keys": "image"}]
 
 
 def _scaled_bounds(settings: IntensitySettings) -> Config:
-    """Where a window's bounds come to lie once a mean is taken off and a deviation divided by."""
+    """Return the bounds of an intensity window after subtracting the mean and dividing by the deviation."""
     mean, std = settings.mean or 0.0, settings.std or 1.0
     return {"b_min": (settings.low - mean) / std, "b_max": (settings.high - mean) / std}
 
@@ -195,14 +195,14 @@ def _inferer(shipped: TrainedNetwork, axes: int) -> Config:
 
 
 def _overlap(settings: InferenceSettings, patch: tuple[int, ...]) -> list[float]:
-    """The overlap from which MONAI, which rounds down, finds the same steps."""
+    """Return the overlap for which MONAI computes the same stride; MONAI rounds down."""
     if settings.stride is None:
         return [settings.overlap] * len(patch)
     return [max(0.0, 1 - (step + 0.01) / size) for step, size in zip(settings.stride, patch, strict=True)]
 
 
 def _postprocessing(shipped: TrainedNetwork) -> list[Config]:
-    """Probabilities back on the scan's grid, then decided; of classes that ask for it the largest component."""
+    """Return the transforms that resample probabilities to the scan, decide labels and keep largest components."""
     settings, classes = shipped.recipe.inference, len(shipped.classes)
     resize = [{"_target_": "Lambda", "func": RESIZE_BACK}] if shipped.recipe.data.spacing is not None else []
     inverse = {"transform": "@loading", "orig_keys": "scan", "nearest_interp": False, "to_tensor": True}
@@ -217,7 +217,7 @@ def _postprocessing(shipped: TrainedNetwork) -> list[Config]:
         component = {"applied_labels": chosen, "independent": True, "is_onehot": False}
         transforms.append({"_target_": "KeepLargestConnectedComponentd", "keys": "pred", **component})
     saved = {"output_dir": "@output_dir", "output_postfix": "", "output_dtype": "$numpy.uint8"}
-    # the label map lies on the scan's grid already; told so, the writer does not guess how many axes there are
+    # The label map is already on the scan's grid. With resample, the writer does not guess the number of axes.
     grid = {"resample": True, "mode": "nearest"}
     saving = {"_target_": "SaveImaged", "keys": "pred", "separate_folder": False, **grid, **saved}
     return [*transforms, saving]
@@ -256,7 +256,7 @@ def _metadata(shipped: TrainedNetwork) -> Config:
 
 
 def _page(shipped: TrainedNetwork) -> str:
-    names = "one NIfTI file a scan" if shipped.channels == 1 else "CASE_0000, CASE_0001 ..., or files of all channels"
+    names = "one NIfTI file per scan" if shipped.channels == 1 else "CASE_0000, CASE_0001 ..., or files of all channels"
     return (
         f"# {shipped.recipe.name}\n\n"
         f"Segments {', '.join(shipped.classes[1:])}; label values count from 1 in this order.\n\n"
@@ -264,5 +264,5 @@ def _page(shipped: TrainedNetwork) -> str:
         "    python -m monai.bundle run --config_file configs/inference.json --meta_file configs/metadata.json \\\n"
         "      --dataset_dir SCANS --output_dir LABELS\n\n"
         "It needs the packages monai, nibabel, pytorch-ignite, fire and scikit-image.\n"
-        "The label maps lie on the grids of the scans.\n"
+        "The label maps are on the grids of the scans.\n"
     )

@@ -1,4 +1,4 @@
-"""The network as an ONNX file, compared with PyTorch before it is kept."""
+"""Export to ONNX, with a comparison of onnxruntime and PyTorch."""
 
 import logging
 from contextlib import AbstractContextManager
@@ -18,11 +18,11 @@ from graftseg.inference.model import Probabilities, TrainedNetwork, load_network
 
 OPSET = 18
 TOLERANCE = 1e-3
-"""Probabilities that differ by more are no longer those of the same network."""
+"""Largest accepted difference between the probabilities of onnxruntime and PyTorch."""
 
 
 def write(request: Request) -> list[str]:
-    """Write ``model.onnx`` and, in ``model.json``, what it takes, what it gives and how closely it was followed."""
+    """Write ``model.onnx``, and ``model.json`` with its inputs, outputs and difference from PyTorch."""
     onnx, runtime = needed("onnx", "export"), needed("onnxruntime", "export")
     needed("onnxscript", "export")
     shipped = load_network(request.run)
@@ -36,20 +36,19 @@ def write(request: Request) -> list[str]:
         difference = _difference(runtime, model, network, images)
         if not difference <= TOLERANCE:
             finding = f"onnxruntime and PyTorch differ by {difference:.2g} on {checked_on}"
-            raise UserError(
-                Code.EXPORT_UNSUPPORTED, request.out, finding, "update onnx, onnxscript and torch, then export again"
-            )
+            remedy = "update onnx, onnxscript and torch, then export again"
+            raise UserError(Code.EXPORT_UNSUPPORTED, request.out, finding, remedy)
         write_json(folder / "model.json", _described(shipped, difference, checked_on))
     return [f"{request.out}: probabilities differ from PyTorch's by at most {difference:.2g} on {checked_on}"]
 
 
 def _convert(network: nn.Module, shipped: TrainedNetwork, model: Path) -> None:
-    """Trace the network for patches of the recipe's size and any number of them."""
-    # weights with channels last are a matter of speed on a GPU
+    """Export the network for any number of patches of the recipe's size."""
+    # Channels-last weights are only useful for speed on a GPU.
     for parameter in network.parameters():
         parameter.data = parameter.data.contiguous()
     example = torch.zeros(2, shipped.channels, *shipped.patch)
-    with _quiet(), torch.no_grad():
+    with _silence_exporter(), torch.no_grad():
         torch.onnx.export(
             network,
             (example,),
@@ -65,7 +64,7 @@ def _convert(network: nn.Module, shipped: TrainedNetwork, model: Path) -> None:
 
 
 def _difference(runtime: object, model: Path, network: nn.Module, images: Tensor) -> float:
-    """The largest difference of a probability, over batches of one image and of all."""
+    """Return the largest difference of a probability, for a batch of one image and of all images."""
     session = runtime.InferenceSession(str(model), providers=["CPUExecutionProvider"])  # type: ignore[attr-defined]
     largest = 0.0
     for batch in (images, images[:1]):
@@ -81,14 +80,14 @@ def _noise(shipped: TrainedNetwork) -> Tensor:
 
 
 def _patch_of(scan: Path, shipped: TrainedNetwork) -> Tensor:
-    """The middle of a scan, prepared as for training, beside the same mirrored; zeros around what is too small."""
+    """Return the prepared center of a scan, zero-padded to the patch, and its mirror image as a batch."""
     cases, failures = sources_in(scan, shipped.recipe.data, shipped.channels)
     if failures:
         raise next(iter(failures.values()))
     image = cases[0].read().image.float()
     if len(image) != shipped.channels:
-        finding = f"the number of channels is {len(image)} where the run was trained on {shipped.channels}"
-        raise UserError(Code.EXPORT_UNSUPPORTED, scan, finding, "give a scan of the same channels as --check")
+        finding = f"has {len(image)} channels, but the run was trained on {shipped.channels}"
+        raise UserError(Code.CHANNELS_MISMATCH, scan, finding, "give a scan with the same channels as --check")
     if image.ndim - 1 > len(shipped.patch):
         image = image[..., image.shape[-1] // 2]
     patch = torch.zeros(shipped.channels, *shipped.patch)
@@ -103,7 +102,7 @@ def _middle(shape: tuple[int, ...], size: list[int]) -> tuple[slice, ...]:
 
 
 def _described(shipped: TrainedNetwork, difference: float, checked_on: str) -> dict[str, object]:
-    """What whoever uses the network has to know; nothing of the scans is in it."""
+    """Return what a user of the network needs to know, without any data of the scans."""
     recipe = shipped.recipe
     return {
         "format": "graftseg onnx",
@@ -122,6 +121,6 @@ def _described(shipped: TrainedNetwork, difference: float, checked_on: str) -> d
     }
 
 
-def _quiet() -> AbstractContextManager[None]:
-    """The exporter tells of its own deprecations and passes, which are of no use to whoever exports."""
+def _silence_exporter() -> AbstractContextManager[None]:
+    """Hide deprecation and progress messages of the exporter."""
     return silence("onnxscript", "onnx_ir", "torch.onnx", below=logging.ERROR)

@@ -1,4 +1,4 @@
-"""What an export is asked for, and the ways of writing that the kinds share."""
+"""The request of an export, and functions that several formats share."""
 
 from dataclasses import dataclass
 from importlib import import_module
@@ -13,10 +13,10 @@ from graftseg.core.run_folder import RunFolder
 
 @dataclass(frozen=True)
 class Request:
-    """A run, where to write, and what some kinds need beside it.
+    """A run, the output path, and options of some formats.
 
-    ``check`` is a scan to compare the exported network on, ``data`` the scans that label maps belong to, and
-    ``predictions`` the folder of these label maps.
+    ``check`` is a scan for comparing the exported network with the original. ``data`` is a folder of scans and
+    ``predictions`` the folder of their label maps.
     """
 
     run: RunFolder

@@ -1,4 +1,4 @@
-"""Weights, recipe, class names and channels in one safetensors file, and the way back."""
+"""Export to one safetensors file with weights, recipe, classes and channels, and loading of such a file."""
 
 import json
 from pathlib import Path
@@ -20,11 +20,10 @@ SUFFIX = ".safetensors"
 
 
 def write(request: Request) -> list[str]:
-    """Write the student with what builds its network."""
+    """Write the weights of the student with the description of its network."""
     if request.out.suffix != SUFFIX:
-        raise UserError(
-            Code.WEIGHTS_DAMAGED, request.out, "weights are one file", f"name a file that ends in {SUFFIX} as --out"
-        )
+        finding = f"weights are exported to a {SUFFIX} file"
+        raise UserError(Code.OPTION_INVALID, request.out, finding, f"end --out in {SUFFIX}")
     shipped = load_network(request.run)
     state = {name: tensor.contiguous() for name, tensor in shipped.method.student.state_dict().items()}
     metadata = {
@@ -38,7 +37,7 @@ def write(request: Request) -> list[str]:
 
 
 def load(path: str | Path, device: torch.device | str = "cpu") -> TrainedNetwork:
-    """Build the network back from the one file; no code in it is ever run."""
+    """Build the network from such a file. No code from the file is executed."""
     file = Path(path)
     recipe, classes, channels = _described(file)
     shipped = build_network(parse_recipe(recipe, file), classes, channels, torch.device(device))
@@ -47,22 +46,22 @@ def load(path: str | Path, device: torch.device | str = "cpu") -> TrainedNetwork
 
 
 def _described(file: Path) -> tuple[dict[str, Any], tuple[str, ...], int]:
-    """Recipe, class names and number of channels, out of the file's head."""
-    remedy = "make the file with graftseg export weights"
+    """Return recipe, class names and number of channels from the metadata of the file."""
+    remedy = "run graftseg export weights to recreate it"
     if not file.is_file():
-        raise UserError(Code.WEIGHTS_DAMAGED, file, "there is no such file", "check the path")
+        raise UserError(Code.FILE_MISSING, file, "does not exist", "check the path")
     try:
         with safe_open(file, "pt") as content:
             metadata = content.metadata() or {}
     except (SafetensorError, OSError):
         raise UserError(Code.WEIGHTS_DAMAGED, file, "not a safetensors file", remedy) from None
     if {key: metadata.get(key) for key in FORMAT} != FORMAT:
-        raise UserError(Code.WEIGHTS_DAMAGED, file, "the file does not say which network its weights are for", remedy)
+        raise UserError(Code.WEIGHTS_DAMAGED, file, "the file has no description of the network", remedy)
     try:
-        classes, channels = json.loads(metadata["classes"]), int(metadata["channels"])
+        classes, channels = tuple(map(str, json.loads(metadata["classes"]))), int(metadata["channels"])
         recipe = yaml.safe_load(metadata["recipe"])
-    except (KeyError, ValueError, yaml.YAMLError):
+        if not isinstance(recipe, dict) or not classes or channels < 1:
+            raise ValueError
+    except (KeyError, TypeError, ValueError, yaml.YAMLError):
         raise UserError(Code.WEIGHTS_DAMAGED, file, "the description of the network is damaged", remedy) from None
-    if not isinstance(recipe, dict) or not isinstance(classes, list) or not classes or channels < 1:
-        raise UserError(Code.WEIGHTS_DAMAGED, file, "the description of the network is damaged", remedy)
-    return recipe, tuple(map(str, classes)), channels
+    return recipe, classes, channels

@@ -1,7 +1,7 @@
-"""Which unlabeled scans are most worth annotating next, and why.
+"""Ranking of unlabeled scans by how useful their annotation would be, with reasons.
 
-A scan is worth it if the network is unsure of it, if it looks unlike the labeled scans, or if what was found in it has
-sizes or specks that labeled scans do not have; and if it is unlike those that come before it.
+A scan ranks high if the network is uncertain about it, if it looks unlike the labeled scans, or if its classes have
+sizes or numbers of components that labeled scans do not have. Scans similar to a higher-ranked scan rank lower.
 """
 
 import csv
@@ -27,26 +27,30 @@ from graftseg.inference.ranking.observe import Observation, observe
 Floats = NDArray[np.float64]
 HEAD = ("rank", "case", "score", "uncertainty", "unlike", "size", "specks", "reasons")
 FLOORS = (0.02, 0.25, 1.0, 1.0)
-"""The least difference that counts, of each measure: smaller ones are noise even where all scans are alike."""
+"""Smallest spread of each measure; smaller differences are noise even if all scans are alike."""
 STANDS_OUT = 0.5
-ALIKE = 0.25
-HARDLY_ANY = 0.1
+"""Outstandingness, from 0 to 1, at which a measure becomes a reason."""
+SIMILAR = 0.25
+"""Fraction of the median distance below which two scans are similar."""
+LITTLE_FOREGROUND = 0.1
+"""Fraction of the smallest labeled foreground below which a scan has hardly any foreground."""
 CLIP = 3.0
-SELDOM = 0.1
-"""Share of scans below which a class that is usually there counts as not learned."""
-USUAL = 0.5
-"""Share of labeled scans that must show a class for it to be expected in the others."""
+"""Deviations at which features are clipped before their covariance is computed."""
+RARE = 0.1
+"""Fraction of scans below which a common class counts as not learned."""
+COMMON = 0.5
+"""Fraction of labeled scans that must contain a class for it to be expected in the others."""
 AMOUNTS = {r"\d+\.\d times as large as": "larger than", r"\d+\.\d times smaller": "smaller", r"^\d+ specks?": "specks"}
-"""What differs in a reason from scan to scan where the reason is the same, and words in its place."""
+"""Patterns of amounts in reasons and their replacements, which make equal reasons of different scans equal texts."""
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """A scan in its place.
+    """A ranked scan.
 
-    ``score`` lies between 0 and 1. ``uncertainty`` is that of the observation; ``unlike`` the distance from the nearest
-    labeled scan, where 1 is the usual distance of labeled scans from each other; ``size`` how many doublings or
-    halvings a class lies outside the sizes of the labeled scans; ``specks`` how many parts more than in any of them.
+    ``score`` is between 0 and 1. ``uncertainty`` is the mean entropy. ``unlike`` is the distance to the nearest labeled
+    scan, where 1 is the median distance between neighboring labeled scans. ``size`` is the number of doublings or
+    halvings by which a class is outside the range of labeled sizes. ``specks`` is the number of extra components.
     """
 
     case: str
@@ -58,19 +62,19 @@ class Ranked:
     reasons: tuple[str, ...]
 
     def cells(self, rank: int) -> tuple[str, ...]:
-        """The scan as a row under ``HEAD``."""
+        """Return the scan as a table row under ``HEAD``."""
         numbers = (self.score, self.uncertainty, self.unlike, self.size)
-        return (str(rank), self.case, *(f"{number:.3f}" for number in numbers), str(self.specks), self.said)
+        return (str(rank), self.case, *(f"{number:.3f}" for number in numbers), str(self.specks), self.reasons_text)
 
     @property
-    def said(self) -> str:
-        """The reasons in one phrase."""
+    def reasons_text(self) -> str:
+        """Return the reasons as text."""
         return "; ".join(self.reasons) or "nothing stands out"
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """All scans, the most worthwhile first, and those that could not be looked at, each with its reason.
+    """All scans, the most useful first, and the errors of scans that could not be read.
 
     ``unlearned`` are sentences on classes that the network finds in hardly any scan.
     """
@@ -80,13 +84,13 @@ class Ranking:
     unlearned: tuple[str, ...] = ()
 
     def lines(self, top: int | None = None) -> list[tuple[str, ...]]:
-        """The first rows as cells."""
+        """Return the first ``top`` rows as table cells."""
         return [row.cells(rank) for rank, row in enumerate(self.rows[:top], start=1)]
 
     def in_common(self) -> str | None:
-        """A sentence where one reason stands beside all scans, whatever its numbers are.
+        """Return a sentence if all scans share a reason, apart from amounts.
 
-        All of them: the first ones have reasons in common because these have put them first.
+        Only a reason of all scans counts, because scans at the top of the ranking naturally share reasons.
         """
         if len(self.rows) < 2:
             return None
@@ -95,23 +99,23 @@ class Ranking:
         if not shared:
             return None
         return (
-            f"The same stands beside every scan ({'; '.join(shared)}): it speaks of the network rather than of "
-            "the scans. A class that is found nowhere has not been learned yet."
+            f"All scans share a reason ({'; '.join(shared)}): it describes the network rather than the scans. "
+            "A class that is found nowhere has not been learned yet."
         )
 
     def write_csv(self, path: Path) -> None:
-        """Write every row; only a table of this kind is ever replaced."""
+        """Write every row. An existing file is replaced only if it is a ranking."""
         stream = io.StringIO()
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerows([HEAD, *self.lines()])
-        check_target(path)
+        check_ranking_path(path)
         write_text(path, stream.getvalue())
 
 
 def unlearned(
     unlabeled: Sequence[Observation], labeled: Sequence[Observation], classes: Sequence[str]
 ) -> tuple[str, ...]:
-    """A sentence for each class that labeled scans show and that the network finds in none, or nearly none, of many."""
+    """Return a sentence for each labeled class that the network finds in none or hardly any of the scans."""
     return tuple(
         sentence
         for index, name in enumerate(classes[1:])
@@ -123,10 +127,10 @@ def unlearned(
 
 def _unlearned(name: str, found: Sequence[float], known: Sequence[float]) -> str | None:
     seen, shown = sum(size > 0 for size in found), sum(size > 0 for size in known)
-    is_usual = shown >= USUAL * len(known)
-    if len(found) < 2 or not shown or seen > (SELDOM * len(found) if is_usual else 0):
+    is_common = shown >= COMMON * len(known)
+    if len(found) < 2 or not shown or seen > (RARE * len(found) if is_common else 0):
         return None
-    meaning = "has not been learned yet" if is_usual else "has not been learned yet, or none of these scans shows it"
+    meaning = "has not been learned yet" if is_common else "has not been learned yet, or none of these scans shows it"
     return (
         f"{name} is found in {seen or 'none'} of {len(found)} unlabeled scans and labeled in {shown} of {len(known)}: "
         f"it {meaning}."
@@ -139,24 +143,22 @@ def _kind(reason: str) -> str:
     return reason
 
 
-def check_target(path: Path) -> None:
-    """Refuse a file that a ranking may not be written to."""
+def check_ranking_path(path: Path) -> None:
+    """Raise an error if a ranking may not be written to this path."""
     if path.suffix != ".csv":
-        raise UserError(
-            Code.TOO_FEW_CASES, path, "the ranking is a .csv file", "name a file that ends in .csv as --out"
-        )
+        raise UserError(Code.OPTION_INVALID, path, "the ranking must be a .csv file", "end --out in .csv")
     if path.is_file() and path.open(encoding="utf-8", errors="replace").readline().strip() != ",".join(HEAD):
-        raise UserError(Code.UNSAFE_TARGET, path, "exists and is not a ranking", "name another file as --out")
+        raise UserError(Code.UNSAFE_TARGET, path, "the file exists and is not a ranking", "name another file as --out")
 
 
 def rank_cases(
     unlabeled: Sequence[Observation], labeled: Sequence[Observation], classes: Sequence[str]
 ) -> tuple[Ranked, ...]:
-    """Put the unlabeled scans in order: the best score first, then whatever is good and unlike those before.
+    """Rank the unlabeled scans by score and by distance to higher-ranked scans.
 
-    Each measure is set against the median of all unlabeled scans, in units of their spread, as ``z / (1 + z)``; the
-    score is the root mean square of the four, so that one that stands out far counts more than four that hardly do.
-    The order of the arguments does not matter; of equals the first by name comes first.
+    Each measure becomes ``z / (1 + z)``, where z is its distance above the median in units of the spread over all
+    unlabeled scans. The score is the root mean square of the four measures, so that one outstanding measure counts more
+    than four average ones. The order of the arguments does not matter, and ties are sorted by name.
     """
     pool = sorted(unlabeled, key=lambda one: one.case)
     known = sorted(labeled, key=lambda one: one.case)
@@ -191,7 +193,7 @@ def rank_cases(
 
 
 def stand_out(measures: Floats) -> Floats:
-    """Measures ``(N, M)`` -> how far each stands out above the median of its column, 0 to below 1."""
+    """Return how far measures ``(N, M)`` are above the median of their column, scaled to [0, 1)."""
     median = np.median(measures, axis=0)
     spread = 1.4826 * np.median(np.abs(measures - median), axis=0)
     z = np.maximum(measures - median, 0) / np.maximum(spread, FLOORS)
@@ -200,16 +202,15 @@ def stand_out(measures: Floats) -> Floats:
 
 
 def whitened(features: Floats) -> Floats:
-    """Features ``(N, D)`` in coordinates whose Euclidean distance is Mahalanobis' with a shrunken covariance.
+    """Transform features ``(N, D)`` so that Euclidean distances are Mahalanobis distances with a shrunken covariance.
 
-    Each feature is first put on the scale of its own spread. The covariance is shrunk towards a multiple of the
-    identity as Ledoit and Wolf do, since there are rarely more scans than features; it is taken of clipped values, so
-    that an odd scan does not widen the measure by which it is odd.
+    Each feature is first divided by its spread. The covariance is shrunk as by Ledoit and Wolf, because there are
+    rarely more scans than features. It is computed from clipped values, so that outliers do not widen it.
     """
-    centred = features - np.median(features, axis=0)
-    spread = 1.4826 * np.median(np.abs(centred), axis=0)
-    spread = np.where(spread > 0, spread, centred.std(axis=0))
-    varied = centred[:, spread > 0] / spread[spread > 0]
+    centered = features - np.median(features, axis=0)
+    spread = 1.4826 * np.median(np.abs(centered), axis=0)
+    spread = np.where(spread > 0, spread, centered.std(axis=0))
+    varied = centered[:, spread > 0] / spread[spread > 0]
     if not varied.size:
         return np.zeros((len(features), 1))
     clipped = varied.clip(-CLIP, CLIP)
@@ -218,29 +219,29 @@ def whitened(features: Floats) -> Floats:
     return result
 
 
-def shrunken_covariance(centred: Floats) -> Floats:
-    """Ledoit's and Wolf's covariance of centred values ``(N, D)``: between the empirical one and a sphere."""
-    count, width = centred.shape
-    covariance = centred.T @ centred / count
+def shrunken_covariance(centered: Floats) -> Floats:
+    """Return the Ledoit-Wolf covariance of centered values ``(N, D)``."""
+    count, width = centered.shape
+    covariance = centered.T @ centered / count
     sphere = np.trace(covariance) / width * np.eye(width)
     apart = float(((covariance - sphere) ** 2).sum())
-    noise = float(((centred**2).sum(axis=1) ** 2).sum() - count * (covariance**2).sum()) / count**2
+    noise = float(((centered**2).sum(axis=1) ** 2).sum() - count * (covariance**2).sum()) / count**2
     weight = min(1.0, noise / apart) if apart > 0 else 1.0
     result: Floats = (1 - weight) * covariance + weight * sphere
     return result
 
 
 def spread_out(scores: Floats, places: Floats) -> tuple[list[int], list[int | None]]:
-    """The greedy order of scans that are good and far from all before, and for each the one above it that it is like.
+    """Order scans greedily by score and distance to all scans before. Return the order and, per scan, a similar scan.
 
-    A score counts in full from the median distance of two scans on, and not at all in the same place.
+    A score is multiplied by the distance to the nearest earlier scan, divided by the median distance, at most 1.
     """
     count = len(scores)
-    usual = _usual_distance(places)
+    median = _median_distance(places)
     nearest, above = np.full(count, np.inf), np.full(count, -1)
     left, order = np.ones(count, dtype=bool), []
     for _ in range(count):
-        share = np.minimum(nearest / usual, 1) if usual > 0 else np.ones(count)
+        share = np.minimum(nearest / median, 1) if median > 0 else np.ones(count)
         gain = np.where(left, scores * share, -1.0)
         best = int(gain.argmax())
         order.append(best)
@@ -248,12 +249,12 @@ def spread_out(scores: Floats, places: Floats) -> tuple[list[int], list[int | No
         to_best = np.linalg.norm(places - places[best], axis=1)
         closer = left & (to_best < nearest)
         nearest[closer], above[closer] = to_best[closer], best
-    alike = [int(above[i]) if usual > 0 and nearest[i] < ALIKE * usual else None for i in range(count)]
-    return order, alike
+    similar = [int(above[i]) if median > 0 and nearest[i] < SIMILAR * median else None for i in range(count)]
+    return order, similar
 
 
 def doublings(one: Observation, known: Sequence[Observation]) -> list[float]:
-    """For each class how many doublings above the largest labeled size, or below the smallest (negative); else 0."""
+    """Return per class the doublings above the largest labeled size, or below the smallest (negative); 0 in between."""
     result = []
     for index, size in enumerate(one.sizes):
         low, high = (edge(max(other.sizes[index], other.voxel) for other in known) for edge in (min, max))
@@ -263,12 +264,12 @@ def doublings(one: Observation, known: Sequence[Observation]) -> list[float]:
 
 
 def specks(one: Observation, known: Sequence[Observation]) -> list[int]:
-    """For each class how many parts more than in any labeled scan."""
+    """Return per class the number of components beyond the maximum of the labeled scans."""
     return [max(0, count - max(1, *(other.parts[index] for other in known))) for index, count in enumerate(one.parts)]
 
 
 def _unlike(own: Floats, references: Floats) -> Floats:
-    """Distance from the nearest labeled scan, in units of the usual distance of labeled scans from their nearest."""
+    """Return the distance to the nearest labeled scan, divided by the median such distance of labeled scans."""
     nearest = np.linalg.norm(own[:, None] - references[None], axis=2).min(axis=1)
     if len(references) > 1:
         among = np.linalg.norm(references[:, None] - references[None], axis=2)
@@ -280,8 +281,8 @@ def _unlike(own: Floats, references: Floats) -> Floats:
     return result
 
 
-def _usual_distance(places: Floats) -> float:
-    """The median distance of two scans, from at most the first few hundred."""
+def _median_distance(places: Floats) -> float:
+    """Return the median distance of two scans among the first 400."""
     some = places[:400]
     upper = np.triu_indices(len(some), 1)
     distances = np.linalg.norm(some[:, None] - some[None], axis=2)[upper]
@@ -289,22 +290,22 @@ def _usual_distance(places: Floats) -> float:
 
 
 def _reasons(one: Observation, known: Sequence[Observation], classes: Sequence[str], outstanding: Floats) -> list[str]:
-    said = []
+    reasons = []
     if outstanding[0] >= STANDS_OUT:
-        said.append("uncertain at the boundary" if one.at_boundary >= 0.5 else "uncertain about whole regions")
+        reasons.append("uncertain at the boundary" if one.at_boundary >= 0.5 else "uncertain about whole regions")
     if outstanding[1] >= STANDS_OUT:
-        said.append("looks unlike the labeled scans")
-    if sum(one.sizes) < HARDLY_ANY * min(sum(other.sizes) for other in known):
-        said.append("hardly any foreground found")
+        reasons.append("looks unlike the labeled scans")
+    if sum(one.sizes) < LITTLE_FOREGROUND * min(sum(other.sizes) for other in known):
+        reasons.append("hardly any foreground found")
     else:
-        said += _size_said(one, known, classes)
+        reasons += _size_reason(one, known, classes)
     if many := sum(specks(one, known)):
-        said.append(f"{many} {'speck' if many == 1 else 'specks'} that labeled scans do not have")
-    return said
+        reasons.append(f"{many} {'speck' if many == 1 else 'specks'} that labeled scans do not have")
+    return reasons
 
 
-def _size_said(one: Observation, known: Sequence[Observation], classes: Sequence[str]) -> list[str]:
-    """A phrase for the class that is farthest from the labeled sizes, by half or more."""
+def _size_reason(one: Observation, known: Sequence[Observation], classes: Sequence[str]) -> list[str]:
+    """Return a phrase for the class farthest outside the labeled sizes, if by a factor of 1.5 or more."""
     steps = doublings(one, known)
     value = max(range(len(steps)), key=lambda index: abs(steps[index]))
     step, name = steps[value], classes[value + 1]
@@ -318,15 +319,15 @@ def _size_said(one: Observation, known: Sequence[Observation], classes: Sequence
 
 
 def rank_run(run: RunFolder, data: Path | None, out: Path | None, device: torch.device) -> Ranking:
-    """Look at every scan once; one that cannot be read is named at the end and does not stop the others."""
+    """Rank the unlabeled scans. A scan that cannot be read is reported in the result and does not stop the others."""
     if out is not None:
-        check_target(out)
+        check_ranking_path(out)
     network = load_network(run, device)
     cases = candidates_in(data or find_store(run), network.recipe)
-    labeled, broken = _observed(network, cases.labeled, "Looking at labeled scans")
+    labeled, broken = _observe_all(network, cases.labeled, "Looking at labeled scans")
     if not labeled:
         raise broken[0]
-    unlabeled, failures = _observed(network, cases.unlabeled, "Looking at unlabeled scans")
+    unlabeled, failures = _observe_all(network, cases.unlabeled, "Looking at unlabeled scans")
     if not unlabeled:
         raise failures[0]
     ranking = Ranking(
@@ -339,7 +340,7 @@ def rank_run(run: RunFolder, data: Path | None, out: Path | None, device: torch.
     return ranking
 
 
-def _observed(
+def _observe_all(
     network: TrainedNetwork, cases: tuple[Candidate, ...], description: str
 ) -> tuple[list[Observation], list[UserError]]:
     observed, failures = [], []
@@ -349,9 +350,6 @@ def _observed(
         except UserError as error:
             failures.append(error)
         except (torch.OutOfMemoryError, MemoryError):
-            failures.append(
-                UserError(
-                    Code.OUT_OF_MEMORY, case.name, "does not fit into memory", "use --device cpu or a larger machine"
-                )
-            )
+            remedy = "use --device cpu or a larger machine"
+            failures.append(UserError(Code.OUT_OF_MEMORY, case.name, "does not fit into memory", remedy))
     return observed, failures
