@@ -69,7 +69,7 @@ def test_a_weight_needs_a_term() -> None:
 
 def test_an_unlabeled_case_has_no_label() -> None:
     image, label = (Path("image.nii.gz"),), Path("label.nii.gz")
-    with pytest.raises(ValueError, match="case liver_7 is unlabeled and yet has a label"):
+    with pytest.raises(ValueError, match="case liver_7 is unlabeled but has a label"):
         Case("liver_7", image, label, "unlabeled")
     assert Case("liver_7", image, None, "unlabeled").label is None
 

@@ -1,4 +1,4 @@
-"""Names whose letters are encoded in two ways, as disks of different systems do: they meet, and stay as they are."""
+"""Names in two Unicode forms: cases get NFC names, so that images, labels and references match."""
 
 import json
 import shutil
@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graftseg import api
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code
 from graftseg.core.names import by_nfc, nfc, same_names
 from graftseg.core.types import Geometry
 from graftseg.data.layouts import read_layout
@@ -28,6 +28,7 @@ from graftseg.evaluation.evaluate import evaluate_folder
 from graftseg.evaluation.scores import Evaluation, Row
 from graftseg.evaluation.statistics import paired
 from graftseg.inference.export.label_maps import label_maps_in
+from user_errors import user_error
 
 NFC, NFD = (unicodedata.normalize(form, "é") for form in ("NFC", "NFD"))
 FORMS = pytest.mark.parametrize(("own", "other"), [(NFC, NFD), (NFD, NFC)], ids=["NFC", "NFD"])
@@ -45,11 +46,6 @@ def label(path: Path) -> None:
     array = np.zeros((16, 16), np.uint8)
     array[4:8, 4:8] = 1
     write_label(path, array, GRID)
-
-
-def one_sentence(error: UserError) -> str:
-    assert str(error).count("; ") == 1 and str(error).endswith(".")
-    return str(error)
 
 
 @given(st.text(max_size=8))
@@ -72,12 +68,12 @@ def test_msd(tmp_path: Path, own: str, other: str) -> None:
     (tmp_path / "dataset.json").write_text(json.dumps({"labels": {"0": "background", "1": "x"}, "training": [listed]}))
     dataset = read_layout(tmp_path)
     assert dataset.layout == "msd" and dataset.problems == ()
-    assert [(case.name, case.split) for case in dataset.cases] == [(own, "labeled")]
+    assert [(case.name, case.split) for case in dataset.cases] == [(NFC, "labeled")]
 
 
 @FORMS
 def test_nnunet(tmp_path: Path, own: str, other: str) -> None:
-    """The channels of a case meet too; the first gives the name."""
+    """Channels of a case match, too."""
     image(tmp_path / "imagesTr" / f"{own}_0000.nii.gz")
     image(tmp_path / "imagesTr" / f"{other}_0001.nii.gz")
     label(tmp_path / "labelsTr" / f"{other}.nii.gz")
@@ -85,10 +81,10 @@ def test_nnunet(tmp_path: Path, own: str, other: str) -> None:
     (tmp_path / "dataset.json").write_text(json.dumps({"channel_names": {"0": "a", "1": "b"}, "training": listed}))
     dataset = read_layout(tmp_path)
     assert dataset.problems == ()
-    assert [(case.name, case.split, len(case.images)) for case in dataset.cases] == [(own, "labeled", 2)]
+    assert [(case.name, case.split, len(case.images)) for case in dataset.cases] == [(NFC, "labeled", 2)]
     (case,), failures = scan_cases(tmp_path / "imagesTr", 2)
-    assert (case.name, len(case.images), failures) == (own, 2, {})
-    assert [*scan_cases(tmp_path / "imagesTr", 3)[1]] == [own]
+    assert (case.name, len(case.images), failures) == (NFC, 2, {})
+    assert [*scan_cases(tmp_path / "imagesTr", 3)[1]] == [NFC]
 
 
 @FORMS
@@ -96,7 +92,7 @@ def test_numbered_cases_stay_cases(tmp_path: Path, own: str, other: str) -> None
     image(tmp_path / "imagesTr" / f"{own}_0007.nii.gz")
     label(tmp_path / "labelsTr" / f"{other}_0007.nii.gz")
     dataset = read_layout(tmp_path)
-    assert (dataset.layout, [case.name for case in dataset.of("labeled")]) == ("msd", [f"{own}_0007"])
+    assert (dataset.layout, [case.name for case in dataset.of("labeled")]) == ("msd", [f"{NFC}_0007"])
 
 
 @FORMS
@@ -106,7 +102,7 @@ def test_folders_named_one_by_one(tmp_path: Path, own: str, other: str) -> None:
     image(tmp_path / "c" / f"{own}{own}.nii.gz", 1)
     dataset = read_layout(Sources(tmp_path / "a", tmp_path / "b", unlabeled=tmp_path / "c"))
     found = [(case.name, case.split) for case in dataset.cases]
-    assert (found, dataset.problems) == ([(own, "labeled"), (own + own, "unlabeled")], ())
+    assert (found, dataset.problems) == ([(NFC, "labeled"), (NFC + NFC, "unlabeled")], ())
 
 
 @FORMS
@@ -115,18 +111,16 @@ def test_two_forms_in_a_folder_are_a_duplicate(tmp_path: Path, own: str, other: 
         image(tmp_path / "imagesTr" / f"{name}.nii.gz")
     label(tmp_path / "labelsTr" / f"{own}.nii.gz")
     (problem,) = read_layout(tmp_path).problems
-    words = "by its name, which differs only in how its letters are encoded (Unicode NFC and NFD); keep one of the two"
-    assert words in one_sentence(problem)
-    with pytest.raises(UserError, match="differs only in how its letters are encoded"):
+    assert problem.code == Code.CASE_DUPLICATE and "Unicode" in problem.finding
+    with user_error(Code.CASE_DUPLICATE):
         prepare(read_layout(tmp_path), tmp_path / "store", SETTINGS)
     assert not (tmp_path / "store").exists()
-    with pytest.raises(UserError, match="differs only in how its letters are encoded"):
+    with user_error(Code.CASE_DUPLICATE):
         scan_cases(tmp_path / "imagesTr", 1)
     label(tmp_path / "labelsTr" / f"{other}.nii.gz")
-    with pytest.raises(UserError, match="whose name differs only in how its letters are encoded") as caught:
+    with user_error(Code.CASE_DUPLICATE, keyword="Unicode"):
         evaluate_folder(tmp_path / "labelsTr", tmp_path / "labelsTr")
-    assert "keep one of the two files" in one_sentence(caught.value)
-    with pytest.raises(UserError, match="whose name differs only"):
+    with user_error(Code.CASE_DUPLICATE):
         label_maps_in(tmp_path / "labelsTr").of(NFC)
 
 
@@ -135,7 +129,7 @@ def test_two_forms_in_two_folders_are_a_duplicate(tmp_path: Path) -> None:
     image(tmp_path / "imagesUn" / f"{NFD}.nii.gz")
     label(tmp_path / "labelsTr" / f"{NFC}.nii.gz")
     (problem,) = read_layout(tmp_path).problems
-    assert "2 cases have this name, in imagesTr and imagesUn; give every" in one_sentence(problem)
+    assert problem.code == Code.CASE_DUPLICATE
 
 
 @FORMS
@@ -143,14 +137,14 @@ def test_evaluation(tmp_path: Path, own: str, other: str) -> None:
     label(tmp_path / "maps" / f"{own}.nii.gz")
     label(tmp_path / "references" / f"{other}.nii.gz")
     (row,) = evaluate_folder(tmp_path / "maps", tmp_path / "references", only=[other]).rows
-    assert (row.case, row.dice) == (own, 1.0)
+    assert (row.case, row.dice) == (NFC, 1.0)
     found = label_maps_in(tmp_path / "references").of(own)
     assert found is not None and found.name == f"{other}.nii.gz"
 
 
 @FORMS
 def test_two_runs_side_by_side(tmp_path: Path, own: str, other: str) -> None:
-    """The pairs bear the first run's names; a case that the second has alone keeps its own."""
+    """Pairs have the names of the first run."""
     first, second = (
         Evaluation(tuple(Row(case, 1, "x", *[dice, *[1.0] * 11]) for case in cases), "standard")
         for cases, dice in (((own, "b"), 0.5), ((other, "b", f"c{other}"), 0.75))
@@ -172,11 +166,11 @@ def test_held_out_cases(tmp_path: Path, own: str, other: str) -> None:
         label(tmp_path / "labelsTr" / f"{name}.nii.gz")
     dataset = read_layout(tmp_path).for_training(1, 0, [other])
     found = [(case.name, case.split) for case in dataset.cases]
-    assert found == [(own, "labeled"), ("b", "labeled"), ("c", "unlabeled")]
+    assert found == [(NFC, "labeled"), ("b", "labeled"), ("c", "unlabeled")]
 
 
 def test_a_disk_that_changes_the_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store stays whole where its disk tells names in another form than they were written in."""
+    """A store works on a disk that returns names in another form."""
     image(tmp_path / "imagesTr" / f"{NFC}.nii.gz")
     label(tmp_path / "labelsTr" / f"{NFC}.nii.gz")
     dataset, listed = read_layout(tmp_path), Path.iterdir
@@ -198,7 +192,7 @@ def test_a_disk_that_changes_the_form(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_folds_that_go_on(tmp_path: Path) -> None:
-    """A disk tells the names in another form than when the folds were begun; what is missing is made as it was."""
+    """Folds resume if a disk returns names in another form than at the start."""
     data, out = tiny.write_scans(tmp_path / "data", labeled=2, unlabeled=2, test=0), tmp_path / "run"
     for path in data.glob("*/*.nii.gz"):
         path.rename(path.with_name(NFC + path.name))
