@@ -31,7 +31,7 @@ KINDS: list[tuple[list[Shape], Shape]] = [
 
 
 def pair(store: Store, patch: Shape, **options: Any) -> tuple[Batches, DiskBatches]:
-    """The same batches from memory and from disk."""
+    """Return the same batches from memory and from disk."""
     chosen = {"labeled": 2, "unlabeled": 2, "augment": AugmentSettings(), **options}
     return batches_of(store, patch, 5, **chosen), disk_batches_of(store, patch, **chosen)
 
@@ -72,7 +72,7 @@ def test_every_setting_of_batches_is_kept(tmp_path: Path, options: dict[str, Any
 def test_any_scan_and_any_patch(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, axes: int, slices: bool, seed: int
 ) -> None:
-    """Scans that are smaller and larger than the patch, so that patches lie in part outside of them."""
+    """Scans are smaller and larger than the patch, so that patches are partly outside of them."""
     sizes = st.tuples(*[st.integers(1, 9)] * (3 if slices else axes))
     shapes = data.draw(st.lists(sizes, min_size=1, max_size=3))
     patch = data.draw(st.tuples(*[st.integers(1, 9)] * (2 if slices else axes)))
@@ -95,7 +95,7 @@ def test_all_else_is_that_of_batches(tmp_path: Path, shapes: list[Shape], patch:
 
 
 def test_steps_in_any_order(tmp_path: Path) -> None:
-    """A training that is resumed, goes on to the next stage, or looks back."""
+    """Steps in the order of a resumed training, of the next stage, and backwards."""
     resident, from_disk = pair(build(tmp_path / "s", [(9, 7, 6)] * 3, [(8, 8, 8)] * 3), (6, 6, 4), augment=ACDC)
     asked = [(0, 0), (0, 1), (1, 0), (1, 1), (1, 700), (1, 701), (0, 1), (0, 1), (0, 2)]
     for number, (stage, step) in enumerate(asked):
@@ -105,7 +105,7 @@ def test_steps_in_any_order(tmp_path: Path) -> None:
 
 
 def test_no_more_than_the_box_around_the_patch_is_read(tmp_path: Path) -> None:
-    """And one voxel around it in the plane."""
+    """The box includes one extra voxel on each side in the plane."""
     from_disk = disk_batches_of(
         build(tmp_path / "s", [(40, 40, 40)] * 2, channels=2), (6, 5, 4), augment=AugmentSettings()
     )
@@ -225,7 +225,7 @@ def test_a_batch_of_the_same_case_twice(tmp_path: Path) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device is visible")
 @pytest.mark.parametrize(("shapes", "patch"), [([(90, 70, 9)] * 3, (64, 64)), ([(90, 70, 60)] * 3, (64, 64, 48))])
 def test_batches_on_a_gpu(tmp_path: Path, shapes: list[Shape], patch: Shape) -> None:
-    """Pinned memory that is freed while its copy is under way must not be filled anew before."""
+    """Pinned memory that is freed during an asynchronous copy must not be reused before the copy ends."""
     store = build(tmp_path / "s", shapes, shapes, channels=2)
     chosen = BatchSettings.model_validate({"patch": patch, "augment": ACDC})
     resident = Batches(store, chosen, seed=5, device="cuda")

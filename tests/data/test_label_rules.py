@@ -71,12 +71,6 @@ def test_labels_on_another_grid(tmp_path: Path) -> None:
     assert planned == prepared and "l0.nii.gz: image and label lie on different grids" in planned
 
 
-def test_separate_folders_have_no_fixed_copy(tmp_path: Path) -> None:
-    root = scans(tmp_path / "scans", 255)
-    planned, prepared = refusals(Sources(root / "imagesTr", root / "labelsTr"), tmp_path)
-    assert planned == prepared and "; write the masks as 0 and 1." in planned
-
-
 def test_a_fixed_copy_is_offered_only_for_folders_that_check_accepts(tmp_path: Path) -> None:
     reference = tmp_path / "labelsTs/a.nii.gz"
     remedies = []

@@ -13,8 +13,6 @@ from graftseg.data.checks.findings import Finding as Finding
 from graftseg.data.checks.findings import counted, from_error, grouped, ordered
 from graftseg.data.checks.labels import class_findings, island_findings
 from graftseg.data.checks.offsets import offset_findings
-from graftseg.data.checks.sets import COARSE as COARSE
-from graftseg.data.checks.sets import SLICES_LAST as SLICES_LAST
 from graftseg.data.checks.sets import (
     mixture_findings,
     orientation_findings,

@@ -3,14 +3,11 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from graftseg.core.progress import in_parallel
 from graftseg.core.types import Case, Split
-from graftseg.data.dataset import Dataset, Reader
 from graftseg.data.grid import axis_codes, in_one_orientation
 from graftseg.data.pieces import Pieces, pieces_of
 from graftseg.data.scans import Scan
@@ -81,16 +78,6 @@ class Fingerprint:
         return self.of("labeled") + self.of("unlabeled")
 
     @property
-    def median_shape(self) -> tuple[int, ...]:
-        """Median shape of the training cases in canonical axis order."""
-        return tuple(round(float(size)) for size in np.median([case.canonical_shape for case in self.training], axis=0))
-
-    @property
-    def median_spacing(self) -> tuple[float, ...]:
-        """Median spacing in mm of the training cases in canonical axis order."""
-        return tuple(float(step) for step in np.median([case.canonical_spacing for case in self.training], axis=0))
-
-    @property
     def label_counts(self) -> dict[int, int]:
         """Voxel count per label value over the labeled cases."""
         total: dict[int, int] = {}
@@ -98,11 +85,6 @@ class Fingerprint:
             for value, count in case.label_counts.items():
                 total[value] = total.get(value, 0) + count
         return dict(sorted(total.items()))
-
-
-def fingerprint(dataset: Dataset, *, workers: int | None = None) -> Fingerprint:
-    """Read every case of a data set once and return their summaries."""
-    return Fingerprint(tuple(in_parallel(partial(_read, dataset.reader), dataset.cases, "Reading scans", workers)))
 
 
 def fingerprint_case(case: Case, scan: Scan, label: Scan | None) -> CaseFingerprint:
@@ -166,10 +148,6 @@ def shift_verdict(labeled: Sequence[CaseFingerprint], unlabeled: Sequence[CaseFi
     if intensity_shift(labeled, unlabeled) > SHIFT_LIMIT:
         return "labeled and unlabeled scans differ in brightness or range, which normalizing each scan removes"
     return None
-
-
-def _read(reader: Reader, case: Case) -> CaseFingerprint:
-    return fingerprint_case(case, reader.image(case), reader.label(case) if case.label else None)
 
 
 def _hash(voxels: npt.NDArray[np.float32]) -> str:

@@ -28,7 +28,7 @@ from graftseg.data.scans import (
     write_scan,
 )
 
-LIST = "dataset.json"
+CLASS_LIST = "dataset.json"
 RECORD = "mended.json"
 NIFTI = (".nii", ".nii.gz")
 PNG = ".png"
@@ -36,7 +36,7 @@ PNG = ".png"
 
 @dataclass(frozen=True)
 class FileFix:
-    """A file to rewrite: with which geometry, if not its own, and with which new label values."""
+    """A file to rewrite, with its new geometry or its new label values."""
 
     path: Path
     what: str
@@ -104,7 +104,7 @@ def write_fixed_copy(dataset: Dataset, summaries: Fingerprint, out: Path) -> Fix
     with atomic_folder(out) as partial:
         unchanged = sum(_add_file(path, partial, dataset.root, fixes, classes) for path in _files(dataset.root))
         if classes:
-            write_json(partial / LIST, _renamed(dataset.root / LIST, classes))
+            write_json(partial / CLASS_LIST, _renumbered_list(dataset.root / CLASS_LIST, classes))
         copy = replace(copy, unchanged=unchanged)
         write_json(partial / RECORD, copy.to_json())
     return copy
@@ -142,14 +142,14 @@ def _file_fixes(case: Case, counts: dict[int, int], renumbering: Renumbering | N
     image = grids[case.images[0]]
     for path in case.images[1:]:
         if differs_by_rounding(image, grids[path]):
-            yield FileFix(path, f"geometry of {case.images[0].name}, {_apart(image, grids[path])}", image)
+            yield FileFix(path, f"geometry of {case.images[0].name}, {_difference(image, grids[path])}", image)
     if case.label is None or not counts:
         return
     own = read_geometry(case.label)
     done, geometry, values = [], None, None
     if differs_by_rounding(image, own):
         geometry = image
-        done.append(f"geometry of its image, {_apart(image, own)}")
+        done.append(f"geometry of its image, {_difference(image, own)}")
     changes = {} if renumbering is None else renumbering.changes
     if renumbering is not None and changes.keys() & counts.keys():
         values = renumbering.values
@@ -158,7 +158,7 @@ def _file_fixes(case: Case, counts: dict[int, int], renumbering: Renumbering | N
         yield FileFix(case.label, "; ".join(done), geometry, values)
 
 
-def _apart(image: Geometry, other: Geometry) -> str:
+def _difference(image: Geometry, other: Geometry) -> str:
     return f"which differed by {corner_distance(image, other) / min(image.spacing):.3f} voxels"
 
 
@@ -169,7 +169,7 @@ def _add_file(path: Path, target: Path, root: Path, fixes: dict[Path, FileFix], 
     if path in fixes:
         _write(fixes[path], place)
         return False
-    if path == root / LIST and classes:
+    if path == root / CLASS_LIST and classes:
         return False
     _link(path, place)
     return True
@@ -190,20 +190,14 @@ def _write(file_fix: FileFix, place: Path) -> None:
 
 
 def _link(path: Path, place: Path) -> None:
-    """Create a hard link, or a copy if the disk does not support links or is another one."""
+    """Create a hard link, or a copy if a link is not possible; links to folders stay links."""
     if path.is_dir():
         place.symlink_to(path.resolve(), target_is_directory=True)
         return
     try:
         os.link(os.path.realpath(path), place)
     except OSError:
-        try:
-            shutil.copy2(path, place)
-        except OSError as error:
-            reason = error.strerror or "unknown reason"
-            raise UserError(
-                Code.WRITE_FAILED, path, f"cannot be copied ({reason})", "check free disk space and permissions"
-            ) from None
+        shutil.copy2(path, place)
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -218,7 +212,7 @@ def _files(folder: Path) -> Iterator[Path]:
                 yield path
 
 
-def _renamed(path: Path, classes: dict[int, str]) -> dict[str, Any]:
+def _renumbered_list(path: Path, classes: dict[int, str]) -> dict[str, Any]:
     """Return the content of dataset.json with the new class values, in its original form."""
     content = read_object(path) if path.is_file() else {}
     labels = content.get("labels", {})

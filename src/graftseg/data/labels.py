@@ -17,7 +17,6 @@ LARGEST_VALUE = 254
 MASK = 255
 FIXABLE_LAYOUTS = ("nnunet", "msd")
 """Layouts that ``check --fix`` can copy."""
-REWRITE_MASKS = "write the masks as 0 and 1"
 
 
 def refuse_class_list(dataset: Dataset) -> None:
@@ -25,16 +24,11 @@ def refuse_class_list(dataset: Dataset) -> None:
     values, path = sorted(dataset.classes), dataset.root / "dataset.json"
     if values != list(range(len(values))):
         finding = f"the label values {', '.join(map(str, values))} are not consecutive"
-        raise UserError(
-            Code.LABEL_INVALID, path, finding, "number the classes 0, 1, 2, ... in label maps and dataset.json"
-        )
+        remedy = "number the classes 0, 1, 2, ... in label maps and dataset.json"
+        raise UserError(Code.LABEL_INVALID, path, finding, remedy)
     if len(values) > LARGEST_VALUE + 1:
-        raise UserError(
-            Code.LABEL_INVALID,
-            path,
-            f"{len(values)} classes, at most {LARGEST_VALUE + 1} are supported",
-            "merge classes",
-        )
+        finding = f"{len(values)} classes, at most {LARGEST_VALUE + 1} are supported"
+        raise UserError(Code.LABEL_INVALID, path, finding, "merge classes")
 
 
 def checked_values(dataset: Dataset, case: Case, geometry: Geometry, label: Scan) -> tuple[int, ...]:
@@ -45,9 +39,8 @@ def checked_values(dataset: Dataset, case: Case, geometry: Geometry, label: Scan
         raise UserError(Code.GEOMETRY_MISMATCH, path, f"image and label lie on different grids: {difference}", remedy)
     values = tuple(int(value) for value in np.unique(label.array))
     if is_mask(values) and set(dataset.classes) in (set(), {0, 1}):
-        raise UserError(
-            Code.LABEL_INVALID, path, "the mask has the values 0 and 255 instead of 0 and 1", _mask_remedy(dataset)
-        )
+        finding = "the mask has the values 0 and 255 instead of 0 and 1"
+        raise UserError(Code.LABEL_INVALID, path, finding, mask_remedy(path))
     if values[-1] > LARGEST_VALUE:
         finding = f"the label value {values[-1]} is above {LARGEST_VALUE}"
         raise UserError(Code.LABEL_INVALID, path, finding, "number the classes 0, 1, 2, ...")
@@ -70,20 +63,11 @@ def is_mask(values: Collection[int]) -> bool:
 
 
 def mask_remedy(where: str | Path) -> str:
-    """Return how to fix a mask among references; ``check --fix`` needs a folder with training scans."""
-    root = Path(where).parent.parent
-    lies_among = Path(where).parent.name in ("labelsTr", "labelsTs")
-    if lies_among and (root / "imagesTr").is_dir() and (root / "labelsTr").is_dir():
-        return _fix_command(root)
-    return REWRITE_MASKS
-
-
-def _mask_remedy(dataset: Dataset) -> str:
-    return _fix_command(dataset.root) if dataset.layout in FIXABLE_LAYOUTS else REWRITE_MASKS
-
-
-def _fix_command(root: Path) -> str:
-    return f"`graftseg check {quote(str(root))} --fix OUT` writes a copy with the values 0 and 1"
+    """Return how to fix a mask of 0 and 255; ``check --fix`` needs a folder with imagesTr and labelsTr."""
+    folder, root = Path(where).parent, Path(where).parent.parent
+    if folder.name in ("labelsTr", "labelsTs") and (root / "imagesTr").is_dir() and (root / "labelsTr").is_dir():
+        return f"`graftseg check {quote(str(root))} --fix OUT` writes a copy with the values 0 and 1"
+    return "write the masks as 0 and 1"
 
 
 @dataclass(frozen=True)

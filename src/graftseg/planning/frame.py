@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from graftseg.data.check import COARSE, SLICES_LAST
+from graftseg.data.checks.sets import COARSE, SLICES_LAST
 from graftseg.planning.choices import Choice, Choices
 from graftseg.planning.facts import Facts
 from graftseg.planning.slices import coarseness, is_sliced, stacked_axis, thinness

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from statistics import median
 
-from graftseg.data.check import COARSE
+from graftseg.data.checks.sets import COARSE
 
 THIN = 16
 """Volumes of fewer voxels along an axis are too thin for 3-D patches."""

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
 
 from graftseg.data.checks.findings import Finding, Severity
 from graftseg.data.coarse import Floats
@@ -20,11 +21,11 @@ Seen = tuple[CaseFingerprint, Floats | None]
 
 def copy_findings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
     """Report cases with identical voxels: an error across splits (leakage), a warning within a split."""
-    for group in _same(cases):
+    for group in _identical(cases):
         if len(group) > 1:
             severity: Severity = "error" if len({case.split for case in group}) > 1 else "warning"
             names = tuple(case.name for case in group)
-            what = f"identical voxels {_across(group)}"
+            what = f"identical voxels {_in_splits(group)}"
             yield Finding(severity, what, ", ".join(names), f"{len(group)} cases", "keep one of them", names)
 
 
@@ -45,16 +46,18 @@ def rescaled_copy_findings(seen: Sequence[Seen]) -> Iterator[Finding]:
                 near = (products > EXACT) | (own @ own.T > SIMILAR)
             groups = [group for group in _groups(near) if len(group) <= max(SMALL_GROUP, len(comparable) // 2)]
             for group in groups:
-                yield from _copies([cases[member] for member in group], float(products[np.ix_(group, group)].min()))
-            if len(cluster) > SMALL_GROUP and len(cluster) not in map(len, groups) and len(_same(cases)) > 1:
+                yield from _copy_warning(
+                    [cases[member] for member in group], float(products[np.ix_(group, group)].min())
+                )
+            if len(cluster) > SMALL_GROUP and len(cluster) not in map(len, groups) and len(_identical(cases)) > 1:
                 yield _cluster_note(cases, len(comparable))
 
 
-def _copies(group: Sequence[CaseFingerprint], least: float) -> Iterator[Finding]:
-    if len(_same(group)) > 1:
+def _copy_warning(group: Sequence[CaseFingerprint], correlation: float) -> Iterator[Finding]:
+    if len(_identical(group)) > 1:
         names = tuple(case.name for case in group)
-        size = f"correlation {least:.4f} on a coarse grid, {len(group)} cases"
-        what = f"the same scan with other intensity scaling {_across(group)}"
+        size = f"correlation {correlation:.4f} on a coarse grid, {len(group)} cases"
+        what = f"the same scan with other intensity scaling {_in_splits(group)}"
         remedy = "keep one of them, unless they are scans of different people"
         yield Finding("warning", what, ", ".join(names), size, remedy, names)
 
@@ -66,7 +69,7 @@ def _cluster_note(cases: Sequence[CaseFingerprint], of_shape: int) -> Finding:
     return Finding("note", what, where, size, "no action needed if every person was scanned once", names)
 
 
-def _same(cases: Sequence[CaseFingerprint]) -> list[list[CaseFingerprint]]:
+def _identical(cases: Sequence[CaseFingerprint]) -> list[list[CaseFingerprint]]:
     """Group cases with identical voxels, either as stored (the header may be lost) or in RAS orientation.
 
     A case that matches two others in different ways merges their groups.
@@ -93,17 +96,11 @@ def _by_shape(seen: Sequence[Seen]) -> dict[tuple[int, ...], list[tuple[CaseFing
 
 def _connected(near: NDArray[np.bool_]) -> Iterator[list[int]]:
     """Yield the connected components with at least two members."""
-    left = np.ones(len(near), bool)
-    for start in range(len(near)):
-        inside = np.zeros(len(near), bool)
-        inside[start] = left[start]
-        reached = inside
-        while reached.any():
-            reached = near[reached].any(axis=0) & ~inside
-            inside = inside | reached
-        left &= ~inside
-        if inside.sum() > 1:
-            yield np.flatnonzero(inside).tolist()
+    count, component = connected_components(near, directed=False)
+    for number in range(count):
+        members = np.flatnonzero(component == number).tolist()
+        if len(members) > 1:
+            yield members
 
 
 def _unit_vectors(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -124,6 +121,6 @@ def _groups(near: NDArray[np.bool_]) -> Iterator[list[int]]:
             yield members
 
 
-def _across(group: Sequence[CaseFingerprint]) -> str:
+def _in_splits(group: Sequence[CaseFingerprint]) -> str:
     splits = sorted({case.split for case in group})
     return f"in {' and '.join(splits)} cases" if len(splits) > 1 else f"in several {splits[0]} cases"
