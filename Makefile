@@ -1,39 +1,47 @@
-# make demo: the whole pipeline on synthetic scans.   make test: the tests.   make check: style, types, layers.
-# make test-real: tests on benchmark data, where it is there.   make docs: the tables of the docs, from results/.
 PYTHON ?= $(firstword $(foreach candidate,python3.11 python3.12 python3,$(if $(shell $(candidate) -c "import sys; sys.exit(sys.version_info < (3, 11))" 2>/dev/null && echo yes),$(candidate))))
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO := demo
 
-.PHONY: demo demo-seeds docs test test-real check format clean
+.PHONY: demo demo-seeds test test-slow test-real check format docs clean help
 
-demo: $(VENV)/.installed
+demo: $(VENV)/.installed  ## run the whole pipeline on synthetic scans (the default)
 	rm -rf $(DEMO)
 	$(BIN)/graftseg demo --out $(DEMO)
 
-demo-seeds: $(VENV)/.installed
+demo-seeds: $(VENV)/.installed  ## run the demo with ten seeds
 	rm -rf $(DEMO)-seeds
 	$(BIN)/graftseg demo --seeds 10 --out $(DEMO)-seeds
 
-docs: $(VENV)/.installed
-	$(BIN)/graftseg table all --markdown docs/reference/tables.md
-	$(BIN)/python docs/method_pages.py
+test: $(VENV)/.installed  ## run the tests
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not slow and not real_data"
 
-test: $(VENV)/.installed
-	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not real_data"
+test-slow: $(VENV)/.installed  ## run the slow tests
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "slow and not real_data"
 
-test-real: $(VENV)/.installed
+test-real: $(VENV)/.installed  ## run the tests on benchmark data, if it is present
 	$(BIN)/python -m pytest -n 2 -q -m real_data
 
-check: $(VENV)/.installed
+check: $(VENV)/.installed  ## check style, types and import layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: $(VENV)/.installed
+format: $(VENV)/.installed  ## format the code and fix what ruff can fix
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: $(VENV)/.installed  ## regenerate the generated pages: tables, methods, errors
+	$(BIN)/graftseg table all --markdown docs/reference/tables.md
+	$(BIN)/python docs/method_pages.py
+	$(BIN)/python docs/errors.py > docs/reference/errors.md
+
+clean:  ## remove the environment, the demo and all caches
+	rm -rf $(VENV) $(DEMO) $(DEMO)-seeds .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+help:  ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "graftseg needs Python 3.11 or newer; install it or run: make PYTHON=/path/to/python3.11"; exit 1; }
@@ -41,6 +49,3 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch hatchling editables
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-build-isolation --editable ".[dev]"
 	touch $@
-
-clean:
-	rm -rf $(VENV) $(DEMO) $(DEMO)-seeds .mypy_cache .ruff_cache .pytest_cache .hypothesis

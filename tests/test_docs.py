@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import struct
+import tomllib
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,11 +31,13 @@ from graftseg.evaluation.scores import Evaluation
 from graftseg.experiments.paper import Row
 from graftseg.experiments.tables import rows_of
 from graftseg.methods import METHODS
+from graftseg.methods.base import Method
 from graftseg.recipes.reading import SHIPPED, shipped_recipes
 from graftseg.recipes.recipe import load_recipe
-from markdown_pages import DOCS, PAGES, README, ROOT, blocks, load, prose, tables
+from markdown_pages import CONTRIBUTING, DOCS, PAGES, README, ROOT, blocks, load, prose, tables
 from worked_example import files
 
+ARCHITECTURE = DOCS / "explanation" / "architecture.md"
 CONTRACT = ROOT / "tests" / "methods" / "test_contract.py"
 CHECKS = re.findall(r"^def (test_\w+)\(name: str, dimensions: int\)", CONTRACT.read_text(), re.MULTILINE)
 COMMANDS: dict[str, Any] = vars(get_command(app))["commands"]
@@ -77,8 +80,8 @@ def test_records_that_commands_name_are_there(page: Path) -> None:
         assert not name.startswith("results/") or (ROOT / name / "record.json").is_file(), f"{name} is no record"
 
 
-@pytest.mark.parametrize("page", [README, DOCS / "how-to" / "compare-runs.md"], ids=lambda page: page.name)
-def test_comparisons_of_records_work(page: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_comparisons_of_records_work(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = DOCS / "how-to" / "compare-runs.md"
     lines = [shlex.split(line, comments=True) for block in blocks(page, "bash") for line in block.splitlines()]
     compared = [line for line in lines if line[:2] == ["graftseg", "compare"] and line[2].startswith("results/")]
     assert compared
@@ -115,8 +118,68 @@ def test_names_of_the_package_and_of_tests_exist(page: Path) -> None:
         assert not function or f"def {function}(" in (ROOT / path).read_text(), name
 
 
-@pytest.mark.parametrize("page", [README, DOCS / "reference" / "equations.md"], ids=lambda page: page.name)
-def test_every_equation_has_its_function_and_its_test(page: Path) -> None:
+def test_every_page_is_reachable_from_the_landing_page() -> None:
+    landing, links = DOCS / "README.md", re.compile(r"\]\(([^)\s#]+\.md)[^)\s]*\)")
+    seen, waiting = set[Path](), [landing]
+    while waiting:
+        page = waiting.pop()
+        if page not in seen and page.is_file():
+            seen.add(page)
+            waiting += [(page.parent / target).resolve() for target in links.findall(prose(page))]
+    assert not set(DOCS.rglob("*.md")) - seen
+
+
+def test_the_diagram_has_the_layers_of_the_import_contract() -> None:
+    (diagram,) = blocks(ARCHITECTURE, "mermaid")
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (layers,) = [contract["layers"] for contract in contracts if contract["type"] == "layers"]
+    assert re.findall(r'"(.*?)"', diagram) == [layer.replace("graftseg.", "") for layer in layers]
+    nodes = re.findall(r"(layer\d+)(?:\[.*?\])? --> (layer\d+)", diagram)
+    assert nodes == [(f"layer{n}", f"layer{n + 1}") for n in range(1, len(layers))]
+    packages = [name for layer in layers for name in layer.replace("graftseg.", "").split(" | ")]
+    assert [row[0].strip("`") for row in tables(ARCHITECTURE)["Packages"]] == packages
+    assert set(packages) == {
+        path.stem
+        for path in (ROOT / "src" / "graftseg").iterdir()
+        if not path.stem.startswith("_") and path.suffix != ".typed"
+    }
+
+
+def test_every_step_of_a_scan_is_linked_to_its_function() -> None:
+    for heading in ("labeled", "unlabeled", "new"):
+        article = "an" if heading == "unlabeled" else "a"
+        rows = tables(ARCHITECTURE)[f"The path of {article} {heading} scan"]
+        assert len(rows) > 5
+        for _, cell in rows:
+            name, target = re.fullmatch(r"\[`([\w.]+)`\]\((\S+)\)", cell).groups()  # type: ignore[union-attr]
+            found = inspect.unwrap(resolve_name(name))
+            assert Path(str(inspect.getsourcefile(found))) == (ARCHITECTURE.parent / target).resolve(), name
+
+
+def test_the_contract_of_a_method_is_described() -> None:
+    described = {row[0].strip("`").partition("(")[0] for row in tables(ARCHITECTURE)["The contract of a method"]}
+    own = {name for name in vars(Method) if not name.startswith("_")} - {"accelerate", "compiler_options"}
+    assert described == own
+
+
+def test_paths_in_contributing_exist() -> None:
+    for row in tables(CONTRIBUTING)["Where does my change go?"]:
+        for name in re.findall(r"`([\w/.]+(?:/|\.py|\.md|\.yaml))`", " ".join(row[1:])):
+            folders = (ROOT, ROOT / "src" / "graftseg")
+            is_found = any((folder / name).exists() for folder in folders)
+            assert is_found or "NAME" in name or "SETTING" in name or "PACKAGE" in name, name
+        for path, function in re.findall(r"`([\w/]+\.py)`: `(\w+)`", row[1]):
+            assert f"def {function}(" in (ROOT / "src" / "graftseg" / path).read_text(), function
+
+
+def test_make_help_lists_every_target() -> None:
+    text = (ROOT / "Makefile").read_text()
+    (targets,) = re.findall(r"^\.PHONY: (.*)$", text, re.MULTILINE)
+    assert targets.split() == re.findall(r"^([\w-]+):.*## .+$", text, re.MULTILINE)
+
+
+def test_every_equation_has_its_function_and_its_test() -> None:
+    page = DOCS / "reference" / "equations.md"
     rows = [row for table in tables(page).values() for row in table if re.match(r"\(\d+\)", row[0])]
     assert sorted(int(number) for row in rows for number in re.findall(r"\((\d+)\)", row[0])) == list(range(1, 11))
     for *_, function, test in rows:
@@ -163,7 +226,8 @@ def test_recipes_in_the_guides_load(tmp_path: Path) -> None:
 def test_files_are_those_that_are_written(tmp_path: Path) -> None:
     described = tables(DOCS / "reference" / "files.md")
     paths = {path.name for path in vars(RunFolder(tmp_path)).values() if path != tmp_path}
-    assert {row[0].strip("`") for row in described["A run"]} == paths | {"report.html"}
+    described_names = {row[0].strip("`") for name in ("A run", "Folds") for row in described[name]}
+    assert paths | {"report.html"} <= described_names
     Evaluation((), "standard").write_csv(tmp_path / "metrics.csv")
     columns = (tmp_path / "metrics.csv").read_text().strip().split(",")
     assert [row[0].strip("`") for row in described["metrics.csv"]] == columns
@@ -241,7 +305,8 @@ def test_the_demo_is_as_it_is_explained() -> None:
     near, far = tables(page)["The phantoms"]
     for row, look in ((near, phantom.NEAR_LOOK), (far, phantom.FAR_LOOK)):
         assert [float(cell) for cell in row[1:]] == look.tolist()
-    assert f"a\nshift of {demo.SHIFT} leaves them the drifts from 0 to {1 - demo.SHIFT:.1f}" in page.read_text()
+    words = " ".join(page.read_text().split())
+    assert f"a shift of {demo.SHIFT} leaves them the drifts from 0 to {1 - demo.SHIFT:.1f}" in words
     counts = "{labeled} labeled, {unlabeled} unlabeled, {test} for testing".format(**demo.COUNTS)
     assert counts in (DOCS / "tutorials" / "first-run.md").read_text()
 
