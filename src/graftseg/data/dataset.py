@@ -58,7 +58,8 @@ def same_in_all_cases(numbers: Sequence[int], cases: Sequence[Case], word: str) 
             finding = f"the number of {word} is {number}, but other cases have {usual}"
             series = "; if it is a time series, keep one volume" if word == "channels" and number > usual else ""
             remedy = f"give every case the same number of {word}{series}"
-            raise UserError(Code.CHANNELS_MISMATCH, case.images[0], finding, remedy)
+            code = Code.CHANNELS_MISMATCH if word == "channels" else Code.DATASET_INVALID
+            raise UserError(code, case.images[0], finding, remedy)
     return usual
 
 
