@@ -201,7 +201,11 @@ def test_folds_without_a_baseline_say_how_to_add_one(tmp_path: Path) -> None:
     (run / "baseline").mkdir()
     shutil.copy(run / "folds.json", run / "baseline")
     page = api.report(run).read_text()
-    assert command in page and "was begun and has not been trained to its end" in page and "benefit of the unlabeled" not in page
+    assert (
+        command in page
+        and "was begun and has not been trained to its end" in page
+        and "benefit of the unlabeled" not in page
+    )
     shutil.rmtree(run / "baseline")
     train(resume=True, baseline=True)
     assert "To fill this part" not in api.report(run).read_text()

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from command_line import CommandLine
 from hypothesis import given
 from hypothesis import strategies as st
 from tiny import tiny_recipe, write_scans
@@ -249,7 +250,9 @@ def test_resume_refuses_other_folds_and_recipes(
         api.train_folds(RECIPE, scans, again, folds=2, overrides=["network.width=4"], device="cpu", resume=True)
 
 
-def test_a_stop_leaves_what_was_done(scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_leaves_what_was_done(
+    cli: CommandLine, scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def stops(*asked: Any) -> None:
         raise StoppedError(2, 3, where=asked[-1].name)
 
@@ -257,10 +260,8 @@ def test_a_stop_leaves_what_was_done(scans: Path, tmp_path: Path, monkeypatch: p
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(tiny_recipe(folds=2).to_yaml())
     asked = ["train", str(recipe), "--data", str(scans), "--out", str(tmp_path / "run"), "--device", "cpu"]
-    said = CliRunner().invoke(app, asked)
-    assert said.exit_code == 130 and said.stderr == (
-        "graftseg: stopped in fold 0, after step 3, which is saved; the same command with --resume goes on\n"
-    )
+    status, _, error = cli(*asked)
+    assert status == 130 and "stopped in fold 0, after step 3" in error and "--resume. [interrupted]\n" in error
     assert "figures" not in json.loads((tmp_path / "run" / "folds.json").read_text())
 
 
@@ -360,11 +361,11 @@ def test_what_the_command_asks_for(
 @pytest.mark.parametrize(
     ("options", "finding"),
     [
-        (["--folds", "1"], "no number of folds"),
-        (["--folds", "many"], "no number of folds"),
-        (["--folds", "3", "--leave-one-out"], "contradicts --leave-one-out"),
-        (["--folds", "2", "--seeds", "2"], "without folds and without a baseline"),
-        (["--baseline", "--seeds", "2"], "without folds and without a baseline"),
+        (["--folds", "1"], "number of folds"),
+        (["--folds", "many"], "number of folds"),
+        (["--folds", "3", "--leave-one-out"], "--leave-one-out"),
+        (["--folds", "2", "--seeds", "2"], "cannot be combined"),
+        (["--baseline", "--seeds", "2"], "cannot be combined"),
     ],
 )
 def test_what_the_command_refuses(scans: Path, tmp_path: Path, options: list[str], finding: str) -> None:

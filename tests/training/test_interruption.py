@@ -13,11 +13,12 @@ import tiny
 import yaml
 
 from graftseg import api
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code
 from graftseg.core.run_folder import RunFolder, read_log
 from graftseg.data.store import Store
 from graftseg.training import loop as engine
 from graftseg.training.loop import _stop_signals
+from user_errors import user_error
 
 STEPS = (30, 40)
 
@@ -79,7 +80,7 @@ def test_a_stop_is_clean(recipe: Path, store: Store, tmp_path: Path, weights: by
     process.send_signal(number)
     _, error = process.communicate(timeout=120)
     assert process.returncode == 128 + number
-    assert b"which is saved; the same command with --resume goes on\n" in error and b"Traceback" not in error
+    assert b"which is saved; run the same command with --resume. [interrupted]\n" in error and b"Traceback" not in error
     facts = RunFolder(run).manifest()
     assert facts["status"] == "stopped" and 20 <= facts["steps"] < sum(STEPS)
     api.train(recipe, store.path, run, resume=True)
@@ -107,7 +108,7 @@ def test_two_runs_cannot_write_into_one_folder(recipe: Path, store: Store, tmp_p
     run = tmp_path / "run"
     process = start(recipe, store, run)
     wait_for_step(run, 2, process)
-    with pytest.raises(UserError, match="another run writes into this folder; wait for it or choose another --out"):
+    with user_error(Code.FOLDER_LOCKED, run):
         api.train(recipe, store.path, run, resume=True)
     assert process.wait(timeout=120) == 0
     process.communicate()
