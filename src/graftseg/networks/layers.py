@@ -21,6 +21,11 @@ def eval_mode(module: nn.Module) -> Iterator[None]:
             part.training = training
 
 
+def autocast_disabled(x: Tensor) -> AbstractContextManager[object]:
+    """Compute in the types that the operands have."""
+    return nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)
+
+
 class _UncountedBatchNorm(_BatchNorm):
     def forward(self, x: Tensor) -> Tensor:
         """The same shape, by the batch's statistics in training and by the kept ones otherwise."""
@@ -36,11 +41,6 @@ class BatchNorm2d(_UncountedBatchNorm, nn.BatchNorm2d):
 
 class BatchNorm3d(_UncountedBatchNorm, nn.BatchNorm3d):
     """Of volumes ``(B, C, *space)``."""
-
-
-def autocast_disabled(x: Tensor) -> AbstractContextManager[object]:
-    """Compute in the types that the operands have."""
-    return nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)
 
 
 def prefers_written_out(x: Tensor) -> bool:

@@ -16,6 +16,7 @@ from graftseg.ops.masks import mix
 
 DiceName = Literal["per-sample", "over-batch"]
 SupervisedDice = Literal["foreground", "classes", "per-sample"]
+ClassWeights = tuple[float, float]
 
 
 def one_hot(labels: Tensor, classes: int) -> Tensor:
@@ -64,6 +65,17 @@ def dice_over_batch(
     return (loss if background else loss[1:]).mean()
 
 
+def dice_of_sums(probabilities: Tensor, labels: Tensor, *, epsilon: float = 1e-8, background: bool = False) -> Tensor:
+    """One minus the Dice of every class over the whole batch, with plain sums, averaged over classes.
+
+    ``mean_c 1 - (2 Σ p Y + ε) / (Σ p + Σ Y + ε)``, the sums over batch and space.
+    """
+    p, Y, _ = _broadcastable(probabilities, labels, None)
+    others = (0, *range(2, p.dim()))
+    loss = 1 - (2 * (p * Y).sum(others) + epsilon) / (p.sum(others) + Y.sum(others) + epsilon)
+    return (loss if background else loss[1:]).mean()
+
+
 def masked_cross_entropy(logits: Tensor, labels: Tensor, mask: Tensor | None = None) -> Tensor:
     """Cross-entropy averaged over the voxels of the mask: ``Σ m CE / (Σ m + 1e-16)``, the sums over the batch."""
     cross_entropy = F.cross_entropy(logits.float(), labels, reduction="none")
@@ -92,55 +104,6 @@ def segmentation_loss(
     return (overlap + masked_cross_entropy(logits, labels, mask)) / 2
 
 
-def supervised_terms(logits: Tensor, labels: Tensor, dice: SupervisedDice) -> dict[str, Tensor]:
-    """Cross-entropy and Dice loss of labeled images, as most methods have them; both count half."""
-    return {"cross_entropy": masked_cross_entropy(logits, labels), "dice": supervised_dice(logits, labels, dice)}
-
-
-def half_each(terms: Iterable[str]) -> dict[str, float | Tensor]:
-    """The weights of these two; other terms may join them."""
-    return dict.fromkeys(terms, 0.5)
-
-
-def supervised_dice(logits: Tensor, labels: Tensor, dice: SupervisedDice) -> Tensor:
-    """Dice loss of labeled images, as most methods have it.
-
-    ``foreground``: squared sums over the batch, without the background (LA). ``classes``: the same with it (ACDC).
-    ``per-sample``: every sample and class by itself.
-    """
-    probabilities = logits.float().softmax(1)
-    if dice == "per-sample":
-        return dice_per_sample(probabilities, labels)
-    return dice_over_batch(probabilities, labels, epsilon=1e-5, background=dice == "classes")
-
-
-def entropy(probabilities: Tensor, *, epsilon: float = 1e-6) -> Tensor:
-    """``-Σ_c p ln(p + ε)`` of every voxel, ``(B, *space)``: from 0 where one class is certain to ln K."""
-    p = probabilities.float()
-    return -(p * (p + epsilon).log()).sum(1)
-
-
-def dice_of_sums(probabilities: Tensor, labels: Tensor, *, epsilon: float = 1e-8, background: bool = False) -> Tensor:
-    """One minus the Dice of every class over the whole batch, with plain sums, averaged over classes.
-
-    ``mean_c 1 - (2 Σ p Y + ε) / (Σ p + Σ Y + ε)``, the sums over batch and space.
-    """
-    p, Y, _ = _broadcastable(probabilities, labels, None)
-    others = (0, *range(2, p.dim()))
-    loss = 1 - (2 * (p * Y).sum(others) + epsilon) / (p.sum(others) + Y.sum(others) + epsilon)
-    return (loss if background else loss[1:]).mean()
-
-
-def sharpen(probabilities: Tensor, temperature: float) -> Tensor:
-    """``p^(1/T) / (p^(1/T) + (1 - p)^(1/T))`` of every class by itself: 0, ½ and 1 stay, the rest moves away from ½.
-
-    Those of more than two classes no longer sum to one.
-    """
-    p = probabilities.float().clamp(0, 1)
-    high, low = p.pow(1 / temperature), (1 - p).pow(1 / temperature)
-    return high / (high + low)
-
-
 def mixed_loss(
     logits: Tensor,
     background_labels: Tensor,
@@ -165,22 +128,42 @@ def mixed_loss(
     return w_b * seg(background, M) + w_f * seg(foreground, ~M)
 
 
-def _broadcastable(probabilities: Tensor, labels: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Probabilities, one-hot labels and mask as float32 tensors that broadcast over ``(B, K, *space)``."""
+def supervised_terms(logits: Tensor, labels: Tensor, dice: SupervisedDice) -> dict[str, Tensor]:
+    """Cross-entropy and Dice loss of labeled images, as most methods have them; both count half."""
+    return {"cross_entropy": masked_cross_entropy(logits, labels), "dice": supervised_dice(logits, labels, dice)}
+
+
+def supervised_dice(logits: Tensor, labels: Tensor, dice: SupervisedDice) -> Tensor:
+    """Dice loss of labeled images, as most methods have it.
+
+    ``foreground``: squared sums over the batch, without the background (LA). ``classes``: the same with it (ACDC).
+    ``per-sample``: every sample and class by itself.
+    """
+    probabilities = logits.float().softmax(1)
+    if dice == "per-sample":
+        return dice_per_sample(probabilities, labels)
+    return dice_over_batch(probabilities, labels, epsilon=1e-5, background=dice == "classes")
+
+
+def half_each(terms: Iterable[str]) -> dict[str, float | Tensor]:
+    """The weights of these two; other terms may join them."""
+    return dict.fromkeys(terms, 0.5)
+
+
+def entropy(probabilities: Tensor, *, epsilon: float = 1e-6) -> Tensor:
+    """``-Σ_c p ln(p + ε)`` of every voxel, ``(B, *space)``: from 0 where one class is certain to ln K."""
     p = probabilities.float()
-    Y = one_hot(labels, p.shape[1]).float()
-    if mask is None:
-        return p, Y, torch.ones((1,) * p.dim(), device=p.device)
-    m = mask.expand(labels.shape).unsqueeze(1).float()
-    return p, Y, m
+    return -(p * (p + epsilon).log()).sum(1)
 
 
-ClassWeights = tuple[float, float]
+def sharpen(probabilities: Tensor, temperature: float) -> Tensor:
+    """``p^(1/T) / (p^(1/T) + (1 - p)^(1/T))`` of every class by itself: 0, ½ and 1 stay, the rest moves away from ½.
 
-
-def opposite_weights(emphasis: float) -> tuple[ClassWeights, ClassWeights]:
-    """Weights of the background and of every other class: (1, w) for the one branch, (w, 1) for the other."""
-    return (1.0, emphasis), (emphasis, 1.0)
+    Those of more than two classes no longer sum to one.
+    """
+    p = probabilities.float().clamp(0, 1)
+    high, low = p.pow(1 / temperature), (1 - p).pow(1 / temperature)
+    return high / (high + low)
 
 
 def branch_loss(outputs: Sequence[Tensor], labels: Tensor, emphasis: float) -> Tensor:
@@ -216,10 +199,25 @@ def uncertain_loss(outputs: Sequence[Tensor], teacher_outputs: Sequence[Tensor],
     return total / (m.sum() + 1e-16) / len(differences)
 
 
+def opposite_weights(emphasis: float) -> tuple[ClassWeights, ClassWeights]:
+    """Weights of the background and of every other class: (1, w) for the one branch, (w, 1) for the other."""
+    return (1.0, emphasis), (emphasis, 1.0)
+
+
 def voxel_weights(labels: Tensor, weights: ClassWeights) -> Tensor:
     """The weight of each voxel by its label: the first for the background, the second for every other class."""
     background, others = weights
     return background + (others - background) * (labels > 0)
+
+
+def _broadcastable(probabilities: Tensor, labels: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Probabilities, one-hot labels and mask as float32 tensors that broadcast over ``(B, K, *space)``."""
+    p = probabilities.float()
+    Y = one_hot(labels, p.shape[1]).float()
+    if mask is None:
+        return p, Y, torch.ones((1,) * p.dim(), device=p.device)
+    m = mask.expand(labels.shape).unsqueeze(1).float()
+    return p, Y, m
 
 
 def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor
 from graftseg.core.settings import Settings, Voxels
 from graftseg.core.types import Labeled
 
+Direction = Literal["both", "in", "out", "within", "none"]
 CELLS = 3
 """Cells of the grid of random cubes along each axis."""
 
@@ -159,35 +160,6 @@ def mix(background: Tensor, foreground: Tensor, M: Tensor) -> Tensor:
     return torch.where(M, background, foreground)
 
 
-def _start_counts(space: Sequence[int], size: Sequence[int]) -> list[int]:
-    """How many places are drawn from along each axis: all but the last, but at least one."""
-    return [max(n - s, 1) for n, s in zip(space, size, strict=True)]
-
-
-def _check_fit(what: str, space: Sequence[int], size: Sequence[int], starts: Sequence[int]) -> None:
-    if any(s + choice - 1 > n for n, s, choice in zip(space, size, starts, strict=True)):
-        raise ValueError(
-            f"mask: {what} of {list(size)} with {list(starts)} starts does not fit into {list(space)} voxels"
-        )
-
-
-def _draw_box_mask(
-    space: Sequence[int], size: Sequence[int], starts: Sequence[int], device: torch.device | str
-) -> Tensor:
-    drawn = torch.rand(len(size), device=device)
-    # axis by axis, since a tensor made of ``starts`` would be copied from the host, which a capture forbids
-    corner = torch.stack([(u * n).long() for u, n in zip(drawn, starts, strict=True)])
-    return box_mask(space, corner, size)
-
-
-def _view_along(line: Tensor, axis: int, axes: int) -> Tensor:
-    """A line of values as a tensor of so many axes that extends along one of them."""
-    return line.view([-1 if a == axis else 1 for a in range(axes)])
-
-
-Direction = Literal["both", "in", "out", "within", "none"]
-
-
 class Mixture(NamedTuple):
     """Images whose crops are pasted and those they are pasted onto, with the weights of background and foreground."""
 
@@ -213,3 +185,29 @@ def mixtures(direction: Direction, labeled: Labeled, unlabeled: Labeled, alpha: 
         return {"labeled": Mixture(i, j, (1.0, 1.0)), "unlabeled": Mixture(p, q, (alpha, alpha))}
     both = {"in": Mixture(j, p, (1.0, alpha)), "out": Mixture(q, i, (alpha, 1.0))}
     return both if direction == "both" else {direction: both[direction]}
+
+
+def _start_counts(space: Sequence[int], size: Sequence[int]) -> list[int]:
+    """How many places are drawn from along each axis: all but the last, but at least one."""
+    return [max(n - s, 1) for n, s in zip(space, size, strict=True)]
+
+
+def _check_fit(what: str, space: Sequence[int], size: Sequence[int], starts: Sequence[int]) -> None:
+    if any(s + choice - 1 > n for n, s, choice in zip(space, size, starts, strict=True)):
+        raise ValueError(
+            f"mask: {what} of {list(size)} with {list(starts)} starts does not fit into {list(space)} voxels"
+        )
+
+
+def _draw_box_mask(
+    space: Sequence[int], size: Sequence[int], starts: Sequence[int], device: torch.device | str
+) -> Tensor:
+    drawn = torch.rand(len(size), device=device)
+    # axis by axis, since a tensor made of ``starts`` would be copied from the host, which a capture forbids
+    corner = torch.stack([(u * n).long() for u, n in zip(drawn, starts, strict=True)])
+    return box_mask(space, corner, size)
+
+
+def _view_along(line: Tensor, axis: int, axes: int) -> Tensor:
+    """A line of values as a tensor of so many axes that extends along one of them."""
+    return line.view([-1 if a == axis else 1 for a in range(axes)])

@@ -12,14 +12,12 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 Deviation = Annotated[float, Field(ge=0, le=1e6)]
 """Deviations that leave the images finite."""
+Distance = Callable[[Tensor, Tensor], Tensor]
 
 
 def add_noise(images: Tensor, deviation: float) -> Tensor:
     """The images plus normal noise of that deviation, cut off at twice the deviation."""
     return images + (torch.randn_like(images) * deviation).clamp(-2 * deviation, 2 * deviation)
-
-
-Distance = Callable[[Tensor, Tensor], Tensor]
 
 
 def adversarial_direction(
