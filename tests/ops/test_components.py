@@ -204,7 +204,7 @@ def test_a_connectivity_that_does_not_fit_is_refused(axes: int, connectivity: in
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bool])
 def test_label_maps_are_integers(dtype: torch.dtype) -> None:
-    with pytest.raises(TypeError, match="label maps are integers"):
+    with pytest.raises(TypeError, match="must be integers"):
         largest_components(torch.ones(1, 2, 2, dtype=dtype), 2)
 
 

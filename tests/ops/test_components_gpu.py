@@ -168,7 +168,7 @@ def test_the_most_classes() -> None:
 
 def test_more_voxels_than_the_numbers_hold_are_refused() -> None:
     labels = torch.empty((2**16, 2**15, 1), dtype=torch.uint8, device="meta")
-    with pytest.raises(ValueError, match=r"2147483648 .* too many: the most in one call are 2147483647"):
+    with pytest.raises(ValueError, match="2147483648 voxels"):
         device.largest_components_by_kernels(labels, 2, 1)
 
 

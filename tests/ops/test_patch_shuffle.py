@@ -70,5 +70,5 @@ def test_nothing_is_copied_from_the_host_or_read_back_by_it() -> None:
 
 
 def test_more_cells_than_voxels_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"a grid of \[4, 4\] cells has more of them than \[3, 8\] has voxels"):
+    with pytest.raises(ValueError, match=r"a grid of \[4, 4\] cells"):
         exchange_patches(torch.zeros(2, 1, 3, 8), draw_permutations((4, 4), 2))

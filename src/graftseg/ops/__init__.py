@@ -1,1 +1,1 @@
-"""Pure functions of tensors: losses, masks, pseudo-labels, components, distances, perturbations."""
+"""Functions of tensors: losses, masks, pseudo-labels, components, distances, perturbations, optimizers."""

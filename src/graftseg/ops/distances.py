@@ -1,4 +1,4 @@
-"""The exact Euclidean distance transform of masks ``(N, *space)``, in voxels."""
+"""Euclidean distance transforms and signed distance maps, in voxels."""
 
 import numpy as np
 import torch
@@ -12,9 +12,10 @@ MAX_BLOCK_ELEMENTS = 1 << 26
 
 
 def distance_to(masks: Tensor) -> Tensor:
-    """Distance of every voxel to the nearest true voxel of its mask, float32; infinite where a mask has none.
+    """Return the distance of every voxel to the nearest True voxel of its mask, float32; infinite for an empty mask.
 
-    On a GPU this is a fixed sequence of kernels, and nothing is read back to the host; elsewhere it is scipy's.
+    ``masks`` is ``(N, *space)``. On a GPU this is a fixed sequence of kernels without a transfer to the host; on the
+    CPU scipy is used.
     """
     if masks.is_cuda:
         return squared_distance_to(masks).sqrt()
@@ -23,9 +24,9 @@ def distance_to(masks: Tensor) -> Tensor:
 
 
 def squared_distance_to(masks: Tensor) -> Tensor:
-    """Its square, one axis after the other: ``d²(i) <- min_j d²(j) + (i - j)²``.
+    """Return squared distances, one axis after the other: ``d²(i) <- min_j d²(j) + (i - j)²``.
 
-    Squared distances are whole numbers, which float32 holds exactly in images of up to two thousand voxels a side.
+    Squared distances are integers, which float32 represents exactly in images of up to two thousand voxels per axis.
     """
     squared = torch.zeros(masks.shape, device=masks.device).masked_fill(~masks, torch.inf)
     for axis in range(1, masks.dim()):
@@ -34,10 +35,10 @@ def squared_distance_to(masks: Tensor) -> Tensor:
 
 
 def _min_along_last_axis(squared: Tensor) -> Tensor:
-    """The minimum along the last axis, for a block of places at a time, so that the sums fit the memory."""
+    """Return the minimum along the last axis, block by block, so that the sums fit in memory."""
     size = squared.shape[-1]
     j = torch.arange(size, device=squared.device, dtype=torch.float32)
-    # what is compiled never writes the sums down
+    # compiled code fuses the sums into the minimum and needs no memory for them
     block = size if torch.compiler.is_compiling() else max(1, MAX_BLOCK_ELEMENTS // squared.numel())
     parts = [(squared.unsqueeze(-2) + (i.unsqueeze(-1) - j).square()).amin(-1) for i in torch.split(j, block)]
     return torch.cat(parts, dim=-1)
@@ -45,7 +46,7 @@ def _min_along_last_axis(squared: Tensor) -> Tensor:
 
 @torch.library.custom_op("graftseg::distance_to", mutates_args=())
 def _scipy_distance_to(masks: Tensor) -> Tensor:
-    """Kept whole by a compiler, which cannot see into scipy."""
+    """Compute distances with scipy, as an operator that ``torch.compile`` does not trace."""
     distances = torch.full(masks.shape, torch.inf)
     for mask, distance in zip(masks.cpu().numpy(), distances.numpy(), strict=True):
         if mask.any():
@@ -59,18 +60,18 @@ def _(masks: Tensor) -> Tensor:
 
 
 def distance_channels(classes: int) -> int:
-    """How many maps there are: one for each class, and of two classes the foreground alone."""
+    """Return the number of distance maps: one per class, or only the foreground if there are two classes."""
     return 1 if classes == 2 else classes
 
 
 @torch.no_grad()
 def signed_distance(labels: Tensor, classes: int, absent: float = 0.0) -> Tensor:
-    """Label maps ``(B, *space)`` to signed distances ``(B, C, *space)`` between -1 and 1, float32.
+    """Convert label maps ``(B, *space)`` to signed distances ``(B, C, *space)`` between -1 and 1, float32.
 
-    ``S = d_out / max d_out - d_in / max d_in``, with the distance of background voxels to the class and of its voxels
-    to the background, each divided by the largest in its own image; 0 at voxels of the inner boundary. A class that
-    an image does not hold is ``absent`` everywhere, one that fills the image ``-absent``: with 0, as published, as if
-    every voxel were boundary; with 1 far from it.
+    ``S = d_out / max d_out - d_in / max d_in``: d_out is the distance of background voxels to the class, d_in that of
+    class voxels to the background. Each is divided by its maximum in the image. S is 0 at voxels of the inner boundary.
+    S of a class is ``absent`` everywhere if the image has no voxel of the class, and ``-absent`` if the class fills the
+    image. The published value 0 treats every voxel as boundary; 1 means far from it.
     """
     inside = one_hot(labels, classes)[:, -distance_channels(classes) :]
     flat = inside.flatten(0, 1)
@@ -83,7 +84,7 @@ def signed_distance(labels: Tensor, classes: int, absent: float = 0.0) -> Tensor
 
 
 def inner_boundary(inside: Tensor) -> Tensor:
-    """Voxels of a mask ``(B, C, *space)`` next to one outside of it, along an axis; the image's edge is no boundary."""
+    """Return the voxels of masks ``(B, C, *space)`` with a face neighbor outside; image edges do not count."""
     boundary = torch.zeros_like(inside)
     for axis in range(2, inside.dim()):
         size = inside.shape[axis]
@@ -96,6 +97,6 @@ def inner_boundary(inside: Tensor) -> Tensor:
 def dual_task_terms(
     logits: Tensor, distances: Tensor, labels: Tensor, *, dice: SupervisedDice, absent: float
 ) -> dict[str, Tensor]:
-    """What a network with both heads learns from labeled images: the Dice loss, and the distances' squared error."""
+    """Return the supervised terms of a network with two heads: Dice loss, and squared error of the distances."""
     S = signed_distance(labels, logits.shape[1], absent)
     return {"dice": supervised_dice(logits, labels, dice), "distance": F.mse_loss(distances.float(), S)}

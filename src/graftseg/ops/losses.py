@@ -1,7 +1,7 @@
-"""Losses as pure functions of logits or probabilities ``(B, K, *space)`` and label maps ``(B, *space)``.
+"""Losses of logits or probabilities ``(B, K, *space)`` and label maps ``(B, *space)``.
 
-A mask ``(*space)`` or ``(B, *space)`` limits a loss to the voxels where it is true. Sums are taken in float32,
-whatever the network computes in.
+A mask ``(*space)`` or ``(B, *space)`` limits a loss to the voxels where it is True. Sums are computed in float32, also
+if the network computes in bfloat16.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ ClassWeights = tuple[float, float]
 
 
 def one_hot(labels: Tensor, classes: int) -> Tensor:
-    """``(B, *space)`` integers to ``(B, K, *space)`` booleans."""
+    """Convert integers ``(B, *space)`` to booleans ``(B, K, *space)``."""
     values = torch.arange(classes, device=labels.device).view(1, -1, *[1] * (labels.dim() - 1))
     return labels.unsqueeze(1) == values
 
@@ -28,9 +28,9 @@ def one_hot(labels: Tensor, classes: int) -> Tensor:
 def dice_per_sample(
     probabilities: Tensor, labels: Tensor, mask: Tensor | None = None, *, epsilon: float = 1e-5
 ) -> Tensor:
-    """One minus the Dice of every sample and class, averaged; the background counts as a class.
+    """Return one minus the mean Dice of samples and classes, including the background.
 
-    ``1 - mean_{n,c} (2 Σ m p Y + ε) / (Σ m (p + Y) + ε)``, the sums over space alone. Used for LA and Pancreas.
+    ``1 - mean_{n,c} (2 Σ m p Y + ε) / (Σ m (p + Y) + ε)`` with sums over space. Used for LA and Pancreas.
     """
     p, Y, m = _broadcastable(probabilities, labels, mask)
     space = tuple(range(2, p.dim()))
@@ -48,11 +48,11 @@ def dice_over_batch(
     background: bool = True,
     legacy_background_mask: bool = False,
 ) -> Tensor:
-    """One minus the Dice of every class over the whole batch, with squared sums, averaged over classes.
+    """Return one minus the mean Dice of classes, with squared sums over the whole batch.
 
-    ``mean_c 1 - (2 Σ m p Y + ε) / (Σ m p² + Σ m Y² + ε)``, the sums over batch and space. Used for ACDC.
-    ``background=False`` leaves class 0 out. ``legacy_background_mask`` ignores the mask for class 0, as the public
-    code did until October 2023; the paper's numbers were made that way.
+    ``mean_c 1 - (2 Σ m p Y + ε) / (Σ m p² + Σ m Y² + ε)`` with sums over batch and space. Used for ACDC.
+    ``background=False`` excludes class 0. ``legacy_background_mask`` ignores the mask for class 0, as the public code
+    did until October 2023; the paper's results were computed this way.
     """
     p, Y, m = _broadcastable(probabilities, labels, mask)
     if legacy_background_mask:
@@ -66,9 +66,9 @@ def dice_over_batch(
 
 
 def dice_of_sums(probabilities: Tensor, labels: Tensor, *, epsilon: float = 1e-8, background: bool = False) -> Tensor:
-    """One minus the Dice of every class over the whole batch, with plain sums, averaged over classes.
+    """Return one minus the mean Dice of classes, with plain sums over the whole batch.
 
-    ``mean_c 1 - (2 Σ p Y + ε) / (Σ p + Σ Y + ε)``, the sums over batch and space.
+    ``mean_c 1 - (2 Σ p Y + ε) / (Σ p + Σ Y + ε)`` with sums over batch and space.
     """
     p, Y, _ = _broadcastable(probabilities, labels, None)
     others = (0, *range(2, p.dim()))
@@ -77,8 +77,8 @@ def dice_of_sums(probabilities: Tensor, labels: Tensor, *, epsilon: float = 1e-8
 
 
 def masked_cross_entropy(logits: Tensor, labels: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Cross-entropy averaged over the voxels of the mask: ``Σ m CE / (Σ m + 1e-16)``, the sums over the batch."""
-    cross_entropy = F.cross_entropy(logits.float(), labels, reduction="none")
+    """Return the cross-entropy averaged over the mask: ``Σ m CE / (Σ m + 1e-16)`` with sums over the batch."""
+    cross_entropy = _cross_entropy(logits, labels)
     if mask is None:
         return cross_entropy.mean()
     m = mask.expand_as(cross_entropy).float()
@@ -93,7 +93,7 @@ def segmentation_loss(
     dice: DiceName = "per-sample",
     legacy_background_mask: bool = False,
 ) -> Tensor:
-    """``L_seg``: the mean of Dice loss and cross-entropy, inside the mask if there is one."""
+    """Return ``L_seg``: the mean of Dice loss and cross-entropy, inside the mask if given."""
     probabilities = logits.float().softmax(1)
     if dice == "per-sample":
         overlap = dice_per_sample(probabilities, labels, mask)
@@ -114,10 +114,10 @@ def mixed_loss(
     dice: DiceName = "per-sample",
     legacy_background_mask: bool = False,
 ) -> Tensor:
-    """Eqs. (6) and (7): ``w_b L_seg`` where the mask is 1 plus ``w_f L_seg`` where it is 0.
+    """Eqs. (6) and (7): return ``w_b L_seg`` where the mask is 1 plus ``w_f L_seg`` where it is 0.
 
-    ``weights`` are those of the background and the foreground image: ``(1, α)`` inward, ``(α, 1)`` outward. Each
-    region is normalised by its own size.
+    ``weights`` are the weights of background and foreground: ``(1, α)`` inward, ``(α, 1)`` outward. The loss of each
+    region is normalized by the size of the region.
     """
     w_b, w_f = weights
     if legacy_background_mask:
@@ -129,15 +129,15 @@ def mixed_loss(
 
 
 def supervised_terms(logits: Tensor, labels: Tensor, dice: SupervisedDice) -> dict[str, Tensor]:
-    """Cross-entropy and Dice loss of labeled images, as most methods have them; both count half."""
+    """Return cross-entropy and Dice loss of labeled images."""
     return {"cross_entropy": masked_cross_entropy(logits, labels), "dice": supervised_dice(logits, labels, dice)}
 
 
 def supervised_dice(logits: Tensor, labels: Tensor, dice: SupervisedDice) -> Tensor:
-    """Dice loss of labeled images, as most methods have it.
+    """Return the Dice loss of labeled images.
 
-    ``foreground``: squared sums over the batch, without the background (LA). ``classes``: the same with it (ACDC).
-    ``per-sample``: every sample and class by itself.
+    ``foreground``: squared sums over the batch, without the background (LA). ``classes``: squared sums over the batch,
+    with the background (ACDC). ``per-sample``: Dice of each sample and class.
     """
     probabilities = logits.float().softmax(1)
     if dice == "per-sample":
@@ -146,20 +146,20 @@ def supervised_dice(logits: Tensor, labels: Tensor, dice: SupervisedDice) -> Ten
 
 
 def half_each(terms: Iterable[str]) -> dict[str, float | Tensor]:
-    """The weights of these two; other terms may join them."""
+    """Return a weight of ½ for each term."""
     return dict.fromkeys(terms, 0.5)
 
 
 def entropy(probabilities: Tensor, *, epsilon: float = 1e-6) -> Tensor:
-    """``-Σ_c p ln(p + ε)`` of every voxel, ``(B, *space)``: from 0 where one class is certain to ln K."""
+    """Return the entropy ``-Σ_c p ln(p + ε)`` of every voxel, ``(B, *space)``, between 0 and ln K."""
     p = probabilities.float()
     return -(p * (p + epsilon).log()).sum(1)
 
 
 def sharpen(probabilities: Tensor, temperature: float) -> Tensor:
-    """``p^(1/T) / (p^(1/T) + (1 - p)^(1/T))`` of every class by itself: 0, ½ and 1 stay, the rest moves away from ½.
+    """Return ``p^(1/T) / (p^(1/T) + (1 - p)^(1/T))`` of each class.
 
-    Those of more than two classes no longer sum to one.
+    0, ½ and 1 are unchanged; other values move away from ½. Results of more than two classes do not sum to 1.
     """
     p = probabilities.float().clamp(0, 1)
     high, low = p.pow(1 / temperature), (1 - p).pow(1 / temperature)
@@ -167,7 +167,7 @@ def sharpen(probabilities: Tensor, temperature: float) -> Tensor:
 
 
 def branch_loss(outputs: Sequence[Tensor], labels: Tensor, emphasis: float) -> Tensor:
-    """``¼ [CE(out0) + Dice(out0) + CE_W1(out1) + CE_W2(out2)]``, a weighted one divided by the sum of its weights."""
+    """Return ``¼ [CE(out0) + Dice(out0) + CE_W1(out1) + CE_W2(out2)]``; weighted terms are weighted means."""
     main, *others = outputs
     loss = masked_cross_entropy(main, labels) + dice_per_sample(main.float().softmax(1), labels)
     for logits, weights in zip(others, opposite_weights(emphasis), strict=True):
@@ -177,7 +177,7 @@ def branch_loss(outputs: Sequence[Tensor], labels: Tensor, emphasis: float) -> T
 
 
 def certain_loss(outputs: Sequence[Tensor], labels: Tensor, M: Tensor, emphasis: float, *, swap: bool) -> Tensor:
-    """The same where the mask is true, every cross-entropy divided by its size; ``swap`` exchanges the weights."""
+    """Return ``branch_loss`` inside the mask, divided by the mask's size; ``swap`` exchanges the weights."""
     main, *others = outputs
     first, second = opposite_weights(emphasis)
     loss = masked_cross_entropy(main, labels, M) + dice_per_sample(main.float().softmax(1), labels, M)
@@ -189,7 +189,7 @@ def certain_loss(outputs: Sequence[Tensor], labels: Tensor, M: Tensor, emphasis:
 
 
 def uncertain_loss(outputs: Sequence[Tensor], teacher_outputs: Sequence[Tensor], M: Tensor) -> Tensor:
-    """``⅓ Σ_k Σ (1 - M) |p_k - t_k|² / (Σ (1 - M) + 1e-16)``: what a teacher says of each branch, where M is false."""
+    """Return ``⅓ Σ_k Σ (1 - M) |p_k - t_k|² / (Σ (1 - M) + 1e-16)``: the distance from the teacher where M is False."""
     m = (~M).float()
     differences = [
         (out.float().softmax(1) - teacher.float().softmax(1)).square().sum(1)
@@ -200,18 +200,18 @@ def uncertain_loss(outputs: Sequence[Tensor], teacher_outputs: Sequence[Tensor],
 
 
 def opposite_weights(emphasis: float) -> tuple[ClassWeights, ClassWeights]:
-    """Weights of the background and of every other class: (1, w) for the one branch, (w, 1) for the other."""
+    """Return the weights of background and foreground in the two branches: (1, w) and (w, 1)."""
     return (1.0, emphasis), (emphasis, 1.0)
 
 
 def voxel_weights(labels: Tensor, weights: ClassWeights) -> Tensor:
-    """The weight of each voxel by its label: the first for the background, the second for every other class."""
+    """Return the weight of each voxel: the first for the background, the second for every other class."""
     background, others = weights
     return background + (others - background) * (labels > 0)
 
 
 def _broadcastable(probabilities: Tensor, labels: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Probabilities, one-hot labels and mask as float32 tensors that broadcast over ``(B, K, *space)``."""
+    """Return probabilities, one-hot labels and mask in float32, broadcastable to ``(B, K, *space)``."""
     p = probabilities.float()
     Y = one_hot(labels, p.shape[1]).float()
     if mask is None:

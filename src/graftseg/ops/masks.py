@@ -1,4 +1,7 @@
-"""Copy-paste masks and the mixing of two images or label maps by a mask."""
+"""Copy-paste masks, and mixing of images or label maps by a mask.
+
+A mask is 1 (True) where a voxel comes from the background image, 0 (False) where it comes from the pasted foreground.
+"""
 
 from collections.abc import Sequence
 from math import floor
@@ -13,26 +16,27 @@ from graftseg.core.types import Labeled
 
 Direction = Literal["both", "in", "out", "within", "none"]
 CELLS = 3
-"""Cells of the grid of random cubes along each axis."""
+"""Number of grid cells of random cubes along each axis."""
 
 
 class Box(Settings):
-    """One box of ``beta`` times the size: the paper's mask."""
+    """One box of ``beta`` times the image size: the paper's mask."""
 
     name: Literal["box"] = "box"
 
     def check(self, space: Sequence[int], beta: float) -> None:
-        """A box fits into any space."""
+        """Do nothing: a box fits any image."""
 
     def draw(self, space: Sequence[int], beta: float, device: torch.device | str) -> Tensor:
-        """A mask ``(*space)``, drawn on the device."""
+        """Draw a mask ``(*space)`` on the device."""
         return copy_paste_mask(space, beta, device)
 
 
 class RandomCubes(Settings):
-    """A cube in every cell of a grid of three along each axis.
+    """One cube in every cell of a grid with three cells along each axis.
 
-    ``sizes`` of a cube and numbers of ``starts`` to choose from along each axis; None: as ``random_cubes_mask`` says.
+    ``sizes``: size of a cube; ``starts``: number of start positions to draw from; both along each axis.
+    ``random_cubes_mask`` describes the defaults.
     """
 
     name: Literal["random"] = "random"
@@ -40,21 +44,22 @@ class RandomCubes(Settings):
     starts: tuple[Voxels, ...] | None = None
 
     def check(self, space: Sequence[int], beta: float) -> None:
-        """Raise a ValueError if the sizes are those of another number of axes, or the cubes do not fit."""
+        """Raise a ValueError if the sizes do not fit the number of axes, or the cubes do not fit their cells."""
         for name, values in (("sizes", self.sizes), ("starts", self.starts)):
             if values is not None and len(values) != len(space):
-                raise ValueError(f"mask.{name} has {len(values)} numbers and there are {len(space)} axes")
+                raise ValueError(f"mask.{name} has {len(values)} numbers, but images have {len(space)} axes")
         self.draw(space, beta, "meta")
 
     def draw(self, space: Sequence[int], beta: float, device: torch.device | str) -> Tensor:
-        """A mask ``(*space)``, drawn on the device."""
+        """Draw a mask ``(*space)`` on the device."""
         return random_cubes_mask(space, beta, device, sizes=self.sizes, starts=self.starts)
 
 
 class ContactSlab(Settings):
-    """A slab across the whole space, so that background and foreground touch in two planes.
+    """A slab across the whole image, so that background and foreground touch in two planes.
 
-    Its ``axis``, its ``thickness`` along it and the number of ``starts``; None: as ``contact_mask`` says.
+    ``axis``: normal of the slab; ``thickness``: its size along this axis; ``starts``: number of start positions to draw
+    from. ``contact_mask`` describes the defaults.
     """
 
     name: Literal["contact"] = "contact"
@@ -63,13 +68,13 @@ class ContactSlab(Settings):
     starts: Voxels | None = None
 
     def check(self, space: Sequence[int], beta: float) -> None:
-        """Raise a ValueError if there is no such axis, or the slab does not fit along it."""
+        """Raise a ValueError if the axis does not exist or the slab does not fit along it."""
         if self.axis >= len(space):
-            raise ValueError(f"mask.axis is {self.axis}, counted from 0, and there are only {len(space)} axes")
+            raise ValueError(f"mask.axis is {self.axis}, but the last axis of the images is {len(space) - 1}")
         self.draw(space, beta, "meta")
 
     def draw(self, space: Sequence[int], beta: float, device: torch.device | str) -> Tensor:
-        """A mask ``(*space)``, drawn on the device."""
+        """Draw a mask ``(*space)`` on the device."""
         return contact_mask(space, beta, device, axis=self.axis, thickness=self.thickness, starts=self.starts)
 
 
@@ -77,17 +82,16 @@ MaskSettings = Annotated[Box | RandomCubes | ContactSlab, Field(discriminator="n
 
 
 def box_size(space: Sequence[int], beta: float) -> tuple[int, ...]:
-    """Size of the pasted box: ``floor(beta * n)`` along each axis, at least one voxel."""
-    # 1e-9 keeps an exact product such as 3 * (1/3) from falling below its integer by rounding
+    """Return the size of the pasted box: ``floor(beta * n)`` along each axis, at least one voxel."""
+    # 1e-9 prevents rounding from lowering an exact product such as 3 * (1/3)
     return tuple(max(1, floor(n * beta + 1e-9)) for n in space)
 
 
 def copy_paste_mask(space: Sequence[int], beta: float, device: torch.device | str = "cpu") -> Tensor:
-    """Draw the mask M: ``(*space)`` bool, False inside a box of ``beta`` times the size, True around it.
+    """Draw the mask M: ``(*space)`` bool, False inside a box of ``beta`` times the image size.
 
-    M is 1 where a voxel comes from the background image and 0 where it comes from the pasted foreground. The box
-    lies at a uniformly drawn place. As in the public code, the last possible position is never drawn (the paper's
-    text calls the mask zero-centered). The corner is drawn on ``device``, so that a step can be captured.
+    The box position is uniform. As in the public code, the last possible position is never drawn (the paper's text
+    calls the mask zero-centered). The corner is drawn on ``device``, so that a CUDA graph can capture the step.
     """
     size = box_size(space, beta)
     return _draw_box_mask(space, size, _start_counts(space, size), device)
@@ -103,9 +107,10 @@ def random_cubes_mask(
 ) -> Tensor:
     """Draw a mask that is False in one cube in every cell of a grid of 3 along each axis.
 
-    A cell has ``floor(n / 3)`` voxels along an axis; what remains at the end of the axis is background. A cube is
-    ``beta`` times as large as its cell unless ``sizes`` are given, so that all of them hold about as many voxels as
-    the one box. Its place is drawn for every cell by itself, among all but the last or among the first ``starts``.
+    A cell has ``floor(n / 3)`` voxels along an axis; the remaining voxels at the end of the axis are background. By
+    default a cube has ``beta`` times the size of its cell, so that all cubes together have about the volume of the
+    single box. The position of each cube is drawn independently: among all positions except the last, or among the
+    first ``starts`` positions.
     """
     cells = [max(1, n // CELLS) for n in space]
     sizes = box_size(cells, beta) if sizes is None else sizes
@@ -132,10 +137,10 @@ def contact_mask(
     thickness: int | None = None,
     starts: int | None = None,
 ) -> Tensor:
-    """Draw a mask that is False in a slab across the whole space.
+    """Draw a mask that is False in a slab across the whole image.
 
-    Its thickness along ``axis`` is ``floor(beta ** d * n)``, d the number of axes, unless it is given: about as many
-    voxels as the box holds. Its place is drawn among all but the last, or among the first ``starts``.
+    By default the thickness along ``axis`` is ``floor(beta ** d * n)`` in d dimensions, about the volume of the single
+    box. The position is drawn among all positions except the last, or among the first ``starts`` positions.
     """
     n = space[axis]
     (thickness,) = box_size([n], beta ** len(space)) if thickness is None else (thickness,)
@@ -146,7 +151,7 @@ def contact_mask(
 
 
 def box_mask(space: Sequence[int], corner: Tensor, size: Sequence[int]) -> Tensor:
-    """The mask that is False in the box of ``size`` at ``corner`` (a tensor of indices) and True elsewhere."""
+    """Return the mask that is False in the box of ``size`` at ``corner`` (a tensor of indices), True elsewhere."""
     inside = torch.ones((), dtype=torch.bool, device=corner.device)
     for axis, (n, s) in enumerate(zip(space, size, strict=True)):
         index = torch.arange(n, device=corner.device)
@@ -156,12 +161,12 @@ def box_mask(space: Sequence[int], corner: Tensor, size: Sequence[int]) -> Tenso
 
 
 def mix(background: Tensor, foreground: Tensor, M: Tensor) -> Tensor:
-    """Eqs. (1), (2), (4), (5): ``background * M + foreground * (1 - M)``, for images as for label maps."""
+    """Eqs. (1), (2), (4), (5): return ``background * M + foreground * (1 - M)``, for images or label maps."""
     return torch.where(M, background, foreground)
 
 
 class Mixture(NamedTuple):
-    """Images whose crops are pasted and those they are pasted onto, with the weights of background and foreground."""
+    """Background and foreground images of a mixture, and the loss weights of background and foreground."""
 
     background: Labeled
     foreground: Labeled
@@ -169,11 +174,11 @@ class Mixture(NamedTuple):
 
 
 def mixtures(direction: Direction, labeled: Labeled, unlabeled: Labeled, alpha: float) -> dict[str, Mixture]:
-    """The mixtures of a step by name; ``unlabeled`` comes with its pseudo-labels, whose voxels count ``alpha``.
+    """Return the mixtures of a step by name; voxels of ``unlabeled`` images, with pseudo-labels, have weight ``alpha``.
 
-    ``both``: X_in and X_out of Eqs. (1) and (2) with the weights of Eqs. (6) and (7). ``in`` and ``out``: the same
-    pairs, one of the two. ``within``: crops of labeled images pasted onto labeled ones, of unlabeled ones onto
-    unlabeled ones. ``none``: every image by itself, for a mask that is 1 everywhere.
+    ``both``: X_in and X_out of Eqs. (1) and (2) with the weights of Eqs. (6) and (7). ``in``, ``out``: only one of
+    these. ``within``: labeled crops pasted onto labeled images, unlabeled crops onto unlabeled images. ``none``: every
+    image without a paste, for a mask that is 1 everywhere.
     """
     if direction == "none":
         return {
@@ -188,7 +193,7 @@ def mixtures(direction: Direction, labeled: Labeled, unlabeled: Labeled, alpha: 
 
 
 def _start_counts(space: Sequence[int], size: Sequence[int]) -> list[int]:
-    """How many places are drawn from along each axis: all but the last, but at least one."""
+    """Return the number of start positions along each axis: all except the last, at least one."""
     return [max(n - s, 1) for n, s in zip(space, size, strict=True)]
 
 
@@ -203,11 +208,11 @@ def _draw_box_mask(
     space: Sequence[int], size: Sequence[int], starts: Sequence[int], device: torch.device | str
 ) -> Tensor:
     drawn = torch.rand(len(size), device=device)
-    # axis by axis, since a tensor made of ``starts`` would be copied from the host, which a capture forbids
+    # axis by axis: a tensor of all starts would be copied from the host, which CUDA graph capture forbids
     corner = torch.stack([(u * n).long() for u, n in zip(drawn, starts, strict=True)])
     return box_mask(space, corner, size)
 
 
 def _view_along(line: Tensor, axis: int, axes: int) -> Tensor:
-    """A line of values as a tensor of so many axes that extends along one of them."""
+    """Reshape a 1-D tensor to ``axes`` axes, extending along ``axis``."""
     return line.view([-1 if a == axis else 1 for a in range(axes)])

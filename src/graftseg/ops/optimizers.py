@@ -1,4 +1,4 @@
-"""Optimisers by name, each with its schedule."""
+"""Optimizers, learning-rate schedules, and ramps of loss weights."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -10,52 +10,52 @@ from torch import Tensor, nn
 from graftseg.core.settings import MOST_STEPS, Settings
 
 RAMP_INTERVAL = 150
-"""Steps between two rises of a ramp, as in public code."""
+"""Number of steps between two increases of a ramp, as in public code."""
 RampLength = Annotated[float, Field(ge=1e-6, le=1e9)]
-"""Lengths of a ramp that float32 can divide by."""
+"""Length of a ramp by which float32 can divide."""
 
 
 def ramp_up(elapsed: Tensor, length: float) -> Tensor:
-    """``exp(-5 (1 - clip(e, 0, R) / R)²)``: from 0.0067 at the start to 1 after ``length``."""
+    """Return ``exp(-5 (1 - clip(e, 0, R) / R)²)``: from 0.0067 at the start to 1 after ``length``."""
     rest = 1 - elapsed.clamp(0, length) / length
     return torch.exp(-5 * rest.square())
 
 
 def consistency_ramp(step: Tensor, length: float, every: int = RAMP_INTERVAL) -> Tensor:
-    """``ρ(t // every, R)``: how far the weight of a consistency term has come; it grows every so many steps."""
+    """Return ``ρ(t // every, R)``, the ramp factor of a consistency weight; it increases once per ``every`` steps."""
     return ramp_up(step // every, length)
 
 
 class Constant(Settings):
-    """The learning rate never changes."""
+    """Constant learning rate."""
 
     name: Literal["constant"] = "constant"
 
     def factor(self, step: int, total: int) -> float:
-        """What the learning rate is multiplied by after ``step`` of ``total`` steps."""
+        """Return the factor of the learning rate after ``step`` of ``total`` steps."""
         return 1.0
 
 
 class Step(Settings):
-    """The learning rate is multiplied by ``gamma`` after every ``every`` steps."""
+    """Multiply the learning rate by ``gamma`` after every ``every`` steps."""
 
     name: Literal["step"] = "step"
     every: int = Field(2500, ge=1, le=MOST_STEPS)
     gamma: float = Field(0.1, gt=0, le=1)
 
     def factor(self, step: int, total: int) -> float:
-        """What the learning rate is multiplied by after ``step`` of ``total`` steps."""
+        """Return the factor of the learning rate after ``step`` of ``total`` steps."""
         return float(self.gamma ** (step // self.every))
 
 
 class Poly(Settings):
-    """The learning rate falls to zero as ``(1 - t / T) ** power``."""
+    """Decrease the learning rate to zero as ``(1 - t / T) ** power``."""
 
     name: Literal["poly"] = "poly"
     power: float = Field(0.9, gt=0, le=1e3)
 
     def factor(self, step: int, total: int) -> float:
-        """What the learning rate is multiplied by after ``step`` of ``total`` steps."""
+        """Return the factor of the learning rate after ``step`` of ``total`` steps."""
         return float((1 - step / total) ** self.power)
 
 
@@ -66,7 +66,7 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Sgd(Settings):
-    """Stochastic gradient descent with momentum; ``clip_gradient`` limits the norm of all gradients together."""
+    """Stochastic gradient descent with momentum; ``clip_gradient`` limits the total norm of all gradients."""
 
     name: Literal["sgd"] = "sgd"
     learning_rate: float = Field(0.01, gt=0, le=1e3)
@@ -77,7 +77,7 @@ class Sgd(Settings):
 
 
 class Adam(Settings):
-    """Adam; ``clip_gradient`` limits the norm of all gradients together."""
+    """Adam; ``clip_gradient`` limits the total norm of all gradients."""
 
     name: Literal["adam"] = "adam"
     learning_rate: float = Field(0.001, gt=0, le=1e3)
@@ -88,12 +88,12 @@ class Adam(Settings):
 
 
 DISCRIMINATOR_OPTIMIZER = Adam(learning_rate=1e-4, betas=(0.9, 0.99))
-"""What public code trains discriminators with."""
+"""Optimizer of discriminators in public code."""
 OptimizerSettings = Annotated[Sgd | Adam, Field(discriminator="name")]
 
 
 def build_optimizer(module: nn.Module, settings: Sgd | Adam) -> torch.optim.Optimizer:
-    """The optimiser of all trainable parameters of a module; one fused kernel makes the update."""
+    """Build the optimizer of all trainable parameters of a module, with fused updates."""
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
     rate, decay = settings.learning_rate, settings.weight_decay
     if isinstance(settings, Sgd):
@@ -102,24 +102,24 @@ def build_optimizer(module: nn.Module, settings: Sgd | Adam) -> torch.optim.Opti
 
 
 def learning_rate(settings: Sgd | Adam, step: int, total: int) -> float:
-    """The learning rate after ``step`` of ``total`` steps."""
+    """Return the learning rate after ``step`` of ``total`` steps."""
     return settings.learning_rate * settings.schedule.factor(step, total)
 
 
 def learning_rate_on_device(optimizer: torch.optim.Optimizer) -> Tensor:
-    """Let an optimiser read its learning rate from a tensor on its device, as a captured step has to."""
+    """Store the learning rate in a tensor on the device, as a captured step requires, and return the tensor."""
     rate = torch.zeros((), device=optimizer.param_groups[0]["params"][0].device)
     for group in optimizer.param_groups:
         group["lr"] = rate
         if "capturable" in group:
             group["capturable"] = True
-            # the first steps of a captured training are not captured, which is meant
+            # suppress the warning: the first steps run uncaptured on purpose
             vars(optimizer)["_warned_capturable_if_run_uncaptured"] = True
     return rate
 
 
 def apply_update(optimizer: torch.optim.Optimizer, settings: Sgd | Adam, rate: float | None) -> None:
-    """Make the update of a step with the gradients that are there; without a rate, with the one on the device."""
+    """Apply one update from the current gradients; a ``rate`` of None keeps the learning rate stored on the device."""
     for group in optimizer.param_groups:
         if rate is not None:
             group["lr"] = rate
@@ -129,9 +129,9 @@ def apply_update(optimizer: torch.optim.Optimizer, settings: Sgd | Adam, rate: f
 
 
 def load_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Go on with a saved state, on whatever device it was saved.
+    """Load a saved state from any device.
 
-    Where parameters had no gradient, as biases before a norm on a GPU, they have no momentum; zero is what it was.
+    On a GPU, biases before a norm get no gradient and thus no momentum; their momentum becomes zero.
     """
     optimizer.load_state_dict(state)
     for group in optimizer.param_groups:
@@ -144,16 +144,16 @@ def load_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]
 
 @dataclass(frozen=True)
 class TrainedModule:
-    """A sub-module and the optimiser that moves it."""
+    """A sub-module and its optimizer."""
 
     module: nn.Module
     optimizer: torch.optim.Optimizer
 
 
 def carry_over_momentum(source: TrainedModule, target: TrainedModule) -> None:
-    """Go on with the momenta of the parameters that both have, by name and shape, under the settings of the target.
+    """Copy optimizer state of parameters with the same name and shape; keep the settings of ``target``.
 
-    Other parameters begin as those of a fresh optimiser, and all of them where the two are not of one kind.
+    Other parameters start with a fresh state, as do all parameters if the two optimizers are of different types.
     """
     if type(source.optimizer) is not type(target.optimizer):
         return

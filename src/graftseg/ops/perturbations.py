@@ -1,4 +1,4 @@
-"""Noise that a teacher's images get."""
+"""Perturbations of images: random noise, adversarial noise, and patches exchanged within a batch."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,22 +11,23 @@ from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 
 Deviation = Annotated[float, Field(ge=0, le=1e6)]
-"""Deviations that leave the images finite."""
+"""Standard deviation of noise, small enough for finite images."""
 Distance = Callable[[Tensor, Tensor], Tensor]
 
 
 def add_noise(images: Tensor, deviation: float) -> Tensor:
-    """The images plus normal noise of that deviation, cut off at twice the deviation."""
+    """Add normal noise, clipped at two standard deviations."""
     return images + (torch.randn_like(images) * deviation).clamp(-2 * deviation, 2 * deviation)
 
 
 def adversarial_direction(
     network: nn.Module, images: Tensor, target: Tensor, distance: Distance, *, probe: float, iterations: int
 ) -> Tensor:
-    """Noise ``(B, C, *space)`` of length 1 for each sample that leads away from ``target`` the fastest.
+    """Return noise ``(B, C, *space)`` of length 1 per sample that changes the prediction fastest.
 
-    It begins at random and becomes, ``iterations`` times, the gradient of ``distance(probabilities, target)`` at
-    ``probe`` times itself. The network's batch norms do not remember these images, and its parameters get no gradient.
+    Start from random noise d. In each of ``iterations`` steps, replace d by the normalized gradient of
+    ``distance(probabilities, target)`` at ``images + probe * d``. Batch-norm statistics and parameter gradients are
+    unchanged.
     """
     d = unit_length(torch.rand_like(images) - 0.5)
     with batch_statistics_only(network), frozen_parameters(network):
@@ -39,19 +40,19 @@ def adversarial_direction(
 
 
 def probabilities(network: nn.Module, images: Tensor) -> Tensor:
-    """What the network says of the images, ``(B, K, *space)``, in float32."""
+    """Return class probabilities ``(B, K, *space)`` in float32."""
     logits: Tensor = network(images)
     return logits.float().softmax(1)
 
 
 def unit_length(noise: Tensor) -> Tensor:
-    """The same directions with a length of 1 for each sample, over channels and space."""
+    """Scale each sample to length 1 over channels and space."""
     return F.normalize(noise.flatten(1), dim=1, eps=1e-8).view_as(noise)
 
 
 @contextmanager
 def batch_statistics_only(network: nn.Module) -> Iterator[None]:
-    """Batch norms in training mode work with the batch's statistics as ever, but neither keep nor count them."""
+    """Let batch norms in training mode use batch statistics without updating running statistics."""
     norms = [part for part in network.modules() if isinstance(part, _BatchNorm) and part.track_running_stats]
     for norm in norms:
         norm.track_running_stats = False
@@ -64,7 +65,7 @@ def batch_statistics_only(network: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def frozen_parameters(network: nn.Module) -> Iterator[None]:
-    """Gradients pass through the network without being computed for its parameters."""
+    """Compute no parameter gradients inside the block; gradients still pass through the network."""
     moving = [parameter for parameter in network.parameters() if parameter.requires_grad]
     for parameter in moving:
         parameter.requires_grad_(False)
@@ -76,20 +77,21 @@ def frozen_parameters(network: nn.Module) -> Iterator[None]:
 
 
 def draw_permutations(cells: Sequence[int], images: int, device: torch.device | str = "cpu") -> Tensor:
-    """For each cell of a grid a permutation of the images, ``(*cells, images)``, drawn on the device."""
+    """Draw a permutation of the images for each grid cell, ``(*cells, images)``, on the device."""
     return torch.rand(*cells, images, device=device).argsort(-1)
 
 
 def invert_permutations(permutations: Tensor) -> Tensor:
-    """The permutations that undo those."""
+    """Return the inverse permutations."""
     return permutations.argsort(-1)
 
 
 def exchange_patches(tensor: Tensor, permutations: Tensor) -> Tensor:
-    """``(N, C, *space)``: in each cell, image n of the result is image ``permutations[cell, n]``.
+    """Permute the images of a batch ``(N, C, *space)`` in each grid cell.
 
-    The grid is stretched over the space: voxel x of n along an axis lies in cell ``x * cells // n``. A patch keeps its
-    place in the image. ``exchange(exchange(x, s), inverse(s))`` is x.
+    In each cell, image n of the result is image ``permutations[cell, n]``. Voxel x of n along an axis is in cell ``x *
+    cells // n``. A patch keeps its position in the image. ``exchange_patches(exchange_patches(x, s),
+    invert_permutations(s))`` is x.
     """
     cells, space = permutations.shape[:-1], tensor.shape[2:]
     check_grid(cells, space)
@@ -99,6 +101,6 @@ def exchange_patches(tensor: Tensor, permutations: Tensor) -> Tensor:
 
 
 def check_grid(cells: Sequence[int], space: Sequence[int]) -> None:
-    """Raise a ValueError if a grid has more cells along an axis than there are voxels."""
+    """Raise a ValueError if a grid has more cells than voxels along an axis."""
     if any(c > n for c, n in zip(cells, space, strict=True)):
-        raise ValueError(f"a grid of {list(cells)} cells has more of them than {list(space)} has voxels")
+        raise ValueError(f"a grid of {list(cells)} cells does not fit an image of {list(space)} voxels")

@@ -1,4 +1,4 @@
-"""A teacher's decision, cleaned by components."""
+"""Pseudo-labels: a teacher's predicted labels, reduced to largest components."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -12,11 +12,11 @@ Decision = Literal["threshold", "argmax"]
 
 
 def decide(probabilities: Tensor, decision: Decision) -> Tensor:
-    """The initial pseudo-label: foreground where its probability is at least 0.5 (two classes), or the argmax."""
+    """Return labels: the argmax, or for two classes the foreground where its probability is at least 0.5."""
     if decision == "argmax":
         return probabilities.argmax(1)
     if probabilities.shape[1] != 2:
-        raise ValueError(f"a threshold decides between two classes, not {probabilities.shape[1]}")
+        raise ValueError(f"a threshold needs two classes, not {probabilities.shape[1]}")
     return (probabilities[:, 1] >= 0.5).long()
 
 
@@ -29,10 +29,10 @@ def pseudo_label(
     clean: ComponentRule = True,
     connectivity: int | None = None,
 ) -> Tensor:
-    """Eq. (3) and what follows it: the teacher's probabilities, decided, then the largest component of each class.
+    """Return pseudo-labels: teacher probabilities, Eq. (3), turned into labels, then largest components per class.
 
-    ``clean`` names the classes of which only the largest component stays: all, none or some.
-    The teacher runs in the mode it is in; as published that is training mode, with batch statistics and dropout.
+    ``clean`` selects the classes of which only the largest component is kept: all, none or some. The mode of the
+    teacher is not changed; as published it is training mode, with batch statistics and dropout.
     """
     probabilities = teacher(images).float().softmax(1)
     labels = decide(probabilities, decision)

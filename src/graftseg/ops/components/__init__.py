@@ -1,7 +1,7 @@
-"""The largest connected component of every sample and class, with one result whatever the backend.
+"""Largest connected components per sample and class.
 
-``device`` finds components on a GPU with the Triton ``kernels`` and never waits for it, ``host`` finds them on the CPU
-with cc3d, and ``reference`` is the plain definition with scipy, against which the other two are tested.
+``device`` finds components on a GPU with the Triton ``kernels`` and does not synchronize with the host. ``host`` finds
+components on the CPU with cc3d. Both give the same result.
 """
 
 from collections.abc import Collection
@@ -25,22 +25,21 @@ def largest_components(
 ) -> Tensor:
     """Keep the largest component of every sample and foreground class; all other voxels become background.
 
-    ``labels`` is ``(B, *space)`` of an integer type, with two or three axes of space. ``connectivity`` counts the axes
-    in which neighbours may differ, from 1 (faces) to the number of axes (corners too, the default). Of components of
-    the same size, the one that comes first in the array stays. A class without a voxel stays empty, and values that
-    are no class become background. Classes that are not in ``only``, where it is given, keep all their voxels. No
-    gradient passes.
+    ``labels`` is ``(B, *space)`` of an integer type, with two or three axes of space. ``connectivity`` is the number of
+    axes along which neighbors may differ, from 1 (faces) to the number of axes (corners, the default). If components
+    have the same size, the first in the array is kept. Values that are not a class become background. If ``only`` is
+    given, other classes keep all their voxels. No gradient passes.
 
-    On a GPU this is a fixed sequence of kernels on the current stream, and nothing is read back to the host. Before a
-    CUDA graph captures it, call it once: the kernels are compiled then.
+    On a GPU this is a fixed sequence of kernels on the current stream, without a transfer to the host. Call it once
+    before CUDA graph capture to compile the kernels.
     """
     if labels.dtype == torch.bool or labels.is_floating_point() or labels.is_complex():
-        raise TypeError(f"label maps are integers, not {labels.dtype}")
+        raise TypeError(f"label maps must be integers, not {labels.dtype}")
     kept: Tensor = _largest_components(labels, classes, resolve_connectivity(labels.ndim - 1, connectivity))
     if only is None:
         return kept
     for value in range(1, classes):
-        # one comparison with a number at a time: a list of them would have to travel to the device
+        # compare with one number at a time: a list of numbers would be copied to the device
         if value not in only:
             kept = torch.where(labels == value, labels, kept)
     return kept

@@ -1,20 +1,20 @@
-"""Largest components on a GPU: memory for the kernels and their launches, none of which depends on a label."""
+"""Largest components on a GPU: memory and launches of the kernels, independent of the label values."""
 
 import torch
 from torch import Tensor
 
-# a voxel's number, which is also its parent's, is a signed integer of 32 bits
+# voxel numbers and parents are signed 32-bit integers
 MAX_VOXELS = 2**31 - 1
 BLOCK, WARPS = 512, 4
-# a warp on its own needs no barrier to learn that all its voxels are joined
+# a single warp needs no barrier to check that all its voxels are joined
 MERGE_BLOCK, MERGE_WARPS = 32, 1
 
 
 def largest_components_by_kernels(labels: Tensor, classes: int, connectivity: int) -> Tensor:
-    """``largest_components`` of checked arguments, as five kernels on the current stream."""
+    """Return ``largest_components`` of validated arguments, as five kernels on the current stream."""
     voxels = labels.numel()
     if max(voxels, len(labels) * classes) > MAX_VOXELS:
-        raise ValueError(f"{voxels} voxels are too many: the most in one call are {MAX_VOXELS}")
+        raise ValueError(f"{voxels} voxels are too many for one call; the maximum is {MAX_VOXELS}")
     from graftseg.ops.components import kernels
 
     volume = labels.ndim == 4

@@ -22,7 +22,7 @@ def resolve_connectivity(axes: int, connectivity: int | None) -> int:
 def largest_component_of(
     labels: Labels, classes: int, connectivity: int | None = None, only: Collection[int] | None = None
 ) -> Labels:
-    """Keep the largest component of every foreground class of one label map ``(*space)``, or of those in ``only``."""
+    """Keep the largest component of every foreground class of a label map, or of the classes in ``only``."""
     components, count = _number_components(labels, resolve_connectivity(labels.ndim, connectivity))
     if count <= 1 and labels.max(initial=0) < classes and labels.min(initial=0) >= 0:
         return labels.copy()
@@ -52,7 +52,7 @@ def _number_components(labels: Labels, connectivity: int) -> tuple[Labels, int]:
     import cc3d
 
     if labels.dtype.kind not in "ui":
-        raise TypeError(f"label maps are integers, not {labels.dtype}")
+        raise TypeError(f"label maps must be integers, not {labels.dtype}")
     components, count = cc3d.connected_components(
         np.ascontiguousarray(labels), connectivity=NEIGHBORS[labels.ndim, connectivity], return_N=True
     )

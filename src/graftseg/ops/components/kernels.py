@@ -1,33 +1,32 @@
 # mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False, disallow-untyped-decorators=False
 """Connected components by union-find, as Triton kernels.
 
-A voxel is its number in C order over the whole batch. ``parents`` holds a forest: -1 for background, else a voxel of
-the same component that does not come later. A voxel that is its own parent is a root. Five kernels follow each other:
+A voxel is identified by its index in C order over the whole batch. ``parents`` contains a forest: -1 for background,
+else an earlier voxel of the same component or the voxel itself, which is then a root. Five kernels run in sequence:
 ``runs`` joins the voxels of a row, ``merge`` joins rows, ``count`` points every voxel to its root and counts,
 ``choose`` finds the largest component of each sample and class, and ``keep`` writes the result.
 
-Only ``merge`` has to be argued, since its programs change one forest at once. Look at the graph whose edges are the
-links of all voxels to their parents, and the pairs ``(high, low)`` that still have to be joined. A step changes it at
-one moment, and no component of the graph is ever split:
+Programs of ``merge`` change the same forest concurrently. Why this is correct: consider the graph whose edges are the
+links from voxels to their parents, and the pairs ``(high, low)`` that still have to be joined. Every step is atomic and
+never splits a component of this graph:
 
-- where a link ``high -> p`` with ``p <= low`` is read, the pair becomes ``(p, low)``; high, p and low stay connected.
-- else ``atomic_min`` replaces the link ``high -> old`` by ``high -> min(old, low)``, whatever ``old`` has become by
-  then, and the pair becomes ``(old, low)``: again all three stay connected. Where ``old`` is ``high`` or ``low``,
-  nothing is left to join.
+- If a link ``high -> p`` with ``p <= low`` is read, the pair becomes ``(p, low)``; high, p and low stay connected.
+- Otherwise ``atomic_min`` replaces the current link ``high -> old`` by ``high -> min(old, low)``, and the pair becomes
+  ``(old, low)``; again all three stay connected. If ``old`` is ``high`` or ``low``, the pair is joined.
 
-The larger of a pair decreases with every step, whatever other programs do: no program waits for another, and all end.
-Then no pair is left, the components of the graph are the trees, and the root of a tree, whose parents only decrease,
-is the first voxel of its component. A parent read too late is a link that was there once: the joins it stands for
-were kept, so it costs a step and never a result. It is read past the L1 cache nevertheless, to save the step.
+The larger voxel of a pair decreases with every step, whatever other programs do: no program waits for another, and all
+terminate. At the end no pair is left and the components of the graph are the trees. Parents only decrease, so the root
+of a tree is the first voxel of its component. An outdated parent is an earlier link of the same component: it costs an
+extra step and never changes the result. Parents are read past the L1 cache to avoid this extra step.
 
-``count`` shortens paths while others walk them; each value that they may read is an ancestor.
+``count`` shortens paths while other programs follow them; every value they can read is an ancestor.
 """
 
 import triton
 import triton.language as tl
 
 LAST = tl.constexpr(0x7FFFFFFF)
-# components of a block that are counted together; the voxels of all further ones are added one by one
+# number of components per block that are counted as one sum; voxels of further components are added one by one
 COUNTED = tl.constexpr(4)
 
 
@@ -43,7 +42,7 @@ def _any(lanes):
 
 @triton.jit
 def _voxels(voxels, BLOCK: tl.constexpr):
-    """The voxels of this program and which of them exist; numbers of 64 bits, as the last block may end beyond 32."""
+    """Return the voxels of this program and which of them exist; 64 bits, since the last block may overflow 32."""
     wide = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     return wide.to(tl.int32), wide < voxels
 
@@ -56,7 +55,7 @@ def _class_of(labels, voxel, here, classes):
 
 @triton.jit(do_not_specialize=["columns", "classes", "slots"])
 def runs(labels, classes_of, parents, sizes, best, voxels, columns, classes, slots, BLOCK: tl.constexpr):
-    """The class of every voxel, and its parent: the start of its run, or the last voxel of the block before."""
+    """Write the class of every voxel and its parent: the start of its run, or the last voxel of the previous block."""
     voxel, here = _voxels(voxels, BLOCK)
     kind = _class_of(labels, voxel, here, classes)
     before = _class_of(labels, voxel - 1, here & (voxel % columns > 0), classes)
@@ -88,10 +87,10 @@ def _join(parents, one, other, lanes):
 
 @triton.jit
 def _join_row(classes_of, parents, voxel, kind, first, last, beside, lanes, OBLIQUE: tl.constexpr):
-    """Join with the row ``beside`` voxels away, once for each two runs that touch.
+    """Join with the row at offset ``beside``, once for each two runs that touch.
 
-    Straight across, the first of several such pairs of two runs joins them. Obliquely, a pair is needed only where
-    neither of the two pairs straight across, at its two ends, is there.
+    Straight across, only the first of several pairs of the same two runs is joined. Diagonally, a pair is joined only
+    if neither of its two voxels has a neighbor of the class straight across.
     """
     other = voxel + beside
     left = tl.load(classes_of + voxel - 1, mask=lanes & ~first, other=0).to(tl.int32) == kind
@@ -113,7 +112,7 @@ def merge(
     classes_of, parents, voxels, depth, rows, columns,
     CONNECTIVITY: tl.constexpr, VOLUME: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Join every voxel with the neighbours in the rows before its own."""
+    """Join every voxel with its neighbors in earlier rows."""
     voxel, here = _voxels(voxels, BLOCK)
     kind = tl.load(classes_of + voxel, mask=here, other=0).to(tl.int32)
     lanes = kind > 0
@@ -135,7 +134,7 @@ def merge(
 
 @triton.jit
 def count(parents, sizes, voxels, BLOCK: tl.constexpr):
-    """Point every voxel to its root, and count there; the few components that fill a block are added in one go."""
+    """Point every voxel to its root and count; the first few components of a block are added as one sum."""
     voxel, here = _voxels(voxels, BLOCK)
     root = tl.load(parents + voxel, mask=here, other=-1)
     lanes = root >= 0
@@ -157,9 +156,9 @@ def count(parents, sizes, voxels, BLOCK: tl.constexpr):
 
 @triton.jit(do_not_specialize=["space", "classes"])
 def choose(classes_of, parents, sizes, best, voxels, space, classes, BLOCK: tl.constexpr):
-    """The best root of each sample and class: the largest number of size, then of voxels that follow the root.
+    """Find the best root of each sample and class: the largest size, then the earliest root.
 
-    ``best`` only grows. One read too late is too small and leads to a needless ``atomic_max``, no more.
+    ``best`` only increases. An outdated value is too small and causes only an unnecessary ``atomic_max``.
     """
     voxel, here = _voxels(voxels, BLOCK)
     roots = here & (tl.load(parents + voxel, mask=here, other=-1) == voxel)
@@ -175,7 +174,7 @@ def choose(classes_of, parents, sizes, best, voxels, space, classes, BLOCK: tl.c
 
 @triton.jit(do_not_specialize=["space", "classes"])
 def keep(kept, classes_of, parents, best, voxels, space, classes, BLOCK: tl.constexpr):
-    """A voxel's class where its root is the best, else background."""
+    """Write a voxel's class if its root is the best, else background."""
     voxel, here = _voxels(voxels, BLOCK)
     kind = tl.load(classes_of + voxel, mask=here, other=0).to(tl.int32)
     lanes = kind > 0

@@ -1,15 +1,15 @@
-"""Of which classes only the largest component stays."""
+"""Rule that selects the classes of which only the largest component is kept."""
 
 from typing import Annotated
 
 from pydantic import Field
 
 ComponentRule = bool | tuple[Annotated[int, Field(ge=1, le=10**9)], ...]
-"""All foreground classes, none, or those of these numbers."""
+"""All foreground classes, none, or the listed class numbers."""
 
 
 def chosen_classes(rule: ComponentRule) -> tuple[int, ...] | None:
-    """The classes of a rule by number; None stands for all."""
+    """Return the class numbers of a rule; None means all."""
     if isinstance(rule, tuple):
         return rule
     return None if rule else ()
