@@ -1,7 +1,6 @@
-"""Segmentation networks by name: the settings that choose one and the table that builds it.
+"""Segmentation networks by name: their settings and the table of builders.
 
-Nothing about training lives here. torch is imported by the builders only, so that reading a recipe stays
-light.
+Only the builders import torch, so that reading a recipe stays fast.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ NetworkName = Literal["vnet-bn", "vnet-in", "unet-3d", "unet-2d"]
 
 
 class NetworkSettings(Settings):
-    """Which network, and how large. The defaults are the published sizes."""
+    """Name and size of a network. The defaults are the published sizes."""
 
     name: NetworkName = Field(description="vnet-bn, vnet-in and unet-3d are 3-D, unet-2d is 2-D")
     width: int = Field(
@@ -34,7 +33,7 @@ class NetworkSettings(Settings):
 
 @dataclass(frozen=True)
 class NetworkEntry:
-    """A row of the table: the number of axes of space, and ``builder(settings, in_channels, classes)``."""
+    """An entry of the table: number of axes of space, and ``builder(settings, in_channels, classes)``."""
 
     dimensions: int
     builder: Callable[[NetworkSettings, int, int], nn.Module]
@@ -42,7 +41,7 @@ class NetworkEntry:
 
 @dataclass(frozen=True)
 class Networks:
-    """What a method builds its networks from: the recipe's choice and the facts of the data."""
+    """Builder of a method's networks: settings of the recipe, channels and classes of the data."""
 
     settings: NetworkSettings
     in_channels: int
@@ -54,34 +53,34 @@ class Networks:
         return dimensions_of(self.settings.name)
 
     def build(self) -> nn.Module:
-        """A fresh network from images to logits."""
+        """Build a new network from images to logits."""
         return build_network(self.settings, self.in_channels, self.classes)
 
 
 def build_network(settings: NetworkSettings, in_channels: int, classes: int) -> nn.Module:
-    """A fresh network from images ``(B, in_channels, *space)`` to logits ``(B, classes, *space)``."""
+    """Build a new network from images ``(B, in_channels, *space)`` to logits ``(B, classes, *space)``."""
     return _entry(settings.name).builder(settings, in_channels, classes)
 
 
 def dimensions_of(name: str) -> int:
-    """Number of axes of space the named network works in, 2 or 3."""
+    """Return the number of axes of space of a network, 2 or 3."""
     return _entry(name).dimensions
 
 
 def stride_of(settings: NetworkSettings) -> int:
-    """The number that every size of an input must be a multiple of."""
+    """Return the number of which every input size must be a multiple."""
     return 1 << (settings.levels - 1)
 
 
 def check_sizes(sizes: Sequence[int], stride: int) -> None:
-    """Refuse an input whose sizes in space are not multiples of the network's stride."""
+    """Raise a ValueError unless all input sizes are multiples of the stride."""
     if any(size % stride for size in sizes):
         shown = "x".join(str(size) for size in sizes)
-        raise ValueError(f"an input of {shown} cannot be halved evenly: every size must be a multiple of {stride}")
+        raise ValueError(f"input size {shown} is invalid; every size must be a multiple of {stride}")
 
 
 def parameter_count(module: nn.Module) -> int:
-    """Number of trainable and frozen scalars in the parameters, buffers not counted."""
+    """Return the number of parameters, trainable and frozen, without buffers."""
     return sum(parameter.numel() for parameter in module.parameters())
 
 
@@ -124,7 +123,7 @@ def _entry(name: str) -> NetworkEntry:
         raise UserError(
             Code.RECIPE_MISMATCH,
             "network",
-            f"there is no network named {name!r}",
+            f"unknown network {name!r}",
             f"choose one of {', '.join(NETWORKS)}",
         )
     return NETWORKS[name]

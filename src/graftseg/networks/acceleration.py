@@ -1,4 +1,4 @@
-"""Whether layers on a GPU are computed our way, which is faster, or by PyTorch's own functions; how it compiles."""
+"""Switch between our GPU layers and PyTorch's own, and compiler options."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,14 +11,14 @@ _enabled = True
 
 
 def accelerated(x: Tensor) -> bool:
-    """Whether a layer is to compute its result for ``x`` our way."""
+    """Return whether a layer uses our faster implementation for ``x``."""
     return x.is_cuda and _enabled
 
 
 def tf32_allowed() -> bool:
-    """Whether convolutions of float32 on a GPU may be made in TF32.
+    """Return whether float32 convolutions on a GPU may use TF32.
 
-    The older name of this setting cannot be read any more once a program has used the newer ones.
+    PyTorch refuses to read the older setting after a program has used the newer one.
     """
     try:
         return torch.backends.cudnn.allow_tf32
@@ -28,7 +28,7 @@ def tf32_allowed() -> bool:
 
 @contextmanager
 def plain_layers() -> Iterator[None]:
-    """PyTorch's own layers on a GPU too, for as long as the block lasts: what other programs would run."""
+    """Use PyTorch's own layers inside the block, also on a GPU."""
     global _enabled
     before, _enabled = _enabled, False
     try:
@@ -38,9 +38,8 @@ def plain_layers() -> Iterator[None]:
 
 
 def compiler_options(dimensions: int, device: torch.device) -> dict[str, Any] | None:
-    """What to ask of the compiler.
+    """Return options for ``torch.compile``.
 
-    A step in 2-D has hundreds of small kernels that do not wait for one another: those are merged on a GPU. In 3-D
-    that made a step no faster.
+    A 2-D step has hundreds of small independent kernels, which are merged on a GPU. In 3-D merging was not faster.
     """
     return {"combo_kernels": True} if dimensions == 2 and device.type == "cuda" else None

@@ -1,8 +1,8 @@
-"""The convolutions of the 3-D networks: PyTorch's own, and on a GPU the faster of cuDNN and our kernels.
+"""Convolutions of the 3-D networks: PyTorch's own on a CPU, the faster of cuDNN and our kernels on a GPU.
 
-What is computed is the same up to rounding. Volumes and weights stay channels-last throughout, which a compiler that
-sees PyTorch's own 3-D convolutions does not keep. A bias that a norm follows gets no gradient here: the norm takes the
-mean away again, so that the gradient is zero but for rounding.
+Results are equal up to rounding. Volumes and weights stay channels-last, which ``torch.compile`` does not preserve for
+PyTorch's 3-D convolutions. A bias before a norm gets no gradient: the norm subtracts the mean, so the gradient is zero
+up to rounding.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,8 +17,8 @@ from torch.nn import functional as F
 from graftseg.core.devices import has_triton
 from graftseg.networks.acceleration import accelerated, tf32_allowed
 
-# Sizes of blocks where our kernels were faster than cuDNN on an H200, by channels; elsewhere cuDNN is used. Those that
-# name a number of planes are for the kernels that walk through them and make pairs of voxels.
+# Launch parameters by channels, where our kernels were faster than cuDNN on an H200; otherwise cuDNN is used. Entries
+# with "planes" belong to the kernels of convolution_pairs.
 FORWARD: dict[tuple[torch.dtype, int], dict[str, int]] = {
     (torch.bfloat16, 1): {"BM": 256, "num_warps": 4, "num_stages": 2},
     (torch.bfloat16, 16): {"BM": 64, "num_warps": 4, "num_stages": 1, "planes": 28},
@@ -40,20 +40,20 @@ MAX_PAIRED_CHANNELS = 32
 LEAST = 16
 DTYPES = (torch.bfloat16, torch.float32)
 HAS_TRITON = has_triton()
-# elements are counted in 32 bits
+# kernels index elements with 32 bits
 MAX_ELEMENTS = 2**31
-# the sizes of blocks want the shared memory of a Hopper GPU
+# the block sizes need the shared memory of a Hopper GPU
 MIN_CAPABILITY = (9, 0)
 
 
 class Convolution3d(nn.Conv3d):
-    """3x3x3, zeros around the volume, before a norm."""
+    """3x3x3 convolution with zero padding, followed by a norm."""
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__(in_channels, out_channels, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """``(B, in, *space)`` to ``(B, out, *space)``."""
+        """Convert ``(B, in, *space)`` to ``(B, out, *space)``."""
         if _has_wrong_cpu_gradient(x):
             with torch.autocast("cpu", enabled=False):
                 return super().forward(x.to(self.weight.dtype))
@@ -67,13 +67,13 @@ class Convolution3d(nn.Conv3d):
 
 
 class Halving3d(nn.Conv3d):
-    """2x2x2 voxels into one, before a norm."""
+    """2x2x2 convolution of stride 2, followed by a norm."""
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__(in_channels, out_channels, 2, stride=2)
 
     def forward(self, x: Tensor) -> Tensor:
-        """``(B, in, *space)`` to ``(B, out, *space / 2)``."""
+        """Convert ``(B, in, *space)`` to ``(B, out, *space / 2)``."""
         if not _accelerated(x) or x.numel() >= MAX_ELEMENTS or any(size % 2 for size in x.shape[2:]):
             return super().forward(x)
         y: Tensor = halve(*_cast(x, self.weight))
@@ -81,13 +81,13 @@ class Halving3d(nn.Conv3d):
 
 
 class Doubling3d(nn.ConvTranspose3d):
-    """One voxel into 2x2x2, before a norm."""
+    """2x2x2 transposed convolution of stride 2, followed by a norm."""
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__(in_channels, out_channels, 2, stride=2)
 
     def forward(self, x: Tensor, output_size: list[int] | None = None) -> Tensor:
-        """``(B, in, *space)`` to ``(B, out, *space * 2)``."""
+        """Convert ``(B, in, *space)`` to ``(B, out, *space * 2)``."""
         if not _accelerated(x) or x.numel() // self.in_channels * 8 * self.out_channels >= MAX_ELEMENTS:
             return super().forward(x, output_size)
         y: Tensor = double(*_cast(x, self.weight))
@@ -99,30 +99,30 @@ def _accelerated(x: Tensor) -> bool:
 
 
 def _has_wrong_cpu_gradient(x: Tensor) -> bool:
-    """Whether a CPU would leave most of the weight's gradient unset.
+    """Return whether a CPU would leave most of the weight gradient unset.
 
-    oneDNN does, in bfloat16, where the first axis of the volume has two voxels (PyTorch 2.13). That is the coarsest
-    level of a network at most, which costs next to nothing in the precision of the weights.
+    oneDNN does so in bfloat16 if the first axis of the volume has two voxels (PyTorch 2.13). This occurs only at the
+    coarsest level, where float32 costs little.
     """
     return x.device.type == "cpu" and x.shape[2] == 2 and torch.is_autocast_enabled("cpu")
 
 
 def _cast(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Both in the precision of the moment, as PyTorch's own convolutions do by themselves."""
+    """Cast both to the autocast precision, as PyTorch's convolutions do."""
     dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else weight.dtype
     return x.to(dtype), weight.to(dtype)
 
 
 def _add_bias(y: Tensor, bias: Tensor | None) -> Tensor:
-    """With the bias, which a compiler adds as the norm reads the result; no gradient reaches it."""
+    """Add the bias without gradient; compiled code fuses this with the norm."""
     if bias is None:
-        raise ValueError("a convolution before a norm has a bias")
+        raise ValueError("a convolution before a norm needs a bias")
     return y + bias.detach().to(y.dtype).view(1, -1, 1, 1, 1)
 
 
 @torch.library.custom_op("graftseg::convolve", mutates_args=())
 def convolve(x: Tensor, weight: Tensor) -> Tensor:
-    """3x3x3 convolution with zeros around the volume."""
+    """3x3x3 convolution with zero padding."""
     launch = _launch(FORWARD, x, weight.shape[0])
     if launch:
         y: Tensor = _kernels(launch).convolve(x, weight, **launch)
@@ -132,7 +132,7 @@ def convolve(x: Tensor, weight: Tensor) -> Tensor:
 
 @torch.library.custom_op("graftseg::convolve_input", mutates_args=())
 def convolve_input(dy: Tensor, weight: Tensor) -> Tensor:
-    """The gradient of ``convolve``'s input: a convolution with the taps turned round."""
+    """Gradient of the input of ``convolve``: a convolution with flipped taps."""
     launch = _launch(INPUT, dy, weight.shape[1])
     if launch:
         dx: Tensor = _kernels(launch).convolve(dy, weight.flip(2, 3, 4).transpose(0, 1), **launch)
@@ -142,7 +142,7 @@ def convolve_input(dy: Tensor, weight: Tensor) -> Tensor:
 
 @torch.library.custom_op("graftseg::convolve_weight", mutates_args=())
 def convolve_weight(x: Tensor, dy: Tensor) -> Tensor:
-    """The gradient of ``convolve``'s weight, in its own precision."""
+    """Gradient of the weight of ``convolve``, in the precision of the input."""
     launch = _launch(WEIGHT, x, dy.shape[1])
     if launch:
         dw: Tensor = _kernels(launch).convolve_weight(x, dy, **launch)
@@ -161,7 +161,7 @@ def halve(x: Tensor, weight: Tensor) -> Tensor:
 
 @torch.library.custom_op("graftseg::double", mutates_args=())
 def double(x: Tensor, weight: Tensor) -> Tensor:
-    """2x2x2 transposed convolution of stride 2; the input has ``many`` channels, the output ``few``."""
+    """2x2x2 transposed convolution of stride 2 from ``many`` to ``few`` channels."""
     if weight.shape[1] <= MAX_PAIRED_CHANNELS and suits_kernels(x, *weight.shape[:2]):
         y: Tensor = _kernels().double(x, weight)
         return y
@@ -170,7 +170,7 @@ def double(x: Tensor, weight: Tensor) -> Tensor:
 
 @torch.library.custom_op("graftseg::pair_weight", mutates_args=())
 def pair_weight(fine: Tensor, coarse: Tensor) -> Tensor:
-    """The gradient of the weight of both ``halve`` and ``double``, in its own precision."""
+    """Gradient of the weight of ``halve`` and ``double``, in the precision of the input."""
     few, many = fine.shape[1], coarse.shape[1]
     if few <= MAX_PAIRED_CHANNELS // 2 and suits_kernels(fine, few, many):
         dw: Tensor = _kernels().pair_weight(fine, coarse)
@@ -179,7 +179,7 @@ def pair_weight(fine: Tensor, coarse: Tensor) -> Tensor:
 
 
 def _gradient(dy: Tensor, x: Tensor, weight: Tensor, of: str, *, stride: int) -> Tensor:
-    """cuDNN's gradient of a convolution; of what it is the gradient of, only the shape is read."""
+    """Return cuDNN's gradient of a convolution; of the tensor named by ``of``, only the shape is read."""
     found = torch.ops.aten.convolution_backward(
         _channels_last(dy), _channels_last(x), _channels_last(weight), None,
         [stride] * 3, [2 - stride] * 3, [1] * 3, False, [0] * 3, 1, [of == "input", of == "weight", False],
@@ -188,7 +188,7 @@ def _gradient(dy: Tensor, x: Tensor, weight: Tensor, of: str, *, stride: int) ->
 
 
 def _launch(table: dict[tuple[torch.dtype, int], dict[str, int]], x: Tensor, out: int) -> dict[str, int] | None:
-    """How our kernels would convolve this volume, or None where cuDNN does; pairs want an even last size."""
+    """Return launch parameters of our kernels, or None to use cuDNN; kernels for pairs need an even last size."""
     launch = table.get((x.dtype, x.shape[1]))
     if launch is None or not suits_kernels(x, out) or ("planes" in launch and x.shape[-1] % 2):
         return None
@@ -196,9 +196,9 @@ def _launch(table: dict[tuple[torch.dtype, int], dict[str, int]], x: Tensor, out
 
 
 def suits_kernels(x: Tensor, *channels: int) -> bool:
-    """Whether our kernels fit the GPU, its precision and the channels.
+    """Return whether our kernels support the GPU, the precision and the channels.
 
-    Sides of Triton's products are powers of two, none of them small. Those of float32 are made in TF32.
+    Sizes of Triton's matrix products must be powers of two and at least 16. Float32 products use TF32.
     """
     exact = x.dtype == torch.float32 and not tf32_allowed()
     fits = x.dtype in DTYPES and not exact and all(count >= LEAST and count & (count - 1) == 0 for count in channels)

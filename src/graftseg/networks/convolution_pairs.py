@@ -1,10 +1,10 @@
 # mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False, disallow-untyped-decorators=False
-"""3x3x3 convolutions with few channels as Triton kernels that make two neighbours at a time, plane by plane.
+"""3x3x3 convolutions with few channels as Triton kernels that compute pairs of voxels, plane by plane.
 
-A row of the matrix product is a pair of neighbours along the last axis. Both are made from the same four voxels, which
-with all their channels are one run of channels-last memory: no column of the left matrix is padding. A program holds a
-tile of pairs and walks along the first axis; each plane that it reads adds to the three results before, at and behind
-it, so that a voxel is read six times instead of twenty-seven. Numbers of channels are powers of two, sixteen or more.
+A row of the matrix product is a pair of neighbors along the last axis. Both are computed from the same four voxels,
+which are contiguous in channels-last memory: the left matrix has no padding columns. A program processes a tile of
+pairs and moves along the first axis. Each plane that it reads contributes to three output planes, so that a voxel is
+read six times instead of twenty-seven. Numbers of channels are powers of two, at least sixteen.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ from torch import Tensor
 
 @triton.jit
 def _run(x, sample, at, dy, p, yy, zz, X, Y, Z, Q, C: tl.constexpr):
-    """Four voxels around each pair in the row ``dy`` away, all channels: ``(BM, 4 * C)``, zero outside."""
+    """Return four voxels around each pair in the row at offset ``dy``, all channels: ``(BM, 4 * C)``, zero outside."""
     j = tl.arange(0, 4 * C)
     rows = (p < tl.where((at >= 0) & (at < X), Q, 0)) & (yy + dy >= 0) & (yy + dy < Y)
     low, high = (zz > 0)[:, None] | (j >= C)[None, :], (zz < Z - 2)[:, None] | (j < 3 * C)[None, :]
@@ -30,7 +30,7 @@ def _convolve_kernel(
     x, w, y, X, Y, Z, Q, planes,
     C: tl.constexpr, COUT: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
-    """``w`` is ``(3, 3, 4 * C, 2 * COUT)``; ``Q`` counts the pairs of a plane."""
+    """``w`` is ``(3, 3, 4 * C, 2 * COUT)``; ``Q`` is the number of pairs in a plane."""
     p = tl.program_id(0) * BM + tl.arange(0, BM)
     yy, zz = p // (Z // 2), p % (Z // 2) * 2
     first, sample = tl.program_id(1) * planes, tl.program_id(2)
@@ -89,7 +89,7 @@ def _weight_kernel(
 
 
 def convolve(x: Tensor, weight: Tensor, *, planes: int, **launch: Any) -> Tensor:
-    """3x3x3 convolution with zeros around the volume, whose last size is even; ``weight`` is ``(out, in, 3, 3, 3)``."""
+    """3x3x3 convolution with zero padding and an even last size; ``weight`` is ``(out, in, 3, 3, 3)``."""
     x = _channels_last(x)
     (batch, channels, *space), width = x.shape, weight.shape[0]
     w = weight.to(x.dtype).permute(2, 3, 4, 1, 0)
@@ -105,7 +105,7 @@ def convolve(x: Tensor, weight: Tensor, *, planes: int, **launch: Any) -> Tensor
 
 
 def convolve_weight(x: Tensor, dy: Tensor, *, planes: int, **launch: Any) -> Tensor:
-    """The gradient of ``convolve``'s weight, in float32."""
+    """Gradient of the weight of ``convolve``, in float32."""
     x, dy = _channels_last(x), _channels_last(dy)
     (batch, channels, *space), width = x.shape, dy.shape[1]
     pairs = space[1] * space[2] // 2

@@ -1,9 +1,9 @@
 # mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False, disallow-untyped-decorators=False
-"""Convolutions of volumes as Triton kernels, for the layers with few channels, where cuDNN is slow.
+"""Convolutions of volumes as Triton kernels, for layers with few channels, where cuDNN is slow.
 
-Each is a matrix product: a row is a voxel, a column a pair of tap and channel. The left matrix is never stored; its
-entries are read from the volume where they lie. Volumes are channels-last, so that the channels of a voxel are one run
-of memory. Sizes of blocks were measured on an H200.
+Each kernel is a matrix product: rows are voxels, columns are pairs of tap and channel. The left matrix is never stored;
+its entries are read directly from the volume. Volumes are channels-last, so that the channels of a voxel are
+contiguous. Block sizes were measured on an H200.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ PAIRS = {"BM": 128, "num_warps": 4, "num_stages": 2}
 
 @triton.jit
 def _gather(x, m, kk, M, X, Y, Z, C: tl.constexpr):
-    """Entries of the left matrix: voxel ``m`` displaced by the tap of column ``kk``; zero outside of the volume."""
+    """Return entries of the left matrix: voxel ``m`` displaced by the tap of column ``kk``, zero outside the volume."""
     zz, t = m % Z, m // Z
     yy, xx = t % Y, (t // Y) % X
     tap, c = kk // C, kk % C
@@ -53,7 +53,7 @@ def _weight_kernel(
     x, dy, out, M, X, Y, Z, tiles,
     C: tl.constexpr, COUT: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Each program sums its share of the voxels, for one block of columns."""
+    """Each program sums over its share of the voxels, for one block of columns."""
     kk = tl.program_id(1) * BK + tl.arange(0, BK)
     co = tl.arange(0, COUT)
     acc = tl.zeros((BK, COUT), dtype=tl.float32)
@@ -61,8 +61,8 @@ def _weight_kernel(
     for tile in range(begin, begin + tiles):
         m = tile * BM + tl.arange(0, BM)
         a = _gather(x, m, kk, M, X, Y, Z, C)
-        # a column after the last tap, of ones that nothing reads: the times of this kernel were taken with it, and a
-        # profile without it showed about three times what they add up to in float32
+        # a column of ones after the last tap, which is never read: without it the kernel was about three times slower
+        # in float32
         a = tl.where((kk == 27 * C)[None, :], 1.0, a).to(x.dtype.element_ty)
         g = tl.load(dy + m[:, None] * COUT + co[None, :], mask=(m < M)[:, None], other=0.0)
         acc = tl.dot(tl.trans(a), g, acc, input_precision="tf32")
@@ -74,7 +74,7 @@ def _halve_kernel(
     x, w, y, M, X, Y, Z,
     C: tl.constexpr, COUT: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """2x2x2 voxels into one: ``X, Y, Z`` count the coarse voxels; pairs along the last axis are one run."""
+    """Reduce 2x2x2 voxels to one; ``X, Y, Z`` are the coarse sizes; pairs along the last axis are contiguous."""
     m = tl.program_id(0) * BM + tl.arange(0, BM)
     zz, t = m % Z, m // Z
     yy, t = t % Y, t // Y
@@ -94,7 +94,7 @@ def _double_kernel(
     x, w, y, M, X, Y, Z,
     C: tl.constexpr, COUT: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """One voxel into 2x2x2: ``X, Y, Z`` count the coarse voxels; a program writes one pair of rows."""
+    """Expand one voxel to 2x2x2; ``X, Y, Z`` are the coarse sizes; a program writes one pair of rows."""
     m = tl.program_id(0) * BM + tl.arange(0, BM)
     group = tl.program_id(1)
     zz, t = m % Z, m // Z
@@ -116,7 +116,7 @@ def _pair_weight_kernel(
     fine_values, coarse_values, out, M, X, Y, Z, tiles,
     CF: tl.constexpr, CC: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Sums of fine times coarse channels, for each of the 2x2x2 places: the weights' gradient of both directions."""
+    """Sum products of fine and coarse channels for each of the 2x2x2 taps: the weight gradient of both directions."""
     group = tl.program_id(1)
     j, co = tl.arange(0, 2 * CF), tl.program_id(2) * BN + tl.arange(0, BN)
     acc = tl.zeros((2 * CF, BN), dtype=tl.float32)
@@ -135,7 +135,7 @@ def _pair_weight_kernel(
 
 
 def convolve(x: Tensor, weight: Tensor, **launch: Any) -> Tensor:
-    """3x3x3 convolution with zeros around the volume; ``weight`` is ``(out, in, 3, 3, 3)``."""
+    """3x3x3 convolution with zero padding; ``weight`` is ``(out, in, 3, 3, 3)``."""
     x = _channels_last(x)
     batch, channels, *space = x.shape
     width, count = weight.shape[0], x.numel() // channels
@@ -150,7 +150,7 @@ def convolve(x: Tensor, weight: Tensor, **launch: Any) -> Tensor:
 
 
 def convolve_weight(x: Tensor, dy: Tensor, **launch: Any) -> Tensor:
-    """The gradient of ``convolve``'s weight, in float32."""
+    """Gradient of the weight of ``convolve``, in float32."""
     x, dy = _channels_last(x), _channels_last(dy)
     (_, channels, *space), width = x.shape, dy.shape[1]
     count = x.numel() // channels
@@ -196,7 +196,7 @@ def double(x: Tensor, weight: Tensor, **launch: Any) -> Tensor:
 
 
 def pair_weight(fine: Tensor, coarse: Tensor, **launch: Any) -> Tensor:
-    """``(coarse channels, fine channels, 2, 2, 2)``, float32: what both directions' weights get as gradient."""
+    """Weight gradient of both directions: ``(coarse channels, fine channels, 2, 2, 2)``, float32."""
     fine, coarse = _channels_last(fine), _channels_last(coarse)
     (_, few, *_), (_, many, *space) = fine.shape, coarse.shape
     count = coarse.numel() // many
@@ -210,13 +210,13 @@ def pair_weight(fine: Tensor, coarse: Tensor, **launch: Any) -> Tensor:
 
 
 def _columns(channels: int) -> tuple[int, int]:
-    """Columns of a block, a power of two, and of the whole matrix, a multiple of it."""
+    """Return the columns of a block, a power of two, and of the whole matrix, a multiple of it."""
     block = min(COLUMNS, triton.next_power_of_2(27 * channels + 1))
     return block, triton.cdiv(27 * channels + 1, block) * block
 
 
 def split(count: int, voxels: int, programs: int) -> tuple[int, int]:
-    """Programs that share the voxels, and blocks of voxels for each."""
+    """Return the number of programs that share the voxels, and the number of blocks for each."""
     blocks = triton.cdiv(count, voxels)
     tiles = triton.cdiv(blocks, max(1, min(programs, blocks)))
     return triton.cdiv(blocks, tiles), tiles

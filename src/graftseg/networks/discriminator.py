@@ -1,4 +1,4 @@
-"""Networks that tell predictions of labeled images from predictions of unlabeled ones."""
+"""Discriminators of predictions of labeled and unlabeled images."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,17 +18,17 @@ DROPOUT = 0.5
 
 
 class Discriminator(nn.Module):
-    """Two logits for a map and the image it belongs to: 1 says that the map is of a labeled image, 0 that it is not.
+    """Two logits for a map and its image: class 1 means that the image is labeled, class 0 that it is unlabeled.
 
-    Map and image enter by convolutions of their own, whose results are added; three more halve the size and double the
-    channels. In 3-D, as in SASSNet, an activation and a dropout follow the sum, and the features are averaged over
-    space. In 2-D, as in SSL4MIS, nothing follows the sum, and the features are averaged over a grid of 2x2.
+    Map and image are convolved separately and added; three convolutions follow that halve the size and double the
+    channels. In 3-D, as in SASSNet, activation and dropout follow the sum, and features are averaged over space. In
+    2-D, as in SSL4MIS, nothing follows the sum, and features are averaged over a 2x2 grid.
 
-    11,020,290 parameters for volumes and a map of one channel, 11,024,386 for two; 2,762,754 for 2-D and four.
+    11,020,290 parameters for volumes and one map channel, 11,024,386 for two; 2,762,754 for 2-D and four.
     """
 
     def __init__(self, map_channels: int, image_channels: int, dimensions: int) -> None:
-        """Build for maps and images in two or three axes of space."""
+        """Build a discriminator for two or three axes of space."""
         super().__init__()
         self.dimensions = dimensions
         self.map_entry = _strided_convolution(map_channels, WIDTH, dimensions)
@@ -48,7 +48,7 @@ class Discriminator(nn.Module):
         self.head = nn.Linear(8 * WIDTH * (1 if dimensions == 3 else 4), 2)
 
     def forward(self, maps: Tensor, images: Tensor) -> Tensor:
-        """Maps ``(B, C_map, *space)`` and images ``(B, C, *space)``, 16 voxels a side at least, to ``(B, 2)``."""
+        """Convert maps ``(B, C_map, *space)`` and images ``(B, C, *space)`` to ``(B, 2)``."""
         _check_sides(maps)
         features = self.stages(self.map_entry(maps) + self.image_entry(images))
         pooled = features.mean((2, 3, 4)) if self.dimensions == 3 else pool_to_2x2(features).flatten(1)
@@ -57,14 +57,14 @@ class Discriminator(nn.Module):
 
 
 class EntropyDiscriminator(nn.Module):
-    """A map of logits, one for each region of a map of entropies, as in ADVENT.
+    """Logits for regions of an entropy map, as in ADVENT.
 
-    Four convolutions that halve the size, 64 to 512 channels, and a fifth that makes one channel. Features that are
-    too small for the fifth, those of sides under 32 voxels, are filled up with zeros.
+    Four convolutions halve the size, with 64 to 512 channels; a fifth returns one channel. Features that are too small
+    for the fifth, from sides below 32 voxels, are zero-padded.
     """
 
     def __init__(self, map_channels: int, dimensions: int) -> None:
-        """Build for maps in two or three axes of space."""
+        """Build a discriminator for two or three axes of space."""
         super().__init__()
         widths = [map_channels, WIDTH, 2 * WIDTH, 4 * WIDTH, 8 * WIDTH]
         units = (
@@ -75,7 +75,7 @@ class EntropyDiscriminator(nn.Module):
         self.head = _strided_convolution(8 * WIDTH, 1, dimensions)
 
     def forward(self, maps: Tensor) -> Tensor:
-        """Maps ``(B, C_map, *space)``, 16 voxels a side at least, to logits ``(B, 1, *space / 32)``."""
+        """Convert maps ``(B, C_map, *space)``, at least 16 voxels per axis, to logits ``(B, 1, *space / 32)``."""
         _check_sides(maps)
         features = self.stages(maps)
         missing = [end for size in reversed(features.shape[2:]) for end in (0, max(2 - size, 0))]
@@ -84,10 +84,10 @@ class EntropyDiscriminator(nn.Module):
 
 
 def pool_to_2x2(features: Tensor) -> Tensor:
-    """Averages ``(B, C, 2, 2)`` of features ``(B, C, H, W)``, over windows of 7/16 of each size, from the first on.
+    """Average features ``(B, C, H, W)`` to ``(B, C, 2, 2)`` over windows of 7/16 of each size, starting at 0.
 
-    At 16x16 that is a pooling of 7x7, which leaves the last two rows and columns out; a side of one pixel counts for
-    both halves.
+    At 16x16 this is 7x7 pooling, which ignores the last two rows and columns. A side of one pixel is used for both
+    halves.
     """
     height, width = (max(7 * size // 16, 1) for size in features.shape[2:])
     pooled = F.avg_pool2d(features[..., : 2 * height, : 2 * width], (height, width))
@@ -96,7 +96,7 @@ def pool_to_2x2(features: Tensor) -> Tensor:
 
 @contextmanager
 def frozen_discriminator(discriminator: nn.Module) -> Iterator[None]:
-    """A discriminator in evaluation mode that gradients pass through, to what it judges, but do not stay in."""
+    """Use a discriminator in eval mode without gradients of its parameters; gradients pass to its inputs."""
     with eval_mode(discriminator):
         discriminator.requires_grad_(False)
         try:
@@ -106,7 +106,7 @@ def frozen_discriminator(discriminator: nn.Module) -> Iterator[None]:
 
 
 def labeled_first_targets(labeled: int, total: int, device: torch.device) -> Tensor:
-    """What a discriminator should say of a batch: ``labeled`` ones, then zeros, ``(total,)`` int64."""
+    """Return the targets ``(total,)`` of a batch that starts with ``labeled`` labeled images: ones, then zeros."""
     return (torch.arange(total, device=device) < labeled).long()
 
 
@@ -125,6 +125,6 @@ def _check_sides(maps: Tensor) -> None:
         raise UserError(
             Code.RECIPE_MISMATCH,
             "batches.patch",
-            f"a map of {shown} is too small for a discriminator",
-            f"choose patches of {MIN_SIDE} voxels a side at least",
+            f"a patch of {shown} is too small for a discriminator",
+            f"use patches of at least {MIN_SIDE} voxels along each axis",
         )

@@ -1,4 +1,4 @@
-"""A network with two heads: classes, and signed distances to their boundaries."""
+"""A network with two heads: classes and signed distances."""
 
 from typing import Literal, overload
 
@@ -11,15 +11,16 @@ from graftseg.networks.heads import Head2d, Head3d
 
 
 class DualTask(EncoderDecoder):
-    """A network whose features a second head turns into signed distances, between -1 and 1.
+    """A network with a second head for signed distances between -1 and 1.
 
-    The segmentation head of two classes makes one logit ``z``, which stands for the pair ``(0, z)``: softmax then is
-    a sigmoid. There is one distance then, of the foreground, and otherwise one for each class. 9,448,866 parameters
-    with the left atrium network and two classes, 1,814,344 with the 2-D U-Net and four.
+    For two classes, the segmentation head returns one logit ``z``, which becomes the pair ``(0, z)``, so that the
+    softmax is a sigmoid, and the distance head returns the distance of the foreground. For more classes, there is a
+    distance for each. 9,448,866 parameters with the left atrium network and two classes, 1,814,344 with the 2-D U-Net
+    and four.
     """
 
     def __init__(self, network: EncoderDecoder, classes: int) -> None:
-        """Take a network's parts, the head of more than two classes too, and add what is missing."""
+        """Reuse the parts of a network and add heads; for two classes, replace the segmentation head."""
         head = _head_like(network.head, 1) if classes == 2 else network.head
         super().__init__(network.encoder, network.decoder, head, network.stride)
         self.classes = classes
@@ -32,7 +33,7 @@ class DualTask(EncoderDecoder):
     def forward(self, images: Tensor, all_outputs: Literal[True]) -> tuple[Tensor, Tensor]: ...
 
     def forward(self, images: Tensor, all_outputs: bool = False) -> Tensor | tuple[Tensor, Tensor]:
-        """Images to logits ``(B, K, *space)``, and with ``all_outputs`` to signed distances ``(B, C, *space)`` too."""
+        """Return logits ``(B, K, *space)``, with ``all_outputs`` also signed distances ``(B, C, *space)``."""
         features = self.decode(self.encode(images))
         logits: Tensor = self.head(features)
         if self.classes == 2:
@@ -43,14 +44,14 @@ class DualTask(EncoderDecoder):
 
 
 def dual_task(networks: Networks) -> DualTask:
-    """The recipe's network with both heads."""
+    """Build the recipe's network with both heads."""
     network = networks.build()
     assert isinstance(network, EncoderDecoder)
     return DualTask(network, networks.classes)
 
 
 def _head_like(head: nn.Module, channels: int) -> nn.Module:
-    """Another head on the same features, with so many channels."""
+    """Build another head on the same features with ``channels`` channels."""
     if isinstance(head, nn.Conv3d):
         return Head3d(head.in_channels, channels)
     assert isinstance(head, nn.Conv2d)

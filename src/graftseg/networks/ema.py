@@ -1,4 +1,4 @@
-"""A teacher that is the running average of its student, Eq. (10): Θt <- λ Θt + (1 - λ) Θs."""
+"""A teacher that is the exponential moving average of its student, Eq. (10): Θt <- λ Θt + (1 - λ) Θs."""
 
 import copy
 from typing import Literal, TypeVar
@@ -11,20 +11,20 @@ Network = TypeVar("Network", bound=nn.Module)
 
 
 def make_teacher(student: Network) -> Network:
-    """A copy of the student, in the same mode, that no gradient reaches."""
+    """Return a copy of the student, in the same mode, without gradients."""
     return copy.deepcopy(student).requires_grad_(False)
 
 
 @torch.no_grad()
 def ema_update(teacher: nn.Module, student: nn.Module, decay: float | Tensor, scope: Scope) -> None:
-    """Move the teacher towards the student, Eq. (10), in a few fused kernels, without waiting for the host.
+    """Move the teacher towards the student, Eq. (10), in a few fused kernels without synchronizing with the host.
 
-    ``scope="parameters"`` averages the parameters and leaves the buffers alone, as published for the left
-    atrium and the pancreas. ``scope="state"`` averages the buffers too, as published for ACDC; an integer
-    buffer (the count of batches in a batch norm) is averaged in float32 and rounded towards zero when stored.
+    ``scope="parameters"`` averages parameters and leaves buffers unchanged, as published for the left atrium and the
+    pancreas. ``scope="state"`` also averages buffers, as published for ACDC; an integer buffer (the batch count of a
+    batch norm) is averaged in float32 and rounded towards zero.
 
-    ``decay`` is λ, a number or a 0-d float32 tensor on the networks' device. On a CPU the result equals, bit
-    for bit, ``λ * teacher + (1 - λ) * student`` of each tensor alone; λ = 0 copies, λ = 1 changes nothing.
+    ``decay`` is λ, a number or a 0-d float32 tensor on the networks' device. On a CPU the result is bit-identical to
+    ``λ * teacher + (1 - λ) * student`` of each tensor; λ = 0 copies, λ = 1 changes nothing.
     """
     targets, sources = _tensors(teacher, scope), _tensors(student, scope)
     pairs = list(zip(targets, sources, strict=True))
@@ -40,10 +40,10 @@ def ema_update(teacher: nn.Module, student: nn.Module, decay: float | Tensor, sc
 
 
 def warmup_decay(step: Tensor, decay: float = 0.99) -> Tensor:
-    """λ = min(1 - 1/(t + 1), ``decay``), a 0-d tensor on the step's device.
+    """Return λ = min(1 - 1/(t + 1), ``decay``), a 0-d tensor on the step's device.
 
-    ``step`` is t, the number of updates made before this one. At t = 0 the teacher becomes a copy of the
-    student; until the cap is reached it is the plain mean of all students so far.
+    ``step`` is t, the number of previous updates. At t = 0 the teacher becomes a copy of the student; until ``decay``
+    is reached, the teacher is the plain mean of all students so far.
     """
     return torch.clamp(1 - 1 / (step + 1), max=decay)
 
@@ -54,7 +54,7 @@ def _tensors(network: nn.Module, scope: Scope) -> list[Tensor]:
 
 
 def _joined(tensors: list[Tensor]) -> Tensor:
-    """All numbers of small tensors in one, as float32: two kernels instead of one for each tensor."""
+    """Concatenate small tensors as float32: two kernels instead of one per tensor."""
     return torch.cat([tensor.reshape(-1) for tensor in tensors]).float()
 
 

@@ -1,4 +1,4 @@
-"""The seam that the networks share: encode, decode, head."""
+"""Base classes of the networks: encoder, decoder and head."""
 
 from collections.abc import Callable, Iterable
 from typing import ClassVar
@@ -10,45 +10,45 @@ from graftseg.networks.interpolation import Upsampling
 
 
 class EncoderDecoder(nn.Module):
-    """A network in three parts, which methods can recombine: other heads on ``decode``, other decoders on ``encode``.
+    """A network of three parts that methods can recombine.
 
-    The encoder turns images into the features of every level, finest first; the decoder turns these into features at
-    full resolution; the head turns those into logits.
+    The encoder returns features of every level, finest first. The decoder turns them into features at full resolution,
+    and the head turns these into logits.
     """
 
     def __init__(self, encoder: nn.Module, decoder: nn.Module, head: nn.Module, stride: int) -> None:
-        """Join the parts; every size of an input must be a multiple of ``stride``."""
+        """Combine the parts; every input size must be a multiple of ``stride``."""
         super().__init__()
         self.encoder, self.decoder, self.head, self.stride = encoder, decoder, head, stride
 
     def encode(self, images: Tensor) -> list[Tensor]:
-        """Features of every level, finest first."""
+        """Return features of every level, finest first."""
         skips: list[Tensor] = self.encoder(images)
         return skips
 
     def decode(self, skips: list[Tensor]) -> Tensor:
-        """Features ``(B, width, *space)`` at full resolution."""
+        """Return features ``(B, width, *space)`` at full resolution."""
         features: Tensor = self.decoder(skips)
         return features
 
     def forward(self, images: Tensor) -> Tensor:
-        """Images ``(B, C, *space)`` to logits ``(B, K, *space)``."""
+        """Convert images ``(B, C, *space)`` to logits ``(B, K, *space)``."""
         logits: Tensor = self.head(self.decode(self.encode(images)))
         return logits
 
 
 class LevelEncoder(nn.Module):
-    """A way down: at each level a step that halves the size (none at the first), then that level's stage."""
+    """An encoder with one stage per level; before each stage except the first, the size is halved."""
 
     def __init__(self, halvings: Iterable[nn.Module], stages: Iterable[nn.Module]) -> None:
-        """Join the parts; there is one halving less than there are stages."""
+        """Combine the parts; the number of halvings is one less than the number of stages."""
         super().__init__()
         self.downs = nn.ModuleList([nn.Identity(), *halvings])
         self.stages = nn.ModuleList(stages)
         self.stride = 1 << (len(self.stages) - 1)
 
     def forward(self, images: Tensor) -> list[Tensor]:
-        """Images ``(B, C, *space)`` to the features of every level, finest first."""
+        """Convert images ``(B, C, *space)`` to features of every level, finest first."""
         check_sizes(images.shape[2:], self.stride)
         x, skips = images, []
         for down, stage in zip(self.downs, self.stages, strict=True):
@@ -58,22 +58,22 @@ class LevelEncoder(nn.Module):
 
 
 class LevelDecoder(nn.Module):
-    """A way up whose features can be had at every level."""
+    """A decoder that returns features of every level."""
 
     def pyramid(self, skips: list[Tensor]) -> list[Tensor]:
-        """Features of every level but the coarsest, finest first, from the encoder's."""
+        """Convert encoder features to features of every level except the coarsest, finest first."""
         raise NotImplementedError
 
     def forward(self, skips: list[Tensor]) -> Tensor:
-        """Features of every level, finest first, to features ``(B, width, *space)``."""
+        """Convert features of every level, finest first, to features ``(B, width, *space)``."""
         return self.pyramid(skips)[0]
 
 
 class Extensible(EncoderDecoder):
-    """A network that can give more parts of its own kind, for students with several decoders or heads.
+    """A network that can build more decoders and heads of its own kind.
 
-    ``upsamplings`` lists the kinds of upsampling its decoders can have, its own kind first. Level ``l`` has
-    ``width * 2**l`` channels.
+    ``upsamplings`` lists the kinds of upsampling its decoders can have, its own kind first. Level ``l`` has ``width *
+    2**l`` channels.
     """
 
     dimensions: ClassVar[int]
@@ -83,14 +83,14 @@ class Extensible(EncoderDecoder):
     def __init__(
         self, encoder: LevelEncoder, decoder: Callable[..., LevelDecoder], head: Callable[[int], nn.Module], width: int
     ) -> None:
-        """Join an encoder, a decoder with its own way up and a head for features of ``width`` channels."""
+        """Combine an encoder, a decoder with the default upsampling and a head for ``width`` channels."""
         super().__init__(encoder, decoder(), head(width), encoder.stride)
         self._decoder, self._head, self.width = decoder, head, width
 
     def another_decoder(self, upsampling: Upsampling) -> LevelDecoder:
-        """A fresh decoder of the same size, with another way up."""
+        """Build a new decoder of the same size with the given upsampling."""
         return self._decoder(upsampling=upsampling)
 
     def another_head(self, channels: int) -> nn.Module:
-        """A fresh head for features of so many channels."""
+        """Build a new head for features of ``channels`` channels."""
         return self._head(channels)

@@ -1,7 +1,7 @@
-"""From features to logits, in the precision of the weights whatever a network computes in.
+"""Heads from features to logits, computed in the precision of the weights.
 
-In bfloat16 the logits of two classes are often rounded to the same number, and a decision between equals is always for
-the first, the background: the labels of a teacher would lose a little foreground in every step.
+In bfloat16 the logits of two classes often round to the same value, and argmax then selects the first class, the
+background. Pseudo-labels would lose foreground in every step.
 """
 
 import torch
@@ -13,13 +13,13 @@ from graftseg.networks.logits import can_use_kernels, logits
 
 
 class Head2d(nn.Conv2d):
-    """3x3, zeros around the image."""
+    """3x3 convolution with zero padding."""
 
     def __init__(self, in_channels: int, classes: int) -> None:
         super().__init__(in_channels, classes, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """``(B, in, H, W)`` to ``(B, classes, H, W)``."""
+        """Convert ``(B, in, H, W)`` to ``(B, classes, H, W)``."""
         with autocast_disabled(x):
             if self.bias is not None and can_use_kernels(x, self.weight):
                 y: Tensor = logits(x, self.weight, self.bias)
@@ -28,17 +28,17 @@ class Head2d(nn.Conv2d):
 
 
 class Head3d(nn.Conv3d):
-    """1x1x1.
+    """1x1x1 convolution.
 
-    A compiler on a GPU gets it as sums of products, which it joins with what comes before; cuDNN would pad the few
-    classes to eight channels, at full resolution.
+    On a GPU, compiled code uses ``logits_by_products``, which the compiler fuses with the previous operations. cuDNN
+    would pad the classes to eight channels at full resolution.
     """
 
     def __init__(self, in_channels: int, classes: int) -> None:
         super().__init__(in_channels, classes, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """``(B, in, *space)`` to ``(B, classes, *space)``."""
+        """Convert ``(B, in, *space)`` to ``(B, classes, *space)``."""
         if self.bias is None or not (accelerated(x) and torch.compiler.is_compiling()):
             with autocast_disabled(x):
                 return super().forward(x.to(self.weight.dtype))
@@ -46,6 +46,6 @@ class Head3d(nn.Conv3d):
 
 
 def logits_by_products(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """A 1x1x1 convolution as sums of products, in float32."""
+    """Compute a 1x1x1 convolution as sums of products, in float32."""
     channels = [(x.float() * row.view(1, -1, 1, 1, 1)).sum(1) for row in weight]
     return torch.stack([channel + one for channel, one in zip(channels, bias, strict=True)], dim=1)

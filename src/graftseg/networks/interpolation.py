@@ -1,4 +1,4 @@
-"""Volumes made larger by a whole factor, linearly along each axis."""
+"""Trilinear upsampling of volumes by an integer factor."""
 
 from math import prod
 from typing import Literal
@@ -14,10 +14,10 @@ Upsampling = Literal["transposed", "linear", "nearest"]
 
 
 class Interpolation3d(nn.Module):
-    """``factor`` times the size, trilinear, with the corners of both grids on each other or not.
+    """Trilinear upsampling by ``factor``, with or without aligned corners.
 
-    On a GPU as three products with small matrices: the gradient of PyTorch's own needs atomic additions, which are
-    slow, and it gives up channels-last.
+    On a GPU this uses three matrix products: the gradient of PyTorch's interpolation needs atomic additions, which are
+    slow, and it loses the channels-last format.
     """
 
     def __init__(self, factor: int = 2, *, align_corners: bool) -> None:
@@ -25,7 +25,7 @@ class Interpolation3d(nn.Module):
         self.factor, self.align_corners = factor, align_corners
 
     def forward(self, x: Tensor) -> Tensor:
-        """``(B, C, *space)`` to ``(B, C, *space * factor)``."""
+        """Convert ``(B, C, *space)`` to ``(B, C, *space * factor)``."""
         if not accelerated(x):
             factor = float(self.factor)
             return F.interpolate(x, scale_factor=factor, mode="trilinear", align_corners=self.align_corners)
@@ -33,9 +33,10 @@ class Interpolation3d(nn.Module):
 
 
 def enlarge_by_matmul(x: Tensor, factor: int, *, align_corners: bool) -> Tensor:
-    """The same up to rounding, for channels-last volumes without a copy; the last axis first, while there is little.
+    """Interpolate by matrix products, equal up to rounding; channels-last volumes are not copied.
 
-    In the precision of the volume: logits in float32 stay what they are, features in bfloat16 are as cheap as before.
+    The last axis is first, when the volume is smallest. The precision of the volume is kept: float32 logits stay
+    float32, bfloat16 features stay bfloat16.
     """
     rows = x.movedim(1, -1)
     shape = list(rows.shape)
@@ -49,7 +50,7 @@ def enlarge_by_matmul(x: Tensor, factor: int, *, align_corners: bool) -> Tensor:
 
 
 def _enlarging(size: int, factor: int, like: Tensor, *, align_corners: bool) -> Tensor:
-    """The matrix ``(factor n, n)`` that interpolates along an axis of n voxels."""
+    """Return the matrix ``(factor n, n)`` that interpolates along an axis of n voxels."""
     place = torch.arange(factor * size, device=like.device, dtype=torch.float32)
     if align_corners:
         place = place * ((size - 1) / (factor * size - 1))

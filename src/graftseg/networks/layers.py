@@ -1,4 +1,4 @@
-"""Evaluation mode for a while."""
+"""Layers and contexts shared by the networks: eval mode, precision, batch norm, one-channel convolution."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -11,7 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 @contextmanager
 def eval_mode(module: nn.Module) -> Iterator[None]:
-    """No dropout, and running statistics, which stay as they are; afterwards every part is in the mode it was in."""
+    """Set a module to eval mode inside the block, then restore the mode of every sub-module."""
     modes = [(part, part.training) for part in module.modules()]
     module.eval()
     try:
@@ -22,36 +22,36 @@ def eval_mode(module: nn.Module) -> Iterator[None]:
 
 
 def autocast_disabled(x: Tensor) -> AbstractContextManager[object]:
-    """Compute in the types that the operands have."""
+    """Disable autocast on the device of ``x``."""
     return nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)
 
 
 class _UncountedBatchNorm(_BatchNorm):
     def forward(self, x: Tensor) -> Tensor:
-        """The same shape, by the batch's statistics in training and by the kept ones otherwise."""
+        """Normalize with batch statistics in training mode, with running statistics in eval mode."""
         kept = (self.running_mean, self.running_var)
         mean, var = kept if self.track_running_stats or not self.training else (None, None)
-        # PyTorch's own would average over all batches without a momentum, which is never asked for here
+        # PyTorch also counts batches, for a momentum of None; no network here uses that
         return F.batch_norm(x, mean, var, self.weight, self.bias, self.training, self.momentum or 0.0, self.eps)
 
 
 class BatchNorm2d(_UncountedBatchNorm, nn.BatchNorm2d):
-    """Of images ``(B, C, H, W)``."""
+    """Batch norm of images ``(B, C, H, W)`` that does not count batches."""
 
 
 class BatchNorm3d(_UncountedBatchNorm, nn.BatchNorm3d):
-    """Of volumes ``(B, C, *space)``."""
+    """Batch norm of volumes ``(B, C, *space)`` that does not count batches."""
 
 
 def prefers_written_out(x: Tensor) -> bool:
-    """Whether that pays: within a compiled network in reduced precision; kernel by kernel it would be slow."""
+    """Return whether ``convolve_one_channel`` is faster: only if compiled, in reduced precision, with one channel."""
     return x.shape[1] == 1 and torch.compiler.is_compiling() and torch.is_autocast_enabled(x.device.type)
 
 
 def convolve_one_channel(x: Tensor, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> Tensor:
-    """``(B, 1, H, W)`` by ``(C, 1, 3, 3)`` to channels-last ``(B, C, H, W)`` of ``dtype``, zeros around the image.
+    """Convolve ``(B, 1, H, W)`` with ``(C, 1, 3, 3)`` and zero padding to channels-last ``(B, C, H, W)`` of ``dtype``.
 
-    Factors are rounded to ``dtype``, as autocast does; their products are summed in the weight's precision.
+    Factors are rounded to ``dtype``, as in autocast; products are summed in the precision of the weight.
     """
     height, width = x.shape[-2:]
     around = F.pad(x[:, 0].to(dtype), (1, 1, 1, 1))

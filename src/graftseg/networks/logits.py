@@ -1,9 +1,8 @@
-"""The head of the 2-D network on a GPU, by kernels of our own: a 3x3 convolution from features to a few classes.
+"""The head of the 2-D network on a GPU: a 3x3 convolution from features to a few classes by our own kernels.
 
-cuDNN pads the classes to many more channels, and a head in float32 wants a copy of bfloat16 features at full
-resolution. Our kernels read the features as they are, and one of them makes all three gradients. What is computed is
-the same up to rounding; products are made in TF32, as cuDNN's are, and summed in float32. Gradients of gradients there
-are none.
+cuDNN pads the classes to many more channels, and a float32 head needs a float32 copy of the features at full
+resolution. Our kernels read bfloat16 features directly, and one kernel computes all three gradients. Results are equal
+up to rounding: products are computed in TF32, as in cuDNN, and summed in float32. Second derivatives are not supported.
 """
 
 from typing import Any
@@ -20,14 +19,14 @@ MAX_CHANNELS = 64
 
 
 def can_use_kernels(x: Tensor, weight: Tensor) -> bool:
-    """Whether the logits of these features may be made here rather than by PyTorch's own convolution."""
+    """Return whether these operators support the features and weight."""
     few = 9 * weight.shape[0] <= MAX_COLUMNS and x.dim() == 4 and x.shape[1] <= MAX_CHANNELS
     return accelerated(x) and HAS_TRITON and few and 0 < x.numel() < MAX_ELEMENTS and weight.dtype == torch.float32
 
 
 @torch.library.custom_op("graftseg::logits", mutates_args=())
 def logits(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """``(B, C, H, W)`` of either precision to channels-last ``(B, K, H, W)`` of float32, zeros around the image."""
+    """Convert ``(B, C, H, W)`` of either precision to channels-last float32 ``(B, K, H, W)``, with zero padding."""
     if _suits(x):
         from graftseg.networks import logits_triton
 
@@ -37,7 +36,7 @@ def logits(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 @torch.library.custom_op("graftseg::logits_gradients", mutates_args=())
 def logits_gradients(dy: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of features, in their own precision, weight and bias."""
+    """Return the gradients of features (in their precision), weight and bias."""
     if _suits(x):
         from graftseg.networks import logits_triton
 

@@ -1,10 +1,10 @@
 # mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False, disallow-untyped-decorators=False
-"""A 3x3 convolution of images to a few classes as Triton kernels, forward and all gradients at once.
+"""3x3 convolution of images to a few classes, forward and all gradients, as Triton kernels.
 
-Images are channels-last: the channels of a pixel are one run of memory. Forward, each of the nine taps is a product of
-pixels by channels with channels by classes. Backward, a row is a pixel and a column a pair of tap and class: the matrix
-of these is read once from the gradient of the logits and multiplied with the weights for that of the features, and
-with the features for that of the weights. Sizes of blocks were measured on an H200.
+Images are channels-last: the channels of a pixel are contiguous. In the forward kernel, each of the nine taps is a
+matrix product of pixels x channels with channels x classes. In the backward kernel, rows are pixels and columns are
+pairs of tap and class. This matrix is read once from the gradient of the logits and multiplied by the weights to get
+the gradient of the features, and by the features to get that of the weights. Block sizes were measured on an H200.
 """
 
 from typing import Any
@@ -45,7 +45,7 @@ def _gradients_kernel(
     dy, x, w, dx, sums, M, H, W, tiles, wk, wc, wt, dk, dp, di,
     C: tl.constexpr, K: tl.constexpr, COLUMNS: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
-    """Each program has its share of the pixels; the last row of its sums is that of the gradient itself."""
+    """Each program processes its share of the pixels; the last row of its sums is the sum of the gradient itself."""
     kk, c = tl.arange(0, COLUMNS), tl.arange(0, C)
     tap, k = kk // K, kk % K
     dr, dc = tap // 3 - 1, tap % 3 - 1
@@ -71,7 +71,7 @@ def _gradients_kernel(
 
 
 def logits(x: Tensor, weight: Tensor, bias: Tensor, **launch: Any) -> Tensor:
-    """``(B, C, H, W)`` to channels-last ``(B, K, H, W)`` of float32; ``weight`` is ``(K, C, 3, 3)``."""
+    """Convert ``(B, C, H, W)`` to channels-last float32 ``(B, K, H, W)``; ``weight`` is ``(K, C, 3, 3)``."""
     x, (weight, steps) = x.contiguous(memory_format=torch.channels_last), _with_steps(weight)
     (batch, channels, height, width), classes = x.shape, weight.shape[0]
     shape, count = (batch, classes, height, width), batch * height * width
@@ -86,14 +86,14 @@ def logits(x: Tensor, weight: Tensor, bias: Tensor, **launch: Any) -> Tensor:
 
 
 def logits_gradients(dy: Tensor, x: Tensor, weight: Tensor, **launch: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of features, in their precision, weight and bias; ``dy`` may be channels-last or not."""
+    """Return the gradients of features (in their precision), weight and bias; ``dy`` may have either memory format."""
     dw = torch.empty_like(weight)
     x, (weight, steps) = x.contiguous(memory_format=torch.channels_last), _with_steps(weight)
     (batch, channels, height, width), classes = x.shape, weight.shape[0]
     pixels, count = height * width, batch * height * width
     if not dy.is_contiguous():
         dy = dy.contiguous(memory_format=torch.channels_last)
-    # from class to class, from pixel to pixel, and what is added to the latter from image to image
+    # strides between classes and between pixels, and the extra offset between images
     strides = (pixels, 1, (classes - 1) * pixels) if dy.is_contiguous() else (1, classes, 0)
     dx, chosen = torch.empty_like(x), BACKWARD | launch
     columns = max(LEAST, triton.next_power_of_2(9 * classes))
@@ -108,9 +108,9 @@ def logits_gradients(dy: Tensor, x: Tensor, weight: Tensor, **launch: Any) -> tu
 
 
 def _with_steps(weight: Tensor) -> tuple[Tensor, tuple[int, int, int]]:
-    """The weight, and how far it is from class to class, channel to channel and tap to tap.
+    """Return the weight and its strides between classes, channels and taps.
 
-    In either of the usual layouts a row of taps follows the other.
+    In both memory formats, rows of taps are contiguous.
     """
     if weight.stride(2) != 3 * weight.stride(3):
         weight = weight.contiguous()

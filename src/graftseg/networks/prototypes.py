@@ -1,6 +1,6 @@
-"""Voxels of a class are drawn towards prototypes of it: heads on voxel features and a memory of prototypes.
+"""Heads that separate classes in feature space by distances from stored prototypes.
 
-Every shape is fixed: all voxels are projected, and those that do not count are masked. Rows are voxels.
+All shapes are fixed: every voxel is projected, and unused voxels are masked. Rows are voxels.
 """
 
 from typing import Literal
@@ -16,22 +16,22 @@ EMBEDDING_SIZE = 32
 
 
 class PrototypeNetwork(EncoderDecoder):
-    """A network with heads that tell the classes apart by their features."""
+    """A network with a class separation head on its features."""
 
     def __init__(self, network: EncoderDecoder, separation: "ClassSeparation") -> None:
-        """Take the parts of a network over and join the heads to them."""
+        """Reuse the parts of a network and add the separation head."""
         super().__init__(network.encoder, network.decoder, network.head, network.stride)
         self.separation = separation
 
     def forward(self, images: Tensor, all_outputs: bool = False) -> Tensor | tuple[Tensor, Tensor]:  # type: ignore[override]
-        """Logits ``(B, K, *space)``; with ``all_outputs`` the features ``(B, width, *space)`` too."""
+        """Return logits ``(B, K, *space)``, with ``all_outputs`` also features ``(B, width, *space)``."""
         features = self.decode(self.encode(images))
         logits: Tensor = self.head(features)
         return (logits, features) if all_outputs else logits
 
 
 class VoxelMlp(nn.Sequential):
-    """Linear, batch norm, ReLU, linear, on rows."""
+    """Linear, batch norm, ReLU, linear; applied to rows."""
 
     def __init__(self, in_channels: int) -> None:
         super().__init__(
@@ -42,7 +42,7 @@ class VoxelMlp(nn.Sequential):
         )
 
     def forward_eval(self, rows: Tensor) -> Tensor:
-        """What the rows become in evaluation mode, whatever mode this is in."""
+        """Return the output of eval mode, in any mode."""
         first, norm, activation, last = self
         assert isinstance(norm, nn.BatchNorm1d)
         normed = F.batch_norm(first(rows), norm.running_mean, norm.running_var, norm.weight, norm.bias, eps=norm.eps)
@@ -51,7 +51,7 @@ class VoxelMlp(nn.Sequential):
 
 
 class Selector(nn.Module):
-    """Linear, batch norm, leaky ReLU, linear: a score for each row. The norm sees the rows of a mask alone."""
+    """Linear, batch norm, leaky ReLU, linear: a score for each row. Norm statistics use only masked rows."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Selector(nn.Module):
         self.gain, self.offset = nn.Parameter(torch.ones(EMBEDDING_SIZE)), nn.Parameter(torch.zeros(EMBEDDING_SIZE))
 
     def forward(self, rows: Tensor, mask: Tensor) -> Tensor:
-        """Rows ``(N, 32)`` and which of them count to logits ``(N)`` of their weights."""
+        """Convert rows ``(N, 32)`` and their mask to scores ``(N)``, which are logits."""
         x, m = self.first(rows).float(), mask.float().unsqueeze(1)
         n = m.sum().clamp(min=1)
         mean = (m * x).sum(0) / n
@@ -71,10 +71,10 @@ class Selector(nn.Module):
 
 
 class ClassSeparation(nn.Module):
-    """Projection, prediction, two selectors for each class, and ``slots`` prototypes of each class but the background.
+    """Projection, prediction, two selectors per class, and ``slots`` prototypes of each foreground class.
 
-    ``keep`` says which scores make a prototype. ``weigh_memory`` weighs the prototypes by their own selectors, which
-    are idle otherwise.
+    ``keep`` chooses whether the lowest or highest scores become prototypes. With ``weigh_memory``, prototypes are
+    weighted by their own selectors, which are unused otherwise.
     """
 
     memory: Tensor
@@ -100,9 +100,9 @@ class ClassSeparation(nn.Module):
     def forward(
         self, labeled: tuple[Tensor, Tensor, Tensor], unlabeled: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, Tensor]:
-        """Renew the prototypes; then the distance of labeled voxels from them, and that of unlabeled ones.
+        """Update the prototypes, then return the distances of labeled and of unlabeled voxels from them.
 
-        ``labeled`` are features, labels and decisions, ``unlabeled`` features and decisions.
+        ``labeled``: features, labels and predicted labels. ``unlabeled``: features and predicted labels.
         """
         features, labels, decided = labeled
         rows, y = voxel_rows(features), labels.reshape(-1)
@@ -112,7 +112,7 @@ class ClassSeparation(nn.Module):
 
     @torch.no_grad()
     def update_prototypes(self, rows: Tensor, labels: Tensor, right: Tensor) -> None:
-        """Overwrite the prototypes of each class in sight by voxels of it that were decided right."""
+        """Overwrite the prototypes of each class that has correctly predicted voxels by such voxels."""
         v = self.project.forward_eval(rows).float()
         highest = self.keep == "highest"
         for c in range(1, len(self.memory)):
@@ -125,10 +125,10 @@ class ClassSeparation(nn.Module):
             filled.copy_(torch.where(m.any(), found, filled))
 
     def prototype_distance(self, rows: Tensor, labels: Tensor) -> Tensor:
-        """``1/K Σ_c`` of the mean of ``1 - cos(v_i, m_j)`` over voxels i of a class and prototypes j of it.
+        """Return ``1/K Σ_c`` of the mean of ``1 - cos(v_i, m_j)`` over voxels i and prototypes j of the class.
 
-        Voxels are weighted by their selector. A class with fewer than two voxels or prototypes counts 0. The mean over
-        j is the distance from the mean of the normalised prototypes, so that no table of all pairs is made.
+        Voxels are weighted by their selector. A class with fewer than two voxels or prototypes contributes 0. The mean
+        over j equals the distance from the mean of the normalized prototypes, so no matrix of all pairs is needed.
         """
         v = self.predict(self.project(rows)).float()
         direction = F.normalize(v, dim=1)
@@ -142,7 +142,7 @@ class ClassSeparation(nn.Module):
         return loss / len(self.memory)
 
     def _center(self, c: int) -> Tensor:
-        """The mean of a class's normalised prototypes."""
+        """Return the mean of the normalized prototypes of a class."""
         prototypes, b = F.normalize(self.memory[c], dim=1), self.filled[c].float()
         if self.weigh_memory:
             b = b * self.memory_selectors[c](prototypes, self.filled[c]).sigmoid()
@@ -150,5 +150,5 @@ class ClassSeparation(nn.Module):
 
 
 def voxel_rows(features: Tensor) -> Tensor:
-    """``(B, C, *space)`` to ``(voxels, C)``."""
+    """Reshape ``(B, C, *space)`` to ``(voxels, C)``."""
     return features.movedim(1, -1).reshape(-1, features.shape[1])

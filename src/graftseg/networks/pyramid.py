@@ -1,4 +1,4 @@
-"""A network that gives logits at every level of its way up, as URPC trains it."""
+"""A network with logits at every decoder level, for URPC."""
 
 from typing import Literal, overload
 
@@ -11,23 +11,22 @@ from graftseg.networks.interpolation import Interpolation3d
 
 
 class Pyramid(EncoderDecoder):
-    """The finest head is the network's own; every coarser level has one besides, and its logits are made larger.
+    """The finest head belongs to the original network; each coarser level gets a head, whose logits are upsampled.
 
-    ``unet-3d`` is the published network of the left atrium: heads of 1x1x1, logits enlarged trilinearly, the dropout
-    on the way up as the only perturbation; 5,884,504 parameters. The V-Nets get the same heads, which is a
-    generalisation of ours.
+    ``unet-3d`` is the published network for the left atrium: 1x1x1 heads, trilinear upsampling, and decoder dropout as
+    the only perturbation; 5,884,504 parameters. V-Nets with the same heads are our generalization.
 
-    ``unet-2d`` is the published one of ACDC: heads of 3x3, logits repeated (nearest), and in training the features
-    that a coarser head sees are perturbed, those of the decoder are not. The published network defines one more head,
-    on the features of the coarsest level, and never uses it; it is here too, so that there are 1,831,060 parameters.
+    ``unet-2d`` is the published network for ACDC: 3x3 heads, nearest-neighbor upsampling, and perturbed features for
+    the coarser heads in training. The published network also has a head on the features of the coarsest level that is
+    never used; this head is included, which gives 1,831,060 parameters.
 
-    A network of two levels has a single step up; its second map is that of the coarsest level.
+    A network with two levels has a single decoder level; its second head uses the coarsest encoder features.
     """
 
     decoder: LevelDecoder
 
     def __init__(self, network: Extensible) -> None:
-        """Add heads to a network, whose parts keep their names."""
+        """Add heads to a network; existing parts keep their names."""
         super().__init__(network.encoder, network.decoder, network.head, network.stride)
         flat = network.dimensions == 2
         coarsest = network.stride.bit_length() - 1
@@ -43,33 +42,33 @@ class Pyramid(EncoderDecoder):
     def forward(self, images: Tensor, all_outputs: Literal[True]) -> list[Tensor]: ...
 
     def forward(self, images: Tensor, all_outputs: bool = False) -> Tensor | list[Tensor]:
-        """Images to the finest logits ``(B, K, *space)``, and with ``all_outputs`` to all of them, finest first."""
+        """Return the finest logits ``(B, K, *space)``, with ``all_outputs`` the logits of all levels, finest first."""
         skips = self.encode(images)
         finest, *coarser = self.decoder.pyramid(skips)
         logits: Tensor = self.head(finest)
         if not all_outputs:
             return logits
-        # the shortest is the features: the last head of a flat network may be without any
+        # in 2-D, the last head has no features and is skipped
         parts = zip(coarser or skips[-1:], self.perturbations, self.heads, self.enlargings, strict=False)
         return [logits, *(enlarge(head(perturb(features))) for features, perturb, head, enlarge in parts)]
 
 
 def pyramid(networks: Networks) -> Pyramid:
-    """The recipe's network with a head at every level."""
+    """Build the recipe's network with a head at every level."""
     network = networks.build()
     assert isinstance(network, Extensible)
     return Pyramid(network)
 
 
 class FeatureNoise(nn.Module):
-    """In training, features times ``1 + n``, with n uniform up to ``size`` either way and the same for all samples."""
+    """In training, multiply features by ``1 + n``, n uniform in ``[-size, size]`` and equal for all samples."""
 
     def __init__(self, size: float = 0.3) -> None:
         super().__init__()
         self.size = size
 
     def forward(self, x: Tensor) -> Tensor:
-        """The same shape."""
+        """Return the perturbed features, of the same shape."""
         if not self.training:
             return x
         n = (2 * torch.rand(x.shape[1:], device=x.device, dtype=x.dtype) - 1) * self.size
@@ -77,9 +76,9 @@ class FeatureNoise(nn.Module):
 
 
 class FeatureDropout(nn.Module):
-    """In training, features are zero where their mean over channels is at least r times its maximum in the sample.
+    """In training, set features to zero where their channel mean is at least r times its maximum in the sample.
 
-    r is drawn anew for every batch, between ``low`` and ``high``.
+    r is drawn between ``low`` and ``high`` for every batch.
     """
 
     def __init__(self, low: float = 0.7, high: float = 0.9) -> None:
@@ -87,7 +86,7 @@ class FeatureDropout(nn.Module):
         self.low, self.high = low, high
 
     def forward(self, x: Tensor) -> Tensor:
-        """The same shape."""
+        """Return the perturbed features, of the same shape."""
         if not self.training:
             return x
         attention = x.float().mean(1, keepdim=True)
@@ -96,7 +95,7 @@ class FeatureDropout(nn.Module):
 
 
 def _perturbation(level: int) -> nn.Module:
-    """Noise at half the resolution, dropout of what stands out at a quarter, of any feature at the coarser levels."""
+    """Return noise at half the resolution, feature dropout at a quarter, plain dropout at coarser levels."""
     if level == 1:
         return FeatureNoise()
     return FeatureDropout() if level == 2 else nn.Dropout(0.5)

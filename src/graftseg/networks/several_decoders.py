@@ -1,4 +1,4 @@
-"""A network with several decoders on one encoder, as MC-Net trains it."""
+"""A network with several decoders on one encoder, for MC-Net."""
 
 from typing import Literal, overload
 
@@ -9,15 +9,15 @@ from graftseg.networks.encoder_decoder import EncoderDecoder, Extensible
 
 
 class MultiDecoder(EncoderDecoder):
-    """The first decoder and head are the network's own; the others have another way up.
+    """The first decoder and head belong to the original network; the others use different upsampling.
 
-    The second one interpolates linearly where the first has transposed convolutions (V-Nets: 12,347,716 parameters
-    with batch norm), or the other way round (``unet-2d``: 2,577,624). A third one repeats voxels, as in MC-Net+
-    (15,246,566 and 3,210,924).
+    If the first decoder uses transposed convolutions, the second interpolates linearly (V-Net with batch norm:
+    12,347,716 parameters), and the other way round (``unet-2d``: 2,577,624). The third uses nearest-neighbor
+    interpolation, as in MC-Net+ (15,246,566 and 3,210,924).
     """
 
     def __init__(self, network: Extensible, decoders: int) -> None:
-        """Add decoders, up to so many, to a network, whose parts keep their names."""
+        """Add decoders to a network, up to ``decoders`` in total; existing parts keep their names."""
         super().__init__(network.encoder, network.decoder, network.head, network.stride)
         others = network.upsamplings[1:decoders]
         self.decoders = nn.ModuleList(network.another_decoder(upsampling) for upsampling in others)
@@ -40,7 +40,7 @@ class MultiDecoder(EncoderDecoder):
 
 
 def several_decoders(networks: Networks, decoders: int) -> MultiDecoder:
-    """The recipe's network with so many decoders."""
+    """Build the recipe's network with this number of decoders."""
     network = networks.build()
     assert isinstance(network, Extensible)
     return MultiDecoder(network, decoders)

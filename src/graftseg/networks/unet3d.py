@@ -1,4 +1,4 @@
-"""The 3-D U-Net that URPC is trained with on the left atrium."""
+"""The 3-D U-Net of URPC for the left atrium."""
 
 from functools import partial
 from typing import TypeVar
@@ -12,20 +12,19 @@ from graftseg.networks.heads import Head3d
 from graftseg.networks.interpolation import Interpolation3d, Upsampling
 from graftseg.networks.vnet import InstanceNorm
 
-# of the way up, the finest level first; the last one stands for all levels below it
+# decoder levels, finest first; the last value is used for all coarser levels
 PUBLISHED_DROPOUT = (0.1, 0.2, 0.3, 0.5)
 Part = TypeVar("Part", bound=nn.Module)
 
 
 class UNet3d(Extensible):
-    """An encoder, a decoder joined to it by concatenation, and a 1x1x1 head.
+    """An encoder, a decoder that concatenates encoder features, and a 1x1x1 head.
 
-    A block is twice convolution, instance norm, ReLU. Level ``l`` (0 is full resolution) has ``width * 2**l``
-    channels. The way down is by max pooling, the way up by trilinear interpolation that does not align corners. Whole
-    channels are dropped after every level of the way up. Weights begin normal, with the variance of Kaiming for ReLU.
+    A block is two times convolution, instance norm, ReLU. Level ``l`` (0 is full resolution) has ``width * 2**l``
+    channels. Downsampling is max pooling, upsampling is trilinear interpolation without aligned corners. Channel
+    dropout follows every decoder level. Weights are initialized by Kaiming normal for ReLU.
 
-    The defaults make 5,884,050 parameters; with heads on the three other levels of the way up, as published, there
-    are 5,884,504.
+    The defaults give 5,884,050 parameters, or 5,884,504 with heads on the three other decoder levels, as published.
     """
 
     dimensions = 3
@@ -44,32 +43,32 @@ class UNet3d(Extensible):
         _draw_weights(self)
 
     def another_decoder(self, upsampling: Upsampling) -> LevelDecoder:
-        """A fresh decoder of the same size, with another way up."""
+        """Build a new decoder of the same size with the given upsampling."""
         return _draw_weights(super().another_decoder(upsampling))
 
     def another_head(self, channels: int) -> nn.Module:
-        """A fresh head for features of so many channels."""
+        """Build a new head for features of ``channels`` channels."""
         return _draw_weights(super().another_head(channels))
 
 
 class Encoder(LevelEncoder):
-    """The way down: at each level max pooling (none at the first), then a block."""
+    """One block per level, after max pooling on all levels except the first."""
 
     def __init__(self, in_channels: int, *, width: int, levels: int) -> None:
-        """Build one pooling and one block for each level."""
+        """Build the pooling layers and blocks."""
         channels = [width << level for level in range(levels)]
         halvings = [nn.MaxPool3d(2) for _ in channels[1:]]
         super().__init__(halvings, map(_block, [in_channels, *channels[:-1]], channels))
 
 
 class Decoder(LevelDecoder):
-    """The way up: at each level twice the size, the encoder's features in front, a block, dropout.
+    """One upsampling step, one block and one dropout per level; encoder features are concatenated in front.
 
     ``transposed`` is a unit of kernel 2 that keeps the number of channels; ``linear`` and ``nearest`` interpolate.
     """
 
     def __init__(self, *, width: int, levels: int, dropout: bool, upsampling: Upsampling = "linear") -> None:
-        """Build one step up, one block and one dropout for each level but the coarsest."""
+        """Build an upsampling step, a block and a dropout for each level except the coarsest."""
         super().__init__()
         upwards = range(levels - 2, -1, -1)
         self.ups = nn.ModuleList(_double(2 * width << level, upsampling) for level in upwards)
@@ -77,7 +76,7 @@ class Decoder(LevelDecoder):
         self.dropouts = nn.ModuleList(_channel_dropout(level) if dropout else nn.Identity() for level in upwards)
 
     def pyramid(self, skips: list[Tensor]) -> list[Tensor]:
-        """Features of every level but the coarsest, finest first, after their dropout."""
+        """Return features of every level except the coarsest, finest first, after dropout."""
         *finer, x = skips
         upwards = []
         for up, stage, dropout, skip in zip(self.ups, self.stages, self.dropouts, reversed(finer), strict=True):

@@ -18,15 +18,14 @@ MAX_UNITS = 3
 
 
 class VNet(Extensible):
-    """An encoder, a decoder joined to it by addition, and a 1x1x1 head.
+    """An encoder, a decoder that adds encoder features, and a 1x1x1 head.
 
-    A unit is convolution, norm, ReLU. Level ``l`` (0 is full resolution) has ``width * 2**l`` channels and
-    ``min(l + 1, 3)`` units of kernel 3, on the way down and on the way up alike. Levels are joined by strided
-    units of kernel 2. Whole channels are dropped at two places: after the coarsest level and before the head.
+    A unit is convolution, norm, ReLU. Level ``l`` (0 is full resolution) has ``width * 2**l`` channels and ``min(l + 1,
+    3)`` units of kernel 3, in the encoder and in the decoder. Strided units of kernel 2 connect the levels. Channel
+    dropout is applied after the coarsest level and before the head.
 
-    ``norm="batch"`` with ``dropout=0.5`` is the left atrium network, 9,448,866 parameters;
-    ``norm="instance"`` with ``dropout=0`` is the pancreas network, 9,443,266 parameters.
-    ``encode``, ``decode`` and ``head`` are the three parts of ``forward``, so that others can build on them.
+    ``norm="batch"`` with ``dropout=0.5`` is the left atrium network, 9,448,866 parameters; ``norm="instance"`` with
+    ``dropout=0`` is the pancreas network, 9,443,266 parameters.
     """
 
     dimensions = 3
@@ -45,17 +44,17 @@ class VNet(Extensible):
         norm: Norm = "batch",
         dropout: float = 0.5,
     ) -> None:
-        """Build the three parts with PyTorch's default initialisation."""
+        """Build the three parts with PyTorch's default initialization."""
         encoder = Encoder(in_channels, width=width, levels=levels, norm=norm, dropout=dropout)
         decoder = partial(Decoder, width=width, levels=levels, norm=norm, dropout=dropout)
         super().__init__(encoder, decoder, partial(Head3d, classes=classes), width)
 
 
 class Encoder(LevelEncoder):
-    """The way down: at each level a strided unit (none at the first), then that level's units; dropout at the end."""
+    """A strided unit (not on the first level) and a stage of units per level; dropout at the end."""
 
     def __init__(self, in_channels: int, *, width: int, levels: int, norm: Norm, dropout: float) -> None:
-        """Build one step down and one stage for each level."""
+        """Build the downsampling units and stages."""
         channels = [width << level for level in range(levels)]
         halvings = [_halve(fine, norm) for fine in channels[:-1]]
         entries = enumerate([in_channels, *channels[1:]])
@@ -63,22 +62,22 @@ class Encoder(LevelEncoder):
         self.dropout = _channel_dropout(dropout)
 
     def forward(self, images: Tensor) -> list[Tensor]:
-        """Images ``(B, C, *space)`` to the features of every level, finest first."""
+        """Convert images ``(B, C, *space)`` to features of every level, finest first."""
         *finer, coarsest = super().forward(images)
         return [*finer, self.dropout(coarsest)]
 
 
 class Decoder(LevelDecoder):
-    """The way up: at each level a unit that doubles the size, the encoder's features added after its ReLU, units.
+    """An upsampling unit and a stage of units per level; encoder features are added after the upsampling unit.
 
-    That unit's convolution is transposed, with kernel 2, or one of kernel 3 after an interpolation, ``linear`` with
-    corners aligned or ``nearest``.
+    The upsampling unit has a transposed convolution of kernel 2, or an interpolation, ``linear`` (with aligned corners)
+    or ``nearest``, and a convolution of kernel 3.
     """
 
     def __init__(
         self, *, width: int, levels: int, norm: Norm, dropout: float, upsampling: Upsampling = "transposed"
     ) -> None:
-        """Build one step up and one stage for each level but the coarsest."""
+        """Build an upsampling unit and a stage for each level except the coarsest."""
         super().__init__()
         upwards = range(levels - 2, -1, -1)
         self.ups = nn.ModuleList(_double(width << level, norm, upsampling) for level in upwards)
@@ -86,7 +85,7 @@ class Decoder(LevelDecoder):
         self.dropout = _channel_dropout(dropout)
 
     def pyramid(self, skips: list[Tensor]) -> list[Tensor]:
-        """Features of every level but the coarsest, finest first; the finest with dropout."""
+        """Return features of every level except the coarsest, finest first; only the finest have dropout."""
         *finer, x = skips
         upwards = []
         for up, stage, skip in zip(self.ups, self.stages, reversed(finer), strict=True):
@@ -97,18 +96,18 @@ class Decoder(LevelDecoder):
 
 
 class InstanceNorm(nn.InstanceNorm3d):
-    """Each channel of each volume to mean 0 and deviation 1, without parameters.
+    """Normalize each channel of each volume to mean 0 and standard deviation 1, without parameters.
 
-    On a GPU written out: PyTorch's own gives up channels-last, which every convolution would have to restore.
+    On a GPU this uses ``normalize_over_space``: PyTorch's instance norm loses the channels-last format.
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """The same shape."""
+        """Return the normalized volume, of the same shape."""
         return normalize_over_space(x, self.eps) if accelerated(x) else super().forward(x)
 
 
 def normalize_over_space(x: Tensor, epsilon: float) -> Tensor:
-    """``(x - mean) / sqrt(var + ε)`` over space, in float32, in the precision and memory format that came in."""
+    """Return ``(x - mean) / sqrt(var + ε)`` over space; computed in float32, returned in the precision of ``x``."""
     wide = x.float()
     var, mean = torch.var_mean(wide, (2, 3, 4), correction=0, keepdim=True)
     return ((wide - mean) * torch.rsqrt(var + epsilon)).to(x.dtype)
