@@ -209,7 +209,7 @@ def test_no_unlabeled_scans_or_none_of_them_in_a_batch(tmp_path: Path, scans: in
     with user_error(Code.TOO_FEW_CASES, keyword="imagesUn"):
         batches.at(0, 0)
     assert len(batches.at(0, 0, unlabeled=False).labeled.images) == 4
-    assert (batches.watched(3) is None) == (scans == 0)
+    assert (batches.center_patches(3) is None) == (scans == 0)
     assert batches.names_at(0, 0) == ["case001", "case002"]
 
 
@@ -263,7 +263,7 @@ def test_labels_of_cases_used_without_them_are_never_opened(tmp_path: Path, garb
     limits: dict[str, Any] = {"labeled_cases": 2, "validation_cases": 1}
     expected, batches = (batches_of(kept, (4, 4), **limits) for kept in (intact, store))
     assert all(same(expected.at(0, step), batches.at(0, step)) for step in range(5))
-    assert batches.watched(3) is not None
+    assert batches.center_patches(3) is not None
     with user_error(Code.DAMAGED_FILE, "case003.label.npy"):
         batches_of(store, (4, 4), labeled_cases=3)
 
@@ -286,14 +286,14 @@ def test_names_at(tmp_path: Path) -> None:
 def test_watched_are_the_centres_of_the_first_unlabeled(tmp_path: Path, patch: Shape) -> None:
     store = build(tmp_path / "s", [(6, 6, 5)], [(6, 7, 5), (9, 5, 4), (5, 5, 5)], channels=2)
     batches = batches_of(store, patch, augment=AugmentSettings())
-    watched = batches.watched(2)
+    watched = batches.center_patches(2)
     assert watched is not None
     assert watched.shape == (2, 2, *patch)
     for case, image in zip(store.of("unlabeled"), watched.numpy(), strict=False):
         start = [(n - wanted) // 2 for n, wanted in zip(case.shape, patch, strict=True)]
         np.testing.assert_array_equal(image, cut(np.asarray(store.image(case)), start, patch))
     batches.at(0, 0)
-    again, all_of_them = batches.watched(2), batches.watched(9)
+    again, all_of_them = batches.center_patches(2), batches.center_patches(9)
     assert again is not None and all_of_them is not None
     assert torch.equal(again, watched)
     assert len(all_of_them) == 3
@@ -301,7 +301,7 @@ def test_watched_are_the_centres_of_the_first_unlabeled(tmp_path: Path, patch: S
 
 def test_watched_slices_are_those_in_the_middle(tmp_path: Path) -> None:
     store = build(tmp_path / "s", [(6, 6, 5)], [(6, 6, 5), (6, 6, 4), (6, 6, 1)])
-    watched = batches_of(store, (6, 6)).watched(3)
+    watched = batches_of(store, (6, 6)).center_patches(3)
     assert watched is not None
     for case, middle, image in zip(store.of("unlabeled"), (2, 2, 0), watched.numpy(), strict=True):
         np.testing.assert_array_equal(image, np.asarray(store.image(case))[..., middle])

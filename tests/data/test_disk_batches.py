@@ -87,7 +87,7 @@ def test_all_else_is_that_of_batches(tmp_path: Path, shapes: list[Shape], patch:
     assert (resident.resident, from_disk.resident) == (True, False)
     assert (from_disk.device, from_disk.steps_per_epoch) == (resident.device, resident.steps_per_epoch)
     assert [from_disk.names_at(1, step) for step in range(5)] == [resident.names_at(1, step) for step in range(5)]
-    one, two = resident.watched(2), from_disk.watched(2)
+    one, two = resident.center_patches(2), from_disk.center_patches(2)
     assert one is not None and two is not None and torch.equal(one, two)
     assert from_disk.labeled.names == resident.labeled.names
     table = torch.from_numpy(from_disk.draw(0, 3))
@@ -172,7 +172,7 @@ def test_no_unlabeled_scans(tmp_path: Path) -> None:
     from_disk = disk_batches_of(build(tmp_path / "s", [(6, 6)] * 2), (4, 4))
     with user_error(Code.TOO_FEW_CASES, keyword="imagesUn"):
         from_disk.at(0, 0)
-    assert from_disk.watched(2) is None
+    assert from_disk.center_patches(2) is None
 
 
 def test_the_thread_ends_with_the_batches(tmp_path: Path) -> None:

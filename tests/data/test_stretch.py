@@ -97,7 +97,7 @@ def test_batches_hold_whole_slices(tmp_path: Path) -> None:
     unlabeled = {known[image.numpy().tobytes()] for batch in drawn for image in batch.unlabeled}
     assert {found[0] for found in labeled} == {0, 1} and {found[0] for found in unlabeled} == {2}
     assert len(labeled) == 3 * 4 and len(unlabeled) == 3 * 4, "a half turn and a flip is the other flip"
-    watched = batches.watched(1)
+    watched = batches.center_patches(1)
     assert watched is not None
     np.testing.assert_array_equal(
         watched[0, 0].numpy(), zoomed(np.asarray(store.image(store.cases[2]), np.float32)[0, ..., 1], (8, 6))
@@ -110,7 +110,7 @@ def test_centre_crops_of_the_unlabeled_stream(tmp_path: Path, shape: Shape, patc
     store = build(tmp_path / "s", [shape] * 2, [shape] * 2)
     options: dict[str, Any] = {"augment": ACDC, "labeled": 2, "unlabeled": 2}
     batches, random = (batches_of(store, patch, unlabeled_crop=crop, **options) for crop in ("centre", "random"))
-    watched = batches.watched(2)
+    watched = batches.center_patches(2)
     assert watched is not None
     centres = {image.numpy().tobytes() for image in watched}
     for step in range(6):

@@ -129,9 +129,9 @@ def table_of(drawn: Draw, shapes: Integers, strides: Integers, patch: Sequence[i
     """Return the input of ``rows_of``, one row per sample; float64 represents every index exactly."""
     turned = turned_size(drawn.linear, shapes[:, :2])
     scale = np.ones((len(shapes), 2)) if drawn.scale is None else drawn.scale
-    shift, centre = drawn.start[:, :2] - (turned - 1) / 2, (shapes[:, :2] - 1) / 2
+    shift, center = drawn.start[:, :2] - (turned - 1) / 2, (shapes[:, :2] - 1) / 2
     depth = drawn.start[:, 2:] if len(patch) == 2 else np.clip(drawn.start[:, 2:], -patch[2], shapes[:, 2:])
-    columns = (drawn.linear.reshape(-1, 4), scale, shift, centre, strides, shapes - 1, depth)
+    columns = (drawn.linear.reshape(-1, 4), scale, shift, center, strides, shapes - 1, depth)
     return np.concatenate(columns, axis=1, dtype=np.float64)
 
 
@@ -147,9 +147,9 @@ def rows_of(table: Tensor, patch: Sequence[int]) -> tuple[Tensor, Tensor]:
     rows = torch.zeros((), device=table.device, dtype=torch.long)
     inside = torch.ones((), device=table.device, dtype=torch.bool)
     for axis in range(2):
-        nearest, held = at.voxels(axis, along)
-        inside = inside & (held == nearest)
-        rows = rows + held * at.step[:, axis, None, None]
+        nearest, clipped = at.voxels(axis, along)
+        inside = inside & (clipped == nearest)
+        rows = rows + clipped * at.step[:, axis, None, None]
     if len(patch) == 2:
         return rows, inside
     index = torch.arange(patch[2], device=table.device) + at.depth
@@ -165,8 +165,8 @@ def boxes_of(table: Table, patch: Sequence[int]) -> tuple[Integers, Integers]:
     at = _Columns.of(torch.from_numpy(table), len(patch))
     corners = at.along([torch.tensor([0, n - 1], dtype=torch.float64) for n in patch[:2]])
     # scan positions are monotonic along each patch axis, so their extremes are at the corners
-    held = torch.stack([at.voxels(axis, corners)[1].flatten(1) for axis in range(2)], dim=1)
-    first, end = (held.amin(dim=2) - 1).clamp(min=0), (held.amax(dim=2) + 2).minimum(at.last[:, :2] + 1)
+    clipped = torch.stack([at.voxels(axis, corners)[1].flatten(1) for axis in range(2)], dim=1)
+    first, end = (clipped.amin(dim=2) - 1).clamp(min=0), (clipped.amax(dim=2) + 2).minimum(at.last[:, :2] + 1)
     if len(patch) == 3:
         rows = [(at.depth + shift).clamp(min=0).minimum(at.last[:, 2:] + 1) for shift in (0, patch[2])]
         first, end = torch.cat([first, rows[0]], dim=1), torch.cat([end, rows[1]], dim=1)
@@ -187,7 +187,7 @@ class _Columns:
     linear: Tensor
     scale: Tensor
     shift: Tensor
-    centre: Tensor
+    center: Tensor
     step: Tensor
     last: Tensor
     depth: Tensor
@@ -196,9 +196,9 @@ class _Columns:
     def of(cls, table: Tensor, axes: int) -> "_Columns":
         """Split a table and convert its columns to the types used in the calculation."""
         columns = table.split_with_sizes([4, 2, 2, 2, 2, axes, axes - 2], dim=1)
-        linear, scale, shift, centre, step, last, depth = columns
+        linear, scale, shift, center, step, last, depth = columns
         A = linear.float().view(-1, 2, 2)
-        return cls(A, scale, shift, centre.float(), step.long(), last.long(), depth.long())
+        return cls(A, scale, shift, center.float(), step.long(), last.long(), depth.long())
 
     def along(self, index: Sequence[Tensor]) -> list[Tensor]:
         """Stretch patch indices (float64) along the first two axes to whole voxels, and shift them."""
@@ -210,7 +210,7 @@ class _Columns:
         place = (
             self.linear[:, axis, 0, None, None] * along[0][:, :, None]
             + self.linear[:, axis, 1, None, None] * along[1][:, None, :]
-            + self.centre[:, axis, None, None]
+            + self.center[:, axis, None, None]
         )
         # halves are rounded up and not to even, so that a shift by one voxel shifts the result by one voxel
         nearest = (place + 0.5).floor().long()

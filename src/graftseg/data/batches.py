@@ -138,7 +138,7 @@ class Batches:
             names += [self.unlabeled.names[case] for case in self.unlabeled.case_of[units]]
         return sorted(set(names))
 
-    def watched(self, count: int) -> Tensor | None:
+    def center_patches(self, count: int) -> Tensor | None:
         """Return center patches of the first unlabeled scans without augmentation; every call returns the same."""
         if self.unlabeled is None:
             return None

@@ -6,7 +6,7 @@ from typing import Any
 
 from graftseg.core.progress import in_parallel
 from graftseg.core.types import SPLITS
-from graftseg.data.checks.cases import CaseCheck, Examined
+from graftseg.data.checks.cases import CaseCheck, CaseResult
 from graftseg.data.checks.channels import channel_findings
 from graftseg.data.checks.copies import copy_findings, rescaled_copy_findings
 from graftseg.data.checks.findings import Finding as Finding
@@ -112,7 +112,7 @@ def examine(dataset: Dataset, *, pictures: bool = False, workers: int | None = N
     return Examination(dataset, summaries, tuple(ordered(grouped(findings))), likeness, thumbnails)
 
 
-def _set_findings(dataset: Dataset, summaries: Fingerprint, examined: list[Examined]) -> Iterator[Finding]:
+def _set_findings(dataset: Dataset, summaries: Fingerprint, examined: list[CaseResult]) -> Iterator[Finding]:
     """Yield findings that concern several cases."""
     yield from stray_findings(dataset)
     yield from class_findings(dataset, summaries)

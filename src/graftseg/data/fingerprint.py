@@ -176,10 +176,10 @@ def _curves(cases: Sequence[CaseFingerprint], standardized: bool) -> Floats:
 def _shift(first: Floats, second: Floats) -> float:
     """Evaluate the formula of ``intensity_shift`` for percentiles ``(case, percentile)`` of two groups."""
     groups = (first, second)
-    centres = [np.median(group, axis=0) for group in groups]
-    distance = float(np.abs(centres[0] - centres[1]).mean())
+    centers = [np.median(group, axis=0) for group in groups]
+    distance = float(np.abs(centers[0] - centers[1]).mean())
     width = min(np.median(np.abs(group - group.mean(axis=1, keepdims=True)).mean(axis=1)) for group in groups)
-    away = np.concatenate([np.abs(group - centre).mean(axis=1) for group, centre in zip(groups, centres, strict=True)])
+    away = np.concatenate([np.abs(group - center).mean(axis=1) for group, center in zip(groups, centers, strict=True)])
     between = min(away.sum() / max(1, len(away) - 2), 2 * np.median(away))
     usual = float(width / 8 + 5 * between * np.sqrt(1 / len(first) + 1 / len(second)))
     if usual == 0:

@@ -88,16 +88,16 @@ def _draw_anatomy(rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[npt
 def _draw_heart(rng: np.random.Generator, space: Floats) -> npt.NDArray[np.uint8]:
     axes = len(space)
     size, scatter = HEART_SIZE[axes]
-    centre = rng.uniform(-scatter, scatter, axes)
+    center = rng.uniform(-scatter, scatter, axes)
     direction = rng.normal(0, 1, axes)
     direction /= np.linalg.norm(direction)
     outer = size * rng.uniform(0.26, 0.38)
     inner = outer * rng.uniform(0.52, 0.70)
     squash = rng.uniform(0.88, 1.14, axes)
-    wobble = _outline_factor(rng, space - centre.reshape(-1, *[1] * axes))
-    distance = np.sqrt(_ellipsoid(space, centre, squash)) * wobble
-    aside = centre + direction * outer * rng.uniform(0.60, 0.80)
-    crescent = np.sqrt(_ellipsoid(space, aside, squash)) * wobble < outer * rng.uniform(0.98, 1.16)
+    outline = _outline_factor(rng, space - center.reshape(-1, *[1] * axes))
+    distance = np.sqrt(_ellipsoid(space, center, squash)) * outline
+    crescent_center = center + direction * outer * rng.uniform(0.60, 0.80)
+    crescent = np.sqrt(_ellipsoid(space, crescent_center, squash)) * outline < outer * rng.uniform(0.98, 1.16)
     label = np.zeros(space.shape[1:], dtype=np.uint8)
     label[crescent] = 1
     label[distance < outer] = 2
@@ -123,10 +123,10 @@ def _coordinates(shape: tuple[int, ...]) -> Floats:
     return np.stack(np.meshgrid(*lines, indexing="ij"))
 
 
-def _ellipsoid(space: Floats, centre: Floats, radii: Floats) -> Floats:
+def _ellipsoid(space: Floats, center: Floats, radii: Floats) -> Floats:
     """Return the squared distance from the center in units of the radii."""
     column = (-1, *[1] * (len(space)))
-    return np.asarray(np.square((space - centre.reshape(column)) / radii.reshape(column)).sum(axis=0))
+    return np.asarray(np.square((space - center.reshape(column)) / radii.reshape(column)).sum(axis=0))
 
 
 def _outline_factor(rng: np.random.Generator, offset: Floats) -> Floats:

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from graftseg.data.checks.sets import COARSE, SLICES_LAST
+from graftseg.data.checks.sets import SLICES_LAST, THICK_SLICES
 from graftseg.planning.choices import Choice, Choices
 from graftseg.planning.facts import Facts
 from graftseg.planning.slices import coarseness, is_sliced, stacked_axis, thinness
@@ -58,7 +58,7 @@ def frame_of(facts: Facts) -> Frame:
         widest = int(np.median(spacings, axis=0).argmax())
         stacked = widest if long > LONG else 2
         reason = f"volumes: {thin:g} voxels along the shortest axis, and voxels only {long:.1f} times as long as wide"
-    elif long > COARSE:
+    elif long > THICK_SLICES:
         reason = f"slices: they lie {long:.1f} times as far apart as pixels, so a 3-D patch would hold little of both"
     else:
         reason = f"slices: the volumes have {thin:g} of them, too few for 3-D patches"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from statistics import median
 
-from graftseg.data.checks.sets import COARSE
+from graftseg.data.checks.sets import THICK_SLICES
 
 THIN = 16
 """Volumes of fewer voxels along an axis are too thin for 3-D patches."""
@@ -29,11 +29,11 @@ def thinness(shapes: Shapes) -> float:
 
 def is_sliced(shapes: Shapes, spacings: Spacings) -> bool:
     """Whether volumes are rather slices: their voxels are long, or there are too few of them along an axis."""
-    return len(shapes[0]) == 3 and (coarseness(spacings) > COARSE or thinness(shapes) < THIN)
+    return len(shapes[0]) == 3 and (coarseness(spacings) > THICK_SLICES or thinness(shapes) < THIN)
 
 
 def stacked_axis(shape: Sequence[int], spacing: Sequence[float]) -> int:
     """The axis of the largest spacing where voxels are long, else that of the fewest; of equal ones the last."""
-    long = _length(spacing) > COARSE
+    long = _length(spacing) > THICK_SLICES
     sizes = list(spacing) if long else [-voxels for voxels in shape]
     return max(range(len(sizes)), key=lambda axis: (sizes[axis], axis))

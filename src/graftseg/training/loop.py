@@ -123,7 +123,7 @@ def fit(
         _restore(at, saved, selector, finder)
     del saved
     total = sum(steps)
-    clock, watched = StepClock(device), batches.watched(3)
+    clock, watched = StepClock(device), batches.center_patches(3)
     recorder = Recorder(run, total, at.done, every=loop.log_every, tensorboard=loop.tensorboard, label=label)
     with recorder, _stop_signals() as stop:
         for index in range(at.stage, len(stages)):

@@ -26,7 +26,7 @@ COPY = f"{FIX} writes a copy with the geometry of the "
 
 
 @dataclass(frozen=True)
-class Examined:
+class CaseResult:
     """The result of reading a case once; the summary is None if reading failed."""
 
     case: Case
@@ -44,14 +44,14 @@ class CaseCheck:
     dataset: Dataset
     pictures: bool = False
 
-    def __call__(self, case: Case) -> Examined:
+    def __call__(self, case: Case) -> CaseResult:
         """Read the files of a case and return all findings."""
         findings: list[Finding] = []
         try:
             scan = self.dataset.reader.image(case)
         except UserError as error:
             if not isinstance(self.dataset.reader, ScanFiles) or not channels_differ_by_rounding(case):
-                return Examined(case, findings=[from_error(self.dataset.root, error, case.name)])
+                return CaseResult(case, findings=[from_error(self.dataset.root, error, case.name)])
             findings.append(
                 from_error(
                     self.dataset.root,
@@ -73,7 +73,7 @@ class CaseCheck:
             findings += _grids(case.name, scan.geometry, label.geometry)
         thumbnail = _thumbnail(scan, label, summary) if self.pictures else None
         coarse = coarse_view(in_one_orientation(scan.array, scan.geometry))
-        return Examined(case, summary, findings, coarse, thumbnail, scan.geometry)
+        return CaseResult(case, summary, findings, coarse, thumbnail, scan.geometry)
 
 
 def differs_by_rounding(first: Geometry, second: Geometry) -> bool:

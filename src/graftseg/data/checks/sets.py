@@ -11,7 +11,7 @@ from graftseg.data.folders import CONVERSION_ADVICE, VOLUMES, most_common_ending
 
 SPACING_FACTOR = 2.0
 SCALE_FACTOR = 20.0
-COARSE = 3.0
+THICK_SLICES = 3.0
 """Volumes whose largest voxel spacing exceeds the smallest by this factor consist of thick slices."""
 
 SLICES_LAST = ("ASR", "RSA", "RAS")
@@ -82,12 +82,12 @@ def scale_findings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
 def spacing_findings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
     """Report cases with much larger or smaller voxels than the median, the most extreme first."""
     for axes in (2, 3):
-        alike = [case for case in cases if len(case.shape) == axes]
-        if not alike:
+        comparable = [case for case in cases if len(case.shape) == axes]
+        if not comparable:
             continue
-        median = np.median([case.canonical_spacing for case in alike], axis=0)
+        median = np.median([case.canonical_spacing for case in comparable], axis=0)
         found = []
-        for case in alike:
+        for case in comparable:
             ratio = np.abs(np.log(np.array(case.canonical_spacing) / median))
             worst = int(ratio.argmax())
             if ratio[worst] > np.log(SPACING_FACTOR):
@@ -114,4 +114,4 @@ def slice_findings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
 def _slice_axis(case: CaseFingerprint) -> int | None:
     """Return the axis, in canonical order, along which thick slices are stacked, or None."""
     spacing = case.canonical_spacing
-    return spacing.index(max(spacing)) if round(max(spacing) / min(spacing), 3) > COARSE else None
+    return spacing.index(max(spacing)) if round(max(spacing) / min(spacing), 3) > THICK_SLICES else None

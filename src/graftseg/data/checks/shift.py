@@ -86,11 +86,11 @@ def spacing_shift(labeled: Sequence[CaseFingerprint], unlabeled: Sequence[CaseFi
     Differences below 10 %, or within the variation of a group, give a shift below 1.
     """
     groups = [np.log([case.canonical_spacing for case in group]) for group in (labeled, unlabeled)]
-    centres = [np.median(group, axis=0) for group in groups]
-    away = np.concatenate([np.abs(group - centre) for group, centre in zip(groups, centres, strict=True)])
+    centers = [np.median(group, axis=0) for group in groups]
+    away = np.concatenate([np.abs(group - center) for group, center in zip(groups, centers, strict=True)])
     between = away.sum(axis=0) / max(1, len(away) - 2)
     usual = np.log(SPACING_SLACK) + 5 * between * np.sqrt(1 / len(labeled) + 1 / len(unlabeled))
-    return tuple(float(shift) for shift in np.abs(centres[0] - centres[1]) / usual)
+    return tuple(float(shift) for shift in np.abs(centers[0] - centers[1]) / usual)
 
 
 def shift_findings(summaries: Fingerprint, found: Likeness) -> Iterator[Finding]:
