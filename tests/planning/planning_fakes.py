@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from graftseg.core.types import Split
 from graftseg.data.fingerprint import CaseFingerprint, Fingerprint
 from graftseg.planning import Facts, Target
-from graftseg.planning.facts import Foreground, Pieced
+from graftseg.planning.facts import Foreground, PieceCount
 from graftseg.planning.target import ABSENT_GPU, GIB
 
 CPU = Target("cpu", 16 * GIB, "a CPU", present=False)
@@ -44,13 +44,13 @@ def case(
 def facts(
     *cases: CaseFingerprint,
     classes: int = 2,
-    pieces: Sequence[Pieced] | None = None,
-    slice_pieces: Sequence[Pieced] | None = None,
+    pieces: Sequence[PieceCount] | None = None,
+    slice_pieces: Sequence[PieceCount] | None = None,
     names: tuple[str, ...] = (),
     tested: int = 0,
 ) -> Facts:
     """What the planner would know of such scans; every class is one piece unless something else is said."""
-    whole = (Pieced(), *[Pieced(10, 10)] * (classes - 1))
+    whole = (PieceCount(), *[PieceCount(10, 10)] * (classes - 1))
     return Facts(
         Fingerprint(cases),
         ("background", *(f"class {value}" for value in range(1, classes))),
@@ -105,7 +105,7 @@ def any_facts(draw: st.DrawFn) -> Facts:
                 number=number,
             )
         )
-    pieces = [Pieced(10, draw(st.integers(0, 10))) for _ in range(classes)]
+    pieces = [PieceCount(10, draw(st.integers(0, 10))) for _ in range(classes)]
     return facts(
         *scans, classes=classes, pieces=pieces, slice_pieces=pieces[::-1], tested=draw(st.sampled_from([0, 1, 5, 6]))
     )

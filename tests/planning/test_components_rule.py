@@ -3,27 +3,27 @@
 import pytest
 from planning_fakes import case, facts
 
-from graftseg.planning.facts import Pieced
-from graftseg.planning.frame import frame_of
-from graftseg.planning.pieces import component_choices
+from graftseg.planning.components import component_choices
+from graftseg.planning.facts import PieceCount
+from graftseg.planning.frame import choose_frame
 
-NONE, ONE, SEVERAL = Pieced(), Pieced(20, 20), Pieced(20, 7)
+NONE, ONE, SEVERAL = PieceCount(), PieceCount(20, 20), PieceCount(20, 7)
 
 
 @pytest.mark.parametrize(
     ("pieces", "rule"),
     [
         ((NONE, ONE, ONE), True),
-        ((NONE, ONE, Pieced(20, 19)), True),
-        ((NONE, ONE, Pieced(20, 18)), [1]),
+        ((NONE, ONE, PieceCount(20, 19)), True),
+        ((NONE, ONE, PieceCount(20, 18)), [1]),
         ((NONE, SEVERAL, ONE), [2]),
         ((NONE, SEVERAL, SEVERAL), False),
         ((NONE, ONE, NONE), [1]),
     ],
 )
-def test_rules(pieces: tuple[Pieced, ...], rule: bool | list[int]) -> None:
+def test_rules(pieces: tuple[PieceCount, ...], rule: bool | list[int]) -> None:
     known = facts(case((32, 32, 32), (1, 1, 1)), classes=3, pieces=pieces)
-    choices = component_choices(known, frame_of(known), stages=2)
+    choices = component_choices(known, choose_frame(known), stages=2)
     assert choices["inference.largest_component"].value == rule
     assert choices["stages.1.settings.largest_component"].value == rule
     if rule is not True:
@@ -34,7 +34,7 @@ def test_rules(pieces: tuple[Pieced, ...], rule: bool | list[int]) -> None:
 
 def test_slices_are_judged_by_slices_and_scans_as_a_whole() -> None:
     known = facts(case((64, 64, 8), (1, 1, 6)), pieces=(NONE, ONE), slice_pieces=(NONE, SEVERAL))
-    choices = component_choices(known, frame_of(known), stages=2)
+    choices = component_choices(known, choose_frame(known), stages=2)
     assert choices["inference.largest_component"].value is True
     assert choices["stages.1.settings.largest_component"].value is False
     assert "7 of 20 slices" in choices["stages.1.settings.largest_component"].reason
@@ -42,4 +42,4 @@ def test_slices_are_judged_by_slices_and_scans_as_a_whole() -> None:
 
 def test_a_supervised_recipe_has_no_pseudo_labels() -> None:
     known = facts(case((32, 32, 32), (1, 1, 1)))
-    assert component_choices(known, frame_of(known), stages=1).keys() == {"inference.largest_component"}
+    assert component_choices(known, choose_frame(known), stages=1).keys() == {"inference.largest_component"}

@@ -11,8 +11,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from graftseg.core.errors import UserError
 from graftseg.networks import NetworkSettings, build_network, parameter_count
 from graftseg.planning import choose, probe, target_of
-from graftseg.planning.cost import Speed, load_of, step_bytes, table_speed
-from graftseg.planning.length import pretraining_of, round_down
+from graftseg.planning.cost import Speed, network_load, step_bytes, tabulated_speed
+from graftseg.planning.length import pretraining_steps, round_down
 from graftseg.planning.probe import seconds_per_step
 from graftseg.planning.target import ABSENT_GPU
 from graftseg.recipes.recipe import changed
@@ -25,7 +25,7 @@ def test_operations_are_those_of_a_real_pass() -> None:
     counter = FlopCounterMode(display=False)
     with counter:
         network(images)
-    load = load_of(SMALL, 2, 3)
+    load = network_load(SMALL, 2, 3)
     assert load.operations * 2 * 32 * 48 == pytest.approx(counter.get_total_flops())
     assert load.parameters == parameter_count(network)
 
@@ -41,13 +41,13 @@ def test_kept_bytes_grow_with_the_width_and_hold_at_least_the_outputs_of_convolu
         if isinstance(module, nn.Conv2d):
             module.register_forward_hook(count)
     network(torch.zeros(1, 1, 16, 16))
-    load = load_of(SMALL, 1, 2)
+    load = network_load(SMALL, 1, 2)
     assert 1 <= load.kept * 16 * 16 / sum(kept) < 4
-    assert load_of(SMALL.model_copy(update={"width": 8}), 1, 2).kept == pytest.approx(2 * load.kept, rel=0.2)
+    assert network_load(SMALL.model_copy(update={"width": 8}), 1, 2).kept == pytest.approx(2 * load.kept, rel=0.2)
 
 
 def test_bytes_of_a_step_grow_with_patch_batch_and_classes() -> None:
-    load = load_of(SMALL, 1, 2)
+    load = network_load(SMALL, 1, 2)
     usual_bytes = step_bytes(load, (64, 64), 4, 2)
     assert step_bytes(load, (64, 128), 4, 2) == pytest.approx(2 * usual_bytes, rel=0.1)
     assert step_bytes(load, (64, 64), 8, 2) == step_bytes(load, (64, 128), 4, 2)
@@ -56,7 +56,7 @@ def test_bytes_of_a_step_grow_with_patch_batch_and_classes() -> None:
 
 def test_speed() -> None:
     assert Speed(rate=100.0, fixed=0.5, source="").seconds(50.0) == 1.0
-    assert table_speed(GPU).seconds(1e12) < table_speed(CPU).seconds(1e12)
+    assert tabulated_speed(GPU).seconds(1e12) < tabulated_speed(CPU).seconds(1e12)
 
 
 def test_a_step_can_be_timed_without_touching_random_numbers() -> None:
@@ -70,16 +70,16 @@ def test_a_step_can_be_timed_without_touching_random_numbers() -> None:
 def test_the_first_step_counts_only_where_it_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of steps of 9, 1, 2 and 3 s the first warms up; of one of 9 s and more patience than that it is the answer."""
     seconds = {0: 9.0, 1: 1.0, 2: 2.0, 3: 3.0}
-    monkeypatch.setattr(probe, "_timed", lambda stepper, step, device: seconds[step])
+    monkeypatch.setattr(probe, "_measure", lambda stepper, step, device: seconds[step])
     assert probe._shortest(Mock(), torch.device("cpu")) == 9.0
-    monkeypatch.setattr(probe, "PATIENCE", 10.0)
+    monkeypatch.setattr(probe, "MAX_SECONDS", 10.0)
     assert probe._shortest(Mock(), torch.device("cpu")) == 1.0
 
 
 def test_on_a_gpu_only_replayed_steps_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three steps compile kernels, the fourth is captured, the fifth is the first replay: none of them counts."""
     seconds = [60.0, 5.0, 5.0, 20.0, 0.5, 0.02, 0.01, 0.03]
-    monkeypatch.setattr(probe, "_timed", lambda stepper, step, device: seconds[step])
+    monkeypatch.setattr(probe, "_measure", lambda stepper, step, device: seconds[step])
     assert probe._shortest(Mock(), torch.device("cuda")) == 0.01
 
 
@@ -90,7 +90,7 @@ def test_round_down(number: float, rounded: int) -> None:
 
 @pytest.mark.parametrize(("steps", "first"), [(400, 200), (1900, 950), (3000, 1000), (5000, 1000), (17_000, 3400)])
 def test_pretraining_is_half_of_few_steps_and_a_fifth_of_many(steps: int, first: int) -> None:
-    assert pretraining_of(steps) == first
+    assert pretraining_steps(steps) == first
 
 
 def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from graftseg.core.types import Geometry
 from graftseg.data.layouts import read_layout
 from graftseg.data.scans import write_label, write_scan
 from graftseg.data.sources import Sources
-from graftseg.planning.facts import SAMPLE, Foreground, Pieced, channel_names_in, facts_of
+from graftseg.planning.facts import SAMPLE, Foreground, PieceCount, channel_names_in, facts_of
 
 
 def write(root: Path, name: str, image: Any, label: Any = None, spacing: tuple[float, ...] = (1.0, 1.0, 1.0)) -> None:
@@ -35,7 +35,7 @@ def test_pieces_and_intensities_of_the_foreground(tmp_path: Path) -> None:
     write(tmp_path, "c", image)
     facts = facts_of(read_layout(tmp_path))
     assert (facts.labeled, facts.unlabeled, facts.channels, len(facts.classes)) == (2, 1, 1, 3)
-    assert facts.pieces == (Pieced(), Pieced(1, 0), Pieced(2, 2))
+    assert facts.pieces == (PieceCount(), PieceCount(1, 0), PieceCount(2, 2))
     assert facts.foreground is not None
     assert facts.foreground == Foreground(100, 100, 0)
 
@@ -46,13 +46,13 @@ def test_slices_of_long_voxels_are_counted_one_by_one(tmp_path: Path) -> None:
     label[1:4, 4:8, 4:8] = 1
     label[2, 12:16, 4:8] = 1
     write(tmp_path, "a", label.astype(np.int16), label, (6.0, 1.0, 1.0))
-    assert facts_of(read_layout(tmp_path)).slice_pieces == (Pieced(), Pieced(3, 2))
+    assert facts_of(read_layout(tmp_path)).slice_pieces == (PieceCount(), PieceCount(3, 2))
 
 
 def test_folders_named_one_by_one(tmp_path: Path) -> None:
     scans = tiny.write_scans(tmp_path / "scans")
-    assert facts_of(read_layout(scans)).is_arranged
-    assert not facts_of(read_layout(Sources(scans / "imagesTr", scans / "labelsTr"))).is_arranged
+    assert facts_of(read_layout(scans)).has_layout
+    assert not facts_of(read_layout(Sources(scans / "imagesTr", scans / "labelsTr"))).has_layout
 
 
 def test_only_some_voxels_are_kept_and_always_the_same(tmp_path: Path) -> None:

@@ -3,8 +3,8 @@
 import pytest
 from planning_fakes import case, facts
 
-from graftseg.planning.frame import frame_of
-from graftseg.planning.slices import is_sliced, stacked_axis
+from graftseg.planning.frame import choose_frame
+from graftseg.planning.stacks import is_sliced, stacked_axis
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from graftseg.planning.slices import is_sliced, stacked_axis
 def test_slices_or_volumes(
     codes: str, shape: tuple[int, ...], spacing: tuple[float, ...], dimensions: int, reason: str, orientation: str
 ) -> None:
-    frame = frame_of(facts(case(shape, spacing, orientation=codes)))
+    frame = choose_frame(facts(case(shape, spacing, orientation=codes)))
     assert frame.dimensions == dimensions
     assert reason in frame.choices["data.dimensions"].reason
     assert frame.choices["data.orientation"].value == orientation
@@ -32,7 +32,7 @@ def test_slices_or_volumes(
 def test_most_volumes_decide() -> None:
     axial = case((20, 20, 8), (1.0, 1.0, 5.0))
     sagittal = [case((20, 20, 8), (1.0, 1.0, 5.0), orientation="ASR") for _ in range(2)]
-    assert frame_of(facts(axial, *sagittal)).orientation == "ASR"
+    assert choose_frame(facts(axial, *sagittal)).orientation == "ASR"
 
 
 def test_spacing_and_size_are_medians_of_labeled_and_unlabeled_scans_once_turned() -> None:
@@ -42,7 +42,7 @@ def test_spacing_and_size_are_medians_of_labeled_and_unlabeled_scans_once_turned
         case((60, 80, 100), (2.0, 1.0, 1.0), "unlabeled", orientation="SAR"),
         case((50, 80, 60), (3.0, 1.5, 2.0), "unlabeled"),
     ]
-    frame = frame_of(facts(*scans))
+    frame = choose_frame(facts(*scans))
     assert frame.spacing == (1.0, 1.0, 2.0)
     assert frame.size == (100, 80, 60)
     assert frame.voxels == 2 * 100 * 80 * 60 + 150 * 120 * 60
@@ -55,14 +55,14 @@ def test_slices_are_not_resampled_across() -> None:
         case((64, 64, 20), (2.0, 2.0, 8.0)),
         case((64, 64, 12), (2.0, 2.0, 9.0)),
     ]
-    frame = frame_of(facts(*scans))
+    frame = choose_frame(facts(*scans))
     assert frame.choices["data.spacing"].value == [2.0, 2.0]
     assert "distance of slices stays" in frame.choices["data.spacing"].reason
     assert frame.size == (64, 64, 12) and frame.patch_size == (64, 64) and frame.is_stacked
 
 
 def test_equal_spacings_are_kept() -> None:
-    frame = frame_of(facts(*[case((64, 64, 64), (0.48828125, 0.48828125, 0.5)) for _ in range(3)]))
+    frame = choose_frame(facts(*[case((64, 64, 64), (0.48828125, 0.48828125, 0.5)) for _ in range(3)]))
     assert frame.spacing == (0.4883, 0.4883, 0.5) and frame.size == (64, 64, 64)
     assert "nothing is interpolated" in frame.choices["data.spacing"].reason
 

@@ -7,7 +7,7 @@ from planning_fakes import CPU, CT, MR, case, facts
 from graftseg.data.intensity import IntensitySettings, normalize
 from graftseg.planning.choices import tree_of
 from graftseg.planning.facts import Facts
-from graftseg.planning.intensities import computed_tomography, intensity_choices
+from graftseg.planning.intensities import ct_reason, intensity_choices
 from graftseg.planning.plans import choose
 
 
@@ -32,7 +32,7 @@ def scans(*percentiles: tuple[float, ...], names: tuple[str, ...] = ()) -> Facts
     ],
 )
 def test_names_decide_and_else_the_values(known: Facts, is_ct: bool) -> None:
-    assert (computed_tomography(known) is not None) == is_ct
+    assert (ct_reason(known) is not None) == is_ct
     choices = intensity_choices(known)
     settings = IntensitySettings.model_validate(tree_of(choices)["data"]["intensity"])
     assert settings.rule == ("window-zscore" if is_ct else "zscore")

@@ -16,8 +16,8 @@ from graftseg.inference.model import build_method
 from graftseg.methods import METHODS
 from graftseg.networks import stride_of
 from graftseg.planning import Facts, Plan, Target, choose
+from graftseg.planning.reasons import default_reason
 from graftseg.planning.target import GIB
-from graftseg.planning.usual import usual_reason
 from graftseg.recipes.baseline import baseline_of
 from graftseg.recipes.recipe import load_recipe, parse_recipe
 
@@ -40,13 +40,13 @@ def test_every_plan_loads_and_builds(
     stride, patch = stride_of(recipe.network), recipe.batches.patch
     assert all(n % stride == 0 and n >= 2 * stride for n in patch)
     assert recipe.batches.labeled % 2 == 0
-    semi = any(METHODS[stage.method].uses_unlabeled for stage in recipe.stages)
-    assert semi == (known.unlabeled > 0) == recipe.baseline
-    assert recipe.batches.unlabeled == (recipe.batches.labeled if semi else 0)
-    assert ("supervised recipe" in plan.text) == (not semi)
+    uses_unlabeled = any(METHODS[stage.method].uses_unlabeled for stage in recipe.stages)
+    assert uses_unlabeled == (known.unlabeled > 0) == recipe.baseline
+    assert recipe.batches.unlabeled == (recipe.batches.labeled if uses_unlabeled else 0)
+    assert ("supervised recipe" in plan.text) == (not uses_unlabeled)
     assert ("one labeled scan" in " ".join(plan.head)) == (known.labeled == 1)
     assert recipe.folds is None or 2 <= recipe.folds <= known.labeled
-    if semi:
+    if uses_unlabeled:
         baseline_of(recipe)
 
 
@@ -79,9 +79,9 @@ def test_all_settings_of_the_recipe_stand_in_the_plan(target: Target) -> None:
 
 
 def test_a_setting_without_a_reason_says_what_it_is() -> None:
-    assert usual_reason("loop.log_every") == "steps between two writings of the log"
-    assert usual_reason("network.width").startswith("channels at full resolution")
-    assert usual_reason("stages.1.settings.novel") == "the default"
+    assert default_reason("loop.log_every") == "steps between two writings of the log"
+    assert default_reason("network.width").startswith("channels at full resolution")
+    assert default_reason("stages.1.settings.novel") == "the default"
 
 
 def of(plan: Plan, name: str) -> tuple[object, str]:
@@ -189,10 +189,10 @@ def test_minutes_that_would_do_are_told() -> None:
     assert told_minutes(plan, "Warning: nothing will") == 211  # 4.4 * (1000 * 3 / 8 + 1000 + 2000 * 3 / 4) / 60
 
 
-@given(seconds=st.floats(0.01, 20), labeled=st.integers(2, 12), semi=st.booleans())
+@given(seconds=st.floats(0.01, 20), labeled=st.integers(2, 12), uses_unlabeled=st.booleans())
 @settings(deadline=None, max_examples=30)
-def test_the_minutes_that_are_told_are_enough(seconds: float, labeled: int, semi: bool) -> None:
-    known = facts(*usual(labeled=labeled, unlabeled=8 * semi))
+def test_the_minutes_that_are_told_are_enough(seconds: float, labeled: int, uses_unlabeled: bool) -> None:
+    known = facts(*usual(labeled=labeled, unlabeled=8 * uses_unlabeled))
 
     def planned(minutes: float) -> Plan:
         return choose(known, CPU, minutes=minutes, timed=lambda recipe: seconds)
@@ -266,7 +266,7 @@ def test_folds_that_a_plan_had_no_time_for_can_be_trained(labeled: int, folds: s
 
 
 def test_folders_named_one_by_one_are_told_by_their_options() -> None:
-    plan = choose(replace(facts(*usual(unlabeled=0)), is_arranged=False), CPU, timed=lambda recipe: 1.5)
+    plan = choose(replace(facts(*usual(unlabeled=0)), has_layout=False), CPU, timed=lambda recipe: 1.5)
     head = " ".join(plan.head)
     assert "name test scans as --test-images and their labels as --test-labels." in head
     assert "Name a folder of other scans as --unlabeled and plan again" in head and "imagesUn" not in head

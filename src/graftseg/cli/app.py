@@ -91,11 +91,11 @@ def plan(
 ) -> None:
     """Write a recipe that fits the scans and the device, with the reason for every value."""
     from graftseg import api
-    from graftseg.planning.plans import USE
+    from graftseg.planning.plans import TRAIN_LINE
 
     lines = api.plan(data, out, device=device, minutes=minutes).read_text().splitlines()
     head = [line.removeprefix("#").strip() for line in takewhile(lambda line: line.startswith("#"), lines)]
-    for line in head[: head.index(USE)]:
+    for line in head[: head.index(TRAIN_LINE)]:
         typer.echo(line)
     typer.echo(f"plan: {out}")
     typer.echo(f"next: graftseg train {quote(str(out))} {data_options(data)} --out RUN")

@@ -8,7 +8,7 @@ from graftseg.networks import NetworkSettings, dimensions_of, stride_of
 from graftseg.planning.target import Target
 
 FLOAT = 4
-WORKING = 1.5
+ACTIVATION_COPIES = 1.5
 """Gradients and work space of the kernels, beside what the forward pass keeps for the backward one."""
 LOSS_COPIES = 10
 """Arrays of the size of all probabilities that losses and pseudo-labels take."""
@@ -23,7 +23,7 @@ Pre-training mixes two images into one. In self-training the teacher sees every 
 
 
 @dataclass(frozen=True)
-class Load:
+class NetworkLoad:
     """What a network costs: operations and kept bytes of the forward pass for each voxel of an image."""
 
     operations: float
@@ -51,7 +51,7 @@ SPEEDS = {
 
 
 @lru_cache(maxsize=64)
-def load_of(network: NetworkSettings, channels: int, classes: int) -> Load:
+def network_load(network: NetworkSettings, channels: int, classes: int) -> NetworkLoad:
     """Count on a patch of a few voxels at the coarsest level, without memory for it: on torch's device ``meta``."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
@@ -74,19 +74,19 @@ def load_of(network: NetworkSettings, channels: int, classes: int) -> Load:
         built(images)
     parameters = parameter_count(built)
     saved = sum(storage.nbytes() for storage in kept.values()) - FLOAT * parameters
-    return Load(counter.get_total_flops() / prod(patch), max(saved, FLOAT) / prod(patch), parameters)
+    return NetworkLoad(counter.get_total_flops() / prod(patch), max(saved, FLOAT) / prod(patch), parameters)
 
 
-def step_bytes(load: Load, patch: tuple[int, ...], batch: int, classes: int) -> int:
+def step_bytes(load: NetworkLoad, patch: tuple[int, ...], batch: int, classes: int) -> int:
     """The most that a step holds, about, with ``batch`` images through the student at once, in float32.
 
     With bf16 less is needed; the difference is left as a margin.
     """
     voxels = batch * prod(patch)
-    activations = WORKING * load.kept * voxels + LOSS_COPIES * classes * FLOAT * voxels
+    activations = ACTIVATION_COPIES * load.kept * voxels + LOSS_COPIES * classes * FLOAT * voxels
     return int(activations + WEIGHT_COPIES * FLOAT * load.parameters)
 
 
-def table_speed(target: Target) -> Speed:
+def tabulated_speed(target: Target) -> Speed:
     """What is known of such devices, where the one at hand is not timed."""
     return SPEEDS[target.kind]

@@ -20,12 +20,12 @@ from graftseg.data.dataset import Dataset, same_in_all_cases
 from graftseg.data.fingerprint import CaseFingerprint, Fingerprint, fingerprint_case
 from graftseg.data.labels import checked_values, refuse_class_list
 from graftseg.data.pieces import pieces_of
-from graftseg.planning.slices import is_sliced, stacked_axis
+from graftseg.planning.stacks import is_sliced, stacked_axis
 
 SAMPLE = 20_000
 """Foreground voxels of a case whose intensities are kept."""
 
-WHOLE = 0.99
+ONE_PIECE_SHARE = 0.99
 """Share of a class that its largest piece must hold for the class to count as one piece."""
 
 Floats = npt.NDArray[np.float32]
@@ -41,7 +41,7 @@ class Foreground:
 
 
 @dataclass(frozen=True)
-class Pieced:
+class PieceCount:
     """Of how many label maps, or slices of them, that show a class it is one piece."""
 
     shown: int = 0
@@ -52,15 +52,15 @@ class Pieced:
         """The part in which the class is one piece."""
         return self.whole / self.shown if self.shown else 0.0
 
-    def __add__(self, other: "Pieced") -> "Pieced":
-        return Pieced(self.shown + other.shown, self.whole + other.whole)
+    def __add__(self, other: "PieceCount") -> "PieceCount":
+        return PieceCount(self.shown + other.shown, self.whole + other.whole)
 
 
 @dataclass(frozen=True)
 class Facts:
     """All that the planner knows. ``pieces`` are counted in whole label maps, ``slice_pieces`` in single slices.
 
-    ``tested`` is how many test scans have labels. ``is_arranged`` says that the scans lie in one folder, and not in
+    ``tested`` is how many test scans have labels. ``has_layout`` says that the scans lie in one folder, and not in
     folders that were named one by one.
     """
 
@@ -68,10 +68,10 @@ class Facts:
     classes: tuple[str, ...]
     channel_names: tuple[str, ...] = ()
     foreground: Foreground | None = None
-    pieces: tuple[Pieced, ...] = ()
-    slice_pieces: tuple[Pieced, ...] = ()
+    pieces: tuple[PieceCount, ...] = ()
+    slice_pieces: tuple[PieceCount, ...] = ()
     tested: int = 0
-    is_arranged: bool = True
+    has_layout: bool = True
 
     @property
     def has_test(self) -> bool:
@@ -100,7 +100,7 @@ def facts_of(dataset: Dataset, *, workers: int | None = None) -> Facts:
         raise dataset.problems[0]
     refuse_class_list(dataset)
     cases = dataset.of("labeled") + dataset.of("unlabeled")
-    seen = in_parallel(_Reading(dataset), cases, "Reading scans", workers)
+    seen = in_parallel(_CaseReader(dataset), cases, "Reading scans", workers)
     fingerprint = Fingerprint(tuple(one.fingerprint for one in seen))
     same_in_all_cases([len(one.fingerprint.shape) for one in seen], cases, "axes")
     same_in_all_cases([len(one.fingerprint.mean) for one in seen], cases, "channels")
@@ -114,7 +114,7 @@ def facts_of(dataset: Dataset, *, workers: int | None = None) -> Facts:
         _summed([one.pieces for one in seen], count),
         _summed([one.slice_pieces for one in seen], count),
         tested=sum(case.label is not None for case in dataset.of("test")),
-        is_arranged=dataset.layout != "plain",
+        has_layout=dataset.layout != "plain",
     )
 
 
@@ -130,44 +130,46 @@ def channel_names_in(root: Path) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _CaseFacts:
     """What is kept of a case."""
 
     fingerprint: CaseFingerprint
     foreground: Floats
-    pieces: dict[int, Pieced]
-    slice_pieces: dict[int, Pieced]
+    pieces: dict[int, PieceCount]
+    slice_pieces: dict[int, PieceCount]
 
 
 @dataclass(frozen=True)
-class _Reading:
+class _CaseReader:
     """Read one case."""
 
     dataset: Dataset
 
-    def __call__(self, case: Case) -> _Seen:
+    def __call__(self, case: Case) -> _CaseFacts:
         scan = self.dataset.reader.image(case)
         if case.label is None:
-            return _Seen(fingerprint_case(case, scan, None), np.zeros(0, np.float32), {}, {})
+            return _CaseFacts(fingerprint_case(case, scan, None), np.zeros(0, np.float32), {}, {})
         label = self.dataset.reader.label(case)
         checked_values(self.dataset, case, scan.geometry, label)
         summary = fingerprint_case(case, scan, label)
-        pieces = {value: Pieced(1, _is_whole(found.sizes[0], found.voxels)) for value, found in summary.pieces.items()}
+        pieces = {
+            value: PieceCount(1, _is_whole(found.sizes[0], found.voxels)) for value, found in summary.pieces.items()
+        }
         slices = _slices_of(summary, label.array) if is_sliced([summary.shape], [summary.spacing]) else {}
-        return _Seen(summary, _sample(scan.array, label.array), pieces, slices)
+        return _CaseFacts(summary, _sample(scan.array, label.array), pieces, slices)
 
 
 def _is_whole(largest: int, voxels: int) -> int:
-    return int(largest >= WHOLE * voxels)
+    return int(largest >= ONE_PIECE_SHARE * voxels)
 
 
-def _slices_of(summary: CaseFingerprint, label: npt.NDArray[Any]) -> dict[int, Pieced]:
+def _slices_of(summary: CaseFingerprint, label: npt.NDArray[Any]) -> dict[int, PieceCount]:
     """The pieces of the classes in the slices that a volume is stacked of."""
-    found: dict[int, Pieced] = {}
+    found: dict[int, PieceCount] = {}
     for plane in np.moveaxis(label, stacked_axis(summary.shape, summary.spacing), 0):
         for value, pieces in pieces_of(plane).items():
-            one = Pieced(1, _is_whole(pieces.sizes[0], pieces.voxels))
-            found[value] = found.get(value, Pieced()) + one
+            one = PieceCount(1, _is_whole(pieces.sizes[0], pieces.voxels))
+            found[value] = found.get(value, PieceCount()) + one
     return found
 
 
@@ -187,9 +189,9 @@ def _foreground(samples: Sequence[Floats]) -> Foreground | None:
     return Foreground(float(low), float(high), float(values.clip(low, high).std()))
 
 
-def _summed(found: Sequence[dict[int, Pieced]], count: int) -> tuple[Pieced, ...]:
+def _summed(found: Sequence[dict[int, PieceCount]], count: int) -> tuple[PieceCount, ...]:
     """Counts by class, background first and always empty."""
-    totals = [Pieced()] * count
+    totals = [PieceCount()] * count
     for one in found:
         for value, pieced in one.items():
             if value < count:

@@ -10,7 +10,7 @@ import numpy as np
 from graftseg.data.checks.sets import SLICES_LAST, THICK_SLICES
 from graftseg.planning.choices import Choice, Choices
 from graftseg.planning.facts import Facts
-from graftseg.planning.slices import coarseness, is_sliced, stacked_axis, thinness
+from graftseg.planning.stacks import coarseness, is_sliced, stacked_axis, thinness
 
 LONG = 1.2
 """Voxels longer than this have a long axis worth being the last, so that rotations turn a plane of square voxels."""
@@ -44,7 +44,7 @@ class Frame:
         return len(self.size) > self.dimensions
 
 
-def frame_of(facts: Facts) -> Frame:
+def choose_frame(facts: Facts) -> Frame:
     """Choose the space that scans are prepared into."""
     cases = facts.fingerprint.training
     shapes, spacings = [case.shape for case in cases], [case.spacing for case in cases]

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from graftseg.planning.choices import Choice, Choices
 from graftseg.planning.facts import Facts, Foreground
 
-AIR, MOST = -400.0, 5000.0
+LOWEST_CT, MOST = -400.0, 5000.0
 """Hounsfield units: something in a CT scan is nearly air, and hardly anything lies above metal."""
 LARGE = 0.9
 """Share of scans that must look like CT."""
@@ -16,13 +16,13 @@ LARGE = 0.9
 
 def intensity_choices(facts: Facts) -> Choices:
     """The rule for intensities, with its reason."""
-    ct = computed_tomography(facts)
+    ct = ct_reason(facts)
     if ct is None or facts.foreground is None or not facts.foreground.std:
         return {"data.intensity.rule": Choice("zscore", _without_units(facts))}
     return _window(facts.foreground, ct)
 
 
-def computed_tomography(facts: Facts) -> str | None:
+def ct_reason(facts: Facts) -> str | None:
     """Why the scans are taken for CT, or None where they are not: by the names of channels, else by their values."""
     if facts.channel_names:
         said = [bool(re.search(r"(?<![a-z])ct(?![a-z])", name.lower())) for name in facts.channel_names]
@@ -51,7 +51,7 @@ def _look_like_ct(facts: Facts) -> npt.NDArray[np.bool_]:
         np.array([[channel[end] for channel in case.percentiles] for case in facts.fingerprint.training])
         for end in (0, -1)
     )
-    alike = (lowest <= AIR) & (lowest >= -MOST) & (highest > AIR) & (highest <= MOST)
+    alike = (lowest <= LOWEST_CT) & (lowest >= -MOST) & (highest > LOWEST_CT) & (highest <= MOST)
     return np.asarray(alike.all(axis=1), dtype=np.bool_)
 
 

@@ -14,31 +14,31 @@ MINUTES = {"cpu": 60.0, "cuda": 60.0}
 PUBLISHED = {2: 40_000, 3: 17_000}
 """Steps of both stages in the paper: more are planned only where somebody gives the time."""
 MOST, FEWEST = 100_000, 400
-WORTH_FOLDS = 2000
+LEAST_FOLD_STEPS = 2000
 """Steps that each training must have left for folds to be worth it."""
 LONG = 5000
 """Steps from which the published optimiser is taken."""
-SPARE = 1.1
+TIME_MARGIN = 1.1
 """Times the expected minutes that are told to be enough: a step is not timed twice alike."""
-PRETRAINING = 0.2
-ENOUGH = 1000
+PRETRAINING_SHARE = 0.2
+LEAST_PRETRAINING = 1000
 """Steps of pre-training after which a fifth is enough."""
 
 
 @dataclass(frozen=True)
-class Pace:
+class StepTimes:
     """Seconds of a step of each kind, and of whole trainings."""
 
     pretraining: float
     self_training: float
     supervised: float
-    semi: bool
+    uses_unlabeled: bool
 
     def seconds(self, steps: int) -> tuple[float, float]:
         """Of so many steps in both stages, and of as many for the baseline."""
-        if not self.semi:
+        if not self.uses_unlabeled:
             return steps * self.supervised, 0.0
-        first = pretraining_of(steps)
+        first = pretraining_steps(steps)
         return first * self.pretraining + (steps - first) * self.self_training, steps * self.supervised
 
     def steps_in(self, budget: float) -> int:
@@ -47,11 +47,11 @@ class Pace:
 
     def minutes_for(self, steps: int, trainings: int = 1) -> int:
         """Whole minutes in which so many steps, with the baseline, are planned for each of some trainings."""
-        return ceil(SPARE * trainings * sum(self.seconds(steps)) / 60)
+        return ceil(TIME_MARGIN * trainings * sum(self.seconds(steps)) / 60)
 
 
 @dataclass(frozen=True)
-class Length:
+class TrainingLength:
     """Steps of the two stages, the first 0 where nothing is unlabeled, folds, and the expected seconds of parts."""
 
     pretraining: int
@@ -60,7 +60,7 @@ class Length:
     seconds: float
     baseline_seconds: float
     choices: Choices
-    pace: Pace
+    pace: StepTimes
 
     @property
     def trainings(self) -> int:
@@ -77,9 +77,9 @@ class Length:
         return trainings * (self.seconds + self.baseline_seconds) / 60
 
 
-def length_of(
+def choose_length(
     *,
-    semi: bool,
+    uses_unlabeled: bool,
     operations: float,
     speed: Speed,
     dimensions: int,
@@ -87,34 +87,36 @@ def length_of(
     minutes: float | None,
     labeled: int,
     has_test: bool,
-) -> Length:
+) -> TrainingLength:
     """Steps that fit. ``operations`` are those of a forward pass of all images of one stream in a batch."""
     first, second, alone = (speed.seconds(work * operations) for work in (PRETRAIN, SELF_TRAINING, SUPERVISED))
-    pace = Pace(first, second, alone, semi)
+    pace = StepTimes(first, second, alone, uses_unlabeled)
     budget = 60 * (MINUTES[kind] if minutes is None else minutes)
     most = PUBLISHED[dimensions] if minutes is None else MOST
     suggested = suggested_folds(labeled, has_test=has_test)
-    folds = suggested if suggested and pace.steps_in(budget / suggested) >= WORTH_FOLDS else None
+    folds = suggested if suggested and pace.steps_in(budget / suggested) >= LEAST_FOLD_STEPS else None
     fits = pace.steps_in(budget / (folds or 1))
     steps = round_down(min(max(fits, FEWEST), most))
-    begun = pretraining_of(steps) if semi else 0
+    begun = pretraining_steps(steps) if uses_unlabeled else 0
     asked = f"{MINUTES[kind]:g} minutes (--minutes changes it)" if minutes is None else requested_minutes(minutes)
     bound = _bound(fits, most, minutes, asked)
-    choices = _stage_choices(begun, steps - begun, bound) | _optimizer_choices(2 if semi else 1, steps)
+    choices = _stage_choices(begun, steps - begun, bound) | _optimizer_choices(2 if uses_unlabeled else 1, steps)
     choices["folds"] = Choice(folds, _fold_reason(folds, suggested, labeled, has_test, asked))
     choices["baseline"] = Choice(
-        semi,
-        "a supervised run of as many steps beside it: what the unlabeled scans were worth" if semi else "it is one",
+        uses_unlabeled,
+        "a supervised run of as many steps beside it: what the unlabeled scans were worth"
+        if uses_unlabeled
+        else "it is one",
     )
-    return Length(begun, steps - begun, folds, *pace.seconds(steps), choices, pace)
+    return TrainingLength(begun, steps - begun, folds, *pace.seconds(steps), choices, pace)
 
 
-def pretraining_of(steps: int) -> int:
+def pretraining_steps(steps: int) -> int:
     """How many of all steps make the first teacher: a fifth, but of few steps up to half.
 
     A teacher that has not yet learnt a class never labels it, and the student unlearns it.
     """
-    return max(1, round_down(max(PRETRAINING * steps, min(ENOUGH, steps / 2))))
+    return max(1, round_down(max(PRETRAINING_SHARE * steps, min(LEAST_PRETRAINING, steps / 2))))
 
 
 def round_down(number: float) -> int:
@@ -150,7 +152,7 @@ def _stage_choices(first: int, second: int, bound: str) -> Choices:
 
 
 def _first_reason(first: int, steps: int) -> str:
-    if first <= PRETRAINING * steps:
+    if first <= PRETRAINING_SHARE * steps:
         return "a fifth of all steps: its pseudo-labels only have to be a start"
     return "more than the usual fifth: a class that the first teacher has not learnt would be unlearnt"
 

@@ -5,7 +5,7 @@ from math import prod
 
 from graftseg.networks import NetworkSettings, stride_of
 from graftseg.planning.choices import Choice, Choices, times
-from graftseg.planning.cost import load_of, step_bytes
+from graftseg.planning.cost import network_load, step_bytes
 from graftseg.planning.facts import Facts
 from graftseg.planning.frame import Frame
 from graftseg.planning.target import GIB, Target
@@ -28,7 +28,7 @@ OVERSAMPLED = 0.33
 
 
 @dataclass(frozen=True)
-class Shape:
+class StepShape:
     """What a step is made of."""
 
     patch: tuple[int, ...]
@@ -40,7 +40,7 @@ class Shape:
     choices: Choices
 
 
-def shape_of(facts: Facts, frame: Frame, target: Target) -> Shape:
+def choose_step_shape(facts: Facts, frame: Frame, target: Target) -> StepShape:
     """The largest patch that the device holds, in the best batch, and a network for it."""
     size = frame.patch_size
     levels = _levels(size)
@@ -53,9 +53,9 @@ def shape_of(facts: Facts, frame: Frame, target: Target) -> Shape:
     resident = stored < STORE_SHARE * target.memory
     room -= stored if resident else 0
     patch, batch = _fitted(facts, frame, target, network, room)
-    needed = step_bytes(load_of(network, facts.channels, len(facts.classes)), patch, batch, len(facts.classes))
+    needed = step_bytes(network_load(network, facts.channels, len(facts.classes)), patch, batch, len(facts.classes))
     choices = _network_choices(network, size, target) | _patch_choices(frame, patch, batch, target)
-    return Shape(patch, batch, network, needed, stored, resident, choices)
+    return StepShape(patch, batch, network, needed, stored, resident, choices)
 
 
 def _levels(size: tuple[int, ...]) -> int:
@@ -71,7 +71,7 @@ def _fitted(
 ) -> tuple[tuple[int, ...], int]:
     """A smaller patch before a smaller batch, until it would show too little; then the other way round."""
     kind = (target.kind, frame.dimensions)
-    load, classes = load_of(network, facts.channels, len(facts.classes)), len(facts.classes)
+    load, classes = network_load(network, facts.channels, len(facts.classes)), len(facts.classes)
     patch = _whole(frame.patch_size, stride_of(network))
     while prod(patch) > MOST_VOXELS[kind] and (smaller := _smaller(patch, frame, network)):
         patch = smaller

@@ -16,7 +16,7 @@ from graftseg.training.clock import StepClock
 from graftseg.training.step import WARM_UP, StepMode, Stepper
 
 STEPS = 3
-PATIENCE = 8.0
+MAX_SECONDS = 8.0
 """Seconds after which no further step is timed."""
 
 
@@ -33,20 +33,20 @@ def seconds_per_step(recipe: Recipe, channels: int, classes: int, device: torch.
             for name in method.trained_modules
         }
         way = StepMode.chosen(loop.precision, device, stage.steps, compiled=False, captured=loop.captured)
-        noise = Constant(_noise(recipe, channels, classes, device), device)
+        noise = ConstantBatches(_noise(recipe, channels, classes, device), device)
         return _shortest(Stepper(method, optimizers, stage, noise, way, StepClock(device), index=0), device)
 
 
 def _shortest(stepper: Stepper, device: torch.device) -> float:
     """On a GPU the first steps compile kernels, and one is captured; on a CPU a first step that is slow counts."""
-    first = [_timed(stepper, step, device) for step in range(WARM_UP + 2 if device.type == "cuda" else 1)]
-    times = first if device.type == "cpu" and first[0] > PATIENCE else []
-    while len(times) < STEPS and sum(times) < PATIENCE:
-        times.append(_timed(stepper, len(first) + len(times), device))
+    first = [_measure(stepper, step, device) for step in range(WARM_UP + 2 if device.type == "cuda" else 1)]
+    times = first if device.type == "cpu" and first[0] > MAX_SECONDS else []
+    while len(times) < STEPS and sum(times) < MAX_SECONDS:
+        times.append(_measure(stepper, len(first) + len(times), device))
     return min(times)
 
 
-def _timed(stepper: Stepper, step: int, device: torch.device) -> float:
+def _measure(stepper: Stepper, step: int, device: torch.device) -> float:
     began = perf_counter()
     stepper(step)
     if device.type == "cuda":
@@ -55,7 +55,7 @@ def _timed(stepper: Stepper, step: int, device: torch.device) -> float:
 
 
 @dataclass(frozen=True)
-class Constant:
+class ConstantBatches:
     """The same batch at every step."""
 
     batch: Batch

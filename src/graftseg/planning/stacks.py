@@ -5,7 +5,7 @@ from statistics import median
 
 from graftseg.data.checks.sets import THICK_SLICES
 
-THIN = 16
+LEAST_SLICES = 16
 """Volumes of fewer voxels along an axis are too thin for 3-D patches."""
 
 Shapes = Sequence[Sequence[int]]
@@ -29,7 +29,7 @@ def thinness(shapes: Shapes) -> float:
 
 def is_sliced(shapes: Shapes, spacings: Spacings) -> bool:
     """Whether volumes are rather slices: their voxels are long, or there are too few of them along an axis."""
-    return len(shapes[0]) == 3 and (coarseness(spacings) > THICK_SLICES or thinness(shapes) < THIN)
+    return len(shapes[0]) == 3 and (coarseness(spacings) > THICK_SLICES or thinness(shapes) < LEAST_SLICES)
 
 
 def stacked_axis(shape: Sequence[int], spacing: Sequence[float]) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from graftseg.planning.choices import Choices
-from graftseg.planning.usual import FOLLOWS, usual_reason
+from graftseg.planning.reasons import IMPLIED_BY_FAST, default_reason
 from graftseg.recipes.recipe import Recipe
 
 WIDTH = 120
@@ -36,7 +36,7 @@ def _entry(key: str, value: Any, name: str, depth: int, choices: Choices, dash: 
             for place, (part, inner) in enumerate(item.items()):
                 begin, own = (inside + 2, "- ") if place == 0 else (inside + 4, "")
                 yield from _entry(part, inner, f"{name}.{number}.{part}", begin, choices, own)
-    elif (reason := _reason(name, choices)) != FOLLOWS:
+    elif (reason := _reason(name, choices)) != IMPLIED_BY_FAST:
         # what follows from another setting would not follow it any more if it were written down
         yield from _leaf(f"{lead}{key}: {_flow(value)}", depth, reason)
 
@@ -56,7 +56,7 @@ def _comment(text: str, depth: int) -> list[str]:
 
 
 def _reason(name: str, choices: Choices) -> str:
-    return " ".join((choices[name].reason if name in choices else usual_reason(name)).split())
+    return " ".join((choices[name].reason if name in choices else default_reason(name)).split())
 
 
 def _flow(value: Any) -> str:

@@ -7,8 +7,8 @@ from pydantic import BaseModel
 
 from graftseg.recipes.recipe import Recipe
 
-FOLLOWS = "what fast means"
-USUAL = {
+IMPLIED_BY_FAST = "what fast means"
+DEFAULT_REASONS = {
     "name": "what the report calls it",
     "about": "one line for people",
     "fast": "bf16 where the device has it, and both mixtures in one pass: a good deal faster, equally good in trials",
@@ -37,7 +37,7 @@ USUAL = {
     "settings.decision": "the most probable class, for any number of classes",
     "settings.connectivity": "voxels that touch at a corner belong together",
     "settings.direction": "crops are pasted both ways",
-    "settings.joint": FOLLOWS,
+    "settings.joint": IMPLIED_BY_FAST,
     "optimizer.weight_decay": "the usual one of this optimiser here",
     "optimizer.momentum": "as published",
     "optimizer.betas": "Adam's own",
@@ -45,7 +45,7 @@ USUAL = {
     "optimizer.clip_gradient": "losses are bounded, so gradients are left alone",
     "optimizers": "the method moves the student alone",
     "carry_optimizer": "every stage has a schedule of its own",
-    "loop.precision": FOLLOWS,
+    "loop.precision": IMPLIED_BY_FAST,
     "loop.compiled": "where it pays off",
     "loop.captured": "where it pays off",
     "loop.log_every": "steps between two writings of the log",
@@ -66,10 +66,10 @@ USUAL = {
 }
 
 
-def usual_reason(name: str) -> str:
+def default_reason(name: str) -> str:
     """The reason for a setting by its dotted name; for one that has none here, what the setting is."""
     own = re.sub(r"^stages\.\d+\.", "", name)
-    return USUAL.get(own) or _description(name.split(".")) or "the default"
+    return DEFAULT_REASONS.get(own) or _description(name.split(".")) or "the default"
 
 
 def _description(parts: list[str]) -> str:

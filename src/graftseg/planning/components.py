@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from graftseg.planning.choices import Choice, Choices
-from graftseg.planning.facts import Facts, Pieced
+from graftseg.planning.facts import Facts, PieceCount
 from graftseg.planning.frame import Frame
 
-ALWAYS = 0.95
+USUAL_SHARE = 0.95
 """Share of label maps, or of slices, in which a class must be one piece."""
 
 
@@ -19,9 +19,9 @@ def component_choices(facts: Facts, frame: Frame, stages: int) -> Choices:
     return choices
 
 
-def _rule(facts: Facts, pieces: Sequence[Pieced], where: str) -> Choice:
+def _rule(facts: Facts, pieces: Sequence[PieceCount], where: str) -> Choice:
     classes = range(1, len(facts.classes))
-    single = [value for value in classes if value < len(pieces) and pieces[value].share >= ALWAYS]
+    single = [value for value in classes if value < len(pieces) and pieces[value].share >= USUAL_SHARE]
     several = [value for value in classes if value not in single]
     said = [f"{facts.classes[value]} in {_counts(pieces, value)}" for value in several]
     if not several:
@@ -32,5 +32,5 @@ def _rule(facts: Facts, pieces: Sequence[Pieced], where: str) -> Choice:
     return Choice(single, f"classes by number; the others come in several pieces (one piece: {named} {where})")
 
 
-def _counts(pieces: Sequence[Pieced], value: int) -> str:
+def _counts(pieces: Sequence[PieceCount], value: int) -> str:
     return f"{pieces[value].whole} of {pieces[value].shown}" if value < len(pieces) else "0 of 0"
