@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from report_fakes import CASES, Page, decode_uri, write_facts, write_predictions, write_run
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code
 from graftseg.core.run_folder import RunFolder
 from graftseg.reporting.gaps import command_path
 from graftseg.reporting.page import run_title
 from graftseg.reporting.run_page import render_report
+from user_errors import user_error
 
 SECTIONS = ["results", "cases", "comparison", "training", "mixed", "pseudo-labels", "run", "notes"]
 
@@ -235,10 +236,10 @@ def test_supervised_run_does_not_speak_of_unlabeled_cases(tmp_path: Path) -> Non
 
 
 def test_not_a_run_folder(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="not a run folder"):
+    with user_error(Code.NOT_A_RUN, tmp_path):
         render_report(tmp_path)
     run = write_run(tmp_path)
-    with pytest.raises(UserError, match="not a run folder"):
+    with user_error(Code.NOT_A_RUN, tmp_path):
         render_report(run, baseline=tmp_path)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from report_fakes import CASES, CLASSES, Page, write_predictions
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code
 from graftseg.evaluation.scores import Evaluation, Row
 from graftseg.reporting.results import (
     Results,
@@ -16,6 +16,7 @@ from graftseg.reporting.results import (
     results_section,
     used_checkpoint,
 )
+from user_errors import user_error
 
 
 def row(case: str, label: int, dice: float, hd95: float = 2.0) -> Row:
@@ -119,8 +120,8 @@ def test_mean_skips_nan() -> None:
 
 
 @pytest.mark.parametrize("name", ["metrics.json", "manifest.json"])
-def test_files_of_another_shape_are_named(tmp_path: Path, name: str) -> None:
+def test_damaged_files_are_named(tmp_path: Path, name: str) -> None:
     folder = write_predictions(tmp_path / "run", tmp_path / "labels", {"a": 5.0})
     (folder / name).write_text("[]")
-    with pytest.raises(UserError, match=rf"{name}: not a JSON object; restore the file or make it anew"):
+    with user_error(Code.DAMAGED_FILE, folder / name):
         used_checkpoint(read_results(folder), {})
