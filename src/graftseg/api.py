@@ -33,7 +33,7 @@ from graftseg.experiments.test_run import Examined, examine
 from graftseg.inference.export import Request, export_run
 from graftseg.inference.predict import Checkpoint, ExtraMaps, Predicted, PredictionSettings, predict_scans
 from graftseg.inference.ranking.rank import Ranking, rank_run
-from graftseg.planning import make_plan
+from graftseg.planning.plans import make_plan
 from graftseg.recipes.baseline import baseline_of, fitting, own_baseline
 from graftseg.recipes.reading import shipped_recipes
 from graftseg.recipes.recipe import Recipe, changed, load_recipe

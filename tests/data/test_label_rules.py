@@ -14,7 +14,7 @@ from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import as_read, prepare
 from graftseg.data.sources import Sources
 from graftseg.evaluation.evaluate import check_label_values
-from graftseg.planning import make_plan
+from graftseg.planning.plans import make_plan
 from user_errors import user_error
 
 ONE = {"background": 0, "liver": 1}

@@ -10,11 +10,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from graftseg.core.errors import UserError
 from graftseg.networks import NetworkSettings, build_network, parameter_count
-from graftseg.planning import choose, probe, target_of
+from graftseg.planning import probe
 from graftseg.planning.cost import Speed, network_load, step_bytes, tabulated_speed
 from graftseg.planning.length import pretraining_steps, round_down
+from graftseg.planning.plans import choose
 from graftseg.planning.probe import seconds_per_step
-from graftseg.planning.target import ABSENT_GPU
+from graftseg.planning.target import ABSENT_GPU, target_of
 from graftseg.recipes.recipe import changed
 
 SMALL = NetworkSettings(name="unet-2d", width=4, levels=3)
@@ -42,8 +43,10 @@ def test_kept_bytes_grow_with_the_width_and_hold_at_least_the_outputs_of_convolu
             module.register_forward_hook(count)
     network(torch.zeros(1, 1, 16, 16))
     load = network_load(SMALL, 1, 2)
-    assert 1 <= load.kept * 16 * 16 / sum(kept) < 4
-    assert network_load(SMALL.model_copy(update={"width": 8}), 1, 2).kept == pytest.approx(2 * load.kept, rel=0.2)
+    assert 1 <= load.saved_bytes * 16 * 16 / sum(kept) < 4
+    assert network_load(SMALL.model_copy(update={"width": 8}), 1, 2).saved_bytes == pytest.approx(
+        2 * load.saved_bytes, rel=0.2
+    )
 
 
 def test_bytes_of_a_step_grow_with_patch_batch_and_classes() -> None:

@@ -11,15 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from planning_fakes import CPU, CT, GPU, any_facts, case, facts, usual
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code
 from graftseg.inference.model import build_method
 from graftseg.methods import METHODS
 from graftseg.networks import stride_of
-from graftseg.planning import Facts, Plan, Target, choose
+from graftseg.planning.facts import Facts
+from graftseg.planning.plans import Plan, choose
 from graftseg.planning.reasons import default_reason
-from graftseg.planning.target import GIB
+from graftseg.planning.target import GIB, Target
 from graftseg.recipes.baseline import baseline_of
 from graftseg.recipes.recipe import load_recipe, parse_recipe
+from user_errors import user_error
 
 META = torch.device("meta")
 
@@ -79,7 +81,7 @@ def test_all_settings_of_the_recipe_stand_in_the_plan(target: Target) -> None:
 
 
 def test_a_setting_without_a_reason_says_what_it_is() -> None:
-    assert default_reason("loop.log_every") == "steps between two writings of the log"
+    assert default_reason("loop.log_every") == "steps between two writes to the log"
     assert default_reason("network.width").startswith("channels at full resolution")
     assert default_reason("stages.1.settings.novel") == "the default"
 
@@ -99,7 +101,7 @@ def test_a_plan_for_volumes_on_a_gpu() -> None:
     assert recipe.stages[0].steps + recipe.stages[1].steps <= 17_000
     assert all(stage.optimizer.schedule.name == "poly" for stage in recipe.stages)
     assert recipe.batches.foreground == 0
-    assert "all of a usual scan" in of(plan, "batches.patch")[1]
+    assert "a whole typical scan" in of(plan, "batches.patch")[1]
 
 
 def test_a_plan_for_large_ct_on_a_cpu() -> None:
@@ -145,7 +147,7 @@ def test_the_estimate_keeps_within_the_memory(memory: int) -> None:
 
 def test_scans_that_are_too_many_for_the_memory_are_read_from_disk() -> None:
     known = facts(*usual((512, 512, 300), unlabeled=200))
-    assert "in files" in " ".join(choose(known, GPU).head)
+    assert "read from files" in " ".join(choose(known, GPU).head)
     assert "in the device's memory" in " ".join(choose(facts(*usual()), GPU).head)
 
 
@@ -165,17 +167,17 @@ def test_a_measured_step_decides_the_number_of_steps() -> None:
 def test_a_plan_takes_the_time_that_it_is_given(minutes: float) -> None:
     plan = choose(facts(*usual()), CPU, minutes=minutes, timed=lambda recipe: 0.25)
     assert 0.8 * minutes <= plan.minutes <= minutes
-    assert f"{minutes:g} minutes that were asked for" in plan.text
+    assert f"requested {minutes:g} minutes" in plan.text
 
 
 def test_too_little_time_is_told() -> None:
     plan = choose(facts(*usual()), CPU, minutes=1, timed=lambda recipe: 5.0)
     assert [stage.steps for stage in plan.recipe.stages] == [200, 200]
-    assert "take longer than the 1 minute that was asked for" in plan.text and plan.minutes > 1
+    assert "longer than the requested minute" in plan.text and plan.minutes > 1
     assert any(line.startswith("Warning: 400 steps") for line in plan.head)
 
 
-def told_minutes(plan: Plan, begin: str) -> int:
+def recommended_minutes(plan: Plan, begin: str) -> int:
     """The minutes that a warning of the head asks for."""
     (line,) = (line for line in plan.head if line.startswith(begin))
     return int(re.findall(r"--minutes (\d+)", line)[0])
@@ -184,9 +186,13 @@ def told_minutes(plan: Plan, begin: str) -> int:
 def test_minutes_that_would_do_are_told() -> None:
     """A step of one second, of pre-training 3 / 8 and of the baseline 3 / 4; a tenth is added where steps must fit."""
     plan = choose(facts(*usual(labeled=4)), CPU, minutes=1, timed=lambda recipe: 1.0)
-    assert told_minutes(plan, "Warning: that is more than") == 10  # (200 * 3 / 8 + 200 + 400 * 3 / 4) / 60 is 9.6
-    assert told_minutes(plan, "Warning: 400 steps") == 40  # 1.1 * (750 * 3 / 8 + 750 + 1500 * 3 / 4) / 60
-    assert told_minutes(plan, "Warning: nothing will") == 211  # 4.4 * (1000 * 3 / 8 + 1000 + 2000 * 3 / 4) / 60
+    assert (
+        recommended_minutes(plan, "Warning: this is more than") == 10
+    )  # (200 * 3 / 8 + 200 + 400 * 3 / 4) / 60 is 9.6
+    assert recommended_minutes(plan, "Warning: 400 steps") == 40  # 1.1 * (750 * 3 / 8 + 750 + 1500 * 3 / 4) / 60
+    assert (
+        recommended_minutes(plan, "Warning: this run cannot") == 211
+    )  # 4.4 * (1000 * 3 / 8 + 1000 + 2000 * 3 / 4) / 60
 
 
 @given(seconds=st.floats(0.01, 20), labeled=st.integers(2, 12), uses_unlabeled=st.booleans())
@@ -198,15 +204,15 @@ def test_the_minutes_that_are_told_are_enough(seconds: float, labeled: int, uses
         return choose(known, CPU, minutes=minutes, timed=lambda recipe: seconds)
 
     short = planned(0.01)
-    for begin in ("Warning: that is more than", "Warning: 400 steps", "Warning: nothing will score this run"):
-        longer = planned(told_minutes(short, begin))
+    for begin in ("Warning: this is more than", "Warning: 400 steps", "Warning: this run cannot be scored"):
+        longer = planned(recommended_minutes(short, begin))
         assert not [line for line in longer.head if line.startswith(begin)]
     assert longer.recipe.folds == min(labeled, 5)
 
 
 @pytest.mark.parametrize("minutes", [0.0, -3.0, float("nan"), float("inf"), 1e300])
 def test_no_time_is_refused(minutes: float) -> None:
-    with pytest.raises(UserError, match="give minutes above 0"):
+    with user_error(Code.OPTION_INVALID, "--minutes"):
         choose(facts(*usual()), CPU, minutes=minutes)
 
 
@@ -217,7 +223,7 @@ def test_no_time_is_refused(minutes: float) -> None:
         (30, False, 0.01, 5, "never saw it"),
         (30, True, 0.01, None, "there is a test set"),
         (1, False, 0.01, None, "cannot be divided"),
-        (30, False, 1.0, None, "too few steps; --folds 5 makes them"),
+        (30, False, 1.0, None, "too few steps; --folds 5 adds them"),
     ],
 )
 def test_folds_where_nothing_else_scores(
@@ -231,11 +237,11 @@ def test_folds_where_nothing_else_scores(
 @pytest.mark.parametrize(
     ("labeled", "unlabeled", "tested", "seconds", "begin"),
     [
-        (4, 8, 0, 1.0, "Warning: nothing will score this run: there are no test scans with labels, and no time for"),
+        (4, 8, 0, 1.0, "Warning: this run cannot be scored"),
         (4, 8, 0, 0.01, None),
         (1, 8, 0, 1.0, None),
-        (4, 8, 1, 1.0, "Note: 1 test scan with labels will give scores; with fewer than 6, `graftseg test` cannot"),
-        (4, 8, 5, 1.0, "Note: 5 test scans with labels will give scores"),
+        (4, 8, 1, 1.0, "Note: 1 test scan with labels can be scored."),
+        (4, 8, 5, 1.0, "Note: 5 test scans with labels can be scored."),
         (4, 8, 6, 1.0, None),
         (4, 0, 5, 1.0, None),
     ],
@@ -245,31 +251,31 @@ def test_what_will_score_the_networks_is_told(
 ) -> None:
     known = facts(*usual(labeled=labeled, unlabeled=unlabeled), tested=tested)
     head = choose(known, CPU, timed=lambda recipe: seconds).head
-    said = [line for line in head if line.startswith(("Warning: nothing", "Note: "))]
+    said = [line for line in head if line.startswith(("Warning: this run cannot", "Note: "))]
     assert len(said) == (begin is not None) and all(line.startswith(str(begin)) for line in said)
 
 
 @pytest.mark.parametrize(
     ("labeled", "folds", "minutes"),
     [
-        (2, "--folds 2, which takes 2 times as long, about 119 minutes", 106),
-        (3, "--folds 3 (any number from 2 to 3), which takes 3 times as long, about 2 hours 59 minutes", 159),
-        (9, "--folds 5 (any number from 2 to 5), which takes 5 times as long, about 4 hours 58 minutes", 264),
+        (2, "--folds 2, which takes 2 times as long, about 1 h 59 min", 106),
+        (3, "--folds 3 (any number from 2 to 3), which takes 3 times as long, about 2 h 59 min", 159),
+        (9, "--folds 5 (any number from 2 to 5), which takes 5 times as long, about 4 h 58 min", 264),
     ],
 )
 def test_folds_that_a_plan_had_no_time_for_can_be_trained(labeled: int, folds: str, minutes: int) -> None:
     """A step of one second: 2400 steps and their baseline take (375 + 1400 + 1800) / 60 = 59.6 minutes."""
     plan = choose(facts(*usual(labeled=labeled)), CPU, timed=lambda recipe: 1.0)
-    (line,) = (line for line in plan.head if line.startswith("Warning: nothing will score this run"))
-    assert f"Train this plan with {folds}; or plan with --minutes {minutes} or more" in line
+    (line,) = (line for line in plan.head if line.startswith("Warning: this run cannot be scored"))
+    assert f"train this plan with {folds}; or plan with --minutes {minutes} or more" in line
     assert line.endswith("or put test scans into imagesTs and their labels into labelsTs.")
 
 
 def test_folders_named_one_by_one_are_told_by_their_options() -> None:
     plan = choose(replace(facts(*usual(unlabeled=0)), has_layout=False), CPU, timed=lambda recipe: 1.5)
     head = " ".join(plan.head)
-    assert "name test scans as --test-images and their labels as --test-labels." in head
-    assert "Name a folder of other scans as --unlabeled and plan again" in head and "imagesUn" not in head
+    assert "pass test scans with --test-images and their labels with --test-labels." in head
+    assert "Pass a folder of scans with --unlabeled and plan again" in head and "imagesUn" not in head
 
 
 def test_short_trainings_use_adam() -> None:

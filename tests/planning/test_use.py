@@ -13,7 +13,7 @@ from graftseg.cli.app import app
 from graftseg.core.errors import UserError
 from graftseg.data.layouts import read_layout
 from graftseg.data.scans import read_label
-from graftseg.planning import make_plan
+from graftseg.planning.plans import make_plan
 from graftseg.recipes.recipe import changed, load_recipe
 
 ONE_STEP = ["network.width=2", "loop.tensorboard=false", "baseline=false", "folds=null"]
@@ -43,7 +43,7 @@ def test_the_command(tmp_path: Path) -> None:
     recipe = load_recipe(out)
     assert recipe.data.dimensions == 2 and recipe.baseline
     told = " ".join(result.output.replace("#", " ").split())
-    assert "a GPU that is not in this machine, taken to be a usual one, 16.0 GiB" in told
+    assert "a typical GPU (none in this machine), 16.0 GiB" in told
     assert str(tmp_path) not in out.read_text()
     again = CliRunner().invoke(app, words)
     assert isinstance(again.exception, UserError) and "the file exists" in str(again.exception)

@@ -4,19 +4,19 @@ from dataclasses import dataclass
 from typing import Any
 
 Choices = dict[str, "Choice"]
-"""By the dotted names of settings, as in ``batches.patch`` or ``stages.0.steps``."""
+"""Choices by the dotted names of settings, such as ``batches.patch`` or ``stages.0.steps``."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A value and why it is this one, in words."""
+    """A value and the reason for it."""
 
     value: Any
     reason: str
 
 
 def tree_of(choices: Choices) -> dict[str, Any]:
-    """The choices as nested settings, stages as a list."""
+    """Return the choices as nested settings, with stages as a list."""
     tree: dict[str, Any] = {}
     for name, choice in choices.items():
         *parents, last = name.split(".")
@@ -29,11 +29,6 @@ def tree_of(choices: Choices) -> dict[str, Any]:
     return tree
 
 
-def counted(number: int, word: str) -> str:
-    """A number and its noun."""
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
-
-
 def times(sizes: tuple[int, ...]) -> str:
-    """Sizes as people write them: 96 x 96 x 64."""
+    """Return sizes as text: 96 x 96 x 64."""
     return " x ".join(str(size) for size in sizes)

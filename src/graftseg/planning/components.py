@@ -1,4 +1,4 @@
-"""Of which classes only the largest component is kept: those that are one piece wherever they are labeled."""
+"""The classes of which only the largest component is kept: those that are one piece in the labels."""
 
 from collections.abc import Sequence
 
@@ -7,11 +7,11 @@ from graftseg.planning.facts import Facts, PieceCount
 from graftseg.planning.frame import Frame
 
 USUAL_SHARE = 0.95
-"""Share of label maps, or of slices, in which a class must be one piece."""
+"""Share of label maps or slices in which a class must be one piece."""
 
 
 def component_choices(facts: Facts, frame: Frame, stages: int) -> Choices:
-    """The rule for pseudo-labels, which are made of patches or slices, and for label maps, which are whole scans."""
+    """Choose the rule for pseudo-labels of patches or slices, and for label maps of whole scans."""
     choices = {"inference.largest_component": _rule(facts, facts.pieces, "label maps")}
     if stages == 2:
         seen, where = (facts.slice_pieces, "slices") if frame.is_stacked else (facts.pieces, "label maps")
@@ -25,11 +25,11 @@ def _rule(facts: Facts, pieces: Sequence[PieceCount], where: str) -> Choice:
     several = [value for value in classes if value not in single]
     said = [f"{facts.classes[value]} in {_counts(pieces, value)}" for value in several]
     if not several:
-        return Choice(True, f"each class is one piece in nearly all labeled {where}, so specks are mistakes")
+        return Choice(True, f"each class is one piece in nearly all labeled {where}, so small components are errors")
     named = "; ".join(said[:3]) + ("; ..." if len(said) > 3 else "")
     if not single:
-        return Choice(False, f"off: classes come in several pieces (one piece: {named} {where})")
-    return Choice(single, f"classes by number; the others come in several pieces (one piece: {named} {where})")
+        return Choice(False, f"off, because classes have several pieces (one piece: {named} {where})")
+    return Choice(single, f"these classes only; the others have several pieces (one piece: {named} {where})")
 
 
 def _counts(pieces: Sequence[PieceCount], value: int) -> str:

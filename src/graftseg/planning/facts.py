@@ -1,6 +1,6 @@
-"""What a plan is made from: the fingerprints of the scans, and what label maps say about the foreground.
+"""The facts behind a plan: fingerprints of the scans, foreground intensities and connected components of classes.
 
-Only scans that a training may see are read: test scans and their labels stay closed.
+Only training scans are read, never test scans or their labels.
 """
 
 import re
@@ -23,17 +23,17 @@ from graftseg.data.pieces import pieces_of
 from graftseg.planning.stacks import is_sliced, stacked_axis
 
 SAMPLE = 20_000
-"""Foreground voxels of a case whose intensities are kept."""
+"""Maximum number of sampled foreground voxels per case."""
 
 ONE_PIECE_SHARE = 0.99
-"""Share of a class that its largest piece must hold for the class to count as one piece."""
+"""A class counts as one piece if its largest piece contains at least this share of its voxels."""
 
 Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Foreground:
-    """Intensities of labeled voxels over all labeled scans, all channels together."""
+    """Percentiles and standard deviation of the intensities of labeled voxels, over all scans and channels."""
 
     low: float
     high: float
@@ -42,14 +42,14 @@ class Foreground:
 
 @dataclass(frozen=True)
 class PieceCount:
-    """Of how many label maps, or slices of them, that show a class it is one piece."""
+    """The number of label maps or slices that contain a class, and in how many of them it is one piece."""
 
     shown: int = 0
     whole: int = 0
 
     @property
     def share(self) -> float:
-        """The part in which the class is one piece."""
+        """Return the share in which the class is one piece."""
         return self.whole / self.shown if self.shown else 0.0
 
     def __add__(self, other: "PieceCount") -> "PieceCount":
@@ -58,10 +58,10 @@ class PieceCount:
 
 @dataclass(frozen=True)
 class Facts:
-    """All that the planner knows. ``pieces`` are counted in whole label maps, ``slice_pieces`` in single slices.
+    """All facts that a plan depends on. ``pieces`` are counted in label maps, ``slice_pieces`` in single slices.
 
-    ``tested`` is how many test scans have labels. ``has_layout`` says that the scans lie in one folder, and not in
-    folders that were named one by one.
+    ``tested`` is the number of test scans with labels. ``has_layout``: the scans are in one folder with a known layout,
+    not in separately named folders.
     """
 
     fingerprint: Fingerprint
@@ -75,63 +75,63 @@ class Facts:
 
     @property
     def has_test(self) -> bool:
-        """Whether there are test scans with labels."""
+        """Return whether there are test scans with labels."""
         return self.tested > 0
 
     @property
     def labeled(self) -> int:
-        """How many scans have labels."""
+        """Return the number of labeled scans."""
         return len(self.fingerprint.of("labeled"))
 
     @property
     def unlabeled(self) -> int:
-        """How many scans have none."""
+        """Return the number of unlabeled scans."""
         return len(self.fingerprint.of("unlabeled"))
 
     @property
     def channels(self) -> int:
-        """Channels of a scan."""
+        """Return the number of channels of a scan."""
         return len(self.fingerprint.training[0].mean)
 
 
 def facts_of(dataset: Dataset, *, workers: int | None = None) -> Facts:
-    """Read every scan that a training may see once."""
+    """Read every training scan once and collect the facts."""
     if dataset.problems:
         raise dataset.problems[0]
     refuse_class_list(dataset)
     cases = dataset.of("labeled") + dataset.of("unlabeled")
-    seen = in_parallel(_CaseReader(dataset), cases, "Reading scans", workers)
-    fingerprint = Fingerprint(tuple(one.fingerprint for one in seen))
-    same_in_all_cases([len(one.fingerprint.shape) for one in seen], cases, "axes")
-    same_in_all_cases([len(one.fingerprint.mean) for one in seen], cases, "channels")
+    cases_facts = in_parallel(_CaseReader(dataset), cases, "Reading scans", workers)
+    fingerprint = Fingerprint(tuple(one.fingerprint for one in cases_facts))
+    same_in_all_cases([len(one.fingerprint.shape) for one in cases_facts], cases, "axes")
+    same_in_all_cases([len(one.fingerprint.mean) for one in cases_facts], cases, "channels")
     count = _class_count(dataset, fingerprint)
     names = tuple(dataset.classes.values()) or ("background", *(f"class {value}" for value in range(1, count)))
     return Facts(
         fingerprint,
         names,
         channel_names_in(dataset.root),
-        _foreground([one.foreground for one in seen]),
-        _summed([one.pieces for one in seen], count),
-        _summed([one.slice_pieces for one in seen], count),
+        _foreground([one.foreground for one in cases_facts]),
+        _summed([one.pieces for one in cases_facts], count),
+        _summed([one.slice_pieces for one in cases_facts], count),
         tested=sum(case.label is not None for case in dataset.of("test")),
         has_layout=dataset.layout != "plain",
     )
 
 
 def channel_names_in(root: Path) -> tuple[str, ...]:
-    """What ``dataset.json`` calls the channels, in their order; nothing where it does not say."""
+    """Return the names of the channels in ``dataset.json``, in order; empty if it has none."""
     path = root / "dataset.json"
     content = read_json(path) if path.is_file() else {}
     named = content.get("channel_names", content.get("modality")) if isinstance(content, dict) else None
     if not isinstance(named, dict) or not all(re.fullmatch(r"\d+", str(key)) for key in named):
         return ()
-    # they stand in the comments of a plan
+    # the names appear in comments of a plan
     return tuple(in_one_line(str(named[key])) for key in sorted(named, key=int))
 
 
 @dataclass(frozen=True)
 class _CaseFacts:
-    """What is kept of a case."""
+    """The facts about one case."""
 
     fingerprint: CaseFingerprint
     foreground: Floats
@@ -141,7 +141,7 @@ class _CaseFacts:
 
 @dataclass(frozen=True)
 class _CaseReader:
-    """Read one case."""
+    """Reads a case and collects its facts."""
 
     dataset: Dataset
 
@@ -164,7 +164,7 @@ def _is_whole(largest: int, voxels: int) -> int:
 
 
 def _slices_of(summary: CaseFingerprint, label: npt.NDArray[Any]) -> dict[int, PieceCount]:
-    """The pieces of the classes in the slices that a volume is stacked of."""
+    """Count the pieces of each class in the slices of a volume."""
     found: dict[int, PieceCount] = {}
     for plane in np.moveaxis(label, stacked_axis(summary.shape, summary.spacing), 0):
         for value, pieces in pieces_of(plane).items():
@@ -174,7 +174,7 @@ def _slices_of(summary: CaseFingerprint, label: npt.NDArray[Any]) -> dict[int, P
 
 
 def _sample(image: npt.NDArray[Any], label: npt.NDArray[Any]) -> Floats:
-    """Intensities of some foreground voxels, the same ones at every call."""
+    """Return the intensities of sampled foreground voxels; the same voxels in every call."""
     inside = np.flatnonzero(label)
     if len(inside) > SAMPLE:
         inside = np.random.default_rng(len(inside)).choice(inside, SAMPLE, replace=False)
@@ -190,7 +190,7 @@ def _foreground(samples: Sequence[Floats]) -> Foreground | None:
 
 
 def _summed(found: Sequence[dict[int, PieceCount]], count: int) -> tuple[PieceCount, ...]:
-    """Counts by class, background first and always empty."""
+    """Return the sum of the counts by class; the background is always empty."""
     totals = [PieceCount()] * count
     for one in found:
         for value, pieced in one.items():

@@ -1,4 +1,4 @@
-"""Where the network sees the scans: slices or volumes, which way they are turned, at which spacing and how large."""
+"""The space of prepared scans: slices or volumes, orientation, voxel spacing and size."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -13,17 +13,17 @@ from graftseg.planning.facts import Facts
 from graftseg.planning.stacks import coarseness, is_sliced, stacked_axis, thinness
 
 LONG = 1.2
-"""Voxels longer than this have a long axis worth being the last, so that rotations turn a plane of square voxels."""
+"""Voxels with a larger ratio of length to width get their long axis last, so that rotations act on square voxels."""
 
 ORDERS = {"ASR": (1, 2, 0), "RSA": (0, 2, 1), "RAS": (0, 1, 2)}
-"""The canonical axes, right-left first, that the axes of an orientation are."""
+"""The order of the canonical axes (right-left first) in each orientation."""
 
 
 @dataclass(frozen=True)
 class Frame:
-    """The prepared space: ``size`` and ``spacing`` are those of a usual scan along its axes, slices last.
+    """The space of prepared scans: ``size`` and ``spacing`` of a typical scan, with the axis of slices last.
 
-    ``voxels`` are those of all training scans together, once they are prepared.
+    ``voxels`` is the number of voxels of all prepared training scans.
     """
 
     dimensions: Literal[2, 3]
@@ -35,17 +35,17 @@ class Frame:
 
     @property
     def patch_size(self) -> tuple[int, ...]:
-        """The part of the size that a patch has: the plane of slices, or the whole volume."""
+        """Return the size of a full patch: a slice, or a whole volume."""
         return self.size[: self.dimensions]
 
     @property
     def is_stacked(self) -> bool:
-        """Whether a scan is many slices for the network."""
+        """Return whether a scan consists of several slices for the network."""
         return len(self.size) > self.dimensions
 
 
 def choose_frame(facts: Facts) -> Frame:
-    """Choose the space that scans are prepared into."""
+    """Choose the space of prepared scans."""
     cases = facts.fingerprint.training
     shapes, spacings = [case.shape for case in cases], [case.spacing for case in cases]
     if len(shapes[0]) == 2:
@@ -59,9 +59,9 @@ def choose_frame(facts: Facts) -> Frame:
         stacked = widest if long > LONG else 2
         reason = f"volumes: {thin:g} voxels along the shortest axis, and voxels only {long:.1f} times as long as wide"
     elif long > THICK_SLICES:
-        reason = f"slices: they lie {long:.1f} times as far apart as pixels, so a 3-D patch would hold little of both"
+        reason = f"slices: their distance is {long:.1f} times the pixel spacing, too far for 3-D patches"
     else:
-        reason = f"slices: the volumes have {thin:g} of them, too few for 3-D patches"
+        reason = f"slices: a volume has {thin:g} of them, too few for 3-D patches"
     orientation = SLICES_LAST[stacked]
     order = list(ORDERS[orientation])
     return _frame(facts, dimensions, orientation, reason, np.array(shapes)[:, order], np.array(spacings)[:, order])
@@ -77,7 +77,7 @@ def _frame(
 ) -> Frame:
     target = np.array([float(f"{step:.4g}") for step in np.median(spacings, axis=0)])
     if shapes.shape[1] > dimensions:
-        # slices are never resampled across
+        # the distance between slices is never resampled
         kept = np.where(np.arange(3) < dimensions, target, spacings)
     else:
         kept = np.broadcast_to(target, spacings.shape)
@@ -101,18 +101,18 @@ def _spacing_reason(
 ) -> str:
     low, high = spacings[:, :dimensions].min(axis=0), spacings[:, :dimensions].max(axis=0)
     count = facts.labeled + facts.unlabeled
-    across = "; the distance of slices stays what it is" if spacings.shape[1] > dimensions else ""
+    across = "; the distance between slices is kept" if spacings.shape[1] > dimensions else ""
     if np.allclose(low, high, rtol=0.01):
-        return f"mm, that of all {count} scans, so nothing is interpolated; others are brought to it{across}"
+        return f"mm, the same in all {count} scans, so nothing is interpolated; other scans are resampled{across}"
     ranges = ", ".join(f"{a:.3g} to {b:.3g}" for a, b in zip(low, high, strict=True))
-    return f"mm, the median of labeled and unlabeled scans along each axis (they have {ranges}){across}"
+    return f"mm, the median of labeled and unlabeled scans along each axis (range {ranges}){across}"
 
 
 def _orientation_reason(orientation: str | None, dimensions: int) -> str:
     if orientation is None:
-        return "not read: 2-D scans keep their axes"
+        return "not used: 2-D scans keep their axes"
     if dimensions == 2:
-        return "slices are stacked along the last of these axes, across which a 2-D network is applied"
+        return "the last axis is the axis across slices"
     if orientation == "RAS":
-        return "every volume is turned the same way: right, front and top grow"
-    return "every volume is turned the same way, its longest voxels along the last axis, as rotations turn the others"
+        return "all volumes get the same orientation"
+    return "all volumes get the same orientation, with the longest voxel side last; rotations act on the other axes"

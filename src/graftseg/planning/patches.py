@@ -1,4 +1,4 @@
-"""How much of a scan a step sees, and the network that fits it: patch, batch, levels and width."""
+"""The patch, the batch and the network of a training step."""
 
 from dataclasses import dataclass
 from math import prod
@@ -12,24 +12,24 @@ from graftseg.planning.target import GIB, Target
 
 MOST_LEVELS = 5
 COARSEST = 3
-"""Voxels that a usual scan has along its shortest axis at the coarsest level of the network."""
+"""Least voxels of a typical scan along its shortest axis at the coarsest level of the network."""
 MOST_VOXELS = {("cpu", 2): 192**2, ("cpu", 3): 64**3, ("cuda", 2): 512**2, ("cuda", 3): 128**3}
-"""Of a patch, so that a step stays short enough to make many of them."""
+"""Maximum voxels of a patch, which keep a step short."""
 FEWEST_VOXELS = {2: 64**2, 3: 48**3}
-"""Below which a smaller batch is the lesser evil."""
+"""Voxels of a patch below which a smaller batch is preferred."""
 BATCHES = {("cpu", 2): (4, 2), ("cpu", 3): (4, 2), ("cuda", 2): (12, 8, 4, 2), ("cuda", 3): (4, 2)}
-"""Images of each stream, the first choice first: those of the paper on a GPU."""
+"""Images per stream, the preferred number first; on a GPU as published."""
 WIDTHS = {"cpu": 8, "cuda": 16}
 STORE_SHARE = 0.6
-"""Part of the memory that scans may take before they are read from disk instead, as a training decides."""
+"""Share of the memory above which training reads scans from disk."""
 COVERED = 0.8
-"""Part of a usual scan that a patch must show for its place not to matter."""
+"""Share of a typical scan in a patch from which the position of the patch does not matter."""
 OVERSAMPLED = 0.33
 
 
 @dataclass(frozen=True)
 class StepShape:
-    """What a step is made of."""
+    """The patch, the batch and the network of a step, and the memory they need."""
 
     patch: tuple[int, ...]
     batch: int
@@ -41,7 +41,7 @@ class StepShape:
 
 
 def choose_step_shape(facts: Facts, frame: Frame, target: Target) -> StepShape:
-    """The largest patch that the device holds, in the best batch, and a network for it."""
+    """Choose the largest patch that fits into the memory, the batch and the network."""
     size = frame.patch_size
     levels = _levels(size)
     name = "unet-2d" if frame.dimensions == 2 else "vnet-bn"
@@ -59,7 +59,7 @@ def choose_step_shape(facts: Facts, frame: Frame, target: Target) -> StepShape:
 
 
 def _levels(size: tuple[int, ...]) -> int:
-    """As many halvings as leave a few voxels of the shortest axis, from two levels to five."""
+    """Return the number of levels, from 2 to 5, so that a few voxels of the shortest axis remain."""
     levels = 2
     while levels < MOST_LEVELS and min(size) >= COARSEST * 2**levels:
         levels += 1
@@ -69,7 +69,7 @@ def _levels(size: tuple[int, ...]) -> int:
 def _fitted(
     facts: Facts, frame: Frame, target: Target, network: NetworkSettings, room: float
 ) -> tuple[tuple[int, ...], int]:
-    """A smaller patch before a smaller batch, until it would show too little; then the other way round."""
+    """Reduce the patch until it fits; reduce the batch before the patch becomes too small."""
     kind = (target.kind, frame.dimensions)
     load, classes = network_load(network, facts.channels, len(facts.classes)), len(facts.classes)
     patch = _whole(frame.patch_size, stride_of(network))
@@ -88,12 +88,12 @@ def _fitted(
 
 
 def _whole(size: tuple[int, ...], stride: int) -> tuple[int, ...]:
-    """The whole of a usual scan, in multiples of the network's stride."""
+    """Return the size of a typical scan, rounded up to multiples of the network's stride."""
     return tuple(max(2, -(-n // stride)) * stride for n in size)
 
 
 def _smaller(patch: tuple[int, ...], frame: Frame, network: NetworkSettings) -> tuple[int, ...] | None:
-    """One stride less along the axis that is longest in mm, or None where all are as short as can be."""
+    """Return a patch one stride shorter along the axis longest in mm; None if no axis can be shorter."""
     stride = stride_of(network)
     lengths = [n * step if n > 2 * stride else 0.0 for n, step in zip(patch, frame.spacing, strict=False)]
     if not any(lengths):
@@ -107,16 +107,17 @@ def _network_choices(network: NetworkSettings, size: tuple[int, ...], target: Ta
     kinds = {"unet-2d": "the U-Net for slices", "vnet-bn": "the V-Net for volumes"}
     left = max(1, min(size) // stride_of(network))
     return {
-        "network.name": Choice(network.name, f"{kinds[network.name]} that the method was published with"),
+        "network.name": Choice(network.name, f"{kinds[network.name]}, as published"),
         "network.width": Choice(
-            network.width, "half the published width: a quarter of the work, for a CPU" if narrow else "as published"
+            network.width, "half the published width, a quarter of the work, for a CPU" if narrow else "as published"
         ),
         "network.levels": Choice(
             network.levels,
-            f"{min(size)} voxels along the shortest axis are {left} at the coarsest level, and {MOST_LEVELS} the most",
+            f"at most {MOST_LEVELS}; {min(size)} voxels along the shortest axis become {left} at the coarsest level",
         ),
         "network.dropout": Choice(
-            network.dropout, "off: a narrow network trained for a short time needs none" if narrow else "as published"
+            network.dropout,
+            "off, because a narrow network in a short training needs none" if narrow else "as published",
         ),
     }
 
@@ -126,22 +127,24 @@ def _patch_choices(frame: Frame, patch: tuple[int, ...], batch: int, target: Tar
     covered = prod(min(1.0, p / n) for p, n in zip(patch, size, strict=True))
     whole = "slice" if frame.is_stacked else "scan"
     if covered > 0.999:
-        seen = f"all of a usual {whole} ({times(size)} voxels)"
+        seen = f"a whole typical {whole} ({times(size)} voxels)"
     else:
-        room = f"what {target.memory / GIB:.0f} GiB of memory and the time allow"
-        seen = f"{covered:.0%} of a usual {whole} ({times(size)} voxels), {room}"
+        room = f"as much as {target.memory / GIB:.0f} GiB of memory and the time allow"
+        seen = f"{covered:.0%} of a typical {whole} ({times(size)} voxels), {room}"
     usual = BATCHES[target.kind, frame.dimensions][0]
-    fewer = "" if batch == usual else f"; {usual} would not fit into the memory"
+    fewer = "" if batch == usual else f"; {usual} do not fit into the memory"
     matters = frame.is_stacked or covered < COVERED
     return {
-        "batches.patch": Choice(list(patch), f"{seen}, in multiples of what the network halves"),
-        "batches.labeled": Choice(batch, f"even, since copy-paste pairs images up{fewer}"),
-        "batches.unlabeled": Choice(batch, "as many as labeled ones: each meets one"),
+        "batches.patch": Choice(list(patch), f"{seen}, in multiples of the network's stride"),
+        "batches.labeled": Choice(batch, f"even, because copy-paste pairs images{fewer}"),
+        "batches.unlabeled": Choice(
+            batch, "the same number, because each labeled image is paired with an unlabeled image"
+        ),
         "batches.foreground": Choice(
             OVERSAMPLED if matters else 0.0,
-            "a third of the patches is centred on a labeled voxel, or in unlabeled scans on one that the first stage's "
-            "network finds, since many others show background alone"
+            "a third of the patches are centered on a foreground voxel (in unlabeled scans, as predicted by the first "
+            "stage), because many other patches show only background"
             if matters
-            else "a patch shows nearly all of a scan, so its place does not matter",
+            else "a patch shows nearly the whole scan, so its position does not matter",
         ),
     }

@@ -1,4 +1,4 @@
-"""A plan as a file: the settings of the recipe, each with its reason beside it."""
+"""A plan as a YAML file: the settings of the recipe with their reasons as comments."""
 
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
@@ -14,8 +14,8 @@ WIDTH = 120
 NOT_WRITTEN = {"published"}
 
 
-def written(recipe: Recipe, choices: Choices, head: Sequence[str]) -> str:
-    """The text of a plan: what it is for, then all settings, with the reasons of choices or the usual ones."""
+def plan_text(recipe: Recipe, choices: Choices, head: Sequence[str]) -> str:
+    """Return the text of a plan: the summary, then all settings with the reasons of the choices or of defaults."""
     lines = [line for part in head for line in _comment(part, 0)]
     for name, value in recipe.model_dump(mode="json", exclude=NOT_WRITTEN).items():
         lines += _entry(name, value, name, 0, choices)
@@ -23,7 +23,7 @@ def written(recipe: Recipe, choices: Choices, head: Sequence[str]) -> str:
 
 
 def _entry(key: str, value: Any, name: str, depth: int, choices: Choices, dash: str = "") -> Iterator[str]:
-    """The lines of a setting; ``dash`` begins an item of a list."""
+    """Yield the lines of a setting; ``dash`` begins an item of a list."""
     lead = " " * depth + dash
     inside = depth + len(dash)
     if isinstance(value, dict) and value:
@@ -37,14 +37,14 @@ def _entry(key: str, value: Any, name: str, depth: int, choices: Choices, dash: 
                 begin, own = (inside + 2, "- ") if place == 0 else (inside + 4, "")
                 yield from _entry(part, inner, f"{name}.{number}.{part}", begin, choices, own)
     elif (reason := _reason(name, choices)) != IMPLIED_BY_FAST:
-        # what follows from another setting would not follow it any more if it were written down
+        # a setting implied by `fast` is not written, so that it follows later changes of `fast`
         yield from _leaf(f"{lead}{key}: {_flow(value)}", depth, reason)
 
 
 def _leaf(line: str, depth: int, reason: str) -> Iterator[str]:
-    beside = f"{line}  # {reason}"
-    if len(beside) <= WIDTH:
-        yield beside
+    commented = f"{line}  # {reason}"
+    if len(commented) <= WIDTH:
+        yield commented
         return
     yield from _comment(reason, depth)
     yield line
@@ -60,6 +60,6 @@ def _reason(name: str, choices: Choices) -> str:
 
 
 def _flow(value: Any) -> str:
-    """A value on one line."""
+    """Return a value as YAML on one line."""
     text: str = yaml.safe_dump(value, default_flow_style=True, width=10**6, allow_unicode=True)
     return text.removesuffix("\n").removesuffix("...").rstrip("\n")

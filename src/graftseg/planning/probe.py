@@ -1,4 +1,4 @@
-"""Seconds of a step on this machine, by running a few of them on noise."""
+"""Measurement of the seconds per step on this machine, with a few steps on noise."""
 
 from dataclasses import dataclass
 from time import perf_counter
@@ -21,9 +21,9 @@ MAX_SECONDS = 8.0
 
 
 def seconds_per_step(recipe: Recipe, channels: int, classes: int, device: torch.device) -> float:
-    """The shortest of a few steps of a recipe's last stage, run as a training runs them.
+    """Return the shortest time of a few steps of the last stage, which run like the steps of a training.
 
-    On a GPU they are replays of a captured step. A long training compiles its networks besides and is faster than this.
+    On a GPU, steps are replays of a captured step. A long training also compiles its networks and is faster.
     """
     stage, loop = recipe.stages[-1], recipe.loop
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
@@ -38,7 +38,7 @@ def seconds_per_step(recipe: Recipe, channels: int, classes: int, device: torch.
 
 
 def _shortest(stepper: Stepper, device: torch.device) -> float:
-    """On a GPU the first steps compile kernels, and one is captured; on a CPU a first step that is slow counts."""
+    """Return the shortest time. On a GPU the first steps are not counted; on a CPU a slow first step is."""
     first = [_measure(stepper, step, device) for step in range(WARM_UP + 2 if device.type == "cuda" else 1)]
     times = first if device.type == "cpu" and first[0] > MAX_SECONDS else []
     while len(times) < STEPS and sum(times) < MAX_SECONDS:
@@ -56,22 +56,22 @@ def _measure(stepper: Stepper, step: int, device: torch.device) -> float:
 
 @dataclass(frozen=True)
 class ConstantBatches:
-    """The same batch at every step."""
+    """Batches that are the same in every step."""
 
     batch: Batch
     device: torch.device
     resident: bool = True
 
     def at(self, stage: int, step: int, *, unlabeled: bool = True) -> Batch:
-        """The batch."""
+        """Return the batch."""
         return self.batch
 
     def draw(self, stage: int, step: int, *, unlabeled: bool = True) -> Table:
-        """Nothing is drawn; there is room for what a step sends with it."""
+        """Return an empty table with room for the values that a step adds."""
         return np.zeros((1, 8))
 
     def gather(self, table: Tensor) -> Batch:
-        """The batch."""
+        """Return the batch."""
         return self.batch
 
 

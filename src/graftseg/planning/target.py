@@ -1,4 +1,4 @@
-"""The device that a plan is for, which need not be there."""
+"""The device that a plan is for; it need not be in this machine."""
 
 import os
 from dataclasses import dataclass
@@ -6,12 +6,12 @@ from typing import Literal
 
 GIB = 2**30
 ABSENT_GPU = 16 * GIB
-"""Memory of a GPU that is planned for and not there."""
+"""Assumed memory of a GPU that is not in this machine."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """A kind of device with its memory in bytes; one that is ``present`` is this machine's and can be timed."""
+    """A device with its memory in bytes; ``present``: it is in this machine and can be timed."""
 
     kind: Literal["cpu", "cuda"]
     memory: int
@@ -20,18 +20,18 @@ class Target:
 
     @property
     def share(self) -> float:
-        """Part of the memory that a training may take: a CPU's is needed by others too."""
+        """Return the share of the memory that training may use; other programs need memory of a CPU, too."""
         return 0.85 if self.kind == "cuda" else 0.5
 
 
 def target_of(device: str) -> Target:
-    """The device of a name, as a training takes it; ``cuda`` without a number need not be there."""
+    """Return the device with this name; ``cuda`` without a number need not be in this machine."""
     import torch
 
     from graftseg.core.devices import choose_device
 
     if device == "cuda" and not torch.cuda.is_available():
-        return Target("cuda", ABSENT_GPU, "a GPU that is not in this machine, taken to be a usual one", False)
+        return Target("cuda", ABSENT_GPU, "a typical GPU (none in this machine)", False)
     chosen = choose_device(device)
     if chosen.type == "cpu":
         threads = torch.get_num_threads()
@@ -41,5 +41,5 @@ def target_of(device: str) -> Target:
 
 
 def _main_memory() -> int:
-    """All of the computer's memory; what is free changes from one moment to the next, and a plan should not."""
+    """Return the total memory of the computer, because the free memory would make plans vary."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
