@@ -8,7 +8,7 @@ from planning_fakes import CPU, GPU, facts, usual
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code
 from graftseg.networks import NetworkSettings, build_network, parameter_count
 from graftseg.planning import probe
 from graftseg.planning.cost import Speed, network_load, step_bytes, tabulated_speed
@@ -17,6 +17,7 @@ from graftseg.planning.plans import choose
 from graftseg.planning.probe import seconds_per_step
 from graftseg.planning.target import ABSENT_GPU, target_of
 from graftseg.recipes.recipe import changed
+from user_errors import user_error
 
 SMALL = NetworkSettings(name="unet-2d", width=4, levels=3)
 
@@ -110,5 +111,5 @@ def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
         ("mps", "unknown device"),
         ("cuda:5", "this machine has 0 CUDA devices; use auto or cpu"),
     ):
-        with pytest.raises(UserError, match=f"--device {name}: {finding}"):
+        with user_error(Code.DEVICE_UNAVAILABLE, f"--device {name}", finding):
             target_of(name)

@@ -12,11 +12,11 @@ from graftseg.planning.stacks import is_sliced, stacked_axis
     [
         ("RA", (20, 20), (1.0, 1.0), 2, "the scans are 2-D", "RAS"),
         ("RAS", (20, 18, 16), (1.0, 1.0, 3.0), 3, "only 3.0 times as long as wide", "RAS"),
-        ("RAS", (20, 20, 16), (1.0, 1.0, 4.0), 2, "4.0 times as far apart", "RAS"),
-        ("PIL", (20, 20, 16), (1.0, 1.0, 4.0), 2, "4.0 times as far apart", "ASR"),
-        ("LIP", (20, 20, 4), (1.0, 1.0, 4.0), 2, "4.0 times as far apart", "RSA"),
-        ("LPS", (9, 20, 20), (1.0, 1.0, 1.0), 2, "have 9 of them, too few", "ASR"),
-        ("RAS", (9, 9, 9), (1.0, 1.0, 1.0), 2, "have 9 of them, too few", "RAS"),
+        ("RAS", (20, 20, 16), (1.0, 1.0, 4.0), 2, "4.0 times the pixel spacing", "RAS"),
+        ("PIL", (20, 20, 16), (1.0, 1.0, 4.0), 2, "4.0 times the pixel spacing", "ASR"),
+        ("LIP", (20, 20, 4), (1.0, 1.0, 4.0), 2, "4.0 times the pixel spacing", "RSA"),
+        ("LPS", (9, 20, 20), (1.0, 1.0, 1.0), 2, "has 9 of them, too few", "ASR"),
+        ("RAS", (9, 9, 9), (1.0, 1.0, 1.0), 2, "has 9 of them, too few", "RAS"),
         ("RAS", (20, 40, 40), (2.0, 1.0, 1.0), 3, "volumes", "ASR"),
     ],
 )

@@ -51,15 +51,15 @@ def test_air_is_what_lies_beyond_the_edge_of_a_scan() -> None:
 @pytest.mark.parametrize(
     ("known", "line", "odd"),
     [
-        (scans(CT), "Intensities: window-zscore, taken for CT (values reach down to", None),
-        (scans(MR), "Intensities: zscore, each scan by itself to mean 0 and deviation 1: ", None),
+        (scans(CT), "Intensities: window-zscore, CT (values reach down to", None),
+        (scans(MR), "Intensities: zscore, each scan to mean 0 and standard deviation 1", None),
         (scans(CT, CT, MR), "Intensities: zscore, ", "1 of 3 scans"),
         (scans(*[CT] * 19, MR), "Intensities: window-zscore, ", "1 of 20 scans"),
         (scans(CT, MR), "Intensities: zscore, ", None),
     ],
 )
-def test_the_head_of_a_plan_tells_the_rule_and_the_scans_that_are_odd(known: Facts, line: str, odd: str | None) -> None:
+def test_the_summary_names_the_rule_and_unusual_scans(known: Facts, line: str, odd: str | None) -> None:
     head = choose(known, CPU).head
-    assert sum(told.startswith(line) for told in head) == 1
-    warnings = [told for told in head if "values of CT" in told]
-    assert [told.startswith(f"Warning: {odd} do not") for told in warnings] == ([True] if odd else [])
+    assert sum(text.startswith(line) for text in head) == 1
+    warnings = [text for text in head if "values of CT" in text]
+    assert [text.startswith(f"Warning: {odd} do not") for text in warnings] == ([True] if odd else [])

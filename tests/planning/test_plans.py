@@ -259,8 +259,8 @@ def test_what_will_score_the_networks_is_told(
     ("labeled", "folds", "minutes"),
     [
         (2, "--folds 2, which takes 2 times as long, about 1 h 59 min", 106),
-        (3, "--folds 3 (any number from 2 to 3), which takes 3 times as long, about 2 h 59 min", 159),
-        (9, "--folds 5 (any number from 2 to 5), which takes 5 times as long, about 4 h 58 min", 264),
+        (3, "--folds 3 (any number from 2 to 3), which takes 3 times as long, about 2 h 58 min", 159),
+        (9, "--folds 5 (any number from 2 to 5), which takes 5 times as long, about 4 h 57 min", 264),
     ],
 )
 def test_folds_that_a_plan_had_no_time_for_can_be_trained(labeled: int, folds: str, minutes: int) -> None:
