@@ -39,8 +39,8 @@ def intensity_lines(facts: Facts, choices: Choices) -> list[str]:
     lines = [f"Intensities: {rule.value}, {rule.reason}."]
     if 0.5 < alike.mean() < 1:
         lines.append(
-            f"Warning: {alike.size - alike.sum()} of {alike.size} scans do not have the values of CT, unlike the others."
-            " `graftseg check` may show why."
+            f"Warning: {alike.size - alike.sum()} of {alike.size} scans do not have the values of CT, unlike the "
+            "others. `graftseg check` may show why."
         )
     return lines
 
