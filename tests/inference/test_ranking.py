@@ -164,10 +164,10 @@ def test_the_covariance_is_shrunken_between_two_bounds() -> None:
         ([("no core found",)], None),
     ],
 )
-def test_a_reason_beside_every_scan_speaks_of_the_network(reasons: list[tuple[str, ...]], said: str | None) -> None:
+def test_a_reason_shared_by_all_scans_describes_the_network(reasons: list[tuple[str, ...]], said: str | None) -> None:
     rows = [Ranked(f"case{place}", 0.5, 0.1, 1.0, 0.0, 0, one) for place, one in enumerate(reasons)]
     sentence = Ranking(tuple(rows)).in_common()
-    assert sentence is None if said is None else sentence is not None and f"every scan ({said})" in sentence
+    assert sentence is None if said is None else sentence is not None and f"({said})" in sentence
     assert sentence is None or "rather than of the scans. A class that is found nowhere has not been" in sentence
 
 
