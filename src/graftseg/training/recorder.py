@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, Self
 import torch
 from torch import Tensor
 
-from graftseg.core.progress import REPORT_SECONDS
+from graftseg.core.progress import REPORT_SECONDS, error_console
 from graftseg.core.run_folder import RunFolder, RunLog
 
 
@@ -216,10 +216,9 @@ class _Bar:
     """
 
     def __init__(self, total: int, done: int, label: ProgressLabel) -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-        self._console = Console(stderr=True)
+        self._console = error_console()
         self.progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=20),
