@@ -1,4 +1,4 @@
-"""The pages of the documentation and their parts, for tests that hold them against the package."""
+"""Pages of the documentation and their parts, for tests."""
 
 import importlib.util
 import re
@@ -12,17 +12,17 @@ PAGES = [README, CONTRIBUTING, ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md")
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    """The code blocks of a page in a language."""
+    """Return the code blocks of a page in a language."""
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
 
 
 def prose(page: Path) -> str:
-    """A page without its code blocks."""
+    """Return a page without its code blocks."""
     return re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
 
 
 def tables(page: Path) -> dict[str, list[list[str]]]:
-    """The cells of the tables of a page, without their heads, by the heading they stand under."""
+    """Return the cells of all tables by heading, without the table heads."""
     found: dict[str, list[list[str]]] = {}
     heading, inside = "", False
     for line in page.read_text().splitlines():
@@ -38,7 +38,7 @@ def tables(page: Path) -> dict[str, list[list[str]]]:
 
 
 def sections(page: Path) -> dict[str, str]:
-    """The text under every heading of the second level, by that heading."""
+    """Return the text of every section by its second-level heading."""
     parts = re.split(r"^## (.*)\n", page.read_text(), flags=re.MULTILINE)[1:]
     return dict(zip(parts[::2], parts[1::2], strict=True))
 

@@ -1,4 +1,4 @@
-"""The figures of the tutorial are those of the runs that were recorded for it."""
+"""The figures of the tutorial equal those of its recorded runs."""
 
 import re
 from pathlib import Path
@@ -49,6 +49,6 @@ def test_the_printed_scores() -> None:
 
 
 def test_the_verdict() -> None:
-    (beside,) = api.compare(*(RECORDS / kind.format(0) for kind in KINDS[:2]))
-    effects = [effect for pairs, effect in beside.effects if pairs.figure == "dice"]
+    (comparison,) = api.compare(*(RECORDS / kind.format(0) for kind in KINDS[:2]))
+    effects = [effect for pairs, effect in comparison.effects if pairs.figure == "dice"]
     assert verdict(effects[-1]) in PAGE

@@ -1,4 +1,4 @@
-"""The worked example of CONTRIBUTING.md, followed to the letter in a copy of the repository, leaves nothing to mend."""
+"""The worked example of CONTRIBUTING.md passes all checks in a copy of the repository."""
 
 import os
 import subprocess
@@ -40,9 +40,9 @@ def test_a_copy_with_the_example_passes_its_tests(tmp_path: Path) -> None:
     copy = follow(tmp_path / "copy")
 
     def run(*words: str) -> None:
-        called, surroundings = [sys.executable, *words], os.environ | {"PYTHONPATH": "src"}
-        told = subprocess.run(called, cwd=copy, env=surroundings, text=True, capture_output=True, check=False)
-        assert told.returncode == 0, told.stdout + told.stderr
+        command, environment = [sys.executable, *words], os.environ | {"PYTHONPATH": "src"}
+        done = subprocess.run(command, cwd=copy, env=environment, text=True, capture_output=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
 
     for command in TABLES:
         run(*command.split())

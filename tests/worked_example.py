@@ -1,4 +1,4 @@
-"""The worked example of CONTRIBUTING.md, and how it is followed in a copy of the repository."""
+"""The worked example of CONTRIBUTING.md: its files, and a copy of the repository that contains them."""
 
 import re
 import shutil
@@ -11,7 +11,7 @@ PLACED = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 ADDED = re.compile(r"^ (.*)\n\+(.*)$", re.MULTILINE)
-"""A line of a file and the one that is put after it."""
+"""An existing line and the new line after it, in a diff."""
 TABLE = "src/graftseg/methods/__init__.py"
 TABLES = ("-m graftseg table all --markdown docs/reference/tables.md", "docs/method_pages.py")
 """The commands of ``make docs``."""
@@ -19,12 +19,12 @@ PARTS = ("src", "tests", "docs", "results", "pyproject.toml", "README.md", "CONT
 
 
 def files() -> dict[str, str]:
-    """The files of the example, by their place."""
+    """Return the files of the example by path."""
     return dict(PLACED.findall(CONTRIBUTING.read_text()))
 
 
 def follow(copy: Path) -> Path:
-    """Copy the repository and do to it what the example says, but for its commands."""
+    """Copy the repository and add the files and lines of the example."""
     for part in PARTS:
         source = ROOT / part
         if source.is_dir():
@@ -32,7 +32,7 @@ def follow(copy: Path) -> Path:
         else:
             shutil.copy(source, copy)
     for name, content in files().items():
-        assert not (copy / name).exists(), f"{name} is there already"
+        assert not (copy / name).exists(), f"{name} already exists"
         (copy / name).write_text(content)
     (difference,) = blocks(CONTRIBUTING, "diff")
     table = (copy / TABLE).read_text()
