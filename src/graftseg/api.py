@@ -29,7 +29,7 @@ from graftseg.experiments.seeds import train_seeds
 from graftseg.experiments.speed.measure import Measurement, Plan, measure
 from graftseg.experiments.sweep import sweep
 from graftseg.experiments.tables import table_page, tables_page
-from graftseg.experiments.test_run import Examined, examine
+from graftseg.experiments.test_run import ScoredTest, score_run
 from graftseg.inference.export import Request, export_run
 from graftseg.inference.predict import Checkpoint, ExtraMaps, Predicted, PredictionSettings, predict_scans
 from graftseg.inference.ranking.rank import Ranking, rank_run
@@ -249,13 +249,13 @@ def test(
     labels: Folder | None = None,
     device: str = "auto",
     allow_missing: bool = False,
-) -> Examined:
+) -> ScoredTest:
     """Predict test scans with a run and its baseline, score both and write the report of the run.
 
     ``data`` is a folder with ``imagesTs`` and ``labelsTs`` or a prepared store, by default the training data of the
     run. ``images`` and ``labels`` are separate folders instead of ``data``.
     """
-    return examine(
+    return score_run(
         RunFolder(Path(run)),
         data,
         report,

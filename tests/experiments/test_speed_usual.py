@@ -1,3 +1,5 @@
+"""The usual implementation computes the same loss, update, components and batches as this package."""
+
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +18,7 @@ from graftseg.data.prepare import prepare
 from graftseg.experiments.speed.loading import Files, H5Scans, TwoStreams, augmented, usual_batches
 from graftseg.experiments.speed.stopwatch import PHASES
 from graftseg.experiments.speed.subject import Subject, subject_of
-from graftseg.experiments.speed.usual import UsualWay, average, components, time_phases, time_whole
+from graftseg.experiments.speed.usual import UsualTrainer, average, components, time_phases, time_whole
 from graftseg.networks.ema import ema_update, make_teacher
 from graftseg.ops.components import largest_components
 from graftseg.ops.optimizers import build_optimizer
@@ -50,19 +52,19 @@ def some_batch(subject: Subject, kind: torch.dtype = torch.float32) -> Batch:
 
 
 def test_the_loss_is_that_of_the_method(subject: Subject) -> None:
-    method, way, batch = subject.build().train(), UsualWay(subject), some_batch(subject)
-    way.student.load_state_dict(method.student.state_dict())
-    way.teacher.load_state_dict(method.get_submodule("teacher").state_dict())
+    method, trainer, batch = subject.build().train(), UsualTrainer(subject), some_batch(subject)
+    trainer.student.load_state_dict(method.student.state_dict())
+    trainer.teacher.load_state_dict(method.get_submodule("teacher").state_dict())
     torch.manual_seed(7)
     (objective,) = method.objectives(batch, Progress(torch.tensor(0), 1))
     torch.manual_seed(7)
-    assert way.loss(batch).item() == pytest.approx(objective.total.item(), rel=1e-6)
+    assert trainer.loss(batch).item() == pytest.approx(objective.total.item(), rel=1e-6)
 
 
 def test_a_step_moves_student_and_teacher_as_the_method_does(subject: Subject) -> None:
     # in float64, since a kink of the network makes two layouts' rounding errors in float32 large in the gradient
-    method, way, batch = subject.build().train().double(), UsualWay(subject), some_batch(subject, torch.float64)
-    way.student.double(), way.teacher.double()
+    method, trainer, batch = subject.build().train().double(), UsualTrainer(subject), some_batch(subject, torch.float64)
+    trainer.student.double(), trainer.teacher.double()
     optimizer, now = build_optimizer(method.student, subject.stage.optimizer), Progress(torch.tensor(0), 5)
     torch.manual_seed(7)
     (objective,) = method.objectives(batch, now)
@@ -70,9 +72,9 @@ def test_a_step_moves_student_and_teacher_as_the_method_does(subject: Subject) -
     optimizer.step()
     method.after_step(now)
     torch.manual_seed(7)
-    loss = way.step(iter([batch]), 0, 5)
+    loss = trainer.step(iter([batch]), 0, 5)
     assert loss == pytest.approx(objective.total.item(), rel=1e-6)
-    for ours, theirs in ((method.student, way.student), (method.get_submodule("teacher"), way.teacher)):
+    for ours, theirs in ((method.student, trainer.student), (method.get_submodule("teacher"), trainer.teacher)):
         for name, tensor in ours.state_dict().items():
             torch.testing.assert_close(theirs.state_dict()[name], tensor, rtol=1e-6, atol=1e-8, msg=name)
 
@@ -205,10 +207,10 @@ def test_workers_load_the_same_kind_of_patch(subject: Subject, files: Files) -> 
 
 
 def test_times_are_those_of_every_phase(subject: Subject, files: Files) -> None:
-    way = UsualWay(subject)
+    trainer = UsualTrainer(subject)
     with usual_batches(subject, files, workers=0) as batches:
-        assert time_whole(way, batches, warm_up=1, steps=1) > 0
-        split = time_phases(way, batches, 2)
+        assert time_whole(trainer, batches, warm_up=1, steps=1) > 0
+        split = time_phases(trainer, batches, 2)
     assert tuple(split) == PHASES
     assert all(seconds > 0 for seconds in split.values())
-    assert way.watch is None
+    assert trainer.watch is None

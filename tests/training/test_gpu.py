@@ -15,7 +15,7 @@ from graftseg.data.batches import Batches
 from graftseg.data.store import Store
 from graftseg.experiments.speed.stopwatch import Mark
 from graftseg.experiments.speed.subject import subject_of
-from graftseg.experiments.speed.usual import UsualWay, time_whole
+from graftseg.experiments.speed.usual import UsualTrainer, time_whole
 from graftseg.inference.model import build_method
 from graftseg.networks import convolution
 from graftseg.networks.unet import Convolution2d, Interpolation
@@ -185,7 +185,7 @@ def test_the_time_between_marks_is_a_part_of_what_the_host_waits_for() -> None:
 
 def test_the_usual_way_runs_no_kernel_of_ours(volumes: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = wide("vnet-bn")
-    way = UsualWay(subject_of(recipe, volumes, GPU))
+    way = UsualTrainer(subject_of(recipe, volumes, GPU))
     batches = Batches(volumes, recipe.batches, seed=recipe.seed, device=GPU)
     for name in ("convolve", "halve", "double"):
         monkeypatch.setattr(convolution, name, None)

@@ -38,10 +38,10 @@ def test(
         count = len({row.case for row in evaluation.rows})
         typer.echo(f"{path}: {count} test case{'s' if count > 1 else ''}")
         print_table(*scores_table(evaluation))
-    if examined.beside is not None:
-        typer.echo(f"first {examined.beside.first.name}, second {examined.beside.second.name}")
+    if examined.comparison is not None:
+        typer.echo(f"first {examined.comparison.first.name}, second {examined.comparison.second.name}")
         # graftseg compare prints the other metrics
-        print_table(HEAD, [line for line in examined.beside.table_rows() if line[0] == "Dice %"])
+        print_table(HEAD, [line for line in examined.comparison.table_rows() if line[0] == "Dice %"])
     for sentence in examined.verdict():
         typer.echo(sentence)
     typer.echo(f"report: {examined.report}")

@@ -1,1 +1,1 @@
-"""The paper's tables: runs over seeds, records, sweeps, and the speed of a step."""
+"""Experiments over many runs: seeds, records, the paper's tables, sweeps, and the speed of a step."""

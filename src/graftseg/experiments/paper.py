@@ -1,4 +1,4 @@
-"""The rows of the paper's tables, in its order: what it calls them, and the recipe that repeats each."""
+"""The rows of the paper's tables in its order, each with its name in the paper and its recipe."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -6,25 +6,25 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Row:
-    """A row by the paper's name of it, which the setting of its recipe completes."""
+    """A row of a table: its name in the paper and its recipe."""
 
     name: str
     recipe: str
 
     @property
     def setting(self) -> str:
-        """Data set and number of labels, such as ``la-8``."""
+        """The data set and the number of labels, such as ``la-8``."""
         return self.recipe.partition("/")[0]
 
     @property
     def benchmark(self) -> str:
-        """The data set, such as ``la``."""
+        """The name of the data set, such as ``la``."""
         return benchmark_of(self.recipe)
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the paper; ``compares`` says whether it holds methods, and not one method in several forms."""
+    """A table of the paper; ``compares`` is true if its rows are methods, not variations of one method."""
 
     title: str
     rows: tuple[Row, ...]
@@ -32,13 +32,13 @@ class Table:
 
 
 def benchmark_of(recipe: str) -> str:
-    """The data set of a recipe: ``la`` of ``la-8/bcp``."""
+    """Return the data set of a recipe: ``la`` for ``la-8/bcp``."""
     return recipe.partition("/")[0].partition("-")[0]
 
 
-def _rows(settings: Iterable[str], forms: Mapping[str, str]) -> tuple[Row, ...]:
-    """All forms of the first setting, then all of the next."""
-    return tuple(Row(name, f"{setting}/{form}") for setting in settings for form, name in forms.items())
+def _rows(settings: Iterable[str], names: Mapping[str, str]) -> tuple[Row, ...]:
+    """Return a row for each setting and each method, given as names by method."""
+    return tuple(Row(name, f"{setting}/{method}") for setting in settings for method, name in names.items())
 
 
 _LA, _ACDC = ("la-4", "la-8"), ("acdc-3", "acdc-7")
@@ -93,5 +93,5 @@ TABLES = {
     "init": Table("Pre-training", _rows(_LA, _INIT)),
     "components": Table("Parts of the method", _rows(("acdc-3",), _COMPONENTS)),
 }
-"""By the name that the command line knows them under."""
+"""The tables by their names on the command line."""
 ALL = "all"

@@ -1,4 +1,4 @@
-"""A run and the supervised one beside it on test scans: label maps, scores, how far they are apart, and a report."""
+"""Test a run and its baseline on test scans: label maps, scores, a comparison and a report."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -24,28 +24,26 @@ Folder = str | Path
 
 
 @dataclass(frozen=True)
-class Examined:
-    """The scores of a run and, where there is one, of its baseline; ``beside`` sets them side by side.
-
-    ``warnings`` are what a reader of the figures must know.
-    """
+class ScoredTest:
+    """The scores of a run and of its baseline, if it has one, with their comparison, a report and warnings."""
 
     scans: EvaluationScans
     scores: dict[Path, Evaluation] = field(repr=False)
-    beside: Comparison | None = field(repr=False)
+    comparison: Comparison | None = field(repr=False)
     report: Path
     warnings: tuple[str, ...] = ()
 
     def verdict(self) -> Iterator[str]:
-        """What was found, in sentences; with a baseline, what the unlabeled scans were worth."""
+        """Yield warnings, classes that were never found, and whether the unlabeled scans helped."""
         yield from self.warnings
-        yield from (sentence for path, one in self.scores.items() for sentence in missed_classes(str(path), one))
-        if self.beside is not None:
+        for path, evaluation in self.scores.items():
+            yield from missed_classes(str(path), evaluation)
+        if self.comparison is not None:
             run, baseline = self.scores.values()
             yield verdict_between(baseline, run)
 
 
-def examine(
+def score_run(
     folder: RunFolder,
     data: Folder | None,
     report: Callable[[Path], Path],
@@ -54,90 +52,85 @@ def examine(
     labels: Folder | None = None,
     device: torch.device,
     allow_missing: bool = False,
-) -> Examined:
+) -> ScoredTest:
     """Predict test scans with a run and its baseline, score both, and call ``report`` with the run's folder.
 
-    ``data`` is a folder with ``imagesTs`` and ``labelsTs`` or a prepared store, by default what the run was trained
-    from; ``images`` and ``labels`` name folders one by one.
+    ``data`` is a folder with ``imagesTs`` and ``labelsTs`` or a prepared store, by default the training data of the
+    run. ``images`` and ``labels`` are separate folders instead of ``data``.
     """
     networks = ensemble_members(folder)
     for network in networks:
-        # before anything is said of scans that could not be tested yet
         check_weights_exist(network.weights_file, network.manifest().get("weights"))
     scans, baseline = find_test_scans(networks[0], data, images, labels), folder.baseline
-    ready = _has_ended(baseline)
-    if ready:
+    with_baseline = _is_finished(baseline)
+    if with_baseline:
         _check_baseline(folder)
     names = check_test_scans(scans, networks[0], allow_missing=allow_missing)
-    both = (folder, *([baseline] if ready else []))
-    plans = {one.path: _planned(one, scans, device) for one in both}
-    # Earlier scores are removed with the first new label map, so all checks come before.
-    predicted = {path: _predicted(plan) for path, plan in plans.items()}
-    scores = {path: _scored(found, scans, allow_missing=allow_missing) for path, found in predicted.items()}
-    beside = compare_runs([baseline.path, folder.path])[0] if ready else None
-    warnings = (*_seen_before(names, networks), *([] if ready else _not_ended(baseline)))
-    return Examined(scans, scores, beside, report(folder.path), warnings)
+    runs = [folder, baseline] if with_baseline else [folder]
+    # all checks come before the first prediction, which deletes previous scores
+    plans = {run.path: _plan(run, scans, device) for run in runs}
+    predicted = {path: _predict(plan) for path, plan in plans.items()}
+    scores = {path: _score(found, scans, allow_missing=allow_missing) for path, found in predicted.items()}
+    comparison = compare_runs([baseline.path, folder.path])[0] if with_baseline else None
+    warnings = (*_training_cases_warning(names, networks), *([] if with_baseline else _unfinished_warning(baseline)))
+    return ScoredTest(scans, scores, comparison, report(folder.path), warnings)
 
 
-def _has_ended(run: RunFolder) -> bool:
+def _is_finished(run: RunFolder) -> bool:
     if not run.folds_file.is_file():
         return run.exists and run.manifest().get("status") == "finished"
     return all(state == "finished" for state in fold_states(run).values())
 
 
 def _check_baseline(run: RunFolder) -> None:
-    """A folder of that name may hold another run, whose difference would be due to something else."""
+    """Raise if the folder of the baseline contains a run with other settings or scans than the run's baseline."""
     expected, found = baseline_of(load_recipe(run.recipe_file)), load_recipe(run.baseline.recipe_file)
     other = differences(expected, found)
-    stores = [
-        {one.training_manifest()["store"]["identity"] for one in ensemble_members(both)} for both in (run, run.baseline)
-    ]
-    if other or stores[0] != stores[1]:
-        apart = ", ".join(other) or "the scans"
-        finding = f"not what the labeled scans alone give in place of the run (differ: {apart})"
-        raise UserError(
-            Code.STORE_MISMATCH,
-            run.baseline.path,
-            finding,
-            "move it away; graftseg compare sets any two runs side by side",
-        )
+    stores, baseline_stores = (
+        {member.training_manifest()["store"]["identity"] for member in ensemble_members(folder)}
+        for folder in (run, run.baseline)
+    )
+    if other or stores != baseline_stores:
+        finding = f"not the supervised baseline of this run (different: {', '.join(other) or 'the scans'})"
+        remedy = "move it elsewhere, and compare the two runs with graftseg compare"
+        raise UserError(Code.RUN_MISMATCH, run.baseline.path, finding, remedy)
 
 
-def _not_ended(baseline: RunFolder) -> Iterator[str]:
+def _unfinished_warning(baseline: RunFolder) -> Iterator[str]:
     if baseline.path.exists():
-        yield f"{baseline.path} has not been trained to its end, so that nothing stands beside the run"
+        yield f"{baseline.path} is not finished, so the run is tested without a baseline"
 
 
-def _seen_before(names: set[str], networks: list[RunFolder]) -> Iterator[str]:
+def _training_cases_warning(names: set[str], networks: list[RunFolder]) -> Iterator[str]:
     stores = [network.training_manifest()["store"] for network in networks]
     known = {str(name) for store in stores for key in ("labeled", "unlabeled") for name in store.get(key, ())}
     if both := sorted(same_names(names, known)):
-        verb = "has the name of a scan" if len(both) == 1 else "have the names of scans"
+        verb = "has the name of a training scan" if len(both) == 1 else "have the names of training scans"
         yield (
-            f"{len(both)} of {len(names)} test cases {verb} in the training ({both[0]}): if they are the same, "
-            "the figures say nothing of new scans"
+            f"{len(both)} of {len(names)} test cases {verb} ({both[0]}): if they are the same scans, "
+            "the scores do not apply to new scans"
         )
 
 
-def _planned(run: RunFolder, scans: EvaluationScans, device: torch.device) -> PlannedPrediction:
-    """Load the networks and raise an error if the results could not be written; nothing is written or removed."""
+def _plan(run: RunFolder, scans: EvaluationScans, device: torch.device) -> PlannedPrediction:
+    """Load the networks and check that label maps and scores can be written; existing files are not changed."""
     check_writable(run.path)
-    settings = PredictionSettings(remedy=f"move {run.predictions} to another place and test again")
+    settings = PredictionSettings(remedy=f"move {run.predictions} elsewhere and test again")
     plan = plan_prediction(run, scans.images, run.predictions, device, settings)
     plan.target.check()
     check_table_path(run.predictions / "metrics.csv")
     return plan
 
 
-def _predicted(plan: PlannedPrediction) -> Predicted:
-    """Predict all scans. Raise the error of the first scan that failed."""
+def _predict(plan: PlannedPrediction) -> Predicted:
+    """Write label maps of all test scans; raise if one cannot be predicted."""
     predicted = plan.predict()
     if predicted.failures:
         raise predicted.failures[0]
     return predicted
 
 
-def _scored(predicted: Predicted, scans: EvaluationScans, *, allow_missing: bool) -> Evaluation:
-    """Scores of these scans alone: the folder may hold label maps of others, even of scans that were trained on."""
+def _score(predicted: Predicted, scans: EvaluationScans, *, allow_missing: bool) -> Evaluation:
+    """Score only the given test scans; the folder may also contain label maps of other scans."""
     names = {case.case for case in predicted.cases}
     return score_folder(predicted.folder, scans.labels, allow_missing=allow_missing, only=names)

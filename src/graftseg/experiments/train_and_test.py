@@ -48,7 +48,7 @@ def _scores(run: RunFolder, store: Store, device: str, checkpoint: Checkpoint) -
     """Return the scores of a checkpoint on the test cases, from the cache or from a new prediction."""
     folder = run.predictions if checkpoint == "shipped" else run.predictions_best
     weights, cases = select_weights(run, checkpoint).sha256, stored_references(store)
-    with _move_remedy(folder):
+    with _advise_to_move(folder):
         known = find_cached_scores(folder, weights, store.path, PROTOCOL, cases, len(store.classes), store)
         if known is not None:
             return known
@@ -61,12 +61,12 @@ def _scores(run: RunFolder, store: Store, device: str, checkpoint: Checkpoint) -
 
 
 @contextmanager
-def _move_remedy(folder: Path) -> Iterator[None]:
-    """Replace the remedy of errors about files in a folder of label maps: the user never chose that folder."""
+def _advise_to_move(folder: Path) -> Iterator[None]:
+    """Replace the remedy of errors about a folder of label maps, which no option of the command can change."""
     try:
         yield
     except UserError as error:
-        if error.code == Code.WRITE_FAILED or not Path(error.where).is_relative_to(folder):
+        if error.code in (Code.WRITE_FAILED, Code.PERMISSION_DENIED) or not Path(error.where).is_relative_to(folder):
             raise
         remedy = f"move {folder} elsewhere and run the same command again"
         raise UserError(error.code, error.where, error.finding, remedy) from None

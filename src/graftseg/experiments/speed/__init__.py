@@ -1,1 +1,1 @@
-"""How fast a training step is on this machine, beside the usual way of running the same step."""
+"""The speed of a training step on this machine, compared with the usual implementation of the same step."""

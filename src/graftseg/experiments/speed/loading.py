@@ -1,7 +1,7 @@
-"""The usual way to load: compressed h5 files, worker processes, two streams, augmentation in numpy.
+"""The usual data loader: compressed h5 files, worker processes, two streams of indices, augmentation in numpy.
 
-A worker reads a whole scan, turns and flips it, and cuts the patch out of it; a slice is brought to the size of the
-patch by ``scipy.ndimage.zoom``. Labeled and unlabeled scans are read alike, label map included.
+A worker reads a whole scan, rotates and flips it, and crops a patch. A 2-D slice is resized to the patch with
+``scipy.ndimage.zoom``. Labeled and unlabeled scans are read in the same way, including a label map.
 """
 
 import warnings
@@ -26,13 +26,13 @@ from graftseg.data.store import Store, StoredCase
 from graftseg.experiments.speed.subject import Subject
 
 WORKERS = 4
-# more unlabeled scans than the loader has in hand at once; further ones would cost time to write and change nothing
+# more unlabeled scans than the loader prefetches; more files would take longer to write and change nothing
 UNLABELED_FILES = 24
 Array = npt.NDArray[Any]
 
 
 class Files:
-    """The training scans of a subject as h5 files, one for each volume, or each slice of a 2-D recipe."""
+    """The training scans as h5 files: one for each volume, or for each slice of a 2-D recipe."""
 
     def __init__(self, subject: Subject, folder: Path) -> None:
         cases = training_cases(subject.store, subject.recipe.batches)
@@ -42,12 +42,12 @@ class Files:
         self.unlabeled = _write(subject.store, unlabeled, folder / "unlabeled", axes, labels=False)
 
     def streams(self, settings: BatchSettings) -> "TwoStreams":
-        """Which files make a batch."""
+        """Return the sampler of batches."""
         return TwoStreams(len(self.labeled), len(self.unlabeled), (settings.labeled, settings.unlabeled))
 
 
 class H5Scans(Dataset[tuple[Tensor, Tensor]]):
-    """An augmented patch of every file: image ``(C, *patch)`` float32 and label map ``(*patch)`` int64."""
+    """Data set of augmented patches: image ``(C, *patch)`` float32 and label map ``(*patch)`` int64."""
 
     def __init__(self, files: Sequence[Path], patch: Sequence[int], augment: AugmentSettings) -> None:
         self.files, self.patch, self.augment = files, patch, augment
@@ -58,16 +58,16 @@ class H5Scans(Dataset[tuple[Tensor, Tensor]]):
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
         with import_h5py().File(self.files[index], "r") as file:
             image, label = file["image"][:], file["label"][:]
-        # torch seeds every worker by itself
+        # torch gives every worker its own seed
         rng = np.random.default_rng(int(torch.randint(2**62, ())))
         image, label = augmented(rng, image, label[None], self.patch, self.augment)
         return torch.from_numpy(image.astype(np.float32)), torch.from_numpy(label[0].astype(np.int64))
 
 
 class TwoStreams(Sampler[list[int]]):
-    """Indices of batches, labeled ones first, for one epoch: one permutation of the labeled scans.
+    """Sampler of batches, labeled indices first. An epoch is one permutation of the labeled scans.
 
-    Labeled scans have the indices below ``labeled``. The unlabeled come from an endless chain of permutations.
+    Labeled scans have the indices below ``labeled``. Unlabeled scans are permuted as often as needed.
     """
 
     def __init__(self, labeled: int, unlabeled: int, sizes: tuple[int, int]) -> None:
@@ -91,7 +91,7 @@ class TwoStreams(Sampler[list[int]]):
 def usual_batches(
     subject: Subject, files: Files, *, workers: int = WORKERS, persistent_workers: bool = False
 ) -> Iterator[Iterator[Batch]]:
-    """Endless batches on the device; without ``persistent_workers`` every epoch starts its processes anew."""
+    """Yield endless batches on the device; without ``persistent_workers`` every epoch starts new processes."""
     settings = subject.recipe.batches
     scans = H5Scans([*files.labeled, *files.unlabeled], settings.patch, settings.augment)
     with warnings.catch_warnings():
@@ -111,15 +111,15 @@ def usual_batches(
 
 
 def import_h5py() -> Any:
-    """The library that reads the files, or one sentence on how to go on without it."""
+    """Return the h5py module; raise if it is not installed."""
     try:
         import h5py
     except ImportError:
         raise UserError(
             Code.PACKAGE_MISSING,
             "h5py",
-            "is not installed, and the usual way reads h5 files",
-            "pip install h5py or add --no-usual",
+            "not installed, but the usual data loader needs it",
+            "run pip install h5py or add --no-usual",
         ) from None
     return h5py
 
@@ -127,7 +127,10 @@ def import_h5py() -> Any:
 def augmented(
     rng: np.random.Generator, image: Array, label: Array, patch: Sequence[int], settings: AugmentSettings
 ) -> tuple[Array, Array]:
-    """Turn and flip, or turn by a small angle; then crop a volume or zoom a slice. Arrays are ``(C, *space)``."""
+    """Rotate by 90 degrees and flip, or rotate by a small angle; then crop a volume or zoom a slice.
+
+    Arrays are ``(C, *space)``.
+    """
     if rng.random() < settings.rotate_flip:
         turns, axis = int(rng.integers(4)), 1 + int(rng.integers(2))
         image, label = (np.flip(np.rot90(array, turns, (1, 2)), axis) for array in (image, label))
@@ -167,7 +170,7 @@ def _endless(
 
 
 def _write(store: Store, cases: Sequence[StoredCase], folder: Path, axes: int, *, labels: bool) -> list[Path]:
-    """The files of some cases, slice by slice where the recipe wants slices; unlabeled ones get an empty label map."""
+    """Write cases as h5 files, one for each slice of a 2-D recipe; unlabeled cases get an empty label map."""
     h5py = import_h5py()
     folder.mkdir(parents=True, exist_ok=True)
     paths: list[Path] = []

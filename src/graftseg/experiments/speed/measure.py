@@ -1,4 +1,4 @@
-"""Both ways in turn, again and again, and the medians."""
+"""Measure this package's step and the usual step in alternating rounds, and take medians."""
 
 from dataclasses import dataclass, field
 from math import ceil
@@ -22,18 +22,18 @@ from graftseg.methods import METHODS
 from graftseg.recipes.recipe import Recipe
 from graftseg.training.step import effective_precision
 
-# losses are read every so many steps, by default as often as a training does; a CPU does not wait for them
+# steps between two reads of the loss, as in a training; reading a loss costs nothing on a CPU
 READ_EVERY = {"cpu": 1, "cuda": 10}
 WARM_UP = {"cpu": 2, "cuda": 20}
-# nothing is compiled or captured in the usual way
+# the usual step is neither compiled nor captured
 USUAL_WARM_UP = {"cpu": 2, "cuda": 4}
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is run: ``rounds`` of each way in turn, all of them together of ``steps`` timed steps of that way.
+    """The size of a measurement: ``steps`` timed steps of each implementation, divided into alternating ``rounds``.
 
-    Every round begins with some steps more that warm up.
+    Every round begins with additional warm-up steps.
     """
 
     steps: int = 30
@@ -44,13 +44,13 @@ class Plan:
 
     @property
     def steps_a_round(self) -> int:
-        """Timed steps of one round: its share of all, rounded up."""
+        """The number of timed steps of one round, rounded up."""
         return ceil(self.steps / self.rounds)
 
 
 @dataclass
 class Times:
-    """What was measured of one way: seconds of the whole step and of its phases, and bytes, by round."""
+    """Measurements of one implementation by round: seconds of a step, seconds of its phases, and peak bytes."""
 
     steps: list[float] = field(default_factory=list)
     splits: list[Split] = field(default_factory=list)
@@ -58,21 +58,21 @@ class Times:
 
     @property
     def step_ms(self) -> float:
-        """Median over the rounds of a whole step's milliseconds."""
+        """The median time of a step in milliseconds."""
         return 1000 * median(self.steps)
 
     @property
     def split_ms(self) -> Split:
-        """Median over the rounds of every phase's milliseconds."""
+        """The median time of each phase in milliseconds."""
         return {name: 1000 * seconds for name, seconds in median_split(self.splits).items()}
 
     @property
     def peak_mib(self) -> float:
-        """Median over the rounds of the peak of memory; the first round of a process also loads libraries."""
+        """The median peak memory in MiB; the first round of a process is higher because it loads libraries."""
         return median(self.peaks) / 2**20
 
     def to_json(self) -> dict[str, Any]:
-        """All figures, rounded to what a clock can tell."""
+        """Return all measurements, rounded to the precision of the clock."""
         return {
             "step_ms": round(self.step_ms, 3),
             "steps_per_second": round(1000 / self.step_ms, 3),
@@ -84,7 +84,7 @@ class Times:
 
 @dataclass(frozen=True)
 class Measurement:
-    """The result; ``facts`` say what was run and on what."""
+    """The times of both implementations; ``facts`` describes recipe, data, device and settings."""
 
     facts: dict[str, Any]
     own: Times
@@ -92,11 +92,11 @@ class Measurement:
 
     @property
     def ratio(self) -> float | None:
-        """How many times as long a step of the usual way takes."""
+        """The time of a usual step divided by the time of this package's step."""
         return None if self.usual is None else self.usual.step_ms / self.own.step_ms
 
     def to_json(self) -> dict[str, Any]:
-        """The content of ``--json``."""
+        """Return the content of the file written by ``--json``."""
         return {
             **self.facts,
             "graftseg": self.own.to_json(),
@@ -106,7 +106,7 @@ class Measurement:
 
 
 def measure(recipe: Recipe, data: Path | None, device: torch.device, plan: Plan) -> Measurement:
-    """Time the recipe's self-training step on a prepared store, or on phantoms of its kind."""
+    """Time the self-training step of a recipe on a prepared store, or on phantoms of the same size."""
     self_training_stage(recipe)
     if plan.usual:
         import_h5py()
@@ -118,43 +118,43 @@ def measure(recipe: Recipe, data: Path | None, device: torch.device, plan: Plan)
             return _measure(subject, plan, folder, "phantoms" if data is None else str(data))
         except (torch.OutOfMemoryError, MemoryError):
             remedy = "lower batches.labeled, batches.unlabeled, batches.patch or network.width with --set"
-            raise UserError(Code.OUT_OF_MEMORY, device.type, "the memory of the device is full", remedy) from None
+            raise UserError(Code.OUT_OF_MEMORY, device.type, "out of memory", remedy) from None
 
 
 def _measure(subject: Subject, plan: Plan, folder: Path, data: str) -> Measurement:
     files = Files(subject, folder / "h5") if plan.usual else None
-    mine, theirs = Times(), Times()
+    own_times, usual_times = Times(), Times()
     for index in range(plan.rounds):
-        _run_own(mine, subject, plan, folder / f"run-{index}")
+        _run_own(own_times, subject, plan, folder / f"run-{index}")
         if files is not None:
-            _run_usual(theirs, subject, plan, files)
-    return Measurement(_facts(subject, plan, data), mine, theirs if plan.usual else None)
+            _run_usual(usual_times, subject, plan, files)
+    return Measurement(_facts(subject, plan, data), own_times, usual_times if plan.usual else None)
 
 
-def _run_own(way: Times, subject: Subject, plan: Plan, folder: Path) -> None:
+def _run_own(times: Times, subject: Subject, plan: Plan, folder: Path) -> None:
     every, warm_up = READ_EVERY[subject.device.type], WARM_UP[subject.device.type]
     steps = plan.steps_a_round
     with peak_memory(subject.device) as peak:
         batches = own.read_batches(subject)
         seconds, method = own.time_whole(subject, batches, folder, warm_up, steps, every)
-    way.steps.append(seconds)
-    way.peaks.append(peak.value)
-    way.splits.append(own.time_phases(subject, batches, method, max(1, warm_up // 4), _split_steps(steps)))
+    times.steps.append(seconds)
+    times.peaks.append(peak.value)
+    times.splits.append(own.time_phases(subject, batches, method, max(1, warm_up // 4), _split_steps(steps)))
 
 
-def _run_usual(way: Times, subject: Subject, plan: Plan, files: Files) -> None:
+def _run_usual(times: Times, subject: Subject, plan: Plan, files: Files) -> None:
     warm_up, steps = USUAL_WARM_UP[subject.device.type], plan.steps_a_round
     epoch = len(files.streams(subject.recipe.batches))
     with usual_batches(subject, files, workers=plan.workers, persistent_workers=plan.persistent_workers) as batches:
         with peak_memory(subject.device) as peak:
-            trainer = usual.UsualWay(subject)
-            way.steps.append(usual.time_whole(trainer, batches, warm_up, whole_epochs(steps, epoch)))
-        way.peaks.append(peak.value)
-        way.splits.append(usual.time_phases(trainer, batches, whole_epochs(_split_steps(steps), epoch)))
+            trainer = usual.UsualTrainer(subject)
+            times.steps.append(usual.time_whole(trainer, batches, warm_up, whole_epochs(steps, epoch)))
+        times.peaks.append(peak.value)
+        times.splits.append(usual.time_phases(trainer, batches, whole_epochs(_split_steps(steps), epoch)))
 
 
 def whole_epochs(steps: int, epoch: int) -> int:
-    """Steps rounded up to whole epochs, which begin with a long wait for workers, unless that is far more."""
+    """Round steps up to whole epochs, whose start is slow, unless that more than doubles the steps."""
     return epoch * ceil(steps / epoch) if epoch <= 2 * steps else steps
 
 
@@ -173,8 +173,8 @@ def _facts(subject: Subject, plan: Plan, data: str) -> dict[str, Any]:
         "patch": list(recipe.batches.patch),
         "batch": {"labeled": recipe.batches.labeled, "unlabeled": recipe.batches.unlabeled},
         "precision": effective_precision(recipe.loop.precision, METHODS[subject.stage.method], device),
-        "compiled": subject.way.compiled,
-        "captured": subject.way.captured,
+        "compiled": subject.mode.compiled,
+        "captured": subject.mode.captured,
         "rounds": plan.rounds,
         "steps_a_round": plan.steps_a_round,
         "warm_up": WARM_UP[device.type],

@@ -1,4 +1,4 @@
-"""The most memory that a block of work holds."""
+"""Peak memory of a block of code."""
 
 import ctypes
 import gc
@@ -16,16 +16,16 @@ RESET_PEAK = "5"
 
 @dataclass
 class Peak:
-    """Bytes; 0 until the block ends."""
+    """Peak memory in bytes; 0 until the block ends."""
 
     value: int = 0
 
 
 @contextmanager
 def peak_memory(device: torch.device) -> Iterator[Peak]:
-    """Watch a block: tensors allocated on a GPU, or by how much this process grows in main memory.
+    """Measure the peak memory of a block: tensors on a GPU, or the growth of this process on a CPU.
 
-    Processes that the block starts are not counted.
+    Child processes are not counted.
     """
     gc.collect()
     peak = Peak()
@@ -35,23 +35,23 @@ def peak_memory(device: torch.device) -> Iterator[Peak]:
         yield peak
         peak.value = torch.cuda.max_memory_allocated(device)
         return
-    _give_back_free_memory()
-    _forget_peak()
+    _trim_heap()
+    _reset_peak()
     before = _resident("VmRSS")
     yield peak
     peak.value = max(_resident("VmHWM") - before, 0)
 
 
-def _give_back_free_memory() -> None:
-    """Pages that an earlier block freed would otherwise be used again and not be seen to grow."""
+def _trim_heap() -> None:
+    """Return freed pages to the system; a block that reused them would seem to need no memory."""
     try:
         ctypes.CDLL(None).malloc_trim(0)
     except (AttributeError, OSError):
         return
 
 
-def _forget_peak() -> None:
-    """Where the system does not let a process do so, the peak is that of its whole life."""
+def _reset_peak() -> None:
+    """Reset the peak of this process, if the system allows it."""
     try:
         CLEAR.write_text(RESET_PEAK)
     except OSError:

@@ -1,4 +1,4 @@
-"""This package's step: whole, as a training runs it, and its phases one by one."""
+"""Time this package's step: as a whole, as in a training, and phase by phase."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -28,35 +28,35 @@ NEVER = 10**9
 
 
 def read_batches(subject: Subject) -> Batches:
-    """The subject's scans, in the memory of the device."""
+    """Load the training scans of a subject into the memory of the device."""
     return Batches(subject.store, subject.recipe.batches, seed=subject.recipe.seed, device=subject.device)
 
 
 def time_whole(
     subject: Subject, batches: Batches, folder: Path, warm_up: int, steps: int, every: int
 ) -> tuple[float, Method]:
-    """Seconds a step of a training into a new folder, and its method.
+    """Return the seconds per step of a training into a new folder, and the trained method.
 
-    It reads its losses every so many steps. The host of a GPU runs ahead, by more or by fewer steps, so that the time
-    is taken between the ends of two steps on the device itself.
+    The loss is read every ``every`` steps. The host runs ahead of a GPU by a varying number of steps, so the time is
+    measured on the device, between the ends of two steps.
     """
     stage = subject.stage.model_copy(update={"steps": warm_up + steps})
     ends: list[Mark] = []
 
-    class Noting(Recorder):
-        """Marks where the timed steps begin and end."""
+    class TimedRecorder(Recorder):
+        """A recorder that marks the first and last timed step."""
 
         def add(self, place: dict[str, Any], *args: Any) -> None:
-            """Set a mark, then go on as always."""
+            """Set a mark before and after the timed steps, and record the step."""
             if place["step"] in (warm_up, warm_up + steps):
                 ends.append(Mark(subject.device))
             super().add(place, *args)
 
-    if subject.way.compiled:
-        # compiled code is kept by function, and only so many versions of it
+    if subject.mode.compiled:
+        # the number of compiled versions of a function is limited
         torch.compiler.reset()
-    with _replaced(engine, "Recorder", Noting):
-        loop = _quiet(subject, every)
+    with _replaced(engine, "Recorder", TimedRecorder):
+        loop = _loop_settings(subject, every)
         outcome = engine.fit([Stage(stage, subject.build)], batches, RunFolder(folder), loop, device=subject.device)
     if outcome.stopped_by is not None:
         raise StoppedError(outcome.stopped_by, outcome.steps, is_saved=False)
@@ -65,20 +65,20 @@ def time_whole(
 
 
 def time_phases(subject: Subject, batches: Batches, method: Method, warm_up: int, steps: int) -> Split:
-    """Seconds a step by phase, each ended before the next begins; the method is one that a training has left.
+    """Return the seconds per step of each phase of a trained method, with a synchronization after each phase.
 
-    Its networks stay compiled if they are, and nothing is captured, since a graph has no phases.
+    Compiled networks stay compiled. Nothing is captured in a CUDA graph, which has no phases.
     """
     watch, stage = Stopwatch(subject.device), subject.stage
     optimizers = {
         name: build_optimizer(method.get_submodule(name), stage.optimizer_of(name)) for name in method.trained_modules
     }
-    way = replace(subject.way, compiled=False, captured=False)
-    stepper = Stepper(method, optimizers, stage, batches, way, _PhaseClock(subject.device, watch), index=0)
-    labelling = watch.timed("teacher", vars(SelfTraining)["_pseudo_label"])
+    mode = replace(subject.mode, compiled=False, captured=False)
+    stepper = Stepper(method, optimizers, stage, batches, mode, _PhaseClock(subject.device, watch), index=0)
+    labeling = watch.timed("teacher", vars(SelfTraining)["_pseudo_label"])
     cleaning = watch.timed("components", components.largest_components)
     with (
-        _replaced(SelfTraining, "_pseudo_label", labelling),
+        _replaced(SelfTraining, "_pseudo_label", labeling),
         _replaced(pseudo_labels, "largest_components", cleaning),
     ):
         for step in range(warm_up + steps):
@@ -89,27 +89,27 @@ def time_phases(subject: Subject, batches: Batches, method: Method, warm_up: int
 
 
 class _PhaseClock(StepClock):
-    """Times every step by a stopwatch."""
+    """A step clock that adds the phases of a step to a stopwatch."""
 
     def __init__(self, device: torch.device, watch: Stopwatch) -> None:
         super().__init__(device)
         self._watch = watch
 
     def phase(self, name: str) -> AbstractContextManager[None]:  # type: ignore[override]
-        """A phase of the step under its name here."""
+        """Return a context that times a phase of the step."""
         return self._watch.phase("student forward" if name == "forward" else name)
 
 
-def _quiet(subject: Subject, every: int) -> LoopSettings:
-    """The recipe's loop, without pictures and checkpoints on the way, and run as a long training is."""
+def _loop_settings(subject: Subject, every: int) -> LoopSettings:
+    """Return the recipe's loop without pictures and checkpoints, compiled and captured as in a long training."""
     quiet = {"checkpoint_every": NEVER, "checkpoint_seconds": float(NEVER), "snapshots": 0, "tensorboard": False}
-    way = {"compiled": subject.way.compiled, "captured": subject.way.captured}
-    return subject.recipe.loop.model_copy(update={**quiet, **way, "log_every": every})
+    mode = {"compiled": subject.mode.compiled, "captured": subject.mode.captured}
+    return subject.recipe.loop.model_copy(update={**quiet, **mode, "log_every": every})
 
 
 @contextmanager
 def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Another value under a name of a module or class, for as long as the block lasts."""
+    """Replace an attribute of a module or class within a block."""
     before = getattr(owner, name)
     setattr(owner, name, value)
     try:

@@ -1,49 +1,49 @@
-"""A measurement as a table for people."""
+"""A measurement as a text table."""
 
 from graftseg.experiments.speed.measure import Measurement, Times
 from graftseg.experiments.speed.stopwatch import PHASES
 
-APART = 0.1
+LARGEST_SPREAD = 0.1
 
 
 def table(result: Measurement) -> str:
-    """The split of the step, the whole step, memory, and how the two ways compare."""
+    """Return a table of phases, whole step and memory, and the ratio of both implementations."""
     facts = result.facts
     size, batch = "x".join(map(str, facts["patch"])), facts["batch"]
-    ways = [result.own] if result.usual is None else [result.own, result.usual]
-    beside = f" ({facts['usual_warm_up']} the usual way)" if result.usual else ""
-    heads = ["graftseg", "usual way"][: len(ways)]
+    both = [result.own] if result.usual is None else [result.own, result.usual]
+    usual_warm_up = f" ({facts['usual_warm_up']} the usual way)" if result.usual else ""
+    heads = ["graftseg", "usual way"][: len(both)]
     lines = [
         f"{facts['recipe']} on {facts['device']}: patches of {size}, {batch['labeled']} labeled and "
-        f"{batch['unlabeled']} unlabeled a step, {', '.join(_words(result))}",
+        f"{batch['unlabeled']} unlabeled a step, {', '.join(_settings(result))}",
         "",
         _row("ms a step", heads),
-        *(_row(name, [f"{way.split_ms[name]:.2f}" for way in ways]) for name in PHASES),
-        _row("phases, one by one", [f"{sum(way.split_ms.values()):.2f}" for way in ways]),
-        _row("whole step", [f"{way.step_ms:.2f}" for way in ways]),
-        _row("steps a second", [f"{1000 / way.step_ms:.2f}" for way in ways]),
-        _row("peak memory, MiB", [f"{way.peak_mib:.0f}" for way in ways]),
+        *(_row(name, [f"{times.split_ms[name]:.2f}" for times in both]) for name in PHASES),
+        _row("phases, one by one", [f"{sum(times.split_ms.values()):.2f}" for times in both]),
+        _row("whole step", [f"{times.step_ms:.2f}" for times in both]),
+        _row("steps a second", [f"{1000 / times.step_ms:.2f}" for times in both]),
+        _row("peak memory, MiB", [f"{times.peak_mib:.0f}" for times in both]),
         "",
         f"Medians over rounds in turn: {facts['rounds']}, each of {facts['steps_a_round']} timed steps "
-        f"({facts['rounds'] * facts['steps_a_round']} together) after {facts['warm_up']} to warm up{beside}.",
+        f"({facts['rounds'] * facts['steps_a_round']} together) after {facts['warm_up']} to warm up{usual_warm_up}.",
     ]
     if result.ratio is not None:
         low, high = _spread(result)
         lines.append(f"The usual way takes {result.ratio:.2f} times as long ({low:.2f} to {high:.2f} by round).")
-        if high > (1 + APART) * low:
-            lines.append("Rounds are more than a tenth apart: other programs ran; close them and time it again.")
+        if high > (1 + LARGEST_SPREAD) * low:
+            lines.append("The rounds differ by more than a tenth: close other programs and measure again.")
     return "\n".join(lines)
 
 
-def _words(result: Measurement) -> list[str]:
+def _settings(result: Measurement) -> list[str]:
     facts = result.facts
     return [facts["precision"], *(name for name in ("compiled", "captured") if facts[name]), facts["data"]]
 
 
 def _spread(result: Measurement) -> tuple[float, float]:
-    """The smallest and the largest ratio of a round."""
-    theirs = Times() if result.usual is None else result.usual
-    ratios = [b / a for a, b in zip(result.own.steps, theirs.steps, strict=True)]
+    """Return the smallest and the largest ratio of a round."""
+    usual = Times() if result.usual is None else result.usual
+    ratios = [b / a for a, b in zip(result.own.steps, usual.steps, strict=True)]
     return min(ratios), max(ratios)
 
 

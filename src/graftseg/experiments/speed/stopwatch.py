@@ -1,4 +1,4 @@
-"""Times of phases that may lie within one another; each moment counts for the innermost phase alone."""
+"""A stopwatch for nested phases; time counts for the innermost phase only."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 
 
 class Stopwatch:
-    """Adds up seconds by phase; at the border of two phases it waits until the device has done its work."""
+    """The seconds of each phase. The device is synchronized whenever a phase begins or ends."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -25,12 +25,12 @@ class Stopwatch:
         self.reset()
 
     def reset(self) -> None:
-        """Forget all times."""
+        """Set all times to zero."""
         self.seconds: Split = dict.fromkeys(PHASES, 0.0)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Time the block as part of the phase, less the phases inside it."""
+        """Add the time of the block to a phase, without the phases inside it."""
         self._mark()
         self._open.append(name)
         try:
@@ -40,7 +40,7 @@ class Stopwatch:
             self._open.pop()
 
     def timed(self, name: str, function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-        """The function, as a phase of its own."""
+        """Return the function, timed as a phase."""
 
         @wraps(function)
         def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
@@ -50,18 +50,18 @@ class Stopwatch:
         return call
 
     def per_step(self, steps: int) -> Split:
-        """Mean seconds a step, by phase."""
+        """Return the mean seconds per step of each phase."""
         return {name: seconds / steps for name, seconds in self.seconds.items()}
 
     def _mark(self) -> None:
-        now = settled(self._device)
+        now = synchronized_time(self._device)
         if self._open:
             self.seconds[self._open[-1]] += now - self._since
         self._since = now
 
 
 class Mark:
-    """A moment in the work of a device: when all that was asked of it before is done; nobody waits for that."""
+    """The time at which a device has finished all work queued so far, recorded without a synchronization."""
 
     def __init__(self, device: torch.device) -> None:
         self._at = perf_counter()
@@ -71,20 +71,20 @@ class Mark:
             self._event.record(torch.cuda.current_stream(device))
 
     def seconds_since(self, earlier: "Mark") -> float:
-        """Seconds between two moments of one device, once both have come."""
+        """Wait for both marks and return the seconds between them."""
         if self._event is None or earlier._event is None:
             return self._at - earlier._at
         self._event.synchronize()
         return float(earlier._event.elapsed_time(self._event)) / 1000
 
 
-def settled(device: torch.device) -> float:
-    """The time in seconds, once the device has nothing left to do."""
+def synchronized_time(device: torch.device) -> float:
+    """Wait for the device and return the time in seconds."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return perf_counter()
 
 
 def median_split(splits: Sequence[Split]) -> Split:
-    """The median of every phase."""
+    """Return the median of each phase."""
     return {name: median(split[name] for split in splits) for name in splits[0]}

@@ -1,4 +1,4 @@
-"""What is timed: the self-training step of a recipe, on a store and a device."""
+"""The subject of a measurement: the self-training step of a recipe on a store and a device."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ from graftseg.training.step import StepMode
 
 @dataclass(frozen=True)
 class Subject:
-    """A stage of bidirectional copy-paste with all that it needs."""
+    """A stage of bidirectional copy-paste, with its recipe, store and device."""
 
     recipe: Recipe
     stage: StageSettings
@@ -33,55 +33,46 @@ class Subject:
 
     @property
     def networks(self) -> Networks:
-        """What the networks are built from."""
+        """The builder of the networks."""
         return Networks(self.recipe.network, self.store.channels, len(self.store.classes))
 
     @property
-    def way(self) -> StepMode:
-        """How a whole training of the recipe runs its steps on the device, however few of them are timed."""
+    def mode(self) -> StepMode:
+        """The step mode of a full training of the recipe on the device."""
         loop = self.recipe.loop
         return StepMode.chosen(
             loop.precision, self.device, self.stage.steps, compiled=loop.compiled, captured=loop.captured
         )
 
     def build(self) -> Method:
-        """The method as a training builds it, with the weights that the recipe's seed draws."""
+        """Build the method with the initial weights of the recipe's seed."""
         torch.manual_seed(self.recipe.seed)
         return build_method(self.recipe, self.stage, self.store.channels, len(self.store.classes), self.device)
 
 
 def self_training_stage(recipe: Recipe) -> StageSettings:
-    """The recipe's last stage of bidirectional copy-paste."""
+    """Return the last stage of bidirectional copy-paste of a recipe; raise if it has none that can be timed."""
     stages = [stage for stage in recipe.stages if METHODS[stage.method] is Bcp]
     if not stages:
-        raise UserError(
-            Code.STORE_MISMATCH,
-            f"recipe {recipe.name}",
-            "has no stage of bcp, whose step is timed",
-            "name one that has",
-        )
+        finding = "has no stage with the method bcp"
+        raise UserError(Code.RECIPE_MISMATCH, f"recipe {recipe.name}", finding, "choose a recipe that has one")
     config = BcpConfig.model_validate(stages[-1].settings)
     if (config.direction, config.mask) != ("both", Box()):
-        finding = "pastes otherwise than the step that is timed beside it"
-        raise UserError(Code.STORE_MISMATCH, f"recipe {recipe.name}", finding, "name one that pastes boxes both ways")
+        finding = "does not paste boxes in both directions, as the usual step does"
+        raise UserError(Code.RECIPE_MISMATCH, f"recipe {recipe.name}", finding, "choose a recipe that does")
     return stages[-1].model_copy(update={"carry_optimizer": False})
 
 
 def subject_of(recipe: Recipe, store: Store, device: torch.device) -> Subject:
-    """The recipe's self-training on a store that was prepared for it."""
+    """Return the self-training of a recipe on a store; raise if the store does not fit."""
     stage = self_training_stage(recipe)
     if other := store.settings_difference(recipe.data.model_dump(mode="json")):
-        raise UserError(
-            Code.STORE_MISMATCH,
-            store.path,
-            f"the store was prepared otherwise than recipe {recipe.name} asks for ({other})",
-            "prepare the scans with this recipe or leave out --data",
-        )
+        finding = f"not prepared with the settings of recipe {recipe.name} ({other})"
+        raise UserError(Code.STORE_MISMATCH, store.path, finding, "prepare it with this recipe or omit --data")
     if not training_cases(store, recipe.batches).unlabeled:
-        raise UserError(
-            Code.STORE_MISMATCH, store.path, "has no unlabeled scans", "lower batches.labeled_cases or leave out --data"
-        )
+        remedy = "lower batches.labeled_cases or omit --data"
+        raise UserError(Code.STORE_MISMATCH, store.path, "has no unlabeled scans", remedy)
     if stage.settings.get("decision") == "threshold" and len(store.classes) != 2:
-        finding = f"decision is threshold and there are {len(store.classes)} classes"
-        raise UserError(Code.STORE_MISMATCH, f"recipe {recipe.name}", finding, "use decision: argmax")
+        finding = f"decision is threshold, but the store has {len(store.classes)} classes"
+        raise UserError(Code.RECIPE_MISMATCH, f"recipe {recipe.name}", finding, "use decision: argmax")
     return Subject(recipe, stage, store, device)

@@ -1,4 +1,4 @@
-"""A store of phantoms of a recipe's kind, for timing without data."""
+"""Phantoms of the size that a recipe expects, for measurements without data."""
 
 import shutil
 from math import ceil
@@ -15,16 +15,16 @@ from graftseg.data.scans import write_label, write_scan
 from graftseg.data.store import Store
 from graftseg.recipes.recipe import Recipe
 
-# in plane, the volumes of the left atrium are about half again as large as their patches, and a little deeper
+# volumes of the left atrium are about 1.5 times as large as a patch in plane, and slightly deeper
 VOLUME = (1.5, 1.5, 1.1)
-# slices of ACDC are a little smaller than what they are brought to, about ten to a volume
+# ACDC slices are slightly smaller than the patch they are resized to; a volume has about ten
 SLICE, SLICES = 0.85, 10
 DIFFERENT = 4
 NAMES = {2: CLASSES, 3: {0: "background", 1: "heart"}}
 
 
 def synthetic_shape(recipe: Recipe) -> tuple[int, ...]:
-    """Size of the volumes: patches scaled like those of the published benchmarks."""
+    """Return the size of the volumes, relative to the patch as in the published benchmarks."""
     patch = recipe.batches.patch
     if recipe.data.dimensions == 2:
         return (*(ceil(SLICE * n) for n in patch), SLICES)
@@ -32,9 +32,9 @@ def synthetic_shape(recipe: Recipe) -> tuple[int, ...]:
 
 
 def synthetic_store(recipe: Recipe, folder: Path) -> Store:
-    """Write phantoms and prepare them: slices with four classes, or volumes with two, as in the benchmarks.
+    """Write and prepare phantoms: slices with four classes or volumes with two, as in the benchmarks.
 
-    Only a few phantoms differ, since time depends on sizes and on how many cases there are.
+    Most phantoms are copies of a few, because the time depends only on their size and number.
     """
     scans, shape = folder / "scans", synthetic_shape(recipe)
     settings = recipe.batches
@@ -62,7 +62,7 @@ def _place(scans: Path, kind: str, index: int) -> Path:
 
 
 def _repeat(scans: Path, kind: str, different: int, count: int) -> None:
-    """``count`` files of a kind: the different ones again and again."""
+    """Copy the different files of a kind until there are ``count`` files."""
     source = "imagesTr" if kind == "imagesUn" else kind
     for index in range(count):
         target = _place(scans, kind, index)

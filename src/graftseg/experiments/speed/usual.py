@@ -1,8 +1,8 @@
-"""The usual way to run a step of bidirectional copy-paste: the same arithmetic, run as the field's scripts do.
+"""The usual implementation of a step of bidirectional copy-paste, as in published training scripts.
 
-Float32 without compilation, networks of torch's own layers in its default layout, components found by scipy on the CPU
-for each sample and class, an unfused optimiser, a teacher that is averaged parameter by parameter, and a loss that is
-read at every step.
+It computes the same loss in float32 without compilation, with torch's own layers in the default memory format. The
+largest components are found by scipy on the CPU for each sample and class. The optimizer is not fused, the teacher is
+averaged parameter by parameter, and the loss is read at every step.
 """
 
 from collections.abc import Collection, Iterator
@@ -15,7 +15,7 @@ from scipy import ndimage
 from torch import Tensor, nn
 
 from graftseg.core.types import Batch, halves
-from graftseg.experiments.speed.stopwatch import Split, Stopwatch, settled
+from graftseg.experiments.speed.stopwatch import Split, Stopwatch, synchronized_time
 from graftseg.experiments.speed.subject import Subject
 from graftseg.methods.bcp import BcpConfig
 from graftseg.networks.acceleration import plain_layers
@@ -27,8 +27,8 @@ from graftseg.ops.optimizers import Adam, Sgd, learning_rate
 from graftseg.ops.pseudo_labels import decide
 
 
-class UsualWay:
-    """Student, teacher and optimiser, and the step that moves them."""
+class UsualTrainer:
+    """Student, teacher and optimizer, with a training step."""
 
     def __init__(self, subject: Subject) -> None:
         torch.manual_seed(subject.recipe.seed)
@@ -39,7 +39,7 @@ class UsualWay:
         self.watch: Stopwatch | None = None
 
     def step(self, batches: Iterator[Batch], step: int, total: int) -> float:
-        """Load, label, mix, learn; returns the loss."""
+        """Load a batch, update student and teacher, and return the loss."""
         with self._phase("batch"):
             batch = next(batches)
         with self._phase("student forward"):
@@ -57,7 +57,7 @@ class UsualWay:
             return float(loss.detach())
 
     def loss(self, batch: Batch) -> Tensor:
-        """``L_in + L_out``, one forward after the other."""
+        """Return ``L_in + L_out``, with one forward pass for each."""
         i, j = batch.labeled.halves()
         u_p, u_q = halves(batch.unlabeled)
         p_p, p_q = self._pseudo_label(u_p), self._pseudo_label(u_q)
@@ -91,7 +91,7 @@ class UsualWay:
 
 
 def components(labels: Tensor, classes: int, connectivity: int | None, only: Collection[int] | None = None) -> Tensor:
-    """The largest component of every sample and class: copied to the host, labeled by scipy, copied back."""
+    """Keep the largest component of each sample and class, found by scipy on the CPU."""
     kept = torch.zeros_like(labels)
     for sample in range(len(labels)):
         host = labels[sample].cpu().numpy()
@@ -106,7 +106,7 @@ def components(labels: Tensor, classes: int, connectivity: int | None, only: Col
 
 @torch.no_grad()
 def average(teacher: nn.Module, student: nn.Module, decay: float, scope: Scope) -> None:
-    """Eq. (10), one tensor after the other."""
+    """Update the teacher by eq. (10), one tensor at a time."""
     for parameter, source in zip(teacher.parameters(), student.parameters(), strict=True):
         parameter.mul_(decay).add_(source, alpha=1 - decay)
     if scope == "state":
@@ -114,25 +114,25 @@ def average(teacher: nn.Module, student: nn.Module, decay: float, scope: Scope) 
             buffer.copy_(decay * buffer + (1 - decay) * other)
 
 
-def time_whole(way: UsualWay, batches: Iterator[Batch], warm_up: int, steps: int) -> float:
-    """Seconds a step, loading included."""
+def time_whole(trainer: UsualTrainer, batches: Iterator[Batch], warm_up: int, steps: int) -> float:
+    """Return the seconds per step, including data loading."""
     total = warm_up + steps
-    with _as_scripts_set_it():
+    with _script_settings():
         for step in range(warm_up):
-            way.step(batches, step, total)
-        begin = settled(way.device)
+            trainer.step(batches, step, total)
+        begin = synchronized_time(trainer.device)
         for step in range(warm_up, total):
-            way.step(batches, step, total)
-        return (settled(way.device) - begin) / steps
+            trainer.step(batches, step, total)
+        return (synchronized_time(trainer.device) - begin) / steps
 
 
-def time_phases(way: UsualWay, batches: Iterator[Batch], steps: int) -> Split:
-    """Seconds a step by phase; ``batch`` is the wait for the loader and the copy to the device."""
-    way.watch = Stopwatch(way.device)
-    with _as_scripts_set_it():
+def time_phases(trainer: UsualTrainer, batches: Iterator[Batch], steps: int) -> Split:
+    """Return the seconds per step of each phase; ``batch`` is the wait for the loader and the copy to the device."""
+    trainer.watch = Stopwatch(trainer.device)
+    with _script_settings():
         for step in range(steps):
-            way.step(batches, step, steps)
-    split, way.watch = way.watch.per_step(steps), None
+            trainer.step(batches, step, steps)
+    split, trainer.watch = trainer.watch.per_step(steps), None
     return split
 
 
@@ -152,8 +152,8 @@ def _plain_optimizer(module: nn.Module, settings: Sgd | Adam) -> torch.optim.Opt
 
 
 @contextmanager
-def _as_scripts_set_it() -> Iterator[None]:
-    """The scripts choose deterministic convolutions and leave TF32 as torch has it."""
+def _script_settings() -> Iterator[None]:
+    """Use deterministic convolutions and torch's default for TF32, as the published scripts do."""
     cudnn = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=True)
     with plain_layers(), cudnn:
         yield
