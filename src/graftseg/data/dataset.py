@@ -88,10 +88,6 @@ class Dataset:
         """Return the cases of one split."""
         return tuple(case for case in self.cases if case.split == split)
 
-    def with_problems(self, problems: Iterable[UserError]) -> "Dataset":
-        """Return the data set with more problems."""
-        return replace(self, problems=(*self.problems, *problems))
-
     def for_training(
         self, labeled_cases: int | None, validation_cases: int, held_out: Collection[str] = ()
     ) -> "Dataset":

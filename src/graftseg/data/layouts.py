@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from graftseg.core.errors import Code, UserError
@@ -72,7 +73,7 @@ def _image_folders(folder: Path) -> Dataset | None:
     is_numbered = _has_channel_numbers(places, description)
     dataset = _collect(folder, "nnunet" if is_numbered else "msd", places, description, is_numbered=is_numbered)
     missing = description.find_missing({case.name for case in dataset.cases})
-    return dataset.with_problems(missing)
+    return replace(dataset, problems=(*dataset.problems, *missing))
 
 
 def _separate_folders(sources: Sources) -> Dataset:

@@ -18,7 +18,7 @@ from graftseg.core.types import Geometry
 from graftseg.data.folders import visible_entries
 from graftseg.data.formats.dicom_frames import PER_FRAME, SHARED, read_frames
 from graftseg.data.formats.dicom_members import PROBED_FILES, Member, files_below, is_dicom, members_of
-from graftseg.data.formats.dicom_series import Slice, arranged, guesses_about, read_slice, volume_of
+from graftseg.data.formats.dicom_series import Slice, arranged, guesses_about, pixel_spacing, read_slice, volume_of
 from graftseg.data.formats.dicom_tags import AGAIN, number, read_tags, user_errors, value
 from graftseg.data.formats.scan import Scan, lps_geometry, refuse_absent
 
@@ -200,8 +200,5 @@ def _is_picture(slices: Sequence[Slice]) -> bool:
 
 
 def _picture_geometry(one: Slice) -> Geometry:
-    spacing = next((found for tag in SPACINGS if (found := one.numbers(tag, 2)) is not None), np.ones(2))
-    if (spacing <= 0).any():
-        finding = f"PixelSpacing in the header is {spacing.tolist()}, not above 0 mm"
-        raise UserError(Code.SCAN_HEADER, one.where, finding, AGAIN)
+    spacing = pixel_spacing(one, SPACINGS, default=np.ones(2))
     return lps_geometry(one.size, np.eye(2), spacing[::-1], np.zeros(2))

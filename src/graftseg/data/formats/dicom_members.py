@@ -12,11 +12,11 @@ from functools import partial
 from io import BytesIO
 from lzma import LZMAError
 from pathlib import Path, PurePosixPath
-from typing import IO, BinaryIO
+from typing import BinaryIO
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from graftseg.core.errors import Code, UserError
-from graftseg.data.formats.scan import MAX_BYTES, unreadable
+from graftseg.data.formats.scan import MAX_BYTES, read_head, unreadable
 
 MAX_FILES = 100_000
 PROBED_FILES = 64
@@ -64,13 +64,7 @@ def files_below(folder: Path) -> Iterator[Path]:
 
 def is_dicom(file: Path) -> bool:
     """Whether a file is DICOM by content or by name. The name counts so that a damaged slice is not skipped."""
-    if _has_dicom_name(file.name):
-        return True
-    try:
-        with file.open("rb") as stream:
-            return _has_magic(stream)
-    except OSError as error:
-        raise unreadable(file, error) from None
+    return _has_dicom_name(file.name) or _has_magic(read_head(file, _PREAMBLE + len(_MAGIC)))
 
 
 def _walk(folder: Path) -> Iterator[Path]:
@@ -91,8 +85,8 @@ def _has_dicom_name(name: str) -> bool:
     return name.lower().endswith(".dcm")
 
 
-def _has_magic(stream: BinaryIO | IO[bytes]) -> bool:
-    return stream.read(_PREAMBLE + len(_MAGIC))[_PREAMBLE:] == _MAGIC
+def _has_magic(head: bytes) -> bool:
+    return head[_PREAMBLE:] == _MAGIC
 
 
 @contextmanager
@@ -139,7 +133,7 @@ def _zip_members(path: Path, archive: ZipFile) -> Iterator[tuple[str, Callable[[
 
 def _is_dicom_member(archive: ZipFile, member: ZipInfo) -> bool:
     with archive.open(member) as stream:
-        if _has_magic(stream):
+        if _has_magic(stream.read(_PREAMBLE + len(_MAGIC))):
             return True
         # read to the end to verify the checksum: the file may be a slice with a damaged beginning
         while stream.read(_CHUNK):

@@ -135,16 +135,17 @@ def _common_size(slices: Sequence[Slice]) -> tuple[int, int]:
 
 def _common_spacing(slices: Sequence[Slice]) -> Floats:
     """Return the distances between rows and between columns."""
-    first = _spacing(slices[0])
+    first = pixel_spacing(slices[0])
     for one in slices[1:]:
-        if not np.allclose(_spacing(one), first, rtol=1e-3):
-            finding = f"PixelSpacing is {_spacing(one).tolist()}, but {slices[0].where.name} has {first.tolist()}"
+        if not np.allclose(spacing := pixel_spacing(one), first, rtol=1e-3):
+            finding = f"PixelSpacing is {spacing.tolist()}, but {slices[0].where.name} has {first.tolist()}"
             raise UserError(Code.DICOM_SERIES, one.where, finding, ONE_SERIES)
     return first
 
 
-def _spacing(one: Slice) -> Floats:
-    values = one.numbers("PixelSpacing", 2)
+def pixel_spacing(one: Slice, tags: Sequence[str] = ("PixelSpacing",), default: Floats | None = None) -> Floats:
+    """Return the first of the tags that the header has, or the default: the distances of rows and of columns."""
+    values = next((found for tag in tags if (found := one.numbers(tag, 2)) is not None), default)
     if values is None:
         raise UserError(Code.SCAN_HEADER, one.where, "the header has no PixelSpacing", AGAIN)
     if (values <= 0).any():

@@ -22,10 +22,10 @@ from graftseg.data.formats.scan import (
     damaged,
     lps_geometry,
     optional,
+    read_head,
     refuse_absent,
     refuse_bytes,
     short_reason,
-    unreadable,
     without_folder,
 )
 
@@ -159,11 +159,7 @@ def _geometry(path: Path, reader: Any, is_placed: bool) -> Geometry:
 
 def _read_text(path: Path) -> _Text:
     """Read the header: up to an empty line in NRRD, up to the name of the data file in MetaImage."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(_MAX_HEADER_BYTES)
-    except OSError as error:
-        raise unreadable(path, error) from None
+    head = read_head(path, _MAX_HEADER_BYTES)
     fields: dict[str, str] = {}
     place = 0
     for line in head.split(b"\n"):

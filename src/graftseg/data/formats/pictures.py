@@ -24,6 +24,7 @@ from graftseg.data.formats.scan import (
     damaged,
     lps_geometry,
     optional,
+    read_head,
     refuse_absent,
     refuse_bytes,
     short_reason,
@@ -105,11 +106,7 @@ def _without_alpha(path: Path, pixels: NDArray[Any]) -> NDArray[Any]:
 
 def _png_header(path: Path) -> tuple[int, int, int, int]:
     """Return width, height, bits per sample and color type of a PNG file."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(26)
-    except OSError as error:
-        raise unreadable(path, error) from None
+    head = read_head(path, 26)
     if len(head) < 26 or head[:8] != _SIGNATURE or head[12:16] != b"IHDR":
         raise UserError(Code.NOT_A_SCAN, path, "not a PNG file", AGAIN)
     width, height, bits, color_type = struct.unpack(">IIBB", head[16:26])

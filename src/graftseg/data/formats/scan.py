@@ -120,6 +120,15 @@ def unreadable(path: Path, error: OSError) -> UserError:
     return UserError(Code.READ_FAILED, path, finding, "check the file and its permissions")
 
 
+def read_head(path: Path, count: int) -> bytes:
+    """Read the first bytes of a file."""
+    try:
+        with path.open("rb") as file:
+            return file.read(count)
+    except OSError as error:
+        raise unreadable(path, error) from None
+
+
 def optional(module: str, package: str, what: str) -> Any:
     """Import a module of an optional package; raise a UserError with the install command if it is missing."""
     try:
