@@ -34,7 +34,7 @@ def put(root: Path, name: str, array: Array, where: Geometry | None = None) -> N
 
 
 def make_scans(root: Path) -> Path:
-    """Three labeled and three unlabeled scans with two listed classes, and nothing wrong with any of them."""
+    """Write a valid data set of three labeled and three unlabeled scans with two listed classes."""
     for number in range(3):
         put(root, f"imagesTr/l{number}", image(number))
         put(root, f"labelsTr/l{number}", label(1, 1, 2))

@@ -1,4 +1,4 @@
-"""Stores of a few small cases without scans behind them, and batches of them."""
+"""Stores of a few small cases without source scans, and their batches."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -21,7 +21,7 @@ ACDC = AugmentSettings(rotate_flip=0.5, rotate=0.5)
 
 
 def image_of(rng: np.random.Generator, shape: Shape, channels: int, value: int | None) -> npt.NDArray[np.float16]:
-    """Whole numbers above 0 that float16 holds exactly; the second channel is 2000 less the first."""
+    """Return positive integers that float16 represents exactly; the second channel is 2000 minus the first."""
     first = rng.integers(1, 2000, shape) if value is None else np.full(shape, value)
     return np.stack([first, 2000 - first][:channels]).astype(np.float16)
 
@@ -35,10 +35,10 @@ def build(
     constant: bool = False,
     validation: Iterable[Shape] = (),
 ) -> Store:
-    """A store without scans behind it. The label is the first channel modulo 4.
+    """Build a store without source scans. The label is the first channel modulo 4.
 
     With ``constant`` the first labeled case is 1 everywhere, the next 2, and so on; unlabeled cases begin at 101
-    and those that the data holds out to validate on at 201.
+    and validation cases at 201.
     """
     rng, cases = np.random.default_rng(0), []
     (folder / CASES).mkdir(parents=True)
@@ -66,7 +66,7 @@ def batches_of(store: Store, patch: Shape, seed: int = 0, **options: object) -> 
 
 
 def numbers(images: Tensor) -> list[int]:
-    """Which cases of a constant store the samples come from."""
+    """Return the case numbers of samples from a constant store."""
     assert all(len(image.unique()) == 1 for image in images)
     return [int(image.max()) for image in images]
 

@@ -33,12 +33,12 @@ SHAPES = [(6, 6), (5, 5), (4, 7), (7, 4), (6, 6, 3), (4, 7, 5), (5, 8, 4)]
 
 
 def one(numbers: Sequence[int]) -> Integers:
-    """The numbers of a batch of one."""
+    """Return the numbers as a batch of one."""
     return np.array([numbers], dtype=np.int64)
 
 
 def numbered(shape: Sequence[int]) -> Array:
-    """A scan in which no two voxels are alike and none is zero."""
+    """Return a scan with distinct nonzero voxels."""
     return np.arange(1, np.prod(shape) + 1).reshape(shape)
 
 
@@ -47,20 +47,20 @@ def turn_and_flip(scan: Array, turns: int, axis: int) -> Array:
 
 
 def matrix(turns: int, axis: int) -> Floats:
-    """The linear map of ``turn_and_flip``: where one step along each axis of its result leads in the scan."""
+    """Return the linear map of ``turn_and_flip`` from its result back to the scan."""
     grid = np.stack(np.meshgrid([-1, 0, 1], [-1, 0, 1], indexing="ij"))
     turned = [turn_and_flip(coordinate, turns, axis) for coordinate in grid]
     return np.array([[values[2, 1], values[1, 2]] for values in turned], dtype=np.float32)
 
 
 def rotation(degrees: int) -> Floats:
-    """The linear map of ``scipy.ndimage.rotate``."""
+    """Return the linear map of ``scipy.ndimage.rotate``."""
     cosine, sine = np.cos(np.deg2rad(degrees)), np.sin(np.deg2rad(degrees))
     return np.array([[cosine, sine], [-sine, cosine]], dtype=np.float32)
 
 
 def sample(scan: Array, drawn: Draw, patch: Sequence[int]) -> Array:
-    """The patch, read voxel by voxel at the places that ``source_rows`` names."""
+    """Read the patch voxel by voxel at the positions of ``source_rows``."""
     strides = one([n // scan.itemsize for n in np.ascontiguousarray(scan).strides[:2]])
     rows, inside = source_rows(drawn, one(scan.shape), strides, patch, CPU)
     assert rows.shape == (1, *patch[:2]) and rows.dtype == torch.int64
@@ -85,7 +85,7 @@ def plain_crop(scan: Array, patch: Sequence[int], start: Sequence[int], margin: 
 
 @pytest.mark.parametrize(("turns", "axis"), TURNS_AND_FLIPS)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_turning_and_flipping_is_that_of_numpy(shape: tuple[int, ...], turns: int, axis: int) -> None:
+def test_turn_and_flip_equal_numpy(shape: tuple[int, ...], turns: int, axis: int) -> None:
     scan = numbered(shape)
     expected = turn_and_flip(scan, turns, axis)
     drawn = Draw(matrix(turns, axis)[None], one([0] * len(shape)))
@@ -101,8 +101,8 @@ def test_a_crop_follows_the_turn(shape: tuple[int, ...], turns: int, axis: int) 
     np.testing.assert_array_equal(sample(scan, drawn, patch), expected)
 
 
-def test_rotate_flip_draws_the_four_mirrorings() -> None:
-    """A flip always follows the turn: turns alone are never drawn, and two of the eight pairs give each result."""
+def test_rotate_flip_draws_four_reflections() -> None:
+    """A flip always follows the turn, so the eight pairs give four results, each twice, and never a pure turn."""
     linear = draw(np.random.default_rng(0), np.full((4000, 2), 9), (5, 5), AugmentSettings()).linear
     drawn = Counter(matrix_.tobytes() for matrix_ in linear)
     pairs = Counter((matrix(*pair) + 0.0).tobytes() for pair in TURNS_AND_FLIPS)
@@ -120,7 +120,7 @@ def test_probabilities_and_angles() -> None:
     np.testing.assert_allclose(angle, whole, atol=1e-4)
     assert set(whole) == set(range(-20, 20))
     assert abs(mirrored.sum() - 4000) < 180
-    # no rotation at all, or one of forty angles of which one is zero
+    # no rotation, or one of forty angles, one of which is zero
     counts = Counter(whole.tolist())
     assert abs(counts.pop(0) - 2050) < 160
     assert all(25 < count < 80 for count in counts.values())
@@ -133,26 +133,26 @@ def test_the_range_of_angles(limit: int, angles: set[int]) -> None:
     assert set(np.round(np.rad2deg(np.arctan2(linear[:, 0, 1], linear[:, 0, 0]))).astype(int)) == angles
 
 
-def test_nothing_is_drawn_where_nothing_is_asked_for() -> None:
+def test_no_augmentation_if_all_probabilities_are_zero() -> None:
     linear = draw(np.random.default_rng(0), np.full((50, 3), 9), (5, 5, 5), NEVER).linear
     np.testing.assert_array_equal(linear, np.broadcast_to(np.eye(2), (50, 2, 2)))
 
 
 @pytest.mark.parametrize("shape", [(64, 64), (37, 50), (20, 31, 5)])
 @pytest.mark.parametrize("degrees", [-20, -7, 0, 1, 13, 19])
-def test_a_small_rotation_is_that_of_scipy(shape: tuple[int, ...], degrees: int) -> None:
+def test_a_small_rotation_equals_scipy(shape: tuple[int, ...], degrees: int) -> None:
     scan = numbered(shape)
     rotated = sample(scan, Draw(rotation(degrees)[None], one([0] * len(shape))), shape)
     expected = ndimage.rotate(scan, degrees, order=0, reshape=False, mode="grid-constant")
-    # all but places that single precision cannot tell from the border between two voxels
+    # except positions that single precision cannot distinguish from the border between two voxels
     assert np.mean(rotated != expected) <= 1e-3
-    # scipy's usual mode is stricter at the rim alone, where the place lies less than half a voxel outside the scan
+    # the default mode of scipy differs only less than half a voxel outside the scan
     strict = ndimage.rotate(scan, degrees, order=0, reshape=False)
     assert np.mean((rotated != strict) & (strict != 0)) <= 1e-3
     assert np.mean(rotated != strict) < 0.1
 
 
-def test_a_rotation_of_a_large_slice_meets_scipy_in_all_but_a_few_voxels() -> None:
+def test_a_rotation_of_a_large_slice_equals_scipy_except_for_a_few_voxels() -> None:
     scan = numbered((256, 256))
     for degrees in (-20, -11, 6, 19):
         rotated = sample(scan, Draw(rotation(degrees)[None], one([0, 0])), scan.shape)
@@ -167,7 +167,7 @@ def test_halves_are_rounded_up() -> None:
     assert stretched[:, 0].tolist() == [3, 4, 4, 5, 5, 6, 6, 7, 7]
 
 
-def test_drawn_rotations_are_applied_as_such() -> None:
+def test_drawn_rotations_are_applied() -> None:
     scan, augment = numbered((21, 16)), AugmentSettings(rotate_flip=0, rotate=1)
     for seed in range(10):
         drawn = draw(np.random.default_rng(seed), one(scan.shape), (9, 8), augment)
@@ -205,7 +205,7 @@ def test_padding_is_decided_scan_by_scan() -> None:
     st.integers(1, 6),
 )
 @settings(deadline=None)
-def test_padding_is_the_published_one_and_makes_room(sizes: list[tuple[int, int]], margin: int) -> None:
+def test_padding_equals_the_published_rule_and_is_sufficient(sizes: list[tuple[int, int]], margin: int) -> None:
     shape, patch = zip(*sizes, strict=True)
     (padding,) = crop_padding(one(shape), patch, margin)
     short = any(n <= wanted for n, wanted in sizes)
@@ -215,7 +215,7 @@ def test_padding_is_the_published_one_and_makes_room(sizes: list[tuple[int, int]
     assert all(n + 2 * pad >= wanted for (n, wanted), pad in zip(sizes, least, strict=True))
 
 
-def test_every_start_but_the_last_is_drawn_alike_often() -> None:
+def test_every_start_but_the_last_is_equally_likely() -> None:
     start = draw(np.random.default_rng(0), np.tile(one([9, 8]), (6000, 1)), (5, 6), NEVER).start
     for axis, room in enumerate((4, 2)):
         counts = Counter(start[:, axis].tolist())
@@ -225,15 +225,15 @@ def test_every_start_but_the_last_is_drawn_alike_often() -> None:
 
 def test_starts_in_a_padded_scan() -> None:
     start = draw(np.random.default_rng(0), np.tile(one([4, 3]), (3000, 1)), (4, 8), NEVER).start
-    # 4 and 3 voxels become 10 and 13: starts 0 to 5 and 0 to 4 there, less the padding of 3 and 5
+    # 4 and 3 voxels are padded to 10 and 13: starts 0 to 5 and 0 to 4, minus the padding of 3 and 5
     assert set(start[:, 0]) == set(range(-3, 3))
     assert set(start[:, 1]) == set(range(-5, 0))
 
 
-def test_a_scan_that_just_fits_without_margin_has_one_place() -> None:
+def test_a_scan_that_just_fits_has_one_start() -> None:
     augment = AugmentSettings(rotate_flip=0, margin=0)
     start = draw(np.random.default_rng(0), np.tile(one([6, 3]), (100, 1)), (6, 8), augment).start
-    # three voxels in a patch of eight: three zeros on either side, and one start of nine voxels less eight
+    # three voxels in a patch of eight: three zeros on each side give nine voxels, and thus one start
     assert set(start[:, 0]) == {0}
     assert set(start[:, 1]) == {-3}
 
@@ -278,7 +278,7 @@ def test_draw_and_apply_are_turn_flip_pad_slice(
 
 @given(crops(), st.integers(0, 2**32))
 @settings(deadline=None, max_examples=50)
-def test_every_voxel_of_a_patch_is_of_the_scan_or_zero(
+def test_every_voxel_of_a_patch_is_from_the_scan_or_zero(
     crop: tuple[tuple[int, ...], tuple[int, ...]], seed: int
 ) -> None:
     shape, patch = crop
@@ -295,7 +295,7 @@ def test_a_patch_far_outside_is_empty() -> None:
 
 
 def test_samples_of_a_batch_do_not_mix() -> None:
-    """Scans of several sizes, each with its own draw, give what each gives alone."""
+    """Scans of several sizes give the same result in a batch as alone."""
     shapes = np.array([[4, 7], [6, 5], [3, 3]])
     drawn = draw(np.random.default_rng(3), shapes, (4, 4), ACDC)
     strides = np.stack([shapes[:, 1], np.ones(3, dtype=np.int64)], axis=1)
@@ -316,7 +316,7 @@ def test_samples_of_a_batch_do_not_mix() -> None:
         ((4,), (4,), [1, 2, 3, 4]),
     ],
 )
-def test_centred(shape: tuple[int], patch: tuple[int], expected: list[int]) -> None:
+def test_centered(shape: tuple[int], patch: tuple[int], expected: list[int]) -> None:
     scan = numbered(shape)[:, None]
     drawn = centered(one(scan.shape), (*patch, 1))
     np.testing.assert_array_equal(sample(scan, drawn, (*patch, 1))[:, 0], expected)
@@ -331,6 +331,6 @@ def test_the_same_generator_draws_the_same() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"rotate_flip": 1.1}, {"rotate": -0.1}, {"degrees": 0}, {"margin": -1}, {"zoom": 2}])
-def test_settings_refuse_what_makes_no_sense(wrong: dict[str, float]) -> None:
+def test_invalid_settings_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValidationError):
         AugmentSettings.model_validate(wrong)

@@ -35,7 +35,7 @@ def epoch_of(batches: Batches, epoch: int, stage: int = 0) -> tuple[list[int], l
 
 
 def cut(scan: npt.NDArray[np.floating], start: Sequence[int], patch: Shape) -> npt.NDArray[np.floating]:
-    """The patch at ``start``, with zeros outside the scan."""
+    """Return the patch at ``start``, with zeros outside the scan."""
     room = 20
     padded = np.pad(scan, [(0, 0)] + [(room, room)] * len(patch))
     return padded[(slice(None), *(slice(s + room, s + room + n) for s, n in zip(start, patch, strict=True)))]
@@ -53,7 +53,7 @@ def cut(scan: npt.NDArray[np.floating], start: Sequence[int], patch: Shape) -> n
     ids=["scans", "volumes", "shallow volumes", "slices"],
 )
 @pytest.mark.parametrize("augment", [AugmentSettings(), ACDC], ids=["rotate-flip", "both"])
-def test_image_channels_and_label_are_augmented_alike(
+def test_channels_and_label_get_the_same_augmentation(
     tmp_path: Path, shapes: list[Shape], patch: Shape, channels: int, augment: AugmentSettings
 ) -> None:
     store = build(tmp_path / "store", shapes, shapes, channels=channels)
@@ -77,7 +77,7 @@ def test_image_channels_and_label_are_augmented_alike(
 def test_gather_is_slicing(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, channels: int, axes: int, slices: bool
 ) -> None:
-    """Every unit of every case, at any place, inside, partly outside or wholly outside of the scan."""
+    """Compare patches of every unit at positions inside, partly outside and completely outside of the scan."""
     slices = slices and axes == 2
     sizes = st.tuples(*[st.integers(1, 7)] * (3 if slices else axes))
     patch = data.draw(st.tuples(*[st.integers(1, 9)] * axes))
@@ -97,7 +97,7 @@ def test_gather_is_slicing(
         np.testing.assert_array_equal(label.numpy(), cut(unit % 4, place, patch)[0])
 
 
-def test_slices_lie_along_the_last_axis(tmp_path: Path) -> None:
+def test_slices_are_along_the_last_axis(tmp_path: Path) -> None:
     store = build(tmp_path / "s", [(6, 7, 5), (7, 6, 2)])
     batches = batches_of(store, (6, 6), labeled=3)
     assert batches.labeled.case_of.tolist() == [0] * 5 + [1] * 2
@@ -116,7 +116,7 @@ def test_an_epoch_shows_each_labeled_case_once_and_drops_the_remainder(tmp_path:
     assert {number for epoch in epochs for number in epoch} == set(range(1, 11))
 
 
-def test_unlabeled_cases_come_from_a_chain_of_permutations_that_each_epoch_begins_anew(tmp_path: Path) -> None:
+def test_unlabeled_cases_come_from_permutations_that_restart_with_each_epoch(tmp_path: Path) -> None:
     store = build(tmp_path / "s", [(6, 6)] * 6, [(6, 6)] * 5, constant=True)
     batches = batches_of(store, (4, 4), labeled=2, unlabeled=4)
     assert batches.steps_per_epoch == 3
@@ -148,7 +148,7 @@ def test_cases_are_seen_equally_often(
             assert max(seen) - min(seen) <= 1
 
 
-def test_fewer_labeled_cases_than_a_batch_holds(tmp_path: Path) -> None:
+def test_fewer_labeled_cases_than_the_batch_size(tmp_path: Path) -> None:
     batches = batches_of(build(tmp_path / "s", [(6, 6)] * 2, constant=True), (4, 4), labeled=5)
     assert batches.steps_per_epoch == 1
     for step in range(4):
@@ -157,7 +157,7 @@ def test_fewer_labeled_cases_than_a_batch_holds(tmp_path: Path) -> None:
         assert set(shown[:2]) == set(shown[2:4]) == {1, 2}
 
 
-def test_a_batch_follows_from_seed_stage_and_step_alone(tmp_path: Path) -> None:
+def test_a_batch_depends_only_on_seed_stage_and_step(tmp_path: Path) -> None:
     store = build(tmp_path / "s", [(9, 9, 5)] * 5, [(9, 9, 5)] * 6)
     batches = batches_of(store, (6, 6, 4), seed=3, augment=ACDC, labeled=2)
     first = batches.at(1, 7)
@@ -173,7 +173,7 @@ def test_a_batch_follows_from_seed_stage_and_step_alone(tmp_path: Path) -> None:
 
 
 def test_order_and_crop_differ_between_seeds_stages_epochs_and_streams(tmp_path: Path) -> None:
-    """A constant scan shows which case it is, and in a patch larger than the scan, where it was cut."""
+    """Constant scans identify the case, and patches larger than the scan show the crop position."""
     store = build(tmp_path / "s", [(3, 3)] * 8, [(3, 3)] * 8, constant=True)
     orders, places = set(), set()
     for seed, stage, step in product(range(2), range(2), range(2)):
@@ -184,9 +184,7 @@ def test_order_and_crop_differ_between_seeds_stages_epochs_and_streams(tmp_path:
     assert len(orders) == len(places) == 16
 
 
-def test_without_unlabeled_the_batch_is_the_same_and_that_part_empty(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_unlabeled_the_labeled_part_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     batches = batches_of(build(tmp_path / "s", [(6, 6, 5)] * 4, [(6, 6, 5)] * 4, channels=2), (4, 4, 4))
     whole, gathered = batches.at(0, 2), []
     gather = Stream.gather
@@ -204,7 +202,7 @@ def test_without_unlabeled_the_batch_is_the_same_and_that_part_empty(
 
 
 @pytest.mark.parametrize(("scans", "size"), [(0, 4), (1, 0)])
-def test_no_unlabeled_scans_or_none_of_them_in_a_batch(tmp_path: Path, scans: int, size: int) -> None:
+def test_no_unlabeled_scans_or_no_unlabeled_images_per_batch(tmp_path: Path, scans: int, size: int) -> None:
     batches = batches_of(build(tmp_path / "s", [(6, 6)] * 2, [(6, 6)] * scans), (4, 4), unlabeled=size)
     with user_error(Code.TOO_FEW_CASES, keyword="imagesUn"):
         batches.at(0, 0)
@@ -225,7 +223,7 @@ def test_no_unlabeled_scans_or_none_of_them_in_a_batch(tmp_path: Path, scans: in
         ({"labeled_cases": 6}, "123456", "ab", ""),
     ],
 )
-def test_roles(tmp_path: Path, limits: dict[str, Any], labeled: str, unlabeled: str, validation: str) -> None:
+def test_roles_of_cases(tmp_path: Path, limits: dict[str, Any], labeled: str, unlabeled: str, validation: str) -> None:
     store = build(tmp_path / "s", [(4, 4)] * 6, [(4, 4)] * 2)
     cases = training_cases(store, BatchSettings.model_validate({"patch": (4, 4), **limits}))
     letters = dict(zip((case.name for case in store.cases), "123456ab", strict=True))
@@ -245,7 +243,7 @@ def test_roles(tmp_path: Path, limits: dict[str, Any], labeled: str, unlabeled: 
         ({"validation_cases": 9}, "1 labeled and 9 validation"),
     ],
 )
-def test_more_cases_asked_for_than_there_are(tmp_path: Path, limits: dict[str, Any], asked: str) -> None:
+def test_too_few_labeled_cases(tmp_path: Path, limits: dict[str, Any], asked: str) -> None:
     store = build(tmp_path / "store", [(4, 4)] * 3, [(4, 4)])
     with user_error(Code.TOO_FEW_CASES, store.path, asked):
         batches_of(store, (4, 4), **limits)
@@ -283,27 +281,27 @@ def test_names_at(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("patch", [(4, 4, 3), (8, 9, 7), (5, 4, 2)])
-def test_watched_are_the_centres_of_the_first_unlabeled(tmp_path: Path, patch: Shape) -> None:
+def test_center_patches_of_the_first_unlabeled_scans(tmp_path: Path, patch: Shape) -> None:
     store = build(tmp_path / "s", [(6, 6, 5)], [(6, 7, 5), (9, 5, 4), (5, 5, 5)], channels=2)
     batches = batches_of(store, patch, augment=AugmentSettings())
-    watched = batches.center_patches(2)
-    assert watched is not None
-    assert watched.shape == (2, 2, *patch)
-    for case, image in zip(store.of("unlabeled"), watched.numpy(), strict=False):
+    patches = batches.center_patches(2)
+    assert patches is not None
+    assert patches.shape == (2, 2, *patch)
+    for case, image in zip(store.of("unlabeled"), patches.numpy(), strict=False):
         start = [(n - wanted) // 2 for n, wanted in zip(case.shape, patch, strict=True)]
         np.testing.assert_array_equal(image, cut(np.asarray(store.image(case)), start, patch))
     batches.at(0, 0)
     again, all_of_them = batches.center_patches(2), batches.center_patches(9)
     assert again is not None and all_of_them is not None
-    assert torch.equal(again, watched)
+    assert torch.equal(again, patches)
     assert len(all_of_them) == 3
 
 
-def test_watched_slices_are_those_in_the_middle(tmp_path: Path) -> None:
+def test_center_patches_of_volumes_are_middle_slices(tmp_path: Path) -> None:
     store = build(tmp_path / "s", [(6, 6, 5)], [(6, 6, 5), (6, 6, 4), (6, 6, 1)])
-    watched = batches_of(store, (6, 6)).center_patches(3)
-    assert watched is not None
-    for case, middle, image in zip(store.of("unlabeled"), (2, 2, 0), watched.numpy(), strict=True):
+    patches = batches_of(store, (6, 6)).center_patches(3)
+    assert patches is not None
+    for case, middle, image in zip(store.of("unlabeled"), (2, 2, 0), patches.numpy(), strict=True):
         np.testing.assert_array_equal(image, np.asarray(store.image(case))[..., middle])
 
 
@@ -321,7 +319,7 @@ def test_watched_slices_are_those_in_the_middle(tmp_path: Path) -> None:
         {"size": 4},
     ],
 )
-def test_settings_refuse_what_makes_no_sense(wrong: dict[str, object]) -> None:
+def test_invalid_settings_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         BatchSettings.model_validate({"patch": (4, 4), **wrong})
 

@@ -11,7 +11,7 @@ NAMED = "unlabeled scans may be further channels of labeled scans (same name pre
 
 
 def named(root: Path, labeled: list[str], unlabeled: list[str], apart: float = 0.0) -> list[Finding]:
-    """The findings about names of a data set of such cases; the unlabeled ones may lie elsewhere."""
+    """Return the findings about names in a data set of these cases; unlabeled scans may have another origin."""
     for number, name in enumerate((*labeled, *unlabeled)):
         put(root, f"imagesTr/{name}", image(number), geometry(origin=apart if name in unlabeled else 0.0))
     for name in labeled:
@@ -19,7 +19,7 @@ def named(root: Path, labeled: list[str], unlabeled: list[str], apart: float = 0
     return [finding for finding in check(read_layout(root), workers=1) if finding.what == NAMED]
 
 
-def test_words_for_channels_make_one_warning(tmp_path: Path) -> None:
+def test_named_channels_give_one_warning(tmp_path: Path) -> None:
     (finding,) = named(tmp_path, ["p1_T1", "p2_T1"], ["p1_FLAIR", "p1_T2", "p2_FLAIR", "p2_T2"])
     assert (finding.severity, finding.where, finding.size) == ("warning", "p1_FLAIR next to p1_T1", "4 unlabeled scans")
     assert finding.remedy == (
@@ -28,7 +28,7 @@ def test_words_for_channels_make_one_warning(tmp_path: Path) -> None:
     assert finding.cases == ("p1_FLAIR", "p1_T2", "p2_FLAIR", "p2_T2")
 
 
-def test_a_label_map_may_be_called_like_the_patient(tmp_path: Path) -> None:
+def test_a_label_map_may_have_the_name_of_the_patient(tmp_path: Path) -> None:
     (finding,) = named(tmp_path, ["p1"], ["p1-dwi", "p2", "p2-dwi"])
     assert (finding.where, finding.cases) == ("p1-dwi next to p1", ("p1-dwi",))
 
@@ -42,15 +42,15 @@ def test_a_label_map_may_be_called_like_the_patient(tmp_path: Path) -> None:
         (["p1_s0", "p2_s0"], [f"p{patient}_s{number}" for patient in (1, 2) for number in range(1, 9)]),
     ],
 )
-def test_names_that_are_those_of_cases(tmp_path: Path, labeled: list[str], unlabeled: list[str]) -> None:
+def test_names_of_separate_cases(tmp_path: Path, labeled: list[str], unlabeled: list[str]) -> None:
     assert named(tmp_path, labeled, unlabeled) == []
 
 
-def test_scans_on_other_grids_are_no_channels(tmp_path: Path) -> None:
+def test_scans_on_other_grids_are_not_channels(tmp_path: Path) -> None:
     assert named(tmp_path, ["p1_T1", "p2_T1"], ["p1_T2", "p2_T2"], apart=3.0) == []
 
 
-def test_endings() -> None:
+def test_suffixes() -> None:
     names = ["p1_T2", "a b flair", "p_0001", "T1", "p1.a-3", "_T1"]
     assert [split_suffix(name) for name in names] == [
         ("p1", "T2"),

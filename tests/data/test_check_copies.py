@@ -21,14 +21,14 @@ def severe(root: Path) -> list[Finding]:
 
 
 def turn(path: Path, codes: str) -> None:
-    """Store a scan in another orientation, which leaves every voxel where it is in the world."""
+    """Store a scan in another orientation without moving its voxels in space."""
     stored = nib.nifti1.load(path)
     now, then = nib.orientations.io_orientation(stored.affine), nib.orientations.axcodes2ornt(codes)
     nib.save(stored.as_reoriented(nib.orientations.ornt_transform(now, then)), path)
 
 
 @pytest.mark.parametrize("codes", ["LPS", "SAR", "PIL"])
-def test_a_copy_that_is_stored_in_another_orientation(root: Path, codes: str) -> None:
+def test_a_copy_in_another_orientation(root: Path, codes: str) -> None:
     put(root, "imagesTs/t0", image(1))
     turn(root / "imagesTs/t0.nii.gz", codes)
     (finding,) = severe(root)
@@ -37,7 +37,7 @@ def test_a_copy_that_is_stored_in_another_orientation(root: Path, codes: str) ->
 
 
 @pytest.mark.parametrize("codes", ["LPS", "SAR"])
-def test_a_copy_on_another_scale_in_another_orientation(root: Path, codes: str) -> None:
+def test_a_rescaled_copy_in_another_orientation(root: Path, codes: str) -> None:
     put(root, "imagesTs/t0", image(11) * 3 + 1000)
     turn(root / "imagesTs/t0.nii.gz", codes)
     (finding,) = [finding for finding in severe(root) if "scaling" in finding.what]
@@ -50,7 +50,7 @@ def test_a_copy_whose_header_is_lost(root: Path) -> None:
     assert [(finding.severity, finding.where) for finding in severe(root)] == [("error", "l1, t0"), ("error", "l2, t1")]
 
 
-def test_a_case_that_is_like_two_others_brings_them_together(root: Path) -> None:
+def test_a_case_that_matches_two_others_merges_their_groups(root: Path) -> None:
     put(root, "imagesTs/t0", image(1)[::-1], Geometry(SHAPE, ((-1.0, 0, 0, 15.0), *geometry().affine[1:])))
     put(root, "imagesTs/t1", image(1)[::-1])
     (finding,) = severe(root)
@@ -63,7 +63,7 @@ def write_cluster(root: Path, count: int) -> None:
         put(root, f"imagesUn/p{number:02}", image(500) + image(600 + number) * 0.02)
 
 
-def test_scans_that_are_all_alike_are_not_accused_and_it_is_said(root: Path) -> None:
+def test_a_cluster_of_similar_scans_is_a_note(root: Path) -> None:
     write_cluster(root, 5)
     for number in range(12):
         put(root, f"imagesUn/x{number:02}", image(700 + number))
@@ -73,7 +73,7 @@ def test_scans_that_are_all_alike_are_not_accused_and_it_is_said(root: Path) -> 
     assert note.size == "5 of 23 scans of one shape, correlation above 0.999"
 
 
-def test_a_copy_on_another_scale_among_scans_that_are_alike(root: Path) -> None:
+def test_a_rescaled_copy_in_a_cluster_of_similar_scans(root: Path) -> None:
     write_cluster(root, 12)
     copy = image(500) + image(603) * 0.02
     put(root, "imagesTs/t0", copy * 2 + 1000 + image(999) * 1e-3)
@@ -81,7 +81,7 @@ def test_a_copy_on_another_scale_among_scans_that_are_alike(root: Path) -> None:
     assert finding.cases == ("p03", "t0")
 
 
-def test_many_copies_of_one_scan_on_other_scales(root: Path) -> None:
+def test_many_rescaled_copies_of_one_scan(root: Path) -> None:
     for number in range(5):
         put(root, f"imagesUn/c{number}", image(500) * (number + 2) - 100 * number)
     found = check(read_layout(root))
@@ -90,7 +90,7 @@ def test_many_copies_of_one_scan_on_other_scales(root: Path) -> None:
     ]
 
 
-def test_one_orientation_is_a_view_and_leaves_pictures_alone() -> None:
+def test_in_one_orientation_returns_a_view_and_keeps_2d_scans() -> None:
     array = np.arange(24.0).reshape(1, 2, 3, 4)
     turned = in_one_orientation(
         array, Geometry((2, 3, 4), ((0, -1.0, 0, 0), (0, 0, 1.0, 0), (1.0, 0, 0, 0), (0, 0, 0, 1.0)))

@@ -20,7 +20,7 @@ def scans(*ends: tuple[float, float]) -> list[CaseFingerprint]:
     ]
 
 
-def test_scans_without_their_intercept_are_named(tmp_path: Path) -> None:
+def test_scans_without_intercept_are_reported(tmp_path: Path) -> None:
     for number in range(5):
         ct = image(number)
         ct[:8] -= 1100
@@ -43,7 +43,7 @@ def test_scans_without_their_intercept_are_named(tmp_path: Path) -> None:
         ([], []),
     ],
 )
-def test_only_where_most_scans_show_air(ends: list[tuple[float, float]], named: list[str]) -> None:
+def test_most_scans_must_contain_air(ends: list[tuple[float, float]], named: list[str]) -> None:
     assert [finding.where for finding in offset_findings(scans(*ends))] == named
 
 
@@ -57,7 +57,7 @@ def test_the_verdict_mentions_them() -> None:
     )
 
 
-def test_each_channel_by_itself() -> None:
+def test_channels_are_checked_separately() -> None:
     cases = [
         replace(case, mean=(0.0, 0.0), percentiles=((0.0,) * 6 + (2000.0,), *case.percentiles))
         for case in scans((-1000, 500), (-990, 500), (0, 1500))

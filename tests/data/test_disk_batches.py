@@ -46,7 +46,7 @@ def disk_batches_of(store: Store, patch: Shape, **options: Any) -> DiskBatches:
     "augment", [NEVER, ACDC, AugmentSettings(), AugmentSettings(rotate_flip=0, rotate=1, degrees=90)]
 )
 @pytest.mark.parametrize(("shapes", "patch"), KINDS)
-def test_batches_are_those_from_memory(
+def test_batches_equal_those_from_memory(
     tmp_path: Path, shapes: list[Shape], patch: Shape, augment: AugmentSettings, channels: int
 ) -> None:
     resident, from_disk = pair(build(tmp_path / "s", shapes, shapes[::-1], channels=channels), patch, augment=augment)
@@ -61,7 +61,7 @@ def test_batches_are_those_from_memory(
 @pytest.mark.parametrize(
     "options", [{"fit": "stretch"}, {"unlabeled_crop": "centre"}, {"order": "mirrored"}, {"labeled_cases": 1}]
 )
-def test_every_setting_of_batches_is_kept(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_batches_are_equal_for_all_settings(tmp_path: Path, options: dict[str, Any]) -> None:
     shapes: list[Shape] = [(9, 7, 3), (5, 12, 2), (16, 4, 1)]
     resident, from_disk = pair(build(tmp_path / "s", shapes, shapes), (6, 8), augment=ACDC, **options)
     assert all(same(resident.at(1, step), from_disk.at(1, step)) for step in range(12))
@@ -69,7 +69,7 @@ def test_every_setting_of_batches_is_kept(tmp_path: Path, options: dict[str, Any
 
 @given(data=st.data(), axes=st.integers(2, 3), slices=st.booleans(), seed=st.integers(0, 99))
 @settings(deadline=None, max_examples=40)
-def test_any_scan_and_any_patch(
+def test_batches_are_equal_for_any_scan_and_patch_size(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, axes: int, slices: bool, seed: int
 ) -> None:
     """Scans are smaller and larger than the patch, so that patches are partly outside of them."""
@@ -82,7 +82,7 @@ def test_any_scan_and_any_patch(
 
 
 @pytest.mark.parametrize(("shapes", "patch"), KINDS)
-def test_all_else_is_that_of_batches(tmp_path: Path, shapes: list[Shape], patch: Shape) -> None:
+def test_names_and_center_patches_are_equal(tmp_path: Path, shapes: list[Shape], patch: Shape) -> None:
     resident, from_disk = pair(build(tmp_path / "s", shapes, shapes), patch)
     assert (resident.resident, from_disk.resident) == (True, False)
     assert (from_disk.device, from_disk.steps_per_epoch) == (resident.device, resident.steps_per_epoch)
@@ -104,7 +104,7 @@ def test_steps_in_any_order(tmp_path: Path) -> None:
         assert same(one, two)
 
 
-def test_no_more_than_the_box_around_the_patch_is_read(tmp_path: Path) -> None:
+def test_only_the_box_around_the_patch_is_read(tmp_path: Path) -> None:
     """The box includes one extra voxel on each side in the plane."""
     from_disk = disk_batches_of(
         build(tmp_path / "s", [(40, 40, 40)] * 2, channels=2), (6, 5, 4), augment=AugmentSettings()
@@ -119,7 +119,7 @@ def test_no_more_than_the_box_around_the_patch_is_read(tmp_path: Path) -> None:
     assert (first >= 0).all() and (first + shape <= 40).all() and (shape[:, 2] == 4).all()
 
 
-def test_slices_are_read_one_by_one(tmp_path: Path) -> None:
+def test_slices_are_read_separately(tmp_path: Path) -> None:
     from_disk = disk_batches_of(build(tmp_path / "s", [(9, 9, 50)]), (9, 9), fit="stretch")
     boxes = from_disk.labeled.read(from_disk.draw(0, 0, unlabeled=False))
     assert len(boxes.images) == 2 * 81 + 2

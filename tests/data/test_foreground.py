@@ -1,4 +1,4 @@
-"""Patches drawn around foreground: the voxel that was chosen is in the patch, and as often as asked for."""
+"""Patches around foreground: the drawn voxel is in the patch, with the requested frequency."""
 
 from collections import Counter
 from pathlib import Path
@@ -26,7 +26,7 @@ TILTS = AugmentSettings(rotate_flip=0, rotate=1, degrees=180)
 
 
 def places(drawn: Draw, shape: Integers, patch: Shape) -> list[tuple[int, ...]]:
-    """The voxels of a scan that the patch of a draw of one shows."""
+    """Return the scan voxels in the patch of a draw of one sample."""
     strides = np.array([[int(np.prod(shape[0, 1:])), int(np.prod(shape[0, 2:]))]])
     rows, inside = source_rows(drawn, shape, strides, patch, CPU)
     flat = rows[0].numpy() if len(patch) == 2 else rows[0, ..., None].numpy() + np.arange(patch[2])
@@ -34,7 +34,7 @@ def places(drawn: Draw, shape: Integers, patch: Shape) -> list[tuple[int, ...]]:
 
 
 def with_labels(store: Store, *labels: Any) -> Store:
-    """Other label maps for the labeled cases of a store, without a look at hashes."""
+    """Replace the label maps of the labeled cases of a store, and skip checksums."""
     for case, label in zip(store.cases, labels, strict=False):
         np.save(store.path / CASES / str(case.label), np.asarray(label, np.uint8))
     object.__setattr__(store, "verify_file", lambda case, name: None)
@@ -43,8 +43,8 @@ def with_labels(store: Store, *labels: Any) -> Store:
 
 @given(data=st.data(), axes=st.integers(2, 3), seed=st.integers(0, 10**6), tilted=st.booleans())
 @settings(deadline=None, max_examples=200)
-def test_the_patch_holds_the_voxel(data: st.DataObject, axes: int, seed: int, tilted: bool) -> None:
-    """Exactly after quarter turns and flips; after a rotation in between, within a voxel of one of the patch."""
+def test_the_patch_contains_the_voxel(data: st.DataObject, axes: int, seed: int, tilted: bool) -> None:
+    """The position is exact after quarter turns and flips, and within one voxel after other rotations."""
     shape = data.draw(st.tuples(*[st.integers(1, 20)] * axes))
     patch = data.draw(st.tuples(*[st.integers(1, 12)] * axes))
     voxel = tuple(data.draw(st.integers(0, n - 1)) for n in shape)
@@ -55,7 +55,7 @@ def test_the_patch_holds_the_voxel(data: st.DataObject, axes: int, seed: int, ti
     np.testing.assert_array_equal(moved.linear, drawn.linear)
     if tilted:
         middles = [np.arange(n) + start for n, start in zip(patch, moved.start[0], strict=True)]
-        # an angle may happen to be a quarter turn
+        # a drawn angle can be a quarter turn
         turned = turned_size(moved.linear, shapes[:, :2])[0]
         plane = np.stack(np.meshgrid(*middles[:2], indexing="ij"), axis=-1) - (turned - 1) / 2
         away = plane @ moved.linear[0].T + (shapes[0, :2] - 1) / 2 - voxel[:2]
@@ -70,14 +70,14 @@ def test_the_patch_holds_the_voxel(data: st.DataObject, axes: int, seed: int, ti
     [((10, 10, 5), (7, 7, 3)), ((0, 19, 9), (0, 14, 6)), ((2, 4, 0), (0, 1, 0))],
     ids=["the voxel in the middle", "a corner", "near an edge"],
 )
-def test_patches_stay_within_scans_that_are_larger(voxel: Shape, start: Shape) -> None:
+def test_patches_stay_within_larger_scans(voxel: Shape, start: Shape) -> None:
     shapes, patch = np.array([[20, 20, 10]]), (6, 6, 4)
     drawn = draw(np.random.default_rng(0), shapes, patch, NEVER)
     moved = around(drawn, shapes, patch, NEVER.margin, np.array([0]), np.array([voxel]))
     assert moved.start.tolist() == [list(start)]
 
 
-def test_other_samples_keep_their_places() -> None:
+def test_other_samples_are_not_moved() -> None:
     shapes, patch = np.full((5, 2), 40), (8, 8)
     drawn = draw(np.random.default_rng(0), shapes, patch, ACDC)
     moved = around(drawn, shapes, patch, 3, np.array([1, 4]), np.array([[20, 20], [3, 30]]))
@@ -93,7 +93,7 @@ def test_positions_are_those_of_every_class() -> None:
     assert positions_in(np.zeros((3, 3), np.uint8)) == ()
 
 
-def test_of_many_positions_some_stay_and_always_the_same() -> None:
+def test_many_positions_are_subsampled_reproducibly() -> None:
     label = np.ones((30, 20, 10), np.uint8)
     (some,) = positions_in(label)
     assert len(some) == len({tuple(voxel) for voxel in some.tolist()}) == MAX_POSITIONS
@@ -113,8 +113,8 @@ def test_the_share_of_samples(share: float, size: int) -> None:
     assert abs(np.mean(counts) - share * size) < 0.12
 
 
-def test_classes_are_drawn_alike_and_empty_cases_left_alone() -> None:
-    """A class of one voxel as often as one of a thousand."""
+def test_classes_are_equally_likely_and_empty_cases_are_skipped() -> None:
+    """A class of one voxel is drawn as often as one of a thousand."""
     large = np.stack([np.arange(1000), np.zeros(1000)], axis=1).astype(np.int32)
     positions = Positions(((large, np.array([[0, 1]], np.int32)), ()))
     rng = np.random.default_rng(0)
@@ -128,7 +128,7 @@ def test_classes_are_drawn_alike_and_empty_cases_left_alone() -> None:
 
 
 def blob_store(folder: Path, shape: Shape, labeled: int = 3) -> Store:
-    """Cases with one voxel of class 2, each elsewhere, near a corner."""
+    """Build cases with one voxel of class 2 near a corner, at different positions."""
     labels = []
     for index in range(labeled):
         label = np.zeros(shape, np.uint8)
@@ -139,10 +139,10 @@ def blob_store(folder: Path, shape: Shape, labeled: int = 3) -> Store:
 
 @pytest.mark.parametrize("augment", [NEVER, TURNS], ids=["as it is", "turned"])
 @pytest.mark.parametrize(("shape", "patch"), [((30, 24), (8, 6)), ((24, 20, 18), (8, 8, 4)), ((30, 24, 12), (8, 6))])
-def test_every_patch_of_a_batch_holds_foreground(
+def test_every_patch_of_a_batch_contains_foreground(
     tmp_path: Path, shape: Shape, patch: Shape, augment: AugmentSettings
 ) -> None:
-    """Scans, volumes and slices of volumes; without aiming hardly any patch would."""
+    """Test 2-D scans, volumes and slices; random patches would rarely contain foreground."""
     store = blob_store(tmp_path / "s", shape)
     batches = batches_of(store, patch, augment=augment, labeled=4, foreground=1.0)
     plain = batches_of(store, patch, augment=augment, labeled=4)
@@ -152,15 +152,15 @@ def test_every_patch_of_a_batch_holds_foreground(
     assert torch.cat(held).float().mean() < 0.5
 
 
-def test_slices_with_foreground_are_drawn_whole_where_they_are_stretched(tmp_path: Path) -> None:
+def test_stretched_slices_contain_foreground(tmp_path: Path) -> None:
     store = blob_store(tmp_path / "s", (12, 12, 40))
     batches = batches_of(store, (12, 12), labeled=4, foreground=0.5, fit="stretch")
     held = torch.stack([(batches.at(0, s).labeled.labels == 2).flatten(1).any(dim=1).sum() for s in range(20)])
     assert (held >= 2).all() and (held < 4).any()
 
 
-def test_aiming_changes_neither_cases_nor_the_other_draws(tmp_path: Path) -> None:
-    """Without foreground in the store the batches are those of before, bit for bit."""
+def test_foreground_changes_neither_cases_nor_other_draws(tmp_path: Path) -> None:
+    """If the store has no foreground, the batches are bit-identical."""
     shape = (12, 10, 7)
     store = with_labels(build(tmp_path / "s", [shape] * 3, [shape] * 3), *[np.zeros(shape)] * 3)
     for patch in ((6, 6), (6, 6, 4)):
@@ -184,8 +184,8 @@ def test_batches_from_disk_are_the_same(tmp_path: Path, shape: Shape, patch: Sha
         assert all(same(resident.at(stage, step), mapped.at(stage, step)) for step in range(8))
 
 
-def test_unlabeled_scans_are_drawn_around_what_a_stage_is_told(tmp_path: Path) -> None:
-    """In its own stage alone, and the labeled part does not change."""
+def test_unlabeled_patches_are_drawn_around_given_positions(tmp_path: Path) -> None:
+    """Only the given stage changes, and only its unlabeled part."""
     store = build(tmp_path / "s", [(30, 30)] * 2, [(30, 30)] * 2)
     batches, plain = (batches_of(store, (4, 4), labeled=2, unlabeled=2, foreground=1.0) for _ in range(2))
     voxel = np.array([[29, 0]], np.int32)
@@ -226,7 +226,7 @@ def test_foreground_excludes_center_crops() -> None:
         BatchSettings(patch=(4, 4), foreground=0.5, unlabeled_crop="centre")
 
 
-def test_a_damaged_label_map_is_noticed_before_positions_are_found(tmp_path: Path) -> None:
+def test_label_maps_are_verified_before_positions_are_read(tmp_path: Path) -> None:
     store = build(tmp_path / "s", [(6, 6)])
     np.save(store.path / CASES / str(store.cases[0].label), np.ones((6, 6), np.uint8))
     with user_error(Code.DAMAGED_FILE, keyword="checksum"):

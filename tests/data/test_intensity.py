@@ -36,7 +36,7 @@ def test_percentile() -> None:
     np.testing.assert_allclose(result[0, [0, 10, 30, 50, 90, 100]], [0, 0, 0.25, 0.5, 1, 1], rtol=1e-6)
 
 
-def test_percentiles_that_coincide_leave_the_range() -> None:
+def test_equal_percentiles_use_the_whole_range() -> None:
     array = np.zeros((1, 1000), dtype=np.float32)
     array[0, 0] = 8
     result = normalize(array, IntensitySettings(rule="percentile"))
@@ -50,14 +50,14 @@ def test_window() -> None:
     np.testing.assert_array_equal(result, np.array([[0, 0, 0.25, 1, 1]], dtype=np.float32))
 
 
-def test_a_window_on_a_fixed_scale() -> None:
+def test_window_zscore() -> None:
     array = np.array([[-1000, -100, 0, 300, 2000]], dtype=np.int16)
     result = normalize(array, IntensitySettings(rule="window-zscore", low=-100, high=300, mean=100, std=50))
     np.testing.assert_array_equal(result, np.array([[-4, -4, -2, 4, 4]], dtype=np.float32))
 
 
-def test_settings_of_other_rules_know_no_fixed_scale() -> None:
-    """Stores keep how they were prepared; a new setting of one rule must not make all of them out of date."""
+def test_settings_of_other_rules_omit_mean_and_std() -> None:
+    """Stores record their settings; a setting that only one rule uses must not outdate other stores."""
     assert IntensitySettings().model_dump(mode="json") == {"rule": "zscore", "low": 0.5, "high": 99.5}
     fixed = IntensitySettings(rule="window-zscore", low=-100, high=300, mean=100, std=50)
     assert fixed.model_dump(mode="json") == {
@@ -75,7 +75,7 @@ def test_none_keeps_the_values() -> None:
     np.testing.assert_array_equal(normalize(array, IntensitySettings(rule="none")), array)
 
 
-def test_the_input_is_not_written_to() -> None:
+def test_the_input_is_unchanged() -> None:
     array = np.arange(8, dtype=np.float32).reshape(1, 2, 4)
     before = array.copy()
     for rule in RULES:
@@ -118,7 +118,7 @@ def test_results_are_finite_and_ordered_like_the_input(values: list[int], rule: 
         ({"rulle": "none"}, "rulle"),
     ],
 )
-def test_contradictions_are_refused(content: dict[str, Any], keyword: str) -> None:
+def test_invalid_settings_are_refused(content: dict[str, Any], keyword: str) -> None:
     with pytest.raises(ValidationError, match=keyword):
         IntensitySettings.model_validate(content)
 

@@ -1,4 +1,4 @@
-"""Mirrored order, and cases that the data itself holds out."""
+"""Mirrored order, and validation cases of the data set."""
 
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,13 @@ from user_errors import user_error
 
 
 def mirrored(folder: Path, cases: int, others: int, **options: Any) -> Batches:
-    """Batches of so many labeled and unlabeled cases."""
+    """Return batches of a store with these numbers of labeled and unlabeled cases."""
     store = build(folder / "s", [(3, 3)] * cases, [(3, 3)] * others, constant=True)
     return batches_of(store, (2, 2), order="mirrored", **options)
 
 
-def test_half_of_a_batch_goes_through_the_list_and_half_through_its_reverse(tmp_path: Path) -> None:
-    """Four labeled cases go round while there are six unlabeled ones; every stage begins at the beginning."""
+def test_half_of_a_batch_follows_the_list_and_half_the_reversed_list(tmp_path: Path) -> None:
+    """Four labeled and six unlabeled cases repeat independently; every stage starts with the first case."""
     batches = mirrored(tmp_path, 4, 6, labeled=4, unlabeled=4)
     for stage in range(2):
         shown = [batches.at(stage, step) for step in range(4)]
@@ -42,7 +42,7 @@ def test_half_of_a_batch_goes_through_the_list_and_half_through_its_reverse(tmp_
     seed=st.integers(0, 9),
 )
 @settings(deadline=None, max_examples=30)
-def test_a_case_always_meets_its_mirror_image(
+def test_a_case_always_has_the_same_partner(
     tmp_path_factory: pytest.TempPathFactory, labeled: int, unlabeled: int, halves: tuple[int, int], seed: int
 ) -> None:
     sizes = {"labeled": 2 * halves[0], "unlabeled": 2 * halves[1]}
@@ -82,7 +82,7 @@ def test_mirrored_order_needs_even_numbers(odd: dict[str, int]) -> None:
         ({"labeled_cases": 1, "validation_cases": 1}, [1], [2, 101], [3, 201, 202]),
     ],
 )
-def test_cases_that_the_data_holds_out_validate(
+def test_validation_cases_of_the_data_set(
     tmp_path: Path, limits: dict[str, int], labeled: list[int], unlabeled: list[int], validation: list[int]
 ) -> None:
     store = build(tmp_path / "s", [(4, 4)] * 3, [(4, 4)], validation=[(4, 4)] * 2)
@@ -91,7 +91,7 @@ def test_cases_that_the_data_holds_out_validate(
     assert names == [labeled, unlabeled, validation]
 
 
-def test_held_out_cases_are_no_labeled_ones(tmp_path: Path) -> None:
+def test_validation_cases_do_not_count_as_labeled(tmp_path: Path) -> None:
     store = build(tmp_path / "s", [(4, 4)] * 2, validation=[(4, 4)] * 2)
     with user_error(Code.TOO_FEW_CASES, store.path, "only 2 labeled"):
         batches_of(store, (4, 4), labeled_cases=3)

@@ -24,18 +24,18 @@ def equal(one: Phantom, two: Phantom) -> bool:
 
 
 def sizes(phantom: Phantom) -> list[int]:
-    """Voxels of each class."""
+    """Return the number of voxels of each class."""
     return [int(np.count_nonzero(phantom.label == value)) for value in CLASSES]
 
 
 def contrast(phantom: Phantom) -> float:
-    """Brightness of the core in that of the ring: 3.6 at the near end of the drift and 1.6 at the far end."""
+    """Return the brightness of the core relative to the ring: 3.6 at drift 0 and 1.6 at drift 1."""
     core, ring = (float(np.median(phantom.image[phantom.label == value])) for value in (3, 2))
     return core / ring
 
 
 @pytest.mark.parametrize("shape", [SQUARE, (16, 20, 12)])
-def test_everything_follows_from_the_arguments(shape: tuple[int, ...]) -> None:
+def test_phantoms_depend_only_on_the_arguments(shape: tuple[int, ...]) -> None:
     first = make_phantom(3, "unlabeled", 5, shape, 0.8)
     assert equal(make_phantom(3, "unlabeled", 5, list(shape), 0.8), first)
     others: list[tuple[int, Split, int]] = [
@@ -59,10 +59,10 @@ def test_everything_follows_from_the_arguments(shape: tuple[int, ...]) -> None:
         (0, "labeled", 0, CUBE, [30701, 930, 969, 168], 0.18309),
     ],
 )
-def test_phantoms_stay_what_they_are(
+def test_phantoms_are_unchanged(
     seed: int, split: Split, index: int, shape: tuple[int, ...], expected: list[int], mean: float
 ) -> None:
-    """The demo's recipes were tuned on these very scans."""
+    """The demo recipes were tuned on these scans."""
     phantom = make_phantom(seed, split, index, shape, 0.8)
     assert sizes(phantom) == expected
     assert phantom.image.mean() == pytest.approx(mean, abs=1e-5)
@@ -71,7 +71,7 @@ def test_phantoms_stay_what_they_are(
 @pytest.mark.parametrize(
     ("shape", "count", "smallest"), [(SQUARE, 200, 50), ((48, 64), 60, 30), (CUBE, 30, 30), ((24, 32, 20), 15, 12)]
 )
-def test_every_phantom_shows_all_classes(shape: tuple[int, ...], count: int, smallest: int) -> None:
+def test_every_phantom_contains_all_classes(shape: tuple[int, ...], count: int, smallest: int) -> None:
     every = np.array([sizes(make_phantom(1, SPLITS[index % 3], index, shape, 0.5)) for index in range(count)])
     assert every.min() >= smallest
     assert (every.sum(axis=1) == np.prod(shape)).all()
@@ -92,7 +92,7 @@ def test_properties_of_a_volume(seed: int, split: Split, index: int, shift: floa
     shape = (40, 40, 40)
     phantom = make_phantom(seed, split, index, shape, shift)
     check_voxels(phantom, shape)
-    # the thinnest ring is less than two voxels thick there: closed at every face, not at every edge
+    # the thinnest ring is less than two voxels thick, so it is closed at faces but not at edges
     check_anatomy(phantom, ndimage.generate_binary_structure(3, 1))
 
 
@@ -107,7 +107,7 @@ def check_voxels(phantom: Phantom, shape: tuple[int, ...]) -> None:
 
 
 def check_anatomy(phantom: Phantom, neighbours: Any) -> None:
-    """The ring surrounds the core, the border of the scan cuts neither, and the crescent lies at the ring."""
+    """Check that the ring surrounds the core, that both are within the scan, and that the crescent touches the ring."""
     label = phantom.label
     assert np.isin(label[ndimage.binary_dilation(label == 3, neighbours)], (2, 3)).all()
     assert (label[ndimage.binary_dilation(label == 1, neighbours)] == 2).any()
@@ -116,7 +116,7 @@ def check_anatomy(phantom: Phantom, neighbours: Any) -> None:
 
 
 def drifts(monkeypatch: pytest.MonkeyPatch, split: Split, shift: float, count: int) -> Sequence[float]:
-    """The drift of the first phantoms, without drawing them."""
+    """Return the drift of the first phantoms without drawing them."""
     seen: list[float] = []
     monkeypatch.setattr(phantom_module, "_draw_anatomy", lambda rng, shape: (np.zeros(shape), np.zeros(shape)))
     monkeypatch.setattr(phantom_module, "_draw_look", lambda rng, label, organs, drift: seen.append(drift))
@@ -127,7 +127,7 @@ def drifts(monkeypatch: pytest.MonkeyPatch, split: Split, shift: float, count: i
 
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("shift", [0.0, 0.8, 1.0])
-def test_the_shift_keeps_labeled_scans_from_drifting(
+def test_the_shift_limits_the_drift_of_labeled_scans(
     monkeypatch: pytest.MonkeyPatch, split: Split, shift: float
 ) -> None:
     reach = 1 - shift if split == "labeled" else 1.0
@@ -139,7 +139,7 @@ def test_the_shift_keeps_labeled_scans_from_drifting(
     assert seen.min() <= 0.02 * reach
 
 
-def test_the_shift_shows_in_the_image_and_not_in_the_anatomy() -> None:
+def test_the_shift_changes_the_image_and_not_the_anatomy() -> None:
     looks: dict[tuple[Split, float], list[float]] = {}
     for index in range(24):
         for split in SPLITS[:2]:
@@ -148,7 +148,7 @@ def test_the_shift_shows_in_the_image_and_not_in_the_anatomy() -> None:
             assert (split == "unlabeled") == equal(none, full)
             for shift, phantom in ((0.0, none), (1.0, full)):
                 looks.setdefault((split, shift), []).append(contrast(phantom))
-    # with the full shift all labeled scans look near, without it they are spread as the unlabeled ones are
+    # with the full shift, all labeled scans have drift 0; without it, they vary like the unlabeled scans
     assert min(looks["labeled", 1.0]) > 2.2
     assert min(looks["labeled", 0.0]) < 2
     assert np.mean(looks["labeled", 0.0]) == pytest.approx(np.mean(looks["unlabeled", 0.0]), abs=0.4)
@@ -156,7 +156,7 @@ def test_the_shift_shows_in_the_image_and_not_in_the_anatomy() -> None:
 
 
 @pytest.mark.parametrize("shape", [(24, 20), (16, 14, 12)])
-def test_what_is_written_is_a_sound_data_set(tmp_path: Path, shape: tuple[int, ...]) -> None:
+def test_written_phantoms_are_a_valid_data_set(tmp_path: Path, shape: tuple[int, ...]) -> None:
     counts: dict[Split, int] = {"labeled": 3, "unlabeled": 2, "test": 1}
     write_phantoms(tmp_path, shape=shape, counts=counts, seed=2, shift=0.8)
     dataset = read_layout(tmp_path)

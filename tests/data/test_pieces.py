@@ -12,7 +12,7 @@ Labels = npt.NDArray[np.uint8]
 
 
 def oracle(labels: Labels, value: int) -> list[int]:
-    """Sizes of the pieces of a class, largest first, by scipy."""
+    """Return the sizes of the pieces of a class, largest first, computed by scipy."""
     everywhere = np.ones((3,) * labels.ndim, int)
     numbered, count = ndimage.label(labels == value, structure=everywhere)
     return sorted((int(size) for size in np.bincount(numbered.ravel())[1:]), reverse=True) if count else []
@@ -26,7 +26,7 @@ def oracle(labels: Labels, value: int) -> list[int]:
         elements=st.sampled_from([0, 0, 0, 1, 2, 5]),
     )
 )
-def test_pieces_are_those_of_scipy(labels: Labels) -> None:
+def test_pieces_equal_scipy(labels: Labels) -> None:
     found = pieces_of(labels)
     assert sorted(found) == sorted(set(np.unique(labels).tolist()) - {0})
     for value, pieces in found.items():
@@ -45,14 +45,14 @@ def test_islands_are_small_by_count_and_by_share() -> None:
     assert pieces_of(labels) == {1: Pieces(2440, 4, (2400, 30, 9, 1), 2, 10, (1, 9), (55, 55, 0))}
 
 
-def test_two_kidneys_are_no_islands() -> None:
+def test_two_kidneys_are_not_islands() -> None:
     labels = np.zeros((30, 30, 4), np.uint8)
     labels[2:10, 2:10] = labels[20:26, 20:26] = 3
     assert pieces_of(labels) == {3: Pieces(400, 2, (256, 144))}
 
 
 @pytest.mark.parametrize("extra", [0, 1])
-def test_a_piece_of_exactly_the_share_is_no_island(extra: int) -> None:
+def test_a_piece_of_exactly_the_share_is_not_an_island(extra: int) -> None:
     labels = np.zeros((40, 40), np.uint8)
     labels[:10, : 20 + extra] = 1
     labels[30, 30:32] = 1
@@ -60,5 +60,5 @@ def test_a_piece_of_exactly_the_share_is_no_island(extra: int) -> None:
     assert pieces_of(labels)[1].islands == extra
 
 
-def test_nothing_drawn_has_no_pieces() -> None:
+def test_an_empty_label_map_has_no_pieces() -> None:
     assert pieces_of(np.zeros((4, 5), np.uint8)) == {}

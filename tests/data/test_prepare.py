@@ -78,7 +78,7 @@ def times(out: Path) -> dict[str, int]:
 
 
 def changed(out: Path, before: dict[str, int]) -> list[str]:
-    """Names of case files that were written or removed."""
+    """Return the names of case files that were written or removed."""
     now = times(out)
     paths = {path for path in {*now, *before} if now.get(path) != before.get(path)}
     return sorted(Path(path).name for path in paths if CASES in Path(path).parts)
@@ -146,7 +146,7 @@ def test_channels_are_normalized_separately() -> None:
     np.testing.assert_allclose(prepared.std(axis=(1, 2, 3)), [1, 1], rtol=1e-5)
 
 
-def test_nothing_new_writes_nothing_even_if_touched(root: Path, out: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_unchanged_data_writes_nothing_even_if_touched(root: Path, out: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     first = make(root, out)
     assert tally(caplog) == "5 cases prepared, 0 reused, 0 files removed"
@@ -169,7 +169,7 @@ def test_a_changed_source_is_noticed(root: Path, out: Path) -> None:
     store.verify()
 
 
-def test_a_changed_setting_redoes_everything(root: Path, out: Path) -> None:
+def test_a_changed_setting_prepares_every_case_again(root: Path, out: Path) -> None:
     make(root, out)
     before = times(out)
     settings = PrepareSettings(dimensions=3, intensity=IntensitySettings(rule="minmax"))
@@ -179,7 +179,7 @@ def test_a_changed_setting_redoes_everything(root: Path, out: Path) -> None:
     assert store.settings["intensity"]["rule"] == "minmax"
 
 
-def test_cases_come_and_go(root: Path, out: Path) -> None:
+def test_added_and_removed_cases(root: Path, out: Path) -> None:
     make(root, out)
     before = times(out)
     (root / "imagesUn/u.nii").unlink()
@@ -204,7 +204,7 @@ def test_the_same_files_in_another_split(root: Path, out: Path) -> None:
 
 
 def stop_at(monkeypatch: pytest.MonkeyPatch, name: str) -> list[str]:
-    """Make the reading of a scan end the program; the list fills with the names of the scans read."""
+    """Interrupt the program when a scan is read; return a list that collects the names of the scans read."""
     reads: list[str] = []
 
     def read(paths: tuple[Path, ...], named: int | None) -> Scan:
@@ -329,7 +329,7 @@ def test_invalid_data_is_refused(
         ({str(value): f"c{value}" for value in range(256)}, "256 classes"),
     ],
 )
-def test_class_lists_that_do_not_fit(root: Path, out: Path, labels: dict[str, Any], keyword: str) -> None:
+def test_invalid_class_lists_are_refused(root: Path, out: Path, labels: dict[str, Any], keyword: str) -> None:
     (root / "dataset.json").write_text(json.dumps({"labels": labels}))
     with user_error(Code.LABEL_INVALID, keyword=keyword):
         make(root, out)
@@ -355,7 +355,7 @@ def test_intensities_beyond_sixteen_bits(root: Path, out: Path) -> None:
     make(root, out)
 
 
-def test_targets_that_are_refused(root: Path, out: Path, tmp_path: Path) -> None:
+def test_refused_targets(root: Path, out: Path, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("mine")
     with user_error(Code.TARGET_EXISTS, file, "file"):

@@ -12,13 +12,13 @@ def diagonal(*spacing: float) -> Matrix:
 
 
 @pytest.mark.parametrize(("spacing", "axis", "middle"), [((1, 1, 1), 2, 3), ((1, 3, 1), 1, 2), ((2, 1, 1), 0, 2)])
-def test_volumes_are_cut_across_the_widest_spacing(spacing: tuple[float, ...], axis: int, middle: int) -> None:
+def test_slices_are_across_the_largest_spacing(spacing: tuple[float, ...], axis: int, middle: int) -> None:
     cut = Cut.through(Geometry((4, 5, 6), diagonal(*spacing)))
     assert cut.axis == axis
     assert cut.fullest() == cut.fullest(np.zeros((4, 5, 6))) == middle
 
 
-def test_the_fullest_slice_is_that_of_the_first_map_that_has_any() -> None:
+def test_the_fullest_slice_of_the_first_nonempty_label_map() -> None:
     cut = Cut.through(Geometry((4, 5, 6), diagonal(1, 1, 1)))
     first, second = np.zeros((4, 5, 6), int), np.zeros((4, 5, 6), int)
     second[1, 1, 5] = 1
@@ -29,7 +29,7 @@ def test_the_fullest_slice_is_that_of_the_first_map_that_has_any() -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(st.permutations([0, 1, 2]), st.tuples(*[st.sampled_from([-1.0, 1.0])] * 3), st.data())
-def test_a_voxel_is_on_the_slice_of_its_index(order: list[int], signs: tuple[float, ...], data: st.DataObject) -> None:
+def test_the_index_of_a_voxel_is_its_slice(order: list[int], signs: tuple[float, ...], data: st.DataObject) -> None:
     matrix = np.zeros((4, 4))
     matrix[3, 3] = 1
     for axis, (target, sign) in enumerate(zip(order, signs, strict=True)):
@@ -42,7 +42,7 @@ def test_a_voxel_is_on_the_slice_of_its_index(order: list[int], signs: tuple[flo
     assert cut.fullest(array) == cut.index_of(voxel)
 
 
-def test_a_2d_scan_is_its_own_slice() -> None:
+def test_a_2d_scan_is_one_slice() -> None:
     image = np.arange(20.0).reshape(4, 5)
     thumbnail = thumbnail_of(image, None, Geometry((4, 5), diagonal(1, 2, 1)))
     assert thumbnail.image.shape == (5, 4)
@@ -50,7 +50,7 @@ def test_a_2d_scan_is_its_own_slice() -> None:
     assert (thumbnail.image[0, 0], thumbnail.image[-1, -1]) == (0, 255)
 
 
-def test_a_glimpse_goes_through_the_voxel_and_is_small() -> None:
+def test_a_thumbnail_is_small_and_contains_the_voxel() -> None:
     image, labels = np.zeros((400, 300, 3)), np.zeros((400, 300, 3), np.uint8)
     labels[:, :, 0], labels[0, 0, 2] = 1, 2
     where = Geometry(image.shape, diagonal(-1, -1, 5))
@@ -60,7 +60,7 @@ def test_a_glimpse_goes_through_the_voxel_and_is_small() -> None:
     assert through.labels is not None and (through.labels[0, 0], through.labels.sum()) == (2, 2)
 
 
-def test_a_label_of_another_size_is_not_drawn() -> None:
+def test_a_label_of_another_size_is_not_shown() -> None:
     thumbnail = thumbnail_of(np.zeros((4, 5)), np.ones((5, 4), np.uint8), Geometry((4, 5), diagonal(1, 1, 1)))
     assert thumbnail.labels is None
     assert not thumbnail.image.any()

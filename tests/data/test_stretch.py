@@ -1,4 +1,4 @@
-"""Slices stretched to the patch while training, and centre crops, against SciPy and plain slicing."""
+"""Slices stretched to the patch, and center crops, compared with SciPy and plain slicing."""
 
 from itertools import product
 from pathlib import Path
@@ -26,7 +26,7 @@ sizes = st.tuples(st.integers(1, 9), st.integers(1, 9))
 
 
 def gathered(stream: Stream, linear: npt.NDArray[np.float32], patch: Plane) -> tuple[Array, Array]:
-    """Images and labels of all units under the same linear map, stretched."""
+    """Return stretched images and labels of all units under one linear map."""
     maps = np.repeat(linear[None], len(stream), axis=0)
     turned = turned_size(maps, stream.shapes)
     drawn = Draw(maps, np.zeros_like(stream.shapes), stretching(turned, patch))
@@ -77,13 +77,13 @@ def test_rotate_then_zoom(tmp_path: Path, size: Plane, degrees: int) -> None:
     images, labels = gathered(stream, np.array([[cosine, sine], [-sine, cosine]], np.float32), (64, 64))
     rotated = ndimage.rotate(slices[0][0], degrees, order=0, reshape=False, mode="grid-constant")
     expected = zoomed(rotated, (64, 64))
-    # all but places that single precision cannot tell from the border between two voxels
+    # except positions that single precision cannot distinguish from the border between two voxels
     assert np.mean(images[0, 0] != expected) <= 2e-3
     np.testing.assert_array_equal(labels[0], images[0, 0] % 4)
 
 
-def test_batches_hold_whole_slices(tmp_path: Path) -> None:
-    """Every sample is some turn and flip of a whole slice, zoomed, and all kinds of them occur."""
+def test_batches_contain_whole_slices(tmp_path: Path) -> None:
+    """Every sample is a turned, flipped and zoomed slice, and all combinations occur."""
     store = build(tmp_path / "s", [(5, 7, 2), (6, 4, 1)], [(7, 5, 3)], channels=2)
     batches = batches_of(store, (8, 6), fit="stretch", augment=AugmentSettings(), labeled=2, unlabeled=2)
     known: dict[bytes, tuple[int, ...]] = {}
@@ -97,22 +97,22 @@ def test_batches_hold_whole_slices(tmp_path: Path) -> None:
     unlabeled = {known[image.numpy().tobytes()] for batch in drawn for image in batch.unlabeled}
     assert {found[0] for found in labeled} == {0, 1} and {found[0] for found in unlabeled} == {2}
     assert len(labeled) == 3 * 4 and len(unlabeled) == 3 * 4, "a half turn and a flip is the other flip"
-    watched = batches.center_patches(1)
-    assert watched is not None
+    patches = batches.center_patches(1)
+    assert patches is not None
     np.testing.assert_array_equal(
-        watched[0, 0].numpy(), zoomed(np.asarray(store.image(store.cases[2]), np.float32)[0, ..., 1], (8, 6))
+        patches[0, 0].numpy(), zoomed(np.asarray(store.image(store.cases[2]), np.float32)[0, ..., 1], (8, 6))
     )
 
 
 @pytest.mark.parametrize(("shape", "patch"), [((9, 7), (4, 4)), ((9, 7, 5), (4, 4, 4)), ((5, 6, 4), (8, 8, 8))])
-def test_centre_crops_of_the_unlabeled_stream(tmp_path: Path, shape: Shape, patch: Shape) -> None:
-    """The same at every step, neither turned nor flipped, while labeled images are cropped and augmented as ever."""
+def test_center_crops_of_the_unlabeled_stream(tmp_path: Path, shape: Shape, patch: Shape) -> None:
+    """Unlabeled crops are the same at every step, while labeled images are augmented."""
     store = build(tmp_path / "s", [shape] * 2, [shape] * 2)
     options: dict[str, Any] = {"augment": ACDC, "labeled": 2, "unlabeled": 2}
     batches, random = (batches_of(store, patch, unlabeled_crop=crop, **options) for crop in ("centre", "random"))
-    watched = batches.center_patches(2)
-    assert watched is not None
-    centres = {image.numpy().tobytes() for image in watched}
+    patches = batches.center_patches(2)
+    assert patches is not None
+    centres = {image.numpy().tobytes() for image in patches}
     for step in range(6):
         batch, other = batches.at(0, step), random.at(0, step)
         assert {image.numpy().tobytes() for image in batch.unlabeled} == centres
@@ -122,10 +122,10 @@ def test_centre_crops_of_the_unlabeled_stream(tmp_path: Path, shape: Shape, patc
     room = [(max(-s, 0), max(s + p - n, 0)) for s, p, n in zip(start, patch, shape, strict=True)]
     image = np.pad(np.asarray(store.image(store.cases[2]), np.float32)[0], room)
     box = tuple(slice(max(s, 0), max(s, 0) + p) for s, p in zip(start, patch, strict=True))
-    np.testing.assert_array_equal(watched[0, 0].numpy(), image[box])
+    np.testing.assert_array_equal(patches[0, 0].numpy(), image[box])
 
 
-def test_stretched_slices_of_the_unlabeled_stream_may_stay_as_they_are(tmp_path: Path) -> None:
+def test_unlabeled_slices_can_be_stretched_without_augmentation(tmp_path: Path) -> None:
     store = build(tmp_path / "s", [(5, 7)] * 2, [(5, 7)])
     batches = batches_of(store, (8, 6), fit="stretch", unlabeled_crop="centre", augment=AugmentSettings(), unlabeled=1)
     expected = zoomed(np.asarray(store.image(store.cases[2]), np.float32)[0], (8, 6))
@@ -133,6 +133,6 @@ def test_stretched_slices_of_the_unlabeled_stream_may_stay_as_they_are(tmp_path:
         np.testing.assert_array_equal(batches.at(0, step).unlabeled[0, 0].numpy(), expected)
 
 
-def test_stretching_is_for_slices() -> None:
+def test_stretching_needs_2d_patches() -> None:
     with pytest.raises(ValidationError, match="fit: stretch"):
         BatchSettings(patch=(8, 8, 8), fit="stretch")

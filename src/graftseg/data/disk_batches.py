@@ -159,7 +159,11 @@ class Prefetcher(Generic[Key, Item]):
             self._schedule(key)
         last, _ = self._pending[-1]
         _, future = self._pending.popleft()
-        item = future.result()
+        try:
+            item = future.result()
+        except BaseException:
+            self.stop()
+            raise
         self._schedule(self._following(last))
         return item
 
