@@ -72,10 +72,10 @@ def render_folds(run: RunFolder, out: Path | None = None) -> Path:
     """Write the page of a folder of folds and return its path, ``report.html`` in that folder if ``out`` is None."""
     description, parts = read_object(run.folds_file), held_out_by_fold(run)
     results = read_results(run.path)
-    if results is None:
-        raise UserError(
-            Code.RUN_UNFINISHED, run.path, "not every fold has been trained and scored", "resume with train --resume"
-        )
+    missing = [run.fold(number).path for number in range(len(parts)) if not run.fold(number).exists]
+    if results is None or missing:
+        finding, remedy = "not every fold has been trained and scored", "resume the training with --resume"
+        raise UserError(Code.RUN_UNFINISHED, missing[0] if missing else run.path, finding, remedy)
     baseline = run.baseline.path / "metrics.csv"
     other = read_csv(baseline) if baseline.is_file() else None
     folds = [run.fold(number).manifest() for number in range(len(parts))]
@@ -94,23 +94,24 @@ def render_folds(run: RunFolder, out: Path | None = None) -> Path:
         "run": run_section(recipe, fold_facts(folds, parts, names)),
         "notes": notes_section(facts, results.evaluation, notes=_notes(folds, description)),
     }
-    seed, unlabeled = description.get("seed", "unknown"), description.get("unlabeled", "some")
-    labeled = f"{len(case_dice(results.evaluation))} labeled cases in {len(parts)} folds"
     verdicts = [_verdict(HELD_OUT, results.evaluation, other), *missed(results)]
     if tested is not None and tested_other is not None:
         verdicts.append(_verdict("Test scans", tested.evaluation, tested_other.evaluation))
-    summary = render(
-        "summary",
-        verdicts=[typeset(verdict) for verdict in verdicts if verdict],
-        subtitles=[f"{labeled}, {unlabeled} unlabeled cases, seed {seed}", HELD_OUT_NOTE],
-        state="",
-    )
+    summary = _summary(len(case_dice(results.evaluation)), len(parts), description, verdicts)
     title = f"{run_title(facts, names.data)}, {len(parts)} folds"
     contents = {identity: name for identity, name in CONTENTS.items() if sections[identity]}
     footer = "This page is self-contained and loads nothing."
     target = out or run.path / "report.html"
     write_text(target, document("graftseg report", title, summary, contents, [*sections.values()], footer))
     return target
+
+
+def _summary(labeled: int, folds: int, description: dict[str, Any], verdicts: Sequence[str | None]) -> Markup:
+    """Render the verdicts and the size of the cross-validation."""
+    unlabeled, seed = description.get("unlabeled", "some"), description.get("seed", "unknown")
+    size = f"{labeled} labeled cases in {folds} folds, {unlabeled} unlabeled cases, seed {seed}"
+    shown = [typeset(verdict) for verdict in verdicts if verdict]
+    return render("summary", verdicts=shown, subtitles=[size, HELD_OUT_NOTE], state="")
 
 
 def _verdict(place: str, evaluation: Evaluation, baseline: Evaluation | None) -> str | None:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from markupsafe import Markup
@@ -105,7 +106,7 @@ def case_dice(evaluation: Evaluation) -> dict[str, float]:
 def mean(values: Sequence[float]) -> float:
     """Return the mean of the values that are not NaN; NaN if there are none."""
     known = [value for value in values if not math.isnan(value)]
-    return math.fsum(known) / len(known) if known else math.nan
+    return fmean(known) if known else math.nan
 
 
 def unit_of(evaluation: Evaluation) -> str:
