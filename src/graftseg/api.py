@@ -30,8 +30,10 @@ from graftseg.experiments.speed.measure import Measurement, Plan, measure
 from graftseg.experiments.sweep import sweep
 from graftseg.experiments.tables import table_page, tables_page
 from graftseg.experiments.test_run import ScoredTest, score_run
+from graftseg.inference.ensemble import Checkpoint
 from graftseg.inference.export import Request, export_run
-from graftseg.inference.predict import Checkpoint, ExtraMaps, Predicted, PredictionSettings, predict_scans
+from graftseg.inference.label_maps import ExtraMaps
+from graftseg.inference.predict import Predicted, PredictionSettings, predict_scans
 from graftseg.inference.ranking.rank import Ranking, rank_run
 from graftseg.planning.plans import make_plan
 from graftseg.recipes.baseline import baseline_of, fitting, own_baseline

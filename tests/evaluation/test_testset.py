@@ -21,8 +21,9 @@ from graftseg.data.scans import read_label, write_label, write_scan
 from graftseg.data.store import Store
 from graftseg.evaluation.evaluate import evaluate_folder
 from graftseg.evaluation.references import references_in, stored_references
-from graftseg.inference import predict as prediction
-from graftseg.inference.predictor import Predictor, ScanMaps
+from graftseg.inference.ensemble import CHECKPOINTS
+from graftseg.inference.label_maps import ScanMaps
+from graftseg.inference.predictor import Predictor
 from graftseg.reporting import cases
 from graftseg.reporting.orientation import Orientation
 from graftseg.reporting.results import read_results
@@ -244,7 +245,7 @@ def test_a_best_checkpoint_equal_to_the_shipped_one_has_its_description(
     shutil.copy(copy / "model.safetensors", copy / "best.safetensors")
     said = json.loads((copy / "run.json").read_text()) | {"checkpoint": words}
     (copy / "run.json").write_text(json.dumps(said))
-    for checkpoint in prediction.CHECKPOINTS:
+    for checkpoint in CHECKPOINTS:
         predicted = api.predict(copy, store.path, checkpoint=checkpoint, device="cpu")
         assert manifest(predicted.folder)["checkpoint"] == words
 

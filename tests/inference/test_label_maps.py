@@ -185,6 +185,6 @@ def test_every_window_is_told(shape: tuple[int, ...], patch: tuple[int, ...], fi
     told: list[int] = []
     chosen = InferenceSettings(windows_per_forward=3, flips=True)
     predictor = Predictor(softmax, patch, chosen, 2, CPU, fit, on_windows=told.append)
-    predictor.labels(torch.zeros(2, *shape), Grid.identity(shape))
+    predictor.maps(torch.zeros(2, *shape), Grid.identity(shape))
     assert predictor.windows_in(shape) == sum(told) == windows
     assert max(told) <= 3

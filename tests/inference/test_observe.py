@@ -92,7 +92,7 @@ def test_counted_components_are_those_of_the_prediction() -> None:
         shipped = network(largest_component=rule)
         settings = shipped.recipe.inference
         predictor = Predictor(shipped.method.segment, (8, 8), settings, 2, torch.device("cpu"))
-        labels = predictor.labels(image, Grid.identity((8, 8)))
+        labels = predictor.maps(image, Grid.identity((8, 8))).labels
         found = observe(shipped, "a", Prepared(image, 1.0, None))
         assert (found.sizes, found.parts) == ((float(labels.sum()),), (count_parts(labels, 1),))
         assert (found.parts == (1,)) == rule

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 from graftseg.core.errors import Code
 from graftseg.core.types import Geometry
 from graftseg.data.grid import Grid, plan_grid, to_grid
-from graftseg.inference.predictor import Predictor, Segment
-from graftseg.inference.sliding_window import gaussian_weights, probability_slabs, window_starts
+from graftseg.inference.predictor import Predictor
+from graftseg.inference.sliding_window import Segment, gaussian_weights, probability_slabs, window_starts
 from graftseg.recipes.settings import InferenceSettings
 from user_errors import user_error
 
@@ -66,7 +66,7 @@ def predict(
     image: Tensor, grid: Grid, patch: Shape, chosen: InferenceSettings = GAUSSIAN, segment: Segment = softmax
 ) -> NDArray[np.uint8]:
     classes = image.shape[0] if segment is softmax else 2
-    return Predictor(segment, patch, chosen, classes, torch.device("cpu")).labels(image, grid)
+    return Predictor(segment, patch, chosen, classes, torch.device("cpu")).maps(image, grid).labels
 
 
 @pytest.mark.parametrize(

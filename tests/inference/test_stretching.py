@@ -49,7 +49,7 @@ def classes_of(images: Tensor) -> Tensor:
 def predict(image: npt.NDArray[np.float32], patch: Plane, grid: Grid | None = None, **chosen: Any) -> npt.NDArray[Any]:
     segment = chosen.pop("segment", classes_of)
     predictor = Predictor(segment, patch, InferenceSettings(**chosen), 4, CPU, "stretch")
-    return predictor.labels(torch.from_numpy(image), grid or Grid.identity(image.shape[1:]))
+    return predictor.maps(torch.from_numpy(image), grid or Grid.identity(image.shape[1:])).labels
 
 
 def there_and_back(plane: npt.NDArray[np.float32], patch: Plane) -> npt.NDArray[Any]:

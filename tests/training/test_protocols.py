@@ -311,7 +311,7 @@ def test_scores_are_those_of_predicted_label_maps(
     predictor = Predictor(method.segment, recipe.batches.patch, settings, len(store.classes), CPU)
     expected = []
     for case in store.of("test"):
-        labels = predictor.labels(torch.from_numpy(np.array(store.image(case))), Grid.identity(case.shape))
+        labels = predictor.maps(torch.from_numpy(np.array(store.image(case))), Grid.identity(case.shape)).labels
         reference = np.array(store.label(case))
         expected.append([dice(labels == value, reference == value) for value in range(1, len(store.classes))])
     scores = CaseScores(recipe, store, store.of("test"), CPU)(method)

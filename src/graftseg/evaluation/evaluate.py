@@ -14,12 +14,12 @@ import numpy.typing as npt
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import read_json
-from graftseg.core.names import by_nfc, nfc, same_names
+from graftseg.core.names import by_nfc, same_names
 from graftseg.core.progress import in_parallel
 from graftseg.core.types import Geometry
 from graftseg.data.dataset import name_problem
 from graftseg.data.labels import is_mask, mask_remedy
-from graftseg.data.scans import grid_difference, read_label, scan_stem
+from graftseg.data.scans import grid_difference, read_label
 from graftseg.data.store import is_store, open_store
 from graftseg.evaluation.metrics import Protocol, as_protocol, score
 from graftseg.evaluation.references import Reference, describe_references, label_map_files, references_in
@@ -162,7 +162,7 @@ def _pair_files(
     """Return case name, label map and reference of every case that has both."""
     found, expected = label_map_files(predictions), by_nfc(references_in(references))
     chosen = found.keys() if only is None else same_names(found, only)
-    predicted = {nfc(case): path for case, path in found.items() if case in chosen}
+    predicted = {case: path for case, path in found.items() if case in chosen}
     if not allow_missing:
         paths = {case: reference.path for case, reference in expected.items()}
         _check_partners("reference", paths, "prediction", predicted)
@@ -171,7 +171,7 @@ def _pair_files(
     if not both:
         finding = f"none of its {len(predicted)} label maps has a reference of the same name in {references}"
         raise UserError(Code.NOT_COMPARABLE, predictions, finding, "give the two files of a case the same name")
-    return [(scan_stem(predicted[case]), predicted[case], expected[case]) for case in both]
+    return [(case, predicted[case], expected[case]) for case in both]
 
 
 def _check_partners(kind: str, files: Mapping[str, Path], partner: str, partners: Mapping[str, Path]) -> None:

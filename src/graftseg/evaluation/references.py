@@ -8,7 +8,6 @@ from typing import Protocol
 import numpy as np
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.names import nfc
 from graftseg.core.predictions import extra_files
 from graftseg.data.grid import to_source_axes
 from graftseg.data.grouping import duplicate_case_error, labels_in
@@ -20,7 +19,7 @@ TESTED_ON = "tested_on"
 
 
 class Reference(Protocol):
-    """A label map that can be read."""
+    """A reference label map that can be read."""
 
     @property
     def path(self) -> Path:
@@ -94,8 +93,8 @@ def label_map_files(folder: Path) -> dict[str, Path]:
     found: dict[str, Path] = {}
     extras = extra_files(folder)
     for path in labels_in(folder):
-        if path.name not in extras and (other := found.setdefault(nfc(scan_stem(path)), path)) != path:
+        if path.name not in extras and (other := found.setdefault(scan_stem(path), path)) != path:
             raise duplicate_case_error(path, other)
     if not found:
         raise UserError(Code.FILE_MISSING, folder, "contains no label map", "give the folder of the label maps")
-    return {scan_stem(path): path for path in found.values()}
+    return found

@@ -15,18 +15,8 @@ from graftseg.core.files import json_text, read_json, write_group, write_text
 from graftseg.evaluation.figures import extent_of, scores_text
 from graftseg.evaluation.metrics import Protocol, as_protocol
 
-METRICS = (
-    "dice",
-    "jaccard",
-    "hd95",
-    "hd95_max",
-    "asd",
-    "assd",
-    "hd95_mm",
-    "hd95_max_mm",
-    "asd_mm",
-    "assd_mm",
-)
+VOXEL_FIELDS = ("hd95", "hd95_max", "asd", "assd")
+METRICS = ("dice", "jaccard", *VOXEL_FIELDS, *(f"{name}_mm" for name in VOXEL_FIELDS))
 VOLUME_ERRORS = ("volume_error_ml", "volume_error_percent")
 RECREATE = "run graftseg evaluate to recreate it"
 VOLUMES = ("volume_prediction_ml", "volume_reference_ml", *VOLUME_ERRORS)
@@ -164,7 +154,6 @@ class Evaluation:
         return stream.getvalue()
 
 
-VOXEL_FIELDS = ("hd95", "hd95_max", "asd", "assd")
 _COLUMNS = {f.name: f"{f.name}_voxel" if f.name in VOXEL_FIELDS else f.name for f in fields(Row)}
 
 

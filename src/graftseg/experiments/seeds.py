@@ -19,7 +19,7 @@ from graftseg.data.store import Store, is_store, open_store
 from graftseg.evaluation.figures import FIGURES, Figures, Spread, figures_of, format_value, spreads
 from graftseg.evaluation.references import stored_references
 from graftseg.experiments.train_and_test import PROTOCOL, tested_run, trained_run
-from graftseg.inference.predict import select_weights
+from graftseg.inference.ensemble import select_weights
 from graftseg.recipes.recipe import Recipe, changed
 from graftseg.recipes.shortening import requested_recipe
 from graftseg.training.run import is_complete

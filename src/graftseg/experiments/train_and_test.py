@@ -14,7 +14,8 @@ from graftseg.evaluation.evaluate import score_folder
 from graftseg.evaluation.metrics import Protocol
 from graftseg.evaluation.references import stored_references
 from graftseg.evaluation.scores import Evaluation
-from graftseg.inference.predict import Checkpoint, PredictionSettings, predict_scans, select_weights
+from graftseg.inference.ensemble import Checkpoint, select_weights
+from graftseg.inference.predict import PredictionSettings, predict_scans
 from graftseg.recipes.recipe import Recipe
 from graftseg.training.run import complete, is_complete
 

@@ -4,7 +4,6 @@ import logging
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -31,28 +30,6 @@ class Input:
     image: torch.Tensor
     grid: Grid
     geometry: Geometry
-
-
-class Source(Protocol):
-    """A case that can be read."""
-
-    @property
-    def name(self) -> str:
-        """Return the name of the case."""
-
-    @property
-    def files(self) -> tuple[Path, ...]:
-        """Return the image files."""
-
-    @property
-    def sha256(self) -> str | None:
-        """Return the hash of the image if it is known without reading the image."""
-
-    def grid(self) -> Grid:
-        """Return the grid of the prepared image without reading the image."""
-
-    def read(self) -> Input:
-        """Read and prepare the image."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +102,10 @@ class StoredSource:
         """Verify and read the prepared image."""
         self.store.verify_file(self.case, self.case.image)
         return Input(torch.from_numpy(np.array(self.store.image(self.case))), self.case.grid, self.case.geometry)
+
+
+Source = ScanSource | StoredSource
+"""A case that can be read."""
 
 
 def sources_in(

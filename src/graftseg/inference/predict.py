@@ -17,24 +17,11 @@ from graftseg.core.progress import ScanProgress, scan_progress
 from graftseg.core.run_folder import RunFolder, ensemble_members
 from graftseg.data.folders import CONVERSION_ADVICE, unsupported_ending
 from graftseg.data.scans import READABLE, is_scan
-from graftseg.inference.ensemble import CHECKPOINTS, Checkpoint, Ensemble, predict_maps, select_weights
+from graftseg.inference.ensemble import Checkpoint, Ensemble, predict_maps
 from graftseg.inference.inputs import Source, sources_in
 from graftseg.inference.label_maps import LABELS_ONLY, ExtraMaps, names_of, write_maps
 from graftseg.inference.memory import check_memory
 from graftseg.inference.output_folder import OTHER_FOLDER, OutputFolder, check_inputs, now, output_files
-
-__all__ = [
-    "CHECKPOINTS",
-    "FLIPS",
-    "Checkpoint",
-    "ExtraMaps",
-    "PlannedPrediction",
-    "Predicted",
-    "PredictionSettings",
-    "plan_prediction",
-    "predict_scans",
-    "select_weights",
-]
 
 FLIPS = "inference.flips=true"
 FLIPS_WARNING = (

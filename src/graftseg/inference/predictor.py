@@ -7,7 +7,6 @@ from typing import Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from graftseg.core.devices import free_memory
@@ -26,8 +25,6 @@ from graftseg.inference.label_maps import (
 from graftseg.inference.resampling import at_source_resolution, axis_of, stretched, stretched_slabs
 from graftseg.inference.sliding_window import Segment, is_slicewise, probability_slabs, windows_along
 from graftseg.recipes.settings import InferenceSettings
-
-__all__ = ["ExtraMaps", "Predictor", "ScanMaps", "Segment"]
 
 Fit = Literal["crop", "stretch"]
 
@@ -57,12 +54,8 @@ class Predictor:
     uncertainty_segment: Segment | None = None
     on_windows: Callable[[int], None] | None = None
 
-    def labels(self, image: Tensor, grid: Grid) -> NDArray[np.uint8]:
-        """Return the label map ``(*grid.source_shape)`` of an image ``(C, *grid.prepared_shape)`` on any device."""
-        return self.maps(image, grid).labels
-
     def maps(self, image: Tensor, grid: Grid, extras: ExtraMaps = LABELS_ONLY) -> ScanMaps:
-        """Return the label map and the requested extra maps."""
+        """Return the maps of an image ``(C, *grid.prepared_shape)``, on any device, in the geometry of the scan."""
         return self._prepared_maps(image, grid, extras).on_scan(grid)
 
     def prepared_labels(self, image: Tensor, grid: Grid) -> Tensor:

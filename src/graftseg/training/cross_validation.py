@@ -28,7 +28,8 @@ from graftseg.evaluation.references import Reference, StoredLabel
 from graftseg.evaluation.scores import Evaluation, Row
 from graftseg.evaluation.statistics import effect_of, paired
 from graftseg.evaluation.verdicts import SEVERAL_TRAININGS, missed_classes, verdict_between
-from graftseg.inference.predict import PredictionSettings, predict_scans, select_weights
+from graftseg.inference.ensemble import select_weights
+from graftseg.inference.predict import PredictionSettings, predict_scans
 
 SHOWN = ("dice", "hd95")
 MEAN = "mean"

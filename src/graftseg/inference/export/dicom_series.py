@@ -13,29 +13,11 @@ from graftseg.data.formats.dicom_series import slice_order
 from graftseg.data.formats.dicom_tags import pydicom_package, user_errors
 from graftseg.data.formats.scan import lps_geometry
 
-NEEDED = (
-    "SOPClassUID",
-    "SOPInstanceUID",
-    "SeriesInstanceUID",
-    "StudyInstanceUID",
-    "FrameOfReferenceUID",
-    "Modality",
-    "Rows",
-    "Columns",
-    "PixelSpacing",
-    "ImagePositionPatient",
-    "ImageOrientationPatient",
-)
-MAY_BE_EMPTY = (
-    "PatientID",
-    "PatientName",
-    "PatientBirthDate",
-    "PatientSex",
-    "AccessionNumber",
-    "StudyID",
-    "StudyDate",
-    "StudyTime",
-)
+UIDS = ("SOPClassUID", "SOPInstanceUID", "SeriesInstanceUID", "StudyInstanceUID", "FrameOfReferenceUID")
+GRID = ("Rows", "Columns", "PixelSpacing", "ImagePositionPatient", "ImageOrientationPatient")
+NEEDED = (*UIDS, "Modality", *GRID)
+PATIENT = ("PatientID", "PatientName", "PatientBirthDate", "PatientSex")
+MAY_BE_EMPTY = (*PATIENT, "AccessionNumber", "StudyID", "StudyDate", "StudyTime")
 """Tags that may be empty but not missing; de-identified series often lack them."""
 
 
