@@ -1,4 +1,4 @@
-"""NIfTI files made by hand, on a grid that lies askew."""
+"""NIfTI files with any header, on an oblique grid."""
 
 import gzip
 from pathlib import Path
@@ -32,7 +32,7 @@ def ramp(*shape: int, dtype: str = "int16") -> NDArray[Any]:
 
 
 def nifti(array: NDArray[Any], fields: dict[str, Any] | None = None, kind: str = "Nifti1Header") -> bytes:
-    """A NIfTI file made by hand, in the byte order of the array: any field may be set to anything."""
+    """Return the bytes of a NIfTI file in the byte order of the array; ``fields`` may have any values."""
     order: Literal[">", "<"] = ">" if array.dtype.byteorder == ">" else "<"
     header = getattr(nibabel, kind)(endianness=order)
     header.set_data_shape(array.shape)

@@ -13,7 +13,7 @@ AXIAL = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
 
 
 def write_slice(path: Path, pixels: NDArray[np.int16], position: Sequence[float] | None, **tags: Any) -> None:
-    """One CT slice ``(rows, columns)``, with a patient's name that nobody shall see."""
+    """Write a CT slice ``(rows, columns)`` with a patient's name, which must never be shown."""
     meta = FileMetaDataset()
     meta.TransferSyntaxUID = ExplicitVRLittleEndian
     meta.MediaStorageSOPClassUID = CTImageStorage
@@ -34,7 +34,7 @@ def write_slice(path: Path, pixels: NDArray[np.int16], position: Sequence[float]
 
 
 def write_series(folder: Path, volume: NDArray[np.int16], spacing: Sequence[float], **tags: Any) -> list[Path]:
-    """Slices of a volume ``(x, y, z)`` to the left, the back and the head; their names count from the head down."""
+    """Write the slices of a volume ``(x, y, z)`` with LPS axes; file names count from the head down."""
     count = volume.shape[2]
     paths = [folder / f"{count - z:03d}.dcm" for z in range(count)]
     tags = {"PixelSpacing": [spacing[1], spacing[0]]} | tags
@@ -46,7 +46,7 @@ def write_series(folder: Path, volume: NDArray[np.int16], spacing: Sequence[floa
 def write_enhanced(
     path: Path, volume: NDArray[np.int16], spacing: Sequence[float], slope: float = 1.0, **tags: Any
 ) -> None:
-    """All slices of a volume ``(x, y, z)`` in one file, each saying where it lies, the highest first."""
+    """Write all slices of a volume ``(x, y, z)`` with their positions to one file, highest slice first."""
     count = volume.shape[2]
     heights = range(count - 1, -1, -1)
     shared, measures, plane, values = Dataset(), Dataset(), Dataset(), Dataset()

@@ -34,7 +34,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("kind", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2, zipfile.ZIP_DEFLATED])
 @pytest.mark.parametrize("name", ["a.dcm", "a"])
-def test_a_zip_whose_entry_is_damaged(tmp_path: Path, kind: int, name: str) -> None:
+def test_a_zip_with_a_damaged_member(tmp_path: Path, kind: int, name: str) -> None:
     path = tmp_path / "a.zip"
     with zipfile.ZipFile(path, "w", kind) as archive:
         archive.writestr(name, np.random.default_rng(0).bytes(9999))
@@ -47,7 +47,7 @@ def test_a_zip_whose_entry_is_damaged(tmp_path: Path, kind: int, name: str) -> N
 
 
 @pytest.mark.parametrize("value", [1e39, -1e300])
-def test_numbers_beyond_32_bits(tmp_path: Path, value: float) -> None:
+def test_voxels_too_large_for_float32(tmp_path: Path, value: float) -> None:
     array = np.zeros((2, 3, 4))
     array[1, 2, 3] = value
     refused(saved(tmp_path / "a.nii", nifti(array)), Code.SCAN_DAMAGED, "(1, 2, 3)")
@@ -141,7 +141,7 @@ def test_label_values_must_be_numbers(root: Path, labels: dict[str, str]) -> Non
     assert len(str(caught.value)) < len(str(root)) + 200
 
 
-def test_far_too_many_classes_are_one_finding(root: Path) -> None:
+def test_too_many_classes_are_one_finding(root: Path) -> None:
     listed = {f"class {value}": value for value in range(70_000)}
     (root / "dataset.json").write_text(json.dumps({"labels": listed}))
     (finding,) = check(read_layout(root))

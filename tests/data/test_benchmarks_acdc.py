@@ -1,4 +1,4 @@
-"""ACDC: made volumes and slices in the published layout."""
+"""ACDC: synthetic volumes and slices in the published layout."""
 
 from itertools import chain
 from pathlib import Path
@@ -23,7 +23,7 @@ NAMES = TRAIN + VALIDATION + TEST
 
 
 def volume(name: str) -> NDArray[np.float64]:
-    """Slices, rows, columns."""
+    """Return a volume ``(slices, rows, columns)``."""
     return np.random.default_rng(NAMES.index(name)).random((SLICES[name[:10]], 4, 5))
 
 
@@ -47,7 +47,7 @@ def write_slices(root: Path, name: str, first: int = 1) -> None:
 
 
 def slice_entries(names: list[str]) -> list[str]:
-    """The lines of a list of slices, shuffled within each volume as in the published one."""
+    """Return the lines of a list of slices, shuffled within each volume as in the published list."""
     return [
         f"{name}_slice_{n}" for name in names for n in sorted(range(1, SLICES[name[:10]] + 1), key=str, reverse=True)
     ]
@@ -99,7 +99,7 @@ def test_a_list_of_slices_names_its_volumes_in_order(root: Path, tmp_path: Path)
     check_store(root, tmp_path / "store")
 
 
-def test_frames_of_a_patient_stand_together_and_in_order(root: Path) -> None:
+def test_frames_of_a_patient_are_grouped_and_ordered(root: Path) -> None:
     (root / "train.list").write_text("".join(f"{TRAIN[place]}.h5\n" for place in (1, 2, 0, 3)))
     assert [case.name for case in read_layout(root).of("labeled")] == TRAIN
 
@@ -110,11 +110,11 @@ def test_whole_volumes_are_preferred_to_slices(root: Path) -> None:
 
 
 @pytest.mark.parametrize("place", [".", "..", "data"])
-def test_the_folder_or_the_one_above_or_the_one_with_the_volumes(root: Path, place: str) -> None:
+def test_parent_and_data_folders_are_accepted(root: Path, place: str) -> None:
     assert [case.name for case in read_benchmark("acdc", root / place).cases] == NAMES
 
 
-def test_the_published_lists_stand_in_for_missing_ones(root: Path) -> None:
+def test_published_lists_replace_missing_lists(root: Path) -> None:
     for path in root.glob("*.list"):
         path.unlink()
     dataset = read_layout(root)
@@ -122,7 +122,7 @@ def test_the_published_lists_stand_in_for_missing_ones(root: Path) -> None:
     assert len(dataset.problems) == 200 - len(NAMES)
 
 
-def test_published_lists_are_whole() -> None:
+def test_published_lists_are_complete() -> None:
     train, validation, test = (read_list(PUBLISHED / f"acdc-{name}.list") for name in ("train", "val", "test"))
     assert (len(train), len(validation), len(test)) == (140, 20, 40)
     assert len(set(chain(train, validation, test))) == 200
@@ -131,7 +131,7 @@ def test_published_lists_are_whole() -> None:
     assert patients[:7] == [f"patient{n}" for n in ("099", "038", "050", "100", "058", "021", "049")]
 
 
-def test_a_slice_that_is_missing_is_a_problem(root: Path, tmp_path: Path) -> None:
+def test_a_missing_slice_is_a_problem(root: Path, tmp_path: Path) -> None:
     only_slices(root)
     (root / "data" / "slices" / f"{TRAIN[0]}_slice_7.h5").unlink()
     (root / "data" / "slices" / f"{TEST[1]}_slice_1.h5").unlink()
@@ -174,7 +174,7 @@ def test_invalid_and_missing_list_entries(root: Path) -> None:
         read_layout(root)
 
 
-def test_a_volume_named_twice_leaks(root: Path) -> None:
+def test_a_volume_in_two_lists_is_a_problem(root: Path) -> None:
     (root / "test.list").write_text("\n".join([*TEST, TRAIN[0]]) + "\n")
     problem = read_layout(root).problems[0]
     assert (problem.code, "patient099_frame01" in problem.finding) == (Code.CASE_DUPLICATE, True)
@@ -185,7 +185,7 @@ def test_check_counts_validation_cases(root: Path) -> None:
     assert [finding for finding in api.check(root) if finding.severity == "error"] == []
 
 
-def test_a_patient_in_two_lists_leaks(root: Path) -> None:
+def test_a_patient_in_two_lists_is_a_problem(root: Path) -> None:
     (root / "test.list").write_text("\n".join([*TEST, "patient038_frame02"]))
     (root / "train.list").write_text("\n".join(TRAIN[:3]))
     (problem,) = read_benchmark("acdc", root).problems

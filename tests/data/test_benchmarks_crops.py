@@ -1,4 +1,4 @@
-"""Boxes around a label map."""
+"""Crops around a label map."""
 
 import numpy as np
 from hypothesis import given
@@ -14,7 +14,7 @@ def test_the_box_of_a_label() -> None:
     assert label_box(np.zeros((2, 2, 2))) is None
 
 
-def test_margins_end_at_the_image() -> None:
+def test_margins_stay_within_the_image() -> None:
     assert widened(((30, 40), (5, 90), (2, 3)), (200, 100, 4), 25, 20) == ((5, 65), (0, 100), (0, 4))
 
 
@@ -23,7 +23,7 @@ def test_small_boxes_grow_evenly_and_are_pushed_inside() -> None:
     assert widened(box, (100, 100, 100), 1, 11) == ((47, 58), (0, 11), (89, 100))
 
 
-def test_a_crop_is_filled_up_with_zeros() -> None:
+def test_a_small_crop_is_padded_with_zeros() -> None:
     image = np.arange(1, 13).reshape(3, 4)
     assert cropped(image, ((1, 3), (0, 2)), 3).tolist() == [[5, 6, 0], [9, 10, 0], [0, 0, 0]]
     assert cropped(image, ((0, 1), (3, 4)), 0).tolist() == [[4]]
@@ -35,7 +35,7 @@ bounds = st.integers(1, 40).flatmap(
 
 
 @given(st.lists(bounds, min_size=1, max_size=3), st.integers(0, 9), st.integers(0, 30))
-def test_a_widened_box_holds_the_label_and_is_as_large_as_it_must(
+def test_a_widened_box_contains_the_label_and_has_the_minimum_size(
     axes: list[tuple[int, int, int]], margin: int, least: int
 ) -> None:
     box, shape = tuple((start, stop) for start, stop, _ in axes), [size for *_, size in axes]

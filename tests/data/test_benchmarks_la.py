@@ -1,4 +1,4 @@
-"""LA: made volumes in the published layout."""
+"""LA: synthetic volumes in the published layout."""
 
 import subprocess
 import sys
@@ -63,7 +63,7 @@ def test_lists_give_splits_and_order(root: Path) -> None:
     assert dataset.problems == ()
 
 
-def test_the_store_holds_the_voxels_as_they_are_stored(root: Path, tmp_path: Path) -> None:
+def test_the_store_contains_the_original_voxels(root: Path, tmp_path: Path) -> None:
     store = api.prepare(root, tmp_path / "store", benchmark="la")
     assert store.classes == ("background", "left atrium")
     assert [case.name for case in store.of("labeled")] == TRAIN
@@ -74,7 +74,7 @@ def test_the_store_holds_the_voxels_as_they_are_stored(root: Path, tmp_path: Pat
     assert api.info(tmp_path / "store")["cases"] == {"labeled": 3, "unlabeled": 0, "validation": 0, "test": 2}
 
 
-def test_a_hidden_label_is_not_opened(root: Path, tmp_path: Path) -> None:
+def test_a_hidden_label_is_not_read(root: Path, tmp_path: Path) -> None:
     with h5py.File(scan(root, "MID"), "a") as file:
         del file["label"]
     dataset = read_layout(root).for_training(2, 0)
@@ -83,7 +83,7 @@ def test_a_hidden_label_is_not_opened(root: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", [".", "..", "2018LA_Seg_Training Set"])
-def test_the_folder_or_the_one_above_or_the_one_with_the_cases(root: Path, place: str) -> None:
+def test_parent_and_case_folders_are_accepted(root: Path, place: str) -> None:
     dataset = read_benchmark("la", root / place)
     assert [case.name for case in dataset.cases] == TRAIN + TEST
 
@@ -99,7 +99,7 @@ def test_lists_in_a_subfolder(root: Path) -> None:
         read_layout(root)
 
 
-def test_the_published_lists_stand_in_for_missing_ones(root: Path) -> None:
+def test_published_lists_replace_missing_lists(root: Path) -> None:
     first, second = read_list(PUBLISHED / "la-train.list")[:2]
     for old, new in zip(TRAIN, (first, second), strict=False):
         scan(root, old).parent.rename(scan(root, new).parent)
@@ -110,14 +110,14 @@ def test_the_published_lists_stand_in_for_missing_ones(root: Path) -> None:
     assert "1D7CUD1955YZPGK8XHJX is in the published list" in dataset.problems[0].finding
 
 
-def test_published_lists_are_whole() -> None:
+def test_published_lists_are_complete() -> None:
     train, test = (read_list(PUBLISHED / f"la-{name}.list") for name in ("train", "test"))
     assert (len(train), len(test), len(set(train + test))) == (80, 20, 100)
     assert train[:4] == ["06SR5RBREL16DQ6M8LWS", "0RZDK210BSMWAA6467LU", "1D7CUD1955YZPGK8XHJX", "1GU15S0GJ6PFNARO469W"]
     assert test[-1] == "ZQPMJ4XEC5A4BISD45P1"
 
 
-def test_a_listed_case_that_is_absent_is_a_problem(root: Path, tmp_path: Path) -> None:
+def test_a_missing_listed_case_is_a_problem(root: Path, tmp_path: Path) -> None:
     scan(root, "ALF").unlink()
     with user_error(Code.FILE_MISSING, "train.list", "ALF/mri_norm2.h5"):
         api.prepare(root, tmp_path / "store")
@@ -133,7 +133,7 @@ def test_a_case_in_both_lists_is_a_problem(root: Path) -> None:
     assert "ZED" in problems[0].finding and "ONE" in problems[1].finding
 
 
-def test_an_empty_list_and_a_list_of_absent_cases(root: Path) -> None:
+def test_an_empty_list_and_a_list_of_missing_cases(root: Path) -> None:
     (root / "train.list").write_text("\n\n")
     with user_error(Code.BENCHMARK_MISMATCH, "train.list", "empty"):
         read_layout(root)
@@ -145,14 +145,14 @@ def test_an_empty_list_and_a_list_of_absent_cases(root: Path) -> None:
         read_layout(root)
 
 
-def test_a_list_as_windows_writes_it(root: Path) -> None:
+def test_a_list_with_windows_line_ends(root: Path) -> None:
     names = [case.name for case in read_layout(root).of("labeled")]
     (root / "train.list").write_bytes(b"\xef\xbb\xbf" + "\r\n\r\n".join(names).encode() + b"\r\n")
     assert [case.name for case in read_layout(root).of("labeled")] == names
 
 
 @pytest.mark.parametrize("entry", ["../ONE", "/ONE", "..", "ONE/TWO"])
-def test_an_entry_that_leads_elsewhere(root: Path, entry: str) -> None:
+def test_an_entry_outside_of_the_folder(root: Path, entry: str) -> None:
     (root / "train.list").write_text(f"{entry}\n")
     with user_error(Code.BENCHMARK_MISMATCH, "train.list"):
         read_layout(root)
@@ -280,7 +280,7 @@ def test_a_recipe_can_be_planned_and_prepared_for_it(root: Path, tmp_path: Path)
     assert store.settings == load_recipe("default-3d/bcp").data.model_dump(mode="json")
 
 
-def test_every_benchmark_says_what_it_looks_for() -> None:
+def test_every_benchmark_describes_its_layout() -> None:
     assert {name: benchmark.dimensions for name, benchmark in BENCHMARKS.items()} == {
         "la": 3,
         "acdc": 2,
@@ -289,6 +289,6 @@ def test_every_benchmark_says_what_it_looks_for() -> None:
     }
 
 
-def test_arrays_of_a_benchmark_have_no_place_in_the_patient(root: Path, tmp_path: Path) -> None:
+def test_arrays_of_a_benchmark_have_no_orientation(root: Path, tmp_path: Path) -> None:
     store = prepare(read_layout(root), tmp_path / "store", load_recipe("default-3d/bcp").data)
     assert [case.geometry.is_placed for case in store.cases] == [False] * 5

@@ -1,4 +1,4 @@
-"""Pancreas-CT: made scans in the layout of the release."""
+"""Pancreas-CT: synthetic scans in the layout of the release."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def affine(directions: tuple[float, ...], spacing: tuple[float, ...]) -> Matrix:
 
 
 def volume(number: int) -> NDArray[np.int16]:
-    """Hounsfield units to the left, the back and the head."""
+    """Return Hounsfield units with LPS axes."""
     return np.random.default_rng(number).integers(-300, 400, SHAPE).astype(np.int16)
 
 
@@ -43,14 +43,14 @@ def write_dicom(root: Path, number: int, spacing: tuple[float, ...]) -> None:
 
 
 def write_nifti(root: Path, number: int, spacing: tuple[float, ...]) -> None:
-    """The same scan as NIfTI writers store it: to the right, the front and the head."""
+    """Write the same scan as NIfTI, with RAS axes."""
     path = root / "images" / f"PANCREAS_{number:04d}.nii.gz"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_scan(path, volume(number)[::-1, ::-1], Geometry(SHAPE, affine((1.0, 1.0, 1.0), spacing)))
 
 
 def write_labels(root: Path, number: int, spacing: tuple[float, ...]) -> None:
-    """A label map flipped from the back to the front, as in the release, its origin elsewhere than the scan's."""
+    """Write a label map that is flipped from back to front and has another origin than the scan, as in the release."""
     path = root / "TCIA_pancreas_labels-02-05-2017" / f"label{number:04d}.nii.gz"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_label(path, label(number)[:, ::-1], Geometry(SHAPE, affine((-1.0, 1.0, 1.0), spacing)))
@@ -58,7 +58,7 @@ def write_labels(root: Path, number: int, spacing: tuple[float, ...]) -> None:
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Margins and sizes to the scale of these scans."""
+    """Scale margins and sizes down to these small scans."""
     monkeypatch.setattr(pancreas_files, "MARGIN", 2)
     monkeypatch.setattr(pancreas_files, "LEAST", 6)
 
@@ -78,7 +78,7 @@ def scaled(hu: NDArray[np.int16]) -> NDArray[np.float32]:
     return ((hu.clip(-125, 275).astype(np.float32) + 125) / 400).astype(np.float32)
 
 
-def test_slices_count_as_cubes_and_the_crop_follows_the_label(root: Path, tmp_path: Path) -> None:
+def test_slice_distance_is_ignored_and_the_crop_follows_the_label(root: Path, tmp_path: Path) -> None:
     store = api.prepare(root, tmp_path / "store", benchmark="pancreas")
     assert store.classes == ("background", "pancreas")
     assert [(case.name, case.split) for case in store.cases] == [
@@ -88,36 +88,36 @@ def test_slices_count_as_cubes_and_the_crop_follows_the_label(root: Path, tmp_pa
     ]
     for case in store.cases:
         number = int(case.name)
-        # x 8:11 and y 3:6 with 2 around; z 4 to 6 + number likewise, at least 6
+        # x 8:11 and y 3:6 with a margin of 2; z 4 to 6 + number with the same margin, at least 6
         box = np.s_[6:13, 1:8, 2 : 8 + number]
         np.testing.assert_array_equal(store.image(case)[0], scaled(volume(number))[box].astype(np.float16))
         np.testing.assert_array_equal(store.label(case), label(number)[box])
 
 
-def test_the_folder_is_recognised_where_its_names_are_those_of_the_release(root: Path, tmp_path: Path) -> None:
+def test_a_folder_with_release_names_is_recognized(root: Path, tmp_path: Path) -> None:
     for place in (root, root.parent):
         dataset = read_layout(place)
         assert (dataset.layout, dataset.root, len(dataset.cases)) == ("pancreas", root, 3)
     assert read_benchmark("pancreas-62", root.parent).layout == "pancreas-62"
 
 
-def test_scans_are_resampled_to_a_millimetre(tmp_path: Path) -> None:
+def test_scans_are_resampled_to_one_millimeter(tmp_path: Path) -> None:
     write_dicom(tmp_path, 1, (2.0, 2.0, 0.8))
     write_labels(tmp_path, 1, (2.0, 2.0, 0.8))
     (tmp_path / "train.list").write_text("0001\n")
     (tmp_path / "test.list").write_text("0001\n")
     dataset = read_benchmark("pancreas", tmp_path)
     labels = dataset.reader.label(dataset.cases[0]).array
-    # every voxel becomes 2 x 2 x 2: the label is 6 x 6 x 6 wide, with 2 around
+    # every voxel becomes 2 x 2 x 2: the label has 6 x 6 x 6 voxels, with a margin of 2
     assert labels.shape == (10, 10, 10) and labels.sum() == 6 * 6 * 6 and labels[2:8, 2:8, 2:8].all()
     image = dataset.reader.image(dataset.cases[0]).array
     assert image.shape == (1, 10, 10, 10) and 0 <= image.min() < image.max() <= 1
 
 
-def test_the_other_protocol_keeps_all_slices_and_standardises_the_crop(root: Path, tmp_path: Path) -> None:
+def test_the_other_protocol_keeps_all_slices_and_standardizes_the_crop(root: Path, tmp_path: Path) -> None:
     store = api.prepare(root, tmp_path / "store", benchmark="pancreas-62")
     case = store.cases[0]
-    # x from 8 to 10, 2 long: 2 more on either side make 6, and 2 around; counted to the last voxel, not past it
+    # x from 8 to 10 has length 2: padding of 2 per side gives 6, then a margin of 2; the last voxel is excluded
     box = np.s_[4:14, 0:9, :]
     crop = scaled(volume(2))[box].astype(np.float64)
     np.testing.assert_allclose(store.image(case)[0], (crop - crop.mean()) / crop.std(), atol=2e-3)
@@ -134,20 +134,20 @@ def test_the_other_protocol_takes_the_spacing_of_the_label_map(tmp_path: Path) -
     assert dataset.reader.label(dataset.cases[0]).geometry.shape == (10, 9, 24)
 
 
-def test_one_protocol_after_the_other_makes_the_store_anew(root: Path, tmp_path: Path) -> None:
+def test_another_protocol_recreates_the_store(root: Path, tmp_path: Path) -> None:
     first = api.prepare(root, tmp_path / "store", benchmark="pancreas")
     second = api.prepare(root, tmp_path / "store", benchmark="pancreas-62")
     assert first.settings == second.settings and first.identity != second.identity
 
 
-def test_a_case_without_its_label_is_cropped_all_the_same_and_keeps_no_label(root: Path, tmp_path: Path) -> None:
+def test_an_unlabeled_case_is_cropped_and_has_no_label(root: Path, tmp_path: Path) -> None:
     whole = prepare(read_layout(root), tmp_path / "whole", as_read(3))
     hidden = prepare(read_layout(root).for_training(1, 0), tmp_path / "hidden", as_read(3))
     assert [(case.name, case.split, case.label) for case in hidden.cases][1] == ("0001", "unlabeled", None)
     np.testing.assert_array_equal(hidden.image(hidden.cases[1]), whole.image(whole.cases[1]))
 
 
-def test_published_lists_are_whole() -> None:
+def test_published_lists_are_complete() -> None:
     def numbers(name: str) -> list[int]:
         return [int(entry) for entry in read_list(PUBLISHED / f"{name}.list")]
 
@@ -158,7 +158,7 @@ def test_published_lists_are_whole() -> None:
     assert train[:12] == [57, 18, 62, 31, 20, 17, 32, 79, 61, 64, 70, 19]
 
 
-def test_published_lists_stand_in_for_missing_ones(root: Path) -> None:
+def test_published_lists_replace_missing_lists(root: Path) -> None:
     for path in root.glob("*.list"):
         path.unlink()
     dataset = read_layout(root)
@@ -171,7 +171,7 @@ def test_published_lists_stand_in_for_missing_ones(root: Path) -> None:
     assert "case 0004 is in the published list" in dataset.problems[0].finding
 
 
-def test_numbered_files_of_other_names_need_to_be_named(tmp_path: Path) -> None:
+def test_files_with_other_names_need_the_benchmark_option(tmp_path: Path) -> None:
     write_nifti(tmp_path, 1, (1.0, 1.0, 1.0))
     (tmp_path / "images" / "PANCREAS_0001.nii.gz").rename(tmp_path / "images" / "ct_0001.nii.gz")
     write_labels(tmp_path, 1, (1.0, 1.0, 1.0))
@@ -182,7 +182,7 @@ def test_numbered_files_of_other_names_need_to_be_named(tmp_path: Path) -> None:
     assert read_benchmark("pancreas", tmp_path).cases[0].name == "0001"
 
 
-def test_what_is_wrong_with_a_folder(root: Path) -> None:
+def test_problems_of_a_folder(root: Path) -> None:
     labels = root / "TCIA_pancreas_labels-02-05-2017"
     (labels / "label0001.nii.gz").rename(labels / "label0003.nii")
     twice, missing = read_layout(root).problems
@@ -204,7 +204,7 @@ def test_an_empty_label_map_and_one_of_another_scan(root: Path) -> None:
         dataset.reader.label(case)
 
 
-def test_series_folders_that_are_empty_or_hold_two(tmp_path: Path) -> None:
+def test_folders_with_no_series_or_two(tmp_path: Path) -> None:
     write_dicom(tmp_path, 1, (1.0, 1.0, 1.0))
     write_labels(tmp_path, 1, (1.0, 1.0, 1.0))
     (tmp_path / "train.list").write_text("0001\n")

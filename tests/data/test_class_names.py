@@ -1,4 +1,4 @@
-"""Names of classes that would move the cursor or that nobody could tell apart are refused where they are read."""
+"""Class names with control characters, and names that look equal, are refused."""
 
 import json
 from pathlib import Path
@@ -58,12 +58,12 @@ def test_a_list_of_classes(tmp_path: Path, labels: dict[str, str], keyword: str)
         assert str(caught.value).isprintable()
 
 
-def test_names_beside_label_maps(tmp_path: Path) -> None:
+def test_class_names_of_predictions(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text(json.dumps({"classes": ["background", ESCAPE]}))
     with user_error(Code.DAMAGED_FILE, "manifest.json", "control characters"):
         api.evaluate(tmp_path, tmp_path)
 
 
-def test_channels_are_told_in_one_line(tmp_path: Path) -> None:
+def test_channel_names_are_printed_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "dataset.json").write_text(json.dumps({"channel_names": {"0": ESCAPE}}))
     assert channel_names_in(tmp_path) == (r"\x1b[2J\x1b[31mred\nnew",)

@@ -1,4 +1,4 @@
-"""A data set's own way of reading, and its validation cases."""
+"""Readers and validation cases of a data set."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +18,7 @@ EYE = tuple(tuple(float(value) for value in row) for row in np.eye(4))
 
 @dataclass(frozen=True)
 class Numbers:
-    """Scans of one number, which stands in their file."""
+    """Reader of constant scans; the value is the text of the file."""
 
     offset: int = 0
 
@@ -45,11 +45,11 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def test_splits_stand_in_the_order_of_their_use() -> None:
+def test_splits_are_in_order_of_use() -> None:
     assert SPLITS == ("labeled", "unlabeled", "validation", "test")
 
 
-def test_scan_files_are_the_default_and_a_case_without_label_has_none_to_read(tmp_path: Path) -> None:
+def test_scan_files_are_the_default_reader(tmp_path: Path) -> None:
     assert Dataset(tmp_path, "msd", (), {}).reader == SCAN_FILES
     with pytest.raises(ValueError, match="case a has no label"):
         SCAN_FILES.label(Case("a", (tmp_path / "a.nii",), None, "unlabeled"))
@@ -79,7 +79,7 @@ def test_the_same_voxels_in_training_and_validation_are_an_error(root: Path) -> 
     ]
 
 
-def test_another_reader_makes_the_cases_anew(root: Path, tmp_path: Path) -> None:
+def test_another_reader_recreates_the_cases(root: Path, tmp_path: Path) -> None:
     dataset = made(root, {"a": "labeled"})
     first = prepare(dataset, tmp_path / "store", as_read(3))
     again = prepare(dataset, tmp_path / "store", as_read(3))

@@ -79,7 +79,7 @@ def by_itk(folder: Path) -> Any:
     origin=st.tuples(*[st.floats(-100, 100)] * 3),
     is_reversed=st.booleans(),
 )
-def test_every_voxel_lies_where_itk_says(
+def test_voxel_positions_equal_those_of_itk(
     volume: Volume, tmp_path: Path, angles: Any, spacing: Any, origin: Any, is_reversed: bool
 ) -> None:
     axes, folder = rotation(angles, (False, False, False)), tmp_path / "case"
@@ -133,7 +133,7 @@ def test_compressed_slices(volume: Volume, tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_scan(folder).array[0], volume)
 
 
-def test_simple_itk_decodes_what_pydicom_alone_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simpleitk_decodes_compressed_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pixels = np.arange(256, dtype=np.int16).reshape(16, 16)
     plain = tmp_path / "plain.dcm"
     write_slice(plain, pixels, (1, 2, 3), RescaleSlope=2, RescaleIntercept=5, SOPClassUID="1.2.840.10008.5.1.4.1.1.2")
@@ -229,7 +229,7 @@ def test_files_without_images_are_skipped(volume: Volume, tmp_path: Path) -> Non
     np.testing.assert_array_equal(read_scan(folder).array[0], volume)
 
 
-def test_names_without_an_ending(volume: Volume, tmp_path: Path) -> None:
+def test_dicom_files_without_suffix(volume: Volume, tmp_path: Path) -> None:
     folder = series(tmp_path / "case" / "study" / "series", volume)
     for file in sorted(folder.iterdir()):
         file.rename(folder / f"IM{file.stem}")
@@ -316,7 +316,7 @@ def test_cases_to_predict(volume: Volume, tmp_path: Path) -> None:
 
 
 def dataset(root: Path, volume: Volume) -> Path:
-    """A folder of data in several formats, whose DICOM headers name a person."""
+    """Write a data set in several formats, with a patient's name in the DICOM headers."""
     for name in "ab":
         series(root / "imagesTr" / name, volume, **PERSON)
         label = np.zeros(volume.shape, np.uint8)
@@ -343,7 +343,7 @@ def test_a_data_set_of_several_formats(volume: Volume, tmp_path: Path) -> None:
         assert found.reader.label(case).array.sum() == 6
 
 
-def test_nothing_about_a_person_is_kept(
+def test_no_patient_data_is_kept(
     volume: Volume, tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     data, store = dataset(tmp_path / "data", volume), tmp_path / "store"
@@ -363,7 +363,7 @@ def test_nothing_about_a_person_is_kept(
     assert not [secret for secret in SECRETS if any(secret in text for text in texts)]
 
 
-def test_a_changed_slice_is_noticed(volume: Volume, tmp_path: Path) -> None:
+def test_a_changed_slice_is_detected(volume: Volume, tmp_path: Path) -> None:
     data, store = dataset(tmp_path / "data", volume), tmp_path / "store"
     folder = data / "imagesTr" / "a"
     api.prepare(data, store, recipe="default-3d/bcp")
@@ -381,7 +381,7 @@ def test_a_changed_slice_is_noticed(volume: Volume, tmp_path: Path) -> None:
     assert not unchanged(tmp_path / "none", before)
 
 
-def test_prediction_of_dicom_lies_on_the_series(tmp_path: Path) -> None:
+def test_a_prediction_has_the_grid_of_its_series(tmp_path: Path) -> None:
     scans = tiny.write_scans(tmp_path / "scans", 3, labeled=2, unlabeled=2, test=0)
     few = ["stages.0.steps=1", "stages.1.steps=1"]
     api.train(tiny.tiny_recipe(3), scans, tmp_path / "run", overrides=few, device="cpu")

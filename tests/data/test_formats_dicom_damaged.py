@@ -43,7 +43,7 @@ def sentences(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("write", [classic, enhanced])
-def test_a_file_cut_off_anywhere(tmp_path: Path, write: Callable[[Path], None]) -> None:
+def test_a_file_truncated_anywhere(tmp_path: Path, write: Callable[[Path], None]) -> None:
     path = tmp_path / "case" / "a.dcm"
     write(path)
     content = path.read_bytes()
@@ -74,7 +74,7 @@ def test_damage_anywhere_in_the_header(tmp_path: Path, write: Callable[[Path], N
     assert not re.search(r"Doe|Jane|12345|\\x", "".join(said))
 
 
-def test_a_file_cut_off_before_its_header(tmp_path: Path) -> None:
+def test_a_file_truncated_before_its_header(tmp_path: Path) -> None:
     path = tmp_path / "a.dcm"
     classic(path)
     path.write_bytes(path.read_bytes()[:154])
@@ -94,11 +94,11 @@ def test_a_damaged_length_of_the_file_meta(tmp_path: Path) -> None:
     refused(path, Code.SCAN_DAMAGED, "damaged or truncated")
 
 
-def test_a_file_cut_off_within_a_group_of_frames(tmp_path: Path) -> None:
+def test_a_file_truncated_within_functional_groups(tmp_path: Path) -> None:
     path = tmp_path / "a.dcm"
     enhanced(path)
     content = path.read_bytes()
-    # within the first item of where the last frame lies
+    # within the position of the last frame
     path.write_bytes(content[: content.rindex(b"\x20\x00\x13\x91SQ") + 14])
     refused(path, Code.SCAN_DAMAGED, "damaged or truncated")
 

@@ -25,7 +25,7 @@ def volume() -> Volume:
 
 
 def write_single(path: Path, volume: Volume, z: int, slope: float = 1.0, **tags: Any) -> None:
-    """One slice of a volume as an enhanced file of a single frame."""
+    """Write one slice of a volume as an enhanced file with a single frame."""
     write_enhanced(path, volume[:, :, z : z + 1], SPACING, slope, **tags)
     one = pydicom.dcmread(path)
     place = one.PerFrameFunctionalGroupsSequence[0].PlanePositionSequence[0]
@@ -90,7 +90,7 @@ def test_a_file_of_a_single_frame(volume: Volume, tmp_path: Path) -> None:
 def test_a_series_of_single_frames(volume: Volume, tmp_path: Path) -> None:
     uid, folder = generate_uid(), tmp_path / "all" / "case"
     for z in range(8):
-        # the names of files run against the positions
+        # file names are in reverse order of positions
         write_single(folder / f"{9 - z}.dcm", volume, z, slope=z + 1, SeriesInstanceUID=uid)
     scan = read_scan(folder)
     np.testing.assert_array_equal(scan.array[0], volume * np.arange(1, 9))
@@ -128,7 +128,7 @@ def test_tags_of_a_single_frame_may_be_shared_or_of_the_file(volume: Volume, tmp
     np.testing.assert_array_equal(scan.array, expected.array)
 
 
-def test_a_single_frame_without_a_place_is_2d(volume: Volume, tmp_path: Path) -> None:
+def test_a_single_frame_without_position_is_2d(volume: Volume, tmp_path: Path) -> None:
     groups, path = [pydicom.Dataset()], tmp_path / "a.dcm"
     tags = {"SharedFunctionalGroupsSequence": groups, "PerFrameFunctionalGroupsSequence": groups}
     write_slice(path, volume[:, :, 0].T, None, PixelSpacing=None, ImagerPixelSpacing=[0.2, 0.1], **tags)

@@ -1,4 +1,4 @@
-"""DICOM series."""
+"""Series of DICOM slices: order, geometry, rescaling and refused input."""
 
 import sys
 from pathlib import Path

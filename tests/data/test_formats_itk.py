@@ -1,4 +1,4 @@
-"""NRRD and MetaImage: exact voxels and geometry, and every damage is seen."""
+"""NRRD and MetaImage: exact voxels and geometry, and damage is detected."""
 
 import sys
 from pathlib import Path
@@ -28,7 +28,7 @@ def ramp(*shape: int, dtype: str = "int16") -> NDArray[Any]:
 
 
 def rotation(angles: tuple[float, float, float], flips: tuple[bool, bool, bool]) -> NDArray[np.float64]:
-    """Three turns, and mirrored axes."""
+    """Return three rotations, after flipping axes."""
     matrix = np.diag([-1.0 if flip else 1.0 for flip in flips])
     for axis, angle in enumerate(angles):
         first, second = [other for other in range(3) if other != axis]
@@ -40,7 +40,7 @@ def rotation(angles: tuple[float, float, float], flips: tuple[bool, bool, bool])
 
 
 def image_of(array: NDArray[Any], *, vector: bool = False) -> Any:
-    """The image whose voxel (x, y, z) is that of the array."""
+    """Return the image with the voxels (x, y, z) of the array."""
     space = range(array.ndim - vector - 1, -1, -1)
     turned = np.ascontiguousarray(array.transpose(*space, *([array.ndim - 1] if vector else [])))
     return SimpleITK.GetImageFromArray(turned, isVector=vector)
@@ -69,10 +69,10 @@ def test_voxels_and_types(tmp_path: Path, suffix: str, compressed: bool, dtype: 
     origin=st.tuples(*[st.floats(-200, 200)] * 3),
     suffix=st.sampled_from([".nrrd", ".mha", ".mhd"]),
 )
-def test_every_voxel_lies_where_itk_and_nibabel_say(
+def test_voxel_positions_equal_those_of_itk_and_nibabel(
     tmp_path: Path, angles: Any, flips: Any, spacing: Any, origin: Any, suffix: str
 ) -> None:
-    """To the left, the back and the head in ITK; to the right, the front and the head in an affine."""
+    """ITK coordinates are LPS, those of an affine are RAS."""
     image = image_of(ramp(3, 4, 5))
     image.SetSpacing(spacing)
     image.SetOrigin(origin)
@@ -86,7 +86,7 @@ def test_every_voxel_lies_where_itk_and_nibabel_say(
     assert grid_difference(geometry, read_geometry(tmp_path / "a.nii")) is None
 
 
-def test_the_axes_of_a_plain_file_point_to_the_left_and_the_back(tmp_path: Path) -> None:
+def test_axes_without_directions_point_left_and_back(tmp_path: Path) -> None:
     image = image_of(ramp(2, 3, 4))
     image.SetSpacing((0.5, 0.75, 3.0))
     geometry = read_geometry(write(tmp_path / "a.mha", image))
@@ -95,7 +95,7 @@ def test_the_axes_of_a_plain_file_point_to_the_left_and_the_back(tmp_path: Path)
 
 
 def without(path: Path, *names: str) -> Path:
-    """The file with some fields of its header called otherwise, so that nobody reads them."""
+    """Rename some fields of a header, so that they are not read."""
     content = path.read_bytes()
     for name in names:
         assert content.count(f"\n{name}".encode()) == 1
@@ -104,7 +104,7 @@ def without(path: Path, *names: str) -> Path:
     return path
 
 
-def test_a_header_that_tells_no_directions_places_no_voxels(tmp_path: Path) -> None:
+def test_a_header_without_directions_has_no_orientation(tmp_path: Path) -> None:
     image = image_of(ramp(2, 3, 4))
     for suffix in (".nrrd", ".nhdr", ".mha", ".mhd"):
         assert read_geometry(write(tmp_path / f"told{suffix}", image)).is_placed
@@ -122,16 +122,14 @@ def test_a_header_that_tells_no_directions_places_no_voxels(tmp_path: Path) -> N
     ("space", "is_placed"),
     [("LPS", True), ("right-anterior-superior", True), ("scanner-xyz", False), ("3D-right-handed", False)],
 )
-def test_a_space_of_nrrd_is_that_of_the_patient_or_not(tmp_path: Path, space: str, is_placed: bool) -> None:
+def test_anatomical_and_other_spaces_of_nrrd(tmp_path: Path, space: str, is_placed: bool) -> None:
     path = write(tmp_path / "a.nrrd", image_of(ramp(2, 3, 4)))
     path.write_bytes(path.read_bytes().replace(b"left-posterior-superior", space.encode()))
     assert read_geometry(path).is_placed is is_placed
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 4), (3, 4)])
-def test_a_label_map_of_a_scan_without_a_place_lies_where_the_scan_is_taken_to_lie(
-    tmp_path: Path, shape: tuple[int, ...]
-) -> None:
+def test_a_label_map_has_the_assumed_grid_of_its_scan(tmp_path: Path, shape: tuple[int, ...]) -> None:
     untold = without(write(tmp_path / "a.mha", image_of(ramp(*shape))), "TransformMatrix")
     geometry = read_geometry(untold)
     write_label(tmp_path / "a.nii.gz", np.ones(shape, np.uint8), geometry)
@@ -168,12 +166,12 @@ def test_label_maps(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".nrrd", ".mha"])
-def test_every_flipped_byte_of_compressed_voxels_is_seen(tmp_path: Path, suffix: str) -> None:
+def test_every_flipped_byte_of_compressed_voxels_is_detected(tmp_path: Path, suffix: str) -> None:
     array = np.random.default_rng(0).integers(0, 255, (4, 4, 4)).astype(np.uint8)
     path = write(tmp_path / f"a{suffix}", image_of(array), compressed=True)
     whole = path.read_bytes()
     start = whole.index(b"\n\n") + 2 if suffix == ".nrrd" else whole.index(b"LOCAL\n") + 6
-    # the ten bytes of a gzip header hold time, flags and system
+    # the ten bytes of a gzip header contain time, flags and system
     start += 10 if suffix == ".nrrd" else 0
     for place in range(start, len(whole)):
         damaged = bytearray(whole)
@@ -184,7 +182,7 @@ def test_every_flipped_byte_of_compressed_voxels_is_seen(tmp_path: Path, suffix:
 
 @every_suffix
 @compressed_or_not
-def test_files_that_are_cut_off(tmp_path: Path, suffix: str, compressed: bool) -> None:
+def test_truncated_files_are_refused(tmp_path: Path, suffix: str, compressed: bool) -> None:
     array = np.random.default_rng(0).integers(0, 255, (6, 6, 6)).astype(np.uint8)
     path = write(tmp_path / f"a{suffix}", image_of(array), compressed)
     voxels = files_of(path)[-1]
@@ -192,7 +190,7 @@ def test_files_that_are_cut_off(tmp_path: Path, suffix: str, compressed: bool) -
     refused(path, Code.SCAN_DAMAGED, "truncated")
 
 
-def test_headers_are_not_believed(tmp_path: Path) -> None:
+def test_invalid_headers_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "a.mha", image_of(ramp(2, 3, 4)))
     whole = path.read_bytes()
     path.write_bytes(whole.replace(b"DimSize = 2 3 4", b"DimSize = 99999 99999 99"))
@@ -240,7 +238,7 @@ def test_a_path_in_a_header_is_not_quoted(tmp_path: Path, folder: str, code: Cod
     assert "Jane" not in refused(path, code, "'a.raw'")
 
 
-def test_voxels_that_are_not_there(tmp_path: Path) -> None:
+def test_a_missing_voxel_file(tmp_path: Path) -> None:
     path = write(tmp_path / "a.mhd", image_of(ramp(2, 2, 2)))
     assert [file.name for file in files_of(path)] == ["a.mhd", "a.raw"]
     (tmp_path / "a.raw").unlink()
@@ -249,7 +247,7 @@ def test_voxels_that_are_not_there(tmp_path: Path) -> None:
     refused(path, Code.FILE_MISSING, "'LIST'")
 
 
-def test_time_series_are_no_channels(tmp_path: Path) -> None:
+def test_time_series_are_refused(tmp_path: Path) -> None:
     image = image_of(ramp(2, 2, 2, 5))
     image.SetSpacing((1, 1, 1, 2.5))
     refused(write(tmp_path / "a.nrrd", image), Code.SCAN_UNSUPPORTED, "time series of 5")
@@ -262,7 +260,7 @@ def test_complex_voxels(tmp_path: Path) -> None:
     refused(write(tmp_path / "a.nrrd", image), Code.SCAN_UNSUPPORTED, "complex64")
 
 
-def test_the_package_is_named_where_it_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "a.nrrd", image_of(ramp(2, 2, 2)))
     monkeypatch.setitem(sys.modules, "SimpleITK", None)
     with user_error(Code.PACKAGE_MISSING, keyword="pip install SimpleITK"):

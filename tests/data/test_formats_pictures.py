@@ -1,4 +1,4 @@
-"""PNG and TIFF."""
+"""PNG and TIFF pictures as scans and label maps."""
 
 import struct
 import sys
@@ -36,7 +36,7 @@ def tiff(path: Path, pixels: NDArray[Any], **options: Any) -> Path:
 
 
 def by_hand(path: Path, header: bytes, rows: bytes) -> Path:
-    """A PNG of parts that no package writes."""
+    """Write a PNG from its chunks, of a kind that Pillow cannot write."""
     content = b"\x89PNG\r\n\x1a\n"
     for name, data in ((b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")):
         content += struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
@@ -47,7 +47,7 @@ def by_hand(path: Path, header: bytes, rows: bytes) -> Path:
 @fuzz
 @given(labels=arrays(np.uint8, array_shapes(min_dims=2, max_dims=2, max_side=9)))
 def test_a_label_map_as_a_picture_and_back(tmp_path: Path, labels: NDArray[np.uint8]) -> None:
-    """The first axis runs along the columns of the picture, for this program and for others."""
+    """The first axis is the columns of the picture, as in other programs."""
     where = Geometry(labels.shape, tuple(tuple(row) for row in np.eye(4).tolist()))
     write_label(tmp_path / "a.png", labels, where)
     np.testing.assert_array_equal(read_label(tmp_path / "a.png").array, labels)
@@ -69,7 +69,7 @@ def test_label_maps_that_are_not_pictures(tmp_path: Path, labels: NDArray[Any]) 
 def test_png(tmp_path: Path, pixels: NDArray[Any]) -> None:
     path = png(tmp_path / "a.png", pixels)
     scan = read_scan(path)
-    # columns come first, as along the axes of other scans
+    # columns come first, as in other scans
     np.testing.assert_array_equal(scan.array, np.atleast_3d(pixels).transpose(2, 1, 0))
     assert scan.array.dtype == pixels.dtype
     assert (scan.geometry.shape, scan.geometry.spacing) == ((4, 3), (1.0, 1.0))
@@ -88,13 +88,13 @@ def test_tiff(tmp_path: Path, dtype: str, colours: bool, compression: str | None
     assert scan.array.dtype == dtype and read_geometry(path) == scan.geometry
 
 
-def test_planes_of_colours(tmp_path: Path) -> None:
+def test_color_planes(tmp_path: Path) -> None:
     planes = np.ascontiguousarray(RGB.transpose(2, 0, 1))
     path = tiff(tmp_path / "a.tif", planes, photometric="rgb", planarconfig="separate")
     np.testing.assert_array_equal(read_scan(path).array, RGB.transpose(2, 1, 0))
 
 
-def test_pixels_lie_where_itk_puts_them(tmp_path: Path) -> None:
+def test_pixel_positions_equal_those_of_itk(tmp_path: Path) -> None:
     path = png(tmp_path / "a.png", GREY)
     image = SimpleITK.ReadImage(str(path))
     SimpleITK.WriteImage(image, str(tmp_path / "a.nii.gz"))
@@ -109,7 +109,7 @@ def test_white_may_be_zero(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_label(path).array, GREY.T)
 
 
-def test_class_numbers_of_few_bits_and_of_palettes_stay_numbers(tmp_path: Path) -> None:
+def test_class_numbers_of_few_bits_and_of_palettes_are_kept(tmp_path: Path) -> None:
     labels = np.array([[0, 1, 2], [3, 0, 1]], np.uint8)
     indexed = Image.new("P", (3, 2))
     indexed.putdata(labels.ravel().tolist())
@@ -122,7 +122,7 @@ def test_class_numbers_of_few_bits_and_of_palettes_stay_numbers(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("bits", [2, 4])
-def test_grey_values_of_few_bits(tmp_path: Path, bits: int) -> None:
+def test_gray_values_of_few_bits(tmp_path: Path, bits: int) -> None:
     """A row with every value; Pillow stretches such values to a byte."""
     values = np.arange(2**bits, dtype=np.uint8)
     packed = np.packbits(np.unpackbits(values[:, None], axis=1)[:, -bits:].ravel()).tobytes()
@@ -150,7 +150,7 @@ def test_cmyk_is_refused(tmp_path: Path, black: int) -> None:
             read_label(path)
 
 
-def test_lab_colours_are_not_rgb(tmp_path: Path) -> None:
+def test_lab_colors_are_refused(tmp_path: Path) -> None:
     path = tiff(tmp_path / "a.tif", RGB, photometric="cielab")
     refused(path, Code.SCAN_UNSUPPORTED, "CIELab")
 
@@ -164,7 +164,7 @@ def grey_alpha(path: Path, grey: NDArray[Any], alpha: NDArray[Any]) -> Path:
     return by_hand(path, header, np.concatenate([filters, told], axis=1).tobytes())
 
 
-def test_sixteen_bits_beside_an_alpha_channel(tmp_path: Path) -> None:
+def test_16_bit_gray_with_alpha(tmp_path: Path) -> None:
     grey = np.array([[1, 300, 70], [65535, 2, 258]], np.uint16)
     alpha = np.full_like(grey, 65535)
     path = grey_alpha(tmp_path / "a.png", grey, alpha)
@@ -225,7 +225,7 @@ def test_errors_do_not_contain_the_folder(tmp_path: Path) -> None:
     assert not [finding for finding in findings if tmp_path.name in finding]
 
 
-def test_a_header_that_asks_for_too_much(tmp_path: Path) -> None:
+def test_a_too_large_size_in_the_header(tmp_path: Path) -> None:
     path = png(tmp_path / "a.png", GREY)
     content = path.read_bytes()
     path.write_bytes(content[:16] + b"\x7f\xff\xff\xff" * 2 + content[24:])
@@ -257,7 +257,7 @@ def test_bits(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_label(tmp_path / "a.tif").array, pixels.T)
 
 
-def test_sixteen_bits_of_colour_are_not_made_eight(tmp_path: Path) -> None:
+def test_16_bit_png_colors_are_refused(tmp_path: Path) -> None:
     image = SimpleITK.GetImageFromArray(RGB.astype(np.uint16) * 300, isVector=True)
     SimpleITK.WriteImage(image, str(tmp_path / "a.png"))
     refused(tmp_path / "a.png", Code.SCAN_UNSUPPORTED, "16-bit colors")
@@ -266,7 +266,7 @@ def test_sixteen_bits_of_colour_are_not_made_eight(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("suffix", "module", "package"), [("png", "PIL.Image", "pillow"), ("tif", "tifffile", "tifffile")]
 )
-def test_the_package_is_named(
+def test_a_missing_package_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, module: str, package: str
 ) -> None:
     path = png(tmp_path / f"a.{suffix}", GREY)

@@ -1,4 +1,4 @@
-"""What the formats share."""
+"""Helpers of the formats."""
 
 from pathlib import Path
 
@@ -18,11 +18,11 @@ from graftseg.data.formats.scan import short_reason, without_folder
         (r"cannot open 'x\\y\\c.png'", r"x\y/c.png", "cannot open 'c.png'"),
     ],
 )
-def test_a_folder_is_taken_out_of_a_text(text: str, path: str, expected: str) -> None:
+def test_the_folder_is_removed_from_a_text(text: str, path: str, expected: str) -> None:
     assert without_folder(text, Path(path)) == expected
 
 
-def test_a_folder_is_known_by_its_other_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_links_to_the_folder_are_removed_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "Jane").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "Jane")
     monkeypatch.chdir(tmp_path)
@@ -30,7 +30,7 @@ def test_a_folder_is_known_by_its_other_names(tmp_path: Path, monkeypatch: pytes
     assert without_folder(text, Path("link/a.png")) == "a.png and a.png and a.png"
 
 
-def test_reasons_are_cut_after_the_folder_is_gone() -> None:
+def test_reasons_are_shortened_after_the_folder_is_removed() -> None:
     folder = "/" + 200 * "x"
     assert short_reason(ValueError(f"no\n  picture:  {folder}/a.png"), Path(folder) / "a.png") == "no picture: a.png"
     assert short_reason(ValueError("y" * 200), Path("a.png")) == "y" * 120

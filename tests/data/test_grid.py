@@ -1,4 +1,4 @@
-"""Grids: what goes to the prepared grid comes back, and nothing moves in the world on the way."""
+"""Conversion to the prepared grid and back keeps the position of every voxel."""
 
 import itertools
 from typing import Any
@@ -35,7 +35,7 @@ def geometry(shape: tuple[int, ...], matrix: NDArray[Any] | None = None, **field
 
 
 def placed(codes: str, shape: tuple[int, ...], spacing: tuple[float, ...], tilt: float = 0.0) -> Geometry:
-    """A geometry whose axes point near the given directions, turned about the body's long axis."""
+    """Return a geometry with axes near the given directions, rotated about the body's long axis."""
     matrix = np.eye(4)
     for axis, code in enumerate(codes):
         row = next(row for row, pair in enumerate(PAIRS) if code in pair)
@@ -47,7 +47,7 @@ def placed(codes: str, shape: tuple[int, ...], spacing: tuple[float, ...], tilt:
 
 
 def prepared_matrix(source: Geometry, grid: Grid) -> NDArray[np.float64]:
-    """The affine of the prepared grid, from the definition of reorientation and half-pixel resampling."""
+    """Return the affine of the prepared grid, by definition of reorientation and half-pixel resampling."""
     to_source = np.zeros((4, 4))
     to_source[3, 3] = 1
     for k, (axis, flip) in enumerate(zip(grid.order, grid.flips, strict=True)):
@@ -76,7 +76,7 @@ def test_pure_reorientation_is_undone_exactly(
 
 @settings(deadline=None, max_examples=50)
 @given(source=orientations, shape=shapes)
-def test_canonical_orientation_is_that_of_nibabel(source: str, shape: tuple[int, int, int]) -> None:
+def test_canonical_orientation_equals_nibabel(source: str, shape: tuple[int, int, int]) -> None:
     scan = placed(source, shape, (1.0, 2.0, 3.0), 0.3)
     labels = np.arange(np.prod(shape), dtype=np.int16).reshape(shape)
     oracle = nibabel.as_closest_canonical(nibabel.Nifti1Image(labels, scan.matrix))
@@ -88,7 +88,7 @@ def test_canonical_orientation_is_that_of_nibabel(source: str, shape: tuple[int,
 
 @settings(deadline=None, max_examples=50)
 @given(source=orientations, target=orientations, factors=st.tuples(*[st.integers(1, 3)] * 3), data=st.data())
-def test_a_marked_voxel_stays_where_it_is_in_the_world(
+def test_a_marked_voxel_keeps_its_world_position(
     source: str, target: str, factors: tuple[int, int, int], data: st.DataObject
 ) -> None:
     scan = placed(source, (4, 5, 6), (1.5, 2.0, 3.0), 0.2)
@@ -113,9 +113,7 @@ def test_a_marked_voxel_stays_where_it_is_in_the_world(
     target=st.tuples(*[st.integers(1, 9)] * 2),
     seed=st.integers(0, 99),
 )
-def test_nearest_is_that_of_torch_where_no_tie_decides(
-    shape: tuple[int, int], target: tuple[int, int], seed: int
-) -> None:
+def test_nearest_equals_torch_without_ties(shape: tuple[int, int], target: tuple[int, int], seed: int) -> None:
     grid = Grid(shape, (0, 1), (False, False), target, (1.0, 1.0))
     labels = np.random.default_rng(seed).integers(0, 200, shape).astype(np.uint8)
     oracle = torch.nn.functional.interpolate(torch.from_numpy(labels)[None, None], size=target, mode="nearest-exact")
@@ -133,7 +131,7 @@ def test_a_linear_ramp_stays_a_linear_ramp(spacing: tuple[float | None, ...]) ->
     images = np.stack([x + 2 * y - 3 * z, 5 * z]).astype(np.int16)
     found = to_grid(images, grid, labels=False)
     assert found.dtype == np.float32
-    # Beyond the outermost centres of the source the nearest value is kept.
+    # outside of the outermost source centers, the nearest value is used
     at = [
         np.clip((np.arange(m) + 0.5) * n / m - 0.5, 0, n - 1)
         for n, m in zip(scan.shape, grid.prepared_shape, strict=True)
@@ -181,7 +179,7 @@ def test_two_dimensional_scans_keep_their_axes() -> None:
     assert to_grid(np.ones((2, 6, 4)), grid, labels=False).shape == (2, 3, 4)
 
 
-def test_nothing_is_copied_where_nothing_changes() -> None:
+def test_an_unchanged_array_is_not_copied() -> None:
     grid = plan_grid(geometry((3, 4, 5)), orientation="RAS", spacing=(1, 1, 1))
     image, labels = np.zeros((1, 3, 4, 5), np.float32), np.zeros((3, 4, 5), np.uint8)
     assert np.shares_memory(to_grid(image, grid, labels=False), image)
@@ -285,7 +283,7 @@ SHAPE = (48, 48, 20)
         (geometry(SHAPE, np.diag([-1, -1, 1, 1])), "orientation RAS and LPS"),
     ],
 )
-def test_grid_differences_in_words(second: Geometry, phrase: str | None) -> None:
+def test_grid_differences_are_described(second: Geometry, phrase: str | None) -> None:
     assert grid_difference(geometry(SHAPE), second) == phrase
 
 

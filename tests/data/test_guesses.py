@@ -1,4 +1,4 @@
-"""What files leave open: slices that do not say where they lie, volumes that may be points in time."""
+"""Guesses about ambiguous files: slices without positions, and volumes that may be points in time."""
 
 import json
 import logging
@@ -27,7 +27,7 @@ CHANNELS = "the volumes of one file are assumed to be channels"
 
 
 def unplaced(folder: Path, count: int = 5, *, numbered: bool = True, **tags: Any) -> Path:
-    """A series of which no slice tells its place; slice ``z`` holds ``z`` and its file is named the other way round."""
+    """Write a series without positions. The pixels of slice ``z`` are ``z``, and file names are in reverse order."""
     for z in range(count):
         own = {"InstanceNumber": z + 1} if numbered else {}
         pixels = np.full((16, 16), z, np.int16)
@@ -60,13 +60,13 @@ def test_slices_without_positions(
     assert not [secret for secret in SECRETS if secret in str(guess)]
 
 
-def test_slices_with_positions_leave_nothing_open(tmp_path: Path) -> None:
+def test_slices_with_positions_need_no_guess(tmp_path: Path) -> None:
     for z in range(3):
         write_slice(tmp_path / "a" / f"{z}.dcm", np.zeros((4, 4), np.int16), (0, 0, 3 * z))
     assert read_dicom(tmp_path / "a").guesses == ()
 
 
-def test_one_slice_that_tells_its_orientation_alone(tmp_path: Path) -> None:
+def test_one_slice_with_orientation_but_no_position(tmp_path: Path) -> None:
     write_slice(tmp_path / "a.dcm", np.zeros((4, 4), np.int16), None, ImageOrientationPatient=list(AXIAL))
     (guess,) = read_scan(tmp_path / "a.dcm").guesses
     assert guess.taken.startswith("1 slice ordered by ")
@@ -81,7 +81,7 @@ def dicom_data(root: Path) -> Path:
     return root
 
 
-def test_check_tells_of_slices_without_positions(tmp_path: Path) -> None:
+def test_check_reports_slices_without_positions(tmp_path: Path) -> None:
     found = [finding for finding in check(read_layout(dicom_data(tmp_path))) if finding.what == OPEN]
     assert [(finding.severity, finding.where) for finding in found] == [("warning", "labeled"), ("warning", "other")]
     assert "16 slices" in found[0].size and "2 mm apart by SliceThickness" in found[0].size
@@ -115,7 +115,7 @@ def test_many_guesses_of_a_kind_are_one_line() -> None:
 
 
 def series(path: Path, volumes: int = 4, step: float = 1, units: int = 10, **fields: Any) -> Path:
-    """A file of several volumes; units of 10 are millimetres and seconds."""
+    """Write a file with several volumes; units of 10 are millimeters and seconds."""
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {"pixdim": [1, 1, 1, 1, step, 1, 1, 1], "xyzt_units": units, **fields}
     return saved(path, nifti(ramp(16, 16, 16, volumes), content))
@@ -143,7 +143,7 @@ def test_seconds_may_be_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("step", "units"), [(0, 10), (1, 2), (1, 0), (0, 0)])
-def test_headers_without_a_word_of_time(tmp_path: Path, step: float, units: int) -> None:
+def test_headers_without_time(tmp_path: Path, step: float, units: int) -> None:
     assert read_scan(series(tmp_path / "a.nii", step=step, units=units)).guesses == ()
 
 
@@ -171,8 +171,8 @@ NAMES = {str(channel): name for channel, name in enumerate(("FLAIR", "T1w", "t1g
 
 
 @pytest.mark.parametrize("fields", [{}, {"step": 2.5}, {"units": 18}])
-def test_named_channels_go_through(tmp_path: Path, caplog: pytest.LogCaptureFixture, fields: dict[str, Any]) -> None:
-    """As in the brain tumours of the Medical Segmentation Decathlon: four channels in one file."""
+def test_named_channels_are_accepted(tmp_path: Path, caplog: pytest.LogCaptureFixture, fields: dict[str, Any]) -> None:
+    """Four channels in one file, as for the brain tumors of the Medical Segmentation Decathlon."""
     root = data_of_series(tmp_path / "data", {"modality": NAMES, "labels": {"background": 0, "tumour": 1}}, **fields)
     dataset = read_layout(root)
     assert not [finding for finding in check(dataset) if finding.severity == "error" or finding.what == CHANNELS]
@@ -182,7 +182,7 @@ def test_named_channels_go_through(tmp_path: Path, caplog: pytest.LogCaptureFixt
     assert len(source.read().image) == 4 and caplog.records == []
 
 
-def test_volumes_in_doubt_are_a_finding_and_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_ambiguous_volumes_are_a_finding_and_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     dataset = read_layout(data_of_series(tmp_path / "data"))
     found = [finding for finding in check(dataset) if finding.what == CHANNELS]
     assert [(finding.severity, finding.where, finding.size) for finding in found] == [

@@ -77,19 +77,19 @@ def test_four_digits_that_are_case_numbers(tmp_path: Path) -> None:
     "labels",
     [{"background": 0, "liver": 1}, {"0": "background", "1": "liver"}, {"1": "liver"}, {"liver": "1"}],
 )
-def test_class_names_either_way_round(tmp_path: Path, labels: dict[str, Any]) -> None:
+def test_class_names_by_name_or_by_value(tmp_path: Path, labels: dict[str, Any]) -> None:
     dataset = read_layout(describe(msd(tmp_path), labels=labels))
     assert dataset.classes == {0: "background", 1: "liver"}
 
 
-def test_hidden_files_are_not_seen_and_strays_are_told(tmp_path: Path) -> None:
+def test_hidden_files_are_skipped_and_other_files_reported(tmp_path: Path) -> None:
     touch(msd(tmp_path), "imagesTr/._a_01.nii.gz", "labelsTr/.DS_Store", "imagesTr/notes.txt")
     dataset = read_layout(tmp_path)
     assert names(dataset) == [("a_01", "labeled")]
     assert dataset.ignored == ("imagesTr/notes.txt",)
 
 
-def test_the_voxels_of_a_header_are_no_strays(tmp_path: Path) -> None:
+def test_the_voxel_file_of_a_header_is_not_reported(tmp_path: Path) -> None:
     touch(msd(tmp_path), "imagesUn/b.raw", "imagesUn/c.mhd", "imagesUn/d.raw")
     (tmp_path / "imagesUn/b.mhd").write_text("NDims = 3\nElementDataFile = b.raw\n")
     dataset = read_layout(tmp_path)
@@ -103,7 +103,7 @@ def test_label_maps_are_not_dicom(tmp_path: Path) -> None:
     assert dataset.ignored == ("labelsTr/b.dcm", "labelsTr/c.zip")
 
 
-def test_labels_of_unlabeled_images_are_not_looked_at(tmp_path: Path) -> None:
+def test_labels_of_unlabeled_images_are_not_read(tmp_path: Path) -> None:
     touch(msd(tmp_path), "imagesUn/u.nii.gz", "labelsUn/u.nii.gz", "labelsUn/orphan.nii.gz")
     dataset = read_layout(tmp_path)
     assert dataset.of("unlabeled")[0].label is None
@@ -127,7 +127,7 @@ def test_problems_are_recorded(tmp_path: Path, files: list[str], where: str, cod
     assert (problem.code, where in problem.where, keyword in problem.finding) == (code, True, True)
 
 
-def test_channel_names_say_how_many_channels(tmp_path: Path) -> None:
+def test_channel_names_give_the_number_of_channels(tmp_path: Path) -> None:
     describe(nnunet(tmp_path), channel_names={"0": "T1", "1": "T2", "2": "FLAIR"}, file_ending=".nii.gz")
     (problem,) = read_layout(tmp_path).problems
     assert problem.code is Code.CHANNELS_MISMATCH and "0000 to 0002" in problem.finding
@@ -144,7 +144,7 @@ def test_several_named_channels_need_numbers(tmp_path: Path) -> None:
         read_layout(tmp_path)
 
 
-def test_listed_files_that_are_absent(tmp_path: Path) -> None:
+def test_missing_listed_files(tmp_path: Path) -> None:
     training = [
         {"image": "./imagesTr/a_01.nii.gz", "label": "./labelsTr/a_01.nii.gz"},
         {"image": "./imagesTr/b_02.nii.gz", "label": "./labelsTr/b_02.nii.gz"},
@@ -157,7 +157,7 @@ def test_listed_files_that_are_absent(tmp_path: Path) -> None:
     }
 
 
-def test_lists_that_name_cases_or_channels_are_satisfied(tmp_path: Path) -> None:
+def test_lists_may_contain_cases_or_channels(tmp_path: Path) -> None:
     training = [{"image": "./imagesTr/a.nii.gz", "label": "./labelsTr/a.nii.gz"}]
     entries = {"a": {"images": ["imagesTr/a_0000.nii.gz", "imagesTr/a_0001.nii.gz"], "label": "labelsTr/a.nii.gz"}}
     assert read_layout(describe(nnunet(tmp_path), training=training, dataset=entries)).problems == ()
@@ -238,7 +238,7 @@ def test_channels_with_names_instead_of_numbers(tmp_path: Path) -> None:
     assert read_layout(tmp_path).problems[0].remedy == "if it belongs to p1_T1, give it that name"
 
 
-def test_scans_of_a_folder_are_those_to_be_seen(tmp_path: Path) -> None:
+def test_scans_of_a_folder_are_visible_files(tmp_path: Path) -> None:
     touch(tmp_path, "b.nii", "a.nii.gz", "._a.nii.gz", ".partial-x-b.nii", "notes.txt")
     assert [path.name for path in scans_in(tmp_path)] == ["a.nii.gz", "b.nii"]
 
@@ -251,7 +251,7 @@ def six(tmp_path: Path) -> Dataset:
     return read_layout(touch(tmp_path, "imagesUn/u.nii", "imagesUn/v.nii", "imagesTs/t.nii", "labelsTs/t.nii"))
 
 
-def test_labels_that_a_training_may_not_see_are_not_in_its_cases(six: Dataset) -> None:
+def test_hidden_labels_are_not_in_training_cases(six: Dataset) -> None:
     seen = six.for_training(2, 1)
     assert names(seen) == [*((name, "labeled") for name in "abf"), *((name, "unlabeled") for name in "cdeuv")]
     assert [case.name for case in seen.cases if case.label is not None] == ["a", "b", "f"]
@@ -263,10 +263,10 @@ def test_labels_that_a_training_may_not_see_are_not_in_its_cases(six: Dataset) -
 def test_the_roles_are_those_that_batches_give(
     six: Dataset, store: Store, labeled: int | None, validation: int
 ) -> None:
-    """Hiding labels before the scans are prepared, or after, makes the same training."""
+    """Labels may be hidden before or after preparing, with the same training cases."""
 
     def stored(dataset: Dataset) -> Store:
-        # of a case only its name and split decide about its role
+        # the role of a case depends only on its name and split
         cases = (replace(store.cases[0], name=case.name, split=case.split) for case in dataset.cases)
         return replace(store, path=dataset.root, cases=tuple(cases))
 
@@ -285,8 +285,8 @@ def test_the_roles_are_those_that_batches_give(
     assert roles(six.for_training(labeled, validation)) == expected
 
 
-def test_an_image_whose_channel_number_was_forgotten(tmp_path: Path) -> None:
-    """The image is to blame, not the labels, neither its own nor those of the others."""
+def test_an_image_without_a_channel_number(tmp_path: Path) -> None:
+    """The problem is reported for the image, not for its label or other labels."""
     touch(tmp_path, "imagesTr/a.nii.gz", "imagesTr/b_0000.nii.gz", "imagesTr/c_0000.nii.gz")
     touch(tmp_path, "labelsTr/a.nii.gz", "labelsTr/b.nii.gz", "labelsTr/c.nii.gz")
     dataset = read_layout(tmp_path)
@@ -295,7 +295,7 @@ def test_an_image_whose_channel_number_was_forgotten(tmp_path: Path) -> None:
     assert names(dataset) == [("b", "labeled"), ("c", "labeled")]
 
 
-def test_numbers_of_cases_among_names_without_stay_parts_of_names(tmp_path: Path) -> None:
+def test_case_numbers_are_kept_if_some_names_have_none(tmp_path: Path) -> None:
     touch(tmp_path, "imagesTr/a.nii.gz", "imagesTr/a_0007.nii.gz", "imagesTr/b_0000.nii.gz")
     touch(tmp_path, "labelsTr/a.nii.gz", "labelsTr/a_0007.nii.gz")
     dataset = read_layout(tmp_path)

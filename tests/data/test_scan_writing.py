@@ -1,4 +1,4 @@
-"""What is written is read back as it was, on the same grid, and by other programs too."""
+"""Written scans and label maps are read back unchanged, also by other programs."""
 
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ tilts = st.lists(st.floats(-0.5, 0.5, width=32), min_size=3, max_size=3)
 @pytest.mark.parametrize("shape", [(3, 4), (3, 4, 1), (3, 4, 5)])
 @pytest.mark.parametrize("codes", [(1, 1), (0, 2), (4, 3)])
 @pytest.mark.parametrize("units", ["mm", "meter", "micron", "unknown"])
-def test_written_labels_come_back(tmp_path: Path, name: str, shape: Shape, codes: Shape, units: str) -> None:
+def test_written_labels_are_read_back(tmp_path: Path, name: str, shape: Shape, codes: Shape, units: str) -> None:
     grid = geometry(shape, units=units, qform_code=codes[0], sform_code=codes[1])
     labels = ramp(*shape, dtype="int64") % 3
     write_label(tmp_path / name, labels, grid)
@@ -48,7 +48,7 @@ def test_written_labels_come_back(tmp_path: Path, name: str, shape: Shape, codes
 @fuzz
 @given(quaternion=special | tilts, code=st.sampled_from([0, 1]))
 @pytest.mark.parametrize("qfac", [-1, 1])
-def test_a_grid_without_sform_survives(tmp_path: Path, quaternion: list[float], code: int, qfac: int) -> None:
+def test_a_grid_without_sform_is_kept(tmp_path: Path, quaternion: list[float], code: int, qfac: int) -> None:
     fields = dict(zip(("quatern_b", "quatern_c", "quatern_d"), quaternion, strict=True))
     fields |= {"qform_code": code, "sform_code": 0, "qoffset_y": -7.3}
     content = nifti(ramp(5, 4, 3), {"pixdim": [qfac, 0.7, 0.8, 3, 1, 1, 1, 1], **fields})
@@ -60,7 +60,7 @@ def test_a_grid_without_sform_survives(tmp_path: Path, quaternion: list[float], 
 
 
 @pytest.mark.parametrize("code", [0, 1])
-def test_an_affine_that_its_codes_cannot_hold_is_written_as_sform(tmp_path: Path, code: int) -> None:
+def test_an_affine_without_exact_qform_is_written_as_sform(tmp_path: Path, code: int) -> None:
     write_label(tmp_path / "a.nii", ramp(3, 3), geometry((3, 3), qform_code=code, sform_code=0))
     assert read_geometry(tmp_path / "a.nii") == geometry((3, 3), qform_code=code, sform_code=1)
 
@@ -88,7 +88,7 @@ def test_large_values_and_long_axes_are_written(tmp_path: Path) -> None:
         (np.zeros((2, 3), np.uint8), r"labels of shape \(2, 3\) on a grid of \(2, 2\)"),
     ],
 )
-def test_write_label_takes_labels_only(tmp_path: Path, labels: NDArray[Any], reason: str) -> None:
+def test_write_label_refuses_other_arrays(tmp_path: Path, labels: NDArray[Any], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         write_label(tmp_path / "a.nii", labels, geometry((2, 2)))
     assert not list(tmp_path.iterdir())
@@ -96,7 +96,7 @@ def test_write_label_takes_labels_only(tmp_path: Path, labels: NDArray[Any], rea
 
 @pytest.mark.parametrize(("given", "read"), [(">i2", "i2"), ("f8", "f8"), ("f2", "f4"), ("?", "u1")])
 @pytest.mark.parametrize("shape", [(1, 3, 4), (1, 3, 4, 5), (2, 3, 4, 5), (2, 3, 4, 1)])
-def test_written_scans_come_back(tmp_path: Path, given: str, read: str, shape: Shape) -> None:
+def test_written_scans_are_read_back(tmp_path: Path, given: str, read: str, shape: Shape) -> None:
     array, grid = ramp(*shape, dtype=given), geometry(shape[1:])
     write_scan(tmp_path / "a.nii.gz", array, grid)
     assert_same(read_scan(tmp_path / "a.nii.gz"), Scan(array.astype(read), grid))

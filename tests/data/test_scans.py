@@ -74,8 +74,8 @@ def test_time_series_are_refused(tmp_path: Path, volumes: int, step: float, unit
 
 
 @pytest.mark.parametrize(("step", "units"), [(1, 10), (0, 10), (1, 2), (0, 0), (-1, 2), (NAN, 2)])
-def test_channels_stay_channels(tmp_path: Path, step: float, units: int) -> None:
-    """Seconds as units, and a step of 0 or 1, are what ITK, FSL and nibabel write for channels."""
+def test_channels_are_not_a_time_series(tmp_path: Path, step: float, units: int) -> None:
+    """ITK, FSL and nibabel write seconds and a step of 0 or 1 for channels."""
     fields = {"pixdim": [1, 1, 1, 1, step, 1, 1, 1], "xyzt_units": units}
     assert len(read_scan(saved(tmp_path / "a.nii", nifti(ramp(2, 2, 2, 4), fields))).array) == 4
 
@@ -111,7 +111,7 @@ def test_units(tmp_path: Path, code: int, units: str, factor: float) -> None:
     np.testing.assert_allclose(found.spacing, np.linalg.norm(OBLIQUE[:3, :3], axis=0) * factor)
 
 
-def test_every_flipped_bit_of_a_compressed_scan_is_found_or_harmless(tmp_path: Path) -> None:
+def test_every_flipped_bit_of_a_compressed_scan_is_detected_or_harmless(tmp_path: Path) -> None:
     path = saved(tmp_path / "a.nii.gz", nifti(ramp(3, 3, 2)))
     whole, good = path.read_bytes(), read_scan(path)
     found = 0
@@ -125,11 +125,11 @@ def test_every_flipped_bit_of_a_compressed_scan_is_found_or_harmless(tmp_path: P
             found += 1
         else:
             assert_same(scan, good)
-    # What may change unseen is the time, flags and system in the 10 bytes of the gzip header.
+    # only time, flags and system in the 10 bytes of the gzip header may change undetected
     assert found >= 8 * (len(whole) - 10)
 
 
-def test_cuts_members_and_trailing_bytes_of_a_compressed_scan(tmp_path: Path) -> None:
+def test_truncation_members_and_trailing_bytes_of_a_compressed_scan(tmp_path: Path) -> None:
     path, content = tmp_path / "a.nii.gz", nifti(ramp(3, 3, 2))
     whole = gzip.compress(content)
     for length in range(len(whole)):
@@ -238,7 +238,7 @@ def test_what_is_not_a_scan_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
     refused(path, Code.READ_FAILED, "Permission denied")
 
 
-def test_voxels_that_are_no_numbers_are_counted_and_placed(tmp_path: Path) -> None:
+def test_voxels_that_are_not_finite_are_refused(tmp_path: Path) -> None:
     array = np.zeros((2, 3, 4, 2), np.float32)
     array[1, 2, 0, 1], array[1, 2, 3, 1] = NAN, -np.inf
     path = saved(tmp_path / "a.nii", nifti(array))
@@ -249,7 +249,7 @@ def test_voxels_that_are_no_numbers_are_counted_and_placed(tmp_path: Path) -> No
     refused(path, Code.SCAN_DAMAGED, "(0, 1, 0)")
 
 
-def test_channels_of_a_case_are_stacked_if_they_lie_on_one_grid(tmp_path: Path) -> None:
+def test_channels_of_a_case_need_one_grid(tmp_path: Path) -> None:
     first = saved(tmp_path / "a_0000.nii.gz", nifti(ramp(2, 3, 4)))
     second = saved(tmp_path / "a_0001.nii.gz", nifti(ramp(2, 3, 4, dtype="f4") + 0.5))
     expected = np.stack([ramp(2, 3, 4), ramp(2, 3, 4) + 0.5]).astype(np.float32)
@@ -287,7 +287,7 @@ def test_invalid_labels_are_refused(tmp_path: Path, value: Any, dtype: str, code
         read_label(saved(tmp_path / "a.nii", nifti(array)))
 
 
-def test_free_text_and_extensions_are_read_past_and_not_carried_over(tmp_path: Path) -> None:
+def test_free_text_and_extensions_are_dropped(tmp_path: Path) -> None:
     fields = dict.fromkeys(("descrip", "db_name", "aux_file", "intent_name"), b"DOE^JANE")
     source = nifti(ramp(2, 2, 2), {"vox_offset": 384, **fields})
     source = source[:348] + b"\1\0\0\0" + b"\x20\0\0\0\6\0\0\0DOE^JANE".ljust(32, b"\0") + source[352:]

@@ -15,7 +15,7 @@ def touch(root: Path, *names: str) -> Path:
 
 
 def cases_of(folder: Path, channels: int) -> tuple[dict[str, list[str]], list[str]]:
-    """The files of each case to predict, and the names of the cases that cannot be."""
+    """Return the files of each case to predict, and the names of failed cases."""
     cases, failures = scan_cases(folder, channels)
     return {case.name: [path.name for path in case.images] for case in cases}, list(failures)
 
@@ -29,7 +29,7 @@ def test_a_missing_channel_fails_only_its_case(tmp_path: Path) -> None:
     assert error.code is Code.CHANNELS_MISMATCH and "0000 to 0001" in error.finding
 
 
-def test_one_numbered_file_may_hold_all_channels(tmp_path: Path) -> None:
+def test_one_numbered_file_may_contain_all_channels(tmp_path: Path) -> None:
     touch(tmp_path, "a_0000.nii", "b_0000.nii")
     assert cases_of(tmp_path, 3) == ({"a": ["a_0000.nii"], "b": ["b_0000.nii"]}, [])
 
@@ -68,13 +68,13 @@ def test_two_channels_for_a_network_with_one_channel(tmp_path: Path) -> None:
         (["site1_0003"], ["site22_0000", "site22_0001"], ["site22_0000", "site22_0001"]),
         (["p_0003"], ["p_0000"], ["p_0000"]),
         (["p_0003"], ["p_0003_0000", "p_0004_0000"], ["p_0003", "p_0004"]),
-        # three digits, other letters and names of channels say nothing of these
+        # names with three digits, other letters or channel names do not match
         (["p_003"], ["p_0000", "p_0001"], []),
         (["q_0003"], ["p_0000", "p_0001"], []),
         (["p_0003"], ["p_0003_0000", "p_0003_0001"], []),
     ],
 )
-def test_numbers_are_what_they_were_in_the_training(
+def test_numbers_have_the_same_meaning_as_in_training(
     tmp_path: Path, trained: list[str], files: list[str], cases: list[str]
 ) -> None:
     found, failures = scan_cases(touch(tmp_path, *[f"{name}.nii.gz" for name in files]), 1, trained)

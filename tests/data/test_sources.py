@@ -1,4 +1,4 @@
-"""Folders that are named one by one in place of one folder of data."""
+"""Separate folders instead of one folder of data."""
 
 import json
 import sys
@@ -18,7 +18,7 @@ from user_errors import user_error
 
 @pytest.fixture
 def folders(scans: Path) -> Sources:
-    """The folders of a data set that has its usual layout too."""
+    """Return the separate folders of a data set in the usual layout."""
     return Sources(scans / "imagesTr", scans / "labelsTr", scans / "imagesUn", scans / "imagesTs", scans / "labelsTs")
 
 
@@ -36,20 +36,20 @@ def run(monkeypatch: pytest.MonkeyPatch, *words: str | Path) -> int:
     return int(str(ended.value.code))
 
 
-def test_the_cases_are_those_of_the_folder(scans: Path, folders: Sources) -> None:
+def test_separate_folders_give_the_same_cases(scans: Path, folders: Sources) -> None:
     whole, plain = read_layout(scans), read_layout(folders)
     assert plain.cases == whole.cases and plain.classes == whole.classes
     assert plain.root == scans.resolve() and plain.layout == "plain"
     assert (str(folders), folders.resolve()) == (str(scans.resolve()), scans.resolve())
 
 
-def test_the_store_is_that_of_the_folder(scans: Path, folders: Sources, tmp_path: Path) -> None:
+def test_separate_folders_give_the_same_store(scans: Path, folders: Sources, tmp_path: Path) -> None:
     whole = api.prepare(scans, tmp_path / "a", recipe="demo-2d/bcp")
     plain = api.prepare(folders, tmp_path / "b", recipe="demo-2d/bcp")
     assert plain.identity == whole.identity
 
 
-def test_folders_may_lie_apart(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_folders_may_be_anywhere(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     touch(tmp_path, "x/a.nii", "x/b.nii", "y/z/a.nrrd", "heap/c.mha", "heap/notes.txt")
     found = read_layout(Sources(tmp_path / "x", tmp_path / "y" / "z", tmp_path / "heap"))
     assert [(case.name, case.split) for case in found.cases] == [
@@ -108,7 +108,7 @@ def options(folders: Sources) -> list[str | Path]:
     return [*named, "--unlabeled", str(folders.unlabeled), "--test-images", str(folders.test_images)]
 
 
-def test_the_verbs_take_them(
+def test_verbs_accept_separate_folders(
     folders: Sources, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = options(folders)

@@ -1,4 +1,4 @@
-"""A folder with the DICOM slices of two patients, through the command line: refused, and neither of them is named."""
+"""A folder with DICOM slices of two patients is refused by all commands, without naming the patients."""
 
 import shutil
 from pathlib import Path
@@ -25,7 +25,7 @@ def recipe(tmp_path: Path) -> Path:
 
 
 def write_both(folder: Path) -> None:
-    """A series of each patient, in one folder."""
+    """Write a series of each patient to one folder."""
     rng = np.random.default_rng(0)
     for number, (name, identity) in enumerate(PATIENTS.items()):
         tags: dict[str, Any] = {"PatientName": name, "PatientID": identity, "SeriesInstanceUID": f"1.2.3.{number}"}
@@ -64,7 +64,7 @@ def test_two_patients_in_one_folder(cli: CommandLine, recipe: Path, tmp_path: Pa
         cli.works(*words)
 
 
-def test_a_network_is_not_shown_two_patients_as_one(cli: CommandLine, recipe: Path, tmp_path: Path) -> None:
+def test_predict_and_export_refuse_two_patients(cli: CommandLine, recipe: Path, tmp_path: Path) -> None:
     data = tiny.write_scans(tmp_path / "data", 3, unlabeled=2, test=0)
     run = tmp_path / "run"
     api.train(recipe, data, run)

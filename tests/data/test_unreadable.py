@@ -37,7 +37,7 @@ def test_other_files_are_ignored(tmp_path: Path) -> None:
     )
 
 
-def test_strays_of_a_data_set_are_advised_by_their_ending(tmp_path: Path) -> None:
+def test_unsupported_files_of_a_data_set_are_reported(tmp_path: Path) -> None:
     root = put(make_scans(tmp_path), "imagesTr/notes.txt", "imagesUn/x.bmp")
     (finding,) = check(read_layout(root), workers=1)
     assert (finding.where, finding.size) == ("imagesUn/x.bmp", "2 files")
