@@ -1,1 +1,1 @@
-"""What everything stands on: errors, files, devices, progress, settings, and the folders of runs."""
+"""Foundations of all packages: errors, files, devices, progress, settings and run folders."""
