@@ -70,6 +70,11 @@ def test_another_contrast() -> None:
     assert "differ in contrast" in finding.what
 
 
+def test_three_cases_are_too_few_for_a_finding() -> None:
+    summaries = together([case("labeled")], [case("labeled", centre=900)] * 2)
+    assert list(shift_findings(summaries, compare_splits(summaries))) == []
+
+
 def test_nothing_to_compare() -> None:
     alone = compare_splits(together([case("labeled")] * 3, []))
     assert (alone.kind, alone.sentence) == ("alone", "Nothing to compare: 3 labeled and 0 unlabeled scans.")

@@ -10,9 +10,7 @@ shapes = st.tuples(st.integers(1, 3), st.integers(8, 40), st.integers(8, 40))
 
 @settings(max_examples=30, deadline=None)
 @given(shapes, st.floats(0.01, 1e4), st.floats(-1e4, 1e4), st.integers(0, 99))
-def test_intensity_scaling_changes_nothing(
-    shape: tuple[int, ...], gain: float, offset: float, seed: int
-) -> None:
+def test_intensity_scaling_changes_nothing(shape: tuple[int, ...], gain: float, offset: float, seed: int) -> None:
     voxels = np.random.default_rng(seed).normal(100, 20, shape)
     first, second = coarse_view(voxels), coarse_view(voxels * gain + offset)
     assert first is not None and second is not None

@@ -16,7 +16,6 @@ from graftseg.data.fingerprint import (
     Fingerprint,
     fingerprint_case,
     intensity_shift,
-    shift_verdict,
 )
 from graftseg.data.scans import Scan
 
@@ -108,7 +107,6 @@ def test_degenerate_groups() -> None:
     assert intensity_shift([spread(1, 0)], [spread(1, 0)]) == 0
     assert intensity_shift([spread(1, 0)], [spread(2, 0)]) == inf
     assert intensity_shift([spread(1, 0)], [spread(2, 0)], standardized=True) == 0
-    assert shift_verdict([spread(0)], [spread(100)] * 2) is None
 
 
 def test_scaling_both_groups_changes_nothing() -> None:
@@ -117,23 +115,21 @@ def test_scaling_both_groups_changes_nothing() -> None:
     assert scaled == pytest.approx(intensity_shift(first, second), rel=1e-4)
 
 
-@pytest.mark.parametrize("seed", range(1000, 1020))
-def test_three_cases_of_one_scanner_show_no_shift(seed: int) -> None:
-    labeled, unlabeled = drawn(seed, 3), drawn(seed + 5000, 12)
-    assert intensity_shift(labeled, unlabeled) < SHIFT_LIMIT
-    assert shift_verdict(labeled, unlabeled) is None
+def test_three_cases_of_one_scanner_show_no_shift() -> None:
+    shifts = {seed: intensity_shift(drawn(seed, 3), drawn(seed + 5000, 12)) for seed in range(1000, 1020)}
+    assert max(shifts.values()) < SHIFT_LIMIT, shifts
 
 
-@pytest.mark.parametrize("seed", range(1000, 1010))
-def test_another_scale_is_a_shift(seed: int) -> None:
-    labeled, unlabeled = drawn(seed, 3), drawn(seed + 5000, 12, gain=2, offset=100)
-    assert intensity_shift(labeled, unlabeled) > 2 * SHIFT_LIMIT
-    assert "normalizing each scan removes" in str(shift_verdict(labeled, unlabeled))
+def test_another_scale_is_a_shift() -> None:
+    for seed in range(1000, 1010):
+        labeled, unlabeled = drawn(seed, 3), drawn(seed + 5000, 12, gain=2, offset=100)
+        assert intensity_shift(labeled, unlabeled) > 2 * SHIFT_LIMIT, seed
+        assert intensity_shift(labeled, unlabeled, standardized=True) < SHIFT_LIMIT, seed
 
 
 def test_another_contrast_is_a_shift() -> None:
     inverted = drawn(3, 12, gain=-1, offset=200)
-    assert "does not remove" in str(shift_verdict(drawn(4, 3), inverted))
+    assert intensity_shift(drawn(4, 3), inverted, standardized=True) > SHIFT_LIMIT
 
 
 def test_in_parallel_keeps_the_order_and_stops_at_a_failure() -> None:

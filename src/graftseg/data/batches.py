@@ -117,11 +117,9 @@ class Batches:
 
     def draw(self, stage: int, step: int, *, unlabeled: bool = True) -> Table:
         """Draw the random parameters of a step on the CPU: a row per labeled image, then a row per unlabeled image."""
-        units = self._labeled_units(stage, step)
-        tables = [self._drawn(self.labeled, units, self._labeled_at, (stage, step, LABELED))]
+        tables = [self._table(stage, step, LABELED, self._labeled_at)]
         if unlabeled:
-            units, positions = self._unlabeled_units(stage, step), self._unlabeled_at.get(stage)
-            tables.append(self._drawn(self._unlabeled_stream(), units, positions, (stage, step, UNLABELED)))
+            tables.append(self._table(stage, step, UNLABELED, self._unlabeled_at.get(stage)))
         return np.concatenate(tables)
 
     def gather(self, table: Tensor) -> Batch:
@@ -132,9 +130,9 @@ class Batches:
 
     def names_at(self, stage: int, step: int, *, unlabeled: bool = True) -> list[str]:
         """Return the names of the cases in the batch of a step, for messages."""
-        names = [self.labeled.names[case] for case in self.labeled.case_of[self._labeled_units(stage, step)]]
+        names = [self.labeled.names[case] for case in self.labeled.case_of[self._units(stage, step, LABELED)]]
         if unlabeled and self.unlabeled is not None and self.settings.unlabeled:
-            units = self._unlabeled_units(stage, step)
+            units = self._units(stage, step, UNLABELED)
             names += [self.unlabeled.names[case] for case in self.unlabeled.case_of[units]]
         return sorted(set(names))
 
@@ -144,7 +142,7 @@ class Batches:
             return None
         middles = [np.flatnonzero(self.unlabeled.case_of == case) for case in range(len(self.unlabeled.names))]
         units = np.array([slices[len(slices) // 2] for slices in middles[:count]])
-        table = self.unlabeled.table(units, self._centred(self.unlabeled.shapes[units]))
+        table = self.unlabeled.table(units, self._centered(self.unlabeled.shapes[units]))
         images, _ = self.unlabeled.gather(to_device(table, self.device))
         return images
 
@@ -153,48 +151,46 @@ class Batches:
         """Number of steps in which every labeled unit is seen once; an incomplete last batch is dropped."""
         return max(1, len(self.labeled) // self.settings.labeled)
 
-    def _drawn(self, stream: Stream, units: Integers, positions: Positions | None, key: tuple[int, int, int]) -> Table:
-        settings, (stage, step, number) = self.settings, key
-        if stream is self.unlabeled and settings.unlabeled_crop == "centre":
-            return stream.table(units, self._centred(stream.shapes[units]))
+    def _table(self, stage: int, step: int, number: int, positions: Positions | None) -> Table:
+        """Draw the random parameters of a step for stream ``number``."""
+        settings, stream, units = self.settings, self._stream(number), self._units(stage, step, number)
+        if number == UNLABELED and settings.unlabeled_crop == "centre":
+            return stream.table(units, self._centered(stream.shapes[units]))
         aim = None
         if positions is not None:
             rng = np.random.default_rng((self.seed, stage, step, AIMED + number))
             aim = positions.aim(rng, stream.case_of[units], settings.foreground)
         if aim is not None:
             units = stream.units_at(units, aim.samples, aim.voxels)
-        rng, shapes, stretch = np.random.default_rng((self.seed, *key)), stream.shapes[units], settings.fit == "stretch"
+        rng = np.random.default_rng((self.seed, stage, step, number))
+        shapes, stretch = stream.shapes[units], settings.fit == "stretch"
         drawn = draw(rng, shapes, settings.patch, settings.augment, stretch=stretch)
         if aim is not None and not stretch:
             voxels = aim.voxels[:, : len(settings.patch)]
             drawn = around(drawn, shapes, settings.patch, settings.augment.margin, aim.samples, voxels)
         return stream.table(units, drawn)
 
-    def _centred(self, shapes: Integers) -> Draw:
+    def _centered(self, shapes: Integers) -> Draw:
         """Return center crops of scans with these shapes."""
         return centered(shapes, self.settings.patch, stretch=self.settings.fit == "stretch")
 
-    def _labeled_units(self, stage: int, step: int) -> Integers:
+    def _units(self, stage: int, step: int, number: int) -> Integers:
+        """Return the units of a step in stream ``number``."""
+        count = len(self._stream(number))
+        size = self.settings.labeled if number == LABELED else self.settings.unlabeled
         if self.settings.order == "mirrored":
-            return _mirrored(step, len(self.labeled), self.settings.labeled)
+            return _mirrored(step, count, size)
         epoch, place = divmod(step, self.steps_per_epoch)
-        return _chain((self.seed, stage, epoch, LABELED), len(self.labeled), place, self.settings.labeled)
+        return _chain((self.seed, stage, epoch, number), count, place, size)
 
-    def _unlabeled_units(self, stage: int, step: int) -> Integers:
-        if self.settings.order == "mirrored":
-            return _mirrored(step, len(self._unlabeled_stream()), self.settings.unlabeled)
-        epoch, place = divmod(step, self.steps_per_epoch)
-        count = len(self._unlabeled_stream())
-        return _chain((self.seed, stage, epoch, UNLABELED), count, place, self.settings.unlabeled)
+    def _stream(self, number: int) -> Stream:
+        return self.labeled if number == LABELED else self._unlabeled_stream()
 
     def _unlabeled_stream(self) -> Stream:
         if self.unlabeled is None or self.settings.unlabeled == 0:
-            raise UserError(
-                Code.TOO_FEW_CASES,
-                "training data",
-                "this method needs unlabeled scans, but the data has none",
-                "put scans without labels into imagesUn or use a supervised recipe",
-            )
+            finding = "this method needs unlabeled scans, but the data has none"
+            remedy = "put scans without labels into imagesUn or use a supervised recipe"
+            raise UserError(Code.TOO_FEW_CASES, "training data", finding, remedy)
         return self.unlabeled
 
 

@@ -139,17 +139,6 @@ def intensity_shift(
     return max(_shift(first[:, channel], second[:, channel]) for channel in range(channels))
 
 
-def shift_verdict(labeled: Sequence[CaseFingerprint], unlabeled: Sequence[CaseFingerprint]) -> str | None:
-    """Describe the intensity shift; return None if there is no shift or if there are fewer than four cases."""
-    if len(labeled) + len(unlabeled) < 4:
-        return None
-    if intensity_shift(labeled, unlabeled, standardized=True) > SHIFT_LIMIT:
-        return "labeled and unlabeled scans differ in contrast, and normalizing each scan does not remove it"
-    if intensity_shift(labeled, unlabeled) > SHIFT_LIMIT:
-        return "labeled and unlabeled scans differ in brightness or range, which normalizing each scan removes"
-    return None
-
-
 def _hash(voxels: npt.NDArray[np.float32]) -> str:
     content = hashlib.sha256(repr(voxels.shape).encode())
     content.update(voxels.data)
