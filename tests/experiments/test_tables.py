@@ -1,4 +1,4 @@
-"""Tables: what was recorded beside what was published, in the paper's order."""
+"""Tables: recorded and published figures in the paper's order."""
 
 import math
 from pathlib import Path
@@ -11,7 +11,16 @@ import graftseg.recipes.recipe
 from graftseg import api
 from graftseg.core.errors import Code
 from graftseg.experiments.paper import TABLES
-from graftseg.experiments.tables import GAINS_HEAD, HEAD, markdown, rows_of, table, tables_page
+from graftseg.experiments.tables import (
+    BASELINE_TITLE,
+    GAINS_HEAD,
+    HEAD,
+    SHORTENED,
+    markdown,
+    rows_of,
+    table,
+    tables_page,
+)
 from graftseg.recipes.reading import shipped_recipes
 from graftseg.recipes.recipe import load_recipe
 from record_fakes import PUBLISHED, record, rewrite, row, ship
@@ -55,7 +64,7 @@ def test_rows_come_in_the_order_of_the_paper() -> None:
         assert len({row.recipe for row in one.rows}) == len(one.rows)
 
 
-def test_recipes_that_no_table_names_follow(shipped: Path) -> None:
+def test_recipes_outside_the_paper_follow(shipped: Path) -> None:
     for name in ("la-8/zeal", "la-4/mean-teacher", "la-80/dan", "la-4/bcp-in"):
         ship(shipped, name, None)
     extra = rows_of("la")[len(TABLES["la"].rows) :]
@@ -101,7 +110,7 @@ def test_the_oracle_is_shown_only_where_every_seed_has_one(shipped: Path, tmp_pa
     assert line[-1] == "-"
 
 
-def test_a_shorter_training_is_a_variant_and_stands_beside_its_baseline(shipped: Path, tmp_path: Path) -> None:
+def test_a_shorter_training_is_a_variant_compared_with_its_baseline(shipped: Path, tmp_path: Path) -> None:
     record(tmp_path, "la-8/supervised", 0, 0.5, variant="short", steps=10)
     record(tmp_path, "la-8/supervised", 1, 0.6, variant="short", steps=10)
     record(tmp_path, "la-8/supervised", 0, 0.8)
@@ -110,24 +119,24 @@ def test_a_shorter_training_is_a_variant_and_stands_beside_its_baseline(shipped:
     record(tmp_path, "la-8/bcp", 2, 0.1, variant="short", steps=12)
     record(tmp_path, "la-8/dtc", 0, 0.4, variant="short", steps=10, protocol="paper")
     text = table("la", tmp_path)
-    first, _, second = text.partition("\nBeside the supervised baseline of the same setting and variant:\n\n")
+    first, _, second = text.partition(f"\n{BASELINE_TITLE}\n\n")
     variants = [line[2:4] for line in rows(first) if line[1] == "la-8/supervised"]
     assert variants == [["-", "0"], ["short", "0, 1"]]
     head, _, *lines = rows(second)
     assert head == list(GAINS_HEAD)
     assert lines == [["la-8/bcp", "short", "0, 1", "12", "10", "55.00", "80.00", "+25.00", "-"]]
-    assert "Beside" not in table("masks", tmp_path)
+    assert BASELINE_TITLE not in table("masks", tmp_path)
 
 
 @pytest.mark.parametrize(
     ("steps", "of_baseline", "expected"),
     [
         (17, 15, ["17", "15", "50.00", "70.00", "+20.00", "-"]),
-        (17, 3, ["17", "3", "50.00", "70.00", "-", "shortened otherwise"]),
-        (3400, 15000, ["3400", "15000", "50.00", "70.00", "-", "shortened otherwise"]),
+        (17, 3, ["17", "3", "50.00", "70.00", "-", SHORTENED]),
+        (3400, 15000, ["3400", "15000", "50.00", "70.00", "-", SHORTENED]),
     ],
 )
-def test_no_difference_is_told_of_trainings_that_were_shortened_otherwise(
+def test_differently_shortened_trainings_have_no_difference(
     tmp_path: Path, steps: int, of_baseline: int, expected: list[str]
 ) -> None:
     record(tmp_path, "la-4/supervised", 0, 0.5, variant="mini", steps=of_baseline)
@@ -137,7 +146,7 @@ def test_no_difference_is_told_of_trainings_that_were_shortened_otherwise(
     assert rows(table("la", tmp_path))[-1] == ["la-4/bcp", "mini", "0", *expected]
 
 
-def test_intervals_beside_the_baseline_are_over_cases(shipped: Path, tmp_path: Path) -> None:
+def test_intervals_of_the_comparison_are_over_cases(shipped: Path, tmp_path: Path) -> None:
     for name, values in (("la-8/supervised", (0.5, 0.6)), ("la-8/bcp", (0.5, 0.8))):
         folder = record(tmp_path, name, 0, 0.5)
         rewrite(folder, [row(value, case) for case, value in zip("ab", values, strict=True)])
@@ -190,7 +199,7 @@ def test_a_table_warns_of_seeds_trained_on_different_stores(shipped: Path, tmp_p
     assert f"\n\n{warning}" in table("la", tmp_path) and warning in api.table("all", tmp_path)
 
 
-def test_a_baseline_on_other_references_is_no_baseline(shipped: Path, tmp_path: Path) -> None:
+def test_a_baseline_on_other_references_is_rejected(shipped: Path, tmp_path: Path) -> None:
     record(tmp_path, "la-8/supervised", 0, 0.5)
     record(tmp_path, "la-8/bcp", 0, 0.7)
     rewrite(tmp_path / "la-8/bcp/seed-0", [row(0.7, volume=2.0)])
@@ -213,11 +222,11 @@ def test_a_table_has_its_title_and_a_legend(shipped: Path, tmp_path: Path) -> No
     assert title == "## Left atrium (LA)\n\n" and body
     assert all(word in legend for word in ("±", "variant", "oracle", "A dash", "95 % interval over the test"))
     masks = api.table("masks", tmp_path)
-    assert masks.startswith("## Masks\n\n| row | recipe |") and "A dash: not recorded" in masks
-    assert "side by side" not in masks
+    assert masks.startswith("## Masks\n\n| row | recipe |") and "A dash means" in masks
+    assert "second table" not in masks
 
 
-def test_without_a_folder_of_results_the_published_figures_are_told(
+def test_without_records_a_table_has_published_figures(
     shipped: Path, tmp_path: Path, cli: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

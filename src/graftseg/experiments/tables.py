@@ -29,27 +29,27 @@ HEAD = (
 INTRODUCTION = """\
 # Tables
 
-Made by `graftseg table all --markdown docs/reference/tables.md` from the folders under `results/` and the published
-figures in the recipes; nothing here is written by hand. Rows are those of the paper, in its order; recipes that it has
-no row for follow after them. [Run a table](../how-to/run-a-table.md) says how to fill one.
+`make docs` makes this page from the records in `results/` and the published figures in the recipes. Rows are in the
+order of the paper; recipes that are not in the paper follow. See [run a table](../how-to/run-a-table.md) for how to
+fill it.
 """
 LEGEND = """\
-Dice and Jaccard are in percent, 95HD and ASD in voxels: means over the test cases (and over the classes), then mean ±
-standard deviation over the seeds. "variant" names what differs from the recipe, such as a shorter training.
-"checkpoint" is how ours was chosen: `last` looks at no score; where empty predictions were scored by the paper's rule,
-it says so. By ours, a class that a prediction misses altogether has the diagonal of the image as its distances; by the
-public code's they are 0, so that published distances are smaller where classes are missed. Published figures and those
-of the oracle are Dice / Jaccard / 95HD / ASD. The oracle is the checkpoint that happened to be best on the test cases,
-an optimistic figure that only compares with published ones chosen in the same way; it is chosen by scores taken during
-the training, which may be coarser than the test, so that it may lie below the last. A dash: not recorded, or no recipe
-yet.
+Dice and Jaccard are in percent, 95HD and ASD in voxels. They are means over the test cases and the classes, then mean ±
+standard deviation over the seeds. A "variant" differs from the recipe, for example by a shorter training. "checkpoint"
+is the rule for choosing ours; `last` uses no score. The rule also says if empty predictions score 0, as in the paper.
+In our standard protocol, a missed class has the diagonal of the image as its distances. In the public code its
+distances are 0, so published distances are smaller where classes are missed. Published figures and those of the oracle
+are Dice / Jaccard / 95HD / ASD. The oracle is the checkpoint with the best scores on the test cases during training. It
+is optimistic and can only be compared with published figures chosen in the same way. Scores during training may be
+coarser than the final test, so the oracle can be worse than the last checkpoint. A dash means: not recorded, or no
+recipe.
 """
 BASELINE_LEGEND = """\
-Where a supervised run and another one of the same setting and variant were recorded with the same seed, a second table
-sets the two side by side: the difference in Dice, averaged over the shared seeds, with a 95 % interval over the test
-cases. None is told where the two are not the same part of their recipes' steps.
+A second table compares a method with the supervised run of the same setting, variant and seed: the difference in Dice,
+averaged over the shared seeds, with a 95 % interval over the test cases. No difference is given if the two runs trained
+different fractions of their recipes' steps.
 """
-BASELINE_TITLE = "Beside the supervised baseline of the same setting and variant:"
+BASELINE_TITLE = "Compared with the supervised baseline of the same setting and variant:"
 Lines = Sequence[Sequence[str]]
 
 
@@ -168,7 +168,7 @@ def _published(theirs: Published | None) -> list[str]:
 
 BASELINE = "supervised"
 FIGURE = "dice"
-SHORTENED = "shortened otherwise"
+SHORTENED = "different shortening"
 GAINS_HEAD = (
     "recipe",
     "variant",
