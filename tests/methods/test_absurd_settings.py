@@ -45,25 +45,25 @@ LARGEST: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def test_every_ramp_is_looked_at() -> None:
+def test_all_ramps_and_weights_are_found() -> None:
     assert {"ua-mt", "coranet"} <= set(RAMPS)
     assert {("bcp", "alpha"), ("mixup", "direct"), ("sassnet", "distance_weight")} <= set(WEIGHTS)
 
 
 @pytest.mark.parametrize(("name", "setting", "value"), ABSURD)
-def test_absurd_settings_are_refused(name: str, setting: str, value: Any) -> None:
+def test_extreme_settings_are_rejected(name: str, setting: str, value: Any) -> None:
     with pytest.raises(ValidationError, match=setting):
         METHODS[name].Config.model_validate({setting: value})
 
 
-def test_a_recipe_with_one_is_refused_in_a_sentence() -> None:
+def test_recipe_with_extreme_setting_is_rejected() -> None:
     with pytest.raises(UserError, match="settings of dtc: ramp: Input should be less than or equal to 1000000000"):
         tiny_recipe(stages=[{"method": "dtc", "steps": 2, "settings": {"ramp": 1e39}}])
 
 
 @pytest.mark.parametrize(("name", "settings"), LARGEST)
 @pytest.mark.parametrize("step", [0, 1])
-def test_the_largest_settings_can_be_followed(name: str, settings: dict[str, Any], step: int) -> None:
+def test_largest_settings_give_finite_losses(name: str, settings: dict[str, Any], step: int) -> None:
     method = tiny_method(name, 2, **settings)
     for objective in method.objectives(tiny_batch(2, side=SIDE), Progress(torch.tensor(step), 2)):
         assert objective.total.isfinite()

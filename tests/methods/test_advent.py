@@ -65,7 +65,7 @@ def test_advent_by_hand() -> None:
 
 @settings(deadline=None, max_examples=20)
 @given(st.integers(2, 6), st.integers(0, 99))
-def test_entropy_is_a_share_of_the_largest(classes: int, seed: int) -> None:
+def test_entropy_is_relative_to_its_maximum(classes: int, seed: int) -> None:
     logits = 3 * torch.randn(2, classes, 4, 4, generator=torch.Generator().manual_seed(seed))
     share = float(mean_entropy(logits))
     assert 0 <= share <= 1 and float(mean_entropy(torch.zeros_like(logits))) == pytest.approx(1, abs=1e-5)
@@ -75,7 +75,7 @@ def test_entropy_is_a_share_of_the_largest(classes: int, seed: int) -> None:
     torch.testing.assert_close(self_information(logits).sum(1) * math.log(classes), oracle, atol=1e-5, rtol=1e-5)
 
 
-def test_a_certain_voxel_has_no_entropy_and_a_finite_gradient() -> None:
+def test_certain_voxel_has_zero_entropy_and_finite_gradient() -> None:
     logits = torch.tensor([[200.0], [0.0]]).view(1, 2, 1, 1).requires_grad_()
     (mean_entropy(logits) + self_information(logits).sum()).backward()  # type: ignore[no-untyped-call]
     assert mean_entropy(logits).item() == pytest.approx(0, abs=1e-5)
@@ -83,13 +83,13 @@ def test_a_certain_voxel_has_no_entropy_and_a_finite_gradient() -> None:
 
 
 @pytest.mark.parametrize("unlabeled", [False, True])
-def test_what_a_discriminator_ought_to_say_is_a_binary_cross_entropy(unlabeled: bool) -> None:
+def test_discriminator_loss_is_binary_cross_entropy(unlabeled: bool) -> None:
     verdict = torch.linspace(-4, 4, 9).view(1, 1, 3, 3)
     expected = F.binary_cross_entropy_with_logits(verdict, torch.full_like(verdict, float(unlabeled)))
     torch.testing.assert_close(discriminator_loss(verdict, unlabeled=unlabeled), expected)
 
 
-def test_less_entropy_is_what_minent_learns() -> None:
+def test_minent_reduces_entropy() -> None:
     method = Advent(AdventConfig(), fakes())
     set_bias(method.student, 0.6, 0.4)
     (objective,) = method.objectives(black_batch(), at_step(0))

@@ -75,7 +75,7 @@ def test_other_directions_by_hand(direction: Any, terms: dict[str, float]) -> No
 
 
 @pytest.mark.parametrize("direction", ["in", "out"])
-def test_one_direction_is_a_term_of_both(direction: Any) -> None:
+def test_single_direction_equals_its_term_in_both(direction: Any) -> None:
     totals = []
     for chosen in ("both", direction):
         method = tiny_method("bcp", 2, direction=chosen).eval()
@@ -85,7 +85,7 @@ def test_one_direction_is_a_term_of_both(direction: Any) -> None:
     assert torch.equal(*totals)
 
 
-def test_without_mixing_every_image_is_learnt_as_it_is() -> None:
+def test_direction_none_learns_unmixed_images() -> None:
     method, batch = tiny_method("bcp", 2, direction="none", largest_component=False), tiny_batch(2)
     assert isinstance(method, Bcp)
     method.eval()
@@ -102,7 +102,7 @@ def test_without_mixing_every_image_is_learnt_as_it_is() -> None:
 @pytest.mark.parametrize("mask", ["random", "contact"])
 @pytest.mark.parametrize("name", ["bcp", "bcp-pretrain"])
 @pytest.mark.parametrize("dimensions", [2, 3])
-def test_the_mask_is_the_chosen_one(name: str, mask: str, dimensions: int) -> None:
+def test_chosen_mask_is_used(name: str, mask: str, dimensions: int) -> None:
     method = tiny_method(name, dimensions, mask={"name": mask})
     batch = tiny_batch(dimensions, side=12)
     torch.manual_seed(1)
@@ -139,7 +139,7 @@ def test_supervised_by_hand(dice: Any, expected: float) -> None:
     assert objective.total.item() == pytest.approx((expected + math.log(2)) / 2, abs=1e-5)
 
 
-def test_mixtures_are_those_of_the_paper() -> None:
+def test_mixtures_match_the_paper() -> None:
     method, batch = tiny_method("bcp", 2, largest_component=False), tiny_batch(2)
     method.eval()
     assert isinstance(method, Bcp)
@@ -153,7 +153,7 @@ def test_mixtures_are_those_of_the_paper() -> None:
     assert 0 < (~M).sum() < M.numel()
 
 
-def test_teacher_follows_the_student() -> None:
+def test_teacher_is_ema_of_student() -> None:
     method = tiny_method("bcp", 2, ema_decay=0.75)
     assert isinstance(method, Bcp)
     with torch.no_grad():
@@ -165,7 +165,7 @@ def test_teacher_follows_the_student() -> None:
         assert torch.allclose(new, old + 1.0, atol=1e-6)
 
 
-def test_watching_disturbs_nothing() -> None:
+def test_preview_labels_changes_no_state() -> None:
     method, images = tiny_method("bcp", 2), tiny_batch(2).unlabeled
     state = {key: value.clone() for key, value in method.state_dict().items()}
     random = torch.get_rng_state()

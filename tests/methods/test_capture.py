@@ -60,7 +60,7 @@ def host_work(build: Callable[[], Method], dimensions: int) -> set[str]:
 @pytest.mark.usefixtures("_as_on_a_gpu")
 @pytest.mark.parametrize("dimensions", [2, 3])
 @pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.capturable])
-def test_a_step_does_nothing_on_the_host(name: str, dimensions: int) -> None:
+def test_step_uses_no_host_tensors(name: str, dimensions: int) -> None:
     assert host_work(lambda: tiny_method(name, dimensions), dimensions) == set()
 
 
@@ -80,7 +80,7 @@ class Copying(Method):
         yield Objective("student", {"loss": loss * torch.tensor([2.0, 3.0]).to(loss.device).sum()})
 
 
-def test_a_step_that_waits_or_copies_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_host_synchronization_and_copies_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, method in (("waiting", Waiting), ("copying", Copying)):
         monkeypatch.setitem(METHODS, name, method)
     with pytest.raises(RuntimeError, match="cannot be called on meta tensors"):
@@ -108,7 +108,7 @@ def gradients_of(module: nn.Module) -> list[Tensor]:
 
 @pytest.mark.filterwarnings("ignore::UserWarning:torch", "ignore::DeprecationWarning")
 @pytest.mark.parametrize("name", METHODS)
-def test_a_compiled_step_is_the_plain_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_step_equals_uncompiled_step(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Traced whole for forward and backward; which kernels a compiler then writes is not its concern."""
     compile_with = torch.compile
     monkeypatch.setattr(torch, "compile", lambda f, **options: compile_with(f, **options | {"backend": "aot_eager"}))

@@ -53,7 +53,7 @@ def student_gradient(name: str, dimensions: int, batch: Batch) -> Tensor:
     )
 
 
-def test_objectives_are_finite_and_move_what_they_name(name: str, dimensions: int) -> None:
+def test_objectives_are_finite_and_update_their_module(name: str, dimensions: int) -> None:
     method, batch = tiny_method(name, dimensions), tiny_batch(dimensions)
     optimizers, moved = optimizers_of(method), set()
     for objective in method.objectives(batch, progress()):
@@ -69,14 +69,14 @@ def test_objectives_are_finite_and_move_what_they_name(name: str, dimensions: in
     assert moved == set(method.trained_modules)
 
 
-def test_unlabeled_images_reach_the_student(name: str, dimensions: int) -> None:
+def test_unlabeled_images_change_the_student_gradient(name: str, dimensions: int) -> None:
     batch, other = tiny_batch(dimensions), tiny_batch(dimensions, seed=5)
     changed = Batch(batch.labeled, other.unlabeled)
     same = torch.equal(student_gradient(name, dimensions, batch), student_gradient(name, dimensions, changed))
     assert same is not METHODS[name].uses_unlabeled
 
 
-def test_gradients_stay_out_of_what_does_not_move(name: str, dimensions: int) -> None:
+def test_untrained_modules_get_no_gradient(name: str, dimensions: int) -> None:
     method = tiny_method(name, dimensions)
     for objective in method.objectives(tiny_batch(dimensions), progress()):
         objective.total.backward()  # type: ignore[no-untyped-call]
@@ -84,7 +84,7 @@ def test_gradients_stay_out_of_what_does_not_move(name: str, dimensions: int) ->
     assert all(parameter.grad is None and not parameter.requires_grad for parameter in still)
 
 
-def test_a_pause_changes_no_bit(name: str, dimensions: int) -> None:
+def test_resume_is_bit_identical(name: str, dimensions: int) -> None:
     method = tiny_method(name, dimensions)
     take_step(method, optimizers_of(method), tiny_batch(dimensions), 0)
     stream = io.BytesIO()
@@ -100,7 +100,7 @@ def test_a_pause_changes_no_bit(name: str, dimensions: int) -> None:
     assert all(torch.equal(value, states[1][key]) for key, value in states[0].items())
 
 
-def test_segment_gives_probabilities_of_the_student_alone(name: str, dimensions: int) -> None:
+def test_segment_depends_only_on_the_student(name: str, dimensions: int) -> None:
     method, batch = tiny_method(name, dimensions).eval(), tiny_batch(dimensions)
     probabilities = method.segment(batch.unlabeled)
     assert probabilities.shape == (4, 3, *[SIDE] * dimensions)
@@ -110,7 +110,7 @@ def test_segment_gives_probabilities_of_the_student_alone(name: str, dimensions:
     assert torch.equal(shipped.segment(batch.unlabeled), probabilities)
 
 
-def test_same_seed_same_loss(name: str, dimensions: int) -> None:
+def test_same_seed_gives_same_loss(name: str, dimensions: int) -> None:
     losses = []
     for _ in range(2):
         method = tiny_method(name, dimensions)
@@ -119,7 +119,7 @@ def test_same_seed_same_loss(name: str, dimensions: int) -> None:
     assert all(torch.equal(first, second) for first, second in zip(*losses, strict=True))
 
 
-def test_a_stage_begins_with_the_student_before_it(name: str, dimensions: int) -> None:
+def test_stage_starts_from_previous_student(name: str, dimensions: int) -> None:
     before, method = tiny_method("supervised", dimensions, seed=6), tiny_method(name, dimensions)
     method.start_from(before)
     for network in [method.student, *([method.teacher] if hasattr(method, "teacher") else [])]:
@@ -130,7 +130,7 @@ def test_a_stage_begins_with_the_student_before_it(name: str, dimensions: int) -
         assert all(torch.equal(own[key], value) for key, value in shared.items())
 
 
-def test_pictures_have_names_that_say_what_they_are(name: str, dimensions: int) -> None:
+def test_shown_images_have_valid_names_and_shapes(name: str, dimensions: int) -> None:
     space = (SIDE,) * dimensions
     for objective in tiny_method(name, dimensions).objectives(tiny_batch(dimensions), progress()):
         assert objective.shows

@@ -88,7 +88,7 @@ def test_uncertain_everywhere_by_hand() -> None:
 
 
 @pytest.mark.parametrize("dimensions", [2, 3])
-def test_certainty_is_the_agreement_of_the_two_other_branches(dimensions: int) -> None:
+def test_voxels_are_certain_where_two_branches_agree(dimensions: int) -> None:
     method, batch = shaken(tiny_method("coranet", dimensions)), tiny_batch(dimensions)
     (objective,) = method.objectives(batch, now(0))
     main, first, second = (out.argmax(1) for out in method.labeler(batch.unlabeled, all_outputs=True))
@@ -98,7 +98,7 @@ def test_certainty_is_the_agreement_of_the_two_other_branches(dimensions: int) -
     assert 0 < objective.shows["M"].float().mean() < 1
 
 
-def test_branches_that_agree_everywhere_leave_nothing_uncertain() -> None:
+def test_agreeing_branches_leave_no_uncertain_voxel() -> None:
     method, batch = tiny_method("coranet", 2), tiny_batch(2)
     student: Any = method.student
     student.others[1].load_state_dict(student.others[0].state_dict())
@@ -106,7 +106,7 @@ def test_branches_that_agree_everywhere_leave_nothing_uncertain() -> None:
     assert objective.shows["M"].all() and objective.terms["L_uncertain"].item() == 0
 
 
-def test_pseudo_labels_hold_still_between_refreshes() -> None:
+def test_pseudo_labels_are_constant_between_refreshes() -> None:
     method, batch, seen = tiny_method("coranet", 2, refresh_every=3), tiny_batch(2), []
     for step in range(5):
         (objective,) = shaken(method, seed=step).objectives(batch, now(step))
@@ -119,7 +119,7 @@ def test_pseudo_labels_hold_still_between_refreshes() -> None:
     assert not torch.equal(seen[2], seen[3])
 
 
-def test_the_labeler_never_drops_out_and_its_norms_see_the_batch() -> None:
+def test_labeler_has_no_dropout_but_batch_statistics() -> None:
     method = tiny_method("coranet", 2)
     assert isinstance(method, CoraNet)
     norms = [part for part in method.labeler.modules() if isinstance(part, nn.BatchNorm2d)]
@@ -130,7 +130,7 @@ def test_the_labeler_never_drops_out_and_its_norms_see_the_batch() -> None:
         assert [part for part in method.labeler.modules() if part.training] == (norms if mode else [])
 
 
-def test_self_training_begins_with_the_pretrained_branches() -> None:
+def test_self_training_starts_from_pretrained_branches() -> None:
     before, method = tiny_method("coranet-pretrain", 3, seed=4), tiny_method("coranet", 3)
     assert isinstance(method, CoraNet)
     method.start_from(before)
@@ -138,7 +138,7 @@ def test_self_training_begins_with_the_pretrained_branches() -> None:
         assert all(torch.equal(value, before.student.state_dict()[key]) for key, value in network.state_dict().items())
 
 
-def test_the_teacher_follows_the_student() -> None:
+def test_coranet_teacher_is_ema_of_student() -> None:
     method = tiny_method("coranet", 2, ema_decay=0.75)
     assert isinstance(method, CoraNet)
     with torch.no_grad():

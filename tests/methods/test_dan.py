@@ -47,7 +47,7 @@ def test_dan_by_hand() -> None:
     assert (student.updates, discriminator.updates) == ("student", "discriminator")
 
 
-def test_the_discriminator_sees_unlabeled_maps_in_evaluation_and_then_all_of_the_updated_student() -> None:
+def test_discriminator_inputs_and_modes() -> None:
     method, verdict = by_hand()
     objectives = method.objectives(black_batch(), at_step(0))
     next(objectives)
@@ -65,7 +65,7 @@ def both(method: Dan) -> tuple[Objective, dict[str, Tensor], Objective]:
     return student, state, next(objectives)
 
 
-def test_the_discriminators_turn_leaves_the_student_and_its_statistics_alone() -> None:
+def test_discriminator_update_leaves_student_unchanged() -> None:
     method = tiny_method("dan", 2)
     assert isinstance(method, Dan)
     _, state, objective = both(method)
@@ -75,7 +75,7 @@ def test_the_discriminators_turn_leaves_the_student_and_its_statistics_alone() -
     assert all(module.training for module in method.modules())
 
 
-def test_the_students_turn_passes_through_the_discriminator_and_leaves_nothing_there() -> None:
+def test_student_update_leaves_no_discriminator_gradient() -> None:
     method = tiny_method("dan", 2)
     assert isinstance(method, Dan)
     student, _, _ = both(method)

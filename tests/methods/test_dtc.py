@@ -35,7 +35,7 @@ def test_by_hand() -> None:
     assert objective.total.item() == pytest.approx(total, abs=1e-5)
 
 
-def test_the_weight_grows_for_6000_steps() -> None:
+def test_weight_ramps_up_over_6000_steps() -> None:
     method = Dtc(DtcConfig(weight=2.0), tiny_networks(2, 2))
     for step, weight in ((149, 2 * math.exp(-5)), (3000, 2 * math.exp(-5 / 4)), (6000, 2.0)):
         (objective,) = method.objectives(half_foreground(), Progress(torch.tensor(step), 15000))
@@ -43,14 +43,14 @@ def test_the_weight_grows_for_6000_steps() -> None:
 
 
 @given(st.floats(0.02, 1))
-def test_far_from_the_boundary_the_map_is_0_or_1(distance: float) -> None:
+def test_sigmoid_map_far_from_boundary_is_0_or_1(distance: float) -> None:
     outside, boundary, inside = sigmoid_map(torch.tensor([distance, 0.0, -distance]), SHARPNESS).tolist()
     assert (outside, boundary, inside) == pytest.approx((0.0, 0.5, 1.0), abs=1e-12)
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(2, 4), st.integers(0, 99), st.integers(2, 3))
-def test_heads_that_agree_cost_nothing_and_opposite_ones_one(classes: int, seed: int, dimensions: int) -> None:
+def test_consistency_is_0_for_equal_heads_and_1_for_opposite_heads(classes: int, seed: int, dimensions: int) -> None:
     """The map of true distances is the label map, but for boundary voxels, of which the map is ½."""
     labels = torch.randint(classes, (2, *[6] * dimensions), generator=torch.Generator().manual_seed(seed))
     S = signed_distance(labels, classes, absent=1.0)
@@ -64,14 +64,14 @@ def test_heads_that_agree_cost_nothing_and_opposite_ones_one(classes: int, seed:
         assert dual_task_consistency(logits, -certain, SHARPNESS).item() == pytest.approx(1.0)
 
 
-def test_gradients_reach_both_heads_and_the_unlabeled_images() -> None:
+def test_consistency_gradient_reaches_both_heads() -> None:
     z, s = torch.zeros(2, 2, 4, 4, requires_grad=True), torch.full((2, 1, 4, 4), 1e-3, requires_grad=True)
     dual_task_consistency(z, s, SHARPNESS).backward()  # type: ignore[no-untyped-call]
     assert z.grad is not None and s.grad is not None
     assert (z.grad != 0).all() and (s.grad != 0).all()
 
 
-def test_bfloat16_leaves_its_steps_alone(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dtc_ignores_bfloat16(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """The slope of the steep sigmoid needs distances exactly."""
     monkeypatch.setattr(stepping, "has_bf16", lambda device: True)
     recipe = stage_recipe("unet-2d", "dtc")

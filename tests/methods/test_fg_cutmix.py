@@ -53,7 +53,7 @@ def test_fg_cutmix_by_hand() -> None:
 
 
 @pytest.mark.parametrize("cells", [(4, 4), (1, 1), (8, 3)])
-def test_without_neighbours_nothing_changes(cells: tuple[int, int]) -> None:
+def test_exchange_does_not_change_a_pointwise_network(cells: tuple[int, int]) -> None:
     batch = tiny_batch(2, classes=2)
     config = FgCutmixConfig(cells=cells, largest_component=False)
     method = FgCutmix(config, NETWORKS)
@@ -65,7 +65,7 @@ def test_without_neighbours_nothing_changes(cells: tuple[int, int]) -> None:
     assert torch.equal(objective.terms["L_unlabeled"], pseudo)
 
 
-def test_images_and_labels_are_exchanged_alike() -> None:
+def test_images_and_labels_are_exchanged_equally() -> None:
     batch = tiny_batch(2)
     labeled = Labeled(batch.labeled.images, (batch.labeled.images[:, 0] > 0).long())
     method = FgCutmix(FgCutmixConfig(largest_component=False), NETWORKS)
@@ -77,11 +77,11 @@ def test_images_and_labels_are_exchanged_alike() -> None:
 
 
 @pytest.mark.parametrize(("dimensions", "cells"), [(2, (4, 4)), (3, (4, 4, 1))])
-def test_the_usual_grid_lies_in_the_plane(dimensions: int, cells: tuple[int, ...]) -> None:
+def test_default_grid_divides_the_first_two_axes(dimensions: int, cells: tuple[int, ...]) -> None:
     assert FgCutmix(FgCutmixConfig(), tiny_networks(dimensions)).cells == cells
 
 
-def test_a_grid_has_as_many_axes_as_the_images() -> None:
+def test_grid_with_wrong_number_of_axes_is_rejected() -> None:
     with pytest.raises(ValueError, match="cells has 2 numbers"):
         FgCutmix.check(FgCutmixConfig(cells=(4, 4)), labeled=1, unlabeled=3, patch=(16, 16, 16))
     with pytest.raises(ValueError, match="connectivity is 3"):

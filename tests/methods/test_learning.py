@@ -54,7 +54,7 @@ def train(method: Method, batch: Batch) -> None:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_the_supervised_loss_falls_by_a_third(name: str) -> None:
+def test_supervised_loss_falls_by_a_third(name: str) -> None:
     torch.manual_seed(SEED)
     config = METHODS[name].Config.model_validate(SETTINGS.get(name, {}))
     method, batch = METHODS[name](config, NETWORKS).train(), easy_batch()

@@ -53,26 +53,26 @@ def test_mc_net_by_hand(options: dict[str, Any], dice: float) -> None:
 
 
 @given(st.floats(0.01, 1))
-def test_zero_a_half_and_one_are_fixed_points_of_sharpening(temperature: float) -> None:
+def test_sharpening_keeps_0_half_and_1(temperature: float) -> None:
     p = torch.tensor([0, 0.5, 1])
     assert sharpen(p, temperature).tolist() == [0, 0.5, 1]
 
 
 @given(st.floats(0, 1, width=32), st.floats(0.01, 1))
-def test_sharpening_moves_away_from_a_half_and_is_symmetric(p: float, temperature: float) -> None:
+def test_sharpening_moves_away_from_half_symmetrically(p: float, temperature: float) -> None:
     s = sharpen(torch.tensor(p), temperature).item()
     assert s <= p + 1e-6 if p <= 0.5 else s >= p - 1e-6
     assert sharpen(torch.tensor(1 - p), temperature).item() == pytest.approx(1 - s, abs=1e-4)
 
 
-def test_rounding_beyond_one_is_no_harm() -> None:
+def test_sharpening_accepts_probabilities_rounded_above_1() -> None:
     p = torch.tensor([1.0000001, -1e-8]).requires_grad_()
     s = sharpen(p, 0.3)
     (gradient,) = torch.autograd.grad(s.sum(), p)
     assert s.tolist() == [1, 0] and gradient.isfinite().all()
 
 
-def test_decoders_agree_without_loss_only_where_they_are_sure() -> None:
+def test_consistency_is_zero_only_for_certain_equal_decoders() -> None:
     z = torch.randn(2, 3, 4, 4, generator=torch.Generator().manual_seed(0))
     assert mutual_consistency([z, z], 0.1) > 0.01
     assert mutual_consistency([1000 * z, 1000 * z], 0.1) < 1e-6
@@ -99,7 +99,7 @@ def test_gradients_pass_through_the_targets() -> None:
 
 
 @pytest.mark.parametrize("dimensions", [2, 3])
-def test_the_first_decoder_ships(dimensions: int) -> None:
+def test_first_decoder_is_shipped(dimensions: int) -> None:
     method, images = tiny_method("mc-net", dimensions, decoders=3).eval(), tiny_batch(dimensions).unlabeled
     before = method.segment(images)
     with torch.no_grad():
@@ -109,6 +109,6 @@ def test_the_first_decoder_ships(dimensions: int) -> None:
     assert torch.equal(method.segment(images), before)
 
 
-def test_half_a_dice_is_asked_for_with_its_dice() -> None:
+def test_half_dice_needs_over_batch() -> None:
     with pytest.raises(ValidationError, match="half_dice needs dice: over-batch"):
         McNetConfig(half_dice=True)

@@ -24,25 +24,25 @@ def test_mean_teacher_by_hand() -> None:
 
 
 @pytest.mark.parametrize(("step", "ramp"), [(0, math.exp(-5)), (149, math.exp(-5)), (3000, math.exp(-1.25)), (6000, 1)])
-def test_the_weight_follows_the_ramp(step: int, ramp: float) -> None:
+def test_weight_follows_the_ramp(step: int, ramp: float) -> None:
     (objective,) = MeanTeacher(MeanTeacherConfig(), fakes()).objectives(black_batch(), at_step(step))
     assert float(objective.weights["consistency"]) == pytest.approx(0.1 * ramp, rel=1e-5)
 
 
-def test_a_student_that_agrees_has_nothing_to_learn_from_the_teacher() -> None:
+def test_consistency_is_zero_for_equal_predictions() -> None:
     logits = torch.randn(2, 3, 4, 4)
     assert mean_squared_difference(logits, logits + 7).item() == pytest.approx(0, abs=1e-9)
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.1])
-def test_the_teacher_alone_sees_noise(noise: float) -> None:
+def test_only_the_teacher_gets_noise(noise: float) -> None:
     method, batch = MeanTeacher(MeanTeacherConfig(noise=noise), fakes(Echo)), black_batch()
     (objective,) = method.objectives(batch, NOW)
     assert torch.equal(objective.shows["X_unlabeled"], batch.unlabeled) is (noise == 0)
     assert (objective.terms["consistency"] == 0).item() is (noise == 0)
 
 
-def test_the_first_teacher_is_a_copy_and_later_ones_are_means() -> None:
+def test_first_teacher_is_a_copy_then_a_mean() -> None:
     method = tiny_method("mean-teacher", 2)
     assert isinstance(method, MeanTeacher)
     weights = []

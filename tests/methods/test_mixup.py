@@ -54,7 +54,7 @@ def test_mixup_by_hand() -> None:
 
 @given(st.floats(0.05, 0.95), st.integers(0, 2**32 - 1))
 @settings(deadline=None, max_examples=25)
-def test_what_a_linear_network_sees_mixed_comes_apart(share: float, seed: int) -> None:
+def test_decoupling_is_exact_for_a_linear_network(share: float, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     x_l, x_u = (torch.randn(2, 3, 4, 4, generator=generator, dtype=torch.float64) for _ in range(2))
     weights = torch.randn(5, 3, generator=generator, dtype=torch.float64)
@@ -67,7 +67,7 @@ def test_what_a_linear_network_sees_mixed_comes_apart(share: float, seed: int) -
     assert torch.allclose(z_u, (1 - share) * network(x_u))
 
 
-def test_what_is_subtracted_carries_no_gradient() -> None:
+def test_subtracted_logits_have_no_gradient() -> None:
     mixed, labeled, unlabeled = (torch.ones(1, requires_grad=True) for _ in range(3))
     sum(decouple(mixed, labeled, unlabeled, 0.25)).backward()  # type: ignore[union-attr]
     assert mixed.grad is not None and mixed.grad.item() == 2.0
@@ -82,7 +82,7 @@ def test_images_are_superimposed_by_the_ratio() -> None:
 
 
 @given(st.floats(-30, -0.1), st.floats(0.01, 0.99))
-def test_predictions_come_apart_rightly_where_all_images_show_background(background: float, place: float) -> None:
+def test_decoupling_can_succeed_while_all_images_are_background(background: float, place: float) -> None:
     """Where no image is supervised by itself: logits of the foreground, in [b / 2, 0), that say background.
 
     For every pair of truths there are logits of the mixture that lie on the right sides of both other shares.
@@ -98,7 +98,7 @@ def test_predictions_come_apart_rightly_where_all_images_show_background(backgro
     assert foreground < 0
 
 
-def test_labeled_images_as_they_are() -> None:
+def test_direct_loss_of_labeled_images_by_hand() -> None:
     """Their probability of the foreground is 27/28 and their Dice 54/55; gradients come from there too."""
     images = torch.zeros(2, 1, 6, 6)
     batch = Batch(Labeled(images, torch.ones(2, 6, 6, dtype=torch.long)), images)
@@ -112,7 +112,7 @@ def test_labeled_images_as_they_are() -> None:
     assert bias.grad is not None and bias.grad.abs().max() > 0.001
 
 
-def test_a_drawn_share_of_the_labeled_image_is_below_a_half() -> None:
+def test_drawn_share_is_below_half() -> None:
     method = tiny_method("mixup", 2, unlabeled_ratio=None)
     assert isinstance(method, Mixup)
     shares = torch.tensor([float(method._share(torch.device("cpu"))) for _ in range(400)])
@@ -120,7 +120,7 @@ def test_a_drawn_share_of_the_labeled_image_is_below_a_half() -> None:
     assert shares.mean().item() == pytest.approx(0.25, abs=5 * 0.5 / (12 * 400) ** 0.5)
 
 
-def test_the_numbers_of_images_have_to_agree() -> None:
+def test_unequal_numbers_of_images_are_rejected() -> None:
     with pytest.raises(ValueError, match=r"batches\.unlabeled is 4"):
         Mixup.check(MixupConfig(), labeled=2, unlabeled=4, patch=(32, 32))
     with pytest.raises(ValueError, match=r"batches\.unlabeled is 0"):

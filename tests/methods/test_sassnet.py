@@ -32,7 +32,7 @@ def test_by_hand() -> None:
     assert critic.total.item() == pytest.approx(math.log(2))
 
 
-def test_what_the_discriminator_should_say() -> None:
+def test_discriminator_targets_by_hand() -> None:
     """It says "labeled" with logits (0, 1) of everything: right of half of the batch, and what the student wants."""
     method = SassNet(SassNetConfig(), tiny_networks(2, 2))
     nn.init.zeros_(method.discriminator.head.weight)
@@ -44,7 +44,7 @@ def test_what_the_discriminator_should_say() -> None:
 
 
 @pytest.mark.parametrize("dimensions", [2, 3])
-def test_the_critics_step_moves_nothing_of_the_student(dimensions: int) -> None:
+def test_sassnet_updates_do_not_leak(dimensions: int) -> None:
     """Neither weights nor statistics; and the student's leaves no gradient in the critic."""
     method = tiny_method("sassnet", dimensions)
     assert isinstance(method, SassNet)
@@ -61,7 +61,7 @@ def test_the_critics_step_moves_nothing_of_the_student(dimensions: int) -> None:
     assert all(parameter.grad is not None for parameter in method.discriminator.parameters())
 
 
-def test_each_is_in_evaluation_mode_while_the_other_learns() -> None:
+def test_each_network_is_in_eval_mode_while_the_other_learns() -> None:
     method, seen = tiny_method("sassnet", 2), list[tuple[str, bool]]()
     for name in ("student", "discriminator"):
         part = method.get_submodule(name)
@@ -72,7 +72,7 @@ def test_each_is_in_evaluation_mode_while_the_other_learns() -> None:
     assert seen == [("student", True), ("discriminator", False), ("student", False), ("discriminator", True)]
 
 
-def test_the_second_pass_sees_the_updated_student() -> None:
+def test_discriminator_gets_updated_student() -> None:
     method, shown = tiny_method("sassnet", 2), []
     for change in (0.0, 1.0):
         objectives = method.objectives(tiny_batch(2, side=SIDE), NOW)
@@ -84,7 +84,7 @@ def test_the_second_pass_sees_the_updated_student() -> None:
     assert (shown[1] > shown[0]).all()
 
 
-def test_the_weight_grows_for_6000_steps() -> None:
+def test_weight_ramps_up_over_6000_steps() -> None:
     method = tiny_method("sassnet", 2, adversarial_weight=0.015)
     for step, weight in ((0, 0.015 * math.exp(-5)), (3000, 0.015 * math.exp(-5 / 4)), (6000, 0.015), (9000, 0.015)):
         objective = next(method.objectives(tiny_batch(2, side=SIDE), Progress(torch.tensor(step), 15000)))

@@ -40,7 +40,7 @@ def test_distances_by_hand() -> None:
 
 
 @pytest.mark.parametrize(("dice", "loss"), [("foreground", dice_of_sums), ("classes", dice_over_batch)])
-def test_the_total_by_its_terms(dice: str, loss: Any) -> None:
+def test_total_is_the_weighted_sum_of_terms(dice: str, loss: Any) -> None:
     method, batch = tiny_method("ss-net", 2, dice=dice, weight=0.5, ramp=2, separation=0.25).eval(), tiny_batch(2)
     (objective,) = method.objectives(batch, now(150))
     terms = {name: term.item() for name, term in objective.terms.items()}
@@ -53,14 +53,14 @@ def test_the_total_by_its_terms(dice: str, loss: Any) -> None:
 
 
 @pytest.mark.parametrize("dimensions", [2, 3])
-def test_the_noise_has_the_asked_length_for_each_sample(dimensions: int) -> None:
+def test_noise_has_the_configured_length_per_sample(dimensions: int) -> None:
     method, batch = tiny_method("ss-net", dimensions, noise=3.0), tiny_batch(dimensions)
     (objective,) = method.objectives(batch, now(0))
     noise = objective.shows["X_noisy"] - torch.cat([batch.labeled.images, batch.unlabeled])
     assert torch.allclose(noise.flatten(1).norm(dim=1), torch.full((8,), 3.0), atol=1e-4)
 
 
-def test_adversarial_noise_changes_more_than_noise_of_the_same_length() -> None:
+def test_adversarial_noise_changes_more_than_random_noise() -> None:
     method = tiny_method("ss-net", 2, seed=3, dice="classes", noise=2.0, probe=0.1).eval()
     assert isinstance(method, SsNet)
     images = tiny_batch(2).unlabeled
@@ -72,7 +72,7 @@ def test_adversarial_noise_changes_more_than_noise_of_the_same_length() -> None:
     assert class_dice(method.segment(noisy), target) > 2 * class_dice(method.segment(other), target)
 
 
-def test_batch_norms_see_two_passes_a_step() -> None:
+def test_batch_norms_count_two_passes_per_step() -> None:
     method, kept = tiny_method("ss-net", 2), Counter[nn.Module]()
     norms = [part for part in method.student.modules() if isinstance(part, _BatchNorm)]
     for norm in norms:
@@ -82,7 +82,7 @@ def test_batch_norms_see_two_passes_a_step() -> None:
     assert len(norms) == 8 and [kept[norm] for norm in norms] == 8 * [2]
 
 
-def test_prototypes_are_right_foreground_voxels_of_the_labeled_images() -> None:
+def test_prototypes_are_correct_labeled_foreground_voxels() -> None:
     method, batch = tiny_method("ss-net", 2), tiny_batch(2)
     student = method.student
     assert isinstance(student, PrototypeNetwork)
@@ -94,7 +94,7 @@ def test_prototypes_are_right_foreground_voxels_of_the_labeled_images() -> None:
     assert student.separation.filled.any()
 
 
-def test_separation_moves_the_heads_and_the_network() -> None:
+def test_separation_trains_heads_and_network() -> None:
     method = tiny_method("ss-net", 2)
     objective = objective_of(method)
     (objective.terms["L_l"] + objective.terms["L_u"]).backward()  # type: ignore[no-untyped-call]

@@ -38,7 +38,7 @@ def test_ua_mt_by_hand() -> None:
 
 @settings(deadline=None, max_examples=20)
 @given(st.integers(0, 6000), st.integers(0, 6000), st.integers(0, 99))
-def test_the_mask_opens_with_the_ramp(one: int, other: int, seed: int) -> None:
+def test_mask_grows_with_the_ramp(one: int, other: int, seed: int) -> None:
     method, batch, masks = UaMt(UaMtConfig(passes=2), fakes(Echo)), grey_batch(seed), []
     for step in sorted((one, other)):
         torch.manual_seed(seed)
@@ -48,7 +48,7 @@ def test_the_mask_opens_with_the_ramp(one: int, other: int, seed: int) -> None:
     assert not (early & ~late).any()
 
 
-def test_more_voxels_pass_late_than_early() -> None:
+def test_mask_has_more_voxels_late_than_early() -> None:
     method, counts = UaMt(UaMtConfig(), fakes(Echo)), []
     for now in (START, END):
         torch.manual_seed(0)
@@ -58,7 +58,7 @@ def test_more_voxels_pass_late_than_early() -> None:
 
 
 @pytest.mark.parametrize(("limit", "opens"), [("ln 2", False), ("ln K", True)])
-def test_four_classes_may_have_the_limit_of_two(limit: Any, opens: bool) -> None:
+def test_entropy_limit_of_four_classes(limit: Any, opens: bool) -> None:
     method = UaMt(UaMtConfig(entropy_limit=limit), fakes(classes=4))
     set_bias(method.teacher, 0.55, 0.15, 0.15, 0.15)
     (objective,) = method.objectives(black_batch(), END)
@@ -78,7 +78,7 @@ class Counting(Biased):
         return super().forward(images)
 
 
-def test_the_teacher_sees_eight_images_of_its_own_and_one_for_the_target() -> None:
+def test_teacher_makes_eight_noisy_predictions_and_the_target() -> None:
     method = UaMt(UaMtConfig(), fakes(Counting))
     list(method.objectives(black_batch(), START))
     teacher = method.teacher
@@ -87,7 +87,7 @@ def test_the_teacher_sees_eight_images_of_its_own_and_one_for_the_target() -> No
     assert len({float(image.sum()) for images in teacher.seen for image in images}) == 2 + 4 * 4
 
 
-def test_uncertain_voxels_count_for_nothing() -> None:
+def test_uncertain_voxels_have_no_effect() -> None:
     torch.manual_seed(0)
     logits, others = torch.randn(2, 3, 4, 4), torch.randn(2, 3, 4, 4)
     M = torch.rand(2, 4, 4) < 0.5
@@ -96,6 +96,6 @@ def test_uncertain_voxels_count_for_nothing() -> None:
     assert masked_squared_difference(logits, others, torch.zeros_like(M)).item() == 0
 
 
-def test_an_odd_number_of_passes_is_refused() -> None:
+def test_odd_number_of_passes_is_rejected() -> None:
     with pytest.raises(ValidationError, match="multiple of 2"):
         UaMtConfig(passes=7)

@@ -51,7 +51,7 @@ def test_urpc_by_hand() -> None:
     assert objective.total.item() == pytest.approx((cross_entropy + dice) / 2 + 0.1 * consistency, abs=1e-5)
 
 
-def test_what_is_uncertain_counts_less() -> None:
+def test_uncertain_pixels_have_less_weight() -> None:
     """At one of two pixels the heads agree: the other one's share is ``E / (1 + E)``, which is less than a half."""
     found = rectified_consistency([logits_of(FIRST, FIRST), logits_of(SECOND, FIRST)])
     expected = 0.0
@@ -63,7 +63,7 @@ def test_what_is_uncertain_counts_less() -> None:
 
 @settings(deadline=None, max_examples=30)
 @given(st.integers(0, 999), st.integers(1, 4), st.integers(2, 4), st.integers(2, 3))
-def test_heads_that_agree_make_the_consistency_zero(seed: int, heads: int, classes: int, dimensions: int) -> None:
+def test_consistency_of_equal_heads_is_zero(seed: int, heads: int, classes: int, dimensions: int) -> None:
     """Logits may differ by a number that all classes share."""
     generator = torch.Generator().manual_seed(seed)
     space = (3,) * dimensions
@@ -84,14 +84,14 @@ def test_gradients_pass_through_the_mean() -> None:
     assert abs(slope.item()) > 0.02
 
 
-def test_certain_heads_that_contradict_each_other_are_finite() -> None:
+def test_contradicting_certain_heads_give_finite_loss() -> None:
     sure, contrary = (torch.tensor([a, -a]).view(1, 2, 1, 1).requires_grad_() for a in (400.0, -400.0))
     loss = rectified_consistency([sure, contrary, sure])
     assert loss.isfinite() and loss > 1
     assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(loss, (sure, contrary)))
 
 
-def test_labels_supervise_all_heads_and_unlabeled_images_none() -> None:
+def test_labels_supervise_all_heads() -> None:
     """Without the consistency, unlabeled images reach the student through batch statistics alone."""
     torch.manual_seed(0)
     method, batch = Urpc(UrpcConfig(weight=0), tiny_networks(2)).eval(), tiny_batch(2)

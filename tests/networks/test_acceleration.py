@@ -9,13 +9,13 @@ import torch
 from graftseg.networks.acceleration import accelerated, plain_layers, tf32_allowed
 
 
-def test_layers_are_computed_our_way_on_a_gpu_alone() -> None:
+def test_fast_layers_are_used_only_on_a_gpu() -> None:
     on_gpu: Any = SimpleNamespace(is_cuda=True)
     assert accelerated(on_gpu)
     assert not accelerated(torch.zeros(1))
 
 
-def test_plain_layers_last_as_long_as_their_block() -> None:
+def test_plain_layers_ends_with_the_block() -> None:
     on_gpu: Any = SimpleNamespace(is_cuda=True)
     with plain_layers():
         with plain_layers():
@@ -24,20 +24,20 @@ def test_plain_layers_last_as_long_as_their_block() -> None:
     assert accelerated(on_gpu)
 
 
-def test_plain_layers_end_with_an_error_too() -> None:
+def test_plain_layers_ends_after_an_error() -> None:
     on_gpu: Any = SimpleNamespace(is_cuda=True)
     with pytest.raises(ZeroDivisionError), plain_layers():
         raise ZeroDivisionError
     assert accelerated(on_gpu)
 
 
-def test_tf32_is_allowed_unless_it_was_forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tf32_follows_the_older_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tf32_allowed()
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     assert not tf32_allowed()
 
 
-def test_tf32_may_be_forbidden_by_the_newer_names_too() -> None:
+def test_tf32_follows_the_newer_setting() -> None:
     """In a process of its own: they cannot be set back, and make the older name unreadable."""
     names = ["torch.backends.fp32_precision", "torch.backends.cudnn.conv.fp32_precision"]
     lines = ["import torch", "from graftseg.networks.acceleration import tf32_allowed"]

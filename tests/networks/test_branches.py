@@ -23,7 +23,7 @@ def test_published_size() -> None:
 
 
 @pytest.mark.parametrize("name", ["vnet-bn", "vnet-in", "unet-3d", "unet-2d"])
-def test_the_main_branch_is_the_network_itself(name: Any) -> None:
+def test_main_branch_equals_the_plain_network(name: Any) -> None:
     torch.manual_seed(0)
     networks = tiny(name)
     images = torch.randn(2, 1, *[8] * networks.dimensions)

@@ -111,14 +111,14 @@ def test_kernels(
 
 
 @needs_triton
-def test_pairs_of_voxels_want_an_even_last_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pair_kernels_need_an_even_last_size(monkeypatch: pytest.MonkeyPatch) -> None:
     noted = kernels_used(monkeypatch)
     assert_agrees("convolve", torch.float32, (16, 16), (4, 4, 3))
     assert not noted
 
 
 @needs_triton
-def test_pairs_are_made_across_the_borders_of_tiles_and_of_planes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pair_kernels_across_tiles_and_planes(monkeypatch: pytest.MonkeyPatch) -> None:
     for table in (convolution.FORWARD, convolution.INPUT, convolution.WEIGHT):
         launch = {"BM": 16, "num_warps": 4, "num_stages": 1, "planes": 2}
         monkeypatch.setitem(table, (torch.float32, 16), launch)
@@ -132,7 +132,7 @@ def test_pairs_are_made_across_the_borders_of_tiles_and_of_planes(monkeypatch: p
     st.integers(1, 3),
 )
 @settings(deadline=None, max_examples=12)
-def test_kernels_of_any_size(kind: tuple[str, tuple[int, int]], space: Shape, batch: int) -> None:
+def test_kernels_for_any_size(kind: tuple[str, tuple[int, int]], space: Shape, batch: int) -> None:
     name, channels = kind
     assert_agrees(name, torch.float32, channels, space, batch)
 
@@ -140,7 +140,7 @@ def test_kernels_of_any_size(kind: tuple[str, tuple[int, int]], space: Shape, ba
 @pytest.mark.parametrize("name", OPERATIONS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("channels", [(3, 5), (4, 2), (8, 16), (1, 24), (16, 24), (24, 48), (48, 24)])
-def test_channels_that_our_kernels_do_not_take_go_to_pytorch(
+def test_unsupported_channels_use_pytorch(
     name: str, dtype: torch.dtype, channels: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sides of Triton's products are powers of two; a network may have any width."""
@@ -149,7 +149,7 @@ def test_channels_that_our_kernels_do_not_take_go_to_pytorch(
     assert not used
 
 
-def test_exact_float32_is_left_to_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_float32_without_tf32_uses_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Our kernels multiply it in TF32, which a person may have forbidden."""
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     used = kernels_used(monkeypatch)
@@ -160,7 +160,7 @@ def test_exact_float32_is_left_to_pytorch(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("axis", range(3))
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_gradients_in_bfloat16_on_a_cpu_are_whole(axis: int, size: int) -> None:
+def test_bfloat16_weight_gradients_on_a_cpu_are_complete(axis: int, size: int) -> None:
     """oneDNN leaves most of a weight's gradient unset where the first axis has two voxels."""
     space = [3, 3, 3]
     space[axis] = size
@@ -176,14 +176,14 @@ def test_gradients_in_bfloat16_on_a_cpu_are_whole(axis: int, size: int) -> None:
         torch.testing.assert_close(found, expected, rtol=0.05, atol=0.05 * expected.abs().max().item())
 
 
-def test_float64_is_left_to_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_float64_uses_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
     used = kernels_used(monkeypatch)
     for name, channels in (("convolve", (1, 16)), ("halve", (16, 32)), ("double", (32, 16))):
         assert_agrees(name, torch.float64, channels, (2, 2, 3))
     assert not used
 
 
-def test_the_tables_name_only_what_the_kernels_take() -> None:
+def test_launch_tables_contain_only_supported_channels() -> None:
     for table in (convolution.FORWARD, convolution.INPUT, convolution.WEIGHT):
         assert table
         for (dtype, channels), launch in table.items():
@@ -196,20 +196,20 @@ def test_the_tables_name_only_what_the_kernels_take() -> None:
 
 
 @pytest.mark.parametrize(("name", "channels"), [("convolve", (2, 3)), ("halve", (2, 4)), ("double", (4, 2))])
-def test_operations_are_registered_as_pytorch_wants_them(name: str, channels: tuple[int, int]) -> None:
+def test_operators_pass_opcheck(name: str, channels: tuple[int, int]) -> None:
     arguments = [tensor.requires_grad_() for tensor in inputs(name, torch.float32, channels, (2, 3, 2))]
     assert set(torch.library.opcheck(OPERATIONS[name][0], tuple(arguments)).values()) == {"SUCCESS"}
 
 
 @needs_triton
 @pytest.mark.parametrize(("name", "channels"), [("convolve", (16, 16)), ("halve", (16, 32)), ("double", (32, 16))])
-def test_operations_with_kernels_are_registered_as_well(name: str, channels: tuple[int, int]) -> None:
+def test_operators_with_kernels_pass_opcheck(name: str, channels: tuple[int, int]) -> None:
     arguments = [tensor.requires_grad_() for tensor in inputs(name, torch.float32, channels, (2, 3, 2))]
     assert set(torch.library.opcheck(OPERATIONS[name][0], tuple(arguments)).values()) == {"SUCCESS"}
 
 
 @pytest.mark.parametrize("name", ["convolve_input", "convolve_weight", "pair_weight"])
-def test_gradients_are_registered_as_pytorch_wants_them(name: str) -> None:
+def test_gradient_operators_pass_opcheck(name: str) -> None:
     x, dy, weight = torch.randn(2, 3, 4, 4, 2), torch.randn(2, 5, 4, 4, 2), torch.randn(5, 3, 3, 3, 3)
     arguments = {
         "convolve_input": (dy, weight),
@@ -230,7 +230,7 @@ LAYERS: list[tuple[Callable[[int, int], nn.Module], Callable[..., nn.Module], di
 
 
 @pytest.mark.parametrize(("own", "torch_s", "options"), LAYERS)
-def test_on_a_cpu_they_are_pytorchs_layers(
+def test_layers_on_a_cpu_equal_pytorch(
     own: Callable[[int, int], nn.Module], torch_s: Callable[..., nn.Module], options: dict[str, int]
 ) -> None:
     """The same parameters from the same seed, the same bits out of them, and all gradients."""
@@ -244,7 +244,7 @@ def test_on_a_cpu_they_are_pytorchs_layers(
     assert all(torch.equal(one, two) for one, two in zip(*results, strict=True))
 
 
-def test_odd_sizes_are_halved_by_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_odd_sizes_use_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(convolution, "_accelerated", lambda x: True)
     monkeypatch.setattr(convolution, "halve", None)
     assert Halving3d(16, 32)(torch.randn(1, 16, 4, 5, 4)).shape == (1, 32, 2, 2, 2)
@@ -258,7 +258,7 @@ def test_odd_sizes_are_halved_by_pytorch(monkeypatch: pytest.MonkeyPatch) -> Non
         (Doubling3d(32, 16), (1, 32, 2**9, 2**8, 2**7)),
     ],
 )
-def test_volumes_whose_elements_32_bits_cannot_count_are_left_to_pytorch(
+def test_volumes_beyond_32_bit_indices_use_pytorch(
     layer: nn.Module, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(convolution, "_accelerated", lambda x: True)
@@ -268,7 +268,7 @@ def test_volumes_whose_elements_32_bits_cannot_count_are_left_to_pytorch(
     assert max(result.numel(), math.prod(shape)) >= 2**31
 
 
-def test_a_convolution_before_a_norm_keeps_its_bias() -> None:
+def test_convolution_before_a_norm_needs_a_bias() -> None:
     with pytest.raises(ValueError, match="has a bias"):
         convolution._add_bias(torch.zeros(1), None)
 
@@ -283,9 +283,7 @@ def trained_once(network: nn.Module, images: Tensor) -> tuple[Tensor, dict[str, 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
 @pytest.mark.parametrize("norm", ["batch", "instance"])
 @pytest.mark.parametrize("width", [3, pytest.param(16, marks=needs_triton)])
-def test_a_compiled_network_on_the_fast_path_is_the_plain_one(
-    width: int, norm: Norm, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_compiled_fast_network_equals_plain_network(width: int, norm: Norm, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     network = VNet(1, 2, width=width, levels=2, norm=norm, dropout=0.0).to(DEVICE)
     images = torch.randn(2, 1, 4, 6, 4).to(DEVICE)

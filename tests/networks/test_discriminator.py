@@ -23,9 +23,7 @@ from graftseg.networks.discriminator import (
 @pytest.mark.parametrize(
     ("map_channels", "dimensions", "parameters"), [(1, 3, 11_020_290), (2, 3, 11_024_386), (4, 2, 2_762_754)]
 )
-def test_parameters_are_those_of_the_published_discriminators(
-    map_channels: int, dimensions: int, parameters: int
-) -> None:
+def test_published_parameter_counts(map_channels: int, dimensions: int, parameters: int) -> None:
     with torch.device("meta"):
         assert parameter_count(Discriminator(map_channels, 1, dimensions)) == parameters
 
@@ -38,7 +36,7 @@ def test_parameters_of_the_entropy_discriminator() -> None:
 
 
 @pytest.mark.parametrize("dimensions", [2, 3])
-def test_a_discriminator_is_four_halvings_and_a_decision(dimensions: int) -> None:
+def test_discriminator_equals_four_convolutions_and_a_linear_layer(dimensions: int) -> None:
     torch.manual_seed(0)
     network = Discriminator(3, 2, dimensions).eval()
     maps, images = torch.randn(2, 3, *[32] * dimensions), torch.randn(2, 2, *[32] * dimensions)
@@ -54,20 +52,20 @@ def test_a_discriminator_is_four_halvings_and_a_decision(dimensions: int) -> Non
 
 
 @pytest.mark.parametrize(("dimensions", "dropouts"), [(2, 2), (3, 3)])
-def test_dropouts_are_of_whole_channels(dimensions: int, dropouts: int) -> None:
+def test_dropout_drops_whole_channels(dimensions: int, dropouts: int) -> None:
     kind = nn.Dropout2d if dimensions == 2 else nn.Dropout3d
     found = [module for module in Discriminator(1, 1, dimensions).modules() if isinstance(module, kind)]
     assert [one.p for one in found] == [0.5] * dropouts
 
 
-def test_quarters_of_the_published_size_are_a_pooling_of_seven() -> None:
+def test_pooling_of_the_published_size_is_7x7() -> None:
     features = torch.randn(2, 3, 16, 16)
     torch.testing.assert_close(pool_to_2x2(features), F.avg_pool2d(features, 7))
 
 
 @settings(deadline=None, max_examples=30)
 @given(st.integers(1, 40), st.integers(1, 40))
-def test_quarters_are_averages_of_any_size(height: int, width: int) -> None:
+def test_pooling_of_any_size_averages(height: int, width: int) -> None:
     rows = torch.arange(float(height)).view(1, 1, -1, 1).expand(1, 1, height, width)
     pooled = pool_to_2x2(rows)
     assert pooled.shape == (1, 1, 2, 2)
@@ -79,13 +77,13 @@ def test_quarters_are_averages_of_any_size(height: int, width: int) -> None:
 
 
 @pytest.mark.parametrize(("space", "small"), [((16, 64), (1, 2)), ((32, 32), (1, 1)), ((16, 32, 80), (1, 1, 2))])
-def test_a_map_of_entropies_gets_a_map_of_logits(space: tuple[int, ...], small: tuple[int, ...]) -> None:
+def test_entropy_map_gives_a_map_of_logits(space: tuple[int, ...], small: tuple[int, ...]) -> None:
     network = EntropyDiscriminator(2, len(space))
     assert network(torch.randn(1, 2, *space)).shape == (1, 1, *small)
 
 
 @pytest.mark.parametrize("dimensions", [2, 3])
-def test_small_maps_are_refused(dimensions: int) -> None:
+def test_small_maps_are_rejected(dimensions: int) -> None:
     maps = torch.zeros(1, 1, *[16] * (dimensions - 1), 8)
     with pytest.raises(UserError, match="16 voxels a side"):
         Discriminator(1, 1, dimensions)(maps, maps)
@@ -93,11 +91,11 @@ def test_small_maps_are_refused(dimensions: int) -> None:
         EntropyDiscriminator(1, dimensions)(maps)
 
 
-def test_labeled_images_come_first() -> None:
+def test_targets_have_labeled_images_first() -> None:
     assert labeled_first_targets(2, 5, torch.device("cpu")).tolist() == [1, 1, 0, 0, 0]
 
 
-def test_a_judge_passes_gradients_on_and_keeps_none() -> None:
+def test_frozen_discriminator_passes_gradients_only_to_inputs() -> None:
     network, x = nn.Linear(2, 1), torch.ones(1, 2, requires_grad=True)
     with frozen_discriminator(network):
         verdict = network(x)

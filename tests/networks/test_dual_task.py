@@ -20,7 +20,7 @@ def test_published_counts(name: NetworkName, classes: int, total: int) -> None:
 
 @pytest.mark.parametrize(("classes", "distances"), [(2, 1), (3, 3)])
 @pytest.mark.parametrize("dimensions", [2, 3])
-def test_both_heads_read_the_same_features(dimensions: int, classes: int, distances: int) -> None:
+def test_both_heads_use_the_same_features(dimensions: int, classes: int, distances: int) -> None:
     network, space = dual_task(tiny_networks(dimensions, classes)).eval(), (4,) * dimensions
     images = torch.randn(2, 1, *space)
     logits, s = network(images, all_outputs=True)
@@ -31,7 +31,7 @@ def test_both_heads_read_the_same_features(dimensions: int, classes: int, distan
     assert torch.allclose(s, torch.tanh(network.distance_head(features)))
 
 
-def test_one_logit_stands_for_two_classes() -> None:
+def test_two_classes_have_one_logit() -> None:
     network = dual_task(tiny_networks(3, 2)).eval()
     images = torch.randn(2, 1, 4, 4, 4)
     z = network.head(network.decode(network.encode(images)))
@@ -40,7 +40,7 @@ def test_one_logit_stands_for_two_classes() -> None:
 
 
 @pytest.mark.parametrize("dimensions", [2, 3])
-def test_the_head_of_more_classes_is_that_of_the_network(dimensions: int) -> None:
+def test_head_of_more_classes_is_unchanged(dimensions: int) -> None:
     networks = tiny_networks(dimensions, 3)
     plain, dual = networks.build(), dual_task(networks)
     names = dual.state_dict().keys()

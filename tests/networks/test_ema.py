@@ -53,7 +53,7 @@ def test_exact_numbers(decay: float | Tensor) -> None:
         assert (tensor == expected).all()
 
 
-def test_parameters_only_leaves_the_buffers_alone() -> None:
+def test_scope_parameters_leaves_buffers_unchanged() -> None:
     teacher, student = make_teacher(filled(4.0, 10)), filled(8.0, 20)
     ema_update(teacher, student, 0.5, "parameters")
     assert all((parameter == 6.0).all() for parameter in teacher.parameters())
@@ -74,7 +74,7 @@ def test_decay_0_copies_and_decay_1_changes_nothing(seed: int, scope: Scope, on_
 
 @settings(deadline=None, max_examples=20)
 @given(seeds, decays, st.booleans())
-def test_equals_the_plain_loop_bit_for_bit(seed: int, number: float, on_device: bool) -> None:
+def test_ema_is_bit_identical_to_a_plain_loop(seed: int, number: float, on_device: bool) -> None:
     decay = torch.tensor(number) if on_device else number
     teacher, student = make_teacher(network(seed)), network(seed + 1)
     expected = copy.deepcopy(state(teacher))
@@ -84,14 +84,14 @@ def test_equals_the_plain_loop_bit_for_bit(seed: int, number: float, on_device: 
     assert equal(state(teacher), expected)
 
 
-def test_the_student_is_not_touched() -> None:
+def test_student_is_unchanged() -> None:
     teacher, student = make_teacher(network(1)), network(2)
     before = copy.deepcopy(state(student))
     ema_update(teacher, student, 0.5, "state")
     assert equal(state(student), before)
 
 
-def test_a_teacher_is_an_equal_copy_that_gets_no_gradient() -> None:
+def test_teacher_is_an_equal_copy_without_gradient() -> None:
     student = network()
     teacher = make_teacher(student)
     assert type(teacher) is nn.Sequential
@@ -105,7 +105,7 @@ def test_a_teacher_is_an_equal_copy_that_gets_no_gradient() -> None:
     assert all(p.requires_grad for p in student.parameters())
 
 
-def test_networks_that_differ_are_refused() -> None:
+def test_different_networks_are_rejected() -> None:
     with pytest.raises(ValueError, match="longer"):
         ema_update(nn.Sequential(nn.Linear(2, 2)), network(), 0.5, "parameters")
 
@@ -117,7 +117,7 @@ def test_warm_up() -> None:
     assert warmup_decay(torch.tensor(3)).dtype == torch.float32
 
 
-def test_during_the_warm_up_the_teacher_is_the_mean_of_all_students() -> None:
+def test_teacher_is_the_mean_of_all_students_during_warm_up() -> None:
     teacher = make_teacher(filled(100.0, 0))
     for step, value in enumerate([1.0, 2.0, 6.0, 7.0]):
         ema_update(teacher, filled(value, 0), warmup_decay(torch.tensor(step)), "parameters")

@@ -25,7 +25,7 @@ def test_logits_are_float32_under_bfloat16(name: str) -> None:
 
 
 @pytest.mark.parametrize("head", [Head2d(1, 2), Head3d(1, 2)])
-def test_classes_that_bfloat16_cannot_tell_apart_are_told_apart(head: Head2d | Head3d) -> None:
+def test_heads_distinguish_logits_that_bfloat16_rounds_equally(head: Head2d | Head3d) -> None:
     """Logits of 8 and 8.01: the next number of bfloat16 after 8 is 8.0625."""
     assert head.bias is not None
     with torch.no_grad():
@@ -38,7 +38,7 @@ def test_classes_that_bfloat16_cannot_tell_apart_are_told_apart(head: Head2d | H
 
 @pytest.mark.parametrize("dimensions", [2, 3])
 @pytest.mark.parametrize("name", [name for name, method in METHODS.items() if issubclass(method, SelfTraining)])
-def test_teachers_decide_between_float32(name: str, dimensions: int) -> None:
+def test_teacher_logits_are_float32(name: str, dimensions: int) -> None:
     method = tiny_method(name, dimensions)
     assert isinstance(method, SelfTraining)
     with torch.autocast("cpu", torch.bfloat16), torch.no_grad():

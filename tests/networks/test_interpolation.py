@@ -11,7 +11,7 @@ from graftseg.networks.interpolation import Interpolation3d, enlarge_by_matmul
 
 @given(st.tuples(*[st.integers(1, 4)] * 5), st.sampled_from([2, 4]), st.booleans())
 @settings(deadline=None, max_examples=50)
-def test_products_are_pytorchs_trilinear_interpolation(
+def test_matmul_equals_pytorch_trilinear_interpolation(
     shape: tuple[int, int, int, int, int], factor: int, align_corners: bool
 ) -> None:
     """Values and gradients; what is written to the matrices has the precision of float32."""
@@ -41,14 +41,14 @@ def test_a_line_by_hand(align_corners: bool, expected: list[float]) -> None:
         torch.testing.assert_close(larger, torch.tensor(expected).expand(1, 1, 2, 2, 4))
 
 
-def test_products_keep_channels_last_and_precision() -> None:
+def test_matmul_keeps_channels_last_and_precision() -> None:
     x = torch.randn(2, 3, 4, 5, 6).contiguous(memory_format=torch.channels_last_3d)
     assert enlarge_by_matmul(x, 2, align_corners=True).is_contiguous(memory_format=torch.channels_last_3d)
     assert enlarge_by_matmul(x.bfloat16(), 2, align_corners=False).dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_network_in_bfloat16_leaves_the_precision_of_a_volume_alone(dtype: torch.dtype) -> None:
+def test_autocast_does_not_change_the_precision_of_a_volume(dtype: torch.dtype) -> None:
     """As the logits of a pyramid, whose small differences would be rounded away."""
     x = torch.randn(1, 2, 4, 4, 4, generator=torch.Generator().manual_seed(0)).to(dtype)
     expected = enlarge_by_matmul(x, 8, align_corners=False)

@@ -47,14 +47,14 @@ def assert_agrees(x: Tensor, weight: Tensor, bias: Tensor, dy: Tensor) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("channels", [3, 16, 32])
 @pytest.mark.parametrize("classes", [1, 2, 4, 9])
-def test_logits_and_gradients_are_those_of_a_convolution(dtype: torch.dtype, channels: int, classes: int) -> None:
+def test_logits_and_gradients_equal_a_convolution(dtype: torch.dtype, channels: int, classes: int) -> None:
     assert_agrees(*operands(dtype, channels, classes, (6, 11)))
 
 
 @needs_triton
 @settings(max_examples=15, deadline=None)
 @given(space=st.tuples(sizes, sizes), classes=st.integers(1, 14), batch=st.integers(1, 3))
-def test_the_kernels_take_images_of_any_size(space: tuple[int, int], classes: int, batch: int) -> None:
+def test_kernels_for_images_of_any_size(space: tuple[int, int], classes: int, batch: int) -> None:
     assert_agrees(*operands(torch.float32, 16, classes, space, batch))
 
 
@@ -76,7 +76,7 @@ LAYOUTS: list[Any] = [
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(("classes", "space"), [(4, (5, 8)), (1, (5, 8)), (4, (1, 1))])
-def test_layouts_make_no_difference(layout: Any, classes: int, space: tuple[int, int]) -> None:
+def test_memory_formats_give_equal_results(layout: Any, classes: int, space: tuple[int, int]) -> None:
     """Nor does a bias that lies apart; gradients have the strides that a compiled network expects."""
     x, weight, bias, dy = operands(torch.float32, 16, classes, space)
     x, weight, dy, bias = layout(x), layout(weight), layout(dy), bias.repeat_interleave(2)[::2]
@@ -85,7 +85,7 @@ def test_layouts_make_no_difference(layout: Any, classes: int, space: tuple[int,
     torch.library.opcheck(logits.logits_gradients, (dy, x, weight), test_utils="test_faketensor")
 
 
-def test_what_no_kernel_takes_is_left_to_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsupported_images_use_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
     """No image at all, and an image without a batch."""
     monkeypatch.setattr(logits, "accelerated", lambda images: True)
     monkeypatch.setattr(logits, "HAS_TRITON", True)
@@ -96,7 +96,7 @@ def test_what_no_kernel_takes_is_left_to_pytorch(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("channels", [3, 16])
-def test_what_a_compiler_expects_is_what_comes(channels: int) -> None:
+def test_fake_tensors_match_real_results(channels: int) -> None:
     """Shapes, strides and types, which a compiled network relies on."""
     x, weight, bias, dy = operands(torch.bfloat16, channels, 4, (4, 6))
     x, weight = (tensor.contiguous(memory_format=torch.channels_last) for tensor in (x, weight))
@@ -105,7 +105,7 @@ def test_what_a_compiler_expects_is_what_comes(channels: int) -> None:
     torch.library.opcheck(logits.logits_gradients, (dy, x.detach(), weight), test_utils=checks[:2])
 
 
-def test_float32_without_tf32_is_left_to_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logits_without_tf32_use_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels multiply in TF32; where that is not wanted they are not used."""
     monkeypatch.setattr(logits, "suits_kernels", lambda *given: True)
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
@@ -116,7 +116,7 @@ def test_float32_without_tf32_is_left_to_pytorch(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("channels", "classes", "taken"), [(16, 4, True), (64, 14, True), (128, 4, False), (16, 15, False)]
 )
-def test_a_head_takes_them_where_they_suit(
+def test_head_uses_kernels_if_supported(
     channels: int, classes: int, taken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The layer gives the same with them as without."""

@@ -7,7 +7,7 @@ from graftseg.networks.layers import eval_mode
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_every_part_is_afterwards_in_the_mode_it_was_in(training: bool) -> None:
+def test_eval_mode_restores_every_mode(training: bool) -> None:
     module = nn.Sequential(nn.Dropout(0.5), nn.BatchNorm1d(1)).train(training)
     module[1].train(not training)
     with pytest.raises(RuntimeError, match="in between"), eval_mode(module):

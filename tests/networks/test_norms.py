@@ -10,7 +10,7 @@ from graftseg.networks.layers import BatchNorm2d, BatchNorm3d
 @pytest.mark.parametrize(
     ("ours", "theirs", "space"), [(BatchNorm2d, nn.BatchNorm2d, 2), (BatchNorm3d, nn.BatchNorm3d, 3)]
 )
-def test_they_normalise_and_keep_statistics_as_torchs_do(
+def test_batch_norms_equal_pytorch_except_for_the_count(
     ours: type[nn.Module], theirs: type[nn.Module], space: int
 ) -> None:
     torch.manual_seed(0)
@@ -26,7 +26,7 @@ def test_they_normalise_and_keep_statistics_as_torchs_do(
     assert torch.equal(one.eval()(images), two.eval()(images))
 
 
-def test_without_tracking_the_batchs_statistics_are_used_and_not_kept() -> None:
+def test_batch_statistics_are_used_but_not_stored_without_tracking() -> None:
     norm, images = BatchNorm2d(1), torch.randn(2, 1, 3, 3) + 5
     norm.track_running_stats = False
     assert norm(images).mean().abs() < 1e-5

@@ -16,7 +16,7 @@ def operands(dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
     return x.to(dtype), weight.to(dtype).requires_grad_(), bias.to(dtype)
 
 
-def test_values_and_gradients_are_those_of_a_convolution() -> None:
+def test_one_channel_values_and_gradients_equal_a_convolution() -> None:
     x, weight, bias = operands(torch.float64)
     towards = torch.randn(2, 3, 5, 7, dtype=torch.float64)
     ours, theirs = convolve_one_channel(x, weight, bias, torch.float64), F.conv2d(x, weight, bias, padding=1)
@@ -25,7 +25,7 @@ def test_values_and_gradients_are_those_of_a_convolution() -> None:
     torch.testing.assert_close(a, b)
 
 
-def test_the_result_is_channels_last_and_rounded_once() -> None:
+def test_result_is_channels_last_and_rounded_once() -> None:
     x, weight, bias = operands(torch.float32)
     y = convolve_one_channel(x, weight, bias, torch.bfloat16)
     assert y.dtype == torch.bfloat16
@@ -34,7 +34,7 @@ def test_the_result_is_channels_last_and_rounded_once() -> None:
     torch.testing.assert_close(y.double(), exact, rtol=2**-8, atol=1e-5)
 
 
-def test_it_is_written_out_in_compiled_networks_of_reduced_precision_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_written_out_only_if_compiled_in_reduced_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     x, _, _ = operands(torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
         assert not prefers_written_out(x)
@@ -44,7 +44,7 @@ def test_it_is_written_out_in_compiled_networks_of_reduced_precision_only(monkey
     assert not prefers_written_out(x)
 
 
-def test_a_compiled_layer_gives_the_same_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_layer_equals_uncompiled_layer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unet, "accelerated", lambda x: True)
     used: list[torch.dtype] = []
 

@@ -53,13 +53,13 @@ def test_published_sizes() -> None:
     assert sizes == {"project": 1664, "predict": 2176, "selectors": 2 * 1153, "memory_selectors": 2 * 1153}
 
 
-def test_a_selector_sees_the_rows_of_its_mask_alone() -> None:
+def test_selector_uses_only_masked_rows() -> None:
     selector, (rows, _, mask) = heads().selectors[1], voxels(1)
     projected = torch.randn(len(rows), 32, generator=torch.Generator().manual_seed(3))
     assert torch.allclose(selector(projected, mask)[mask], score(selector, projected[mask]), atol=1e-5)
 
 
-def test_a_mask_without_rows_gives_finite_gradients() -> None:
+def test_empty_mask_gives_finite_gradients() -> None:
     made = heads()
     rows = voxels(0)[0].requires_grad_()
     loss = made.prototype_distance(rows, torch.zeros(len(rows), dtype=torch.long))
@@ -77,7 +77,7 @@ def test_projection_in_evaluation_mode() -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 10_000), count=st.integers(1, 200), keep=st.sampled_from(["lowest", "highest"]))
-def test_prototypes_are_foreground_voxels_that_were_right(seed: int, count: int, keep: KeptScores) -> None:
+def test_prototypes_are_correct_foreground_voxels(seed: int, count: int, keep: KeptScores) -> None:
     made, (rows, labels, right) = heads(slots=8, keep=keep), voxels(seed, count)
     v = made.project.forward_eval(rows)
     made.update_prototypes(rows, labels, right)
@@ -90,7 +90,7 @@ def test_prototypes_are_foreground_voxels_that_were_right(seed: int, count: int,
 
 
 @pytest.mark.parametrize("keep", ["lowest", "highest"])
-def test_the_scores_that_are_kept(keep: KeptScores) -> None:
+def test_lowest_or_highest_scores_are_kept(keep: KeptScores) -> None:
     made, (rows, labels, right) = heads(slots=8, keep=keep), voxels(4)
     made.update_prototypes(rows, labels, right)
     v = made.project.forward_eval(rows)[right & (labels == 2)]
@@ -99,7 +99,7 @@ def test_the_scores_that_are_kept(keep: KeptScores) -> None:
     assert torch.allclose(made.memory[2].sort(0).values, expected.sort(0).values, atol=1e-5)
 
 
-def test_a_class_out_of_sight_keeps_its_prototypes() -> None:
+def test_missing_class_keeps_its_prototypes() -> None:
     made, (rows, labels, right) = heads(slots=8), voxels(5)
     made.update_prototypes(rows, labels, right)
     before = made.memory.clone()
@@ -130,7 +130,7 @@ def by_pairs(made: ClassSeparation, rows: Tensor, labels: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("weigh_memory", [False, True])
 @pytest.mark.parametrize("slots", [8, 64])
-def test_contrast_equals_the_mean_over_all_pairs(weigh_memory: bool, slots: int) -> None:
+def test_prototype_distance_equals_the_mean_over_all_pairs(weigh_memory: bool, slots: int) -> None:
     made, (rows, labels, right) = heads(slots=slots, weigh_memory=weigh_memory), voxels(6)
     made.update_prototypes(rows, labels, right)
     gradients = []
@@ -148,7 +148,7 @@ def test_contrast_equals_the_mean_over_all_pairs(weigh_memory: bool, slots: int)
     assert (memory is not None) == weigh_memory
 
 
-def test_a_single_voxel_or_prototype_counts_nothing() -> None:
+def test_single_voxel_or_prototype_contributes_nothing() -> None:
     made, (rows, labels, right) = heads(slots=8), voxels(7)
     assert made.prototype_distance(rows, labels).item() == 0
     made.update_prototypes(rows, labels, right)
@@ -157,7 +157,7 @@ def test_a_single_voxel_or_prototype_counts_nothing() -> None:
     assert made.prototype_distance(rows, alone).item() == 0
 
 
-def test_contrast_by_hand() -> None:
+def test_prototype_distance_by_hand() -> None:
     """All voxels become e1; the prototypes of class 1 are e1 and -e1, those of class 2 e1 and e2."""
     made = ClassSeparation(4, CLASSES, slots=2)
     with torch.no_grad():
@@ -171,7 +171,7 @@ def test_contrast_by_hand() -> None:
     assert made.prototype_distance(rows, labels).item() == pytest.approx((1 + 0.5) / 3, abs=1e-6)
 
 
-def test_rows_and_the_two_outputs() -> None:
+def test_voxel_rows_and_both_outputs() -> None:
     features = torch.arange(12.0).view(1, 3, 2, 2)
     assert torch.equal(voxel_rows(features)[1], features[0, :, 0, 1])
     network: Any = Networks(NetworkSettings(name="unet-2d", width=2, levels=2), 1, 3).build()

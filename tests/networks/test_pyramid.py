@@ -44,14 +44,14 @@ def test_published_counts(name: NetworkName, classes: int, total: int, tensors: 
 
 @pytest.mark.parametrize(("levels", "maps"), [(2, 2), (3, 2), (4, 3), (5, 4)])
 @pytest.mark.parametrize("name", NAMES)
-def test_as_many_maps_as_steps_up_and_at_least_two(name: NetworkName, levels: int, maps: int) -> None:
+def test_number_of_maps(name: NetworkName, levels: int, maps: int) -> None:
     network, images = tiny(name, levels), images_for(name, side=32)
     logits = network(images, all_outputs=True)
     assert [tuple(z.shape) for z in logits] == [(2, 3, *images.shape[2:])] * maps
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_head_reads_its_level(name: NetworkName) -> None:
+def test_each_head_uses_its_level(name: NetworkName) -> None:
     network, images = tiny(name).eval(), images_for(name)
     finest, *coarser = network(images, all_outputs=True)
     features = network.decoder.pyramid(network.encode(images))
@@ -65,14 +65,14 @@ def test_each_head_reads_its_level(name: NetworkName) -> None:
 
 
 @pytest.mark.parametrize("name", ["unet-2d", "unet-3d"])
-def test_all_maps_compile_whole(name: NetworkName) -> None:
+def test_all_maps_compile_without_graph_break(name: NetworkName) -> None:
     network, images = tiny(name, levels=3).eval(), images_for(name, side=8)
     compiled = torch.compile(network, backend="eager", fullgraph=True)
     for one, two in zip(compiled(images, all_outputs=True), network(images, all_outputs=True), strict=True):
         torch.testing.assert_close(one, two)
 
 
-def test_only_the_published_fourth_head_is_without_a_gradient() -> None:
+def test_only_the_unused_fourth_head_has_no_gradient() -> None:
     for name in NAMES:
         network = tiny(name)
         sum(z.square().sum() for z in network(images_for(name), all_outputs=True)).backward()
@@ -80,7 +80,7 @@ def test_only_the_published_fourth_head_is_without_a_gradient() -> None:
         assert unused == ({"heads.2.weight", "heads.2.bias"} if name == "unet-2d" else set())
 
 
-def test_in_training_the_heads_of_a_flat_network_see_perturbed_features_and_its_decoder_does_not() -> None:
+def test_2d_heads_get_perturbed_features_but_the_decoder_does_not() -> None:
     torch.manual_seed(1)
     network, images = tiny("unet-2d"), images_for("unet-2d")
     network.encoder.eval()
@@ -107,7 +107,7 @@ def test_noise_is_bounded_and_shared_by_the_batch(seed: int) -> None:
 
 @settings(deadline=None, max_examples=30)
 @given(st.integers(0, 999))
-def test_what_stands_out_is_dropped(seed: int) -> None:
+def test_feature_dropout_drops_the_largest_features(seed: int) -> None:
     torch.manual_seed(seed)
     x = torch.rand(3, 2, 4, 4) + 0.1
     kept = FeatureDropout()(x) != 0

@@ -39,7 +39,7 @@ def test_published_counts(name: NetworkName, decoders: int, total: int) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_decoder_has_another_way_up(name: NetworkName) -> None:
+def test_decoders_have_different_upsampling(name: NetworkName) -> None:
     network = tiny(name)
     found = []
     for decoder in (network.decoder, *network.decoders):
@@ -53,7 +53,7 @@ def test_every_decoder_has_another_way_up(name: NetworkName) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_logits_of_all_decoders_the_own_first(name: NetworkName) -> None:
+def test_logits_of_all_decoders_in_order(name: NetworkName) -> None:
     network, space = tiny(name).eval(), (8,) * dimensions_of(name)
     images = torch.randn(2, 1, *space)
     logits = network(images, all_outputs=True)
@@ -66,7 +66,7 @@ def test_logits_of_all_decoders_the_own_first(name: NetworkName) -> None:
 
 
 @pytest.mark.parametrize("name", ["unet-2d", "vnet-bn"])
-def test_all_decoders_compile_whole(name: NetworkName) -> None:
+def test_all_decoders_compile_without_graph_break(name: NetworkName) -> None:
     network, images = tiny(name).eval(), torch.randn(1, 1, *(8,) * dimensions_of(name))
     compiled = torch.compile(network, backend="eager", fullgraph=True)
     for one, two in zip(compiled(images, all_outputs=True), network(images, all_outputs=True), strict=True):
@@ -74,6 +74,6 @@ def test_all_decoders_compile_whole(name: NetworkName) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_names_of_the_plain_network_stay(name: NetworkName) -> None:
+def test_plain_network_keeps_its_parameter_names(name: NetworkName) -> None:
     plain = Networks(NetworkSettings(name=name, width=2, levels=3), 1, 3).build().state_dict()
     assert plain.keys() <= tiny(name).state_dict().keys()

@@ -67,7 +67,7 @@ def test_dropout_of_each_level() -> None:
     assert dropouts(build_network(NetworkSettings(name="unet-2d", dropout=False, width=1), 1, 4)) == []
 
 
-def test_two_levels_equal_the_formula_written_out() -> None:
+def test_two_levels_equal_the_explicit_formula() -> None:
     torch.manual_seed(1)
     network = UNet2d(1, 2, width=3, levels=2).eval()
     x = torch.randn(2, 1, 4, 6)
@@ -99,7 +99,7 @@ def aligned_corners(size: int) -> Tensor:
 
 @given(st.tuples(*[st.integers(1, 7)] * 4), st.booleans())
 @settings(deadline=None)
-def test_interpolation_by_products_is_pytorchs(shape: tuple[int, int, int, int], channels_last: bool) -> None:
+def test_interpolation_by_matmul_equals_pytorch(shape: tuple[int, int, int, int], channels_last: bool) -> None:
     """Values and gradients; what is written to the matrices has the precision of float32."""
     layout = torch.channels_last if channels_last else torch.contiguous_format
     generator = torch.Generator().manual_seed(sum(shape))
@@ -113,13 +113,13 @@ def test_interpolation_by_products_is_pytorchs(shape: tuple[int, int, int, int],
         torch.testing.assert_close(one, two, rtol=1e-5, atol=2e-6)
 
 
-def test_interpolation_by_products_keeps_channels_last() -> None:
+def test_interpolation_by_matmul_keeps_channels_last() -> None:
     x = torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
     assert interpolate_by_matmul(x).is_contiguous(memory_format=torch.channels_last)
     assert interpolate_by_matmul(x.bfloat16()).dtype == torch.bfloat16
 
 
-def test_on_a_cpu_a_convolution_is_pytorchs_layer() -> None:
+def test_convolution_on_a_cpu_equals_pytorch() -> None:
     results = []
     for build in (Convolution2d, lambda entry, out: nn.Conv2d(entry, out, 3, padding=1)):
         torch.manual_seed(0)
@@ -139,14 +139,14 @@ def test_forward_and_backward_reach_every_parameter() -> None:
     assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters())
 
 
-def test_stride_and_the_sizes_it_refuses() -> None:
+def test_stride_and_rejected_sizes() -> None:
     network = tiny()
     assert network.stride == 4
     with pytest.raises(ValueError, match=r"8x10 .* multiple of 4"):
         network(torch.zeros(1, 1, 8, 10))
 
 
-def test_channels_last_gives_the_same_logits_and_keeps_the_format() -> None:
+def test_channels_last_keeps_logits_and_format() -> None:
     network = tiny().eval()
     images = torch.randn(2, 1, 8, 8)
     expected = network(images)
@@ -165,7 +165,7 @@ def test_autocast_trains_in_bfloat16() -> None:
     assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters())
 
 
-def test_the_table_is_complete_and_agrees_with_the_networks() -> None:
+def test_table_of_networks_is_complete() -> None:
     assert tuple(NETWORKS) == get_args(NetworkName)
     for name, entry in NETWORKS.items():
         settings = NetworkSettings.model_validate({"name": name, "width": 1, "levels": 3})
@@ -178,7 +178,7 @@ def test_the_table_is_complete_and_agrees_with_the_networks() -> None:
         assert network(torch.zeros(2, 1, *space)).shape == (2, 2, *space)
 
 
-def test_every_network_compiles_whole() -> None:
+def test_every_network_compiles_without_graph_break() -> None:
     for name, entry in NETWORKS.items():
         settings = NetworkSettings.model_validate({"name": name, "width": 1, "levels": 2})
         network = build_network(settings, 1, 2).eval()
@@ -187,7 +187,7 @@ def test_every_network_compiles_whole() -> None:
         torch.testing.assert_close(compiled(images), network(images))
 
 
-def test_an_unknown_name_lists_the_choices() -> None:
+def test_unknown_name_lists_the_choices() -> None:
     with pytest.raises(UserError, match="vnet-bn, vnet-in, unet-3d, unet-2d"):
         dimensions_of("vnet")
     with pytest.raises(ValidationError, match="'vnet-bn', 'vnet-in', 'unet-3d' or 'unet-2d'"):

@@ -35,7 +35,7 @@ def test_published_shapes() -> None:
     assert [tuple(features.shape[1:]) for features in pyramid] == shapes[:4]
 
 
-def test_two_levels_equal_the_formula_written_out() -> None:
+def test_two_levels_equal_the_explicit_formula() -> None:
     torch.manual_seed(1)
     network = UNet3d(1, 2, width=3, levels=2).eval()
     x = torch.randn(2, 1, 4, 4, 6)
@@ -64,7 +64,7 @@ def test_dropout_of_each_level_and_none() -> None:
     assert dropouts(build_network(NetworkSettings(name="unet-3d", dropout=False, width=1), 1, 2)) == []
 
 
-def test_the_way_up_goes_on_with_what_dropout_leaves() -> None:
+def test_decoder_continues_with_features_after_dropout() -> None:
     network = tiny()
     decoder = network.decoder
     decoder.dropouts[-1].eval()
@@ -74,7 +74,7 @@ def test_the_way_up_goes_on_with_what_dropout_leaves() -> None:
     torch.testing.assert_close(finest, decoder.stages[-1](torch.cat([skips[0], decoder.ups[-1](coarser)], 1)))
 
 
-def test_first_weights_have_the_variance_for_relu() -> None:
+def test_initial_weights_have_kaiming_variance() -> None:
     torch.manual_seed(0)
     network = UNet3d(width=16, levels=2)
     for module in (m for m in network.modules() if isinstance(m, nn.Conv3d) and m.weight.numel() > 5000):
@@ -93,7 +93,7 @@ def test_forward_and_backward_reach_every_parameter() -> None:
     assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters())
 
 
-def test_stride_and_the_sizes_it_refuses() -> None:
+def test_stride_and_rejected_sizes() -> None:
     network = tiny()
     assert network.stride == 4
     with pytest.raises(ValueError, match=r"8x8x6 .* multiple of 4"):

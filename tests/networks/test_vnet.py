@@ -76,7 +76,7 @@ def test_forward_and_backward_reach_every_parameter(norm: Norm) -> None:
     assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters())
 
 
-def test_two_levels_equal_the_formula_written_out() -> None:
+def test_two_levels_equal_the_explicit_formula() -> None:
     torch.manual_seed(1)
     network = VNet(1, 2, width=3, levels=2, norm="instance", dropout=0.0)
     w = list(network.state_dict().values())
@@ -96,7 +96,7 @@ def test_two_levels_equal_the_formula_written_out() -> None:
     torch.testing.assert_close(network(x), F.conv3d(h, *head), rtol=1e-4, atol=1e-5)
 
 
-def test_dropout_drops_whole_channels_at_the_two_places() -> None:
+def test_dropout_drops_whole_channels_at_two_places() -> None:
     network = tiny(dropout=0.5)
     undropped: list[Tensor] = []
     for part in (network.encoder, network.decoder):
@@ -116,7 +116,7 @@ def test_without_dropout_training_mode_is_deterministic() -> None:
     assert torch.equal(network(images), network(images))
 
 
-def test_stride_and_the_sizes_it_refuses() -> None:
+def test_stride_and_rejected_sizes() -> None:
     network = tiny()
     assert network.stride == 4
     with pytest.raises(ValueError, match=r"8x8x6 .* multiple of 4"):
@@ -141,7 +141,7 @@ def test_autocast_trains_in_bfloat16() -> None:
     assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters())
 
 
-def test_the_table_builds_both_networks() -> None:
+def test_table_builds_both_networks() -> None:
     batch = build_network(NetworkSettings(name="vnet-bn", width=2, levels=2), 2, 3)
     instance = build_network(NetworkSettings(name="vnet-in", width=2, levels=2), 2, 3)
     plain = build_network(NetworkSettings(name="vnet-bn", width=2, levels=2, dropout=False), 2, 3)
@@ -155,14 +155,14 @@ def test_the_table_builds_both_networks() -> None:
         assert sum(isinstance(module, nn.Dropout3d) for module in network.modules()) == dropouts
 
 
-def test_the_head_as_sums_of_products() -> None:
+def test_head_as_sums_of_products() -> None:
     torch.manual_seed(0)
     x, weight, bias = (torch.randn(shape, dtype=torch.float64) for shape in ((2, 4, 3, 2, 5), (3, 4, 1, 1, 1), (3,)))
     expected = F.conv3d(x, weight, bias)
     torch.testing.assert_close(logits_by_products(x, weight, bias).double(), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_the_instance_norm_written_out_keeps_channels_last() -> None:
+def test_written_out_instance_norm_keeps_channels_last() -> None:
     torch.manual_seed(0)
     x = (3 * torch.randn(2, 4, 5, 3, 6) + 1).contiguous(memory_format=torch.channels_last_3d)
     found = normalize_over_space(x, 1e-5)

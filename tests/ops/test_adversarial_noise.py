@@ -34,18 +34,18 @@ def squared(p: Tensor, q: Tensor) -> Tensor:
 
 @settings(max_examples=25, deadline=None)
 @given(batch=st.integers(1, 4), channels=st.integers(1, 3), seed=st.integers(0, 99), scale=st.sampled_from([1e-4, 1.0]))
-def test_each_sample_gets_the_same_length(batch: int, channels: int, seed: int, scale: float) -> None:
+def test_each_sample_gets_unit_length(batch: int, channels: int, seed: int, scale: float) -> None:
     noise = scale * torch.randn(batch, channels, 4, 6, generator=torch.Generator().manual_seed(seed))
     lengths = unit_length(noise).flatten(1).norm(dim=1)
     assert torch.allclose(lengths, torch.ones(batch), atol=1e-5)
 
 
-def test_unit_by_hand() -> None:
+def test_unit_length_by_hand() -> None:
     noise = torch.tensor([3.0, 4.0, 0.0, 0.0]).view(2, 1, 2, 1)
     assert torch.equal(unit_length(noise).flatten(), torch.tensor([0.6, 0.8, 0.0, 0.0]))
 
 
-def test_the_direction_is_that_of_the_weights() -> None:
+def test_adversarial_direction_is_along_the_weights() -> None:
     torch.manual_seed(0)
     weight = torch.tensor([[3.0, 0.0], [0.0, -4.0]])
     network, images = Ramp(weight), torch.zeros(3, 1, 2, 2)
@@ -57,7 +57,7 @@ def test_the_direction_is_that_of_the_weights() -> None:
 
 
 @pytest.mark.parametrize("iterations", [1, 2])
-def test_the_network_is_left_as_it_was(iterations: int) -> None:
+def test_network_is_unchanged(iterations: int) -> None:
     torch.manual_seed(0)
     network = UNet2d(1, 3, width=2, levels=2).train()
     state = {name: value.clone() for name, value in network.state_dict().items()}
@@ -70,7 +70,7 @@ def test_the_network_is_left_as_it_was(iterations: int) -> None:
     assert all(parameter.grad is None and parameter.requires_grad for parameter in network.parameters())
 
 
-def test_untracked_uses_statistics_of_the_batch() -> None:
+def test_batch_statistics_only_keeps_running_statistics() -> None:
     norm = nn.BatchNorm2d(1).train()
     x = 3 + 2 * torch.randn(4, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     with batch_statistics_only(norm):
@@ -82,7 +82,7 @@ def test_untracked_uses_statistics_of_the_batch() -> None:
     assert norm.num_batches_tracked.item() == 1
 
 
-def test_both_are_undone_after_an_error() -> None:
+def test_both_contexts_are_undone_after_an_error() -> None:
     norm = nn.BatchNorm2d(1)
     norm.bias.requires_grad_(False)
     with pytest.raises(RuntimeError), batch_statistics_only(norm), frozen_parameters(norm):
@@ -92,7 +92,7 @@ def test_both_are_undone_after_an_error() -> None:
     assert not norm.bias.requires_grad
 
 
-def test_a_compiled_network_sees_both() -> None:
+def test_both_contexts_affect_a_compiled_network() -> None:
     """A compiler takes up whether norms remember, and which gradients are asked for."""
     network = nn.Sequential(nn.BatchNorm2d(1)).train()
     norm, x = network[0], torch.randn(2, 1, 4, 4, generator=torch.Generator().manual_seed(0))

@@ -29,7 +29,7 @@ def test_undecided_by_hand() -> None:
         assert certain_loss(outputs, labels, everywhere, 5, swap=swap).item() == pytest.approx(certain, abs=1e-5)
 
 
-def test_weighted_means_are_those_of_pytorch() -> None:
+def test_weighted_means_equal_pytorch() -> None:
     outputs, labels = example(1, classes=3)
     silent = [torch.zeros_like(outputs[0]), *outputs[1:]]
     parts = branch_loss(silent, labels, 5) - branch_loss([silent[0]] * 3, labels, 5)
@@ -38,12 +38,12 @@ def test_weighted_means_are_those_of_pytorch() -> None:
     assert parts.item() == pytest.approx(expected.item() / 4, abs=1e-5)
 
 
-def test_weights_are_of_labels() -> None:
+def test_voxel_weights_depend_on_labels() -> None:
     assert voxel_weights(torch.tensor([0, 1, 2]), (1.0, 5.0)).tolist() == [1, 5, 5]
     assert voxel_weights(torch.tensor([0, 1, 2]), (5.0, 1.0)).tolist() == [5, 1, 1]
 
 
-def test_swapping_exchanges_the_branches() -> None:
+def test_swap_exchanges_the_branches() -> None:
     (main, one, two), labels = example(2)
     M = labels.bool() | (torch.rand(labels.shape, generator=torch.Generator().manual_seed(0)) < 0.5)
     swapped = certain_loss([main, one, two], labels, M, 5, swap=True)
@@ -51,7 +51,7 @@ def test_swapping_exchanges_the_branches() -> None:
     assert not torch.allclose(swapped, certain_loss([main, one, two], labels, M, 5, swap=False))
 
 
-def test_uncertain_voxels_do_not_reach_the_certain_loss() -> None:
+def test_uncertain_voxels_do_not_affect_the_certain_loss() -> None:
     outputs, labels = example(3)
     M = torch.rand(labels.shape, generator=torch.Generator().manual_seed(0)) < 0.5
     changed = [torch.where(M.unsqueeze(1), out, -out) for out in outputs]

@@ -58,7 +58,7 @@ def by_flood_fill(labels: LabelMap, connectivity: int) -> LabelMap:
 
 @given(label_maps())
 @settings(deadline=None, max_examples=200)
-def test_components_are_those_of_scipy_and_of_a_flood_fill(example: tuple[LabelMap, int]) -> None:
+def test_components_equal_scipy_and_flood_fill(example: tuple[LabelMap, int]) -> None:
     labels, connectivity = example
     kept = largest_component_of(labels, CLASSES, connectivity)
     np.testing.assert_array_equal(kept, largest_component_by_definition(labels, CLASSES, connectivity))
@@ -67,7 +67,7 @@ def test_components_are_those_of_scipy_and_of_a_flood_fill(example: tuple[LabelM
 
 @given(label_maps(), st.sets(st.integers(1, CLASSES - 1)))
 @settings(deadline=None)
-def test_classes_that_are_not_named_keep_all_their_voxels(example: tuple[LabelMap, int], only: set[int]) -> None:
+def test_classes_not_in_only_keep_all_voxels(example: tuple[LabelMap, int], only: set[int]) -> None:
     labels, connectivity = example
     kept = largest_component_of(labels, CLASSES, connectivity, only)
     np.testing.assert_array_equal(kept, largest_component_by_definition(labels, CLASSES, connectivity, only))
@@ -80,7 +80,7 @@ def test_classes_that_are_not_named_keep_all_their_voxels(example: tuple[LabelMa
 
 
 @pytest.mark.parametrize(("rule", "classes"), [(True, None), (False, ()), ((), ()), ((2, 1), (2, 1))])
-def test_rules(rule: ComponentRule, classes: tuple[int, ...] | None) -> None:
+def test_component_rules(rule: ComponentRule, classes: tuple[int, ...] | None) -> None:
     assert chosen_classes(rule) == classes
 
 
@@ -96,7 +96,7 @@ def test_larger_maps_at_every_connectivity(shape: tuple[int, ...], density: floa
 
 @given(label_maps())
 @settings(deadline=None)
-def test_voxels_only_vanish_and_one_component_of_each_class_stays(example: tuple[LabelMap, int]) -> None:
+def test_one_component_of_each_class_is_kept(example: tuple[LabelMap, int]) -> None:
     labels, connectivity = example
     kept = largest_component_of(labels, CLASSES, connectivity)
     assert set(np.unique(labels)) - {0} == set(np.unique(kept)) - {0}
@@ -111,32 +111,32 @@ def test_voxels_only_vanish_and_one_component_of_each_class_stays(example: tuple
 @pytest.mark.parametrize(
     ("connectivity", "voxels"), [(1, 2), (2, 3), (3, 4), (None, 4)], ids=["faces", "edges", "corners", "default"]
 )
-def test_neighbours_of_each_connectivity(connectivity: int | None, voxels: int) -> None:
+def test_neighbors_of_each_connectivity(connectivity: int | None, voxels: int) -> None:
     labels = torch.zeros(1, 5, 5, 5, dtype=torch.int64)
     for voxel in ((0, 0, 0), (0, 0, 1), (0, 1, 2), (1, 2, 3)):  # joined by a face, an edge, a corner
         labels[0][voxel] = 1
     assert int(largest_components(labels, 2, connectivity).sum()) == voxels
 
 
-def test_neighbours_of_two_axes() -> None:
+def test_neighbors_in_2d() -> None:
     labels = torch.tensor([[[1, 1, 0], [0, 0, 1], [0, 0, 0]]])
     assert int(largest_components(labels, 2, 1).sum()) == 2
     assert int(largest_components(labels, 2, 2).sum()) == 3
     assert int(largest_components(labels, 2).sum()) == 3
 
 
-def test_each_sample_and_class_is_filtered_by_itself() -> None:
+def test_samples_and_classes_are_independent() -> None:
     labels = torch.tensor([[[1, 1, 0, 1], [0, 0, 0, 0], [2, 0, 2, 2]], [[1, 0, 1, 1], [0, 0, 0, 0], [0, 0, 0, 2]]])
     kept = [[[1, 1, 0, 0], [0, 0, 0, 0], [0, 0, 2, 2]], [[0, 0, 1, 1], [0, 0, 0, 0], [0, 0, 0, 2]]]
     assert largest_components(labels, 3).tolist() == kept
 
 
-def test_touching_classes_are_never_one_component() -> None:
+def test_touching_classes_are_separate_components() -> None:
     labels = torch.tensor([[[1, 2, 2, 1, 1]]])
     assert largest_components(labels, 3).tolist() == [[[0, 2, 2, 1, 1]]]
 
 
-def test_of_equal_components_the_first_in_the_array_stays() -> None:
+def test_first_of_equal_components_is_kept() -> None:
     labels = torch.tensor([[[0, 0, 0, 1], [1, 1, 0, 1], [0, 0, 0, 0], [1, 1, 0, 0]]])
     expected = [[[0, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 0], [0, 0, 0, 0]]]
     assert largest_components(labels, 2).tolist() == expected
@@ -145,7 +145,7 @@ def test_of_equal_components_the_first_in_the_array_stays() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32, torch.int64])
-def test_the_type_stays_and_the_input_is_untouched(dtype: torch.dtype) -> None:
+def test_dtype_is_kept_and_input_unchanged(dtype: torch.dtype) -> None:
     labels = torch.tensor([[[1, 1, 0, 1]], [[0, 0, 0, 0]], [[0, 1, 0, 0]]], dtype=dtype)
     before = labels.clone()
     kept = largest_components(labels, 2)
@@ -155,12 +155,12 @@ def test_the_type_stays_and_the_input_is_untouched(dtype: torch.dtype) -> None:
     assert torch.equal(labels, before)
 
 
-def test_an_empty_map_stays_empty() -> None:
+def test_empty_map_stays_empty() -> None:
     empty = torch.zeros(2, 3, 4, 5, dtype=torch.uint8)
     assert torch.equal(largest_components(empty, 3), empty)
 
 
-def test_a_map_without_background() -> None:
+def test_map_without_background() -> None:
     full = torch.ones(1, 3, 3, dtype=torch.int64)
     assert torch.equal(largest_components(full, 2), full)
 
@@ -178,24 +178,24 @@ def test_memory_order_does_not_matter() -> None:
 
 
 @pytest.mark.parametrize("labels", [[[3, 0, 0]], [[3, 0, 1]]])
-def test_a_value_beyond_the_classes_becomes_background(labels: list[list[int]]) -> None:
+def test_value_beyond_the_classes_becomes_background(labels: list[list[int]]) -> None:
     kept = largest_components(torch.tensor([labels]), 3)
     assert kept.tolist() == [[[0, 0, labels[0][2]]]]
 
 
 @pytest.mark.parametrize("labels", [[[-1, -1, 0]], [[-3, 0, 1]]])
-def test_a_negative_value_becomes_background(labels: list[list[int]]) -> None:
+def test_negative_value_becomes_background(labels: list[list[int]]) -> None:
     kept = largest_components(torch.tensor([labels]), 3)
     assert kept.tolist() == [[[0, 0, labels[0][2]]]]
 
 
 @pytest.mark.parametrize("shape", [(0, 3, 3), (2, 0, 3), (2, 3, 4, 0)])
-def test_nothing_stays_nothing(shape: tuple[int, ...]) -> None:
+def test_array_without_voxels(shape: tuple[int, ...]) -> None:
     assert largest_components(torch.empty(shape, dtype=torch.uint8), 2).shape == shape
 
 
 @pytest.mark.parametrize(("axes", "connectivity"), [(2, 0), (2, 3), (3, 0), (3, 4), (3, -1), (1, 1)])
-def test_a_connectivity_that_does_not_fit_is_refused(axes: int, connectivity: int) -> None:
+def test_invalid_connectivity_is_rejected(axes: int, connectivity: int) -> None:
     with pytest.raises(ValueError, match=f"connectivity of {connectivity} does not fit label maps of {axes} axes"):
         largest_component_of(np.ones((3,) * axes, dtype=np.uint8), 2, connectivity)
     with pytest.raises(ValueError, match=f"connectivity of {connectivity} does not fit label maps of {axes} axes"):
@@ -203,19 +203,19 @@ def test_a_connectivity_that_does_not_fit_is_refused(axes: int, connectivity: in
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bool])
-def test_label_maps_are_integers(dtype: torch.dtype) -> None:
+def test_label_maps_must_be_integers(dtype: torch.dtype) -> None:
     with pytest.raises(TypeError, match="must be integers"):
         largest_components(torch.ones(1, 2, 2, dtype=dtype), 2)
 
 
-def test_the_operator_keeps_what_it_promises_to_compilers() -> None:
+def test_operator_passes_opcheck() -> None:
     labels = torch.randint(0, 3, (2, 5, 6, 7), generator=torch.Generator().manual_seed(0))
     for given_labels in (labels, labels.transpose(1, 3), labels.to(torch.uint8)):
         results = torch.library.opcheck(torch.ops.graftseg.largest_components.default, (given_labels, 3, 2))
         assert set(results.values()) == {"SUCCESS"}
 
 
-def test_components_stay_inside_a_compiled_graph() -> None:
+def test_components_compile_without_graph_break() -> None:
     def clean(images: torch.Tensor) -> torch.Tensor:
         return largest_components(images.argmax(1), images.shape[1]) * 2
 
@@ -224,7 +224,7 @@ def test_components_stay_inside_a_compiled_graph() -> None:
     assert torch.equal(compiled(images), clean(images))
 
 
-def test_the_kernels_are_not_imported_without_a_gpu() -> None:
+def test_kernels_are_not_imported_without_a_gpu() -> None:
     script = (
         "import sys, torch; from graftseg.ops.components import largest_components;"
         "largest_components(torch.ones(1, 2, 2, dtype=torch.uint8), 2);"

@@ -105,7 +105,7 @@ SHAPES: dict[str, Callable[[], LabelMaps]] = {
 
 @needs_triton
 @pytest.mark.parametrize("name", SHAPES)
-def test_shapes_that_are_hard_to_join(name: str) -> None:
+def test_shapes_with_long_components(name: str) -> None:
     labels = SHAPES[name]()
     for connectivity in range(1, labels.ndim):
         assert_one_result(labels, connectivity)
@@ -114,7 +114,7 @@ def test_shapes_that_are_hard_to_join(name: str) -> None:
 @needs_triton
 @pytest.mark.parametrize("shape", [(2, 12, 15), (2, 5, 6, 7), (1, 1, 40), (1, 40, 1), (2, 1, 5, 9), (2, 9, 1, 5)])
 @pytest.mark.parametrize("density", [0.15, 0.4, 0.7, 1.0])
-def test_random_fields_of_one_and_of_several_classes(shape: tuple[int, ...], density: float) -> None:
+def test_random_fields(shape: tuple[int, ...], density: float) -> None:
     rng = np.random.default_rng(int(density * 100) + len(shape))
     mask = rng.random(shape) < density
     for connectivity in range(1, len(shape)):
@@ -149,7 +149,7 @@ def test_any_label_maps(labels: LabelMaps, connectivity: int) -> None:
 
 @needs_triton
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64])
-def test_every_type_stays_and_any_memory_order_will_do(dtype: torch.dtype) -> None:
+def test_dtypes_and_memory_orders(dtype: torch.dtype) -> None:
     labels = torch.randint(0, 5, (2, 6, 7), generator=torch.Generator().manual_seed(0)).to(dtype).to(DEVICE)
     turned = labels.transpose(1, 2).contiguous().transpose(1, 2)
     kept = device.largest_components_by_kernels(turned, 3, 2)
@@ -158,7 +158,7 @@ def test_every_type_stays_and_any_memory_order_will_do(dtype: torch.dtype) -> No
 
 
 @needs_triton
-def test_the_most_classes() -> None:
+def test_maximum_number_of_classes() -> None:
     labels = np.arange(256).reshape(1, 16, 16).repeat(2, axis=2)
     labels[0, 0, 0] = 255
     kept = by_kernels(labels, 2, 256)
@@ -166,7 +166,7 @@ def test_the_most_classes() -> None:
     np.testing.assert_array_equal(kept, labels)
 
 
-def test_more_voxels_than_the_numbers_hold_are_refused() -> None:
+def test_too_many_voxels_are_rejected() -> None:
     labels = torch.empty((2**16, 2**15, 1), dtype=torch.uint8, device="meta")
     with pytest.raises(ValueError, match="2147483648 voxels"):
         device.largest_components_by_kernels(labels, 2, 1)
@@ -186,7 +186,7 @@ def joiner(one: int, other: int) -> Joiner:
 
 @given(st.data())
 @settings(deadline=None, max_examples=300)
-def test_joins_at_the_same_time_and_with_stale_reads_end_in_one_tree_for_each_component(data: st.DataObject) -> None:
+def test_concurrent_joins_with_stale_reads_give_one_tree_per_component(data: st.DataObject) -> None:
     voxels = data.draw(st.integers(2, 12))
     pairs = data.draw(st.lists(st.tuples(*[st.integers(0, voxels - 1)] * 2), min_size=1, max_size=16))
     history = [[voxel] for voxel in range(voxels)]
@@ -238,7 +238,7 @@ def no_wait() -> Iterator[None]:
 @needs_gpu
 @needs_triton
 @pytest.mark.parametrize(("shape", "classes"), [((4, 112, 112, 80), 2), ((12, 256, 256), 4), ((2, 96, 97, 99), 16)])
-def test_a_gpu_gives_what_the_cpu_gives_without_waiting(shape: tuple[int, ...], classes: int) -> None:
+def test_gpu_equals_cpu_without_synchronization(shape: tuple[int, ...], classes: int) -> None:
     for seed, connectivity in product(range(2), range(1, len(shape))):
         labels = blob_and_specks(shape, classes, seed)
         on_device = labels.cuda()

@@ -35,7 +35,7 @@ few_voxels = st.builds(
 
 @settings(max_examples=60, deadline=None)
 @given(masks=some_masks | few_voxels, block=st.sampled_from([1, 50, 1 << 26]))
-def test_both_are_the_distance_to_the_nearest_voxel(masks: Masks, block: int) -> None:
+def test_distance_to_the_nearest_voxel(masks: Masks, block: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(distance_transform, "MAX_BLOCK_ELEMENTS", block)
         squared = squared_distance_to(torch.from_numpy(masks))
@@ -47,7 +47,7 @@ def test_both_are_the_distance_to_the_nearest_voxel(masks: Masks, block: int) ->
 
 
 @pytest.mark.parametrize("dimensions", [2, 3])
-def test_masks_that_are_all_or_nothing(dimensions: int) -> None:
+def test_full_and_empty_masks(dimensions: int) -> None:
     masks = torch.stack([torch.zeros((5,) * dimensions, dtype=torch.bool), torch.ones((5,) * dimensions) > 0])
     for distances in (distance_to(masks), squared_distance_to(masks)):
         assert torch.isinf(distances[0]).all()
@@ -60,7 +60,7 @@ def test_large_squares_are_exact() -> None:
     assert squared_distance_to(mask)[0, 2, 1999].item() == 1999**2 + 2**2
 
 
-def test_a_compiler_keeps_scipy_whole() -> None:
+def test_scipy_distance_compiles_as_one_operator() -> None:
     compiled = torch.compile(distance_to, backend="eager", fullgraph=True)
     mask = torch.eye(4).bool()[None]
     assert torch.equal(compiled(mask), distance_to(mask))

@@ -153,7 +153,7 @@ def test_dice_over_batch_by_hand() -> None:
     assert legacy.item() == close((background + masked_foreground) / 2)
 
 
-def test_dice_per_sample_tells_samples_apart_and_dice_over_batch_does_not() -> None:
+def test_only_dice_per_sample_separates_samples() -> None:
     p = torch.tensor([[[1.0, 1.0], [0.0, 0.0]], [[0.0, 0.0], [1.0, 1.0]]])
     labels = torch.tensor([[0, 0], [1, 0]])
     by_sample = 1 - (1 + 1 + 0 + 2 * 1 / 3) / 4  # sample 1 has one background voxel, predicted as foreground
@@ -161,7 +161,7 @@ def test_dice_per_sample_tells_samples_apart_and_dice_over_batch_does_not() -> N
     assert dice_over_batch(p, labels).item() == close(1 - (2 * 2 / 5 + 2 * 1 / 3) / 2)
 
 
-def test_the_epsilons_are_the_published_ones() -> None:
+def test_published_epsilons() -> None:
     p, labels = torch.tensor([[[1.0], [1e-5]]]), torch.tensor([[0]])
     assert dice_per_sample(p, labels).item() == close(1 - (1 + 1e-5 / (1e-5 + 1e-5)) / 2)
     assert dice_over_batch(p, labels, background=False).item() == close(1 - 1e-10 / (1e-10 + 1e-10))
@@ -182,7 +182,7 @@ def test_cross_entropy_averages_over_the_voxels_of_all_samples() -> None:
     assert masked_cross_entropy(logits, labels, masks).item() == close(costs.mean())
 
 
-def test_half_of_each_is_the_segmentation_loss() -> None:
+def test_segmentation_loss_is_the_mean_of_both() -> None:
     p, labels, mask = probabilities_of_four_pixels()
     cross_entropy = masked_cross_entropy(p.log(), labels, mask)
     for name, dice in zip(DICES, (dice_per_sample, dice_over_batch), strict=True):
@@ -192,7 +192,7 @@ def test_half_of_each_is_the_segmentation_loss() -> None:
 
 @given(examples())
 @settings(deadline=None, max_examples=40)
-def test_dice_per_sample_is_that_of_the_slow_loop(example: Example) -> None:
+def test_dice_per_sample_equals_the_slow_loop(example: Example) -> None:
     p, labels, mask = float32(example.probabilities), torch.from_numpy(example.labels), torch.from_numpy(example.mask)
     whole, masked = (slow_dice_per_sample(example.probabilities, example.labels, m) for m in (1, example.mask))
     assert dice_per_sample(p, labels).item() == close(whole)
@@ -201,9 +201,7 @@ def test_dice_per_sample_is_that_of_the_slow_loop(example: Example) -> None:
 
 @given(examples(), st.booleans(), st.booleans(), st.sampled_from([1e-5, 1e-10]))
 @settings(deadline=None, max_examples=40)
-def test_dice_over_batch_is_that_of_the_slow_loop(
-    example: Example, background: bool, legacy: bool, epsilon: float
-) -> None:
+def test_dice_over_batch_equals_the_slow_loop(example: Example, background: bool, legacy: bool, epsilon: float) -> None:
     p, labels = float32(example.probabilities), torch.from_numpy(example.labels)
     for mask in (None, example.mask):
         loss = dice_over_batch(
@@ -222,7 +220,7 @@ def test_dice_over_batch_is_that_of_the_slow_loop(
 
 @given(examples())
 @settings(deadline=None, max_examples=40)
-def test_cross_entropy_is_that_of_the_slow_loop(example: Example) -> None:
+def test_cross_entropy_equals_the_slow_loop(example: Example) -> None:
     logits, labels = float32(example.logits), torch.from_numpy(example.labels)
     whole, masked = (slow_cross_entropy(example.logits, example.labels, m) for m in (1, example.mask))
     assert masked_cross_entropy(logits, labels).item() == close(whole)
@@ -231,7 +229,7 @@ def test_cross_entropy_is_that_of_the_slow_loop(example: Example) -> None:
 
 @given(examples(), st.floats(0, 3), st.floats(0, 3), st.sampled_from(DICES), st.booleans())
 @settings(deadline=None, max_examples=40)
-def test_the_mixed_loss_is_that_of_the_slow_loop(
+def test_mixed_loss_equals_the_slow_loop(
     example: Example, w_b: float, w_f: float, dice: DiceName, legacy: bool
 ) -> None:
     z, b, f, m = example.logits, example.labels, example.others, example.mask
@@ -258,7 +256,7 @@ def random_case(seed: int, space: tuple[int, ...] = (4, 5)) -> tuple[Tensor, Ten
 
 @pytest.mark.parametrize("dice", DICES)
 @pytest.mark.parametrize("space", [(4, 5), (3, 2, 4)])
-def test_a_perfect_prediction_costs_nothing(dice: DiceName, space: tuple[int, ...]) -> None:
+def test_perfect_prediction_has_zero_loss(dice: DiceName, space: tuple[int, ...]) -> None:
     _, b, f, M = random_case(0, space)
     mixed = torch.where(M, b, f)
     logits = 60.0 * one_hot(mixed, 4).float()  # class 3 has no voxel
@@ -267,7 +265,7 @@ def test_a_perfect_prediction_costs_nothing(dice: DiceName, space: tuple[int, ..
 
 
 @pytest.mark.parametrize("dice", DICES)
-def test_a_region_without_a_voxel_costs_nothing(dice: DiceName) -> None:
+def test_empty_region_has_zero_loss(dice: DiceName) -> None:
     logits, b, f, M = random_case(1)
     everywhere = torch.ones_like(M)
     assert segmentation_loss(logits, b, ~everywhere, dice=dice).item() == 0
@@ -297,14 +295,14 @@ def test_weights_act_linearly_and_on_their_own_region(dice: DiceName) -> None:
 
 
 @pytest.mark.parametrize("dice", DICES)
-def test_labels_under_the_other_image_do_not_count(dice: DiceName) -> None:
+def test_labels_of_hidden_voxels_have_no_effect(dice: DiceName) -> None:
     logits, b, f, M = random_case(4)
     expected = mixed_loss(logits, b, f, M, (1, 0.5), dice=dice)
     hidden = torch.where(M, b, (b + 1) % 3), torch.where(M, (f + 1) % 3, f)
     assert torch.equal(mixed_loss(logits, *hidden, M, (1, 0.5), dice=dice), expected)
 
 
-def test_labels_under_the_other_image_count_in_the_legacy_background() -> None:
+def test_labels_of_hidden_voxels_count_in_the_legacy_background() -> None:
     logits, b, f, M = random_case(4)
     losses = [
         mixed_loss(logits, labels, f, M, (1, 0.5), dice="over-batch", legacy_background_mask=True).item()

@@ -51,19 +51,19 @@ def test_box_sizes_of_the_ablation(beta: float, size: tuple[int, ...]) -> None:
     assert box_size(LA, beta) == size
 
 
-def test_a_product_that_is_whole_is_not_rounded_down() -> None:
+def test_exact_product_is_not_rounded_down() -> None:
     assert 100 * 0.29 < 29
     assert box_size([100], 0.29) == (29,)
 
 
 @given(st.integers(1, 50), st.integers(1, 100), st.data())
 @settings(deadline=None)
-def test_a_box_is_the_whole_part_of_the_exact_product(n: int, divisor: int, data: st.DataObject) -> None:
+def test_box_size_is_the_floor_of_the_exact_product(n: int, divisor: int, data: st.DataObject) -> None:
     part = data.draw(st.integers(1, divisor))
     assert box_size([n], part / divisor) == (max(1, n * part // divisor),)
 
 
-def test_a_box_has_at_least_one_voxel() -> None:
+def test_box_has_at_least_one_voxel() -> None:
     assert box_size((1, 2, 9), 0.1) == (1, 1, 1)
 
 
@@ -78,7 +78,7 @@ def test_zero_voxels_of_the_published_settings(space: tuple[int, ...], zeros: in
 
 @given(boxes())
 @settings(deadline=None)
-def test_a_box_mask_is_that_of_brute_force(box: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]) -> None:
+def test_box_mask_equals_brute_force(box: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]) -> None:
     space, size, corner = box
     expected = np.ones(space, dtype=bool)
     for offset in product(*[range(s) for s in size]):
@@ -90,7 +90,7 @@ def test_a_box_mask_is_that_of_brute_force(box: tuple[tuple[int, ...], tuple[int
     ("space", "last"), [(LA, (37, 37, 26)), (ACDC, (85, 85)), (PANCREAS, (31, 31, 31))], ids=["LA", "ACDC", "Pancreas"]
 )
 @pytest.mark.parametrize("highest", [False, True])
-def test_the_first_and_last_starts_of_the_published_settings(
+def test_first_and_last_starts_of_the_published_settings(
     monkeypatch: pytest.MonkeyPatch, space: tuple[int, ...], last: tuple[int, ...], highest: bool
 ) -> None:
     extreme = 1 - 2**-24 if highest else 0.0  # the largest float32 below one
@@ -98,7 +98,7 @@ def test_the_first_and_last_starts_of_the_published_settings(
     assert corner_of(copy_paste_mask(space, 2 / 3)) == (last if highest else (0,) * len(space))
 
 
-def test_every_start_but_the_last_is_drawn_equally_often() -> None:
+def test_all_starts_except_the_last_are_equally_likely() -> None:
     space, beta, draws = (4, 9), 2 / 3, 2000
     assert box_size(space, beta) == (2, 6)
     counts = corners(space, beta, draws)
@@ -108,11 +108,11 @@ def test_every_start_but_the_last_is_drawn_equally_often() -> None:
         assert count == pytest.approx(expected, abs=5 * expected**0.5)
 
 
-def test_a_box_as_large_as_an_axis_lies_at_its_start() -> None:
+def test_box_as_large_as_an_axis_starts_at_0() -> None:
     assert corners((1, 4), 1 / 2, 20).keys() == {(0, 0), (0, 1)}
 
 
-def test_the_same_seed_draws_the_same_mask() -> None:
+def test_same_seed_draws_the_same_mask() -> None:
     masks = []
     for seed in (3, 3, 4):
         torch.manual_seed(seed)
@@ -122,7 +122,7 @@ def test_the_same_seed_draws_the_same_mask() -> None:
 
 
 @pytest.mark.parametrize("draw", [copy_paste_mask, random_cubes_mask, contact_mask])
-def test_nothing_is_copied_from_the_host_or_read_back_by_it(draw: Callable[[Sequence[int], float], Tensor]) -> None:
+def test_no_transfer_between_host_and_device(draw: Callable[[Sequence[int], float], Tensor]) -> None:
     with profile() as record:
         draw((6, 6, 4), 2 / 3)
     operations = {event.name for event in record.function_events}
@@ -156,7 +156,7 @@ def test_zero_voxels_of_the_published_masks(
     assert int((~M).sum()) == zeros
 
 
-def test_the_usual_cubes_and_slab_hold_about_as_much_as_the_box() -> None:
+def test_default_cubes_and_slab_have_about_the_volume_of_the_box() -> None:
     assert int((~random_cubes_mask(LA, 2 / 3)).sum()) == 27 * 24 * 24 * 17
     assert int((~contact_mask(LA, 2 / 3, axis=2)).sum()) == 112 * 112 * 23
 
@@ -167,7 +167,7 @@ def test_the_usual_cubes_and_slab_hold_about_as_much_as_the_box() -> None:
     ids=["LA", "ACDC"],
 )
 @pytest.mark.parametrize("highest", [False, True])
-def test_the_first_and_last_places_of_cubes(
+def test_first_and_last_positions_of_cubes(
     monkeypatch: pytest.MonkeyPatch,
     space: tuple[int, ...],
     mask: RandomCubes,
@@ -196,7 +196,7 @@ def test_every_cell_has_one_cube(space: list[int], beta: float, seed: int) -> No
     assert torch.equal(M, expected)
 
 
-def test_cubes_are_drawn_for_every_cell_by_itself() -> None:
+def test_cubes_are_drawn_independently() -> None:
     torch.manual_seed(0)
     M = random_cubes_mask((90,), 1 / 3)
     assert len({corner_of(M[30 * cell : 30 * (cell + 1)]) for cell in range(3)}) == 3
@@ -205,21 +205,21 @@ def test_cubes_are_drawn_for_every_cell_by_itself() -> None:
 @pytest.mark.parametrize(
     ("space", "mask", "last"), [(LA, LA_SLAB, (0, 0, 55)), (ACDC, ContactSlab(), (142, 0))], ids=["LA", "ACDC"]
 )
-def test_the_last_place_of_a_slab(
+def test_last_position_of_a_slab(
     monkeypatch: pytest.MonkeyPatch, space: tuple[int, ...], mask: ContactSlab, last: tuple[int, ...]
 ) -> None:
     monkeypatch.setattr(torch, "rand", lambda n, device: torch.full((n,), 1 - 2**-24))
     assert corner_of(mask.draw(space, 2 / 3, "cpu")) == last
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_masks_that_do_not_fit_are_rejected() -> None:
     with pytest.raises(ValueError, match=r"a cube of \[4, 4\] with \[1, 1\] starts does not fit into \[3, 3\] voxels"):
         random_cubes_mask((9, 9), 0.5, sizes=(4, 4))
     with pytest.raises(ValueError, match=r"a slab of \[5\] with \[6\] starts does not fit into \[9\] voxels"):
         contact_mask((9, 9), 0.5, thickness=5, starts=6)
 
 
-def test_the_background_shows_where_the_mask_is_one() -> None:
+def test_background_is_used_where_the_mask_is_1() -> None:
     background, foreground = torch.tensor([[1, 2], [3, 4]]), torch.tensor([[5, 6], [7, 8]])
     M = torch.tensor([[True, False], [False, True]])
     assert mix(background, foreground, M).tolist() == [[1, 6], [7, 4]]
@@ -227,7 +227,7 @@ def test_the_background_shows_where_the_mask_is_one() -> None:
 
 @given(boxes(), st.integers(0, 2**32 - 1), st.sampled_from([torch.float32, torch.int64]))
 @settings(deadline=None)
-def test_mixing_both_ways_loses_nothing(
+def test_mixing_in_both_directions_keeps_all_voxels(
     box: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]], seed: int, dtype: torch.dtype
 ) -> None:
     space, size, corner = box

@@ -61,7 +61,7 @@ def test_adam_by_hand() -> None:
 
 
 @pytest.mark.parametrize("settings", [Sgd(), Adam()])
-def test_only_trainable_parameters_are_moved(settings: Sgd | Adam) -> None:
+def test_only_trainable_parameters_are_updated(settings: Sgd | Adam) -> None:
     module = Weights(1.0)
     optimizer = build_optimizer(module, settings)
     (group,) = optimizer.param_groups
@@ -80,7 +80,7 @@ def test_the_schedule_scales_each_step() -> None:
     assert step(module, optimizer, settings, 1.0, at=2) == [0.25]
 
 
-def test_the_norm_of_all_gradients_is_limited_and_a_small_one_is_left_alone() -> None:
+def test_gradient_norm_is_clipped() -> None:
     settings = Sgd(learning_rate=1.0, momentum=0.0, weight_decay=0.0, clip_gradient=1.0)
     module = Weights(0.0, 0.0)
     optimizer = build_optimizer(module, settings)
@@ -88,7 +88,7 @@ def test_the_norm_of_all_gradients_is_limited_and_a_small_one_is_left_alone() ->
     assert step(module, optimizer, settings, 0.25, 0.5) == pytest.approx([-0.85, -1.3])
 
 
-def test_momenta_are_carried_over_and_settings_are_not() -> None:
+def test_momentum_is_carried_over_but_settings_are_not() -> None:
     first, second = (
         Sgd(learning_rate=rate, momentum=momentum, weight_decay=0.0) for rate, momentum in ((1, 0.9), (0.1, 0.5))
     )
@@ -110,7 +110,7 @@ def learned(module: nn.Module, settings: Sgd | Adam) -> TrainedModule:
 
 
 @pytest.mark.parametrize(("settings", "momentum"), [(Sgd(weight_decay=0.0), "momentum_buffer"), (Adam(), "exp_avg")])
-def test_momenta_go_by_name_and_shape_and_others_begin_afresh(settings: Sgd | Adam, momentum: str) -> None:
+def test_momentum_is_matched_by_name_and_shape(settings: Sgd | Adam, momentum: str) -> None:
     """The second stage has its parameters in another order, one of them of another shape and one that is new."""
     before = learned(nn.ModuleDict({"a": nn.Linear(2, 3), "b": nn.Linear(3, 1)}), settings)
     module = nn.ModuleDict({"new": nn.Linear(2, 3), "b": nn.Linear(3, 1), "a": nn.Linear(2, 4)})
@@ -127,7 +127,7 @@ def test_momenta_go_by_name_and_shape_and_others_begin_afresh(settings: Sgd | Ad
     assert all(parameter.isfinite().all() for parameter in module.parameters())
 
 
-def test_nothing_is_carried_between_optimisers_of_two_kinds() -> None:
+def test_no_state_is_carried_between_optimizer_types() -> None:
     before, module = learned(nn.Linear(2, 3), Sgd()), nn.Linear(2, 3)
     after = TrainedModule(module, build_optimizer(module, Adam()))
     carry_over_momentum(before, after)
@@ -135,7 +135,7 @@ def test_nothing_is_carried_between_optimisers_of_two_kinds() -> None:
 
 
 @pytest.mark.parametrize("settings", [Sgd(learning_rate=0.5, clip_gradient=2.0), Adam(learning_rate=0.5)])
-def test_a_rate_on_the_device_is_read_at_every_update(settings: Sgd | Adam) -> None:
+def test_learning_rate_on_the_device_is_read_at_every_update(settings: Sgd | Adam) -> None:
     by_number, by_tensor = Weights(1.0, -2.0), Weights(1.0, -2.0)
     first, second = build_optimizer(by_number, settings), build_optimizer(by_tensor, settings)
     rate = learning_rate_on_device(second)
@@ -151,12 +151,12 @@ def test_a_rate_on_the_device_is_read_at_every_update(settings: Sgd | Adam) -> N
 
 
 @pytest.mark.parametrize("betas", [(1.0, 0.9), (0.9, 1.5), (-0.1, 0.9)])
-def test_betas_are_shares(betas: tuple[float, float]) -> None:
+def test_betas_must_be_below_1(betas: tuple[float, float]) -> None:
     with pytest.raises(ValidationError, match="betas"):
         Adam(betas=betas)
 
 
-def test_a_state_without_some_momenta_serves_where_all_parameters_have_gradients() -> None:
+def test_missing_momentum_is_filled_with_zeros() -> None:
     """On a GPU biases before a norm have no gradient, on a CPU they do."""
     settings, states = Sgd(learning_rate=0.5, momentum=0.5, weight_decay=0.0), []
     for had in (False, True):

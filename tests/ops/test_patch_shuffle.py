@@ -25,7 +25,7 @@ def batches(draw: st.DrawFn) -> tuple[torch.Tensor, torch.Tensor]:
 
 @given(batches())
 @settings(deadline=None)
-def test_the_inverse_restores_the_batch(drawn: tuple[torch.Tensor, torch.Tensor]) -> None:
+def test_inverse_permutation_restores_the_batch(drawn: tuple[torch.Tensor, torch.Tensor]) -> None:
     batch, order = drawn
     mixed = exchange_patches(batch, order)
     assert torch.equal(exchange_patches(mixed, invert_permutations(order)), batch)
@@ -34,7 +34,7 @@ def test_the_inverse_restores_the_batch(drawn: tuple[torch.Tensor, torch.Tensor]
 
 @given(batches())
 @settings(deadline=None)
-def test_patches_come_whole_from_the_same_place(drawn: tuple[torch.Tensor, torch.Tensor]) -> None:
+def test_patches_keep_their_position(drawn: tuple[torch.Tensor, torch.Tensor]) -> None:
     batch, order = drawn
     mixed, cells = exchange_patches(batch, order), order.shape[:-1]
     for index, place in enumerate(product(*[range(n) for n in batch.shape[2:]])):
@@ -43,7 +43,7 @@ def test_patches_come_whole_from_the_same_place(drawn: tuple[torch.Tensor, torch
         assert torch.equal(here, there[order[cell]])
 
 
-def test_cells_of_the_published_patch() -> None:
+def test_grid_of_the_published_patch() -> None:
     batch = torch.arange(2).view(2, 1, 1, 1, 1).expand(2, 1, 112, 112, 80)
     order = torch.tensor([0, 1]).repeat(4, 4, 1, 1)
     order[1, 2, 0] = torch.tensor([1, 0])
@@ -51,7 +51,7 @@ def test_cells_of_the_published_patch() -> None:
     assert changed[28:56, 56:84].all() and int(changed.sum()) == 28 * 28 * 80
 
 
-def test_every_permutation_is_drawn_equally_often() -> None:
+def test_permutations_are_uniform() -> None:
     torch.manual_seed(0)
     drawn = draw_permutations((60, 100), 3).view(-1, 3)
     counts = Counter(map(tuple, drawn.tolist()))
@@ -59,7 +59,7 @@ def test_every_permutation_is_drawn_equally_often() -> None:
     assert all(count == pytest.approx(1000, abs=5 * 1000**0.5) for count in counts.values())
 
 
-def test_nothing_is_copied_from_the_host_or_read_back_by_it() -> None:
+def test_no_transfer_between_host_and_device() -> None:
     batch = torch.zeros(4, 1, 8, 8)
     with profile() as record:
         order = draw_permutations((4, 4), 4)
@@ -69,6 +69,6 @@ def test_nothing_is_copied_from_the_host_or_read_back_by_it() -> None:
     assert not {"aten::lift_fresh", "aten::_local_scalar_dense"} & operations
 
 
-def test_more_cells_than_voxels_are_refused() -> None:
+def test_more_cells_than_voxels_are_rejected() -> None:
     with pytest.raises(ValueError, match=r"a grid of \[4, 4\] cells"):
         exchange_patches(torch.zeros(2, 1, 3, 8), draw_permutations((4, 4), 2))

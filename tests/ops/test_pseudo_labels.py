@@ -33,13 +33,13 @@ def logits_of(labels: list[list[int]], classes: int) -> Tensor:
     return 3.0 * nn.functional.one_hot(torch.tensor([labels]), classes).movedim(-1, 1).float()
 
 
-def test_a_threshold_gives_a_tie_to_the_foreground() -> None:
+def test_threshold_assigns_ties_to_the_foreground() -> None:
     labels = decide(two_classes([[0.5, 0.4999, 0.5001, 0.0, 1.0]]), "threshold")
     assert labels.dtype == torch.int64
     assert labels.tolist() == [[[1, 0, 1, 0, 1]]]
 
 
-def test_an_argmax_gives_a_tie_to_the_lower_class() -> None:
+def test_argmax_assigns_ties_to_the_lower_class() -> None:
     p = torch.tensor([[0.5, 0.2, 0.3, 0.4], [0.5, 0.5, 0.3, 0.2], [0.0, 0.3, 0.4, 0.4]])[None]
     labels = decide(p, "argmax")
     assert labels.dtype == torch.int64
@@ -47,7 +47,7 @@ def test_an_argmax_gives_a_tie_to_the_lower_class() -> None:
 
 
 @pytest.mark.parametrize("classes", [1, 3, 4])
-def test_a_threshold_decides_between_two_classes_only(classes: int) -> None:
+def test_threshold_needs_two_classes(classes: int) -> None:
     with pytest.raises(ValueError, match=f"two classes, not {classes}"):
         decide(torch.full((1, classes, 2), 1 / classes), "threshold")
 
@@ -59,26 +59,26 @@ def test_equal_logits_are_a_tie() -> None:
 
 
 @pytest.mark.parametrize("decision", ["threshold", "argmax"])
-def test_the_largest_component_stays(decision: Decision) -> None:
+def test_largest_component_is_kept(decision: Decision) -> None:
     teacher = Teacher(logits_of([[1, 0, 1, 1, 0, 1]], 2))
     assert pseudo_label(teacher, images(), decision=decision).tolist() == [[[0, 0, 1, 1, 0, 0]]]
     assert pseudo_label(teacher, images(), decision=decision, clean=False).tolist() == [[[1, 0, 1, 1, 0, 1]]]
 
 
-def test_every_class_keeps_a_component() -> None:
+def test_every_class_keeps_its_largest_component() -> None:
     teacher = Teacher(logits_of([[1, 2, 2, 0, 1, 1], [0, 0, 0, 0, 0, 0], [2, 0, 3, 0, 0, 3]], 4))
     expected = [[[0, 2, 2, 0, 1, 1], [0, 0, 0, 0, 0, 0], [0, 0, 3, 0, 0, 0]]]
     assert pseudo_label(teacher, images()).tolist() == expected
 
 
-def test_some_classes_are_cleaned() -> None:
+def test_only_listed_classes_are_cleaned() -> None:
     teacher = Teacher(logits_of([[1, 0, 1, 1, 0, 2], [0, 0, 0, 0, 0, 0], [2, 2, 0, 0, 0, 1]], 3))
     expected = [[[0, 0, 1, 1, 0, 2], [0, 0, 0, 0, 0, 0], [2, 2, 0, 0, 0, 0]]]
     assert pseudo_label(teacher, images(), clean=(1,)).tolist() == expected
     assert pseudo_label(teacher, images(), clean=()).tolist() == pseudo_label(teacher, images(), clean=False).tolist()
 
 
-def test_connectivity_is_handed_on() -> None:
+def test_connectivity_is_passed_on() -> None:
     teacher = Teacher(logits_of([[1, 1, 0], [0, 0, 1]], 2))
     assert pseudo_label(teacher, images()).tolist() == [[[1, 1, 0], [0, 0, 1]]]
     assert pseudo_label(teacher, images(), connectivity=1).tolist() == [[[1, 1, 0], [0, 0, 0]]]
@@ -86,7 +86,7 @@ def test_connectivity_is_handed_on() -> None:
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("training", [True, False])
-def test_the_teacher_runs_once_without_gradient_in_the_mode_it_is_in(training: bool, clean: bool) -> None:
+def test_teacher_runs_once_without_gradient_in_its_current_mode(training: bool, clean: bool) -> None:
     teacher = Teacher(logits_of([[0, 1, 1, 0, 0, 1]], 2)).train(training)
     labels = pseudo_label(teacher, images(), clean=clean)
     assert teacher.modes == [training]

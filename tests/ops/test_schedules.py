@@ -14,7 +14,7 @@ def ramp(elapsed: float, length: float) -> float:
     return ramp_up(torch.tensor(elapsed), length).item()
 
 
-def test_the_ramp_begins_above_zero_and_ends_at_one() -> None:
+def test_ramp_starts_above_0_and_ends_at_1() -> None:
     assert ramp(0, 40) == pytest.approx(exp(-5), rel=1e-6)
     assert ramp(0, 40) == pytest.approx(0.0067, abs=5e-5)
     assert ramp(20, 40) == pytest.approx(exp(-1.25), rel=1e-6)
@@ -24,13 +24,13 @@ def test_the_ramp_begins_above_zero_and_ends_at_one() -> None:
 
 @given(st.floats(-10, 300), st.floats(-10, 300), st.floats(1, 200))
 @settings(deadline=None)
-def test_the_ramp_never_falls(first: float, second: float, length: float) -> None:
+def test_ramp_never_decreases(first: float, second: float, length: float) -> None:
     low, high = sorted((first, second))
     assert exp(-5) * (1 - 1e-6) <= ramp(low, length) <= ramp(high, length) <= 1
 
 
 @pytest.mark.parametrize("length", [40, 40.0, 2.5])
-def test_the_ramp_takes_whole_steps(length: float) -> None:
+def test_ramp_increases_every_150_steps(length: float) -> None:
     steps = torch.arange(50)
     values = ramp_up(steps, length)
     assert values.dtype == torch.float32
@@ -65,13 +65,13 @@ def test_poly() -> None:
 
 @given(st.integers(1, 1000), st.sampled_from([Constant(), Step(every=100), Poly()]))
 @settings(deadline=None)
-def test_no_schedule_ever_rises(total: int, schedule: Constant | Step | Poly) -> None:
+def test_learning_rate_never_increases(total: int, schedule: Constant | Step | Poly) -> None:
     factors = [schedule.factor(step, total) for step in range(total)]
     assert factors[0] == 1
     assert all(0 < after <= before for before, after in pairwise(factors))
 
 
-def test_a_schedule_is_chosen_by_name() -> None:
+def test_schedule_is_chosen_by_name() -> None:
     choose = TypeAdapter[Constant | Step | Poly](Schedule).validate_python
     assert choose({"name": "step", "every": 10}) == Step(every=10)
     assert choose({"name": "poly"}) == Poly(power=0.9)
@@ -85,6 +85,6 @@ def test_a_schedule_is_chosen_by_name() -> None:
 @pytest.mark.parametrize(
     ("schedule", "settings_"), [(Step, {"every": 0}), (Step, {"gamma": 1.5}), (Poly, {"power": 0})]
 )
-def test_senseless_settings_are_refused(schedule: type[Step | Poly], settings_: dict[str, float]) -> None:
+def test_invalid_settings_are_rejected(schedule: type[Step | Poly], settings_: dict[str, float]) -> None:
     with pytest.raises(ValidationError, match=next(iter(settings_))):
         schedule.model_validate(settings_)

@@ -40,7 +40,7 @@ label_maps = array_shapes(min_dims=3, max_dims=4, max_side=6).flatmap(
 
 @settings(max_examples=60, deadline=None)
 @given(labels=label_maps, absent=st.sampled_from([0.0, 1.0]), on_gpu=st.booleans())
-def test_every_class_by_its_definition(labels: Labels, absent: float, on_gpu: bool) -> None:
+def test_signed_distance_equals_the_definition(labels: Labels, absent: float, on_gpu: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:
         if on_gpu:
             patch.setattr(module, "distance_to", lambda masks: squared_distance_to(masks).sqrt())
@@ -54,7 +54,7 @@ def test_every_class_by_its_definition(labels: Labels, absent: float, on_gpu: bo
 
 @pytest.mark.parametrize(("absent", "outside", "filled"), [(0.0, 0.0, 0.0), (1.0, 1.0, -1.0)])
 @pytest.mark.parametrize("dimensions", [2, 3])
-def test_without_a_boundary(absent: float, outside: float, filled: float, dimensions: int) -> None:
+def test_signed_distance_without_a_boundary(absent: float, outside: float, filled: float, dimensions: int) -> None:
     space = (4,) * dimensions
     labels = torch.stack([torch.zeros(space, dtype=torch.long), torch.ones(space, dtype=torch.long)])
     S = signed_distance(labels, 2, absent)
@@ -62,7 +62,7 @@ def test_without_a_boundary(absent: float, outside: float, filled: float, dimens
     assert torch.equal(S[1, 0], torch.full(space, filled))
 
 
-def test_one_voxel_is_all_boundary() -> None:
+def test_single_voxel_is_boundary() -> None:
     labels = torch.zeros(1, 3, 3, 3, dtype=torch.long)
     labels[0, 1, 1, 1] = 1
     S = signed_distance(labels, 2)[0, 0]
@@ -71,19 +71,19 @@ def test_one_voxel_is_all_boundary() -> None:
     assert S[0, 1, 1].item() == pytest.approx(3**-0.5)
 
 
-def test_the_edge_of_an_image_is_no_boundary() -> None:
+def test_image_edge_is_not_a_boundary() -> None:
     inside = torch.tensor([[[[1, 1, 0], [1, 1, 0], [1, 1, 1]]]]).bool()
     assert inner_boundary(inside)[0, 0].int().tolist() == [[0, 1, 0], [0, 1, 0], [0, 0, 1]]
 
 
-def test_two_classes_have_one_map() -> None:
+def test_two_classes_have_one_distance_map() -> None:
     assert [distance_channels(classes) for classes in (2, 3, 4)] == [1, 3, 4]
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device is visible")
 @pytest.mark.parametrize("space", [(40, 24), (24, 20, 16)])
-def test_a_gpu_replays_it_without_the_host(space: tuple[int, ...]) -> None:
+def test_cuda_graph_replays_without_the_host(space: tuple[int, ...]) -> None:
     first, second = torch.randint(3, (2, 4, *space))
     labels, graph = first.cuda(), torch.cuda.CUDAGraph()
     signed_distance(labels, 3, 1.0)
