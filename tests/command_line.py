@@ -1,4 +1,4 @@
-"""The command line in this process, with what it left behind, for tests of what goes wrong."""
+"""The command line in this process, and the files that it leaves."""
 
 import re
 import sys
@@ -14,13 +14,13 @@ SENTENCE = re.compile(r"graftseg: (?P<sentence>[^\n]+: [^\n]*; [^\n]+\.) \[(?P<c
 
 
 class CommandLine:
-    """Calls the command line as a person does."""
+    """Runs commands and captures their output."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
         self._capsys, self._monkeypatch = capsys, monkeypatch
 
     def __call__(self, *words: object) -> tuple[int, str, str]:
-        """Exit code, standard output, standard error."""
+        """Return exit code, stdout and stderr."""
         self._monkeypatch.setattr(sys, "argv", ["graftseg", *map(str, words)])
         self._capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
@@ -29,7 +29,7 @@ class CommandLine:
         return int(ended.value.code or 0), captured.out, captured.err
 
     def works(self, *words: object) -> str:
-        """Standard output of a command that must do well."""
+        """Return the stdout of a command that must succeed."""
         code, out, error = self(*words)
         assert code == 0, error
         return out
@@ -45,12 +45,12 @@ class CommandLine:
 
 
 def entries(folder: Path) -> set[str]:
-    """Everything below a folder, by its place; nothing in it may be half-written."""
+    """Return the relative paths of everything below a folder; no temporary file may be left."""
     found = {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
     assert not [name for name in found if PARTIAL in name]
     return found
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """All files below a folder."""
+    """Return the content of all files below a folder by relative path."""
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

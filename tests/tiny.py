@@ -15,14 +15,14 @@ SIDE = 16
 
 
 def write_scans(folder: Path, dimensions: int = 2, *, labeled: int = 4, unlabeled: int = 5, test: int = 2) -> Path:
-    """A data set of small phantoms."""
+    """Write a data set of small phantoms."""
     counts: dict[Any, int] = {"labeled": labeled, "unlabeled": unlabeled, "test": test}
     write_phantoms(folder, shape=(SIDE,) * dimensions, counts=counts, seed=3, shift=0.5)
     return folder
 
 
 def recipe_tree(dimensions: int = 2) -> dict[str, Any]:
-    """Settings of a training of nine steps in two stages."""
+    """Return a recipe with nine steps in two stages as plain values."""
     stage = {"optimizer": {"name": "adam", "learning_rate": 0.01, "schedule": {"name": "poly"}}}
     return {
         "name": "tiny",
@@ -35,25 +35,25 @@ def recipe_tree(dimensions: int = 2) -> dict[str, Any]:
 
 
 def tiny_recipe(dimensions: int = 2, **changes: Any) -> Recipe:
-    """The same as a recipe, with some parts replaced."""
+    """Return the tiny recipe with some parts replaced."""
     return parse_recipe(recipe_tree(dimensions) | changes, "tiny")
 
 
 def tiny_networks(dimensions: int, classes: int = 3) -> Networks:
-    """Networks of a few hundred parameters."""
+    """Return networks with a few hundred parameters."""
     name = "unet-2d" if dimensions == 2 else "vnet-bn"
     return Networks(NetworkSettings(name=name, width=2, levels=2), 1, classes)
 
 
 def tiny_method(name: str, dimensions: int, seed: int = 0, **settings: Any) -> Method:
-    """A method on tiny networks."""
+    """Return a method with tiny networks."""
     torch.manual_seed(seed)
     method = METHODS[name]
     return method(method.Config.model_validate(settings), tiny_networks(dimensions)).train()
 
 
 def tiny_batch(dimensions: int, seed: int = 0, *, classes: int = 3, size: int = 4, side: int = 8) -> Batch:
-    """Random images and labels."""
+    """Return random images and labels."""
     generator = torch.Generator().manual_seed(seed)
     space = (side,) * dimensions
     images, others = (torch.randn(size, 1, *space, generator=generator) for _ in range(2))

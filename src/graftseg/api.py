@@ -103,12 +103,8 @@ def prepare(
     dataset = read_layout(as_data(data)) if benchmark is None else read_benchmark(benchmark, _folder(data))
     if recipe is None and dataset.layout in BENCHMARKS:
         if list(overrides):
-            raise UserError(
-                Code.OPTION_INVALID,
-                "--set",
-                f"the benchmark {dataset.layout} is stored unchanged",
-                "pass a --recipe",
-            )
+            finding = f"the benchmark {dataset.layout} is stored unchanged"
+            raise UserError(Code.OPTION_INVALID, "--set", finding, "pass a --recipe")
         settings = preparing.as_read(BENCHMARKS[dataset.layout].dimensions)
     elif recipe is None:
         settings = changed(make_plan(dataset, device="cpu", timed=False).recipe, overrides).data
@@ -373,9 +369,8 @@ def doctor() -> dict[str, Any]:
 
 def _folder(data: Scans) -> Path:
     if isinstance(data, Sources):
-        raise UserError(
-            Code.OPTION_CONFLICT, "--benchmark", "cannot be combined with separate folders", "pass one folder"
-        )
+        finding = "cannot be combined with separate folders"
+        raise UserError(Code.OPTION_CONFLICT, "--benchmark", finding, "pass one folder")
     return Path(data)
 
 

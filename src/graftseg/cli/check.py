@@ -39,20 +39,22 @@ def check(
 
 
 def _print(examination: "Examination", data: Given) -> None:
-    rows = [(found.severity, found.what, found.where, found.size, _named(found.remedy, data)) for found in examination]
+    rows = [
+        (found.severity, found.what, found.where, found.size, _with_path(found.remedy, data)) for found in examination
+    ]
     if rows:
         print_table(("", "finding", "where", "how large", "remedy"), rows)
     if examination.likeness.kind != "alone":
         typer.echo(examination.likeness.sentence)
     if examination.mended is not None:
-        _print_mended(examination.mended)
+        _print_copy(examination.mended)
     counts = examination.counts.items()
     scans = ", ".join(f"{count} {split}" for split, count in counts if count or split != "validation")
     findings = f"{len(examination)} finding{'' if len(examination) == 1 else 's'}"
     typer.echo(f"{scans} scans; {findings}, {examination.errors} of them errors")
 
 
-def _named(remedy: str, data: Given) -> str:
+def _with_path(remedy: str, data: Given) -> str:
     """Return a remedy whose command contains the path of the folder; separate folders must be arranged first."""
     from graftseg.data.checks.findings import FIX
 
@@ -61,16 +63,16 @@ def _named(remedy: str, data: Given) -> str:
     return remedy.replace(FIX, f"once arranged as imagesTr/ and labelsTr/ in DATA, {FIX}")
 
 
-def _print_mended(mended: "FixedCopy") -> None:
-    for reason in mended.left:
+def _print_copy(copy: "FixedCopy") -> None:
+    for reason in copy.left:
         typer.echo(f"not repaired: {reason}")
-    if mended.folder is None:
+    if copy.folder is None:
         typer.echo("nothing was repaired and nothing written")
         return
-    if mended.files:
-        print_table(("file", "repaired"), sorted(mended.files.items()))
-    for old, new in mended.values.items():
-        name = f" ({mended.classes[new]})" if new in mended.classes else ""
+    if copy.files:
+        print_table(("file", "repaired"), sorted(copy.files.items()))
+    for old, new in copy.values.items():
+        name = f" ({copy.classes[new]})" if new in copy.classes else ""
         typer.echo(f"label value {old} is now {new}{name}")
-    files = "1 file" if len(mended.files) == 1 else f"{len(mended.files)} files"
-    typer.echo(f"{mended.folder}: {files} repaired, {mended.unchanged} unchanged; check the copy, too")
+    files = "1 file" if len(copy.files) == 1 else f"{len(copy.files)} files"
+    typer.echo(f"{copy.folder}: {files} repaired, {copy.unchanged} unchanged; check the copy, too")

@@ -32,19 +32,19 @@ def test(
     from graftseg.evaluation.comparison import HEAD
     from graftseg.evaluation.figures import scores_table
 
-    examined = api.test(run, data, images=test_images, labels=test_labels, device=device, allow_missing=allow_missing)
-    typer.echo(f"test scans: {examined.scans.images}")
-    for path, evaluation in examined.scores.items():
+    tested = api.test(run, data, images=test_images, labels=test_labels, device=device, allow_missing=allow_missing)
+    typer.echo(f"test scans: {tested.scans.images}")
+    for path, evaluation in tested.scores.items():
         count = len({row.case for row in evaluation.rows})
         typer.echo(f"{path}: {count} test case{'s' if count > 1 else ''}")
         print_table(*scores_table(evaluation))
-    if examined.comparison is not None:
-        typer.echo(f"first {examined.comparison.first.name}, second {examined.comparison.second.name}")
+    if tested.comparison is not None:
+        typer.echo(f"first {tested.comparison.first.name}, second {tested.comparison.second.name}")
         # graftseg compare prints the other metrics
-        print_table(HEAD, [line for line in examined.comparison.table_rows() if line[0] == "Dice %"])
-    for sentence in examined.verdict():
+        print_table(HEAD, [line for line in tested.comparison.table_rows() if line[0] == "Dice %"])
+    for sentence in tested.verdict():
         typer.echo(sentence)
-    typer.echo(f"report: {examined.report}")
+    typer.echo(f"report: {tested.report}")
 
 
 def compare(
@@ -57,10 +57,10 @@ def compare(
     from graftseg import api
     from graftseg.evaluation.comparison import HEAD
 
-    for beside in api.compare(*runs, out=out):
-        for line in beside.notes():
+    for comparison in api.compare(*runs, out=out):
+        for line in comparison.notes():
             typer.echo(line)
-        print_table(HEAD, beside.table_rows())
+        print_table(HEAD, comparison.table_rows())
 
 
 def record(

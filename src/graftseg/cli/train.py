@@ -11,7 +11,7 @@ from graftseg.core.errors import Code, StoppedError, UserError
 
 LEAVE_ONE_OUT: Literal["loo"] = "loo"
 Count = int | Literal["loo"]
-Ask = dict[str, Any]
+Options = dict[str, Any]
 
 
 @takes_sources(Annotated[Path | None, typer.Option(help="Prepared store or folder of scans.")])
@@ -43,37 +43,39 @@ def train(
     device: Device = "auto",
 ) -> None:
     """Train a recipe."""
+    from graftseg import api
+
     chosen = [*(overrides or ()), *([f"selection.protocol={protocol}"] if protocol is not None else ())]
-    asked = _folds(folds, leave_one_out)
+    count = _fold_count(folds, leave_one_out)
+    options: Options = {"overrides": chosen, "shorter": shorter, "device": device}
+    if seeds:
+        if count or baseline:
+            finding = "cannot be combined with --folds or --baseline"
+            raise UserError(Code.OPTION_CONFLICT, "--seeds", finding, "omit --seeds, or --folds and --baseline")
+        api.train_seeds(recipe, data, out, seeds, tell=typer.echo, **options)
+        return
     try:
-        if seeds:
-            _check_seeds_alone(asked, baseline)
-            _train_seeds(recipe, data, out, seeds, {"overrides": chosen, "shorter": shorter, "device": device})
-        else:
-            ask = {"overrides": chosen, "shorter": shorter, "device": device, "resume": resume, "baseline": baseline}
-            _train(recipe, data, out, asked, ask)
+        _train(recipe, data, out, count, options | {"resume": resume, "baseline": baseline})
     except StoppedError as stopped:
-        if not seeds:
-            stopped.remedy = "run the same command with --resume"
+        stopped.remedy = "run the same command with --resume"
         raise
 
 
-def _train(recipe: str, data: Given, out: Path, asked: Count | None, ask: Ask) -> None:
+def _train(recipe: str, data: Given, out: Path, folds: Count | None, options: Options) -> None:
     """Train one network, or one per fold if the command line or the recipe asks for folds."""
     from graftseg import api
     from graftseg.core.run_folder import RunFolder
     from graftseg.recipes.recipe import load_recipe
 
-    loaded = load_recipe(recipe, ask["overrides"])
-    count = loaded.folds if asked is None else asked
+    count = load_recipe(recipe, options["overrides"]).folds if folds is None else folds
     if count:
-        result = api.train_folds(recipe, data, out, folds=count, tell=typer.echo, **ask)
+        result = api.train_folds(recipe, data, out, folds=count, tell=typer.echo, **options)
         print_table(*result.table())
         for sentence in (result.caption(), *result.verdict()):
             typer.echo(sentence)
         typer.echo(f"next: graftseg report {quote(str(out))}")
         return
-    outcome = api.train(recipe, data, out, **ask)
+    outcome = api.train(recipe, data, out, **options)
     other = RunFolder(out).baseline
     typer.echo(f"{out}: finished after {outcome.steps} steps" + (f"; baseline: {other.path}" if other.exists else ""))
     run = quote(str(out))
@@ -89,13 +91,7 @@ def _has_test(data: Given) -> bool:
     return not isinstance(data, Sources) and (is_store(data) or (data / "labelsTs").is_dir())
 
 
-def _train_seeds(recipe: str, data: Given, out: Path, seeds: int, ask: Ask) -> None:
-    from graftseg import api
-
-    api.train_seeds(recipe, data, out, seeds, tell=typer.echo, **ask)
-
-
-def _folds(text: str | None, leave_one_out: bool) -> Count | None:
+def _fold_count(text: str | None, leave_one_out: bool) -> Count | None:
     """Return the number of folds, ``loo``, 0 for a single network, or None if no option is given."""
     if leave_one_out and text not in (None, LEAVE_ONE_OUT):
         raise UserError(Code.OPTION_CONFLICT, f"--folds {text}", "conflicts with --leave-one-out", "use one of them")
@@ -104,16 +100,6 @@ def _folds(text: str | None, leave_one_out: bool) -> Count | None:
     if text is None:
         return None
     if not text.isdecimal() or int(text) == 1:
-        raise UserError(
-            Code.OPTION_INVALID,
-            f"--folds {text}",
-            "not a number of folds",
-            "use 2 or more, loo, or 0 for a single network",
-        )
+        remedy = "use 2 or more, loo, or 0 for a single network"
+        raise UserError(Code.OPTION_INVALID, f"--folds {text}", "not a number of folds", remedy)
     return int(text)
-
-
-def _check_seeds_alone(asked: Count | None, baseline: bool | None) -> None:
-    if asked or baseline:
-        finding = "cannot be combined with --folds or --baseline"
-        raise UserError(Code.OPTION_CONFLICT, "--seeds", finding, "omit --seeds, or --folds and --baseline")
