@@ -149,45 +149,25 @@ def _classes(labels: Labels) -> set[int]:
     return {int(value) for value in np.unique(labels) if value > 0}
 
 
-@dataclass(frozen=True)
-class PictureRow:
-    """Scan, reference and prediction of a slice; ``shown`` and ``hidden`` name classes for a second slice."""
-
-    pictures: list[Markup]
-    shown: str = ""
-    hidden: str = ""
-    hidden_count: int = 0
-
-
-@dataclass(frozen=True)
-class Figure:
-    """The rows of pictures of a case, or the reason why there are none."""
-
-    case: str
-    caption: str
-    rows: list[PictureRow]
-    empty: Missing | None = None
+def _figure(
+    case: str, caption: str, views: Sequence[View] | str, classes: Sequence[str], album: Album
+) -> dict[str, Any]:
+    """Collect the rows of pictures of a case, or the reason why there are none."""
+    empty = Missing(f"No picture: {views}.") if isinstance(views, str) else None
+    rows = [] if isinstance(views, str) else [_row(case, view, classes, album) for view in views]
+    return {"case": case, "caption": caption, "rows": rows, "empty": empty}
 
 
-def _figure(case: str, caption: str, views: Sequence[View] | str, classes: Sequence[str], album: Album) -> Figure:
-    if isinstance(views, str):
-        return Figure(case, caption, [], Missing(f"No picture: {views}."))
-    return Figure(case, caption, [_row(case, view, classes, album) for view in views])
-
-
-def _row(case: str, view: View, classes: Sequence[str], album: Album) -> PictureRow:
+def _row(case: str, view: View, classes: Sequence[str], album: Album) -> dict[str, Any]:
+    """Draw scan, reference and prediction of a slice."""
     shown, hidden = (_names(labels, classes) for labels in (view.shows, view.hides))
-    layers = {
-        "scan": None,
-        "reference": label_layer(view.reference),
-        "prediction": label_layer(view.prediction),
-    }
+    layers = {"scan": None, "reference": label_layer(view.reference), "prediction": label_layer(view.prediction)}
     place = f" ({shown})" if shown else ""
     pictures = [
         album.picture(view.image, layer, alt=f"{case}: {name}{place}", aspect=view.aspect, marks=view.marks)
         for name, layer in layers.items()
     ]
-    return PictureRow(pictures, shown, hidden, len(view.hides))
+    return {"pictures": pictures, "shown": shown, "hidden": hidden, "hidden_count": len(view.hides)}
 
 
 def _names(labels: Sequence[int], classes: Sequence[str]) -> str:

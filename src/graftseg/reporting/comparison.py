@@ -14,7 +14,6 @@ from graftseg.recipes.baseline import SUPERVISED
 from graftseg.reporting.gaps import NO_GAPS, Gaps, Missing
 from graftseg.reporting.rendering import render
 from graftseg.reporting.results import NOT_EVALUATED, Results, mean, read_results, used_checkpoint
-from graftseg.reporting.text import fixed, percent
 
 COLUMNS = ["labeled scans only", "with unlabeled scans"]
 """Training data of a supervised baseline and of the run."""
@@ -37,18 +36,6 @@ class EvaluatedRun:
     def title(self) -> str:
         """Return the name of the recipe or the method."""
         return str(self.facts.get("recipe") or self.facts.get("method") or "run")
-
-
-@dataclass(frozen=True)
-class ClassComparison:
-    """A row of the table: the mean Dice of both runs over shared cases; ``label`` is None for the mean over classes."""
-
-    label: int | None
-    name: str
-    before: str
-    after: str
-    difference: str
-    counts: str
 
 
 def verdict_of(run: EvaluatedRun, baseline: EvaluatedRun | None) -> str | None:
@@ -135,14 +122,13 @@ def _dice(results: Results, label: int | None) -> Scores:
     return {case: mean(values) for case, values in chosen.items()}
 
 
-def _line(label: int | None, name: str, theirs: Scores, ours: Scores) -> ClassComparison:
-    shared = sorted(ours.keys() & theirs.keys())
-    before, after = mean([theirs[case] for case in shared]), mean([ours[case] for case in shared])
-    won = sum(ours[case] > theirs[case] for case in shared)
-    lost = sum(ours[case] < theirs[case] for case in shared)
-    points = (after - before) * 100
-    difference, counts = f"{'+' if points > 0 else ''}{fixed(points)}", f"{won} / {lost} / {len(shared) - won - lost}"
-    return ClassComparison(label, name, percent(before), percent(after), difference, counts)
+def _line(label: int | None, name: str, theirs: Scores, ours: Scores) -> dict[str, Any]:
+    """Compare the mean Dice over shared cases; ``label`` is None for the mean over classes."""
+    shared = ours.keys() & theirs.keys()
+    before, after = mean([theirs[case] for case in sorted(shared)]), mean([ours[case] for case in sorted(shared)])
+    won, lost = (sum(one[case] > two[case] for case in shared) for one, two in ((ours, theirs), (theirs, ours)))
+    counts = f"{won} / {lost} / {len(shared) - won - lost}"
+    return {"label": label, "name": name, "before": before, "after": after, "counts": counts}
 
 
 def _warnings(results: Results, other: Results, unshared: int) -> Iterator[str]:

@@ -1,7 +1,6 @@
 """The findings of a check: a table for each severity, and pictures of the cases they name."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from markupsafe import Markup
 
@@ -9,7 +8,6 @@ from graftseg.data.check import Examination, Finding
 from graftseg.data.checks.findings import SEVERITIES, Severity
 from graftseg.reporting.pictures import Album, label_layer
 from graftseg.reporting.rendering import render
-from graftseg.reporting.text import shown_text
 
 PICTURES = 12
 NAMED = 3
@@ -20,36 +18,10 @@ TITLES: dict[Severity, str] = {
 }
 
 
-@dataclass(frozen=True)
-class FindingLine:
-    """A row of a table of findings; ``cases`` are listed if there are many; ``remedy`` alternates text and code."""
-
-    finding: str
-    where: str
-    cases: Sequence[str]
-    size: str
-    remedy: list[str]
-
-
-@dataclass(frozen=True)
-class CasePicture:
-    """A slice of a case, and the findings that name the case."""
-
-    name: str
-    reasons: str
-    picture: Markup
-
-
 def findings_section(findings: Sequence[Finding]) -> Markup:
     """Render a table of findings for each severity, errors first."""
-    tables = {severity: [_line(one) for one in findings if one.severity == severity] for severity in SEVERITIES}
-    shown = [(severity, TITLES[severity], lines) for severity, lines in tables.items() if lines]
-    return render("findings", tables=shown)
-
-
-def _line(found: Finding) -> FindingLine:
-    cases = found.cases if len(found.cases) > NAMED else ()
-    return FindingLine(found.what, shown_text(found.where), cases, found.size, found.remedy.split("`"))
+    tables = [(one, TITLES[one], [found for found in findings if found.severity == one]) for one in SEVERITIES]
+    return render("findings", tables=[table for table in tables if table[2]], listed_cases=NAMED)
 
 
 def pictures_section(examination: Examination, album: Album) -> Markup:
@@ -64,6 +36,6 @@ def pictures_section(examination: Examination, album: Album) -> Markup:
         thumbnail, why = examination.thumbnails[name], "; ".join(dict.fromkeys(reasons[name]))
         layer = None if thumbnail.labels is None else label_layer(thumbnail.labels)
         picture = album.picture(thumbnail.image, layer, alt=f"{name}: {why}", aspect=thumbnail.aspect)
-        figures.append(CasePicture(name, why, picture))
+        figures.append((name, why, picture))
     classes = examination.dataset.classes or {value: f"class {value}" for value in examination.fingerprint.label_counts}
     return render("pictures", figures=figures, classes=sorted(classes.items()))

@@ -19,15 +19,8 @@ LARGEST_SIDE = 256
 COLUMNS = 6
 ROWS = 4
 PER_STAGE = 3
-
-
-@dataclass(frozen=True)
-class TrainingImage:
-    """Pictures of one training image: the image, the pasted region and the target labels."""
-
-    name: str
-    step: str
-    pictures: list[Markup]
+TrainingImage = tuple[str, str, list[Markup]]
+"""The name, the step and the pictures of a training image."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +115,7 @@ def _training_image(snapshot: Snapshot, name: str, gallery: Gallery) -> Training
     pictures = [
         gallery.picture(image, layer, f"{name}, {step}: {content}", augmented=True) for content, layer in layers.items()
     ]
-    return TrainingImage(name, step, pictures)
+    return name, step, pictures
 
 
 def _watched(snapshot: Snapshot, name: str, gallery: Gallery) -> Markup:

@@ -6,6 +6,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from graftseg.core.colors import color_of
+from graftseg.reporting.text import fixed, percent, shown_text
 
 ENVIRONMENT = Environment(
     loader=PackageLoader("graftseg.reporting"),
@@ -15,6 +16,7 @@ ENVIRONMENT = Environment(
     lstrip_blocks=True,
 )
 ENVIRONMENT.globals["color_of"] = color_of
+ENVIRONMENT.filters |= {"fixed": fixed, "percent": percent, "shown_text": shown_text}
 
 
 def render(template: str, **view: object) -> Markup:

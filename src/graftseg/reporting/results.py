@@ -1,7 +1,7 @@
 """The scores of a run: headline figures, each class, each case."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -16,6 +16,7 @@ from graftseg.reporting.gaps import TEST, Missing, Remedy
 from graftseg.reporting.rendering import render
 from graftseg.reporting.text import fixed, percent
 
+DISTANCES = ("hd95", "asd")
 NOT_EVALUATED = "This run has not been evaluated."
 
 
@@ -35,45 +36,18 @@ class Results:
 
 
 @dataclass(frozen=True)
-class Tile:
-    """A headline figure; ``also`` is the same figure in another unit."""
-
-    name: str
-    value: str
-    unit: str
-    also: str = ""
-
-
-@dataclass(frozen=True)
-class ClassLine:
-    """A row of the table of classes: the mean and the standard deviation of each figure."""
-
-    label: int
-    name: str
-    cells: list[tuple[str, str]]
-
-
-@dataclass(frozen=True)
 class ScoresView:
-    """Headline figures and a table of classes."""
+    """Headline figures and a table of classes; ``classes`` are (label, name, [(mean, standard deviation)])."""
 
-    tiles: list[Tile]
+    overall: dict[str, float]
+    unit: str
+    has_spacing: bool
     sentence: str
     is_optimistic: bool
     columns: list[str]
-    classes: list[ClassLine]
+    classes: list[tuple[int, str, list[tuple[str, str]]]]
     means: list[str]
     deviation: str = DEVIATION
-
-
-@dataclass(frozen=True)
-class CaseLine:
-    """A row of the table of cases; ``share`` is the mean Dice as a CSS width."""
-
-    name: str
-    share: str
-    dice: str
-    others: list[str]
 
 
 def on_test(checkpoint: str) -> bool:
@@ -127,14 +101,19 @@ def scores_view(evaluation: Evaluation, checkpoint: str) -> ScoresView:
     columns = _columns(evaluation)
     summary = evaluation.summary()
     classes = [
-        ClassLine(
-            one.label, one.name, [_spread(one.metrics[name].mean, one.metrics[name].std, name) for name in columns]
-        )
+        (one.label, one.name, [_spread(one.metrics[name].mean, one.metrics[name].std, name) for name in columns])
         for one in summary.classes
     ]
-    means = [_written(summary.overall.get(name, math.nan), name) for name in columns] if len(classes) > 1 else []
-    sentence = protocol_sentence(evaluation, checkpoint)
-    return ScoresView([*_tiles(evaluation)], sentence, on_test(checkpoint), [*columns.values()], classes, means)
+    return ScoresView(
+        overall=summary.overall,
+        unit=unit_of(evaluation),
+        has_spacing=evaluation.has_spacing,
+        sentence=protocol_sentence(evaluation, checkpoint),
+        is_optimistic=on_test(checkpoint),
+        columns=[*columns.values()],
+        classes=classes,
+        means=[_written(summary.overall.get(name, math.nan), name) for name in columns] if len(classes) > 1 else [],
+    )
 
 
 def protocol_sentence(evaluation: Evaluation, checkpoint: str) -> str:
@@ -147,19 +126,10 @@ def protocol_sentence(evaluation: Evaluation, checkpoint: str) -> str:
     return f"{over[0].upper()}{over[1:]}, {evaluation.protocol} protocol, {named}."
 
 
-def _tiles(evaluation: Evaluation) -> Iterator[Tile]:
-    overall = evaluation.summary().overall
-    for name in SHARES:
-        yield Tile(FIGURES[name], percent(overall[name]), "%")
-    for name in ("hd95", "asd"):
-        also = f"{fixed(overall[f'{name}_mm'])} mm" if evaluation.has_spacing else ""
-        yield Tile(FIGURES[name], fixed(overall[name]), unit_of(evaluation), also)
-
-
 def _columns(evaluation: Evaluation) -> dict[str, str]:
     """Return the titles of the columns by metric; distances also in mm if that differs from voxels."""
     columns = {name: f"{FIGURES[name]} %" for name in SHARES}
-    for name in ("hd95", "asd"):
+    for name in DISTANCES:
         columns[name] = f"{FIGURES[name]} {unit_of(evaluation)}"
         if evaluation.has_spacing:
             columns[f"{name}_mm"] = f"{FIGURES[name]} mm"
@@ -167,25 +137,17 @@ def _columns(evaluation: Evaluation) -> dict[str, str]:
 
 
 def _cases_view(results: Results) -> dict[str, Any]:
-    """Collect the table of cases; with several classes also the Dice of each class."""
-    cases, unit = _by_case(results.evaluation), unit_of(results.evaluation)
+    """Collect the table of cases, with several classes also the Dice of each class; NaN is shown as a dash."""
+    by_case, unit = _by_case(results.evaluation), unit_of(results.evaluation)
     names = sorted({row.label: row.name for row in results.evaluation.rows}.items())
     classes = names if len(names) > 1 else []
-    distances = [f"{FIGURES[name]} {unit}" for name in ("hd95", "asd")]
-    labels = [label for label, _ in classes]
-    lines = [_case_line(case, cases[case], labels) for case in results.ranking]
-    return {"case_classes": classes, "distances": distances, "cases": lines}
-
-
-def _case_line(case: str, rows: Sequence[Row], labels: Sequence[int]) -> CaseLine:
-    dice, by_label = mean([row.dice for row in rows]), {row.label: row.dice for row in rows}
-    others = [
-        *(percent(by_label.get(label, math.nan)) for label in labels),
-        percent(mean([row.jaccard for row in rows])),
-        fixed(mean([row.hd95 for row in rows])),
-        fixed(mean([row.asd for row in rows])),
-    ]
-    return CaseLine(case, f"{dice:.2%}", percent(dice), others)
+    cases = []
+    for case in results.ranking:
+        dice = {row.label: row.dice for row in by_case[case]}
+        of_classes = [dice.get(label, math.nan) for label, _ in classes]
+        means = [mean([getattr(row, figure) for row in by_case[case]]) for figure in FIGURES]
+        cases.append((case, of_classes, means))
+    return {"case_classes": classes, "distances": [f"{FIGURES[name]} {unit}" for name in DISTANCES], "cases": cases}
 
 
 def _by_case(evaluation: Evaluation) -> dict[str, list[Row]]:

@@ -1,7 +1,6 @@
 """The course of training: loss curves, validation, learning rate, and the time of each phase of a step."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -15,15 +14,6 @@ from graftseg.reporting.rendering import render
 WIDE, NARROW = 1040.0, 330.0
 PHASES = ("batch", "forward", "backward", "update")
 NOT_LOGGED = Missing("No step has been logged.", *TRAIN)
-
-
-@dataclass(frozen=True)
-class Phase:
-    """A phase of a training step: its color, its share of the step, and its name with its time."""
-
-    color: int
-    share: str
-    text: str
 
 
 def training_section(log: Log | None, facts: dict[str, Any]) -> Markup:
@@ -138,12 +128,12 @@ def _unnamed(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
     return tuple(Stage("", stage.first, stage.last) for stage in stages)
 
 
-def _phases(seconds: dict[str, float], total: float) -> list[Phase]:
-    """Return the phases of a step in their order; empty if no time was recorded."""
+def _phases(seconds: dict[str, float], total: float) -> list[tuple[int, str, str]]:
+    """Return the color, the share and the text of each phase of a step; empty if no time was recorded."""
     if total <= 0:
         return []
     ordered = sorted(seconds.items(), key=lambda item: PHASES.index(item[0]) if item[0] in PHASES else len(PHASES))
     return [
-        Phase(place % 4, f"{value / total:.4f}", f"{name} {value * 1000:.1f} ms ({value / total:.0%})")
+        (place % 4, f"{value / total:.4f}", f"{name} {value * 1000:.1f} ms ({value / total:.0%})")
         for place, (name, value) in enumerate(ordered)
     ]
