@@ -46,7 +46,7 @@ class DatasetJson:
 
     @property
     def has_channel_files(self) -> bool:
-        """Whether nnU-Net channels are listed, which are in one file each."""
+        """Return whether nnU-Net channels are listed, which are in one file each."""
         return len(self.content.get("channel_names") or ()) > 1
 
     def classes(self) -> dict[int, str]:

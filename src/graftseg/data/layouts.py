@@ -94,7 +94,7 @@ def _has_images(folder: Path) -> bool:
 
 
 def _has_channel_numbers(places: Places, description: DatasetJson) -> bool:
-    """Whether image names end in channel numbers. ``case_0007`` with a label ``case_0007`` is a numbered case."""
+    """Return whether image names end in channel numbers. ``case_0007`` with a label ``case_0007`` is a case."""
     if description.has_channel_files:
         return True
     images, labels, _ = places[0]

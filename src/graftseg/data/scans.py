@@ -47,18 +47,18 @@ READABLE = "NIfTI, NRRD, MHA, PNG, TIFF or DICOM"
 
 
 def is_scan(path: Path) -> bool:
-    """Whether a path is a scan: a file with the suffix of a scan, or a folder with DICOM files."""
+    """Return whether a path is a scan: a file with the suffix of a scan, or a folder with DICOM files."""
     return dicom.contains_dicom(path) if path.is_dir() else _suffix(path) is not None
 
 
 def is_label_map(path: Path) -> bool:
-    """Whether a file can be a label map by its name. DICOM files are read as images only."""
+    """Return whether a file can be a label map by its name. DICOM files are read as images only."""
     suffix = _suffix(path)
     return suffix is not None and FORMATS[suffix].label is not None and not path.is_dir()
 
 
 def is_header(path: Path) -> bool:
-    """Whether a file is, by its name, a header with the voxels in another file."""
+    """Return whether a file is, by its name, a header with the voxels in another file."""
     return path.name.lower().endswith(itk.HEADERS)
 
 

@@ -24,7 +24,7 @@ def find_list(root: Path, *names: str) -> Path | None:
 
 
 def _exists(path: Path) -> bool:
-    """Whether a list exists. A broken link counts, so that it is not replaced by the published list."""
+    """Return whether a list exists. A broken link counts, so that it is not replaced by the published list."""
     return path.is_file() or path.is_symlink()
 
 

@@ -60,14 +60,14 @@ class _ImageFile:
 
 
 def contains_dicom(folder: Path) -> bool:
-    """Whether there are DICOM files below a folder. A link to a parent folder contains none."""
+    """Return whether there are DICOM files below a folder. A link to a parent folder contains none."""
     if folder.is_symlink() and folder.parent.resolve().is_relative_to(folder.resolve()):
         return False
     return any(is_dicom(file) for file in islice(files_below(folder), PROBED_FILES))
 
 
 def is_dicom_case(folder: Path) -> bool:
-    """Whether a folder is one case: it directly contains a single DICOM file, or files with one slice each."""
+    """Return whether a folder is one case: it directly contains a single DICOM file, or files with one slice each."""
     own = [Member.on_disk(file) for file in visible_entries(folder) if file.is_file() and is_dicom(file)]
     return len(own) == 1 or any(image.frames == 1 for image in _image_files(own[:PROBED_FILES]))
 
@@ -193,7 +193,7 @@ def _describe(images: Sequence[_ImageFile]) -> str:
 
 
 def _is_picture(slices: Sequence[Slice]) -> bool:
-    """Whether the scan is a single picture without a position, such as a radiograph."""
+    """Return whether the scan is a single picture without a position, such as a radiograph."""
     one = slices[0]
     places = ("ImagePositionPatient", "ImageOrientationPatient")
     return len(slices) == 1 and all(value(one.where, one.header, tag) is None for tag in places)

@@ -63,7 +63,7 @@ def files_below(folder: Path) -> Iterator[Path]:
 
 
 def is_dicom(file: Path) -> bool:
-    """Whether a file is DICOM by content or by name. The name counts so that a damaged slice is not skipped."""
+    """Return whether a file is DICOM by content or by name. The name counts so that a damaged slice is not skipped."""
     return _has_dicom_name(file.name) or _has_magic(read_head(file, _PREAMBLE + len(_MAGIC)))
 
 

@@ -64,7 +64,7 @@ class _Text:
 
     @property
     def is_placed(self) -> bool:
-        """Whether the header contains the directions of the axes in the patient."""
+        """Return whether the header contains the directions of the axes in the patient."""
         if "ndims" in self.fields:
             return not _DIRECTIONS.isdisjoint(self.fields)
         return "spacedirections" in self.fields and bool(_ANATOMICAL.fullmatch(self.fields.get("space", "")))

@@ -40,7 +40,7 @@ _TIME_WORDS = re.compile(rb"time.?(series|course)|fmri|\bbold\b|\bcine\b", re.IG
 
 
 def is_nifti(path: Path) -> bool:
-    """Whether a file is NIfTI by its name."""
+    """Return whether a file is NIfTI by its name."""
     return path.name.lower().endswith(SUFFIXES)
 
 
