@@ -26,6 +26,7 @@ def test_a_folder_and_a_zip_are_the_same_scan(volume: Volume, tmp_path: Path) ->
 
 
 def test_zips_that_are_refused(volume: Volume, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    volume = volume[:, :, :3]
     path = zipped(series(tmp_path / "case", volume), tmp_path / "a.zip")
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
@@ -47,7 +48,7 @@ def test_zips_that_are_refused(volume: Volume, tmp_path: Path, monkeypatch: pyte
     refused(path, Code.NOT_A_SCAN, "no DICOM images")
     path.write_bytes(whole)
     monkeypatch.setattr(dicom_members, "MAX_BYTES", 1000)
-    refused(path, Code.SCAN_TOO_LARGE, "8 files")
+    refused(path, Code.SCAN_TOO_LARGE, "3 files")
     monkeypatch.undo()
     locked = bytearray(whole)
     for place in range(len(whole) - 4):

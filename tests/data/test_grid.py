@@ -232,9 +232,9 @@ def test_arrays_of_another_shape_are_refused() -> None:
         to_source_axes(np.zeros((1, 1, 1), np.uint8), grid)
 
 
-@pytest.mark.parametrize("codes", ORIENTATIONS)
-def test_axis_codes_of_all_orientations(codes: str) -> None:
-    assert axis_codes(placed(codes, (2, 2, 2), (1.0, 2.0, 3.0), tilt=0.4)) == codes
+def test_axis_codes_of_all_orientations() -> None:
+    found = [axis_codes(placed(codes, (2, 2, 2), (1.0, 2.0, 3.0), tilt=0.4)) for codes in ORIENTATIONS]
+    assert found == list(ORIENTATIONS)
 
 
 def test_axis_codes_of_a_plane_are_two() -> None:
