@@ -1,4 +1,4 @@
-"""The mean of networks and of flips, against the plain definition."""
+"""Averages over networks and flips, compared with the definition."""
 
 from functools import partial
 
@@ -10,12 +10,12 @@ from graftseg.inference.averaging import mean_of, over_flips, stack_channels, su
 
 
 def ramp(images: Tensor) -> Tensor:
-    """Foreground is as probable as a voxel is far along the last axis, whatever the image."""
+    """Return a foreground probability that grows along the last axis and ignores the image."""
     share = torch.linspace(0, 1, images.shape[-1]).expand(len(images), 1, *images.shape[2:])
     return torch.cat([1 - share, share], dim=1)
 
 
-def test_one_network_is_its_own_mean() -> None:
+def test_the_mean_of_one_network_is_the_network() -> None:
     assert mean_of([ramp]) is ramp
     with pytest.raises(ValueError, match="no network"):
         mean_of([])
@@ -35,7 +35,7 @@ def test_half_precision_is_summed_in_single_precision() -> None:
     assert mean.dtype == torch.float32 and float(mean.min()) == float(mean.max()) == pytest.approx(0.1, abs=2e-3)
 
 
-def test_a_network_that_sees_no_image_becomes_symmetric() -> None:
+def test_flips_make_a_constant_network_symmetric() -> None:
     assert over_flips(ramp)(torch.zeros(1, 1, 2, 5))[0, 1, 0].tolist() == [0.5] * 5
 
 
@@ -60,7 +60,7 @@ def test_flips_of_every_subset_of_axes_are_flipped_back(axes: int) -> None:
     torch.testing.assert_close(mean, expected)
 
 
-def test_flips_of_the_first_axes_alone() -> None:
+def test_flips_of_the_first_axes_only() -> None:
     seen: list[Tensor] = []
 
     def segment(given: Tensor) -> Tensor:
@@ -72,7 +72,7 @@ def test_flips_of_the_first_axes_alone() -> None:
     assert [view.flatten()[0].item() for view in seen] == [0, 4, 2, 6]
 
 
-def test_two_networks_side_by_side() -> None:
+def test_channels_of_two_networks_are_stacked() -> None:
     both = stack_channels(lambda images: images, lambda images: images.double() + 1)(torch.zeros(1, 2, 3))
     assert both.dtype == torch.float32
     assert both.tolist() == [[[0.0] * 3] * 2 + [[1.0] * 3] * 2]

@@ -1,4 +1,4 @@
-"""Labels, probabilities and uncertainty of one scan, against dense definitions and numbers by hand."""
+"""Labels, probabilities and uncertainty of one scan, compared with dense definitions and exact numbers."""
 
 import math
 from dataclasses import replace
@@ -32,7 +32,7 @@ PLAIN = InferenceSettings()
 
 
 def softmax(images: Tensor) -> Tensor:
-    """A network that sees one voxel at a time: as many classes as channels."""
+    """Return the softmax over channels: a network that sees one voxel at a time."""
     return images.softmax(dim=1)
 
 
@@ -40,7 +40,7 @@ def image_of(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-def test_parts_are_rounded_to_the_nearest() -> None:
+def test_levels_are_rounded_to_the_nearest() -> None:
     assert to_levels(torch.tensor([0.0, 0.5 / 255, 0.6 / 255, 0.5, 1.0, 1.0001, -0.1])).tolist() == [
         0,
         0,
@@ -52,7 +52,7 @@ def test_parts_are_rounded_to_the_nearest() -> None:
     ]
 
 
-def test_entropy_is_a_share_of_that_of_a_draw_among_all() -> None:
+def test_entropy_is_a_fraction_of_its_maximum() -> None:
     columns = [[1.0, 0.0, 0.0], [1 / 3, 1 / 3, 1 / 3], [0.5, 0.5, 0.0], [0.7, 0.2, 0.1]]
     shares = entropy(torch.tensor(columns).T)
     assert shares.tolist() == pytest.approx([stats.entropy(column, base=3) for column in columns], abs=1e-6)
@@ -72,7 +72,7 @@ def test_the_mean_is_over_the_voxels_that_may_be_foreground() -> None:
     assert sure.mean_uncertainty is None, "nothing may be foreground"
 
 
-def test_nothing_but_labels_is_kept_unless_wanted() -> None:
+def test_extra_maps_are_computed_only_on_request() -> None:
     slab = softmax(image_of(1, 3, 4, 5))[0]
     maps = collect_maps([(0, slab)], [4, 5], MapSettings(PLAIN, 3, CPU, ExtraMaps()))
     assert (maps.probabilities, maps.uncertainty, maps.mean_uncertainty) == (None, None, None)
@@ -82,7 +82,7 @@ def test_nothing_but_labels_is_kept_unless_wanted() -> None:
 @given(cuts=st.lists(st.integers(1, 9), max_size=4, unique=True))
 @settings(deadline=None, max_examples=30)
 def test_slabs_of_any_thickness_give_the_same_maps(cuts: list[int]) -> None:
-    """Exactly: a voxel's label, parts and entropy know nothing of its slab."""
+    """The maps are bit-identical."""
     whole = softmax(image_of(1, 3, 10, 4, 3))[0]
     edges = [0, *sorted(cuts), 10]
     slabs = [(start, whole[:, start:end]) for start, end in pairwise(edges)]
@@ -95,9 +95,7 @@ def test_slabs_of_any_thickness_give_the_same_maps(cuts: list[int]) -> None:
 
 @pytest.mark.parametrize("patch", [(4, 4, 4), (6, 5)])
 @pytest.mark.parametrize("spacing", [None, (0.7, 1.0, 1.4)])
-def test_maps_of_a_turned_scan_lie_where_its_labels_do(
-    patch: tuple[int, ...], spacing: tuple[float, ...] | None
-) -> None:
+def test_extra_maps_have_the_axes_of_the_label_map(patch: tuple[int, ...], spacing: tuple[float, ...] | None) -> None:
     affine = ((0.0, 0.0, -2.0, 5.0), (1.5, 0.0, 0.0, -7.0), (0.0, -1.0, 0.0, 3.0), (0.0, 0.0, 0.0, 1.0))
     grid = plan_grid(Geometry((9, 7, 5), affine), orientation="RAS", spacing=spacing)
     image = image_of(3, *grid.prepared_shape)
@@ -114,7 +112,7 @@ def test_maps_of_a_turned_scan_lie_where_its_labels_do(
     assert np.abs(maps.uncertainty / LEVELS - expected).max() < 0.03
 
 
-def test_the_largest_component_changes_labels_alone() -> None:
+def test_the_largest_component_changes_labels_only() -> None:
     image = torch.zeros(1, 1, 7)
     image[0, 0, [0, 2, 3]] = 1
 
@@ -129,7 +127,7 @@ def test_the_largest_component_changes_labels_alone() -> None:
 
 
 @pytest.mark.parametrize("shape", [(4, 6), (4, 6, 3)])
-def test_stretched_slices_bring_their_maps_back(shape: tuple[int, ...]) -> None:
+def test_maps_of_stretched_slices(shape: tuple[int, ...]) -> None:
     image = image_of(3, *shape)
     predictor = Predictor(softmax, (8, 6), PLAIN, 3, CPU, "stretch")
     maps = predictor.maps(image, Grid.identity(shape), ALL)
@@ -157,7 +155,7 @@ def test_flips_are_a_setting() -> None:
 
 
 @pytest.mark.parametrize("fit", ["crop", "stretch"])
-def test_doubt_changes_uncertainty_alone(fit: Fit) -> None:
+def test_the_uncertainty_segment_changes_uncertainty_only(fit: Fit) -> None:
     def unsure(images: Tensor) -> Tensor:
         return torch.full_like(images, 1 / images.shape[1])
 
@@ -181,7 +179,7 @@ def test_doubt_changes_uncertainty_alone(fit: Fit) -> None:
         ((9, 4), (4, 4), "stretch", 1),
     ],
 )
-def test_every_window_is_told(shape: tuple[int, ...], patch: tuple[int, ...], fit: Fit, windows: int) -> None:
+def test_every_window_is_reported(shape: tuple[int, ...], patch: tuple[int, ...], fit: Fit, windows: int) -> None:
     told: list[int] = []
     chosen = InferenceSettings(windows_per_forward=3, flips=True)
     predictor = Predictor(softmax, patch, chosen, 2, CPU, fit, on_windows=told.append)

@@ -1,4 +1,4 @@
-"""Networks from recipes, and their weights on disk, bit for bit."""
+"""Networks built from recipes, and saving and loading of weights."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def same_bits(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
 
 
 @pytest.mark.parametrize("dimensions", [2, 3])
-def test_weights_come_back_bit_for_bit(dimensions: int, tmp_path: Path) -> None:
+def test_loaded_weights_are_bit_identical(dimensions: int, tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     method = channels_last(tiny_method("bcp", dimensions, seed=1))
     method.student(tiny_batch(dimensions).unlabeled)  # so that the running statistics are not those of the start
@@ -37,7 +37,7 @@ def test_weights_come_back_bit_for_bit(dimensions: int, tmp_path: Path) -> None:
     assert torch.equal(method.eval().segment(images), other.eval().segment(images))
 
 
-def test_only_the_student_ships(tmp_path: Path) -> None:
+def test_only_the_student_is_saved(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     method = tiny_method("bcp", 2)
     save_weights(method, path)
@@ -52,7 +52,7 @@ def refused(method: Method, path: Path) -> str:
     return caught.value.finding
 
 
-def test_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+def test_missing_or_wrong_weights_are_an_error(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     assert refused(tiny_method("supervised", 2), path) == "the run has no trained network yet"
     recipe = tiny_recipe()

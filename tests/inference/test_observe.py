@@ -105,7 +105,7 @@ def test_components_of_a_given_label_map_are_counted() -> None:
     assert found.parts == (2,)
 
 
-def test_uncertain_inside() -> None:
+def test_uncertainty_inside_an_object() -> None:
     image = np.full((16, 16), 0.1)
     found = observe(network(), "a", given_image(image))
     assert found.uncertainty == pytest.approx(entropy(1 / (1 + math.exp(-0.1))), abs=1e-5)
@@ -117,7 +117,7 @@ def test_nothing_found() -> None:
     assert (found.uncertainty, found.at_boundary, found.sizes, found.parts) == (0.0, 0.0, (0.0,), (0,))
 
 
-def test_of_a_labeled_scan_the_label_map_counts() -> None:
+def test_a_labeled_scan_is_measured_by_its_label_map() -> None:
     label = np.zeros((8, 8), np.uint8)
     label[0, 0] = label[4, 4] = label[5, 5] = 1
     found = observe(network(), "a", given_image(np.full((8, 8), 20.0), label, voxel=0.5))
@@ -181,7 +181,9 @@ def trained(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-def test_from_a_run_to_a_table(cli: CommandLine, trained: Path, store: Store, scans: Path, tmp_path: Path) -> None:
+def test_rank_command_writes_a_table(
+    cli: CommandLine, trained: Path, store: Store, scans: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "rank.csv"
     code, printed, _ = cli("rank", trained, "--out", out, "--top", 2, "--device", "cpu")
     lines = printed.splitlines()
@@ -225,7 +227,7 @@ def test_labels_that_the_run_did_not_see_are_never_opened(tmp_path: Path) -> Non
     assert found.labeled[0].read().label is not None
 
 
-def test_a_scan_that_cannot_be_read_is_named(cli: CommandLine, trained: Path, scans: Path, tmp_path: Path) -> None:
+def test_a_scan_that_cannot_be_read_is_reported(cli: CommandLine, trained: Path, scans: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     for path in sorted(scans.rglob("*.nii.gz")):
         scan = read_scan(path)
@@ -236,7 +238,7 @@ def test_a_scan_that_cannot_be_read_is_named(cli: CommandLine, trained: Path, sc
     assert code == 2 and printed.count("\tunlabeled_") == 4 and broken.name in error
 
 
-def test_a_label_map_on_another_grid_is_named(cli: CommandLine, trained: Path, tmp_path: Path) -> None:
+def test_a_label_map_on_another_grid_is_reported(cli: CommandLine, trained: Path, tmp_path: Path) -> None:
     data = tiny.write_scans(tmp_path / "data")
     bad = sorted((data / "labelsTr").iterdir())[0]
     label = read_label(bad)
@@ -260,7 +262,7 @@ def test_voxels_of_a_sheared_grid(tmp_path: Path) -> None:
         assert [case.read().voxel for case in (*found.labeled, *found.unlabeled)] == pytest.approx([8.0, 8.0])
 
 
-def test_of_a_folder_of_folds_one_is_to_be_named(cli: CommandLine, trained: Path, tmp_path: Path) -> None:
+def test_a_folder_of_folds_is_an_error(cli: CommandLine, trained: Path, tmp_path: Path) -> None:
     (tmp_path / "folds" / "fold-0").mkdir(parents=True)
     (tmp_path / "folds" / "fold-0" / "run.json").write_bytes((trained / "run.json").read_bytes())
     folds = tmp_path / "folds"
@@ -268,7 +270,7 @@ def test_of_a_folder_of_folds_one_is_to_be_named(cli: CommandLine, trained: Path
         assert str(folds / "fold-0") in cli.fails(*command)
 
 
-def test_refusals(cli: CommandLine, trained: Path, store: Store, tmp_path: Path) -> None:
+def test_invalid_arguments_of_rank(cli: CommandLine, trained: Path, store: Store, tmp_path: Path) -> None:
     cli.fails("rank", tmp_path)
     cli.fails("rank", trained, "--out", tmp_path / "rank.html", code=Code.OPTION_INVALID)
     other = tiny.write_scans(tmp_path / "other", unlabeled=0)

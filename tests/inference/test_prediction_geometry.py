@@ -1,4 +1,4 @@
-"""A label map lies exactly where its scan does: files there and back, whatever their axes, against nibabel."""
+"""Label maps have exactly the geometry of their scans, for any axes, compared with nibabel."""
 
 import math
 from pathlib import Path
@@ -44,7 +44,7 @@ def affine(
     tilt: tuple[float, ...],
     origin: tuple[float, ...],
 ) -> NDArray[np.float64]:
-    """Axes in any order and direction, of any spacing, tilted by some degrees."""
+    """Draw an affine with axes in any order and direction, any spacing, and a tilt."""
     turned = Rotation.from_euler("xyz", tilt, degrees=True).as_matrix() @ np.eye(3)[:, order]
     matrix = np.eye(4)
     matrix[:3, :3] = turned * np.multiply(signs, spacing)
@@ -53,13 +53,13 @@ def affine(
 
 
 def copying(images: Tensor) -> Tensor:
-    """A network that sees foreground where the image is above a half."""
+    """Return a network that finds foreground where the image is above 0.5."""
     bright = (images[:, :1] > 0.5).float()
     return torch.cat([1 - bright, bright], dim=1)
 
 
 def predict(folder: Path, scan: Path, patch: tuple[int, ...], spacing: tuple[float, ...] | None = None) -> None:
-    """A scan's maps beside it, by the way that a prediction takes."""
+    """Predict a scan and write its maps into the same folder."""
     prepare = PrepareSettings.model_validate(
         {"dimensions": len(patch), "spacing": spacing, "intensity": IntensitySettings(rule="none")}
     )
@@ -81,7 +81,7 @@ def noise(shape: tuple[int, ...], seed: int) -> NDArray[np.float32]:
 
 @given(shape=st.tuples(lengths, lengths, lengths), matrix=matrices, slices=st.booleans(), seed=st.integers(0, 99))
 @few
-def test_a_copied_scan_comes_back_voxel_by_voxel(
+def test_a_label_map_equals_its_scan_voxel_by_voxel(
     tmp_path: Path, shape: tuple[int, ...], matrix: NDArray[np.float64], slices: bool, seed: int
 ) -> None:
     scan = written(tmp_path / "scan_0000.nii", noise(shape, seed), matrix)
@@ -129,7 +129,7 @@ def test_a_copied_image_of_two_axes_comes_back(
 
 
 def test_a_constant_plane_of_probability_survives_resampling(tmp_path: Path) -> None:
-    """Half of the scan is bright: after a detour over voxels of other sizes the boundary is where it was."""
+    """Half of the scan is bright. After resampling and back, the boundary is at the same place."""
     voxels = np.zeros((12, 10, 8), np.float32)
     voxels[6:] = 1
     scan = written(tmp_path / "scan_0000.nii", voxels, np.diag([-1.0, 2.0, 1.5, 1.0]))

@@ -1,4 +1,4 @@
-"""Probabilities, uncertainty, flips and folds of a prediction, and the files that they leave."""
+"""Probabilities, uncertainty, flips and folds of a prediction, and the written files."""
 
 import json
 import shutil
@@ -31,7 +31,7 @@ from user_errors import user_error
 
 @pytest.fixture(scope="module")
 def folds(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of two folds, which are runs of different seeds."""
+    """Write a folder of two folds with different seeds."""
     path = tmp_path_factory.mktemp("runs") / "folds"
     parts = [[case.name] for case in store.of("labeled")[:2]]
     for number, part in enumerate(parts):
@@ -66,12 +66,12 @@ def names(out: Path) -> set[str]:
 
 
 def shares(out: Path, kind: str = "probabilities") -> Any:
-    """What a reader of NIfTI finds, classes last, without the third axis of an image."""
+    """Read a NIfTI file with classes last and without the third axis of an image."""
     values = nibabel.load(out / f"test_000_{kind}.nii.gz").get_fdata()
     return values[:, :, 0] if values.ndim == 4 else values
 
 
-def test_classes_are_listed_with_values_and_colours(run: Path, scan: Path, out: Path) -> None:
+def test_classes_are_listed_with_values_and_colors(run: Path, scan: Path, out: Path) -> None:
     api.predict(run, scan, out, device="cpu")
     listed = json.loads((out / "classes.json").read_text())
     assert [(one["value"], one["name"]) for one in listed] == [
@@ -105,9 +105,7 @@ def test_the_label_map_is_the_argmax_of_the_probabilities(run: Path, scan: Path,
     assert manifest(out)["inference"]["flips"] is False
 
 
-def test_a_network_that_knows_mirrored_scans_is_asked_about_them(
-    run: Path, scan: Path, out: Path, tmp_path: Path
-) -> None:
+def test_a_network_trained_with_mirroring_is_flipped(run: Path, scan: Path, out: Path, tmp_path: Path) -> None:
     (case,) = api.predict(run, scan, out, uncertainty=True, device="cpu").cases
     assert names(out) == {"classes.json", "manifest.json", "test_000.nii.gz", "test_000_uncertainty.nii.gz"}
     uncertainty = shares(out, "uncertainty")
@@ -153,7 +151,7 @@ def test_folds_are_averaged(folds: Path, scan: Path, tmp_path: Path) -> None:
         api.predict(folds, scan, tmp_path / "0", device="cpu")
 
 
-def test_label_maps_of_folds_lie_in_their_run(folds: Path, scan: Path, tmp_path: Path) -> None:
+def test_default_folders_of_folds(folds: Path, scan: Path, tmp_path: Path) -> None:
     copied = Path(shutil.copytree(folds, tmp_path / "folds"))
     assert api.predict(copied, scan, device="cpu").folder == copied / "predictions"
     assert api.predict(copied, scan, fold=1, device="cpu").folder == copied / "fold-1" / "predictions"
@@ -161,7 +159,7 @@ def test_label_maps_of_folds_lie_in_their_run(folds: Path, scan: Path, tmp_path:
         api.predict(copied, scan, fold=2, device="cpu")
 
 
-def test_networks_of_other_images_are_not_averaged(folds: Path, store: Store, scan: Path, tmp_path: Path) -> None:
+def test_networks_with_different_inputs_are_not_averaged(folds: Path, store: Store, scan: Path, tmp_path: Path) -> None:
     copied = Path(shutil.copytree(folds, tmp_path / "folds"))
     shutil.rmtree(copied / "fold-1")
     batches = {"patch": [8, 8], "labeled": 2, "unlabeled": 2}

@@ -26,24 +26,24 @@ seeds = st.integers(0, 2**16)
 
 
 def softmax(images: Tensor) -> Tensor:
-    """A network that sees one voxel at a time: as many classes as channels."""
+    """Return the softmax over channels: a network that sees one voxel at a time."""
     return images.softmax(dim=1)
 
 
 def two_classes(images: Tensor) -> Tensor:
-    """Foreground is as probable as the first channel is bright."""
+    """Return the first channel as foreground probability."""
     return torch.cat([1 - images[:, :1], images[:, :1]], dim=1)
 
 
 def convolution(axes: int) -> Segment:
-    """A network whose answer depends on the surroundings, and so on the window."""
+    """Return a network whose output depends on neighboring voxels and so on the window."""
     torch.manual_seed(0)
     layer = (nn.Conv2d if axes == 2 else nn.Conv3d)(1, 3, kernel_size=3, padding=1)
     return lambda images: layer(images).softmax(dim=1)
 
 
 def assembled(segment: Segment, image: Tensor, patch: Shape, chosen: InferenceSettings) -> Tensor:
-    """All slabs put together; they must join without a gap and be no thicker than the patch."""
+    """Concatenate all slabs. They must be contiguous and at most as thick as the patch."""
     parts: list[Tensor] = []
     for start, slab in probability_slabs(segment, image, patch, chosen):
         assert start == sum(part.shape[1] for part in parts)
@@ -135,7 +135,7 @@ def test_agrees_with_monai(window: str, mode: str, shape: Shape, patch: Shape, o
 
 @given(shape=small_shapes, window=st.sampled_from([UNIFORM, GAUSSIAN]), data=st.data())
 @settings(deadline=None, max_examples=60)
-def test_windows_do_not_show_where_the_network_sees_single_voxels(
+def test_windows_do_not_matter_for_a_voxelwise_network(
     shape: Shape, window: InferenceSettings, data: st.DataObject
 ) -> None:
     patch = tuple(data.draw(st.integers(1, 6)) for _ in range(data.draw(st.integers(2, len(shape)))))
@@ -213,7 +213,7 @@ def dense_probabilities(image: Tensor, shape: Shape) -> Tensor:
 
 @given(shape=small_shapes, data=st.data(), seed=seeds)
 @settings(deadline=None, max_examples=80)
-def test_streamed_labels_equal_dense_ones(shape: Shape, data: st.DataObject, seed: int) -> None:
+def test_labels_from_slabs_equal_dense_labels(shape: Shape, data: st.DataObject, seed: int) -> None:
     target = tuple(data.draw(st.sampled_from([0.4, 0.75, 1.0, 1.6, 3.0])) for _ in shape)
     patch = tuple(data.draw(st.integers(1, 5)) for _ in range(data.draw(st.integers(2, len(shape)))))
     grid = grid_of(shape, (1.0,) * len(shape), target)
@@ -226,7 +226,7 @@ def test_streamed_labels_equal_dense_ones(shape: Shape, data: st.DataObject, see
 
 
 @pytest.mark.parametrize("patch", [(20, 5, 4), (6, 6)])
-def test_thick_slabs_equal_dense_ones(patch: Shape) -> None:
+def test_labels_from_thick_slabs_equal_dense_labels(patch: Shape) -> None:
     grid = grid_of((30, 5, 37), (1.5, 1.0, 1.0), (1.0, 1.3, 0.9))
     image = torch.randn(3, *grid.prepared_shape, generator=torch.Generator().manual_seed(5))
     expected = dense_probabilities(image, (30, 5, 37)).argmax(dim=0).numpy()
@@ -237,7 +237,7 @@ TURNED = ((0.0, 0.0, -2.0, 5.0), (1.5, 0.0, 0.0, -7.0), (0.0, -1.0, 0.0, 3.0), (
 
 
 def blobs(shape: Shape) -> NDArray[np.uint8]:
-    """A large and a small ellipsoid, off the centre of the array and of different widths along each axis."""
+    """Return a large and a small ellipsoid, off center, with different widths along each axis."""
     index = np.moveaxis(np.indices(shape), 0, -1)
     large: NDArray[np.bool_] = (((index - (9, 12, 7)) / (5, 7, 4)) ** 2).sum(axis=-1) <= 1
     small: NDArray[np.bool_] = (((index - (19, 3, 15)) / 2) ** 2).sum(axis=-1) <= 1
@@ -245,7 +245,7 @@ def blobs(shape: Shape) -> NDArray[np.uint8]:
 
 
 @pytest.mark.parametrize("patch", [(10, 10, 10), (12, 12)])
-def test_turned_scan_comes_back_exactly(patch: Shape) -> None:
+def test_a_reoriented_scan_is_restored_exactly(patch: Shape) -> None:
     scan = blobs((24, 20, 18))
     grid = plan_grid(Geometry((24, 20, 18), TURNED), orientation="RAS", spacing=None)
     image = torch.from_numpy(to_grid(scan[None].astype(np.float32), grid, labels=False).copy())
@@ -257,7 +257,7 @@ def test_turned_scan_comes_back_exactly(patch: Shape) -> None:
 
 @pytest.mark.parametrize("patch", [(10, 10, 10), (12, 12)])
 @pytest.mark.parametrize("spacing", [(1.0, 1.0, 1.0), (1.3, 1.7, 0.6)])
-def test_turned_and_resampled_scan_comes_back_in_place(patch: Shape, spacing: tuple[float, ...]) -> None:
+def test_a_reoriented_and_resampled_scan_is_restored(patch: Shape, spacing: tuple[float, ...]) -> None:
     scan = blobs((24, 20, 18))
     grid = plan_grid(Geometry((24, 20, 18), TURNED), orientation="RAS", spacing=spacing)
     image = torch.from_numpy(to_grid(scan[None].astype(np.float32), grid, labels=False).copy())
@@ -315,6 +315,6 @@ def test_image_grid_and_network_must_fit() -> None:
 @pytest.mark.parametrize(
     "wrong", [{"overlap": 1.0}, {"stride": (0, 1)}, {"windows_per_forward": 0}, {"window": "hann"}]
 )
-def test_settings_refuse(wrong: dict[str, object]) -> None:
+def test_invalid_settings(wrong: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         InferenceSettings.model_validate(wrong)

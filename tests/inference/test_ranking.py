@@ -1,4 +1,4 @@
-"""Which scans come first, and the words for it, on made observations with exact numbers."""
+"""Order and reasons of the ranking, for synthetic measurements."""
 
 import csv
 from dataclasses import replace
@@ -31,7 +31,7 @@ CLASSES = ("background", "ring", "core")
 
 
 def seen(case: str, **changes: Any) -> Observation:
-    """An ordinary scan; its features are drawn from its name."""
+    """Return measurements of an ordinary scan, with features drawn from its name."""
     features = np.random.default_rng(list(case.encode())).normal(size=6)
     plain = Observation(case, 0.2, 0.9, (100.0, 50.0), (1, 1), 1.0, features)
     return replace(plain, **changes)
@@ -59,7 +59,7 @@ def first(*odd: Observation) -> Ranked:
         ({"parts": (1, 2)}, "1 speck that labeled scans do not have"),
     ],
 )
-def test_a_scan_made_odd_is_said_to_be(changes: dict[str, Any], reason: str) -> None:
+def test_an_unusual_scan_has_its_reason(changes: dict[str, Any], reason: str) -> None:
     ranked = {one.case: one for one in rank_cases([*POOL, seen("odd", **changes)], LABELED, CLASSES)}
     assert reason in ranked["odd"].reasons
     assert ranked["odd"].score > 0
@@ -68,7 +68,7 @@ def test_a_scan_made_odd_is_said_to_be(changes: dict[str, Any], reason: str) -> 
 @pytest.mark.parametrize(
     "changes", [{"uncertainty": 0.9}, {"features": np.full(6, 40.0)}, {"sizes": (0.0, 0.0)}, {"parts": (30, 1)}]
 )
-def test_a_scan_made_very_odd_comes_first(changes: dict[str, Any]) -> None:
+def test_a_very_unusual_scan_comes_first(changes: dict[str, Any]) -> None:
     same = [replace(one, features=np.zeros(6) + i / 10) for i, one in enumerate(POOL)]
     odd = replace(seen("odd", features=np.full(6, 0.7)), **changes)
     assert rank_cases([*same, odd], LABELED, CLASSES)[0].case == "odd"
@@ -80,14 +80,14 @@ def test_the_order_of_files_does_not_matter(pool: list[Observation], labeled: li
     assert rank_cases(pool, labeled, CLASSES) == ordered
 
 
-def test_of_equals_the_first_by_name_comes_first() -> None:
+def test_ties_are_sorted_by_name() -> None:
     twins = [seen(name, features=np.ones(6)) for name in ("d", "b", "a", "c")]
     ranked = rank_cases(twins, LABELED, CLASSES)
     assert [one.case for one in ranked] == ["a", "b", "c", "d"]
     assert {one.score for one in ranked} == {0.0}
 
 
-def test_the_second_is_not_the_twin_of_the_first() -> None:
+def test_a_twin_of_the_first_scan_is_not_second() -> None:
     odd = seen("odd", uncertainty=0.9, features=np.full(6, 3.0))
     twin = replace(odd, case="twin", uncertainty=0.89)
     other = seen("other", uncertainty=0.4, features=np.full(6, -3.0))
@@ -102,7 +102,7 @@ def test_one_scan_and_one_label() -> None:
     assert (only.score, only.unlike, only.reasons_text) == (0.0, 1.0, "nothing stands out")
 
 
-def test_how_far_a_measure_stands_out() -> None:
+def test_scaled_measures() -> None:
     measures = np.array([[0.1, 1.0, 0.0, 0.0], [0.2, 1.0, 0.0, 0.0], [0.3, 1.0, 0.0, 0.0], [0.9, 1.5, 3.0, 1.0]])
     spread = 1.4826 * 0.1
     z = (0.9 - 0.25) / spread
@@ -123,7 +123,7 @@ def test_the_greedy_order_by_hand() -> None:
     assert order == [0, 2, 3, 1] and above == [None, 0, None, None]
 
 
-def test_whitened_features_are_uncorrelated_where_there_are_many() -> None:
+def test_whitened_features_of_many_scans_are_uncorrelated() -> None:
     rng = np.random.default_rng(0)
     mixed = rng.normal(size=(5000, 3)) @ np.array([[1.0, 0.0, 0.0], [5.0, 1.0, 0.0], [0.0, 0.0, 9.0]]) + 7
     covariance = np.cov(whitened(mixed).T) * 3
@@ -188,21 +188,19 @@ def test_a_reason_shared_by_all_scans_describes_the_network(reasons: list[tuple[
         (0, 1, 5, None),
     ],
 )
-def test_a_class_that_is_hardly_ever_found_is_said_to_be_unlearned(
-    found: int, of: int, shown: int, said: str | None
-) -> None:
+def test_a_rarely_found_class_is_reported_as_unlearned(found: int, of: int, shown: int, said: str | None) -> None:
     pool = [seen(f"u{i}", sizes=(100.0, 9.0 * (i < found))) for i in range(of)]
     labeled = [seen(f"l{i}", sizes=(100.0, 9.0 * (i < shown))) for i in range(5)]
     sentences = unlearned(pool, labeled, CLASSES)
     assert len(sentences) == (said is not None) and all(one.startswith(str(said)) for one in sentences)
 
 
-def test_every_class_that_is_not_learned_is_named() -> None:
+def test_every_unlearned_class_is_reported() -> None:
     pool = [seen(f"u{i}", sizes=(0.0, 0.0)) for i in range(3)]
     assert [one.split()[0] for one in unlearned(pool, LABELED, CLASSES)] == ["ring", "core"]
 
 
-def test_a_table_replaces_only_its_own_kind(tmp_path: Path) -> None:
+def test_only_a_ranking_is_overwritten(tmp_path: Path) -> None:
     ranking = Ranking(rank_cases([*POOL, seen("a, b", uncertainty=0.9)], LABELED, CLASSES))
     path = tmp_path / "rank.csv"
     for _ in range(2):

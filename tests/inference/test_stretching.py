@@ -1,4 +1,4 @@
-"""Slices stretched to the patch and label maps brought back, against ``scipy.ndimage.zoom`` of order 0."""
+"""Slices stretched to the patch and label maps resized back, compared with ``scipy.ndimage.zoom`` of order 0."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -36,13 +36,13 @@ ACDC = [(216, 256), (154, 224), (428, 512), (256, 216), (256, 256), (174, 208), 
 sizes = st.tuples(st.integers(1, 12), st.integers(1, 12))
 
 
-def colours(shape: Shape, seed: int = 0) -> npt.NDArray[np.float32]:
-    """Whole numbers above 0, so that a 0 is one that was filled in."""
+def colors(shape: Shape, seed: int = 0) -> npt.NDArray[np.float32]:
+    """Draw positive integers, so that a 0 is a filled voxel."""
     return np.random.default_rng(seed).integers(1, 2000, shape).astype(np.float32)
 
 
 def classes_of(images: Tensor) -> Tensor:
-    """A fake network of four classes that tells a voxel by its first channel modulo 4."""
+    """Return the class of each voxel as its first channel modulo 4."""
     return torch.nn.functional.one_hot(images[:, 0].long() % 4, 4).movedim(-1, 1).float()
 
 
@@ -59,13 +59,13 @@ def there_and_back(plane: npt.NDArray[np.float32], patch: Plane) -> npt.NDArray[
 
 @pytest.mark.parametrize("size", ACDC)
 def test_slices_of_acdc_are_zoomed_as_scipy_does(size: Plane) -> None:
-    plane = colours(size)
+    plane = colors(size)
     there = stretched(torch.from_numpy(plane), (256, 256))
     np.testing.assert_array_equal(there.numpy(), zoomed(plane, (256, 256)))
     np.testing.assert_array_equal(stretched(there, size).numpy(), zoomed(there.numpy(), size))
 
 
-def test_scipy_loses_a_line_that_is_kept_here() -> None:
+def test_a_line_that_scipy_loses_is_kept() -> None:
     lost = [(n, m) for n in range(1, 60) for m in range(1, 60) if is_lost(n, m)]
     assert lost
     for n, m in lost[:5]:
@@ -77,13 +77,13 @@ def test_scipy_loses_a_line_that_is_kept_here() -> None:
 @given(size=sizes, patch=sizes)
 @settings(deadline=None, max_examples=150)
 def test_small_slices_are_zoomed_as_scipy_does(size: Plane, patch: Plane) -> None:
-    plane = colours(size)
+    plane = colors(size)
     np.testing.assert_array_equal(stretched(torch.from_numpy(plane), patch).numpy(), zoomed(plane, patch))
 
 
 @pytest.mark.parametrize("size", [(216, 256), (154, 224)])
 def test_a_slice_of_acdc_there_and_back(size: Plane) -> None:
-    image = colours((1, *size, 2))
+    image = colors((1, *size, 2))
     labels = predict(image, (256, 256))
     for z in range(2):
         np.testing.assert_array_equal(labels[..., z], there_and_back(image[0, ..., z], (256, 256)))
@@ -92,8 +92,8 @@ def test_a_slice_of_acdc_there_and_back(size: Plane) -> None:
 @given(size=sizes, patch=sizes, slices=st.integers(0, 5), together=st.integers(1, 4), channels=st.integers(1, 2))
 @settings(deadline=None, max_examples=100)
 def test_labels_there_and_back(size: Plane, patch: Plane, slices: int, together: int, channels: int) -> None:
-    """Scans of one slice, which have no third axis, and volumes."""
-    image = colours((channels, *size, slices) if slices else (channels, *size))
+    """Scans are 2-D images or volumes."""
+    image = colors((channels, *size, slices) if slices else (channels, *size))
     labels = predict(image, patch, windows_per_forward=together)
     assert labels.dtype == np.uint8 and labels.shape == image.shape[1:]
     planes = image[0].reshape(*size, -1)
@@ -101,20 +101,20 @@ def test_labels_there_and_back(size: Plane, patch: Plane, slices: int, together:
     np.testing.assert_array_equal(labels, expected.reshape(labels.shape))
 
 
-def test_slices_pass_through_the_network_together_as_float32_of_the_size_of_the_patch() -> None:
+def test_a_forward_pass_has_several_float32_slices_of_the_patch_size() -> None:
     seen: list[tuple[torch.dtype, Shape]] = []
 
     def segment(images: Tensor) -> Tensor:
         seen.append((images.dtype, tuple(images.shape)))
         return classes_of(images)
 
-    predict(colours((2, 5, 6, 7)).astype(np.float16), (8, 4), segment=segment, windows_per_forward=3, overlap=0.9)
+    predict(colors((2, 5, 6, 7)).astype(np.float16), (8, 4), segment=segment, windows_per_forward=3, overlap=0.9)
     assert seen == [(torch.float32, (3, 2, 8, 4)), (torch.float32, (3, 2, 8, 4)), (torch.float32, (1, 2, 8, 4))]
 
 
-def test_labels_reach_the_resolution_and_the_axes_of_the_scan() -> None:
-    """Prepared at half the resolution in the plane, axes swapped and the second flipped."""
-    image = colours((1, 4, 6, 3))
+def test_labels_have_the_resolution_and_axes_of_the_scan() -> None:
+    """The scan is prepared at half the in-plane resolution, with swapped axes and a flipped second axis."""
+    image = colors((1, 4, 6, 3))
     grid = Grid((12, 8, 3), (1, 0, 2), (False, True, False), (4, 6, 3), (2.0, 2.0, 1.0))
     prepared = (image[0] % 4).astype(np.uint8)
     doubled = prepared.repeat(2, axis=0).repeat(2, axis=1)
@@ -128,16 +128,16 @@ def test_largest_components_are_kept_after_the_stretching() -> None:
     assert labels.flatten().tolist() == [0, 0, 1, 1, 0, 0, 0]
 
 
-def test_probabilities_that_are_not_finite_are_refused() -> None:
+def test_non_finite_probabilities_are_an_error() -> None:
     def broken(images: Tensor) -> Tensor:
         return classes_of(images) * torch.nan
 
     with user_error(Code.LOSS_NOT_FINITE, "prediction"):
-        predict(colours((1, 4, 4, 2)), (8, 8), segment=broken)
+        predict(colors((1, 4, 4, 2)), (8, 8), segment=broken)
 
 
 @pytest.mark.parametrize("part", ["inference", "selection"])
-def test_a_stride_is_refused(part: str) -> None:
+def test_a_stride_is_an_error(part: str) -> None:
     recipe = changed(tiny.tiny_recipe(), ["batches.fit=stretch"])
     with pytest.raises(UserError, match=rf"{part}\.stride"):
         changed(recipe, [f"{part}.stride=[4, 4]"])
@@ -145,14 +145,14 @@ def test_a_stride_is_refused(part: str) -> None:
 
 @pytest.fixture(scope="module")
 def volumes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Volumes of which a network for slices sees each slice."""
+    """Write volumes for a slice network."""
     return tiny.write_scans(tmp_path_factory.mktemp("volumes"), 3, labeled=2, unlabeled=2, test=2)
 
 
 def test_a_training_and_its_predictions_stretch_slices(
     volumes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The network never sees anything but slices of the patch's size, in batches, in scores and in predictions."""
+    """The network sees only slices of the patch size in training, scoring and prediction."""
     batches = {"patch": [8, 12], "labeled": 2, "unlabeled": 2, "fit": "stretch"}
     recipe = tiny.tiny_recipe(batches=batches, selection={"every": 4, "oracle": True})
     recipe = changed(recipe, ["stages.0.steps=2", "stages.1.steps=2"])
@@ -179,7 +179,7 @@ def test_scores_are_those_of_stretched_slices(volumes: Path, tmp_path: Path) -> 
 
 
 def spy(monkeypatch: pytest.MonkeyPatch) -> list[Shape]:
-    """The shapes of all images that a prediction's network sees."""
+    """Record the shapes of all images that the network sees during a prediction."""
     seen: list[Shape] = []
 
     def watched(segment: Callable[[Tensor], Tensor], **chosen: Any) -> Predictor:

@@ -1,4 +1,4 @@
-"""Runs that were never trained: a network of drawn weights in a folder that says all a run says."""
+"""Run folders with random weights, without a training."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ def write_run(
     store: Store | None = None,
     seed: int = 0,
 ) -> RunFolder:
-    """A finished run with weights of a seed."""
+    """Write a finished run with random weights of a seed."""
     run = RunFolder(folder)
     folder.mkdir(parents=True)
     torch.manual_seed(seed)
@@ -51,7 +51,7 @@ def write_run(
 
 @torch.no_grad()
 def _settle(method: Method, images: torch.Tensor) -> None:
-    """Let norms see images and no class win everywhere, as after a training."""
+    """Update normalization statistics and balance the classes, as after a training."""
     for _ in range(30):
         method.train().student(images)
     head = getattr(method.eval().student, "head", None)

@@ -1,4 +1,4 @@
-"""Label maps as DICOM segmentations: round trips, references, and nothing of a person where it does not belong."""
+"""Export to DICOM segmentations: round trips, references to the series, and privacy."""
 
 import logging
 import warnings
@@ -35,7 +35,7 @@ PERSON = {"PatientName": "Doe^Jane", "PatientID": "MRN-4711", "PatientBirthDate"
 
 
 def write_series(folder: Path, number: int = 1, *, shift: float = 0.0, leave_out: tuple[str, ...] = ()) -> str:
-    """CT slices of a tilted patient in files whose names run against their positions; returns the series' UID."""
+    """Write CT slices with tilted axes, with file names in reverse order. Return the UID of the series."""
     from pydicom.dataset import FileDataset, FileMetaDataset
     from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
 
@@ -67,7 +67,7 @@ def write_series(folder: Path, number: int = 1, *, shift: float = 0.0, leave_out
 
 
 def affine() -> NDArray[np.float64]:
-    """Columns, rows and slices of the series to the world, right, front, head."""
+    """Return the affine from columns, rows and slices to RAS coordinates."""
     matrix = np.eye(4)
     matrix[:3, :3] = np.array([ALONG, DOWN, (0.0, 0.0, 1.0)]).T * SPACING
     matrix[:3, 3] = ORIGIN
@@ -76,7 +76,7 @@ def affine() -> NDArray[np.float64]:
 
 
 def turned(labels: NDArray[Any], order: tuple[int, ...], flips: tuple[bool, ...]) -> tuple[NDArray[Any], Geometry]:
-    """The same label map in the same place with its axes in another order and direction."""
+    """Return the same label map with its axes in another order and direction."""
     matrix, array = affine(), labels
     for axis, flip in enumerate(flips):
         if flip:
@@ -101,7 +101,7 @@ def export(run: RunFolder, data: Path, out: Path) -> list[str]:
     return export_run("dicomseg", Request(run, out, data=data))
 
 
-def test_there_and_back(run: RunFolder, tmp_path: Path) -> None:
+def test_round_trip(run: RunFolder, tmp_path: Path) -> None:
     labels, series = labels_of(), write_series(tmp_path / "cases" / "liver_07")
     array, geometry = turned(labels, (2, 0, 1), (True, False, True))
     write_label(run.predictions / "liver_07.nii.gz", array, geometry)
@@ -135,7 +135,7 @@ def test_any_order_of_axes_is_undone(order: list[int], flips: tuple[bool, ...], 
     assert frames is not None and np.array_equal(frames, labels.T)
 
 
-def test_another_grid_is_noticed() -> None:
+def test_another_grid_is_detected() -> None:
     series = Series((), SHAPE, affine())
     array, geometry = turned(labels_of(), (0, 1, 2), (False, False, False))
     moved = geometry.matrix
@@ -173,7 +173,7 @@ def test_the_series_that_was_predicted_is_found(run: RunFolder, tmp_path: Path) 
         export(run, tmp_path / "a", tmp_path / "again")
 
 
-def test_refusals_tell_nothing_of_the_person(run: RunFolder, tmp_path: Path) -> None:
+def test_errors_contain_no_personal_data(run: RunFolder, tmp_path: Path) -> None:
     array, geometry = turned(labels_of(), (0, 1, 2), (False, False, False))
     write_label(run.predictions / "a.nii.gz", array, geometry)
 
@@ -200,14 +200,14 @@ def test_refusals_tell_nothing_of_the_person(run: RunFolder, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "tags",
     [
-        # a name of one part, values that are too long, and one that is no date
+        # A name with one part, values that are too long, and an invalid date.
         {"PatientName": "JANE DOE"},
         {"PatientName": 40 * "JANE", "PatientID": 40 * "JANE"},
         {"PatientName": "JANE=DOE=X=Y"},
         {"PatientBirthDate": "JANE"},
     ],
 )
-def test_no_package_tells_of_the_person(
+def test_other_packages_print_no_personal_data(
     run: RunFolder,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -238,7 +238,7 @@ def test_no_package_tells_of_the_person(
     assert levels == [logging.getLogger(name).level for name in ("pydicom", "highdicom")]
 
 
-def test_a_header_that_makes_no_sense_is_not_quoted(run: RunFolder, tmp_path: Path) -> None:
+def test_an_invalid_header_is_not_quoted(run: RunFolder, tmp_path: Path) -> None:
     array, geometry = turned(labels_of(), (0, 1, 2), (False, False, False))
     write_label(run.predictions / "a.nii.gz", array, geometry)
     write_series(tmp_path / "a")
@@ -251,7 +251,7 @@ def test_a_header_that_makes_no_sense_is_not_quoted(run: RunFolder, tmp_path: Pa
     assert "JANE" not in str(caught.value) and not (tmp_path / "out").exists()
 
 
-def test_a_series_without_the_fields_of_a_person(run: RunFolder, tmp_path: Path) -> None:
+def test_a_series_without_personal_data(run: RunFolder, tmp_path: Path) -> None:
     array, geometry = turned(labels_of(), (0, 1, 2), (False, False, False))
     write_label(run.predictions / "a.nii.gz", array, geometry)
     write_series(tmp_path / "a", leave_out=tuple(PERSON))
@@ -259,7 +259,7 @@ def test_a_series_without_the_fields_of_a_person(run: RunFolder, tmp_path: Path)
     assert not pydicom.dcmread(tmp_path / "out" / "a.dcm").PatientName
 
 
-def test_slices_stand_in_the_order_of_their_positions(tmp_path: Path) -> None:
+def test_slices_are_sorted_by_position(tmp_path: Path) -> None:
     write_series(tmp_path / "a")
     (series,) = series_in(tmp_path / "a")
     assert [one.InstanceNumber for one in series.slices] == [1, 2, 3, 4] and series.shape == SHAPE

@@ -1,4 +1,4 @@
-"""What every kind of export refuses, and that nothing is left behind."""
+"""Errors that all export formats share."""
 
 from pathlib import Path
 
@@ -70,6 +70,6 @@ def test_a_folder_is_written_completely_or_not_at_all(tmp_path: Path) -> None:
         pass
 
 
-def test_a_missing_package_is_named_with_its_command() -> None:
+def test_a_missing_package_is_an_error() -> None:
     with user_error(Code.PACKAGE_MISSING, "no_such_package", "pip install '.[export]'"):
         needed("no_such_package", "export")

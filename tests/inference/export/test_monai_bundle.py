@@ -1,4 +1,4 @@
-"""A bundle that MONAI runs gives the label maps of ``predict``."""
+"""A MONAI bundle gives the label maps of ``predict``."""
 
 import json
 import shutil
@@ -28,12 +28,12 @@ from user_errors import user_error
 pytest.importorskip("ignite")
 pytest.importorskip("skimage")
 FEW = 0.001
-"""The share of voxels that may differ, where two classes are equally probable but for rounding."""
+"""Fraction of voxels that may differ because two classes are equally probable up to rounding."""
 CLASSES = ("background", "ring", "core")
 
 
 def write_scans(folder: Path, shape: tuple[int, ...], channels: int = 1) -> Path:
-    """Two scans of smooth noise whose axes lie in another order, with oblong voxels."""
+    """Write two scans of smooth noise with reordered axes and anisotropic voxels."""
     rng = np.random.default_rng(3)
     turned = np.diag([1.0, 1.0, 1.0, 1.0])
     turned[:3, :3] = [[0.0, 0.0, 2.0], [-1.2, 0.0, 0.0], [0.0, 0.9, 0.0]]
@@ -61,7 +61,7 @@ def run_bundle(bundle: Path, scans: Path, out: Path) -> None:
 
 
 def shares_that_differ(run: RunFolder, scans: Path, tmp_path: Path) -> list[float]:
-    """Of every scan the share of voxels in which bundle and ``predict`` differ; both have to find every class."""
+    """Return per scan the fraction of voxels in which bundle and ``predict`` differ. Both must find every class."""
     export_run("monai", Request(run, tmp_path / "bundle"))
     run_bundle(tmp_path / "bundle", scans, tmp_path / "theirs")
     predict_scans(run, scans, tmp_path / "own", torch.device("cpu"))
@@ -78,7 +78,7 @@ def shares_that_differ(run: RunFolder, scans: Path, tmp_path: Path) -> list[floa
 
 
 def by_bundle(image: Any, settings: IntensitySettings) -> Any:
-    """An image on a grid of its own, scaled as the program that runs a bundle does."""
+    """Scale an image with the transforms of the bundle."""
     from monai.bundle import ConfigParser
     from monai.data import MetaTensor
 
@@ -135,7 +135,7 @@ def test_every_rule_of_intensities_has_its_transform(settings: dict[str, Any]) -
 
 
 @pytest.mark.parametrize("rule", ["percentile", "minmax", "zscore"])
-def test_channels_of_nearly_nothing_but_background(rule: Any) -> None:
+def test_channels_that_are_almost_constant(rule: Any) -> None:
     image = np.full((3, 10, 10, 10), 5.0, np.float32)
     image[0, 0, 0, :3] = 100.0, 400.0, 1000.0
     image[2] = np.random.default_rng(0).normal(size=(10, 10, 10))
@@ -144,7 +144,7 @@ def test_channels_of_nearly_nothing_but_background(rule: Any) -> None:
     np.testing.assert_allclose(by_bundle(image, IntensitySettings(rule=rule)), expected, atol=1e-5)
 
 
-def test_overlaps_give_the_same_steps() -> None:
+def test_overlaps_give_the_same_strides() -> None:
     for patch in range(1, 200):
         for step in range(1, patch + 1):
             (overlap,) = _overlap(InferenceSettings(stride=(step,)), (patch,))
@@ -162,7 +162,7 @@ def test_the_bundle_contains_no_local_paths(tmp_path: Path) -> None:
     assert metadata["network_data_format"]["outputs"]["pred"]["channel_def"]["2"] == "core"
 
 
-def test_a_run_that_was_moved_with_its_store(tmp_path: Path, store: Store) -> None:
+def test_a_run_moved_with_its_store(tmp_path: Path, store: Store) -> None:
     run = write_run(tmp_path / "run", tiny.tiny_recipe(2), CLASSES)
     shutil.copytree(store.path, run.store)
     moved = RunFolder(run.path.rename(tmp_path / "moved"))

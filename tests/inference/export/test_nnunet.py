@@ -47,7 +47,7 @@ def stems(folder: Path) -> list[str]:
     return sorted(path.name.removesuffix(".nii.gz") for path in folder.iterdir())
 
 
-def test_labels_of_people_and_of_the_run_stand_together(run: RunFolder, data: Path, tmp_path: Path) -> None:
+def test_given_and_predicted_labels_are_exported(run: RunFolder, data: Path, tmp_path: Path) -> None:
     write_predictions(run.predictions, data, "unlabeled_000", "unlabeled_002")
     out = tmp_path / "Dataset501_Phantoms"
     lines = export_run("nnunet", Request(run, out))
@@ -82,7 +82,7 @@ def test_labels_that_the_run_did_not_see_are_not_used(run: RunFolder, data: Path
     assert (np.asarray(nibabel.load(out / "labelsTr" / "labeled_001.nii.gz").dataobj) == 1).all()
 
 
-def test_channels_of_one_file_and_other_endings(tmp_path: Path) -> None:
+def test_multichannel_files_and_other_formats_are_converted(tmp_path: Path) -> None:
     data, rng = tmp_path / "data", np.random.default_rng(0)
     geometry = Geometry((6, 5, 4), ((2.0, 0, 0, 1), (0, 1, 0, 2), (0, 0, 1, 3), (0, 0, 0, 1)))
     images = {name: rng.normal(size=(2, 6, 5, 4)).astype(np.float32) for name in ("imagesTr/a", "imagesUn/b")}
@@ -102,7 +102,7 @@ def test_channels_of_one_file_and_other_endings(tmp_path: Path) -> None:
     assert description["labels"] == {"background": 0, "y": 1}
 
 
-def test_a_run_that_was_moved_with_its_store(run: RunFolder, data: Path, tmp_path: Path) -> None:
+def test_a_run_moved_with_its_store(run: RunFolder, data: Path, tmp_path: Path) -> None:
     write_predictions(run.predictions, data, "unlabeled_000")
     (tmp_path / "store").rename(run.store)
     moved = RunFolder(run.path.rename(tmp_path / "moved"))
@@ -113,7 +113,7 @@ def test_a_run_that_was_moved_with_its_store(run: RunFolder, data: Path, tmp_pat
         export_run("nnunet", Request(moved, tmp_path / "Dataset502_Phantoms"))
 
 
-def test_of_two_label_maps_of_a_case_none_is_chosen(run: RunFolder, data: Path, tmp_path: Path) -> None:
+def test_two_label_maps_of_a_case_are_an_error(run: RunFolder, data: Path, tmp_path: Path) -> None:
     write_predictions(run.predictions, data, "unlabeled_000")
     (run.predictions / "unlabeled_000.dcm").write_bytes(b"no label map is read from it")
     export_run("nnunet", Request(run, tmp_path / "Dataset501_Phantoms"))
@@ -122,7 +122,7 @@ def test_of_two_label_maps_of_a_case_none_is_chosen(run: RunFolder, data: Path, 
         export_run("nnunet", Request(run, tmp_path / "Dataset502_Phantoms"))
 
 
-def test_refusals(run: RunFolder, data: Path, tmp_path: Path) -> None:
+def test_invalid_arguments(run: RunFolder, data: Path, tmp_path: Path) -> None:
     def refused(out: str = "Dataset501_Phantoms", **parts: Path) -> Code:
         with pytest.raises(UserError) as error:
             export_run("nnunet", Request(run, tmp_path / out, **parts))
@@ -143,7 +143,7 @@ def test_refusals(run: RunFolder, data: Path, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("Dataset*")) and not list(tmp_path.glob(".partial*"))
 
 
-def test_label_maps_of_another_network_are_refused(run: RunFolder, data: Path, tmp_path: Path) -> None:
+def test_label_maps_of_another_network_are_an_error(run: RunFolder, data: Path, tmp_path: Path) -> None:
     other = write_run(tmp_path / "other", tiny.tiny_recipe(), CLASSES, seed=1)
     predict_scans(other, data / "imagesUn", tmp_path / "labels", torch.device("cpu"))
     request = Request(run, tmp_path / "Dataset501_Phantoms", predictions=tmp_path / "labels")

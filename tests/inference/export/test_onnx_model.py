@@ -1,4 +1,4 @@
-"""The network in onnxruntime gives PyTorch's probabilities."""
+"""Export to ONNX: onnxruntime gives the probabilities of PyTorch."""
 
 import json
 from pathlib import Path
@@ -60,7 +60,7 @@ def test_the_center_of_a_scan_of_any_size(tmp_path: Path) -> None:
     assert onnx_model._middle((5, 20), [5, 16]) == (slice(0, 5), slice(2, 18))
 
 
-def test_a_scan_of_other_channels_is_refused(tmp_path: Path, scans: Path) -> None:
+def test_a_scan_with_other_channels_is_an_error(tmp_path: Path, scans: Path) -> None:
     run = write_run(tmp_path / "run", tiny.tiny_recipe(2), ("background", "ring"), channels=2)
     scan = sorted((scans / "imagesTs").iterdir())[0]
     with user_error(Code.CHANNELS_MISMATCH, scan):

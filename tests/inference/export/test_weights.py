@@ -1,4 +1,4 @@
-"""One file that builds its network back."""
+"""Export of weights to one file and loading of it."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ CLASSES = ("background", "ring", 'core "é"')
 
 
 @pytest.mark.parametrize("dimensions", [2, 3])
-def test_the_network_comes_back_to_the_bit(tmp_path: Path, dimensions: int) -> None:
+def test_the_loaded_network_is_bit_identical(tmp_path: Path, dimensions: int) -> None:
     run = write_run(tmp_path / "run", tiny.tiny_recipe(dimensions), CLASSES, channels=2)
     out = tmp_path / "model.safetensors"
     assert export_run("weights", Request(run, out))[0].endswith("tensors of 3 classes")
@@ -37,7 +37,7 @@ def test_a_method_that_adds_to_the_network(tmp_path: Path) -> None:
     assert type(load(tmp_path / "model.safetensors").method).__name__ == "Dtc"
 
 
-def test_the_file_has_its_ending(tmp_path: Path) -> None:
+def test_the_file_must_be_a_safetensors_file(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", tiny.tiny_recipe(), CLASSES)
     with user_error(Code.OPTION_INVALID, "model", ".safetensors"):
         export_run("weights", Request(run, tmp_path / "model"))
@@ -59,7 +59,7 @@ def test_the_file_has_its_ending(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_other_files_are_refused(tmp_path: Path, metadata: dict[str, str] | None, finding: str) -> None:
+def test_other_files_are_an_error(tmp_path: Path, metadata: dict[str, str] | None, finding: str) -> None:
     path = tmp_path / "model.safetensors"
     save_file({"weight": torch.zeros(1)}, path, metadata)
     with pytest.raises(UserError, match=finding):

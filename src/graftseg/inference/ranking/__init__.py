@@ -1,1 +1,1 @@
-"""Which unlabeled scans to annotate next."""
+"""Ranking of unlabeled scans for annotation."""

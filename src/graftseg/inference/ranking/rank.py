@@ -29,7 +29,7 @@ HEAD = ("rank", "case", "score", "uncertainty", "unlike", "size", "specks", "rea
 FLOORS = (0.02, 0.25, 1.0, 1.0)
 """Smallest spread of each measure; smaller differences are noise even if all scans are alike."""
 STANDS_OUT = 0.5
-"""Outstandingness, from 0 to 1, at which a measure becomes a reason."""
+"""Value of a scaled measure, from 0 to 1, at which it becomes a reason."""
 SIMILAR = 0.25
 """Fraction of the median distance below which two scans are similar."""
 LITTLE_FOREGROUND = 0.1
@@ -41,7 +41,7 @@ RARE = 0.1
 COMMON = 0.5
 """Fraction of labeled scans that must contain a class for it to be expected in the others."""
 AMOUNTS = {r"\d+\.\d times as large as": "larger than", r"\d+\.\d times smaller": "smaller", r"^\d+ specks?": "specks"}
-"""Patterns of amounts in reasons and their replacements, which make equal reasons of different scans equal texts."""
+"""Patterns of amounts in reasons and their replacements, so that reasons of different scans can be compared."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,9 @@ def _unlearned(name: str, found: Sequence[float], known: Sequence[float]) -> str
     is_common = shown >= COMMON * len(known)
     if len(found) < 2 or not shown or seen > (RARE * len(found) if is_common else 0):
         return None
-    meaning = "has not been learned yet" if is_common else "has not been learned yet, or none of these scans shows it"
+    meaning = (
+        "has not been learned yet" if is_common else "has not been learned yet, or none of these scans contains it"
+    )
     return (
         f"{name} is found in {seen or 'none'} of {len(found)} unlabeled scans and labeled in {shown} of {len(known)}: "
         f"it {meaning}."
@@ -274,10 +276,10 @@ def _unlike(own: Floats, references: Floats) -> Floats:
     if len(references) > 1:
         among = np.linalg.norm(references[:, None] - references[None], axis=2)
         np.fill_diagonal(among, np.inf)
-        usual = float(np.median(among.min(axis=1)))
+        typical = float(np.median(among.min(axis=1)))
     else:
-        usual = float(np.median(nearest))
-    result: Floats = nearest / usual if usual > 0 else nearest
+        typical = float(np.median(nearest))
+    result: Floats = nearest / typical if typical > 0 else nearest
     return result
 
 
@@ -324,10 +326,10 @@ def rank_run(run: RunFolder, data: Path | None, out: Path | None, device: torch.
         check_ranking_path(out)
     network = load_network(run, device)
     cases = candidates_in(data or find_store(run), network.recipe)
-    labeled, broken = _observe_all(network, cases.labeled, "Looking at labeled scans")
+    labeled, broken = _observe_all(network, cases.labeled, "Measuring labeled scans")
     if not labeled:
         raise broken[0]
-    unlabeled, failures = _observe_all(network, cases.unlabeled, "Looking at unlabeled scans")
+    unlabeled, failures = _observe_all(network, cases.unlabeled, "Measuring unlabeled scans")
     if not unlabeled:
         raise failures[0]
     ranking = Ranking(
