@@ -1,10 +1,9 @@
-"""Every method has its page in the reference, and the pages say what the code and the recipes hold."""
+"""Every method has a page in the reference, and the pages agree with the code and the recipes."""
 
 import re
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from pydantic import BaseModel
 
@@ -12,6 +11,7 @@ from graftseg.methods import METHODS
 from graftseg.ops.optimizers import RAMP_INTERVAL
 from graftseg.recipes.reading import SHIPPED
 from graftseg.recipes.recipe import load_recipe
+from loops import for_each
 from markdown_pages import DOCS, blocks, sections, tables
 
 FOLDER = DOCS / "reference" / "methods"
@@ -22,25 +22,25 @@ NAMES = {
     f"{stem}.md": [name for name in METHODS if name == stem or (name.startswith(f"{stem}-") and name not in STEMS)]
     for stem in STEMS
 }
-"""The methods of every page: the one that it is called by, and variations of it that have no page of their own."""
+"""The methods of each page: the method it is named after, and variations without their own page."""
 HEADINGS = ["What it does", "Equation", "Knobs", "Published numbers", "Our number", "Known differences"]
 FIGURES = "| setting | recipe | Dice | Jaccard | 95HD | ASD |"
 
-each_page = pytest.mark.parametrize("page", NAMES)
+each_page = for_each("page", NAMES)
 
 
 def value_of(text: str) -> Any:
-    """The default that a cell of a table names."""
+    """Return the default value in a cell of a table."""
     return 2 / 3 if text == "2/3" else yaml.safe_load(text)
 
 
 def as_written(value: Any) -> Any:
-    """A default as YAML has it."""
+    """Return a default value as it is written in YAML."""
     return value.model_dump(mode="json", exclude_none=True) if isinstance(value, BaseModel) else value
 
 
 def published(method: str) -> list[list[str]]:
-    """The published figures in the recipes of a method and its variations, as they are printed."""
+    """Return the published figures in the recipes of a method and its variations, as text."""
     files = [*SHIPPED.glob(f"*/{method}.yaml"), *SHIPPED.glob(f"*/{method}-*.yaml")]
     found = [yaml.safe_load(file.read_text()).get("published") for file in files]
     return [[f"{one[name]:.2f}" for name in ("dice", "jaccard", "hd95", "asd")] for one in found if one]
@@ -64,14 +64,14 @@ def test_a_page_begins_with_names_and_classes(page: str) -> None:
 
 
 @each_page
-def test_a_page_has_its_parts_in_order(page: str) -> None:
+def test_a_page_has_its_sections_in_order(page: str) -> None:
     found = sections(FOLDER / page)
     assert list(found) == HEADINGS
     assert all(text.strip() for text in found.values())
 
 
 @each_page
-def test_knobs_are_those_of_the_code_with_their_defaults(page: str) -> None:
+def test_settings_and_defaults_agree_with_the_code(page: str) -> None:
     described = tables(FOLDER / page).get("Knobs", [])
     found = [(key.strip("`"), value_of(default.strip("`"))) for key, default, _ in described]
     fields = [field for name in NAMES[page] for field in METHODS[name].Config.model_fields.items()]
@@ -81,7 +81,7 @@ def test_knobs_are_those_of_the_code_with_their_defaults(page: str) -> None:
 
 
 @each_page
-def test_published_figures_are_those_of_the_recipes(page: str) -> None:
+def test_published_figures_agree_with_the_recipes(page: str) -> None:
     lines = sections(FOLDER / page)["Published numbers"].splitlines()
     printed = [re.findall(r"\d+\.\d\d", line) for line in lines if line.startswith("|")]
     expected = published(page.removesuffix(".md"))
@@ -97,7 +97,7 @@ def test_recipes_on_the_pages_load(page: str, tmp_path: Path) -> None:
         assert load_recipe(path).method in NAMES[page]
 
 
-def test_the_recipe_for_own_scans_goes_on_from_a_plan(tmp_path: Path) -> None:
+def test_the_recipe_for_own_scans_extends_a_plan(tmp_path: Path) -> None:
     (block,) = blocks(FOLDER / "README.md", "yaml")
     (tmp_path / "plan.yaml").write_text("base: default-2d/bcp\nname: planned\nnetwork: {dropout: false}\n")
     (tmp_path / "ua-mt.yaml").write_text(block)

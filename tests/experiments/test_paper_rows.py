@@ -1,6 +1,5 @@
-"""Every shipped recipe of the benchmarks: what it repeats, that its header says so, and that its methods build."""
+"""Shipped recipes of the benchmarks: published figures, file headers, selection settings and networks."""
 
-import pytest
 import torch
 
 from graftseg.experiments.paper import TABLES
@@ -8,6 +7,7 @@ from graftseg.inference.model import build_method
 from graftseg.networks import parameter_count
 from graftseg.recipes.reading import SHIPPED, shipped_recipes
 from graftseg.recipes.recipe import load_recipe
+from loops import for_each
 
 CLASSES = {"la": 2, "acdc": 4, "pancreas": 2}
 RECIPES = [name for name in shipped_recipes() if name.split("-")[0] in CLASSES]
@@ -58,22 +58,22 @@ PARAMETERS = {
 }
 
 
-def test_every_row_has_its_recipe_and_every_recipe_beyond_them_is_called_by_its_method() -> None:
+def test_every_row_has_a_recipe_and_other_recipes_are_named_after_their_method() -> None:
     rows = {row.recipe for table in TABLES.values() for row in table.rows}
     assert rows <= set(RECIPES)
     assert all(name.split("/")[1] == load_recipe(name).method for name in set(RECIPES) - rows)
     assert {name for name in RECIPES if load_recipe(name).published} == rows
 
 
-@pytest.mark.parametrize("name", FIGURES)
+@for_each("name", FIGURES)
 def test_published_figures(name: str) -> None:
     theirs = load_recipe(name).published
     assert theirs is not None
     assert (theirs.dice, theirs.jaccard, theirs.hd95, theirs.asd) == FIGURES[name]
 
 
-@pytest.mark.parametrize("name", RECIPES)
-def test_headers_say_what_the_values_do(name: str) -> None:
+@for_each("name", RECIPES)
+def test_headers_contain_the_published_figures(name: str) -> None:
     recipe = load_recipe(name)
     assert recipe.name == name and recipe.about
     header = [line for line in (SHIPPED / f"{name}.yaml").read_text().splitlines() if line.startswith("# ")]
@@ -84,8 +84,8 @@ def test_headers_say_what_the_values_do(name: str) -> None:
     assert header[1] == f"# Table {theirs.table}, row {theirs.row}: {words}."
 
 
-@pytest.mark.parametrize("name", RECIPES)
-def test_the_papers_protocol_scores_every_stage_in_windows_no_nearer_than_at_the_test(name: str) -> None:
+@for_each("name", RECIPES)
+def test_the_paper_protocol_scores_every_stage_with_a_stride_of_at_least_the_test(name: str) -> None:
     recipe = load_recipe(name, ["selection.protocol=paper"])
     chosen, end = recipe.selection, 0
     assert chosen.every is not None
@@ -97,7 +97,7 @@ def test_the_papers_protocol_scores_every_stage_in_windows_no_nearer_than_at_the
     assert chosen.stride is None or (tested is not None and all(map(int.__ge__, chosen.stride, tested)))
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@for_each("name", RECIPES)
 def test_methods_and_networks_build(name: str) -> None:
     recipe, meta = load_recipe(name), torch.device("meta")
     with meta:

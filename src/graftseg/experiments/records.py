@@ -73,7 +73,7 @@ class Record:
 
     @property
     def name(self) -> str:
-        """The folder, as it is printed in errors and comparisons."""
+        """The path of the folder, for errors and comparisons."""
         return str(self.folder)
 
     @property

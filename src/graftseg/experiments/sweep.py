@@ -189,7 +189,7 @@ def chosen_recipes(name: str, only: Iterable[str]) -> list[str]:
 
 
 def _suggestion(name: str, pattern: str, known: list[str]) -> str:
-    """Return the rows to choose from; if there are many, the most similar row."""
+    """Return the rows to choose from, or the most similar row of a long table."""
     if len(known) <= LISTED_ROWS:
         return f"choose from {', '.join(known)}"
     similar = suggest(pattern, known)

@@ -107,7 +107,7 @@ def markdown(lines: Lines) -> str:
 
 
 def _store_warning(members: Sequence[Record]) -> str:
-    """Return a warning if the records of a line were trained on different stores; otherwise nothing."""
+    """Return a warning if the records of a line were trained on different stores, or an empty string."""
     if len({record.identity for record in members} - {None}) < 2:
         return ""
     *others, last = (str(record.seed) for record in members)

@@ -62,7 +62,7 @@ def _place(scans: Path, kind: str, index: int) -> Path:
 
 
 def _repeat(scans: Path, kind: str, different: int, count: int) -> None:
-    """Copy the different files of a kind until there are ``count`` files."""
+    """Copy the different files of a kind in turn, up to ``count`` files."""
     source = "imagesTr" if kind == "imagesUn" else kind
     for index in range(count):
         target = _place(scans, kind, index)
