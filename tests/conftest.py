@@ -28,8 +28,8 @@ if os.environ.get("GRAFTSEG_TEST_GPU") != "1":
 
 
 @pytest.fixture(autouse=True)
-def _untold(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was told once is told again in another test."""
+def _forget_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Show warnings again that are shown once per process."""
     monkeypatch.setattr(graftseg.recipes.shortening, "_warned", set())
 
 

@@ -59,7 +59,7 @@ def test_the_whole_way(cli: CommandLine, scans: Path, recipe: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize("folds", [0, 2])
-def test_what_comes_next_can_be_typed_as_it_stands(
+def test_the_next_command_can_be_copied(
     cli: CommandLine, scans: Path, recipe: Path, tmp_path: Path, folds: int
 ) -> None:
     run = tmp_path / "my $HOME run; it's"
@@ -69,9 +69,7 @@ def test_what_comes_next_can_be_typed_as_it_stands(
     assert words == [["graftseg", verb, str(run)] for verb in (["report"] if folds else ["test", "predict"])]
 
 
-def test_scans_can_be_trained_on_without_preparing_them(
-    cli: CommandLine, scans: Path, recipe: Path, tmp_path: Path
-) -> None:
+def test_train_prepares_scans(cli: CommandLine, scans: Path, recipe: Path, tmp_path: Path) -> None:
     assert cli("train", recipe, "--data", scans, "--out", tmp_path / "run")[0] == 0
     assert (tmp_path / "run" / "store" / "manifest.json").is_file()
 
@@ -161,7 +159,7 @@ def test_a_bad_scan_does_not_stop_the_others(cli: CommandLine, trained: Path, sc
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"classes.json", "manifest.json", "test_001.nii.gz"}
 
 
-def test_predictions_do_not_depend_on_the_company(trained: Path, scans: Path, tmp_path: Path) -> None:
+def test_predictions_do_not_depend_on_other_scans(trained: Path, scans: Path, tmp_path: Path) -> None:
     api.predict(trained, scans / "imagesTs" / "test_001_0000.nii.gz", tmp_path)
     alone = (tmp_path / "test_001.nii.gz").read_bytes()
     assert alone == (trained / "predictions" / "test_001.nii.gz").read_bytes()
@@ -295,14 +293,14 @@ def test_evaluate_without_some_label_maps(cli: CommandLine, trained: Path, scans
 
 
 @pytest.mark.parametrize("content", ["{}", "[]", '{"classes": "abc"}', '{"classes": [1, 2]}', '{"classes": []}'])
-def test_evaluate_beside_a_foreign_manifest(cli: CommandLine, scans: Path, tmp_path: Path, content: str) -> None:
+def test_evaluate_ignores_other_manifests(cli: CommandLine, scans: Path, tmp_path: Path, content: str) -> None:
     folder = Path(shutil.copytree(scans / "labelsTs", tmp_path / "labels"))
     (folder / "manifest.json").write_text(content)
     code, out, _ = cli("evaluate", folder, "--reference", scans / "labelsTs")
     assert code == 0 and "class 3" in out and "100.00" in out
 
 
-def test_evaluate_writes_over_nothing(cli: CommandLine, trained: Path, scans: Path, tmp_path: Path) -> None:
+def test_evaluate_overwrites_nothing(cli: CommandLine, trained: Path, scans: Path, tmp_path: Path) -> None:
     words = ("evaluate", trained / "predictions", "--reference", scans / "labelsTs", "--out")
     assert ".csv" in cli.fails(*words, tmp_path / "x.json", code=Code.OPTION_INVALID)
     before = (trained / "predictions" / "manifest.json").read_bytes()
@@ -311,7 +309,7 @@ def test_evaluate_writes_over_nothing(cli: CommandLine, trained: Path, scans: Pa
     assert not list(tmp_path.iterdir())
 
 
-def test_check_tells_the_file_the_finding_and_the_remedy(cli: CommandLine, scans: Path, tmp_path: Path) -> None:
+def test_check_prints_file_finding_and_remedy(cli: CommandLine, scans: Path, tmp_path: Path) -> None:
     folder = tmp_path / "scans"
     for path in scans.rglob("*.*"):
         target = folder / path.relative_to(scans)
@@ -333,9 +331,7 @@ def test_a_report_never_replaces_something_else(cli: CommandLine, trained: Path)
     assert (trained / "model.safetensors").read_bytes() == before
 
 
-def test_a_recipe_beside_a_store_is_not_a_free_folder(
-    cli: CommandLine, recipe: Path, scans: Path, tmp_path: Path
-) -> None:
+def test_a_folder_with_a_recipe_is_not_free(cli: CommandLine, recipe: Path, scans: Path, tmp_path: Path) -> None:
     own = tmp_path / "own"
     own.mkdir()
     (own / "recipe.yaml").write_text("# mine\n")

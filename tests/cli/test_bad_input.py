@@ -31,7 +31,7 @@ def recipe(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def data(scans: Path, tmp_path: Path) -> Path:
-    """A copy of the phantoms that a test may spoil."""
+    """Return a copy of the phantoms that a test may damage."""
     return Path(shutil.copytree(scans, tmp_path / "data"))
 
 
@@ -44,7 +44,7 @@ def trained(scans: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def first(data: Path, folder: str) -> Path:
-    """The first scan, or label map, of a folder."""
+    """Return the first scan or label map of a folder."""
     return data / folder / f"{FIRST[folder]}.nii.gz"
 
 
@@ -56,7 +56,7 @@ def cropped(path: Path, shape: tuple[int, ...]) -> None:
 
 
 def cut(path: Path) -> None:
-    """Lose the end of a file, as a copy that was broken off does."""
+    """Truncate a file."""
     path.write_bytes(path.read_bytes()[:-60])
 
 
@@ -167,7 +167,7 @@ def test_values_with_gaps_in_a_list_of_classes(cli: CommandLine, data: Path, sca
 
 
 def series(path: Path, volumes: int = 5) -> None:
-    """Make a scan a series of such volumes."""
+    """Turn a scan into a time series."""
     scan = read_scan(path)
     write_scan(path, np.repeat(scan.array, volumes, axis=0), scan.geometry)
 
@@ -274,7 +274,7 @@ def test_a_truncated_gzip(cli: CommandLine, data: Path, scans: Path, trained: Pa
     assert {"test_000.nii.gz", "test_001.nii.gz"} <= entries(out)
 
 
-def test_a_mistyped_scan_costs_no_scores(cli: CommandLine, scans: Path, trained: Path, tmp_path: Path) -> None:
+def test_a_wrong_path_keeps_the_scores(cli: CommandLine, scans: Path, trained: Path, tmp_path: Path) -> None:
     run = Path(shutil.copytree(trained, tmp_path / "run"))
     cli.works("evaluate", run / "predictions", "--reference", scans / "labelsTs")
     before = contents(run)
@@ -337,7 +337,7 @@ def test_names_with_spaces_and_other_letters(
 
 
 @pytest.mark.parametrize("folds", ["0", "2"])
-def test_a_refused_training_does_not_block_its_folder(
+def test_a_failed_start_does_not_block_its_folder(
     cli: CommandLine, scans: Path, data: Path, recipe: Path, tmp_path: Path, folds: str
 ) -> None:
     """No run was started with the store of the failed attempt."""

@@ -33,7 +33,7 @@ def scans(tmp_path: Path) -> Path:
 
 
 def shift_label(scans: Path, voxels: float) -> Path:
-    """Move the first label map by a part of a voxel."""
+    """Shift the first label map by a fraction of a voxel."""
     path = min((scans / "labelsTr").iterdir())
     scan = read_scan(path)
     matrix = scan.geometry.matrix
@@ -42,7 +42,7 @@ def shift_label(scans: Path, voxels: float) -> Path:
     return path
 
 
-def test_the_verdict_on_both_kinds_is_told(cli: Check, scans: Path) -> None:
+def test_the_comparison_of_labeled_and_unlabeled_scans(cli: Check, scans: Path) -> None:
     code, out, _ = cli(scans)
     assert code == 0
     assert out.splitlines() == [
@@ -51,7 +51,7 @@ def test_the_verdict_on_both_kinds_is_told(cli: Check, scans: Path) -> None:
     ]
 
 
-def test_a_package_that_is_missing_is_told_once(cli: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_one_finding(cli: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("imagesTr/a", "imagesTr/b", "labelsTr/a", "imagesUn/c"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         Image.fromarray(np.eye(20, dtype=np.uint8)).save(tmp_path / f"{name}.png")
@@ -81,7 +81,7 @@ def test_json(cli: Check, scans: Path) -> None:
     assert content["findings"][0]["cases"] == ["labeled_000"]
 
 
-def test_a_mended_copy(cli: Check, scans: Path, tmp_path: Path) -> None:
+def test_a_repaired_copy(cli: Check, scans: Path, tmp_path: Path) -> None:
     path = shift_label(scans, 0.05)
     before = path.read_bytes()
     code, out, _ = cli(scans, "--fix", tmp_path / "mended")
@@ -94,7 +94,7 @@ def test_a_mended_copy(cli: Check, scans: Path, tmp_path: Path) -> None:
     assert code == 2 and "already exists" in error
 
 
-def test_the_command_that_mends_names_the_folder(cli: Check, scans: Path, tmp_path: Path) -> None:
+def test_the_remedy_contains_the_path(cli: Check, scans: Path, tmp_path: Path) -> None:
     shift_label(scans, 0.05)
     code, out, _ = cli(scans)
     assert code == 2 and f"\t`graftseg check {scans} --fix OUT` writes a copy with" in out
@@ -106,7 +106,7 @@ def test_the_command_that_mends_names_the_folder(cli: Check, scans: Path, tmp_pa
     assert str(spaced) not in cli(spaced, "--json")[1], "what may be passed on tells no path"
 
 
-def test_renumbered_values_are_told(cli: Check, scans: Path, tmp_path: Path) -> None:
+def test_renumbered_values_are_printed(cli: Check, scans: Path, tmp_path: Path) -> None:
     (scans / "dataset.json").unlink()
     for path in (scans / "labelsTr").iterdir():
         scan = read_label(path)
@@ -117,13 +117,13 @@ def test_renumbered_values_are_told(cli: Check, scans: Path, tmp_path: Path) -> 
     assert set(np.unique(read_label(min((tmp_path / "mended/labelsTr").iterdir())).array)) == {0, 1, 2, 3}
 
 
-def test_nothing_to_mend(cli: Check, scans: Path, tmp_path: Path) -> None:
+def test_nothing_to_repair(cli: Check, scans: Path, tmp_path: Path) -> None:
     code, out, _ = cli(scans, "--fix", tmp_path / "mended")
     assert code == 0 and "nothing was repaired" in out
     assert not (tmp_path / "mended").exists()
 
 
-def test_the_function_gives_what_it_saw(scans: Path, tmp_path: Path) -> None:
+def test_the_function_returns_the_findings(scans: Path, tmp_path: Path) -> None:
     shift_label(scans, 0.05)
     examination = api.check(scans, fix=tmp_path / "mended")
     assert [finding.severity for finding in examination] == ["error"]

@@ -24,7 +24,7 @@ SEEDS = ROOT / "results" / "demo-2d-seeds"
 
 @pytest.fixture
 def tiny_demo(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Phantoms and recipes as small as they can be: two stages of one and two steps, and one of three."""
+    """Use tiny phantoms and recipes: two stages with one and two steps, and one with three."""
     shipped = tmp_path_factory.mktemp("recipes")
     tree = recipe_tree()
     first, second = tree["stages"]
@@ -42,7 +42,7 @@ def tiny_demo(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 
 
 def dice_by_class(metrics: Path) -> dict[str, float]:
-    """Mean Dice over cases of each class, in percent."""
+    """Return the mean Dice in percent by class."""
     values: dict[str, list[float]] = {}
     with metrics.open(newline="") as stream:
         for row in csv.DictReader(stream):

@@ -27,7 +27,7 @@ def test_json_is_an_option_of_every_verb() -> None:
     assert len(commands) == 18 and not without
 
 
-def test_where_json_is_asked_for() -> None:
+def test_wants_json() -> None:
     assert wants_json(["info", "x", "--json"]) and wants_json(["bench", "x", "--json=figures.json"])
     assert not wants_json(["info", "x"]) and not wants_json(["info", "--", "--json"])
 

@@ -92,12 +92,12 @@ def test_paths_that_are_not_utf8(scans: Path, recipe: Path, tmp_path: Path) -> N
     assert rb"<td>data\udcff</td>" in api.report(run).read_bytes()
 
 
-def test_an_empty_protocol_is_refused(cli: CommandLine, store: Store, recipe: Path, tmp_path: Path) -> None:
+def test_an_empty_protocol_is_rejected(cli: CommandLine, store: Store, recipe: Path, tmp_path: Path) -> None:
     words = ("train", recipe, "--data", store.path, "--out", tmp_path / "run", "--protocol", "")
     assert "'last', 'val', 'paper'" in cli.fails(*words, code=Code.OPTION_INVALID)
 
 
-def test_millimetres_are_printed_where_they_say_something() -> None:
+def test_millimeters_are_printed_if_they_differ_from_voxels() -> None:
     rows = (Row("a", 1, "ring", 0.5, 0.25, 1, 1, 2, 2, 3, 3, 6, 6, 1, 1),)
     head, (ring, mean) = scores_table(Evaluation(rows, "standard"))
     volumes = ("volume error ml", "volume error %")
@@ -108,16 +108,16 @@ def test_millimetres_are_printed_where_they_say_something() -> None:
     assert scores_table(same) == ((*head[:5], *volumes), [(*ring[:5], "0.00", "0.00"), (*mean[:5], "-", "-")])
 
 
-def test_files_without_geometry_have_no_millimetres(cli: CommandLine, scans: Path, tmp_path: Path) -> None:
+def test_files_without_geometry_have_no_millimeters(cli: CommandLine, scans: Path, tmp_path: Path) -> None:
     labels = scans / "labelsTs"
     code, out, _ = cli("evaluate", labels, "--reference", labels, "--out", tmp_path / "metrics.csv")
     assert code == 0 and out.splitlines()[0] == "class\tDice %\tJaccard %\t95HD voxel\tASD voxel"
-    assert "distances in millimetres would be the same as in voxels" in out
+    assert "distances in millimeters would be the same as in voxels" in out
 
 
 @pytest.fixture
 def shipped(recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package that ships one row of each of two data sets."""
+    """Ship one row of each of two data sets."""
     monkeypatch.setattr(graftseg.recipes.reading, "SHIPPED", tmp_path / "recipes")
     for name in ("la-4/bcp", "acdc-3/bcp"):
         path = tmp_path / "recipes" / f"{name}.yaml"

@@ -61,7 +61,7 @@ def world(scans: Path, tmp_path_factory: pytest.TempPathFactory) -> World:
 
 
 def commands(world: World, out: Path) -> dict[str, Words]:
-    """Every verb that writes, into a folder."""
+    """Return a command for every verb that writes files."""
     maps = ("--reference", world.scans / "labelsTs")
     labeled = ("--data", world.scans, "--predictions", world.unlabeled)
     return {
@@ -113,7 +113,7 @@ def again(words: Words, out: Path) -> Words:
 
 @contextmanager
 def lost_write(monkeypatch: pytest.MonkeyPatch, number: int) -> Iterator[Callable[[], bool]]:
-    """The disk is full when one file, by its number, is handed to it; tells whether it came to that."""
+    """Make writing the n-th file fail; yield a function that returns whether it failed."""
     flushed = os.fsync
     seen: list[int] = []
 
@@ -132,7 +132,7 @@ def lost_write(monkeypatch: pytest.MonkeyPatch, number: int) -> Iterator[Callabl
 def test_a_full_disk_at_every_file(
     cli: CommandLine, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """Whichever file it is that finds no room: one sentence, and the command, or its resumption, goes well later."""
+    """If any file cannot be written, the command prints one error, and works or resumes later."""
     for number in (0, 1, *range(2, 200, LONG.get(name, 1))):
         out = tmp_path / str(number)
         words = commands(world, out)[name]
@@ -151,7 +151,7 @@ def test_a_full_disk_at_every_file(
 
 @contextmanager
 def small_disk(size: int) -> Iterator[None]:
-    """No file can grow beyond so many bytes, whoever writes it, in Python or not."""
+    """Limit the size of all files, also for writers outside Python."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -177,7 +177,7 @@ def test_a_disk_that_fills_up_within_a_file(
         cli.works(*words)
 
 
-def test_scores_are_never_described_by_older_words(
+def test_scores_never_get_an_older_description(
     cli: CommandLine, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = commands(world, tmp_path)["evaluate"]
@@ -213,7 +213,7 @@ def test_files_that_belong_together_are_written_together(
 
 @contextmanager
 def read_only(monkeypatch: pytest.MonkeyPatch, *roots: Path) -> Iterator[None]:
-    """Folders on a disk that is mounted to be read alone, which root has to heed too."""
+    """Simulate a read-only disk, also for root."""
 
     def guarded(function: Callable[..., Any], writes: Callable[..., bool]) -> Callable[..., Any]:
         def call(path: Any, *arguments: Any, **options: Any) -> Any:
@@ -243,7 +243,7 @@ def read_only(monkeypatch: pytest.MonkeyPatch, *roots: Path) -> Iterator[None]:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("is_there", [True, False], ids=["there", "absent"])
-def test_an_output_that_must_not_be_written(
+def test_read_only_output(
     cli: CommandLine, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, is_there: bool
 ) -> None:
     out = tmp_path / "disk" / "out"
@@ -258,7 +258,7 @@ def test_an_output_that_must_not_be_written(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_file_in_the_place_of_a_folder(cli: CommandLine, world: World, tmp_path: Path, name: str) -> None:
+def test_a_file_in_place_of_the_output_folder(cli: CommandLine, world: World, tmp_path: Path, name: str) -> None:
     (tmp_path / "file").write_text("precious")
     assert str(tmp_path / "file") in cli.fails(*commands(world, tmp_path / "file")[name])
     assert contents(tmp_path) == {"file": b"precious"}
@@ -273,8 +273,8 @@ def test_inputs_are_only_read(
         cli.works(*commands(world, tmp_path / "out")[name])
 
 
-def test_a_run_that_must_not_be_written(cli: CommandLine, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is written into the run unless another place is named."""
+def test_read_only_run(cli: CommandLine, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Outputs that are written into the run by default."""
     before = contents(world.run)
     with read_only(monkeypatch, world.run):
         for words in (

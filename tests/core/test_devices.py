@@ -19,7 +19,7 @@ from user_errors import user_error
 
 @pytest.fixture
 def gpus(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> int:
-    """So many GPUs, whatever this machine has."""
+    """Simulate a number of GPUs."""
     count: int = request.param
     monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
@@ -38,8 +38,8 @@ def test_the_chosen_device(gpus: int, name: str, chosen: str) -> None:
 
 
 @pytest.mark.parametrize("gpus", [2], indirect=True)
-def test_the_gpu_that_is_named_becomes_the_current_one(gpus: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Graphs are captured and kernels launched there, wherever their tensors lie."""
+def test_the_chosen_gpu_becomes_the_current_one(gpus: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA graphs and kernels use the current device, even for tensors on another one."""
     current: list[torch.device] = []
     monkeypatch.setattr(torch.cuda, "set_device", current.append)
     for name in ("cuda:1", "cpu", "cpu:0", "cuda", "auto", "cuda:0"):
@@ -100,7 +100,7 @@ def test_free_memory_of_a_cpu(
     assert free_memory(torch.device("cpu")) == expected
 
 
-def test_every_extra_is_told_of() -> None:
+def test_every_extra_is_listed() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     declared = {
         extra: tuple(line.partition(">=")[0] for line in lines)
@@ -110,7 +110,7 @@ def test_every_extra_is_told_of() -> None:
     assert declared == environment.EXTRAS
 
 
-def test_an_extra_that_is_absent_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def version(package: str) -> str:
         if package in ("tensorboard", "highdicom", "pillow", "tifffile"):
             raise PackageNotFoundError(package)
@@ -135,7 +135,7 @@ def test_kernels_need_triton_and_a_compiler_for_c(
     assert environment.has_triton() is expected
 
 
-def test_the_source_is_known_by_its_content(tmp_path: Path) -> None:
+def test_the_source_digest_depends_on_the_content(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name / "part").mkdir(parents=True)
         (tmp_path / name / "part" / "a.py").write_text("a = 1")

@@ -37,7 +37,7 @@ def test_the_target_appears_when_the_block_has_ended(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
 @pytest.mark.parametrize("before", [None, "former content"])
-def test_a_failure_leaves_everything_as_it_was(tmp_path: Path, error: type[BaseException], before: str | None) -> None:
+def test_a_failure_changes_nothing(tmp_path: Path, error: type[BaseException], before: str | None) -> None:
     target = tmp_path / "file.txt"
     if before is not None:
         target.write_text(before)
@@ -140,7 +140,7 @@ def test_a_name_that_is_not_utf8_is_escaped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["[]", "null", "7"])
-def test_an_object_is_asked_for(tmp_path: Path, content: str) -> None:
+def test_read_object_rejects_other_values(tmp_path: Path, content: str) -> None:
     (tmp_path / "a.json").write_text(content)
     with user_error(Code.DAMAGED_FILE, tmp_path / "a.json", "object"):
         read_object(tmp_path / "a.json")

@@ -1,4 +1,4 @@
-"""Work on a side stream next to other work gives what it gives one after the other."""
+"""Work on a side stream gives the same results as sequential work."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from graftseg.core.types import Progress
 from graftseg.methods import bcp
 
 
-def test_on_a_cpu_the_block_is_over_when_it_ends() -> None:
+def test_on_a_cpu_the_block_runs_normally() -> None:
     x = torch.arange(4.0)
     with side_stream(x) as until_done:
         doubled = 2 * x
@@ -28,7 +28,7 @@ def test_an_error_in_the_block_is_not_lost() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device is visible")
-def test_on_a_gpu_results_are_whole_when_waited_for() -> None:
+def test_on_a_gpu_results_are_complete_after_waiting() -> None:
     """A long chain of products on a side stream, many times over the same memory."""
     x = torch.eye(512, device="cuda") * 1.01
     for repetition in range(20):
@@ -41,8 +41,8 @@ def test_on_a_gpu_results_are_whole_when_waited_for() -> None:
 
 
 @pytest.mark.parametrize("dimensions", [2, 3])
-def test_the_teacher_labels_before_the_losses_are_made(dimensions: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The order in which copy-paste asks: labels, student, then the wait, then the losses."""
+def test_teacher_labels_are_computed_before_the_losses(dimensions: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copy-paste computes labels, runs the student, waits, then computes the losses."""
     told: list[str] = []
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""Tables on a terminal: nothing is lost, nothing is wider than the terminal, and pipes get tabs."""
+"""Text tables: complete, not wider than the terminal, and with tabs in pipes."""
 
 import pytest
 from hypothesis import given
@@ -24,7 +24,7 @@ def lines_of(laid: TextTable) -> list[str]:
     return [*laid.head, *laid.body]
 
 
-def test_what_fits_stands_in_plain_columns() -> None:
+def test_a_table_that_fits() -> None:
     laid = format_table(SCORES, [("left", "86.29", "1.62", "-0.13"), ("mean", "6.29", "11.62", "-")], 80)
     assert laid == TextTable(
         ["class  Dice %  95HD voxel  volume error ml"],
@@ -35,7 +35,7 @@ def test_what_fits_stands_in_plain_columns() -> None:
     )
 
 
-def test_heads_are_broken_before_anything_else() -> None:
+def test_column_names_are_broken_first() -> None:
     laid = format_table(SCORES, [("left", "86.29", "1.62", "-0.13")], 30)
     assert lines_of(laid) == [
         "                     volume",
@@ -55,7 +55,7 @@ def test_a_comparison_at_80_columns() -> None:
     assert [line.strip() for line in laid.head[:2]] == ["better/", "worse/"]
 
 
-def test_reasons_stand_under_their_row() -> None:
+def test_wide_columns_are_below_their_row() -> None:
     assert lines_of(format_table(RANKING, RANKED, 64)) == [
         "rank  case    score  uncertainty  unlike   size  specks",
         "   1  case_7  0.602        0.215   2.121  0.812       0",
@@ -64,18 +64,18 @@ def test_reasons_stand_under_their_row() -> None:
     ]
 
 
-def test_a_path_that_is_too_long_stays_whole() -> None:
+def test_long_paths_are_not_broken() -> None:
     path = "/data/" + "x" * 90
     laid = format_table(("", "finding", "where"), [("note", "odd", path)], 40)
     assert laid.body == ["note  odd", "      where:", f"      {path}"]
 
 
-def test_characters_that_move_the_cursor_are_left_out_and_wide_ones_are_counted() -> None:
+def test_control_characters_and_wide_letters() -> None:
     laid = format_table(("case", "n"), [("a\x1b[2J\nb", "1"), ("心臓", "12")], 80)
     assert laid == TextTable(["case      n"], ["a [2J b   1", "心臓     12"])
 
 
-def test_wide_letters_are_counted_under_a_row_too() -> None:
+def test_wide_letters_below_a_row() -> None:
     laid = format_table(("case", "why"), [("a", "心臓 " * 9)], 20)
     assert laid.body == ["a", "      why: 心臓 心臓", *["      心臓 心臓 心臓"] * 2, "      心臓"]
 

@@ -41,7 +41,7 @@ def test_halves_of_labeled_images_keep_image_and_label_together() -> None:
     assert j.labels[:, 0, 0].tolist() == j.images[:, 0, 0, 0].tolist() == [2, 3]
 
 
-def test_a_batch_holds_no_label_of_an_unlabeled_image() -> None:
+def test_a_batch_has_no_labels_of_unlabeled_images() -> None:
     batch = Batch(labeled(2), torch.zeros(2, 1, 2, 3))
     assert set(vars(batch)) == {"labeled", "unlabeled"}
     assert isinstance(batch.unlabeled, torch.Tensor)
@@ -75,12 +75,12 @@ def test_an_unlabeled_case_has_no_label() -> None:
 
 
 @pytest.mark.parametrize("split", ["labeled", "test"])
-def test_other_cases_may_have_one(split: Split) -> None:
+def test_other_cases_may_have_a_label(split: Split) -> None:
     assert Case("liver_7", (Path("image.nii.gz"),), Path("label.nii.gz"), split).label == Path("label.nii.gz")
 
 
 @pytest.mark.parametrize(("units", "factor"), [("mm", 1.0), ("unknown", 1.0), ("meter", 1000.0), ("micron", 0.001)])
-def test_spacing_is_in_millimetres(units: str, factor: float) -> None:
+def test_spacing_is_in_millimeters(units: str, factor: float) -> None:
     geometry = Geometry((4, 5, 6), TURNED, units)
     assert geometry.spacing == pytest.approx((5 * factor, 2 * factor, 0.5 * factor))
 
@@ -105,7 +105,7 @@ def test_the_volume_of_a_voxel() -> None:
     assert sheared.voxel_volume == pytest.approx(0.7 * 0.9 * 3.0)
 
 
-def test_the_volume_of_a_voxel_of_a_turned_scan_in_metres() -> None:
+def test_the_volume_of_a_voxel_of_a_rotated_scan_in_meters() -> None:
     turned = np.array([[0.0, -2e-3, 0.0, 1.0], [1e-3, 0.0, 0.0, 5.0], [0.0, 0.0, 3e-3, -2.0], [0.0, 0.0, 0.0, 1.0]])
     assert Geometry((4, 4, 4), as_matrix(turned), units="meter").voxel_volume == pytest.approx(6.0)
 

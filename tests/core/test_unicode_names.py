@@ -56,7 +56,7 @@ def test_a_name_is_the_same_in_every_form(name: str) -> None:
     assert by_nfc({forms[1]: 3})[forms[0]] == 3
 
 
-def test_names_that_look_alike_stay_apart() -> None:
+def test_similar_names_are_different() -> None:
     assert NFC != NFD and nfc("ﬁ") != nfc("fi") and same_names(["a"], ["A"]) == set()
 
 
@@ -96,7 +96,7 @@ def test_numbered_cases_stay_cases(tmp_path: Path, own: str, other: str) -> None
 
 
 @FORMS
-def test_folders_named_one_by_one(tmp_path: Path, own: str, other: str) -> None:
+def test_separate_folders(tmp_path: Path, own: str, other: str) -> None:
     image(tmp_path / "a" / f"{own}.nii.gz")
     label(tmp_path / "b" / f"{other}.nii.gz")
     image(tmp_path / "c" / f"{own}{own}.nii.gz", 1)
@@ -191,7 +191,7 @@ def test_a_disk_that_changes_the_form(tmp_path: Path, monkeypatch: pytest.Monkey
     }
 
 
-def test_folds_that_go_on(tmp_path: Path) -> None:
+def test_resumed_folds(tmp_path: Path) -> None:
     """Folds resume if a disk returns names in another form than at the start."""
     data, out = tiny.write_scans(tmp_path / "data", labeled=2, unlabeled=2, test=0), tmp_path / "run"
     for path in data.glob("*/*.nii.gz"):

@@ -201,7 +201,7 @@ def evaluate(
     evaluation = api.evaluate(predictions, reference, out, protocol=protocol, allow_missing=allow_missing)
     print_table(*scores_table(evaluation))
     if not evaluation.has_spacing:
-        typer.echo("distances in millimetres would be the same as in voxels")
+        typer.echo("distances in millimeters would be the same as in voxels")
     rule = {"standard": "the image's diagonal as distance", "paper": "0 in every metric"}[protocol]
     typer.echo(f"protocol: {protocol} (a missed class scores {rule})")
 

@@ -13,7 +13,7 @@ Split = Literal["labeled", "unlabeled", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("labeled", "unlabeled", "validation", "test")
 Precision = Literal["float32", "bf16"]
 Matrix = tuple[tuple[float, ...], ...]
-MILLIMETRES = {"mm": 1.0, "meter": 1000.0, "micron": 0.001, "unknown": 1.0}
+MILLIMETERS = {"mm": 1.0, "meter": 1000.0, "micron": 0.001, "unknown": 1.0}
 NEIGHBORS = {(2, 1): 4, (2, 2): 8, (3, 1): 6, (3, 2): 18, (3, 3): 26}
 """Number of neighbors of a voxel by (axes, connectivity): voxels at most one step away along at most that many axes."""
 
@@ -46,7 +46,7 @@ class Geometry:
     @property
     def spacing(self) -> tuple[float, ...]:
         """Voxel spacing along each axis of the array, in millimeters."""
-        lengths = np.linalg.norm(self.matrix[:3, : len(self.shape)], axis=0) * MILLIMETRES[self.units]
+        lengths = np.linalg.norm(self.matrix[:3, : len(self.shape)], axis=0) * MILLIMETERS[self.units]
         return tuple(float(length) for length in lengths)
 
     @property

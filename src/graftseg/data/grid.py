@@ -11,7 +11,7 @@ from nibabel.orientations import aff2axcodes, axcodes2ornt, io_orientation, ornt
 from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.types import MILLIMETRES, Geometry
+from graftseg.core.types import MILLIMETERS, Geometry
 
 MAX_VOXELS = 2**31
 """Maximum number of voxels of a resampled channel. A spacing that needs more is considered an error."""
@@ -166,7 +166,7 @@ def _times(shape: tuple[int, ...]) -> str:
 def _millimetre_matrix(geometry: Geometry) -> NDArray[np.float64]:
     """Return the affine in millimeters ``(3, axes + 1)``, with columns only for existing axes."""
     columns = [*range(len(geometry.shape)), 3]
-    return np.asarray(geometry.matrix[:3, columns] * MILLIMETRES[geometry.units])
+    return np.asarray(geometry.matrix[:3, columns] * MILLIMETERS[geometry.units])
 
 
 def _matrix_differences(
