@@ -105,7 +105,7 @@ def prepare(
         if list(overrides):
             finding = f"the benchmark {dataset.layout} is stored unchanged"
             raise UserError(Code.OPTION_INVALID, "--set", finding, "pass a --recipe")
-        settings = preparing.as_read(BENCHMARKS[dataset.layout].dimensions)
+        settings = preparing.identity_settings(BENCHMARKS[dataset.layout].dimensions)
     elif recipe is None:
         settings = changed(make_plan(dataset, device="cpu", timed=False).recipe, overrides).data
     else:

@@ -13,7 +13,7 @@ from graftseg.core.types import Geometry, Matrix
 from graftseg.data.benchmarks import pancreas_files, read_benchmark
 from graftseg.data.benchmarks.lists import PUBLISHED, read_list
 from graftseg.data.layouts import read_layout
-from graftseg.data.prepare import as_read, prepare
+from graftseg.data.prepare import identity_settings, prepare
 from graftseg.data.scans import write_label, write_scan
 from user_errors import user_error
 
@@ -141,8 +141,8 @@ def test_another_protocol_recreates_the_store(root: Path, tmp_path: Path) -> Non
 
 
 def test_an_unlabeled_case_is_cropped_and_has_no_label(root: Path, tmp_path: Path) -> None:
-    whole = prepare(read_layout(root), tmp_path / "whole", as_read(3))
-    hidden = prepare(read_layout(root).for_training(1, 0), tmp_path / "hidden", as_read(3))
+    whole = prepare(read_layout(root), tmp_path / "whole", identity_settings(3))
+    hidden = prepare(read_layout(root).for_training(1, 0), tmp_path / "hidden", identity_settings(3))
     assert [(case.name, case.split, case.label) for case in hidden.cases][1] == ("0001", "unlabeled", None)
     np.testing.assert_array_equal(hidden.image(hidden.cases[1]), whole.image(whole.cases[1]))
 

@@ -9,7 +9,7 @@ import pytest
 from graftseg.core.types import SPLITS, Case, Geometry, Split
 from graftseg.data.check import check
 from graftseg.data.dataset import SCAN_FILES, Dataset, ScanFiles
-from graftseg.data.prepare import as_read, prepare
+from graftseg.data.prepare import identity_settings, prepare
 from graftseg.data.scans import Scan
 from graftseg.data.store import open_store
 
@@ -57,7 +57,7 @@ def test_scan_files_are_the_default_reader(tmp_path: Path) -> None:
 
 def test_a_custom_reader_works_in_prepare_and_check(root: Path, tmp_path: Path) -> None:
     dataset = made(root, {"c": "labeled", "a": "labeled", "b": "unlabeled", "v": "validation", "t": "test"})
-    store = prepare(dataset, tmp_path / "store", as_read(3))
+    store = prepare(dataset, tmp_path / "store", identity_settings(3))
     assert [(case.name, float(store.image(case)[0, 0, 0, 0])) for case in store.cases] == [
         ("c", 0.0),
         ("a", 1.0),
@@ -81,17 +81,17 @@ def test_the_same_voxels_in_training_and_validation_are_an_error(root: Path) -> 
 
 def test_another_reader_recreates_the_cases(root: Path, tmp_path: Path) -> None:
     dataset = made(root, {"a": "labeled"})
-    first = prepare(dataset, tmp_path / "store", as_read(3))
-    again = prepare(dataset, tmp_path / "store", as_read(3))
+    first = prepare(dataset, tmp_path / "store", identity_settings(3))
+    again = prepare(dataset, tmp_path / "store", identity_settings(3))
     assert again.identity == first.identity
-    other = prepare(replace(dataset, reader=Numbers(offset=5)), tmp_path / "store", as_read(3))
+    other = prepare(replace(dataset, reader=Numbers(offset=5)), tmp_path / "store", identity_settings(3))
     assert float(other.image(other.cases[0]).max()) == 5.0
     assert other.identity != first.identity
 
 
 def test_identity_counts_validation_cases_and_no_test_cases(root: Path, tmp_path: Path) -> None:
     splits: dict[str, Split] = {"a": "labeled", "v": "validation", "t": "test"}
-    store = prepare(made(root, splits), tmp_path / "store", as_read(3))
+    store = prepare(made(root, splits), tmp_path / "store", identity_settings(3))
     without_test = replace(store, cases=store.cases[:2])
     without_validation = replace(store, cases=(store.cases[0], store.cases[2]))
     assert store.identity == without_test.identity != without_validation.identity
@@ -114,7 +114,7 @@ def test_training_keeps_validation_cases_and_drops_test_cases(root: Path) -> Non
 
 
 def test_settings_that_change_nothing() -> None:
-    settings = as_read(2)
+    settings = identity_settings(2)
     assert settings.model_dump(mode="json") == {
         "dimensions": 2,
         "spacing": None,

@@ -11,7 +11,7 @@ from check_fakes import geometry, image, label, put
 from graftseg import api
 from graftseg.core.errors import Code, UserError
 from graftseg.data.layouts import read_layout
-from graftseg.data.prepare import as_read, prepare
+from graftseg.data.prepare import identity_settings, prepare
 from graftseg.data.sources import Sources
 from graftseg.evaluation.evaluate import check_label_values
 from graftseg.planning.plans import make_plan
@@ -38,7 +38,7 @@ def refusals(data: Path | Sources, out: Path) -> list[str]:
         api.plan(data, out / "plan.yaml", device="cuda")
     said.append(str(planned.value))
     with pytest.raises(UserError) as prepared:
-        prepare(read_layout(data), out / "store", as_read(3))
+        prepare(read_layout(data), out / "store", identity_settings(3))
     said.append(str(prepared.value))
     assert not (out / "plan.yaml").exists() and not (out / "store" / "manifest.json").exists()
     return said

@@ -6,7 +6,7 @@ import pytest
 import torch
 from tiny import recipe_tree, tiny_recipe
 
-from graftseg.data.prepare import as_read
+from graftseg.data.prepare import identity_settings
 from graftseg.data.store import Store
 from graftseg.inference.model import build_method
 from graftseg.networks import parameter_count
@@ -130,7 +130,7 @@ def test_networks_and_methods_build(name: str) -> None:
 
 @each
 def test_the_data_is_taken_as_the_readers_give_it(name: str) -> None:
-    assert load_recipe(name).data == as_read(2 if set_of(name) == "acdc" else 3)
+    assert load_recipe(name).data == identity_settings(2 if set_of(name) == "acdc" else 3)
 
 
 @each

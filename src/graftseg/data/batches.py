@@ -56,7 +56,7 @@ class BatchSettings(Settings):
     held_out: tuple[str, ...] = ()
 
     @model_validator(mode="after")
-    def _agree(self) -> Self:
+    def _check_consistency(self) -> Self:
         if self.fit == "stretch" and len(self.patch) != 2:
             raise ValueError("fit: stretch needs a 2-D patch, but the patch has three axes")
         if self.order == "mirrored" and (self.labeled % 2 or self.unlabeled % 2):

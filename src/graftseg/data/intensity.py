@@ -31,7 +31,6 @@ class IntensitySettings(Settings):
     )
     low: Intensity = Field(default=0.5, description="Lower bound: a percentile, or a value for the window rules.")
     high: Intensity = Field(default=99.5, description="Upper bound: a percentile, or a value for the window rules.")
-
     mean: Intensity | None = Field(default=None, description="Mean that window-zscore subtracts.")
     std: float | None = Field(
         default=None, gt=0, le=1e30, description="Standard deviation that window-zscore divides by."

@@ -45,7 +45,7 @@ class PrepareSettings(Settings):
     intensity: IntensitySettings = IntensitySettings()
 
     @model_validator(mode="after")
-    def _agree(self) -> "PrepareSettings":
+    def _check_consistency(self) -> "PrepareSettings":
         if self.spacing is not None:
             if len(self.spacing) != self.dimensions:
                 raise ValueError(f"spacing has {len(self.spacing)} entries for {self.dimensions} dimensions")
@@ -57,7 +57,7 @@ class PrepareSettings(Settings):
         return self
 
 
-def as_read(dimensions: Literal[2, 3]) -> PrepareSettings:
+def identity_settings(dimensions: Literal[2, 3]) -> PrepareSettings:
     """Return settings that change nothing, for data that is already prepared."""
     unchanged = IntensitySettings(rule="none")
     return PrepareSettings(dimensions=dimensions, spacing=None, orientation=None, intensity=unchanged)
