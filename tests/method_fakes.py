@@ -1,4 +1,4 @@
-"""Networks whose answers are known, for numbers computed by hand."""
+"""Networks with known predictions, for values computed by hand."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from graftseg.networks import Networks, NetworkSettings
 
 
 class Biased(nn.Module):
-    """The same logits at every voxel of every image: a bias."""
+    """A network with the same logits at every voxel: a bias."""
 
     def __init__(self, classes: int = 2) -> None:
         super().__init__()
@@ -22,7 +22,7 @@ class Biased(nn.Module):
 
 
 class Echo(Biased):
-    """The bias, and in the last class the image too."""
+    """A network whose logits are the bias, plus the image in the last class."""
 
     def forward(self, images: Tensor) -> Tensor:
         others = torch.zeros_like(images).expand(-1, len(self.bias) - 1, *images.shape[2:])
@@ -31,7 +31,7 @@ class Echo(Biased):
 
 @dataclass(frozen=True)
 class Fakes(Networks):
-    """Builds fakes instead of networks."""
+    """Builds fake networks."""
 
     fake: type[Biased]
 
@@ -44,13 +44,13 @@ def fakes(fake: type[Biased] = Biased, classes: int = 2) -> Networks:
 
 
 def set_bias(network: nn.Module, *probabilities: float) -> None:
-    """Let a fake predict these probabilities where the image is zero."""
+    """Set the probabilities that a fake predicts where the image is zero."""
     with torch.no_grad():
         network.get_parameter("bias").copy_(torch.tensor(probabilities).log())
 
 
 def black_batch(size: int = 2, side: int = 16) -> Batch:
-    """Images of zeros with labels of zeros."""
+    """Return images of zeros with labels of zeros."""
     images = torch.zeros(size, 1, side, side)
     return Batch(Labeled(images, torch.zeros(size, side, side, dtype=torch.long)), images.clone())
 

@@ -1,4 +1,4 @@
-"""One number by hand for each of the two ways, and what an entropy is."""
+"""Values of both variants by hand, and properties of the entropy."""
 
 import math
 
@@ -38,7 +38,7 @@ def test_minent_by_hand() -> None:
 
 
 class Verdict(nn.Module):
-    """One logit, ln 3, for every map: unlabeled with three quarters. Keeps the maps."""
+    """A discriminator that returns the logit ln 3 for every map (unlabeled with probability ¾) and stores the maps."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ def test_advent_by_hand() -> None:
     assert student.total.item() == pytest.approx(SUPERVISED - 0.001 * math.log(0.25), abs=1e-5)
     expected = -(math.log(0.25) + math.log(0.75)) / 2
     assert discriminator.total.item() == pytest.approx(expected, abs=1e-5)
-    # undecided, each of two classes adds half of the largest entropy
+    # with probabilities of ½, each of two classes contributes half of the maximum entropy
     assert [len(maps) for maps in verdict.seen] == [2, 4]
     assert torch.allclose(verdict.seen[1], torch.full((4, 2, 16, 16), 0.5)) and not verdict.seen[1].requires_grad
 

@@ -1,4 +1,4 @@
-"""One number by hand and the structure of bidirectional copy-paste."""
+"""Values of bidirectional copy-paste by hand, and its structure."""
 
 import math
 from typing import Any
@@ -20,7 +20,7 @@ NOW = Progress(torch.tensor(0), 10)
 
 
 class Undecided(nn.Module):
-    """Zero logits for two classes, whatever the image."""
+    """A network with zero logits for two classes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class Undecided(nn.Module):
 
 
 class UndecidedNetworks(Networks):
-    """Builds that network."""
+    """Builds ``Undecided``."""
 
     def build(self) -> nn.Module:
         return Undecided()
@@ -45,8 +45,8 @@ def background_batch() -> Batch:
     return Batch(Labeled(images, torch.zeros(2, 6, 6, dtype=torch.long)), images)
 
 
-# Undecided between two classes where all is background: the Dice of the background is (2 * n/2) / (3n/2) = 2/3, that of
-# the foreground 0, so the Dice loss is 2/3; the cross-entropy is ln 2; L_seg is their mean in every region.
+# Probabilities of ½ where all labels are background: the Dice of the background is (2 * n/2) / (3n/2) = 2/3, that of
+# the foreground 0, so the Dice loss is 2/3. The cross-entropy is ln 2. L_seg is their mean in every region.
 L_SEG = (2 / 3 + math.log(2)) / 2
 
 
@@ -108,7 +108,7 @@ def test_chosen_mask_is_used(name: str, mask: str, dimensions: int) -> None:
     torch.manual_seed(1)
     (objective,) = method.objectives(batch, NOW)
     pasted = ~objective.shows["M"]
-    # three cubes of 2 voxels along each axis; 4/9 or 8/27 of 12 voxels across the plane or the volume
+    # cubes: three of 2 voxels along each axis; slab: 4/9 (2-D) or 8/27 (3-D) of 12 voxels, rounded down
     voxels = {"random": 6**dimensions, "contact": {2: 5 * 12, 3: 3 * 12 * 12}[dimensions]}
     assert int(pasted.sum()) == voxels[mask]
 

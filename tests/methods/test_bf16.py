@@ -1,4 +1,4 @@
-"""Every method under bfloat16: losses stay float32 and finite, and what they are but for the networks' rounding."""
+"""Every method in bfloat16: losses are float32, finite, and equal up to the rounding of the networks."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ Numbers = dict[str, float]
 
 
 def step(name: str, dimensions: int, *, bf16: bool) -> tuple[Numbers, Numbers]:
-    """The terms of a step at the end of the ramps, where every term counts, and the lengths of its gradients."""
+    """Return the terms of a step at the end of all ramps, and the norms of its gradients."""
     method, batch = tiny_method(name, dimensions), tiny_batch(dimensions, side=SIDE)
     terms, gradients = Numbers(), Numbers()
     torch.manual_seed(1)
@@ -34,5 +34,5 @@ def step(name: str, dimensions: int, *, bf16: bool) -> tuple[Numbers, Numbers]:
 def test_bfloat16_changes_losses_only_by_rounding(name: str, dimensions: int) -> None:
     (terms, gradients), (rounded, their_gradients) = (step(name, dimensions, bf16=bf16) for bf16 in (False, True))
     assert rounded == pytest.approx(terms, rel=0.03, abs=0.003)
-    # a steep loss, as that of signed distances, hangs on few voxels, whose gradients rounding moves by more
+    # a steep loss, such as that of signed distances, depends on few voxels, whose gradients are rounded more
     assert their_gradients == pytest.approx(gradients, rel=0.5)

@@ -1,7 +1,7 @@
-"""What a captured and compiled step needs of every method: it never waits for the host, and it compiles to the same.
+"""Captured and compiled steps: no method synchronizes with the host, and compilation does not change results.
 
-A GPU is not needed to see the first. Tensors on the device ``meta`` have no values, so that reading one fails, and so
-does a shape that depends on one; whatever is made on the host, or copied from there, is noted.
+No GPU is needed for the first: tensors on the device ``meta`` have no values, so reading a value or a data-dependent
+shape fails. Operations on host tensors are recorded.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ from graftseg.ops.distances import squared_distance_to
 
 
 class HostWork(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes operations that touch a tensor of the host."""
+    """Records operations on host tensors."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -38,7 +38,7 @@ class HostWork(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 @pytest.fixture
 def _as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two things are kernels or a fixed sequence of them on a GPU alone; their own tests run them there."""
+    """Replace two functions that use the host on a CPU by their GPU versions; they have their own tests."""
     monkeypatch.setattr(pseudo_labels, "largest_components", lambda labels, *_, **__: labels)
     monkeypatch.setattr(signed_distance, "distance_to", lambda masks: squared_distance_to(masks).sqrt())
 
@@ -65,7 +65,7 @@ def test_step_uses_no_host_tensors(name: str, dimensions: int) -> None:
 
 
 class Waiting(Method):
-    """Reads a number back."""
+    """A method that reads a value from the device."""
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
         loss = self.student(batch.labeled.images).square().mean()
@@ -73,7 +73,7 @@ class Waiting(Method):
 
 
 class Copying(Method):
-    """Sends a number that was made on the host."""
+    """A method that copies a value from the host."""
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
         loss = self.student(batch.labeled.images).square().mean()
@@ -109,7 +109,7 @@ def gradients_of(module: nn.Module) -> list[Tensor]:
 @pytest.mark.filterwarnings("ignore::UserWarning:torch", "ignore::DeprecationWarning")
 @pytest.mark.parametrize("name", METHODS)
 def test_compiled_step_equals_uncompiled_step(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Traced whole for forward and backward; which kernels a compiler then writes is not its concern."""
+    """Forward and backward are traced as a whole; generated kernels are not tested."""
     compile_with = torch.compile
     monkeypatch.setattr(torch, "compile", lambda f, **options: compile_with(f, **options | {"backend": "aot_eager"}))
     torch._dynamo.utils.counters.clear()

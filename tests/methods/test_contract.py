@@ -1,4 +1,4 @@
-"""What every method of the table keeps, in 2-D and in 3-D."""
+"""The contract of every method, in 2-D and 3-D."""
 
 import io
 from typing import Any
@@ -19,7 +19,7 @@ pytestmark = [
 
 
 def tiny_batch(dimensions: int, seed: int = 0) -> Batch:
-    """Large enough for a discriminator to halve four times."""
+    """Return a batch large enough for four halvings by a discriminator."""
     return any_batch(dimensions, seed, side=SIDE)
 
 

@@ -1,4 +1,4 @@
-"""CoraNet: one number by hand, certainty as agreement, and pseudo-labels that hold still."""
+"""CoraNet: values by hand, certainty as agreement, and constant pseudo-labels between refreshes."""
 
 import math
 from typing import Any
@@ -22,7 +22,7 @@ def now(step: int) -> Progress:
 
 
 def shaken(method: Method, seed: int = 0) -> CoraNet:
-    """The method with a student that decides this way here and that way there."""
+    """Return the method with a student whose predictions vary between voxels."""
     assert isinstance(method, CoraNet)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -32,7 +32,7 @@ def shaken(method: Method, seed: int = 0) -> CoraNet:
 
 
 class Fixed(nn.Module):
-    """Three branches that say the same of every image: logits of the foreground against 0."""
+    """Three branches with the same foreground logits for every image; the background logit is 0."""
 
     def __init__(self, *logits: float) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ def background_batch() -> Batch:
     return Batch(Labeled(images, torch.zeros(2, 4, 4, dtype=torch.long)), images)
 
 
-# Undecided where all is background: CE is ln 2 whatever the weights, Dice is 2/3 for the background and 0 otherwise.
+# Probabilities of ½ where all labels are background: CE is ln 2 for any weights; the Dice is 2/3 and 0.
 UNDECIDED = (3 * math.log(2) + 2 / 3) / 4
 
 
@@ -67,7 +67,7 @@ def test_pretraining_by_hand() -> None:
 
 
 def test_certain_everywhere_by_hand() -> None:
-    """Both branches say background: the weights 1 and 5 are divided by the number of voxels; nothing is uncertain."""
+    """Both branches predict background: weights 1 and 5 are divided by the number of voxels; no voxel is uncertain."""
     method = fixed(Fixed(0.0, 0.0, 0.0), Fixed(-1.0, -1.0, -2.0), Fixed(9.0, 9.0, 9.0))
     (objective,) = method.objectives(background_batch(), now(1))
     certain = (math.log(2) * (1 + 1 + 5) + 2 / 3) / 4
@@ -77,10 +77,10 @@ def test_certain_everywhere_by_hand() -> None:
 
 
 def test_uncertain_everywhere_by_hand() -> None:
-    """The branches disagree: only the teacher counts, whose (1/4, 3/4) are 1/16 from (1/2, 1/2) in each class."""
+    """The branches disagree: only the teacher counts; (¼, ¾) and (½, ½) have a squared difference of 1/16 per class."""
     method = fixed(Fixed(0.0, 0.0, 0.0), Fixed(-1.0, -1.0, 1.0), Fixed(*[math.log(3)] * 3), refresh_every=4)
     (objective,) = method.objectives(background_batch(), now(3))
-    # an empty mask leaves 1 - ε/ε = 0 of the Dice
+    # the Dice loss of an empty mask is 1 - ε/ε = 0
     assert objective.terms["L_certain"].item() == pytest.approx(0, abs=1e-5)
     assert objective.terms["L_uncertain"].item() == pytest.approx(2 / 16, abs=1e-5)
     w = 0.1 * math.exp(-5)

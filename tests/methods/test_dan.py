@@ -1,4 +1,4 @@
-"""One number by hand, and who sees what in which mode."""
+"""Values of DAN by hand, and inputs and modes of both networks."""
 
 import math
 
@@ -13,7 +13,7 @@ from method_fakes import at_step, black_batch, fakes, set_bias
 
 
 class Verdict(nn.Module):
-    """The same verdict on every map: labeled with three quarters. Keeps the maps."""
+    """A discriminator that returns "labeled" with probability ¾ for every map and stores maps and modes."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Fine-grained CutMix: one number by hand; without neighbours the student learns as if nothing were exchanged."""
+"""Fine-grained CutMix: values by hand, and equality with a pointwise network."""
 
 import math
 
@@ -16,7 +16,7 @@ NOW = Progress(torch.tensor(0), 10)
 
 
 class Pointwise(nn.Module):
-    """Logits (0, x) for two classes where a voxel is x."""
+    """A network with logits (0, x) at a voxel of value x."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class Pointwise(nn.Module):
 
 
 class PointwiseNetworks(Networks):
-    """Builds that network."""
+    """Builds ``Pointwise``."""
 
     def build(self) -> nn.Module:
         return Pointwise()
@@ -35,8 +35,8 @@ class PointwiseNetworks(Networks):
 
 NETWORKS = PointwiseNetworks(NetworkSettings(name="unet-2d"), 1, 2)
 
-# Labeled voxels are ln 3, unlabeled ones ln 9: probabilities 3/4 and 9/10 of the foreground, which all labels and
-# pseudo-labels are. Its Dice is 2 p / (p + 1), 6/7 and 18/19; that of the background, which is nowhere, is 0.
+# Labeled voxels are ln 3, unlabeled voxels ln 9: foreground probabilities are 3/4 and 9/10. All labels and
+# pseudo-labels are foreground. The Dice of the foreground is 2 p / (p + 1), 6/7 and 18/19; that of the background is 0.
 L_LABELED = (1 - 3 / 7 + math.log(4 / 3)) / 2
 L_UNLABELED = (1 - 9 / 19 + math.log(10 / 9)) / 2
 

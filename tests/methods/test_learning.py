@@ -1,4 +1,4 @@
-"""Every method of the table learns: what its student says of easy images comes nearer to their labels."""
+"""Every method learns easy images."""
 
 from typing import Any
 
@@ -12,12 +12,12 @@ from graftseg.ops.losses import segmentation_loss
 
 SIDE, IMAGES, STEPS, SEED = 16, 4, 30, 2
 NETWORKS = Networks(NetworkSettings(name="unet-2d", width=4, levels=2, dropout=False), 1, 3)
-# the losses for more than two classes, where the defaults are those for two
+# losses for more than two classes; the defaults are for two classes
 SETTINGS: dict[str, dict[str, Any]] = {"mc-net": {"dice": "over-batch"}, "ss-net": {"dice": "classes"}}
 
 
 def blobs(generator: torch.Generator) -> Labeled:
-    """Images of a bright and a dark square, classes 1 and 2, on a grey ground, with noise."""
+    """Return noisy gray images with a bright and a dark square, classes 1 and 2."""
     labels = torch.zeros(IMAGES, SIDE, SIDE, dtype=torch.long)
     for n, (row, column) in enumerate(torch.randint(1, 9, (IMAGES, 2), generator=generator).tolist()):
         labels[n, row : row + 6, 1 : 1 + 6] = 1
@@ -32,7 +32,7 @@ def easy_batch() -> Batch:
 
 
 def supervised_loss(method: Method, labeled: Labeled) -> float:
-    """``½ (CE + Dice)`` of the network that ships, as it ships."""
+    """Return ``½ (CE + Dice)`` of the shipped network in eval mode."""
     method.eval()
     with torch.no_grad():
         loss = segmentation_loss(method.student(labeled.images), labeled.labels)

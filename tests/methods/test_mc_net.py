@@ -1,4 +1,4 @@
-"""Numbers by hand, and the fixed points of sharpening."""
+"""Values of MC-Net by hand, and properties of sharpening."""
 
 from typing import Any
 
@@ -15,12 +15,12 @@ from graftseg.methods.mc_net import McNet, McNetConfig, mutual_consistency
 from graftseg.ops.losses import sharpen
 
 PROBABILITIES = ((0.5, 0.5), (0.25, 0.75))
-# sharpened with 1/10, ¼ is 1 / (1 + 3^10); the other one stays
+# ¼ sharpened with T = 1/10 is 1 / (1 + 3^10); ½ does not change
 L_C = 0.25**2 + (0.5 - 1 / 59050) ** 2
 
 
 class TwoDecoders(nn.Module):
-    """Logits of two decoders, the same at every pixel."""
+    """A network with constant logits of two decoders."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,9 +34,9 @@ class TwoDecoders(nn.Module):
 @pytest.mark.parametrize(
     ("options", "dice"),
     [
-        # all is foreground: 2 (½ n) / (½ n + n) = 2/3 and 2 (¾ n) / (¾ n + n) = 6/7
+        # all labels are foreground: 2 (½ n) / (½ n + n) = 2/3 and 2 (¾ n) / (¾ n + n) = 6/7
         ({}, (1 - 2 / 3) + (1 - 6 / 7)),
-        # squared sums: (2 n/2) / (n/4 + n) = 0.8 and 1.5 / (9/16 + 1) = 0.96; of the background nothing
+        # squared sums: (2 n/2) / (n/4 + n) = 0.8 and 1.5 / (9/16 + 1) = 0.96; 0 for the background
         ({"dice": "over-batch"}, (1 - 0.8 / 2) + (1 - 0.96 / 2)),
         ({"dice": "over-batch", "half_dice": True}, (1 - 0.4 / 2) + (1 - 0.48 / 2)),
     ],
@@ -85,7 +85,7 @@ def test_three_decoders_have_six_pairs() -> None:
 
 
 def test_gradients_pass_through_the_targets() -> None:
-    """Both decoders say the same, but for the target no gradient would be left in one of the two terms."""
+    """Both decoders return the same logits; without target gradients, one of the two terms would have none."""
     z = torch.tensor([0.2, -0.2]).view(1, 2, 1, 1)
     z_1, z_2 = z.clone().requires_grad_(), z.clone()
     (gradient,) = torch.autograd.grad(mutual_consistency([z_1, z_2], 0.1), z_1)

@@ -1,4 +1,4 @@
-"""One number by hand and what a mean teacher is."""
+"""Values of the mean teacher by hand, and properties of the teacher."""
 
 import math
 
@@ -16,7 +16,7 @@ def test_mean_teacher_by_hand() -> None:
     method = MeanTeacher(MeanTeacherConfig(), fakes())
     set_bias(method.teacher, 0.75, 0.25)
     (objective,) = method.objectives(black_batch(), at_step(6000))
-    # the student says a half: (0.5 - 0.75)² in both classes
+    # the student predicts ½: (0.5 - 0.75)² in both classes
     assert objective.terms["consistency"].item() == pytest.approx(0.0625, abs=1e-6)
     # squared sums: the Dice of the background is (2 n/2) / (n/4 + n) = 0.8, that of the foreground 0
     supervised = (math.log(2) + 1 - 0.8 / 2) / 2

@@ -1,4 +1,4 @@
-"""Mixup: one number by hand, and predictions that come apart."""
+"""Mixup: values by hand, and decoupled predictions."""
 
 import math
 
@@ -17,7 +17,7 @@ NOW = Progress(torch.tensor(0), 10)
 
 
 class Constant(nn.Module):
-    """Logits (0, ln 27) for two classes, whatever the image."""
+    """A network with logits (0, ln 27) for every image."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class Constant(nn.Module):
 
 
 class ConstantNetworks(Networks):
-    """Builds that network."""
+    """Builds ``Constant``."""
 
     def build(self) -> nn.Module:
         return Constant()
@@ -36,9 +36,9 @@ class ConstantNetworks(Networks):
 
 NETWORKS = ConstantNetworks(NetworkSettings(name="unet-2d"), 1, 2)
 
-# A third of the mixture is labeled. Of ln 27 = 3 ln 3 the labeled part keeps ln 27 - 2/3 ln 27 = ln 3, the unlabeled
-# one ln 27 - 1/3 ln 27 = ln 9: probabilities 3/4 and 9/10 of the foreground, which all labels and pseudo-labels are.
-# Its Dice is 2 p / (p + 1), 6/7 and 18/19; that of the background, which is nowhere, is 0.
+# λ = 1/3. The decoupled labeled logit is ln 27 - 2/3 ln 27 = ln 3, the unlabeled one ln 27 - 1/3 ln 27 = ln 9:
+# foreground probabilities are 3/4 and 9/10. All labels and pseudo-labels are foreground. The Dice of the foreground is
+# 2 p / (p + 1), 6/7 and 18/19; that of the background is 0.
 L_LABELED = (1 - 3 / 7 + math.log(4 / 3)) / 2
 L_UNLABELED = (1 - 9 / 19 + math.log(10 / 9)) / 2
 
@@ -83,9 +83,9 @@ def test_images_are_superimposed_by_the_ratio() -> None:
 
 @given(st.floats(-30, -0.1), st.floats(0.01, 0.99))
 def test_decoupling_can_succeed_while_all_images_are_background(background: float, place: float) -> None:
-    """Where no image is supervised by itself: logits of the foreground, in [b / 2, 0), that say background.
+    """Without supervision of single images, foreground logits in [b / 2, 0), which predict background, are possible.
 
-    For every pair of truths there are logits of the mixture that lie on the right sides of both other shares.
+    For every pair of true classes, some mixed logits lie on the correct side of both subtracted parts.
     """
     foreground = background / 2 * place
     z = {0: background, 1: foreground}
@@ -99,7 +99,7 @@ def test_decoupling_can_succeed_while_all_images_are_background(background: floa
 
 
 def test_direct_loss_of_labeled_images_by_hand() -> None:
-    """Their probability of the foreground is 27/28 and their Dice 54/55; gradients come from there too."""
+    """The foreground probability of unmixed images is 27/28 and the Dice 54/55; they have gradients too."""
     images = torch.zeros(2, 1, 6, 6)
     batch = Batch(Labeled(images, torch.ones(2, 6, 6, dtype=torch.long)), images)
     method = Mixup(MixupConfig(direct=2.0), NETWORKS)

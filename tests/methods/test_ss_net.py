@@ -1,4 +1,4 @@
-"""SS-Net: its distances by hand, what its terms count, and its noise."""
+"""SS-Net: distances by hand, weights of its terms, and adversarial noise."""
 
 import math
 from collections import Counter
@@ -27,14 +27,14 @@ def objective_of(method: Any, step: int = 0, dimensions: int = 2) -> Objective:
 
 
 def test_distances_by_hand() -> None:
-    """Half and half against all background in n voxels."""
+    """Probabilities of ½ compared with certain background in n voxels."""
     p, q = torch.full((1, 2, 3, 3), 0.5), torch.zeros(1, 2, 3, 3)
     q[:, 0] = 1
     # pooled: 2 · n/2 / (n + n); background: 2 · n/2 / (n/4 + n) = 0.8, foreground 0
     assert pooled_dice(p, q).item() == pytest.approx(0.5, abs=1e-6)
     assert class_dice(p, q).item() == pytest.approx((0.2 + 1) / 2, abs=1e-6)
     assert class_dice(q, q).item() == pytest.approx(0, abs=1e-6)
-    # as published for LA: of equal predictions, only those without doubt are at distance 0
+    # as published for LA: equal predictions have distance 0 only if they are certain
     assert pooled_dice(q, q).item() == pytest.approx(0, abs=1e-6)
     assert pooled_dice(p, p).item() == pytest.approx(0.5, abs=1e-6)
 
@@ -46,7 +46,7 @@ def test_total_is_the_weighted_sum_of_terms(dice: str, loss: Any) -> None:
     terms = {name: term.item() for name, term in objective.terms.items()}
     expected = loss(method.segment(batch.labeled.images), batch.labeled.labels)
     assert terms["dice"] == pytest.approx(expected.item(), abs=1e-5)
-    # half of the ramp: exp(-5 · 0.5²)
+    # in the middle of the ramp: exp(-5 · 0.5²)
     w = 0.5 * math.exp(-1.25)
     total = terms["dice"] + w * (terms["L_v"] + 0.25 * (terms["L_l"] + terms["L_u"]))
     assert objective.total.item() == pytest.approx(total, abs=1e-6)
@@ -78,7 +78,7 @@ def test_batch_norms_count_two_passes_per_step() -> None:
     for norm in norms:
         norm.register_forward_hook(lambda part, *_: kept.update([part] if part.track_running_stats else []))
     objective_of(method)
-    # of the network: the student's and the target's; of the heads: labeled and unlabeled voxels
+    # network: student and target; heads: labeled and unlabeled voxels
     assert len(norms) == 8 and [kept[norm] for norm in norms] == 8 * [2]
 
 

@@ -1,4 +1,4 @@
-"""One number by hand, and a mask that opens."""
+"""Values of UA-MT by hand, and a mask that grows."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ START, END = at_step(0), at_step(6000)
 
 
 def grey_batch(seed: int = 0) -> Batch:
-    """Unlabeled images of all intensities, so that a network that echoes them is sure of some voxels."""
+    """Return unlabeled images of various intensities, so that ``Echo`` is certain of some voxels."""
     batch = black_batch()
     generator = torch.Generator().manual_seed(seed)
     return Batch(batch.labeled, 2 * torch.randn(2, 1, 16, 16, generator=generator))
@@ -67,7 +67,7 @@ def test_entropy_limit_of_four_classes(limit: Any, opens: bool) -> None:
 
 
 class Counting(Biased):
-    """Keeps what it was shown."""
+    """A network that stores its inputs."""
 
     def __init__(self, classes: int) -> None:
         super().__init__(classes)

@@ -1,4 +1,4 @@
-"""Numbers by hand, and heads that agree."""
+"""Values of URPC by hand, and heads that agree."""
 
 import math
 
@@ -19,7 +19,7 @@ D_2 = 3 / 8 * math.log(3 / 2) + 5 / 8 * math.log(5 / 6)
 
 
 class TwoHeads(nn.Module):
-    """Logits of two heads, the same at every pixel."""
+    """A network with constant logits of two heads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class TwoHeads(nn.Module):
 
 
 def logits_of(*pixels: tuple[float, float]) -> Tensor:
-    """Logits ``(1, 2, 1, N)`` of pixels with these probabilities."""
+    """Return logits ``(1, 2, 1, N)`` of pixels with these probabilities."""
     return torch.tensor(pixels).log().T.reshape(1, 2, 1, -1)
 
 
@@ -41,9 +41,9 @@ def test_urpc_by_hand() -> None:
     images = torch.zeros(2, 1, 4, 4)
     batch = Batch(Labeled(images, torch.zeros(2, 4, 4, dtype=torch.long)), images)
     (objective,) = method.objectives(batch, Progress(torch.tensor(1500), 3000))
-    # of background alone: -ln ½ and -ln ¼; Dice (2 n/2) / (n/4 + n) = 4/5 and (2 n/4) / (n/16 + n) = 8/17, then 0
+    # background labels: CE -ln ½ and -ln ¼; Dice (2 n/2) / (n/4 + n) = 4/5 and (2 n/4) / (n/16 + n) = 8/17, then 0
     cross_entropy, dice = (math.log(2) + math.log(4)) / 2, ((1 - 4 / 5) + 1 + (1 - 8 / 17) + 1) / 4
-    # each head is 1/8 from the mean, in both classes, and as uncertain at one pixel as at the next
+    # each head differs from the mean by 1/8 in both classes, with equal uncertainty at all pixels
     consistency = 1 / 64 + (D_1 + D_2) / 2
     assert objective.terms["cross_entropy"].item() == pytest.approx(cross_entropy, abs=1e-6)
     assert objective.terms["dice"].item() == pytest.approx(dice, abs=1e-5)
@@ -52,7 +52,7 @@ def test_urpc_by_hand() -> None:
 
 
 def test_uncertain_pixels_have_less_weight() -> None:
-    """At one of two pixels the heads agree: the other one's share is ``E / (1 + E)``, which is less than a half."""
+    """The heads agree at one of two pixels: the weight of the other pixel is ``E / (1 + E)``, less than ½."""
     found = rectified_consistency([logits_of(FIRST, FIRST), logits_of(SECOND, FIRST)])
     expected = 0.0
     for D in (D_1, D_2):
@@ -64,7 +64,7 @@ def test_uncertain_pixels_have_less_weight() -> None:
 @settings(deadline=None, max_examples=30)
 @given(st.integers(0, 999), st.integers(1, 4), st.integers(2, 4), st.integers(2, 3))
 def test_consistency_of_equal_heads_is_zero(seed: int, heads: int, classes: int, dimensions: int) -> None:
-    """Logits may differ by a number that all classes share."""
+    """Adding a constant to the logits of all classes does not matter."""
     generator = torch.Generator().manual_seed(seed)
     space = (3,) * dimensions
     z = 3 * torch.randn(2, classes, *space, generator=generator)
@@ -92,7 +92,7 @@ def test_contradicting_certain_heads_give_finite_loss() -> None:
 
 
 def test_labels_supervise_all_heads() -> None:
-    """Without the consistency, unlabeled images reach the student through batch statistics alone."""
+    """Without consistency, unlabeled images affect the student only by batch statistics."""
     torch.manual_seed(0)
     method, batch = Urpc(UrpcConfig(weight=0), tiny_networks(2)).eval(), tiny_batch(2)
     gradients = []

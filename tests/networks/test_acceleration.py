@@ -38,7 +38,7 @@ def test_tf32_follows_the_older_setting(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_tf32_follows_the_newer_setting() -> None:
-    """In a process of its own: they cannot be set back, and make the older name unreadable."""
+    """Run in a new process: the newer setting cannot be undone and makes the older one unreadable."""
     names = ["torch.backends.fp32_precision", "torch.backends.cudnn.conv.fp32_precision"]
     lines = ["import torch", "from graftseg.networks.acceleration import tf32_allowed"]
     for name in names:

@@ -1,4 +1,4 @@
-"""Tails side by side: sizes, and the main branch is the network it was made of."""
+"""Branches: sizes, and equality of the main branch with the plain network."""
 
 import copy
 from typing import Any

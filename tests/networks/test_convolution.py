@@ -1,4 +1,4 @@
-"""The convolutions of the 3-D networks against PyTorch's own in float64, our kernels in Triton's interpreter."""
+"""3-D convolutions compared with PyTorch in float64; our kernels run in Triton's interpreter."""
 
 import math
 from collections.abc import Callable
@@ -16,11 +16,11 @@ from graftseg.networks import convolution
 from graftseg.networks.convolution import Convolution3d, Doubling3d, Halving3d
 from graftseg.networks.vnet import Norm, VNet
 
-# Triton's interpreter takes the bits of bfloat16 for whole numbers when it multiplies matrices
+# Triton's interpreter multiplies matrices of bfloat16 as if they were integers
 needs_gpu = (pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device is visible"))
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-# a GPU multiplies float32 in TF32, which has three digits
+# a GPU multiplies float32 in TF32, which has three significant digits
 ROUNDING = 2e-3 if torch.cuda.is_available() else 1e-5
 TOLERANCE = {torch.float32: ROUNDING, torch.bfloat16: 1e-2, torch.float64: 1e-12}
 OPERATIONS: dict[str, tuple[Any, Callable[[Tensor, Tensor], Tensor]]] = {
@@ -32,28 +32,28 @@ Shape = tuple[int, int, int]
 
 
 def inputs(name: str, dtype: torch.dtype, channels: tuple[int, int], space: Shape, batch: int = 2) -> list[Tensor]:
-    """Image and weight of an operation that has ``space`` voxels at its coarse side."""
+    """Return image and weight of an operation with ``space`` voxels on its coarse side."""
     generator = torch.Generator().manual_seed(sum(space) + channels[0])
     entry, out = channels
     size = 3 if name == "convolve" else 2
     shape = (entry, out) if name == "double" else (out, entry)
     fine = [2 * n for n in space] if name == "halve" else space
     shapes = [(batch, entry, *fine), (*shape, *[size] * 3)]
-    # as large as those of a network, so that a result is about one
+    # scaled as in a network, so that results are about 1
     scales = [1.0, (entry * (size**3 if name != "double" else 1)) ** -0.5]
     drawn = [s * torch.randn(shape, generator=generator) for s, shape in zip(scales, shapes, strict=True)]
     return [tensor.to(DEVICE, dtype) for tensor in drawn]
 
 
 def assert_same(found: Tensor, expected: Tensor, dtype: torch.dtype) -> None:
-    """Relative to the largest number: sums of many products differ by that much."""
+    """Compare relative to the largest value, since sums of many products differ by that much."""
     assert found.dtype == dtype and found.shape == expected.shape
     error = (found.double() - expected).abs().max() / expected.abs().max()
     assert error < TOLERANCE[dtype]
 
 
 def assert_agrees(name: str, dtype: torch.dtype, channels: tuple[int, int], space: Shape, batch: int = 2) -> None:
-    """Result and gradients are those of float64."""
+    """Compare result and gradients with float64."""
     operation, oracle = OPERATIONS[name]
     given = [tensor.requires_grad_() for tensor in inputs(name, dtype, channels, space, batch)]
     wide = [tensor.detach().double().requires_grad_() for tensor in given]
@@ -67,7 +67,7 @@ def assert_agrees(name: str, dtype: torch.dtype, channels: tuple[int, int], spac
 
 
 def kernels_used(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of our kernels, as they are called for."""
+    """Return a list that records the names of called kernels."""
     used: list[str] = []
     original = convolution._kernels
 
@@ -138,19 +138,17 @@ def test_kernels_for_any_size(kind: tuple[str, tuple[int, int]], space: Shape, b
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("channels", [(3, 5), (4, 2), (8, 16), (1, 24), (16, 24), (24, 48), (48, 24)])
-def test_unsupported_channels_use_pytorch(
-    name: str, dtype: torch.dtype, channels: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The sides of Triton's products are powers of two; a network may have any width."""
+def test_unsupported_channels_use_pytorch(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton's matrix products need powers of two; a network may have any width."""
     used = kernels_used(monkeypatch)
-    assert_agrees(name, dtype, channels, (3, 2, 5))
+    for channels in [(3, 5), (4, 2), (8, 16), (1, 24), (16, 24), (24, 48), (48, 24)]:
+        for dtype in (torch.float32, torch.float64):
+            assert_agrees(name, dtype, channels, (3, 2, 5))
     assert not used
 
 
 def test_float32_without_tf32_uses_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Our kernels multiply it in TF32, which a person may have forbidden."""
+    """Our kernels use TF32, which a user may have disabled."""
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     used = kernels_used(monkeypatch)
     for name, channels in (("convolve", (16, 16)), ("halve", (16, 32)), ("double", (32, 16))):
@@ -161,14 +159,14 @@ def test_float32_without_tf32_uses_pytorch(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("axis", range(3))
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_bfloat16_weight_gradients_on_a_cpu_are_complete(axis: int, size: int) -> None:
-    """oneDNN leaves most of a weight's gradient unset where the first axis has two voxels."""
+    """oneDNN leaves most of the weight gradient unset if the first axis has two voxels."""
     space = [3, 3, 3]
     space[axis] = size
     torch.manual_seed(0)
     layer, x, towards = Convolution3d(16, 16), torch.randn(2, 16, *space), torch.randn(2, 16, *space)
     (expected,) = torch.autograd.grad((layer(x) * towards).sum(), layer.weight)
     for _ in range(3):
-        # what was freed last is what an unset gradient would hold
+        # an unset gradient would contain the memory that was freed last
         torch.full_like(layer.weight, 1e30)
         with torch.autocast("cpu", torch.bfloat16):
             y = layer(x)
@@ -216,7 +214,7 @@ def test_gradient_operators_pass_opcheck(name: str) -> None:
         "convolve_weight": (x, dy),
         "pair_weight": (x, dy[:, :, :2, :2, :1].contiguous()),
     }
-    # they are only ever called inside of a backward pass
+    # these operators are only called in a backward pass
     utilities = ("test_schema", "test_faketensor", "test_aot_dispatch_static")
     outcome = torch.library.opcheck(getattr(convolution, name), arguments[name], test_utils=utilities)
     assert set(outcome.values()) == {"SUCCESS"}
@@ -233,7 +231,7 @@ LAYERS: list[tuple[Callable[[int, int], nn.Module], Callable[..., nn.Module], di
 def test_layers_on_a_cpu_equal_pytorch(
     own: Callable[[int, int], nn.Module], torch_s: Callable[..., nn.Module], options: dict[str, int]
 ) -> None:
-    """The same parameters from the same seed, the same bits out of them, and all gradients."""
+    """Parameters from the same seed, results and all gradients are bit-identical."""
     results = []
     for build in (own, lambda entry, out: torch_s(entry, out, **options)):
         torch.manual_seed(0)
@@ -269,7 +267,7 @@ def test_volumes_beyond_32_bit_indices_use_pytorch(
 
 
 def test_convolution_before_a_norm_needs_a_bias() -> None:
-    with pytest.raises(ValueError, match="has a bias"):
+    with pytest.raises(ValueError, match="needs a bias"):
         convolution._add_bias(torch.zeros(1), None)
 
 

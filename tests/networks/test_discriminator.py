@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code
 from graftseg.networks import parameter_count
 from graftseg.networks.discriminator import (
     Discriminator,
@@ -18,6 +18,7 @@ from graftseg.networks.discriminator import (
     labeled_first_targets,
     pool_to_2x2,
 )
+from user_errors import user_error
 
 
 @pytest.mark.parametrize(
@@ -85,9 +86,9 @@ def test_entropy_map_gives_a_map_of_logits(space: tuple[int, ...], small: tuple[
 @pytest.mark.parametrize("dimensions", [2, 3])
 def test_small_maps_are_rejected(dimensions: int) -> None:
     maps = torch.zeros(1, 1, *[16] * (dimensions - 1), 8)
-    with pytest.raises(UserError, match="16 voxels a side"):
+    with user_error(Code.RECIPE_MISMATCH, "batches.patch", "16"):
         Discriminator(1, 1, dimensions)(maps, maps)
-    with pytest.raises(UserError, match="16 voxels a side"):
+    with user_error(Code.RECIPE_MISMATCH, "batches.patch", "16"):
         EntropyDiscriminator(1, dimensions)(maps)
 
 

@@ -13,7 +13,7 @@ decays = st.floats(0, 1, width=32)
 
 
 def network(seed: int = 0) -> nn.Sequential:
-    """A small network with parameters, float buffers and an integer buffer, all random."""
+    """Return a small random network with parameters, float buffers and an integer buffer."""
     torch.manual_seed(seed)
     made = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
     for buffer in made.buffers():

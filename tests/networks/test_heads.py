@@ -1,4 +1,4 @@
-"""Logits keep the precision that a decision between classes needs."""
+"""Logits have the precision that a decision between classes needs."""
 
 import pytest
 import torch
@@ -26,7 +26,7 @@ def test_logits_are_float32_under_bfloat16(name: str) -> None:
 
 @pytest.mark.parametrize("head", [Head2d(1, 2), Head3d(1, 2)])
 def test_heads_distinguish_logits_that_bfloat16_rounds_equally(head: Head2d | Head3d) -> None:
-    """Logits of 8 and 8.01: the next number of bfloat16 after 8 is 8.0625."""
+    """The logits are 8 and 8.01; the next bfloat16 value after 8 is 8.0625."""
     assert head.bias is not None
     with torch.no_grad():
         head.weight.zero_()

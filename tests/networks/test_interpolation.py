@@ -1,4 +1,4 @@
-"""Interpolation by products against PyTorch's own."""
+"""Interpolation by matrix products compared with PyTorch."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ from graftseg.networks.interpolation import Interpolation3d, enlarge_by_matmul
 def test_matmul_equals_pytorch_trilinear_interpolation(
     shape: tuple[int, int, int, int, int], factor: int, align_corners: bool
 ) -> None:
-    """Values and gradients; what is written to the matrices has the precision of float32."""
+    """Values and gradients, up to float32 rounding of the matrices."""
     generator = torch.Generator().manual_seed(sum(shape))
     x = torch.randn(shape, generator=generator).double().requires_grad_()
     upstream = torch.randn(*shape[:2], *(factor * size for size in shape[2:]), generator=generator).double()
@@ -49,7 +49,7 @@ def test_matmul_keeps_channels_last_and_precision() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_autocast_does_not_change_the_precision_of_a_volume(dtype: torch.dtype) -> None:
-    """As the logits of a pyramid, whose small differences would be rounded away."""
+    """Small differences between the logits of a pyramid must not be rounded away."""
     x = torch.randn(1, 2, 4, 4, 4, generator=torch.Generator().manual_seed(0)).to(dtype)
     expected = enlarge_by_matmul(x, 8, align_corners=False)
     with torch.autocast("cpu", torch.bfloat16):

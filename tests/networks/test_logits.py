@@ -1,4 +1,4 @@
-"""The 2-D head against PyTorch's own in float64, our kernels in Triton's interpreter."""
+"""The 2-D head compared with PyTorch in float64; our kernels run in Triton's interpreter."""
 
 from importlib.util import find_spec
 from typing import Any
@@ -14,16 +14,16 @@ from graftseg.networks import heads, logits
 from graftseg.networks.heads import Head2d
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-# a GPU multiplies float32 in TF32, which has three digits
+# a GPU multiplies float32 in TF32, which has three significant digits
 ROUNDING = 2e-3 if torch.cuda.is_available() else 1e-5
-# the interpreter cuts where a GPU rounds
+# the interpreter truncates where a GPU rounds
 BF16 = 2**-7
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
 sizes = st.integers(1, 9)
 
 
 def operands(dtype: torch.dtype, channels: int, classes: int, space: tuple[int, int], batch: int = 2) -> list[Tensor]:
-    """Features, weight, bias and the gradient of the logits."""
+    """Return features, weight, bias and the gradient of the logits."""
     generator = torch.Generator().manual_seed(sum(space) + channels + classes)
     shapes = [(batch, channels, *space), (classes, channels, 3, 3), (classes,), (batch, classes, *space)]
     x, weight, bias, dy = (torch.randn(shape, generator=generator).to(DEVICE) for shape in shapes)
@@ -31,7 +31,7 @@ def operands(dtype: torch.dtype, channels: int, classes: int, space: tuple[int, 
 
 
 def assert_agrees(x: Tensor, weight: Tensor, bias: Tensor, dy: Tensor) -> None:
-    """Logits and all gradients are those of float64, relative to the largest number."""
+    """Compare logits and all gradients with float64, relative to the largest value."""
     given = [tensor.detach().requires_grad_() for tensor in (x, weight, bias)]
     wide = [tensor.detach().double().requires_grad_() for tensor in given]
     y, expected = logits.logits(*given), F.conv2d(wide[0], wide[1], wide[2], padding=1)
@@ -77,7 +77,7 @@ LAYOUTS: list[Any] = [
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(("classes", "space"), [(4, (5, 8)), (1, (5, 8)), (4, (1, 1))])
 def test_memory_formats_give_equal_results(layout: Any, classes: int, space: tuple[int, int]) -> None:
-    """Nor does a bias that lies apart; gradients have the strides that a compiled network expects."""
+    """Also with a strided bias; gradients have the strides that a compiled network expects."""
     x, weight, bias, dy = operands(torch.float32, 16, classes, space)
     x, weight, dy, bias = layout(x), layout(weight), layout(dy), bias.repeat_interleave(2)[::2]
     assert_agrees(x, weight, bias, dy)
@@ -86,7 +86,7 @@ def test_memory_formats_give_equal_results(layout: Any, classes: int, space: tup
 
 
 def test_unsupported_images_use_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No image at all, and an image without a batch."""
+    """An empty image, and an image without a batch axis."""
     monkeypatch.setattr(logits, "accelerated", lambda images: True)
     monkeypatch.setattr(logits, "HAS_TRITON", True)
     head = Head2d(16, 4)
@@ -97,7 +97,7 @@ def test_unsupported_images_use_pytorch(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("channels", [3, 16])
 def test_fake_tensors_match_real_results(channels: int) -> None:
-    """Shapes, strides and types, which a compiled network relies on."""
+    """A compiled network relies on shapes, strides and dtypes."""
     x, weight, bias, dy = operands(torch.bfloat16, channels, 4, (4, 6))
     x, weight = (tensor.contiguous(memory_format=torch.channels_last) for tensor in (x, weight))
     checks = ("test_schema", "test_faketensor", "test_autograd_registration")
@@ -106,7 +106,7 @@ def test_fake_tensors_match_real_results(channels: int) -> None:
 
 
 def test_logits_without_tf32_use_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels multiply in TF32; where that is not wanted they are not used."""
+    """Our kernels use TF32."""
     monkeypatch.setattr(logits, "suits_kernels", lambda *given: True)
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     x, weight, bias, _ = operands(torch.bfloat16, 16, 4, (4, 6))
@@ -119,7 +119,7 @@ def test_logits_without_tf32_use_pytorch(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_head_uses_kernels_if_supported(
     channels: int, classes: int, taken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The layer gives the same with them as without."""
+    """The layer returns the same with and without kernels."""
     used: list[Tensor] = []
 
     def noted(*given: Tensor) -> Tensor:

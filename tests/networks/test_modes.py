@@ -1,4 +1,4 @@
-"""Evaluation mode ends with its block."""
+"""Eval mode ends with its block."""
 
 import pytest
 from torch import nn

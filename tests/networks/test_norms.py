@@ -1,4 +1,4 @@
-"""Batch norms without a count are PyTorch's own in everything else."""
+"""Batch norms without a batch count equal PyTorch's in all other respects."""
 
 import pytest
 import torch

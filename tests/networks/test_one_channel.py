@@ -1,4 +1,4 @@
-"""A convolution that is written out against PyTorch's own."""
+"""The written-out convolution of one channel compared with PyTorch."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Heads and memory of class separation, against the definition written with rows that are picked out."""
+"""Class separation compared with its definition on selected rows."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def heads(seed: int = 0, **settings: Any) -> ClassSeparation:
 
 
 def voxels(seed: int, count: int = 200) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows, their labels, and whether they were decided right."""
+    """Return rows, their labels, and whether they were predicted correctly."""
     generator = torch.Generator().manual_seed(seed)
     rows = torch.randn(count, 4, generator=generator)
     labels = torch.randint(CLASSES, (count,), generator=generator)
@@ -33,7 +33,7 @@ def voxels(seed: int, count: int = 200) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def score(selector: nn.Module, rows: Tensor) -> Tensor:
-    """What a selector says of these rows alone, by PyTorch's own batch norm."""
+    """Return the selector's scores of these rows, by PyTorch's batch norm."""
     assert isinstance(selector, Selector)
     x = F.batch_norm(selector.first(rows), None, None, selector.gain, selector.offset, training=True)
     scores: Tensor = selector.last(F.leaky_relu(x, 0.2))
@@ -112,7 +112,7 @@ def test_missing_class_keeps_its_prototypes() -> None:
 
 
 def by_pairs(made: ClassSeparation, rows: Tensor, labels: Tensor) -> Tensor:
-    """The published definition, with every pair of voxel and prototype."""
+    """Return the published definition, with every pair of voxel and prototype."""
     v, loss = made.predict(made.project(rows)), torch.zeros(())
     for c in range(CLASSES):
         own, prototypes = v[labels == c], made.memory[c][made.filled[c]]
@@ -167,7 +167,7 @@ def test_prototype_distance_by_hand() -> None:
         made.memory[2, 0, 0], made.memory[2, 1, 1] = 1.0, 5.0
         made.filled[1:] = True
     rows, labels, _ = voxels(0)
-    # class 1: the mean of 0 and 2; class 2: the mean of 0 and 1; class 0: nothing
+    # class 1: the mean of 0 and 2; class 2: the mean of 0 and 1; class 0: none
     assert made.prototype_distance(rows, labels).item() == pytest.approx((1 + 0.5) / 3, abs=1e-6)
 
 

@@ -1,4 +1,4 @@
-"""Heads at every level: published sizes, which features a head sees, and perturbations in training alone."""
+"""Heads at every level: published sizes, features of each head, and perturbations only in training."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def images_for(name: NetworkName, side: int = 16) -> Tensor:
     [
         ("unet-2d", 4, 1_831_060, 82 + 8),
         ("unet-3d", 2, 5_884_504, 44),
-        # ours: the networks and heads of 32, 64 and 128 channels
+        # our generalization: V-Nets with heads of 32, 64 and 128 channels
         ("vnet-bn", 2, 9_448_866 + 454, 118 + 6),
         ("vnet-in", 2, 9_443_266 + 454, 60 + 6),
     ],
@@ -121,6 +121,6 @@ def test_feature_dropout_drops_the_largest_features(seed: int) -> None:
 
 def test_feature_dropout_by_hand() -> None:
     x = torch.tensor([[[[1.0, 2.0, 8.0, 10.0]], [[3.0, 4.0, 12.0, 10.0]]]])
-    # means over channels are 2, 3, 10 and 10, and both tens go
+    # channel means are 2, 3, 10 and 10; both tens are dropped
     expected = torch.tensor([[[[1.0, 2.0, 0.0, 0.0]], [[3.0, 4.0, 0.0, 0.0]]]])
     assert torch.equal(FeatureDropout()(x), expected)

@@ -1,4 +1,4 @@
-"""Several decoders on one encoder: published sizes, and ways up that differ."""
+"""Several decoders on one encoder: published sizes and different upsampling."""
 
 import pytest
 import torch

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from torch import Tensor, nn
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code
 from graftseg.networks import (
     NETWORKS,
     NetworkName,
@@ -20,6 +20,7 @@ from graftseg.networks import (
 )
 from graftseg.networks.encoder_decoder import Extensible
 from graftseg.networks.unet import Convolution2d, Interpolation, UNet2d, interpolate_by_matmul
+from user_errors import user_error
 
 
 def tiny() -> UNet2d:
@@ -74,7 +75,7 @@ def test_two_levels_equal_the_explicit_formula() -> None:
 
     def block(features: Tensor, sequence: nn.Module) -> Tensor:
         for convolution in (m for m in sequence.modules() if isinstance(m, nn.Conv2d)):
-            # a fresh batch norm in eval mode divides by the root of 1 + 1e-5
+            # a new batch norm in eval mode divides by sqrt(1 + 1e-5)
             convolved = F.conv2d(features, convolution.weight, convolution.bias, padding=1) / 1.00001**0.5
             features = torch.where(convolved > 0, convolved, 0.01 * convolved)
         return features
@@ -92,7 +93,7 @@ def test_two_levels_equal_the_explicit_formula() -> None:
 
 
 def aligned_corners(size: int) -> Tensor:
-    """The matrix that doubles a line of ``size`` samples linearly and keeps both ends where they are."""
+    """Return the matrix that linearly doubles ``size`` samples with aligned corners."""
     positions = torch.linspace(0, size - 1, 2 * size)[:, None]
     return (1 - (positions - torch.arange(size)).abs()).clamp(min=0)
 
@@ -100,7 +101,7 @@ def aligned_corners(size: int) -> Tensor:
 @given(st.tuples(*[st.integers(1, 7)] * 4), st.booleans())
 @settings(deadline=None)
 def test_interpolation_by_matmul_equals_pytorch(shape: tuple[int, int, int, int], channels_last: bool) -> None:
-    """Values and gradients; what is written to the matrices has the precision of float32."""
+    """Values and gradients, up to float32 rounding of the matrices."""
     layout = torch.channels_last if channels_last else torch.contiguous_format
     generator = torch.Generator().manual_seed(sum(shape))
     x = torch.randn(shape, generator=generator).double().contiguous(memory_format=layout).requires_grad_()
@@ -188,7 +189,7 @@ def test_every_network_compiles_without_graph_break() -> None:
 
 
 def test_unknown_name_lists_the_choices() -> None:
-    with pytest.raises(UserError, match="vnet-bn, vnet-in, unet-3d, unet-2d"):
+    with user_error(Code.RECIPE_MISMATCH, "network", "vnet-bn, vnet-in, unet-3d, unet-2d"):
         dimensions_of("vnet")
     with pytest.raises(ValidationError, match="'vnet-bn', 'vnet-in', 'unet-3d' or 'unet-2d'"):
         NetworkSettings.model_validate({"name": "vnet"})

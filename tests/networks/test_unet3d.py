@@ -1,4 +1,4 @@
-"""The 3-D U-Net: its published size, its formula, its dropout and its first weights."""
+"""The 3-D U-Net: published size, formula, dropout and initial weights."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ def test_counts_of_each_stage() -> None:
     assert [parameter_count(stage) for stage in encoder.stages] == [7376, 41536, 166016, 663808, 2654720]
     assert [parameter_count(stage) for stage in decoder.stages] == [1769728, 442496, 110656, 27680]
     assert parameter_count(decoder.ups) == 0 and parameter_count(network.head) == 34
-    # with heads of 32, 64 and 128 channels there are 5,884,504
+    # 5,884,504 with heads of 32, 64 and 128 channels
     assert parameter_count(network) == 5_884_504 - (33 + 65 + 129) * 2
 
 

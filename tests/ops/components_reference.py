@@ -1,4 +1,4 @@
-"""Largest components as they are defined, class by class with scipy: slow, and what the other backends must equal."""
+"""Slow reference of largest components: class by class, with scipy."""
 
 from collections.abc import Collection
 from typing import Any
@@ -15,9 +15,9 @@ Labels = npt.NDArray[Any]
 def largest_component_by_definition(
     labels: Labels, classes: int, connectivity: int | None = None, only: Collection[int] | None = None
 ) -> Labels:
-    """Of every foreground class of one label map ``(*space)`` the largest component, or the first of the largest.
+    """Keep the largest component of every foreground class of a label map ``(*space)``, the first if tied.
 
-    Of a class that is not in ``only`` all components.
+    Classes that are not in ``only`` keep all components.
     """
     structure = ndimage.generate_binary_structure(labels.ndim, resolve_connectivity(labels.ndim, connectivity))
     kept = np.zeros_like(labels)

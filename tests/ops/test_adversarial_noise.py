@@ -1,4 +1,4 @@
-"""Noise of a given length, in the direction that changes a network most, without a trace in the network."""
+"""Adversarial noise has a given length and direction and leaves the network unchanged."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ from graftseg.ops.perturbations import (
 
 
 class Ramp(nn.Module):
-    """Foreground logit ``w · x`` with a weight of its own for each pixel; the gradient is along the weights."""
+    """A network with foreground logit ``w · x``, one weight per pixel; its gradient is along the weights."""
 
     def __init__(self, weight: Tensor) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ def test_both_contexts_are_undone_after_an_error() -> None:
 
 
 def test_both_contexts_affect_a_compiled_network() -> None:
-    """A compiler takes up whether norms remember, and which gradients are asked for."""
+    """Compiled code respects norms without tracking and parameters without gradient."""
     network = nn.Sequential(nn.BatchNorm2d(1)).train()
     norm, x = network[0], torch.randn(2, 1, 4, 4, generator=torch.Generator().manual_seed(0))
     assert isinstance(norm, nn.BatchNorm2d) and norm.num_batches_tracked is not None

@@ -17,12 +17,12 @@ def example(seed: int, classes: int = 2) -> tuple[list[Tensor], Tensor]:
 
 
 def test_undecided_by_hand() -> None:
-    """Undecided, a quarter is foreground: each cross-entropy is ln 2, the Dices are 3/4 / (5/4) and 1/4 / (3/4)."""
+    """Probabilities of ½, a quarter is foreground: each CE is ln 2, the Dices are ¾ / (5/4) and ¼ / (3/4)."""
     outputs = [torch.zeros(1, 2, 2, 2)] * 3
     labels = torch.tensor([[[0, 0], [0, 1]]])
     dice = 1 - (0.75 / 1.25 + 0.25 / 0.75) / 2
     assert branch_loss(outputs, labels, 5).item() == pytest.approx((3 * math.log(2) + dice) / 4, abs=1e-5)
-    # all is certain: (1, 5) weighs the four voxels by 8 in all, (5, 1) by 16, both divided by 4
+    # all voxels are certain: the weights of the four voxels sum to 8 for (1, 5) and 16 for (5, 1), divided by 4
     everywhere = torch.ones(1, 2, 2, dtype=torch.bool)
     certain = (math.log(2) * (1 + 8 / 4 + 16 / 4) + dice) / 4
     for swap in (False, True):
@@ -62,7 +62,7 @@ def test_uncertain_voxels_do_not_affect_the_certain_loss() -> None:
 
 
 def test_uncertain_loss_by_hand() -> None:
-    """Probabilities (1/2, 1/2) and (1/4, 3/4) differ by 1/16 in each class, in one branch of three."""
+    """(½, ½) and (¼, ¾) have a squared difference of 1/16 per class, in one branch of three."""
     zeros, teacher = torch.zeros(1, 2, 2, 2), torch.zeros(1, 2, 2, 2)
     teacher[:, 1] = math.log(3)
     M = torch.tensor([[[True, False], [False, True]]])

@@ -20,7 +20,7 @@ CLASSES = 4
 
 @st.composite
 def label_maps(draw: st.DrawFn) -> tuple[LabelMap, int]:
-    """A label map of two or three axes, rich in small components, and a connectivity."""
+    """Draw a 2-D or 3-D label map with many small components, and a connectivity."""
     axes = draw(st.integers(2, 3))
     shape = tuple(draw(st.integers(1, 7 - axes)) for _ in range(axes))
     labels = draw(arrays(np.int64, shape, elements=st.integers(0, draw(st.integers(1, CLASSES - 1)))))
@@ -28,7 +28,7 @@ def label_maps(draw: st.DrawFn) -> tuple[LabelMap, int]:
 
 
 def by_flood_fill(labels: LabelMap, connectivity: int) -> LabelMap:
-    """Voxel by voxel in the order of the array; a component replaces a former one only if it is larger."""
+    """Fill voxel by voxel in array order; a component replaces an earlier one only if it is larger."""
     steps = [s for s in product((-1, 0, 1), repeat=labels.ndim) if 0 < np.abs(s).sum() <= connectivity]
     seen: set[tuple[int, ...]] = set()
     best: dict[int, list[tuple[int, ...]]] = {}

@@ -1,6 +1,6 @@
-"""The kernels that find components, on a GPU, or without one in Triton's interpreter.
+"""The kernels of connected components, on a GPU or in Triton's interpreter.
 
-The interpreter runs one program after the other, so what programs do to each other is tested on a model of them.
+The interpreter runs programs one after the other, so interactions of programs are tested with a model.
 """
 
 import warnings
@@ -45,7 +45,7 @@ def by_kernels(labels: LabelMaps, connectivity: int, classes: int = CLASSES) -> 
 
 
 def assert_one_result(labels: LabelMaps, connectivity: int, classes: int = CLASSES) -> None:
-    """Kernels, cc3d and scipy agree."""
+    """Assert that kernels, cc3d and scipy agree."""
     kept = by_kernels(labels, connectivity, classes)
     assert kept.dtype == labels.dtype
     for sample, result in zip(labels, kept, strict=True):
@@ -54,7 +54,7 @@ def assert_one_result(labels: LabelMaps, connectivity: int, classes: int = CLASS
 
 
 def spiral(size: int) -> LabelMaps:
-    """A line one pixel wide that winds inwards, one pixel apart from itself."""
+    """Return a line of one pixel width that winds inwards with one pixel distance."""
     picture = np.zeros((size, size), dtype=np.int64)
     row, column, step_row, step_column = 0, 0, 0, 1
     turns = 0
@@ -71,7 +71,7 @@ def spiral(size: int) -> LabelMaps:
 
 
 def snake(shape: tuple[int, int, int]) -> LabelMaps:
-    """A line that fills every second row of every second slice, from end to end and back."""
+    """Return a line that fills every second row of every second slice, back and forth."""
     volume = np.zeros(shape, dtype=np.int64)
     volume[::2, ::2] = 1
     volume[::2, 1::4, -1] = 1
@@ -173,7 +173,7 @@ def test_too_many_voxels_are_rejected() -> None:
 
 
 def joiner(one: int, other: int) -> Joiner:
-    """What a lane of ``merge`` does: it asks to read a parent, or to lower it, and is sent what was there."""
+    """Model a lane of ``merge``: it requests to read or lower a parent and receives the previous value."""
     high, low = max(one, other), min(one, other)
     while high != low:
         parent = yield high, None
@@ -223,9 +223,9 @@ def blob_and_specks(shape: tuple[int, ...], classes: int, seed: int) -> torch.Te
 
 @contextmanager
 def no_wait() -> Iterator[None]:
-    """Waiting for the device is an error."""
+    """Raise an error on synchronization with the device."""
     with warnings.catch_warnings():
-        # torch warns that it does not find every wait
+        # torch warns that it does not detect every synchronization
         warnings.simplefilter("ignore")
         torch.cuda.set_sync_debug_mode("error")
     try:

@@ -1,4 +1,4 @@
-"""Distances axis by axis, as on a GPU, and scipy's are both those of the definition."""
+"""Distances by axis, as on a GPU, and scipy's distances equal the definition."""
 
 from itertools import product
 

@@ -1,4 +1,4 @@
-"""The losses against numbers by hand and against slow loops in float64, written from the formulas alone."""
+"""Losses compared with values by hand and with slow float64 loops written from the formulas."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -60,7 +60,7 @@ def softmax(logits: Floats) -> Floats:
 
 
 def voxels(p: Floats, labels: Integers, mask: Any, sample: int) -> Iterator[tuple[Floats, int, float]]:
-    """Probabilities of all classes, label and mask, voxel by voxel; the mask is one value a voxel, or one in all."""
+    """Yield class probabilities, label and mask of each voxel; the mask may be a single value."""
     m = np.broadcast_to(np.asarray(mask, dtype=np.float64), labels.shape)
     for place in np.ndindex(labels.shape[1:]):
         yield p[(sample, slice(None), *place)], int(labels[(sample, *place)]), float(m[(sample, *place)])
@@ -105,7 +105,7 @@ def slow_cross_entropy(logits: Floats, labels: Integers, mask: Any) -> float:
 
 
 def slow_region(dice: DiceName, logits: Floats, labels: Integers, mask: Any, legacy: bool) -> float:
-    """``½ (Dice + CE)`` of one region."""
+    """Return ``½ (Dice + CE)`` of one region."""
     p = softmax(logits)
     if dice == "per-sample":
         overlap = slow_dice_per_sample(p, labels, mask)
@@ -123,7 +123,7 @@ def close(value: float) -> Any:
 
 
 def probabilities_of_four_pixels() -> tuple[Tensor, Tensor, Tensor]:
-    """Foreground 0.8, 0.4, 0.6, 0.1 for labels 1, 1, 0, 0; the mask leaves the last pixel out."""
+    """Return foreground 0.8, 0.4, 0.6, 0.1 for labels 1, 1, 0, 0, and a mask without the last pixel."""
     foreground = torch.tensor([[0.8, 0.4], [0.6, 0.1]])
     labels = torch.tensor([[[1, 1], [0, 0]]])
     mask = torch.tensor([[True, True], [True, False]])
@@ -247,7 +247,7 @@ def test_mixed_loss_equals_the_slow_loop(
 
 
 def random_case(seed: int, space: tuple[int, ...] = (4, 5)) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Logits, background labels, foreground labels, mask: two samples, three classes."""
+    """Return logits, background labels, foreground labels and mask: two samples, three classes."""
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(2, 3, *space, generator=generator)
     b, f = (torch.randint(0, 3, (2, *space), generator=generator) for _ in range(2))

@@ -27,7 +27,7 @@ LA, ACDC, PANCREAS = (112, 112, 80), (256, 256), (96, 96, 96)
 
 @st.composite
 def boxes(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """A space of one to three axes and the size and the corner of a box inside it."""
+    """Draw a space of one to three axes, and the size and corner of a box inside it."""
     space = tuple(draw(st.lists(st.integers(1, 6), min_size=1, max_size=3)))
     size = tuple(draw(st.integers(1, n)) for n in space)
     corner = tuple(draw(st.integers(0, n - s)) for n, s in zip(space, size, strict=True))
@@ -213,9 +213,9 @@ def test_last_position_of_a_slab(
 
 
 def test_masks_that_do_not_fit_are_rejected() -> None:
-    with pytest.raises(ValueError, match=r"a cube of \[4, 4\] with \[1, 1\] starts does not fit into \[3, 3\] voxels"):
+    with pytest.raises(ValueError, match=r"a cube of \[4, 4\]"):
         random_cubes_mask((9, 9), 0.5, sizes=(4, 4))
-    with pytest.raises(ValueError, match=r"a slab of \[5\] with \[6\] starts does not fit into \[9\] voxels"):
+    with pytest.raises(ValueError, match=r"a slab of \[5\]"):
         contact_mask((9, 9), 0.5, thickness=5, starts=6)
 
 

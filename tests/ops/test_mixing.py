@@ -1,4 +1,4 @@
-"""Which images meet, and what they weigh."""
+"""Pairs of images and their weights."""
 
 from typing import get_args
 
@@ -10,7 +10,7 @@ from graftseg.ops.masks import Direction, Mixture, mixtures
 
 
 def numbered(first: int) -> Labeled:
-    """Four images that are numbers, with labels a hundred higher."""
+    """Return four images that are numbers, with labels a hundred higher."""
     numbers = torch.arange(first, first + 4)
     return Labeled(numbers, numbers + 100)
 

@@ -1,4 +1,4 @@
-"""Optimisers against their formulas, by hand."""
+"""Optimizers compared with their formulas, by hand."""
 
 import math
 
@@ -22,7 +22,7 @@ from graftseg.ops.optimizers import (
 
 
 class Weights(nn.Module):
-    """One weight that trains and one that does not."""
+    """A trainable and a frozen weight."""
 
     def __init__(self, *values: float) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class Weights(nn.Module):
 def step(
     module: Weights, optimizer: torch.optim.Optimizer, settings: Sgd | Adam, *gradient: float, at: int = 0
 ) -> list[float]:
-    """The weights after one update with a given gradient."""
+    """Return the weights after one update with a given gradient."""
     module.moved.grad = torch.tensor(gradient)
     apply_update(optimizer, settings, learning_rate(settings, at, 4))
     values: list[float] = module.moved.tolist()
@@ -54,9 +54,9 @@ def test_adam_by_hand() -> None:
     module, settings = Weights(1.0), Adam(learning_rate=0.1, betas=(0.5, 0.75), weight_decay=0.5)
     optimizer = build_optimizer(module, settings)
     assert isinstance(optimizer, torch.optim.Adam)
-    # decayed gradient 1.5 + 0.5 * 1 = 2, moments 1 and 1, without their bias 2 and 4
+    # decayed gradient 1.5 + 0.5 * 1 = 2, moments 1 and 1, bias-corrected 2 and 4
     assert step(module, optimizer, settings, 1.5) == pytest.approx([1 - 0.1 * 2 / 2])
-    # decayed gradient 0.55 + 0.5 * 0.9 = 1, moments 1 and 1, without their bias 4/3 and 16/7
+    # decayed gradient 0.55 + 0.5 * 0.9 = 1, moments 1 and 1, bias-corrected 4/3 and 16/7
     assert step(module, optimizer, settings, 0.55) == pytest.approx([0.9 - 0.1 * (4 / 3) / math.sqrt(16 / 7)])
 
 
@@ -96,12 +96,12 @@ def test_momentum_is_carried_over_but_settings_are_not() -> None:
     source, target = build_optimizer(before, first), build_optimizer(after, second)
     step(before, source, first, 2.0)
     carry_over_momentum(TrainedModule(before, source), TrainedModule(after, target))
-    # momentum 0.5 * 2 + 1 = 2, and the new rate of 0.1
+    # momentum 0.5 * 2 + 1 = 2, with the new learning rate of 0.1
     assert step(after, target, second, 1.0) == pytest.approx([-0.2])
 
 
 def learned(module: nn.Module, settings: Sgd | Adam) -> TrainedModule:
-    """The module with an optimiser that has made a step, all gradients being 1."""
+    """Return the module with an optimizer that has made one step with gradients of 1."""
     optimizer = build_optimizer(module, settings)
     for parameter in module.parameters():
         parameter.grad = torch.ones_like(parameter)
@@ -111,7 +111,7 @@ def learned(module: nn.Module, settings: Sgd | Adam) -> TrainedModule:
 
 @pytest.mark.parametrize(("settings", "momentum"), [(Sgd(weight_decay=0.0), "momentum_buffer"), (Adam(), "exp_avg")])
 def test_momentum_is_matched_by_name_and_shape(settings: Sgd | Adam, momentum: str) -> None:
-    """The second stage has its parameters in another order, one of them of another shape and one that is new."""
+    """The second stage has its parameters in another order, one with another shape and one new."""
     before = learned(nn.ModuleDict({"a": nn.Linear(2, 3), "b": nn.Linear(3, 1)}), settings)
     module = nn.ModuleDict({"new": nn.Linear(2, 3), "b": nn.Linear(3, 1), "a": nn.Linear(2, 4)})
     after = TrainedModule(module, build_optimizer(module, settings))
@@ -157,7 +157,7 @@ def test_betas_must_be_below_1(betas: tuple[float, float]) -> None:
 
 
 def test_missing_momentum_is_filled_with_zeros() -> None:
-    """On a GPU biases before a norm have no gradient, on a CPU they do."""
+    """Biases before a norm have no gradient on a GPU but have one on a CPU."""
     settings, states = Sgd(learning_rate=0.5, momentum=0.5, weight_decay=0.0), []
     for had in (False, True):
         module = nn.Linear(1, 1)

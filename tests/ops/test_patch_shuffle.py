@@ -1,4 +1,4 @@
-"""Patches exchanged among images: nothing is lost, and all can be put back."""
+"""Patches exchanged within a batch are complete and can be restored."""
 
 from collections import Counter
 from itertools import permutations, product
@@ -14,7 +14,7 @@ from graftseg.ops.perturbations import draw_permutations, exchange_patches, inve
 
 @st.composite
 def batches(draw: st.DrawFn) -> tuple[torch.Tensor, torch.Tensor]:
-    """Images ``(N, C, *space)`` of distinct numbers and permutations for the cells of a grid over them."""
+    """Draw images ``(N, C, *space)`` of distinct numbers, and permutations for the cells of a grid."""
     space = draw(st.lists(st.integers(1, 7), min_size=1, max_size=3))
     cells = [draw(st.integers(1, n)) for n in space]
     images, channels = draw(st.integers(1, 5)), draw(st.integers(1, 2))

@@ -6,7 +6,7 @@ from graftseg.ops.pseudo_labels import Decision, decide, pseudo_label
 
 
 class Teacher(nn.Module):
-    """Returns its parameter as logits, whatever the images, and notes how it was called."""
+    """A network that returns its parameter as logits and records its calls."""
 
     def __init__(self, logits: Tensor) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Signed distances by hand, by their definition with scipy, and where a class has no boundary."""
+"""Signed distances by hand, by their definition with scipy, and of classes without a boundary."""
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ Labels = npt.NDArray[np.int64]
 
 
 def by_definition(inside: npt.NDArray[np.bool_], absent: float) -> npt.NDArray[np.float64]:
-    """Boundary voxels differ from a neighbour; beyond the image a voxel is like the one at its edge."""
+    """Boundary voxels differ from a face neighbor; outside the image, edge voxels are repeated."""
     if inside.all() or not inside.any():
         return np.where(inside, -absent, absent)
     d_out, d_in = ndimage.distance_transform_edt(~inside), ndimage.distance_transform_edt(inside)
@@ -27,7 +27,7 @@ def by_definition(inside: npt.NDArray[np.bool_], absent: float) -> npt.NDArray[n
 
 
 def test_a_line_by_hand() -> None:
-    """Five voxels of foreground: distances outside 1 to 4, inside 1, 2, 3 and then 2, 1 of 3, the ends boundary."""
+    """Five foreground voxels: distances are 1 to 4 outside, 1, 2, 3, 2, 1 inside; both ends are boundary."""
     labels = torch.tensor([[[0, 1, 1, 1, 1, 1, 0, 0, 0, 0]]])
     expected = [1 / 4, 0, -2 / 3, -1, -2 / 3, 0, 1 / 4, 2 / 4, 3 / 4, 1]
     assert signed_distance(labels, 2)[0, 0, 0].tolist() == pytest.approx(expected)

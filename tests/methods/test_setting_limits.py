@@ -1,15 +1,15 @@
-"""Settings that no arithmetic could follow are refused with the recipe; the largest that are left can be followed."""
+"""Extreme settings are rejected with the recipe; the largest allowed settings give finite losses."""
 
 from typing import Any
 
-import pytest
 import torch
 from pydantic import ValidationError
 from tiny import SIDE, tiny_batch, tiny_method, tiny_recipe
 
-from graftseg.core.errors import UserError
+from graftseg.core.errors import Code
 from graftseg.core.types import Progress
 from graftseg.methods import METHODS
+from user_errors import user_error
 
 RAMPS = [name for name, method in METHODS.items() if "ramp" in method.Config.model_fields]
 HUGE = 10**30
@@ -19,7 +19,7 @@ WEIGHTS = [
     for field in method.Config.model_fields
     if field.endswith("weight") or field in ("alpha", "consistency", "direct", "emphasis", "separation")
 ]
-ABSURD: list[tuple[str, str, Any]] = [
+EXTREME: list[tuple[str, str, Any]] = [
     *((name, "ramp", value) for name in RAMPS for value in (1e-320, 1e39, 1e308)),
     *((name, "noise", 1e39) for name in ("mean-teacher", "ua-mt", "ss-net")),
     *((name, field, 1e39) for name, field in WEIGHTS),
@@ -50,20 +50,29 @@ def test_all_ramps_and_weights_are_found() -> None:
     assert {("bcp", "alpha"), ("mixup", "direct"), ("sassnet", "distance_weight")} <= set(WEIGHTS)
 
 
-@pytest.mark.parametrize(("name", "setting", "value"), ABSURD)
-def test_extreme_settings_are_rejected(name: str, setting: str, value: Any) -> None:
-    with pytest.raises(ValidationError, match=setting):
-        METHODS[name].Config.model_validate({setting: value})
+def test_extreme_settings_are_rejected() -> None:
+    accepted = []
+    for name, setting, value in EXTREME:
+        try:
+            METHODS[name].Config.model_validate({setting: value})
+        except ValidationError as error:
+            assert setting in str(error)
+        else:
+            accepted.append((name, setting, value))
+    assert not accepted
 
 
 def test_recipe_with_extreme_setting_is_rejected() -> None:
-    with pytest.raises(UserError, match="settings of dtc: ramp: Input should be less than or equal to 1000000000"):
+    with user_error(Code.RECIPE_INVALID, keyword="ramp"):
         tiny_recipe(stages=[{"method": "dtc", "steps": 2, "settings": {"ramp": 1e39}}])
 
 
-@pytest.mark.parametrize(("name", "settings"), LARGEST)
-@pytest.mark.parametrize("step", [0, 1])
-def test_largest_settings_give_finite_losses(name: str, settings: dict[str, Any], step: int) -> None:
-    method = tiny_method(name, 2, **settings)
-    for objective in method.objectives(tiny_batch(2, side=SIDE), Progress(torch.tensor(step), 2)):
-        assert objective.total.isfinite()
+def test_largest_settings_give_finite_losses() -> None:
+    failures = []
+    for name, settings in LARGEST:
+        for step in (0, 1):
+            method = tiny_method(name, 2, **settings)
+            objectives = method.objectives(tiny_batch(2, side=SIDE), Progress(torch.tensor(step), 2))
+            if not all(objective.total.isfinite() for objective in objectives):
+                failures.append((name, settings, step))
+    assert not failures
