@@ -156,7 +156,7 @@ STARTED: dict[str, Any] = {
     ("change", "place"),
     [
         ({"store": None}, "store"),
-        ({"store": {"labeled": ["a"]}}, "store.identity"),
+        ({"store": {"labeled": ["a"]}}, "entries are missing"),
         ({"store": STARTED["store"] | {"channels": True}}, "store.channels"),
         ({"device": 3}, "device"),
         ({"started": None}, "started"),

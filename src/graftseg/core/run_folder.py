@@ -24,7 +24,9 @@ RECORD_REMEDY = "record the run again"
 
 
 class _StoreFacts(BaseModel):
+    identity: str = ""
     classes: list[str] = Field(default_factory=list)
+    channels: int = Field(1, ge=1, strict=True)
     labeled: list[str] = Field(default_factory=list)
     unlabeled: list[str] = Field(default_factory=list)
     held_out: list[str] = Field(default_factory=list)
@@ -37,10 +39,12 @@ class _BestFacts(BaseModel):
 
 
 class _Facts(BaseModel):
-    """Types of the manifest's optional entries."""
+    """Types of the manifest's entries."""
 
     status: str = ""
     identity: str | None = None
+    device: str = ""
+    started: str = ""
     steps: int | None = None
     wall_seconds: float | None = None
     seconds_per_step: dict[str, float] = Field(default_factory=dict)
@@ -50,21 +54,6 @@ class _Facts(BaseModel):
     weights: str | None = None
     checkpoint: str = "last"
     best: _BestFacts | None = None
-
-
-class _StartedStoreFacts(BaseModel):
-    identity: str
-    classes: list[str] = Field(min_length=1)
-    channels: int = Field(ge=1, strict=True)
-
-
-class _StartedFacts(BaseModel):
-    """Entries that the manifest of every started run has."""
-
-    store: _StartedStoreFacts
-    device: str
-    versions: dict[str, str]
-    started: str
 
 
 class RunFolder:
@@ -145,7 +134,9 @@ class RunFolder:
     def training_manifest(self) -> dict[str, Any]:
         """Return the manifest of a started run, which has at least store, device, versions and start time."""
         manifest = self.manifest()
-        _validate(self.manifest_file, manifest, _StartedFacts)
+        store = manifest.get("store", {})
+        if {"device", "versions", "started"} - manifest.keys() or {"identity", "classes", "channels"} - store.keys():
+            raise _damaged(self.manifest_file, "entries are missing")
         return manifest
 
     def training_case_names(self) -> list[str]:
@@ -171,17 +162,16 @@ def _read_manifest(path: Path, version: tuple[int, int, int]) -> dict[str, Any]:
     manifest = read_json(path)
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise UserError(Code.NOT_A_RUN, path, "not a run of this version", "train again with this version")
-    _validate(path, manifest, _Facts)
+    try:
+        _Facts.model_validate(manifest)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise _damaged(path, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
     return manifest
 
 
-def _validate(path: Path, content: dict[str, Any], model: type[BaseModel]) -> None:
-    try:
-        model.model_validate(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        finding = f"damaged or edited at {'.'.join(map(str, first['loc']))} ({first['msg']})"
-        raise UserError(Code.DAMAGED_FILE, path, finding, LOG_REMEDY) from None
+def _damaged(path: Path, detail: str) -> UserError:
+    return UserError(Code.DAMAGED_FILE, path, f"damaged or edited ({detail})", LOG_REMEDY)
 
 
 def store_owner(store: Path) -> Path | None:
@@ -289,4 +279,4 @@ def held_out_by_fold(run: RunFolder) -> list[tuple[str, ...]]:
     try:
         return [tuple(fold.held_out) for fold in FoldList.model_validate(read_json(run.folds_file)).folds]
     except ValidationError:
-        raise UserError(Code.DAMAGED_FILE, run.folds_file, "damaged or edited", LOG_REMEDY) from None
+        raise _damaged(run.folds_file, "not a list of folds") from None
