@@ -5,7 +5,8 @@ Only training scans are read, never test scans or their labels.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from graftseg.core.types import Case
 from graftseg.data.dataset import Dataset, same_in_all_cases
 from graftseg.data.fingerprint import CaseFingerprint, Fingerprint, fingerprint_case
 from graftseg.data.labels import checked_values, refuse_class_list
-from graftseg.data.pieces import pieces_of
+from graftseg.data.pieces import Pieces, pieces_of
 from graftseg.planning.stacks import is_sliced, stacked_axis
 
 SAMPLE = 20_000
@@ -46,6 +47,11 @@ class PieceCount:
 
     shown: int = 0
     whole: int = 0
+
+    @classmethod
+    def of(cls, pieces: Pieces) -> "PieceCount":
+        """Count one label map or slice."""
+        return cls(1, int(pieces.sizes[0] >= ONE_PIECE_SHARE * pieces.voxels))
 
     @property
     def share(self) -> float:
@@ -100,7 +106,7 @@ def facts_of(dataset: Dataset, *, workers: int | None = None) -> Facts:
         raise dataset.problems[0]
     refuse_class_list(dataset)
     cases = dataset.of("labeled") + dataset.of("unlabeled")
-    cases_facts = in_parallel(_CaseReader(dataset), cases, "Reading scans", workers)
+    cases_facts = in_parallel(partial(_read_case, dataset), cases, "Reading scans", workers)
     fingerprint = Fingerprint(tuple(one.fingerprint for one in cases_facts))
     same_in_all_cases([len(one.fingerprint.shape) for one in cases_facts], cases, "axes")
     same_in_all_cases([len(one.fingerprint.mean) for one in cases_facts], cases, "channels")
@@ -111,8 +117,8 @@ def facts_of(dataset: Dataset, *, workers: int | None = None) -> Facts:
         names,
         channel_names_in(dataset.root),
         _foreground([one.foreground for one in cases_facts]),
-        _summed([one.pieces for one in cases_facts], count),
-        _summed([one.slice_pieces for one in cases_facts], count),
+        _total([one.pieces for one in cases_facts], count),
+        _total([one.slice_pieces for one in cases_facts], count),
         tested=sum(case.label is not None for case in dataset.of("test")),
         has_layout=dataset.layout != "plain",
     )
@@ -139,38 +145,25 @@ class _CaseFacts:
     slice_pieces: dict[int, PieceCount]
 
 
-@dataclass(frozen=True)
-class _CaseReader:
-    """Reads a case and collects its facts."""
-
-    dataset: Dataset
-
-    def __call__(self, case: Case) -> _CaseFacts:
-        scan = self.dataset.reader.image(case)
-        if case.label is None:
-            return _CaseFacts(fingerprint_case(case, scan, None), np.zeros(0, np.float32), {}, {})
-        label = self.dataset.reader.label(case)
-        checked_values(self.dataset, case, scan.geometry, label)
-        summary = fingerprint_case(case, scan, label)
-        pieces = {
-            value: PieceCount(1, _is_whole(found.sizes[0], found.voxels)) for value, found in summary.pieces.items()
-        }
-        slices = _slices_of(summary, label.array) if is_sliced([summary.shape], [summary.spacing]) else {}
-        return _CaseFacts(summary, _sample(scan.array, label.array), pieces, slices)
+def _read_case(dataset: Dataset, case: Case) -> _CaseFacts:
+    scan = dataset.reader.image(case)
+    if case.label is None:
+        return _CaseFacts(fingerprint_case(case, scan, None), np.zeros(0, np.float32), {}, {})
+    label = dataset.reader.label(case)
+    checked_values(dataset, case, scan.geometry, label)
+    summary = fingerprint_case(case, scan, label)
+    pieces = {value: PieceCount.of(found) for value, found in summary.pieces.items()}
+    slices = _slice_pieces(summary, label.array) if is_sliced([summary.shape], [summary.spacing]) else {}
+    return _CaseFacts(summary, _sample(scan.array, label.array), pieces, slices)
 
 
-def _is_whole(largest: int, voxels: int) -> int:
-    return int(largest >= ONE_PIECE_SHARE * voxels)
-
-
-def _slices_of(summary: CaseFingerprint, label: npt.NDArray[Any]) -> dict[int, PieceCount]:
+def _slice_pieces(summary: CaseFingerprint, label: npt.NDArray[Any]) -> dict[int, PieceCount]:
     """Count the pieces of each class in the slices of a volume."""
-    found: dict[int, PieceCount] = {}
+    counts: dict[int, PieceCount] = {}
     for plane in np.moveaxis(label, stacked_axis(summary.shape, summary.spacing), 0):
         for value, pieces in pieces_of(plane).items():
-            one = PieceCount(1, _is_whole(pieces.sizes[0], pieces.voxels))
-            found[value] = found.get(value, PieceCount()) + one
-    return found
+            counts[value] = counts.get(value, PieceCount()) + PieceCount.of(pieces)
+    return counts
 
 
 def _sample(image: npt.NDArray[Any], label: npt.NDArray[Any]) -> Floats:
@@ -189,14 +182,9 @@ def _foreground(samples: Sequence[Floats]) -> Foreground | None:
     return Foreground(float(low), float(high), float(values.clip(low, high).std()))
 
 
-def _summed(found: Sequence[dict[int, PieceCount]], count: int) -> tuple[PieceCount, ...]:
+def _total(counts: Sequence[dict[int, PieceCount]], classes: int) -> tuple[PieceCount, ...]:
     """Return the sum of the counts by class; the background is always empty."""
-    totals = [PieceCount()] * count
-    for one in found:
-        for value, pieced in one.items():
-            if value < count:
-                totals[value] += pieced
-    return tuple(replace(total) for total in totals)
+    return tuple(sum((one.get(value, PieceCount()) for one in counts), PieceCount()) for value in range(classes))
 
 
 def _class_count(dataset: Dataset, fingerprint: Fingerprint) -> int:

@@ -2,10 +2,10 @@
 
 from collections import Counter
 from dataclasses import dataclass
-from math import prod
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from graftseg.data.checks.sets import SLICES_LAST, THICK_SLICES
 from graftseg.planning.choices import Choice, Choices
@@ -72,8 +72,8 @@ def _frame(
     dimensions: Literal[2, 3],
     orientation: str | None,
     reason: str,
-    shapes: "np.ndarray[tuple[int, ...], np.dtype[np.int64]]",
-    spacings: "np.ndarray[tuple[int, ...], np.dtype[np.float64]]",
+    shapes: npt.NDArray[np.int64],
+    spacings: npt.NDArray[np.float64],
 ) -> Frame:
     target = np.array([float(f"{step:.4g}") for step in np.median(spacings, axis=0)])
     if shapes.shape[1] > dimensions:
@@ -89,16 +89,11 @@ def _frame(
         "data.spacing": Choice(list(spacing), _spacing_reason(facts, spacings, dimensions)),
         "data.orientation": Choice(orientation or "RAS", _orientation_reason(orientation, dimensions)),
     }
-    return Frame(dimensions, orientation, tuple(float(step) for step in target), size, _total(resampled), choices)
+    voxels = int(resampled.prod(axis=1).sum())
+    return Frame(dimensions, orientation, tuple(float(step) for step in target), size, voxels, choices)
 
 
-def _total(shapes: "np.ndarray[tuple[int, ...], np.dtype[np.int64]]") -> int:
-    return sum(prod(int(n) for n in shape) for shape in shapes)
-
-
-def _spacing_reason(
-    facts: Facts, spacings: "np.ndarray[tuple[int, ...], np.dtype[np.float64]]", dimensions: int
-) -> str:
+def _spacing_reason(facts: Facts, spacings: npt.NDArray[np.float64], dimensions: int) -> str:
     low, high = spacings[:, :dimensions].min(axis=0), spacings[:, :dimensions].max(axis=0)
     count = facts.labeled + facts.unlabeled
     across = "; the distance between slices is kept" if spacings.shape[1] > dimensions else ""
