@@ -1,4 +1,4 @@
-"""Facts about scans that nobody made, for plans of any kind."""
+"""Facts about fictitious scans."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,7 @@ def case(
     percentiles: tuple[float, ...] = MR,
     number: int = 0,
 ) -> CaseFingerprint:
-    """A scan of this shape and spacing along axes that point where the letters say."""
+    """Return a scan of this shape, spacing and orientation."""
     return CaseFingerprint(
         name=f"case{number}",
         split=split,
@@ -48,7 +48,7 @@ def facts(
     names: tuple[str, ...] = (),
     tested: int = 0,
 ) -> Facts:
-    """What the planner would know of such scans; every class is one piece unless something else is said."""
+    """Return the facts about such scans; by default every class is one piece."""
     whole = (PieceCount(), *[PieceCount(10, 10)] * (classes - 1))
     return Facts(
         Fingerprint(cases),
@@ -67,7 +67,7 @@ def usual(
     labeled: int = 4,
     unlabeled: int = 8,
 ) -> list[CaseFingerprint]:
-    """So many scans that are all alike."""
+    """Return labeled and unlabeled scans of the same shape and spacing."""
     splits = _splits(labeled, unlabeled)
     return [case(shape, spacing, split, number=number) for number, split in enumerate(splits)]
 
@@ -79,7 +79,7 @@ def _splits(labeled: int, unlabeled: int) -> list[Split]:
 
 @st.composite
 def any_facts(draw: st.DrawFn) -> Facts:
-    """2-D and 3-D, thin and thick, small and large, few and many."""
+    """Draw facts: 2-D and 3-D, thin and thick, small and large, few and many scans."""
     axes = draw(st.integers(2, 3))
     sizes = st.tuples(*[st.integers(16, 512)] * axes)
     steps = st.tuples(*[st.floats(0.3, 8)] * axes)

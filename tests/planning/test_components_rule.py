@@ -1,4 +1,4 @@
-"""The rule for components: on where a class is one piece."""
+"""Only the largest component is kept of classes that are one piece."""
 
 import pytest
 from planning_fakes import case, facts
@@ -28,11 +28,11 @@ def test_rules(pieces: tuple[PieceCount, ...], rule: bool | list[int]) -> None:
     assert choices["stages.1.settings.largest_component"].value == rule
     if rule is not True:
         several = next(value for value in (1, 2) if rule is False or value not in rule)
-        said = f"class {several} in {pieces[several].whole} of {pieces[several].shown}"
-        assert said in choices["inference.largest_component"].reason
+        phrase = f"class {several} in {pieces[several].whole} of {pieces[several].shown}"
+        assert phrase in choices["inference.largest_component"].reason
 
 
-def test_slices_are_judged_by_slices_and_scans_as_a_whole() -> None:
+def test_pseudo_labels_of_slices_follow_the_pieces_in_slices() -> None:
     known = facts(case((64, 64, 8), (1, 1, 6)), pieces=(NONE, ONE), slice_pieces=(NONE, SEVERAL))
     choices = component_choices(known, choose_frame(known), stages=2)
     assert choices["inference.largest_component"].value is True

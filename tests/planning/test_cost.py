@@ -32,7 +32,7 @@ def test_operations_are_those_of_a_real_pass() -> None:
     assert load.parameters == parameter_count(network)
 
 
-def test_kept_bytes_grow_with_the_width_and_hold_at_least_the_outputs_of_convolutions() -> None:
+def test_saved_bytes_grow_with_the_width_and_include_convolution_outputs() -> None:
     kept = []
     network = build_network(SMALL, 1, 2).eval()
 
@@ -63,7 +63,7 @@ def test_speed() -> None:
     assert tabulated_speed(GPU).seconds(1e12) < tabulated_speed(CPU).seconds(1e12)
 
 
-def test_a_step_can_be_timed_without_touching_random_numbers() -> None:
+def test_timing_a_step_keeps_the_random_state() -> None:
     plan = choose(facts(*usual((16, 16, 16))), CPU)
     recipe = changed(plan.recipe, ["network.width=2", "batches.labeled=2", "batches.unlabeled=2"])
     before = torch.get_rng_state()
@@ -71,8 +71,8 @@ def test_a_step_can_be_timed_without_touching_random_numbers() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_the_first_step_counts_only_where_it_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of steps of 9, 1, 2 and 3 s the first warms up; of one of 9 s and more patience than that it is the answer."""
+def test_first_step_counts_only_if_it_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A first step of 9 s is the result on its own; otherwise it is a warm-up."""
     seconds = {0: 9.0, 1: 1.0, 2: 2.0, 3: 3.0}
     monkeypatch.setattr(probe, "_measure", lambda stepper, step, device: seconds[step])
     assert probe._shortest(Mock(), torch.device("cpu")) == 9.0

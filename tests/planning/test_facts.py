@@ -1,4 +1,4 @@
-"""What is read off scans on disk."""
+"""Facts about scans on disk."""
 
 import json
 from pathlib import Path
@@ -41,7 +41,7 @@ def test_pieces_and_intensities_of_the_foreground(tmp_path: Path) -> None:
     assert facts.foreground == Foreground(100, 100, 0)
 
 
-def test_slices_of_long_voxels_are_counted_one_by_one(tmp_path: Path) -> None:
+def test_pieces_are_counted_in_slices_of_long_voxels(tmp_path: Path) -> None:
     """Stacked along the first axis: one slice shows a ring in two parts, two show it whole."""
     label = np.zeros((5, 20, 20), np.uint8)
     label[1:4, 4:8, 4:8] = 1
@@ -56,7 +56,7 @@ def test_folders_named_one_by_one(tmp_path: Path) -> None:
     assert not facts_of(read_layout(Sources(scans / "imagesTr", scans / "labelsTr"))).has_layout
 
 
-def test_only_some_voxels_are_kept_and_always_the_same(tmp_path: Path) -> None:
+def test_sampled_voxels_are_the_same_in_every_call(tmp_path: Path) -> None:
     label = np.ones((40, 40, 40), np.uint8)
     assert label.size > SAMPLE
     write(tmp_path, "a", np.arange(label.size, dtype=np.float32).reshape(label.shape), label)
@@ -66,7 +66,7 @@ def test_only_some_voxels_are_kept_and_always_the_same(tmp_path: Path) -> None:
     assert once.std == pytest.approx(label.size / 12**0.5, rel=0.02)
 
 
-def test_test_scans_stay_closed(tmp_path: Path) -> None:
+def test_test_scans_are_not_read(tmp_path: Path) -> None:
     scans = tiny.write_scans(tmp_path / "scans")
     for folder in ("imagesTs", "labelsTs"):
         for path in (scans / folder).iterdir():
@@ -91,13 +91,13 @@ def test_channel_names(tmp_path: Path, content: dict[str, Any] | None, names: tu
     assert channel_names_in(tmp_path) == names
 
 
-def test_empty_labels_are_refused(tmp_path: Path) -> None:
+def test_empty_labels_are_rejected(tmp_path: Path) -> None:
     write(tmp_path, "a", np.zeros((9, 9, 9), np.int16), np.zeros((9, 9, 9)))
     with user_error(Code.LABELS_EMPTY, tmp_path):
         facts_of(read_layout(tmp_path))
 
 
-def test_volumes_among_2d_scans_are_refused(tmp_path: Path) -> None:
+def test_volumes_among_2d_scans_are_rejected(tmp_path: Path) -> None:
     write(tmp_path, "a", np.zeros((9, 9), np.int16), np.ones((9, 9)), (1.0, 1.0, 1.0))
     write(tmp_path, "b", np.zeros((9, 9, 9), np.int16))
     with user_error(Code.DATASET_INVALID, "b.nii", "axes"):

@@ -1,4 +1,4 @@
-"""Slices or volumes, which way they are turned, at which spacing and how large."""
+"""Slices or volumes, orientation, spacing and size."""
 
 import pytest
 from planning_fakes import case, facts
@@ -35,8 +35,8 @@ def test_most_volumes_decide() -> None:
     assert choose_frame(facts(axial, *sagittal)).orientation == "ASR"
 
 
-def test_spacing_and_size_are_medians_of_labeled_and_unlabeled_scans_once_turned() -> None:
-    """Axes are compared by where they point, whatever their order in the file."""
+def test_spacing_and_size_are_medians_in_the_common_orientation() -> None:
+    """Axes are compared by their direction, not by their order in the file."""
     scans = [
         case((100, 80, 60), (1.0, 1.0, 2.0)),
         case((60, 80, 100), (2.0, 1.0, 1.0), "unlabeled", orientation="SAR"),
@@ -69,7 +69,7 @@ def test_equal_spacings_are_kept() -> None:
 
 @pytest.mark.parametrize("slack", [-1e-7, 0.0, 1e-7])
 def test_rounding_does_not_decide_between_slices_and_volumes(slack: float) -> None:
-    """Spacings out of an affine that lies askew are off in the last digits."""
+    """Spacings from an oblique affine differ in the last digits."""
     spacing = (1.0, 1.0, 3.0 + slack)
     assert not is_sliced([(64, 64, 40)], [spacing])
     assert is_sliced([(64, 64, 40)], [(1.0, 1.0, 3.01)])

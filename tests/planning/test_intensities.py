@@ -31,7 +31,7 @@ def scans(*percentiles: tuple[float, ...], names: tuple[str, ...] = ()) -> Facts
         (scans((-30000.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3000.0)), False),
     ],
 )
-def test_names_decide_and_else_the_values(known: Facts, is_ct: bool) -> None:
+def test_ct_by_channel_names_or_values(known: Facts, is_ct: bool) -> None:
     assert (ct_reason(known) is not None) == is_ct
     choices = intensity_choices(known)
     settings = IntensitySettings.model_validate(tree_of(choices)["data"]["intensity"])
@@ -41,8 +41,8 @@ def test_names_decide_and_else_the_values(known: Facts, is_ct: bool) -> None:
     assert all(choice.reason for choice in choices.values())
 
 
-def test_air_is_what_lies_beyond_the_edge_of_a_scan() -> None:
-    """That is, zero: convolutions and crops put zeros there, which must look like no organ."""
+def test_air_and_padding_are_zero() -> None:
+    """Convolutions and crops pad with zeros, which must not look like an organ."""
     settings = IntensitySettings.model_validate(tree_of(intensity_choices(scans(CT)))["data"]["intensity"])
     seen = normalize(np.array([[-3000, -1000, -151, 9, 241, 3000]]), settings)
     np.testing.assert_array_equal(seen, np.array([[0, 0, 0, 4, 9.8, 9.8]], np.float32))

@@ -1,4 +1,4 @@
-"""Plans as a whole: whatever the scans are, a plan loads, builds and says why."""
+"""Whole plans: for any scans, a plan loads, builds and has a reason for every value."""
 
 import re
 from dataclasses import replace
@@ -68,8 +68,8 @@ def test_every_value_has_a_reason_on_its_line_or_above(known: Facts, target: Tar
 
 
 @pytest.mark.parametrize("target", [CPU, GPU])
-def test_all_settings_of_the_recipe_stand_in_the_plan(target: Target) -> None:
-    """But those that follow from another one of them."""
+def test_plan_contains_all_settings(target: Target) -> None:
+    """Settings implied by `fast` are not written."""
     plan = choose(facts(*usual()), target)
     tree, whole = yaml.safe_load(plan.text), plan.recipe.model_dump(mode="json", exclude={"published"})
     assert parse_recipe(tree, "plan") == plan.recipe
@@ -80,7 +80,7 @@ def test_all_settings_of_the_recipe_stand_in_the_plan(target: Target) -> None:
     assert not [line for line in plan.text.splitlines() if line.endswith("# the default")]
 
 
-def test_a_setting_without_a_reason_says_what_it_is() -> None:
+def test_settings_without_a_reason_have_a_description() -> None:
     assert default_reason("loop.log_every") == "steps between two writes to the log"
     assert default_reason("network.width").startswith("channels at full resolution")
     assert default_reason("stages.1.settings.novel") == "the default"
@@ -140,19 +140,19 @@ def test_more_memory_more_patch() -> None:
 @pytest.mark.parametrize("memory", [2, 4, 8, 16, 24, 80])
 def test_the_estimate_keeps_within_the_memory(memory: int) -> None:
     plan = choose(facts(*usual((400, 400, 300), labeled=2, unlabeled=2)), Target("cuda", memory * GIB, "", False))
-    said = next(line for line in plan.head if line.startswith("Device"))
-    needed = float(said.split("takes about ")[1].split()[0])
+    device = next(line for line in plan.head if line.startswith("Device"))
+    needed = float(device.split("takes about ")[1].split()[0])
     assert needed <= 0.85 * memory
 
 
-def test_scans_that_are_too_many_for_the_memory_are_read_from_disk() -> None:
+def test_scans_larger_than_the_memory_are_read_from_disk() -> None:
     known = facts(*usual((512, 512, 300), unlabeled=200))
     assert "read from files" in " ".join(choose(known, GPU).head)
     assert "in the device's memory" in " ".join(choose(facts(*usual()), GPU).head)
 
 
 def test_a_measured_step_decides_the_number_of_steps() -> None:
-    """A step of one second: an hour has 3600 of them, less those of the baseline and the folds."""
+    """A step takes one second, so an hour has 3600 steps, including those of the baseline and the folds."""
     slow = choose(facts(*usual(), tested=9), CPU, timed=lambda recipe: 1.0)
     fast = choose(facts(*usual(), tested=9), CPU, timed=lambda recipe: 0.1)
     total = [sum(stage.steps for stage in plan.recipe.stages) for plan in (slow, fast)]
@@ -170,7 +170,7 @@ def test_a_plan_takes_the_time_that_it_is_given(minutes: float) -> None:
     assert f"requested {minutes:g} minutes" in plan.text
 
 
-def test_too_little_time_is_told() -> None:
+def test_warning_about_too_little_time() -> None:
     plan = choose(facts(*usual()), CPU, minutes=1, timed=lambda recipe: 5.0)
     assert [stage.steps for stage in plan.recipe.stages] == [200, 200]
     assert "longer than the requested minute" in plan.text and plan.minutes > 1
@@ -178,12 +178,12 @@ def test_too_little_time_is_told() -> None:
 
 
 def recommended_minutes(plan: Plan, begin: str) -> int:
-    """The minutes that a warning of the head asks for."""
+    """Return the minutes that a warning recommends."""
     (line,) = (line for line in plan.head if line.startswith(begin))
     return int(re.findall(r"--minutes (\d+)", line)[0])
 
 
-def test_minutes_that_would_do_are_told() -> None:
+def test_recommended_minutes() -> None:
     """A step of one second, of pre-training 3 / 8 and of the baseline 3 / 4; a tenth is added where steps must fit."""
     plan = choose(facts(*usual(labeled=4)), CPU, minutes=1, timed=lambda recipe: 1.0)
     assert (
@@ -197,7 +197,7 @@ def test_minutes_that_would_do_are_told() -> None:
 
 @given(seconds=st.floats(0.01, 20), labeled=st.integers(2, 12), uses_unlabeled=st.booleans())
 @settings(deadline=None, max_examples=30)
-def test_the_minutes_that_are_told_are_enough(seconds: float, labeled: int, uses_unlabeled: bool) -> None:
+def test_recommended_minutes_are_enough(seconds: float, labeled: int, uses_unlabeled: bool) -> None:
     known = facts(*usual(labeled=labeled, unlabeled=8 * uses_unlabeled))
 
     def planned(minutes: float) -> Plan:
@@ -211,7 +211,7 @@ def test_the_minutes_that_are_told_are_enough(seconds: float, labeled: int, uses
 
 
 @pytest.mark.parametrize("minutes", [0.0, -3.0, float("nan"), float("inf"), 1e300])
-def test_no_time_is_refused(minutes: float) -> None:
+def test_invalid_minutes_are_rejected(minutes: float) -> None:
     with user_error(Code.OPTION_INVALID, "--minutes"):
         choose(facts(*usual()), CPU, minutes=minutes)
 
@@ -226,7 +226,7 @@ def test_no_time_is_refused(minutes: float) -> None:
         (30, False, 1.0, None, "too few steps; --folds 5 adds them"),
     ],
 )
-def test_folds_where_nothing_else_scores(
+def test_folds_only_without_a_test_set(
     labeled: int, has_test: bool, seconds: float, folds: int | None, reason: str
 ) -> None:
     plan = choose(facts(*usual(labeled=labeled), tested=9 * has_test), CPU, timed=lambda recipe: seconds)
@@ -246,13 +246,13 @@ def test_folds_where_nothing_else_scores(
         (4, 0, 5, 1.0, None),
     ],
 )
-def test_what_will_score_the_networks_is_told(
+def test_warning_about_missing_scores(
     labeled: int, unlabeled: int, tested: int, seconds: float, begin: str | None
 ) -> None:
     known = facts(*usual(labeled=labeled, unlabeled=unlabeled), tested=tested)
     head = choose(known, CPU, timed=lambda recipe: seconds).head
-    said = [line for line in head if line.startswith(("Warning: this run cannot", "Note: "))]
-    assert len(said) == (begin is not None) and all(line.startswith(str(begin)) for line in said)
+    warnings = [line for line in head if line.startswith(("Warning: this run cannot", "Note: "))]
+    assert len(warnings) == (begin is not None) and all(line.startswith(str(begin)) for line in warnings)
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_what_will_score_the_networks_is_told(
         (9, "--folds 5 (any number from 2 to 5), which takes 5 times as long, about 4 h 57 min", 264),
     ],
 )
-def test_folds_that_a_plan_had_no_time_for_can_be_trained(labeled: int, folds: str, minutes: int) -> None:
+def test_warning_recommends_folds(labeled: int, folds: str, minutes: int) -> None:
     """A step of one second: 2400 steps and their baseline take (375 + 1400 + 1800) / 60 = 59.6 minutes."""
     plan = choose(facts(*usual(labeled=labeled)), CPU, timed=lambda recipe: 1.0)
     (line,) = (line for line in plan.head if line.startswith("Warning: this run cannot be scored"))
@@ -271,7 +271,7 @@ def test_folds_that_a_plan_had_no_time_for_can_be_trained(labeled: int, folds: s
     assert line.endswith("or put test scans into imagesTs and their labels into labelsTs.")
 
 
-def test_folders_named_one_by_one_are_told_by_their_options() -> None:
+def test_separate_folders_are_named_by_their_options() -> None:
     plan = choose(replace(facts(*usual(unlabeled=0)), has_layout=False), CPU, timed=lambda recipe: 1.5)
     head = " ".join(plan.head)
     assert "pass test scans with --test-images and their labels with --test-labels." in head

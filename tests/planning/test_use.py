@@ -42,24 +42,24 @@ def test_the_command(tmp_path: Path) -> None:
     assert "A plan by graftseg" in result.output and "dimensions" not in result.output
     recipe = load_recipe(out)
     assert recipe.data.dimensions == 2 and recipe.baseline
-    told = " ".join(result.output.replace("#", " ").split())
-    assert "a typical GPU (none in this machine), 16.0 GiB" in told
+    output = " ".join(result.output.replace("#", " ").split())
+    assert "a typical GPU (none in this machine), 16.0 GiB" in output
     assert str(tmp_path) not in out.read_text()
     again = CliRunner().invoke(app, words)
     assert isinstance(again.exception, UserError) and "the file exists" in str(again.exception)
 
 
 @pytest.mark.parametrize("named", [False, True])
-def test_what_comes_next_can_be_typed_as_it_stands(tmp_path: Path, named: bool) -> None:
+def test_last_line_is_the_next_command(tmp_path: Path, named: bool) -> None:
     scans = tiny.write_scans(tmp_path / "it's mine", 2)
     out = tmp_path / "my plan.yaml"
     folders = {"--labeled-images": "imagesTr", "--labels": "labelsTr", "--unlabeled": "imagesUn"}
     options = [word for option, name in folders.items() for word in (option, str(scans / name))]
-    said = CliRunner().invoke(
+    result = CliRunner().invoke(
         app, ["plan", *(options if named else [str(scans)]), "--out", str(out), "--device", "cuda"]
     )
-    *_, plan, line = said.output.splitlines()
-    assert plan == f"plan: {out}" and "THIS_FILE" not in said.output
+    *_, plan, line = result.output.splitlines()
+    assert plan == f"plan: {out}" and "THIS_FILE" not in result.output
     words = ["graftseg", "train", str(out), *(options if named else ["--data", str(scans)]), "--out", "RUN"]
     assert shlex.split(line.removeprefix("next: ")) == words
 
@@ -70,7 +70,7 @@ def test_a_cpu_is_timed(tmp_path: Path) -> None:
     assert "measured here on a few steps" in " ".join(text.replace("#", " ").split())
 
 
-def test_scans_are_prepared_as_planned_where_no_recipe_is_named(tmp_path: Path) -> None:
+def test_scans_are_prepared_as_planned_without_a_recipe(tmp_path: Path) -> None:
     """The phantoms have 16 voxels of 1.5 mm along each axis."""
     scans = tiny.write_scans(tmp_path / "scans", 3)
     planned = make_plan(read_layout(scans), device="cuda", timed=False).recipe.data

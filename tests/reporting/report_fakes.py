@@ -1,4 +1,4 @@
-"""A small run folder, and a reader that checks a page."""
+"""A small run folder, and a parser that checks a page."""
 
 import json
 import struct
@@ -77,7 +77,7 @@ def write_snapshots(run: Path, steps: tuple[int, ...] = (0, 5, 10, 15, 19)) -> N
 
 
 def write_predictions(run: Path, references: Path, radii: dict[str, float]) -> Path:
-    """Discs of the given radii as predictions, held against discs of radius 8, with a scan of each case."""
+    """Write discs of the given radii as predictions, with references of radius 8 and a scan of each case."""
     out, entries = run / "predictions", []
     for case, radius in radii.items():
         name = f"{case}.nii.gz"
@@ -93,7 +93,7 @@ def write_predictions(run: Path, references: Path, radii: dict[str, float]) -> P
 
 
 def write_run(folder: Path) -> Path:
-    """A whole run; the cases' Dice rises from d over c and b to a."""
+    """Write a complete run; case d has the lowest Dice, then c, b and a."""
     run = folder / "run"
     write_facts(run)
     settings = {"data": "/home/someone/secret/data", "stages": [{"method": "bcp", "config": {"alpha": 0.5}}]}
@@ -105,14 +105,14 @@ def write_run(folder: Path) -> Path:
 
 
 def disc(radius: float) -> npt.NDArray[np.uint8]:
-    """Class 1 in a disc in the middle, class 2 in its inner half."""
+    """Return a disc of class 1 with class 2 in its inner half."""
     x, y = np.meshgrid(*(np.arange(n) - n / 2 for n in SHAPE), indexing="ij")
     distance = np.hypot(x, y)
     return np.asarray(2 - np.digitize(distance, [radius / 2, radius]), np.uint8)
 
 
 class Page(HTMLParser):
-    """Reads a page, refuses unbalanced elements, and keeps what tests ask about."""
+    """Parses a page, rejects unbalanced elements, and stores elements and texts."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -144,7 +144,7 @@ class Page(HTMLParser):
 
 
 def decode_png(content: bytes) -> npt.NDArray[np.uint8]:
-    """Pixels of a PNG that uses the filters None and Up; all checksums are checked."""
+    """Decode a PNG with the filters None and Up, and check all checksums."""
     assert content[:8] == b"\x89PNG\r\n\x1a\n"
     place, chunks = 8, dict[bytes, bytes]()
     while place < len(content):

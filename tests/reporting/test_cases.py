@@ -75,7 +75,7 @@ def test_equal_spacing_is_cut_across_the_last_axis() -> None:
 
 
 def of_slices(*kinds: list[int]) -> NDArray[np.uint8]:
-    """A volume whose slices across the last axis hold these labels."""
+    """Return a volume whose slices across the last axis contain these labels."""
     labels = np.zeros((4, 5, len(kinds)), np.uint8)
     for index, values in enumerate(kinds):
         labels[..., index].flat[: len(values)] = values
@@ -92,7 +92,7 @@ def of_slices(*kinds: list[int]) -> NDArray[np.uint8]:
         (of_slices([1] * 9, [2, 3], [2, 2, 3]), of_slices([], [], [4]), (2, 3, 4), ()),
     ],
 )
-def test_a_further_slice_for_the_classes_that_the_first_lacks(
+def test_second_slice_shows_classes_missing_in_the_first(
     reference: NDArray[np.uint8], prediction: NDArray[np.uint8], shows: tuple[int, ...], hides: tuple[int, ...]
 ) -> None:
     geometry = Geometry(reference.shape, diagonal(1, 1, 2))
@@ -104,7 +104,7 @@ def test_a_further_slice_for_the_classes_that_the_first_lacks(
     assert counts[0] == best[0] if best[0] else counts[1] == best[1]
 
 
-def test_all_classes_in_one_slice_need_no_further_one() -> None:
+def test_no_second_slice_if_the_first_shows_all_classes() -> None:
     labels = of_slices([1] * 9, [2], [1, 1, 2, 2, 1, 1, 1, 1, 1, 1])
     assert len(views_of(labels, labels, labels, Geometry(labels.shape, diagonal(1, 1, 2)), RAS)) == 1
 
@@ -118,7 +118,7 @@ def test_worst_first_with_reference_and_prediction(results: Results) -> None:
     np.testing.assert_array_equal(layers[1], label_layer(disc(5.0).T))
 
 
-def test_a_small_class_is_seen_below_the_slice_that_lacks_it(tmp_path: Path) -> None:
+def test_second_row_shows_a_small_class(tmp_path: Path) -> None:
     labels, out, geometry = (
         tmp_path / "labels",
         tmp_path / "run" / "predictions",
@@ -165,14 +165,14 @@ def test_missing_reference_leaves_the_picture_out(results: Results) -> None:
     assert sentence(results).count("its reference has been moved or deleted") == 1
 
 
-def test_damaged_scan_leaves_the_picture_out_and_tells_no_path(results: Results) -> None:
+def test_damaged_scan_leaves_the_picture_out_without_its_path(results: Results) -> None:
     image = results.folder.parents[1] / "images" / "c.nii.gz"
     image.write_bytes(image.read_bytes()[:-9])
     assert "No picture: c.nii.gz cannot be read." in sentence(results)
     assert str(image.parent) not in sentence(results)
 
 
-def test_other_shape_leaves_the_picture_out(results: Results) -> None:
+def test_different_shape_leaves_the_picture_out(results: Results) -> None:
     geometry = Geometry((5, 5), GEOMETRY.affine)
     write_label(results.folder / "c.nii.gz", np.zeros((5, 5), np.uint8), geometry)
     assert "have different shapes" in sentence(results)

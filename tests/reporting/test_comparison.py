@@ -52,7 +52,7 @@ def test_losses_are_shown_as_losses(results: Results, baseline: RunFolder) -> No
     assert cells[3] == "0 / 1 / 1"
 
 
-def test_other_protocol_is_told(results: Results, baseline: RunFolder) -> None:
+def test_different_protocols_are_reported(results: Results, baseline: RunFolder) -> None:
     metrics = baseline.predictions / "metrics.csv"
     metrics.write_text(metrics.read_text().replace("standard", "paper"))
     text = Page(comparison_section(EvaluatedRun(FACTS, results), EvaluatedRun.load(baseline))).text
@@ -74,21 +74,21 @@ def test_no_shared_case(tmp_path: Path, baseline: RunFolder) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "speaks"),
+    ("changes", "has_verdict"),
     [
         ({"method": "supervised"}, True),
         ({"method": "mean-teacher"}, False),
         ({"method": "supervised", "store": {"labeled": ["l0", "l1", "u0"]}}, False),
     ],
 )
-def test_a_verdict_where_the_unlabeled_scans_are_all_that_differs(
-    tmp_path: Path, results: Results, baseline: RunFolder, changes: dict[str, Any], speaks: bool
+def test_verdict_only_if_runs_differ_in_unlabeled_scans(
+    tmp_path: Path, results: Results, baseline: RunFolder, changes: dict[str, Any], has_verdict: bool
 ) -> None:
     write_facts(baseline.path, **changes)
     write_facts(tmp_path / "run")
-    said = verdict_of(EvaluatedRun.load(RunFolder(tmp_path / "run")), EvaluatedRun.load(baseline))
-    assert (said is not None) == speaks
-    assert said is None or said.startswith("Mean Dice ")
+    verdict = verdict_of(EvaluatedRun.load(RunFolder(tmp_path / "run")), EvaluatedRun.load(baseline))
+    assert (verdict is not None) == has_verdict
+    assert verdict is None or verdict.startswith("Mean Dice ")
 
 
 def test_no_verdict_without_a_shared_case_or_under_different_protocols(

@@ -50,7 +50,7 @@ def test_thinning_keeps_every_spike(length: int, place: int, half: int) -> None:
 
 
 @pytest.mark.parametrize(("count", "width"), [(1, 1), (7, 1), (8, 2), (39, 9), (40, 10), (200, 10), (400, 20)])
-def test_a_few_percent_of_the_steps_are_smoothed_over(count: int, width: int) -> None:
+def test_width_of_the_running_mean(count: int, width: int) -> None:
     assert window(count) == width
 
 

@@ -31,7 +31,7 @@ def test_three_views_of_a_mixed_image(tmp_path: Path) -> None:
     assert titles == [f"{name}, step 15: {view}" for name in ("X_in", "X_out") for view in views]
 
 
-def test_image_without_mask_and_label_stands_alone(tmp_path: Path) -> None:
+def test_image_without_mask_and_label_has_one_picture(tmp_path: Path) -> None:
     (tmp_path / "snapshots").mkdir()
     path = tmp_path / "snapshots" / "000003.npz"
     np.savez(path, X_labeled=np.eye(4), Y_labeled=np.eye(5, dtype=np.uint8))

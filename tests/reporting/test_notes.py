@@ -40,7 +40,7 @@ def test_flatten_settings() -> None:
         (1, 0, "1 labeled case"),
     ],
 )
-def test_cases_are_counted_in_words(labeled: int, unlabeled: int, written: str) -> None:
+def test_case_counts(labeled: int, unlabeled: int, written: str) -> None:
     facts = {"store": {"labeled": ["l"] * labeled, "unlabeled": ["u"] * unlabeled}}
     assert case_counts(facts) == written
     assert f"trained with {written}, seed unknown." in notes_section(facts, None)
@@ -62,7 +62,7 @@ def test_empty_mask_rule_follows_the_protocol(protocol: str, words: str) -> None
     assert words in notes_section({}, evaluation)
 
 
-def test_checkpoint_is_told() -> None:
+def test_notes_name_the_checkpoint() -> None:
     assert "no checkpoint was selected by its score." in notes_section({}, None)
     on_validation = notes_section({}, None, "best on validation, step 40")
     assert "“best on validation, step 40”, selected by its score." in on_validation
@@ -73,14 +73,14 @@ def test_checkpoint_is_told() -> None:
     )
 
 
-def test_data_are_called_by_their_name() -> None:
-    told = dict(run_facts({"store": {"path": "RUN/store", "channels": 2}}, "liver", "liver/imagesTs"))
-    assert (told["Data"], told["Test scans"], told["Channels"]) == ("liver", "liver/imagesTs", "2")
-    untold = dict(run_facts({"store": {"path": "RUN/store"}}))
-    assert (untold["Data"], untold["Test scans"], untold["Channels"]) == ("RUN/store", "", "")
+def test_data_are_named_by_their_folder() -> None:
+    named = dict(run_facts({"store": {"path": "RUN/store", "channels": 2}}, "liver", "liver/imagesTs"))
+    assert (named["Data"], named["Test scans"], named["Channels"]) == ("liver", "liver/imagesTs", "2")
+    unnamed = dict(run_facts({"store": {"path": "RUN/store"}}))
+    assert (unnamed["Data"], unnamed["Test scans"], unnamed["Channels"]) == ("RUN/store", "", "")
 
 
-def test_words_of_the_method_are_folded_away() -> None:
+def test_terms_of_the_method_are_folded_away() -> None:
     page = Page(notes_section({}, None))
     assert "details" in {tag for tag, _ in page.elements} and ("summary", "Terms of the method") in page.texts
     terms = {text for element, text in page.texts if element == "dt"}
@@ -89,7 +89,7 @@ def test_words_of_the_method_are_folded_away() -> None:
 
 
 @pytest.mark.parametrize(("volume", "unit"), [(1.0, "Voxel"), (math.nan, "Pixel")])
-def test_units_are_those_of_the_scans(volume: float, unit: str) -> None:
+def test_units_depend_on_the_scans(volume: float, unit: str) -> None:
     row = replace(Row("a", 1, "liver", *[0.5] * 12), volume_prediction_ml=volume, volume_reference_ml=volume)
     terms = [text for element, text in Page(notes_section({}, Evaluation((row,), "standard"))).texts if element == "dt"]
     assert f"{unit} and mm" in terms and ("Volume error" in terms) == (unit == "Voxel")

@@ -1,4 +1,4 @@
-"""Slices of scans and of what a network was shown lie alike on a page, and marks are true or absent."""
+"""Scans and training images have the same orientation on a page, and marks are correct or missing."""
 
 import itertools
 import shutil
@@ -36,7 +36,7 @@ SHAPE = (4, 5, 6)
 
 
 def pointing(codes: str, *, thick: int | None = None) -> Geometry:
-    """A volume whose axes point there, with thick slices along one axis of the array."""
+    """Return the geometry of a volume with these axis codes, with thick slices along one axis of the array."""
     affine = np.zeros((4, 4))
     for axis, code in enumerate(codes):
         step = 3.0 if axis == thick else 1.0
@@ -47,7 +47,7 @@ def pointing(codes: str, *, thick: int | None = None) -> Geometry:
 
 @settings(max_examples=60, deadline=None)
 @given(source=st.sampled_from(CODES), stored=st.sampled_from(CODES))
-def test_a_scan_and_its_stored_array_lie_alike(source: str, stored: str) -> None:
+def test_scan_and_stored_array_have_the_same_orientation(source: str, stored: str) -> None:
     volume = np.random.default_rng(0).random(SHAPE)
     # the array's last axis is that of thick slices, as plans choose it
     opposite = dict(zip("RLAPSI", "LRPAIS", strict=True))
@@ -73,16 +73,14 @@ def test_a_scan_and_its_stored_array_lie_alike(source: str, stored: str) -> None
         ("ASR", (-1, -1), ("A", "P")),
     ],
 )
-def test_right_or_front_on_the_left_front_or_head_on_top(
-    codes: str, corner: tuple[int, int], marks: tuple[str, str]
-) -> None:
+def test_orientation_of_slices(codes: str, corner: tuple[int, int], marks: tuple[str, str]) -> None:
     plane = np.zeros((4, 5))
     plane[corner] = 1
     orientation = Orientation(codes, is_volume=True, is_placed=True)
     assert orientation.plane(plane)[0, 0] == 1 and orientation.marks(augmented=True) == marks
 
 
-def test_arrays_of_no_known_orientation_lie_as_they_are_everywhere() -> None:
+def test_unknown_orientation_is_shown_as_stored() -> None:
     volume = np.random.default_rng(0).random(SHAPE)
     labels = np.zeros(SHAPE, np.uint8)
     labels[..., 2] = 1
@@ -92,14 +90,14 @@ def test_arrays_of_no_known_orientation_lie_as_they_are_everywhere() -> None:
     assert view_sentence([view.axis], True, False) == SIDES_UNKNOWN
 
 
-def test_no_marks_where_a_header_tells_no_place() -> None:
+def test_no_marks_without_a_position_in_the_header() -> None:
     orientation = Orientation("RAS", is_volume=True, is_placed=False)
-    untold = Geometry(SHAPE, pointing("RAS").affine, qform_code=0, sform_code=0)
-    assert orientation.sides(orientation.cut(untold), untold) is None and orientation.marks(augmented=False) is None
+    unplaced = Geometry(SHAPE, pointing("RAS").affine, qform_code=0, sform_code=0)
+    assert orientation.sides(orientation.cut(unplaced), unplaced) is None and orientation.marks(augmented=False) is None
     assert orientation.sentence(augmented=False) == SIDES_UNKNOWN
 
 
-def test_no_marks_on_a_scan_whose_file_tells_no_place(tmp_path: Path) -> None:
+def test_no_marks_on_a_scan_without_a_position_in_its_file(tmp_path: Path) -> None:
     header = "NRRD0004\ntype: short\ndimension: 3\nsizes: 4 5 6\nendian: little\nencoding: raw\n\n"
     (tmp_path / "a.nrrd").write_bytes(header.encode() + np.arange(120, dtype="<i2").tobytes())
     scan, labels = read_scan(tmp_path / "a.nrrd"), np.ones(SHAPE, np.uint8)
@@ -124,29 +122,29 @@ def test_mirrored_training_images_have_no_marks() -> None:
 @pytest.mark.parametrize(
     ("rotate", "degrees", "marks"), [(1.0, 180, None), (0.1, 46, None), (1.0, 45, ("R", "L")), (0.0, 180, ("R", "L"))]
 )
-def test_training_images_turned_by_large_angles_have_no_marks(
+def test_training_images_rotated_by_large_angles_have_no_marks(
     rotate: float, degrees: int, marks: tuple[str, str] | None
 ) -> None:
     augment = {"rotate_flip": 0.0, "rotate": rotate, "degrees": degrees}
     recipe = {"data": {"dimensions": 3, "orientation": "RAS"}, "batches": {"augment": augment}}
     orientation = orientation_of(recipe, stored(pointing("RAS")), True)
     assert orientation.marks(augmented=True) == marks and orientation.marks(augmented=False) == ("R", "L")
-    told = orientation.sentence(augmented=False) if marks else f"{TURNED}, so they have no marks."
-    assert orientation.sentence(augmented=True) == told
+    expected = orientation.sentence(augmented=False) if marks else f"{TURNED}, so they have no marks."
+    assert orientation.sentence(augmented=True) == expected
 
 
-def test_pixels_are_as_high_as_voxels_are() -> None:
-    def lies(**data: Any) -> Orientation:
+def test_aspect_follows_the_voxel_spacing() -> None:
+    def oriented(**data: Any) -> Orientation:
         return orientation_of({"data": data}, None, False)
 
-    assert lies(dimensions=3, orientation="RAS", spacing=[1, 2, 5]).aspect == 2
-    assert lies(dimensions=3, orientation="ARS", spacing=[1, 2, 5]).aspect == 0.5
-    assert lies(dimensions=3, orientation="RAS", spacing=[1, None, 5]).aspect == 1
-    assert lies(dimensions=2, orientation="RAS", spacing=[1, 2]).codes is None
+    assert oriented(dimensions=3, orientation="RAS", spacing=[1, 2, 5]).aspect == 2
+    assert oriented(dimensions=3, orientation="ARS", spacing=[1, 2, 5]).aspect == 0.5
+    assert oriented(dimensions=3, orientation="RAS", spacing=[1, None, 5]).aspect == 1
+    assert oriented(dimensions=2, orientation="RAS", spacing=[1, 2]).codes is None
 
 
 def stored(*scans: Geometry) -> Store:
-    """A store that keeps the voxels of scans as they are, along the axes RAS."""
+    """Return a store of scans in RAS orientation without resampling."""
     cases = []
     for name, geometry in zip("abcdef", scans, strict=False):
         grid = plan_grid(geometry, orientation="RAS", spacing=None)
@@ -161,9 +159,7 @@ def stored(*scans: Geometry) -> Store:
     ("spacing", "aspect"),
     [(None, 3), ([None, None, 5], 3), ([None, 2, 5], 2), ([1.5, None, 5], 2), ([0, 0, 0], 3), ([1.5, None], 2)],
 )
-def test_a_spacing_that_is_kept_is_the_usual_one_of_the_scans(
-    spacing: list[float | None] | None, aspect: float
-) -> None:
+def test_unset_spacing_is_the_median_of_the_scans(spacing: list[float | None] | None, aspect: float) -> None:
     store = stored(*(pointing("RAS", thick=axis) for axis in (1, 1, 0)))
     recipe = {"data": {"dimensions": 3, "orientation": "RAS", "spacing": spacing}}
     assert orientation_of(recipe, store, False).aspect == aspect
@@ -174,27 +170,25 @@ def test_a_spacing_that_is_kept_is_the_usual_one_of_the_scans(
 @pytest.mark.parametrize(
     "recipe", [None, {}, {"data": None, "batches": 3}, {"data": {"orientation": 7, "spacing": "x"}}]
 )
-def test_nothing_is_claimed_of_a_recipe_that_says_nothing(recipe: dict[str, Any] | None) -> None:
+def test_orientation_is_unknown_without_settings(recipe: dict[str, Any] | None) -> None:
     assert orientation_of(recipe, None, False) == UNKNOWN_ORIENTATION
 
 
-@pytest.mark.parametrize(("tested", "said"), [(None, SIDES_UNKNOWN), (False, UPRIGHT), (True, SIDES_UNKNOWN)])
-def test_slices_of_a_2d_run_without_its_store_are_pictures_only_if_pictures_were_tested(
-    tested: bool | None, said: str
-) -> None:
+@pytest.mark.parametrize(("tested", "sentence"), [(None, SIDES_UNKNOWN), (False, UPRIGHT), (True, SIDES_UNKNOWN)])
+def test_2d_run_without_store_has_pictures_only_if_pictures_were_tested(tested: bool | None, sentence: str) -> None:
     recipe = {"data": {"dimensions": 2, "orientation": "RAS", "spacing": None}}
     orientation = orientation_of(recipe, None, tested)
-    assert orientation.sentence(augmented=False) == said and orientation.marks(augmented=False) is None
+    assert orientation.sentence(augmented=False) == sentence and orientation.marks(augmented=False) is None
 
 
-def test_an_untested_report_whose_store_is_gone_does_not_call_slices_upright(tmp_path: Path) -> None:
+def test_untested_run_without_store_has_unknown_sides(tmp_path: Path) -> None:
     run = write_run(tmp_path)
     shutil.rmtree(run / "predictions")
     page = Page(render_report(run).read_text())
     assert page.text.count(SIDES_UNKNOWN) == 2 and UPRIGHT not in page.text
 
 
-def test_of_several_channels_the_first_is_named() -> None:
+def test_caption_names_the_shown_channel() -> None:
     one, two = (Orientation("RAS", is_volume=True, is_placed=True, channels=count) for count in (1, 2))
     assert two.sentence(augmented=False) == f"{one.sentence(augmented=False)} The first of 2 channels is shown."
 

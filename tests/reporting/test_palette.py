@@ -35,7 +35,7 @@ def lab(rgb: Vector) -> Vector:
 
 
 @pytest.mark.parametrize("sight", SIGHTS)
-def test_colours_are_told_apart(sight: str) -> None:
+def test_colors_are_distinguishable(sight: str) -> None:
     seen = [lab(SIGHTS[sight] @ linear(colour)) for colour in COLORS]
     assert len(seen) == 12
     assert min(np.linalg.norm(a - b) for a, b in combinations(seen, 2)) > 25

@@ -50,10 +50,10 @@ def test_labels_become_filled_areas_with_opaque_borders() -> None:
     assert layer[192, 192].tolist() == [*rgb_table(3)[2].tolist(), FILL_OPACITY]
     assert layer[96, 192, 3] == layer[98, 192, 3] == 255  # the border is three pixels wide
     assert layer[99, 192, 3] == FILL_OPACITY
-    assert layer[95, 192, 3] == 0  # and lies inside
+    assert layer[95, 192, 3] == 0  # and is inside
 
 
-def test_neighbouring_classes_both_have_a_border() -> None:
+def test_neighboring_classes_both_have_a_border() -> None:
     labels = np.repeat([[1, 2]], 2, axis=0)
     layer = label_layer(labels)
     assert layer[10, 191].tolist() == [*rgb_table(3)[1].tolist(), 255]

@@ -1,4 +1,4 @@
-"""Data are called by the names of folders, never by where these lie or by whose home that is."""
+"""Data are named by folders, never by full paths or home folders."""
 
 import json
 from pathlib import Path

@@ -103,7 +103,7 @@ def test_headline_names_protocol_and_checkpoint(run: Path) -> None:
         ("recipe.yaml", "The run folder has no recipe.yaml."),
     ],
 )
-def test_absent_part_becomes_a_sentence(run: Path, absent: str, sentence: str) -> None:
+def test_missing_part_is_explained(run: Path, absent: str, sentence: str) -> None:
     assert sentence not in rendered(run).text
     (run / absent).rename(run / "hidden")
     assert sentence in rendered(run).text
@@ -131,7 +131,7 @@ def begin_baseline(run: Path, status: str) -> None:
     (run / "baseline" / "recipe.yaml").write_text("{}")
 
 
-def test_a_baseline_that_is_trained_and_not_tested_is_told(run: Path) -> None:
+def test_untested_baseline_is_reported(run: Path) -> None:
     begin_baseline(run, "finished")
     text = rendered(run).text
     assert "The supervised baseline of this run has not been tested yet. To fill this part, run" in text
@@ -159,14 +159,14 @@ def test_commands_name_the_folder_of_the_run(run: Path, tmp_path: Path) -> None:
     assert command_path(RunFolder(Path("/home/someone"))) == "RUN"
 
 
-def test_an_untested_run_that_is_named_as_baseline_is_the_one_to_test(run: Path, tmp_path: Path) -> None:
+def test_command_tests_an_untested_baseline(run: Path, tmp_path: Path) -> None:
     write_facts(tmp_path / "other", method="supervised")
     assert ("code", "graftseg test other DATA") in rendered(run, tmp_path / "other").texts
     begin_baseline(run, "finished")
     assert ("code", "graftseg test run DATA") in rendered(run, run / "baseline").texts
 
 
-def test_baseline_stands_beside(run: Path, tmp_path: Path) -> None:
+def test_comparison_with_a_baseline(run: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     write_facts(other, method="supervised", recipe="demo-2d/supervised")
     write_predictions(other, tmp_path / "labels", dict.fromkeys(CASES, 6.0))
@@ -177,7 +177,7 @@ def test_baseline_stands_beside(run: Path, tmp_path: Path) -> None:
     assert "2 / 1 / 1" in text
 
 
-def test_the_verdict_stands_under_the_title(run: Path, tmp_path: Path) -> None:
+def test_verdict_is_below_the_title(run: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     write_facts(other, method="supervised", recipe="demo-2d/supervised")
     write_predictions(other, tmp_path / "labels", dict.fromkeys(CASES, 6.0))
@@ -226,7 +226,7 @@ def test_wide_tables_scroll(run: Path) -> None:
     assert any(line.count(" local") == 2 and line.count(" scroll") == 2 for line in rules)
 
 
-def test_supervised_run_does_not_speak_of_unlabeled_cases(tmp_path: Path) -> None:
+def test_supervised_run_does_not_mention_unlabeled_cases(tmp_path: Path) -> None:
     run = tmp_path / "run"
     write_facts(run, method="supervised", store={"labeled": ["l0", "l1", "l2", "l3"], "unlabeled": []})
     page = rendered(run)

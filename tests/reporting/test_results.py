@@ -30,7 +30,7 @@ RESULTS = Results(Path("x"), Evaluation(ROWS, "paper"), None)
 
 
 def cells(html: str) -> list[list[str]]:
-    """Rows of a page's tables, each cell with all its text."""
+    """Return the text of each cell of all tables of a page."""
     rows: list[list[str]] = []
     for part in str(html).split("<tr>")[1:]:
         inner = part.split("</tr>")[0]
@@ -44,7 +44,7 @@ def test_cases_are_ranked_worst_first() -> None:
     assert RESULTS.ranking == ["bad", "good"]
 
 
-def test_tables_hold_the_figures() -> None:
+def test_tables_contain_the_figures() -> None:
     table = cells(results_section(RESULTS, {"checkpoint": "last"}))
     assert table[0][:3] == ["Class", "Dice %", "Jaccard %"]
     assert table[1] == [

@@ -37,7 +37,7 @@ def examination(root: Path) -> Examination:
 
 
 def named(examination: Examination, severity: Severity = "warning") -> Examination:
-    """The same with findings of one severity, one of them about many cases with names that are not harmless."""
+    """Return an examination with findings of one severity; one finding names many cases with hostile names."""
     names = [case.name for case in examination.fingerprint.cases]
     known = tuple(
         Finding("warning", "<b>odd</b>", name, "3 voxels", "try `graftseg <x>`", (name,)) for name in names[:2]
@@ -86,7 +86,9 @@ def test_the_page_needs_nothing_and_runs_nothing(examination: Examination, tmp_p
         ("note", "Ready for training."),
     ],
 )
-def test_the_verdict_stands_first(examination: Examination, tmp_path: Path, severity: Severity, verdict: str) -> None:
+def test_verdict_is_above_the_findings(
+    examination: Examination, tmp_path: Path, severity: Severity, verdict: str
+) -> None:
     text = rendered(named(examination, severity), tmp_path).text
     assert text.index(verdict) < text.index("Finding")
 
@@ -111,7 +113,7 @@ def test_at_most_twelve_pictures(examination: Examination, tmp_path: Path) -> No
     assert "c12: odd" not in page.text
 
 
-def test_no_place_and_nothing_of_a_header_is_told(root: Path, tmp_path: Path) -> None:
+def test_page_contains_no_paths_and_no_header_fields(root: Path, tmp_path: Path) -> None:
     folder = tmp_path / "DOE_JOHN" / "set"
     make(folder, 2, 2)
     for path in (folder / "imagesTr").iterdir():
@@ -136,7 +138,7 @@ def test_sizes_of_classes_are_those_of_the_label_maps(root: Path, examination: E
     assert "4 of 4" in page.text
 
 
-def test_labels_that_are_empty_and_scans_that_are_flat_make_a_page(root: Path, tmp_path: Path) -> None:
+def test_page_of_empty_labels_and_2d_scans(root: Path, tmp_path: Path) -> None:
     folder = tmp_path / "data"
     make(folder, 1, axes=2)
     (label,) = (folder / "labelsTr").iterdir()
@@ -147,7 +149,7 @@ def test_labels_that_are_empty_and_scans_that_are_flat_make_a_page(root: Path, t
     assert "Nothing to compare: 1 labeled and 0 unlabeled scans." in page.text
 
 
-def test_nothing_readable_makes_a_page(root: Path, tmp_path: Path) -> None:
+def test_page_without_readable_scans(root: Path, tmp_path: Path) -> None:
     folder = tmp_path / "data"
     make(folder, 1, axes=2)
     (image,) = (folder / "imagesTr").iterdir()

@@ -34,12 +34,12 @@ def test_short_path_keeps_two_parts(path: str, short: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["/home/x/y", "~/data", "C:\\data", "\\\\server\\share"])
-def test_paths_are_recognised(text: str) -> None:
+def test_paths_are_recognized(text: str) -> None:
     assert looks_like_path(text)
 
 
 @pytest.mark.parametrize("text", ["bcp", "la-8/bcp", "0.01", ""])
-def test_other_values_are_no_paths(text: str) -> None:
+def test_other_values_are_not_paths(text: str) -> None:
     assert not looks_like_path(text)
 
 
@@ -52,5 +52,5 @@ def test_other_values_are_no_paths(text: str) -> None:
         ("BRCA-1 and T2-2 and a - b", "BRCA-1 and T2-2 and a - b"),
     ],
 )
-def test_one_sign_for_numbers_below_zero(text: str, written: str) -> None:
+def test_minus_signs(text: str, written: str) -> None:
     assert typeset(text) == written

@@ -45,7 +45,7 @@ def test_one_term_is_the_total_and_not_drawn_twice(tmp_path: Path) -> None:
     assert "L_pretrain" not in texts(training_section(read_curves(RunFolder(tmp_path)), {}), "text")
 
 
-def test_lost_values_are_told(tmp_path: Path) -> None:
+def test_caption_counts_dropped_values(tmp_path: Path) -> None:
     write_log(tmp_path)
     path = tmp_path / "log.jsonl"
     path.write_text(path.read_text().replace('"total": 1.0', '"total": NaN'))

@@ -1,4 +1,4 @@
-"""A page says how far its run is from the recipe that it is called by."""
+"""A page lists the settings that differ from the shipped recipe."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ def tree(*overrides: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("recipe", "told"),
+    ("recipe", "changes"),
     [
         (tree(), ""),
         (tree("seed=7", "loop.log_every=50"), ""),
@@ -24,11 +24,11 @@ def tree(*overrides: str) -> dict[str, Any]:
         (None, ""),
     ],
 )
-def test_in_words(recipe: dict[str, Any] | None, told: str) -> None:
-    assert variation_of(recipe) == told
+def test_changed_settings(recipe: dict[str, Any] | None, changes: str) -> None:
+    assert variation_of(recipe) == changes
 
 
-def test_it_stands_below_the_recipe_where_there_is_any() -> None:
+def test_changed_settings_follow_the_recipe() -> None:
     rows = [("Method", "bcp"), ("Recipe", "acdc-3/bcp"), ("Seed", "0")]
     page = str(run_section(tree("stages.0.steps=6"), rows))
     assert page.index("acdc-3/bcp") < page.index("Settings changed from this recipe") < page.index("Seed")

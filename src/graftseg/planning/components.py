@@ -23,10 +23,10 @@ def _rule(facts: Facts, pieces: Sequence[PieceCount], where: str) -> Choice:
     classes = range(1, len(facts.classes))
     single = [value for value in classes if value < len(pieces) and pieces[value].share >= USUAL_SHARE]
     several = [value for value in classes if value not in single]
-    said = [f"{facts.classes[value]} in {_counts(pieces, value)}" for value in several]
+    counts = [f"{facts.classes[value]} in {_counts(pieces, value)}" for value in several]
     if not several:
         return Choice(True, f"each class is one piece in nearly all labeled {where}, so small components are errors")
-    named = "; ".join(said[:3]) + ("; ..." if len(said) > 3 else "")
+    named = "; ".join(counts[:3]) + ("; ..." if len(counts) > 3 else "")
     if not single:
         return Choice(False, f"off, because classes have several pieces (one piece: {named} {where})")
     return Choice(single, f"these classes only; the others have several pieces (one piece: {named} {where})")

@@ -25,8 +25,8 @@ def intensity_choices(facts: Facts) -> Choices:
 def ct_reason(facts: Facts) -> str | None:
     """Return why the scans are CT, by the names of channels or else by their values; None if they are not CT."""
     if facts.channel_names:
-        said = [bool(re.search(r"(?<![a-z])ct(?![a-z])", name.lower())) for name in facts.channel_names]
-        return f"dataset.json calls the channel {facts.channel_names[0]}" if all(said) else None
+        are_ct = [bool(re.search(r"(?<![a-z])ct(?![a-z])", name.lower())) for name in facts.channel_names]
+        return f"dataset.json calls the channel {facts.channel_names[0]}" if all(are_ct) else None
     if _look_like_ct(facts).mean() < CT_SHARE:
         return None
     lowest = [[channel[0] for channel in case.percentiles] for case in facts.fingerprint.training]
@@ -35,11 +35,11 @@ def ct_reason(facts: Facts) -> str | None:
 
 def intensity_lines(facts: Facts, choices: Choices) -> list[str]:
     """Return the rule and its reason; and a warning if most scans, but not all, have the values of CT."""
-    rule, alike = choices["data.intensity.rule"], _look_like_ct(facts)
+    rule, are_ct = choices["data.intensity.rule"], _look_like_ct(facts)
     lines = [f"Intensities: {rule.value}, {rule.reason}."]
-    if 0.5 < alike.mean() < 1:
+    if 0.5 < are_ct.mean() < 1:
         lines.append(
-            f"Warning: {alike.size - alike.sum()} of {alike.size} scans do not have the values of CT, unlike the "
+            f"Warning: {are_ct.size - are_ct.sum()} of {are_ct.size} scans do not have the values of CT, unlike the "
             "others. `graftseg check` may show why."
         )
     return lines
@@ -51,8 +51,8 @@ def _look_like_ct(facts: Facts) -> npt.NDArray[np.bool_]:
         np.array([[channel[end] for channel in case.percentiles] for case in facts.fingerprint.training])
         for end in (0, -1)
     )
-    alike = (lowest <= LOWEST_CT) & (lowest >= -HIGHEST_CT) & (highest > LOWEST_CT) & (highest <= HIGHEST_CT)
-    return np.asarray(alike.all(axis=1), dtype=np.bool_)
+    has_values = (lowest <= LOWEST_CT) & (lowest >= -HIGHEST_CT) & (highest > LOWEST_CT) & (highest <= HIGHEST_CT)
+    return np.asarray(has_values.all(axis=1), dtype=np.bool_)
 
 
 def _window(foreground: Foreground, why: str) -> Choices:

@@ -131,8 +131,8 @@ def _patch_choices(frame: Frame, patch: tuple[int, ...], batch: int, target: Tar
     else:
         room = f"as much as {target.memory / GIB:.0f} GiB of memory and the time allow"
         seen = f"{covered:.0%} of a typical {whole} ({times(size)} voxels), {room}"
-    usual = BATCHES[target.kind, frame.dimensions][0]
-    fewer = "" if batch == usual else f"; {usual} do not fit into the memory"
+    preferred = BATCHES[target.kind, frame.dimensions][0]
+    fewer = "" if batch == preferred else f"; {preferred} do not fit into the memory"
     matters = frame.is_stacked or covered < COVERED
     return {
         "batches.patch": Choice(list(patch), f"{seen}, in multiples of the network's stride"),

@@ -21,17 +21,17 @@ svg{background:#fff;font:12px system-ui,sans-serif;fill:#222}
 """
 
 
-def picture(comparison: Sequence[Comparison]) -> str:
+def picture(comparisons: Sequence[Comparison]) -> str:
     """Return an SVG file with a panel for each figure and in it a row for each class of each run."""
     content: list[Markup] = []
     top = 8.0
-    for place, beside in enumerate(comparison, start=1):
-        run = f" ({place})" if len(comparison) > 1 else ""
-        content.append(element("text", f"{beside.second.name}{run} minus {beside.first.name}", x=8, y=f"{top + 12:g}"))
+    for place, one in enumerate(comparisons, start=1):
+        run = f" ({place})" if len(comparisons) > 1 else ""
+        content.append(element("text", f"{one.second.name}{run} minus {one.first.name}", x=8, y=f"{top + 12:g}"))
         top += 18
     top += GAP
     for figure in FIGURES:
-        drawn, height = _panel(figure, comparison, top)
+        drawn, height = _panel(figure, comparisons, top)
         content += drawn
         top += height + GAP
     size = {"width": f"{WIDTH:g}", "height": f"{top:g}", "viewBox": f"0 0 {WIDTH:g} {top:g}"}
@@ -44,9 +44,9 @@ def difference_axis(values: Sequence[float]) -> Axis:
     return Axis.enclosing([0.0, *values], LEFT, WIDTH - RIGHT)
 
 
-def _panel(figure: str, comparison: Sequence[Comparison], top: float) -> tuple[list[Markup], float]:
+def _panel(figure: str, comparisons: Sequence[Comparison], top: float) -> tuple[list[Markup], float]:
     """Return a panel and its height."""
-    rows = _rows(figure, comparison)
+    rows = _rows(figure, comparisons)
     axis = difference_axis([value for _, pairs, _ in rows for value in pairs.differences.tolist()])
     bottom = top + TITLE + ROW * len(rows)
     better = "better to the right" if figure in SHARES else "better to the left"
@@ -60,12 +60,12 @@ def _panel(figure: str, comparison: Sequence[Comparison], top: float) -> tuple[l
     return drawn, bottom + AXIS - 12 - top
 
 
-def _rows(figure: str, comparison: Sequence[Comparison]) -> list[tuple[str, Pairs, Effect]]:
+def _rows(figure: str, comparisons: Sequence[Comparison]) -> list[tuple[str, Pairs, Effect]]:
     """Return the name, the pairs and the effect of each class of each run."""
     found = []
-    for place, beside in enumerate(comparison, start=1):
-        run = f"({place}) " if len(comparison) > 1 else ""
-        found += [(run + pairs.name, pairs, effect) for pairs, effect in beside.effects if pairs.figure == figure]
+    for place, one in enumerate(comparisons, start=1):
+        run = f"({place}) " if len(comparisons) > 1 else ""
+        found += [(run + pairs.name, pairs, effect) for pairs, effect in one.effects if pairs.figure == figure]
     return found
 
 
