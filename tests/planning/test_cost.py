@@ -72,7 +72,7 @@ def test_timing_a_step_keeps_the_random_state() -> None:
 
 
 def test_first_step_counts_only_if_it_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A first step of 9 s is the result on its own; otherwise it is a warm-up."""
+    """A first step above MAX_SECONDS is the result; a faster first step is only a warm-up."""
     seconds = {0: 9.0, 1: 1.0, 2: 2.0, 3: 3.0}
     monkeypatch.setattr(probe, "_measure", lambda stepper, step, device: seconds[step])
     assert probe._shortest(Mock(), torch.device("cpu")) == 9.0
