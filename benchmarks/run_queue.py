@@ -1,7 +1,7 @@
 """Run the queued trainings that fit into a time budget, one after the other.
 
-Each run is a ``graftseg sweep`` of one recipe, which trains, tests and records it. Recorded runs are skipped. A run that
-does not end in time is stopped with SIGTERM, which saves a checkpoint; the next call resumes it.
+Each run is a ``graftseg sweep`` of one recipe, which trains, tests and records it. Recorded runs are skipped. If a run
+does not end in time, SIGTERM makes it save a checkpoint, and the next call resumes it.
 """
 
 import argparse
