@@ -155,9 +155,9 @@ def decode_png(content: bytes) -> npt.NDArray[np.uint8]:
         chunks[kind] = data
         place += 12 + length
     assert list(chunks) == [b"IHDR", b"IDAT", b"IEND"]
-    width, height, depth, colour, *rest = struct.unpack(">IIBBBBB", chunks[b"IHDR"])
+    width, height, depth, color, *rest = struct.unpack(">IIBBBBB", chunks[b"IHDR"])
     assert (depth, rest) == (8, [0, 0, 0])
-    channels = {0: 1, 2: 3, 6: 4}[colour]
+    channels = {0: 1, 2: 3, 6: 4}[color]
     raw = np.frombuffer(zlib.decompress(chunks[b"IDAT"]), np.uint8).reshape(height, 1 + width * channels)
     rows = np.zeros((height + 1, width * channels), np.uint8)
     for index, line in enumerate(raw):

@@ -73,16 +73,16 @@ def test_no_home_folder_on_the_page(run: Path, tmp_path: Path) -> None:
 def test_all_pictures_decode(run: Path) -> None:
     pictures = [decode_uri(address) for address in rendered(run).attributes("href") if address[0] != "#"]
     shapes = {picture.shape for picture in pictures}
-    assert (20, 24) in shapes  # scans are stored in grey, as small as they are
+    assert (20, 24) in shapes  # scans are stored in gray, as small as they are
     assert (20 * 16, 24 * 16, 4) in shapes  # layers are transparent and fine
     assert len(pictures) > 20
 
 
 def test_a_scan_shown_often_is_stored_once(run: Path) -> None:
     page = rendered(run)
-    grey = [a for a in page.attributes("href") if a[0] != "#" and decode_uri(a).ndim == 2]
-    assert len(grey) == len(set(grey))
-    assert sum(address.startswith("#scan-") for address in page.attributes("href")) > len(grey)
+    gray = [a for a in page.attributes("href") if a[0] != "#" and decode_uri(a).ndim == 2]
+    assert len(gray) == len(set(gray))
+    assert sum(address.startswith("#scan-") for address in page.attributes("href")) > len(gray)
 
 
 def test_headline_names_protocol_and_checkpoint(run: Path) -> None:

@@ -24,7 +24,7 @@ def row(case: str, label: int, dice: float, hd95: float = 2.0) -> Row:
     return Row(case, label, f"class {label}", dice, dice / 2, *distances, 0.5, 1.0)
 
 
-FLATTERED = "This checkpoint was selected on the test cases, so the figures are optimistic."
+OPTIMISTIC = "This checkpoint was selected on the test cases, so the figures are optimistic."
 ROWS = (row("good", 1, 0.9), row("good", 2, 0.8), row("bad", 1, 0.5), row("bad", 2, 0.2, math.nan))
 RESULTS = Results(Path("x"), Evaluation(ROWS, "paper"), None)
 
@@ -87,8 +87,8 @@ def test_headline() -> None:
     figures = [text for element, text in page.texts if element == "dd"]
     assert figures == ["60.00", "30.00", "2.00", "6.00 mm", "4.00", "8.00 mm"]
     sentence = "Mean over 2 classes of the mean over 2 cases, paper protocol, checkpoint: best on test, step 9."
-    assert sentence in page.text and FLATTERED in page.text
-    assert FLATTERED not in Page(results_section(RESULTS, {"checkpoint": "best on validation, step 9"})).text
+    assert sentence in page.text and OPTIMISTIC in page.text
+    assert OPTIMISTIC not in Page(results_section(RESULTS, {"checkpoint": "best on validation, step 9"})).text
 
 
 def test_a_single_class_has_no_mean_over_classes() -> None:

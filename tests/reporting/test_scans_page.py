@@ -96,9 +96,9 @@ def test_verdict_is_above_the_findings(
 def test_cases_of_findings_are_shown_with_their_labels(examination: Examination, tmp_path: Path) -> None:
     page = rendered(named(examination), tmp_path)
     pictures = [decode_uri(address) for address in page.attributes("href") if address.startswith("data:")]
-    grey, layers = [[one for one in pictures if one.ndim == axes] for axes in (2, 3)]
+    gray, layers = [[one for one in pictures if one.ndim == axes] for axes in (2, 3)]
     # two cases by their own finding, and no case twice, and of many cases only the first
-    assert len(grey) == len(layers) == 2
+    assert len(gray) == len(layers) == 2
     assert all(layer[..., 3].any() for layer in layers)
     assert "all 11 cases" in page.text
     assert sum(tag == "li" for tag, _ in page.elements) == 2 + len(examination.dataset.classes) - 1

@@ -9,7 +9,7 @@ from graftseg.reporting.pictures import rgb_table
 
 Vector = npt.NDArray[np.float64]
 
-# Simulation of full colour blindness in linear RGB (Machado, Oliveira and Fernandes, 2009).
+# Simulation of full color blindness in linear RGB (Machado, Oliveira and Fernandes, 2009).
 SIGHTS = {
     "normal": np.eye(3),
     "deuteranopia": np.array(
@@ -23,8 +23,8 @@ TO_XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 
 WHITE = TO_XYZ.sum(axis=1)
 
 
-def linear(colour: str) -> Vector:
-    c = np.frombuffer(bytes.fromhex(colour[1:]), np.uint8) / 255
+def linear(color: str) -> Vector:
+    c = np.frombuffer(bytes.fromhex(color[1:]), np.uint8) / 255
     return np.where(c <= 0.04045, c / 12.92, ((c + 0.055) / 1.055) ** 2.4)
 
 
@@ -36,7 +36,7 @@ def lab(rgb: Vector) -> Vector:
 
 @pytest.mark.parametrize("sight", SIGHTS)
 def test_colors_are_distinguishable(sight: str) -> None:
-    seen = [lab(SIGHTS[sight] @ linear(colour)) for colour in COLORS]
+    seen = [lab(SIGHTS[sight] @ linear(color)) for color in COLORS]
     assert len(seen) == 12
     assert min(np.linalg.norm(a - b) for a, b in combinations(seen, 2)) > 25
 
