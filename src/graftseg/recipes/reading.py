@@ -102,9 +102,8 @@ def read_tree(path: Path, children: tuple[Path, ...] = ()) -> Tree:
     except ValueError:
         raise UserError(Code.RECIPE_INVALID, path, "not UTF-8 text", "save the recipe as UTF-8") from None
     if not isinstance(tree, dict):
-        raise UserError(
-            Code.RECIPE_INVALID, path, "contains no settings", "write keys and values as in a shipped recipe"
-        )
+        finding = "contains no settings"
+        raise UserError(Code.RECIPE_INVALID, path, finding, "write keys and values as in a shipped recipe")
     base = tree.pop("base", None)
     return tree if base is None else _merge(read_tree(_base_path(path, base), (*children, path)), tree, path)
 

@@ -47,12 +47,8 @@ def shortened(recipe: Recipe, shorter: int) -> Recipe:
 def check_shorter(shorter: int) -> None:
     """Raise a UserError unless ``shorter`` is a positive integer."""
     if not isinstance(shorter, int) or shorter < 1:
-        raise UserError(
-            Code.OPTION_INVALID,
-            f"--shorter {shorter}",
-            "not a positive integer",
-            "pass 5 to train a fifth of the steps",
-        )
+        finding = "not a positive integer"
+        raise UserError(Code.OPTION_INVALID, f"--shorter {shorter}", finding, "pass 5 to train a fifth of the steps")
 
 
 def _step_counts(tree: dict[str, Any]) -> dict[str, tuple[dict[str, Any], str]]:

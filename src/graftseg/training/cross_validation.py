@@ -52,20 +52,16 @@ class CrossValidation:
         """Return the head and one line per metric and class: mean and deviation over cases, and the baseline's."""
         head = ("figure", "class", "cases", "mean ± spread over cases")
         if self.baseline is None:
-            return head, [self._cells(figure, name) for figure in SHOWN for name in self._names]
+            return head, [self._cells(figure, name) for figure in SHOWN for name in _class_names(self.evaluation)]
         lines = []
         for pairs in paired(self.baseline, self.evaluation):
             if pairs.figure in SHOWN:
                 effect = effect_of(pairs)
                 interval = NO_VALUE if math.isnan(effect.low) else f"{effect.low:+.2f} to {effect.high:+.2f}"
                 other = format_value(*_values(spread(pairs.first.tolist())))
-                baseline = (
-                    other,
-                    _signed(effect.difference),
-                    interval,
-                    f"{effect.better}/{effect.worse}/{effect.equal}",
-                )
-                lines.append((*self._cells(pairs.figure, pairs.name), *baseline))
+                counts = f"{effect.better}/{effect.worse}/{effect.equal}"
+                own = self._cells(pairs.figure, pairs.name)
+                lines.append((*own, other, _signed(effect.difference), interval, counts))
         return (*head, "baseline", "difference", "95 % interval", "better/worse/equal"), lines
 
     def caption(self) -> str:
@@ -97,10 +93,6 @@ class CrossValidation:
             if (found := [pairs for pairs in paired(self.baseline, self.evaluation) if pairs.figure == figure])
         }
         return facts | {"baseline": _figures(self.baseline), "beside_baseline": effects}
-
-    @property
-    def _names(self) -> list[str]:
-        return _class_names(self.evaluation)
 
     def _cells(self, figure: str, name: str) -> tuple[str, ...]:
         values = _case_values(self.evaluation, figure, name)
@@ -215,9 +207,8 @@ def _stored(store: Store, name: str) -> StoredLabel:
     case = next(case for case in store.of("labeled") if case.name == name)
     if case.grid.prepared_shape != case.grid.oriented_shape:
         finding = f"the labels of the store are resampled (case {name}) and not those of the scans"
-        raise UserError(
-            Code.STORE_MISMATCH, store.path, finding, "pass the folder of scans as --data, or add --folds 0"
-        )
+        remedy = "pass the folder of scans as --data, or add --folds 0"
+        raise UserError(Code.STORE_MISMATCH, store.path, finding, remedy)
     return StoredLabel(store, case)
 
 

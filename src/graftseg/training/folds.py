@@ -92,35 +92,19 @@ def _check_target(recipe: Recipe, run: RunFolder, data: Data, resume: bool) -> N
     """Raise a UserError if the folds cannot be trained into this folder, before it is touched."""
     if recipe.selection.opens_test:
         finding = "this recipe selects checkpoints on test cases, which cross-validation does not have"
-        raise UserError(
-            Code.RECIPE_MISMATCH,
-            f"recipe {recipe.name}",
-            finding,
-            "set selection.protocol to last, or train with --folds 0",
-        )
+        remedy = "set selection.protocol to last, or train with --folds 0"
+        raise UserError(Code.RECIPE_MISMATCH, f"recipe {recipe.name}", finding, remedy)
     if run.path.resolve() == data.resolve():
         raise UserError(Code.UNSAFE_TARGET, run.path, "--out is the data folder", "pass another --out")
     if run.exists:
-        raise UserError(
-            Code.TARGET_EXISTS,
-            run.path,
-            "the folder contains a single run",
-            "pass another --out for folds, or add --folds 0",
-        )
+        finding = "the folder contains a single run"
+        raise UserError(Code.TARGET_EXISTS, run.path, finding, "pass another --out for folds, or add --folds 0")
     if run.folds_file.is_file() and not resume:
-        raise UserError(
-            Code.TARGET_EXISTS,
-            run.path,
-            "the folder contains folds",
-            "add --resume to continue them, or pass another --out",
-        )
+        finding = "the folder contains folds"
+        raise UserError(Code.TARGET_EXISTS, run.path, finding, "add --resume to continue them, or pass another --out")
     if not run.folds_file.is_file() and not run.is_free:
-        raise UserError(
-            Code.TARGET_EXISTS,
-            run.path,
-            "the folder exists and contains no folds",
-            "pass an empty or new folder as --out",
-        )
+        finding = "the folder exists and contains no folds"
+        raise UserError(Code.TARGET_EXISTS, run.path, finding, "pass an empty or new folder as --out")
     if not run.folds_file.is_file() and resume:
         raise UserError(Code.RUN_UNFINISHED, run.path, "there are no folds to resume", "omit --resume to start")
 
@@ -154,12 +138,8 @@ def _refuse_duplicates(store: Store, recipe: Recipe, labeled: Sequence[str]) -> 
     for case in training_cases(store, recipe.batches).unlabeled:
         if twin := known.get(case.sha256[case.image]):
             finding = f"the unlabeled case {case.name} is the same scan as the labeled case {twin}"
-            raise UserError(
-                Code.CASE_DUPLICATE,
-                store.path,
-                f"{finding}, which then cannot be held out",
-                "remove one of the two",
-            )
+            finding = f"{finding}, which then cannot be held out"
+            raise UserError(Code.CASE_DUPLICATE, store.path, finding, "remove one of the two")
 
 
 def _train_all(recipe: Recipe, run: RunFolder, shared: _Shared, labels: Sequence[ProgressLabel]) -> Evaluation:

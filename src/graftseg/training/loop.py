@@ -232,12 +232,9 @@ def _save(run: RunFolder, at: Position, recorder: Recorder, batches: Batches, se
     """Write the log, then a checkpoint; this order never saves weights after a non-finite loss."""
     _flush(recorder, at, batches)
     if not _is_finite(at.method):
-        raise UserError(
-            Code.LOSS_NOT_FINITE,
-            f"stage {at.stage + 1}, step {at.step}",
-            "the update produced weights that are not finite",
-            "start a new run with a lower learning rate or with optimizer.clip_gradient",
-        )
+        finding = "the update produced weights that are not finite"
+        remedy = "start a new run with a lower learning rate or with optimizer.clip_gradient"
+        raise UserError(Code.LOSS_NOT_FINITE, f"stage {at.stage + 1}, step {at.step}", finding, remedy)
     selection = None if selector is None else selector.state()
     save_checkpoint(run.checkpoints, at.done, at.state() | {"selection": selection})
     at.saved_at = monotonic()
@@ -261,12 +258,9 @@ def _naming_cases(at: Position, batches: Batches) -> Iterator[None]:
         yield
     except NonFiniteLossError as error:
         names = ", ".join(batches.names_at(at.stage, error.step - 1, unlabeled=at.method.uses_unlabeled))
-        raise UserError(
-            Code.LOSS_NOT_FINITE,
-            f"stage {at.stage + 1}, step {error.step}",
-            f"the loss term {error.term} is {error.value} for a batch of the cases {names}",
-            "check these scans, or start a new run with a lower learning rate",
-        ) from None
+        finding = f"the loss term {error.term} is {error.value} for a batch of the cases {names}"
+        remedy = "check these scans, or start a new run with a lower learning rate"
+        raise UserError(Code.LOSS_NOT_FINITE, f"stage {at.stage + 1}, step {error.step}", finding, remedy) from None
 
 
 @contextmanager

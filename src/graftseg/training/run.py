@@ -128,12 +128,8 @@ def _store(recipe: Recipe, data: Data, run: RunFolder) -> Store:
 
 def _own_store(run: RunFolder) -> Store:
     if not is_store(run.store):
-        raise UserError(
-            Code.RUN_MISMATCH,
-            run.path,
-            "the run folder contains no store",
-            "pass the store that the run was started with as --data",
-        )
+        finding = "the run folder contains no store"
+        raise UserError(Code.RUN_MISMATCH, run.path, finding, "pass the store that the run was started with as --data")
     return open_store(run.store)
 
 
@@ -153,29 +149,17 @@ def _check_folder(run: RunFolder, recipe: Recipe, resume: bool) -> None:
     if not run.exists:
         _refuse_folds_and_seeds(run)
         if not run.is_free:
-            raise UserError(
-                Code.TARGET_EXISTS,
-                run.path,
-                "the folder exists and is not a run",
-                "pass an empty or new folder as --out",
-            )
+            finding = "the folder exists and is not a run"
+            raise UserError(Code.TARGET_EXISTS, run.path, finding, "pass an empty or new folder as --out")
         if resume:
             raise UserError(Code.RUN_UNFINISHED, run.path, "there is no run to resume", "omit --resume to start one")
         return
     if not resume:
-        raise UserError(
-            Code.TARGET_EXISTS,
-            run.path,
-            "the folder contains a run",
-            "add --resume to continue it, or pass another --out",
-        )
+        finding = "the folder contains a run"
+        raise UserError(Code.TARGET_EXISTS, run.path, finding, "add --resume to continue it, or pass another --out")
     if changed := differences(recipe, load_recipe(run.recipe_file)):
-        raise UserError(
-            Code.RUN_MISMATCH,
-            run.recipe_file,
-            f"the run was started with other settings ({first_few(changed)})",
-            SAME,
-        )
+        finding = f"the run was started with other settings ({first_few(changed)})"
+        raise UserError(Code.RUN_MISMATCH, run.recipe_file, finding, SAME)
 
 
 def _refuse_folds_and_seeds(run: RunFolder) -> None:
@@ -190,12 +174,9 @@ def _refuse_folds_and_seeds(run: RunFolder) -> None:
 
 def _check_store(store: Store, recipe: Recipe, run: RunFolder) -> None:
     if other := store.settings_difference(recipe.data.model_dump(mode="json")):
-        raise UserError(
-            Code.STORE_MISMATCH,
-            store.path,
-            f"the store was prepared with other settings than recipe {recipe.name} ({other})",
-            "prepare the scans into another folder with this recipe",
-        )
+        finding = f"the store was prepared with other settings than recipe {recipe.name} ({other})"
+        remedy = "prepare the scans into another folder with this recipe"
+        raise UserError(Code.STORE_MISMATCH, store.path, finding, remedy)
     before = run.training_manifest()["store"]["identity"] if run.exists else store.identity
     if store.identity != before:
         raise UserError(Code.RUN_MISMATCH, store.path, "the run was started with another store", "pass the same --data")
@@ -206,12 +187,8 @@ def _check_classes(recipe: Recipe, classes: int) -> None:
     """Raise a UserError if decision or largest_component do not fit the number of classes."""
     decisions = [recipe.inference.decision, *(stage.settings.get("decision") for stage in recipe.stages)]
     if "threshold" in decisions and classes != 2:
-        raise UserError(
-            Code.RECIPE_MISMATCH,
-            f"recipe {recipe.name}",
-            f"decision is threshold, which needs 2 classes, and the data have {classes}",
-            "set decision to argmax",
-        )
+        finding = f"decision is threshold, which needs 2 classes, and the data have {classes}"
+        raise UserError(Code.RECIPE_MISMATCH, f"recipe {recipe.name}", finding, "set decision to argmax")
     rules = [recipe.inference.largest_component, *(stage.settings.get("largest_component") for stage in recipe.stages)]
     if unknown := [number for rule in rules if isinstance(rule, tuple | list) for number in rule if number >= classes]:
         finding = f"largest_component lists class {unknown[0]}, but the data have classes 1 to {classes - 1}"
@@ -347,10 +324,6 @@ def is_complete(recipe: Recipe, store: Store, run: RunFolder) -> bool:
         finding = f"the run was trained with other settings ({first_few(other)})"
         raise UserError(Code.RUN_MISMATCH, run.recipe_file, finding, SAME)
     if run.training_manifest()["store"]["identity"] != store.identity:
-        raise UserError(
-            Code.RUN_MISMATCH,
-            run.path,
-            f"the run was not trained on {store.path}",
-            "pass the same --data or another --out",
-        )
+        finding = f"the run was not trained on {store.path}"
+        raise UserError(Code.RUN_MISMATCH, run.path, finding, "pass the same --data or another --out")
     return run.weights_file.is_file()

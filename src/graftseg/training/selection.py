@@ -164,17 +164,13 @@ def check_scored(recipe: Recipe, data: Dataset) -> None:
 
 def _require_cases(selection: SelectionSettings, where: Path, *, validation: bool, test: bool) -> None:
     if selection.needs_validation and not validation:
-        raise UserError(
-            Code.RECIPE_MISMATCH,
-            where,
-            f"selection.protocol is {selection.protocol}, but there are no validation cases",
-            "set batches.validation_cases, or set selection.every to null and selection.protocol to last",
-        )
+        finding = f"selection.protocol is {selection.protocol}, but there are no validation cases"
+        remedy = "set batches.validation_cases, or set selection.every to null and selection.protocol to last"
+        raise UserError(Code.RECIPE_MISMATCH, where, finding, remedy)
     if selection.opens_test and not test:
         finding = "the recipe scores test cases, but no test case has a label"
-        raise UserError(
-            Code.RECIPE_MISMATCH, where, finding, "add test labels, or change selection.cases and selection.oracle"
-        )
+        remedy = "add test labels, or change selection.cases and selection.oracle"
+        raise UserError(Code.RECIPE_MISMATCH, where, finding, remedy)
 
 
 def build_selector(recipe: Recipe, store: Store, device: torch.device) -> Selector | None:
