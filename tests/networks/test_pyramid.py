@@ -87,8 +87,10 @@ def test_2d_heads_get_perturbed_features_but_the_decoder_does_not() -> None:
     finest, *coarser = network(images, all_outputs=True)
     clean, *others = network.decoder.pyramid(network.encode(images))
     assert torch.equal(finest, network.head(clean))
-    for features, head, enlarge, logits in zip(others, network.heads, network.enlargings, coarser, strict=False):
-        assert not torch.equal(enlarge(head(features)), logits)
+    for features, head, upsample, logits in zip(
+        others, network.heads, network.upsampling_layers, coarser, strict=False
+    ):
+        assert not torch.equal(upsample(head(features)), logits)
     network.eval()
     one, two = (network(images, all_outputs=True) for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(one, two, strict=True))

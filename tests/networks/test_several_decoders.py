@@ -6,14 +6,13 @@ from torch import nn
 
 from graftseg.networks import NetworkName, Networks, NetworkSettings, dimensions_of, parameter_count
 from graftseg.networks.convolution import Doubling3d
-from graftseg.networks.interpolation import Interpolation3d
+from graftseg.networks.interpolation import Interpolation2d, Interpolation3d
 from graftseg.networks.several_decoders import MultiDecoder, several_decoders
-from graftseg.networks.unet import Interpolation
 
 NAMES: tuple[NetworkName, ...] = ("unet-2d", "unet-3d", "vnet-bn", "vnet-in")
 UPS: dict[str, tuple[type[nn.Module], ...]] = {
     "transposed": (Doubling3d, nn.ConvTranspose2d),
-    "linear": (Interpolation3d, Interpolation),
+    "linear": (Interpolation3d, Interpolation2d),
     "nearest": (nn.Upsample,),
 }
 

@@ -19,7 +19,8 @@ from graftseg.networks import (
     stride_of,
 )
 from graftseg.networks.encoder_decoder import Extensible
-from graftseg.networks.unet import Convolution2d, Interpolation, UNet2d, interpolate_by_matmul
+from graftseg.networks.interpolation import Interpolation2d, upsample_2d_by_matmul
+from graftseg.networks.unet import Convolution2d, UNet2d
 from user_errors import user_error
 
 
@@ -107,7 +108,7 @@ def test_interpolation_by_matmul_equals_pytorch(shape: tuple[int, int, int, int]
     x = torch.randn(shape, generator=generator).double().contiguous(memory_format=layout).requires_grad_()
     upstream = torch.randn(*shape[:2], 2 * shape[2], 2 * shape[3], generator=generator).double()
     pairs = []
-    for function in (interpolate_by_matmul, Interpolation()):
+    for function in (upsample_2d_by_matmul, Interpolation2d()):
         result = function(x)
         pairs.append((result, *torch.autograd.grad(result, x, upstream)))
     for one, two in zip(*pairs, strict=True):
@@ -116,8 +117,8 @@ def test_interpolation_by_matmul_equals_pytorch(shape: tuple[int, int, int, int]
 
 def test_interpolation_by_matmul_keeps_channels_last() -> None:
     x = torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
-    assert interpolate_by_matmul(x).is_contiguous(memory_format=torch.channels_last)
-    assert interpolate_by_matmul(x.bfloat16()).dtype == torch.bfloat16
+    assert upsample_2d_by_matmul(x).is_contiguous(memory_format=torch.channels_last)
+    assert upsample_2d_by_matmul(x.bfloat16()).dtype == torch.bfloat16
 
 
 def test_convolution_on_a_cpu_equals_pytorch() -> None:

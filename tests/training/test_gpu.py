@@ -18,7 +18,8 @@ from graftseg.experiments.speed.subject import subject_of
 from graftseg.experiments.speed.usual import UsualTrainer, time_whole
 from graftseg.inference.model import build_method
 from graftseg.networks import convolution
-from graftseg.networks.unet import Convolution2d, Interpolation
+from graftseg.networks.interpolation import Interpolation2d
+from graftseg.networks.unet import Convolution2d
 from graftseg.planning import probe
 from graftseg.recipes.recipe import Recipe
 from graftseg.recipes.settings import LoopSettings
@@ -164,7 +165,7 @@ def test_two_dimensional_layers_are_those_of_a_cpu() -> None:
     layer, x, results = Convolution2d(3, 16), torch.randn(2, 3, 6, 10), []
     for device in (torch.device("cpu"), GPU):
         layer.to(device)
-        result = Interpolation()(layer(x.to(device)))
+        result = Interpolation2d()(layer(x.to(device)))
         results.append(
             (result, *torch.autograd.grad(result.square().sum(), list(layer.parameters()), allow_unused=True))
         )

@@ -1,7 +1,5 @@
 """A network with two heads: classes and signed distances."""
 
-from typing import Literal, overload
-
 import torch
 from torch import Tensor, nn
 
@@ -26,13 +24,7 @@ class DualTask(EncoderDecoder):
         self.classes = classes
         self.distance_head = _head_like(network.head, 1 if classes == 2 else classes)
 
-    @overload
-    def forward(self, images: Tensor, all_outputs: Literal[False] = ...) -> Tensor: ...
-
-    @overload
-    def forward(self, images: Tensor, all_outputs: Literal[True]) -> tuple[Tensor, Tensor]: ...
-
-    def forward(self, images: Tensor, all_outputs: bool = False) -> Tensor | tuple[Tensor, Tensor]:
+    def forward(self, images: Tensor, all_outputs: bool = False) -> Tensor | tuple[Tensor, Tensor]:  # type: ignore[override]
         """Return logits ``(B, K, *space)``, with ``all_outputs`` also signed distances ``(B, C, *space)``."""
         features = self.decode(self.encode(images))
         logits: Tensor = self.head(features)

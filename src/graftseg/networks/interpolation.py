@@ -1,4 +1,4 @@
-"""Trilinear upsampling of volumes by an integer factor."""
+"""Linear upsampling of images and volumes by an integer factor."""
 
 from math import prod
 from typing import Literal
@@ -11,6 +11,30 @@ from graftseg.networks.acceleration import accelerated
 from graftseg.networks.layers import autocast_disabled
 
 Upsampling = Literal["transposed", "linear", "nearest"]
+
+
+class Interpolation2d(nn.Module):
+    """Bilinear upsampling by 2 with aligned corners.
+
+    On a GPU this uses two matrix products: the gradient of PyTorch's interpolation needs atomic additions, which are
+    slow.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Convert ``(B, C, H, W)`` to ``(B, C, 2 H, 2 W)``."""
+        if not accelerated(x):
+            return F.interpolate(x, scale_factor=2.0, mode="bilinear", align_corners=True)
+        return upsample_2d_by_matmul(x)
+
+
+def upsample_2d_by_matmul(x: Tensor) -> Tensor:
+    """Interpolate by matrix products, equal up to rounding; channels-last images are not copied."""
+    batch, channels, height, width = x.shape
+    rows = x.permute(0, 2, 3, 1).reshape(batch, height, width * channels)
+    vertical = _interpolation_matrix(height, 2, x, align_corners=True)
+    rows = torch.matmul(vertical, rows).view(batch * 2 * height, width, channels)
+    horizontal = _interpolation_matrix(width, 2, x, align_corners=True)
+    return torch.matmul(horizontal, rows).view(batch, 2 * height, 2 * width, channels).permute(0, 3, 1, 2)
 
 
 class Interpolation3d(nn.Module):
@@ -29,10 +53,10 @@ class Interpolation3d(nn.Module):
         if not accelerated(x):
             factor = float(self.factor)
             return F.interpolate(x, scale_factor=factor, mode="trilinear", align_corners=self.align_corners)
-        return enlarge_by_matmul(x, self.factor, align_corners=self.align_corners)
+        return upsample_3d_by_matmul(x, self.factor, align_corners=self.align_corners)
 
 
-def enlarge_by_matmul(x: Tensor, factor: int, *, align_corners: bool) -> Tensor:
+def upsample_3d_by_matmul(x: Tensor, factor: int, *, align_corners: bool) -> Tensor:
     """Interpolate by matrix products, equal up to rounding; channels-last volumes are not copied.
 
     The last axis is first, when the volume is smallest. The precision of the volume is kept: float32 logits stay
@@ -44,12 +68,12 @@ def enlarge_by_matmul(x: Tensor, factor: int, *, align_corners: bool) -> Tensor:
         size = shape[axis]
         lines = rows.reshape(prod(shape[:axis]), size, prod(shape[axis + 1 :]))
         with autocast_disabled(x):
-            rows = torch.matmul(_enlarging(size, factor, x, align_corners=align_corners), lines)
+            rows = torch.matmul(_interpolation_matrix(size, factor, x, align_corners=align_corners), lines)
         shape[axis] = factor * size
     return rows.reshape(shape).movedim(-1, 1)
 
 
-def _enlarging(size: int, factor: int, like: Tensor, *, align_corners: bool) -> Tensor:
+def _interpolation_matrix(size: int, factor: int, like: Tensor, *, align_corners: bool) -> Tensor:
     """Return the matrix ``(factor n, n)`` that interpolates along an axis of n voxels."""
     place = torch.arange(factor * size, device=like.device, dtype=torch.float32)
     if align_corners:

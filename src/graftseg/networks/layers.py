@@ -1,4 +1,4 @@
-"""Layers and contexts shared by the networks: eval mode, precision, batch norm, one-channel convolution."""
+"""Layers and contexts shared by the networks: eval mode, precision, norms, one-channel convolution."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
+
+from graftseg.networks.acceleration import accelerated
 
 
 @contextmanager
@@ -41,6 +43,24 @@ class BatchNorm2d(_UncountedBatchNorm, nn.BatchNorm2d):
 
 class BatchNorm3d(_UncountedBatchNorm, nn.BatchNorm3d):
     """Batch norm of volumes ``(B, C, *space)`` that does not count batches."""
+
+
+class InstanceNorm(nn.InstanceNorm3d):
+    """Normalize each channel of each volume to mean 0 and standard deviation 1, without parameters.
+
+    On a GPU this uses ``normalize_over_space``: PyTorch's instance norm loses the channels-last format.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the normalized volume, of the same shape."""
+        return normalize_over_space(x, self.eps) if accelerated(x) else super().forward(x)
+
+
+def normalize_over_space(x: Tensor, epsilon: float) -> Tensor:
+    """Return ``(x - mean) / sqrt(var + ε)`` over space; computed in float32, returned in the precision of ``x``."""
+    wide = x.float()
+    var, mean = torch.var_mean(wide, (2, 3, 4), correction=0, keepdim=True)
+    return ((wide - mean) * torch.rsqrt(var + epsilon)).to(x.dtype)
 
 
 def prefers_written_out(x: Tensor) -> bool:

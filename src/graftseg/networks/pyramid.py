@@ -1,7 +1,5 @@
 """A network with logits at every decoder level, for URPC."""
 
-from typing import Literal, overload
-
 import torch
 from torch import Tensor, nn
 
@@ -33,15 +31,9 @@ class Pyramid(EncoderDecoder):
         heads = range(1, coarsest + 1 if flat else max(coarsest, 2))
         self.heads = nn.ModuleList(network.another_head(network.width << level) for level in heads)
         self.perturbations = nn.ModuleList(_perturbation(level) if flat else nn.Identity() for level in heads)
-        self.enlargings = nn.ModuleList(_enlarging(1 << level, flat=flat) for level in heads)
+        self.upsampling_layers = nn.ModuleList(_upsampling_layer(1 << level, flat=flat) for level in heads)
 
-    @overload
-    def forward(self, images: Tensor, all_outputs: Literal[False] = ...) -> Tensor: ...
-
-    @overload
-    def forward(self, images: Tensor, all_outputs: Literal[True]) -> list[Tensor]: ...
-
-    def forward(self, images: Tensor, all_outputs: bool = False) -> Tensor | list[Tensor]:
+    def forward(self, images: Tensor, all_outputs: bool = False) -> Tensor | list[Tensor]:  # type: ignore[override]
         """Return the finest logits ``(B, K, *space)``, with ``all_outputs`` the logits of all levels, finest first."""
         skips = self.encode(images)
         finest, *coarser = self.decoder.pyramid(skips)
@@ -49,8 +41,8 @@ class Pyramid(EncoderDecoder):
         if not all_outputs:
             return logits
         # in 2-D, the last head has no features and is skipped
-        parts = zip(coarser or skips[-1:], self.perturbations, self.heads, self.enlargings, strict=False)
-        return [logits, *(enlarge(head(perturb(features))) for features, perturb, head, enlarge in parts)]
+        parts = zip(coarser or skips[-1:], self.perturbations, self.heads, self.upsampling_layers, strict=False)
+        return [logits, *(upsample(head(perturb(features))) for features, perturb, head, upsample in parts)]
 
 
 def pyramid(networks: Networks) -> Pyramid:
@@ -101,5 +93,5 @@ def _perturbation(level: int) -> nn.Module:
     return FeatureDropout() if level == 2 else nn.Dropout(0.5)
 
 
-def _enlarging(factor: int, *, flat: bool) -> nn.Module:
+def _upsampling_layer(factor: int, *, flat: bool) -> nn.Module:
     return nn.Upsample(scale_factor=float(factor)) if flat else Interpolation3d(factor, align_corners=False)

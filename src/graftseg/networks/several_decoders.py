@@ -1,7 +1,5 @@
 """A network with several decoders on one encoder, for MC-Net."""
 
-from typing import Literal, overload
-
 from torch import Tensor, nn
 
 from graftseg.networks import Networks
@@ -23,13 +21,7 @@ class MultiDecoder(EncoderDecoder):
         self.decoders = nn.ModuleList(network.another_decoder(upsampling) for upsampling in others)
         self.heads = nn.ModuleList(network.another_head(network.width) for _ in others)
 
-    @overload
-    def forward(self, images: Tensor, all_outputs: Literal[False] = ...) -> Tensor: ...
-
-    @overload
-    def forward(self, images: Tensor, all_outputs: Literal[True]) -> list[Tensor]: ...
-
-    def forward(self, images: Tensor, all_outputs: bool = False) -> Tensor | list[Tensor]:
+    def forward(self, images: Tensor, all_outputs: bool = False) -> Tensor | list[Tensor]:  # type: ignore[override]
         """Return logits ``(B, K, *space)`` of the first decoder, or with ``all_outputs`` of every decoder."""
         skips = self.encode(images)
         logits: Tensor = self.head(self.decode(skips))

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from graftseg.networks.acceleration import accelerated
 from graftseg.networks.encoder_decoder import Extensible, LevelDecoder, LevelEncoder
 from graftseg.networks.heads import Head2d
-from graftseg.networks.interpolation import Upsampling
+from graftseg.networks.interpolation import Interpolation2d, Upsampling
 from graftseg.networks.layers import BatchNorm2d, convolve_one_channel, prefers_written_out
 
 PUBLISHED_DROPOUT = (0.05, 0.1, 0.2, 0.3, 0.5)
@@ -93,7 +93,7 @@ def _unit(in_channels: int, channels: int) -> nn.Sequential:
 def _double(fine: int, upsampling: Upsampling) -> nn.Module:
     if upsampling == "transposed":
         return nn.ConvTranspose2d(2 * fine, fine, 2, stride=2)
-    larger = Interpolation() if upsampling == "linear" else nn.Upsample(scale_factor=2.0)
+    larger = Interpolation2d() if upsampling == "linear" else nn.Upsample(scale_factor=2.0)
     # the 1x1 convolution and the interpolation commute; the convolution is four times faster at low resolution
     return nn.Sequential(nn.Conv2d(2 * fine, fine, 1), larger)
 
@@ -114,34 +114,3 @@ class Convolution2d(nn.Conv2d):
         if prefers_written_out(x):
             return convolve_one_channel(x, self.weight, self.bias.detach(), torch.get_autocast_dtype(x.device.type))
         return F.conv2d(x, self.weight, self.bias.detach(), padding=1)
-
-
-class Interpolation(nn.Module):
-    """Bilinear upsampling by 2 with aligned corners.
-
-    On a GPU this uses two matrix products: the gradient of PyTorch's interpolation needs atomic additions, which are
-    slow.
-    """
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Convert ``(B, C, H, W)`` to ``(B, C, 2 H, 2 W)``."""
-        if not accelerated(x):
-            return F.interpolate(x, scale_factor=2.0, mode="bilinear", align_corners=True)
-        return interpolate_by_matmul(x)
-
-
-def interpolate_by_matmul(x: Tensor) -> Tensor:
-    """Interpolate by matrix products, equal up to rounding; channels-last images are not copied."""
-    batch, channels, height, width = x.shape
-    rows = x.permute(0, 2, 3, 1).reshape(batch, height, width * channels)
-    rows = torch.matmul(_doubling_matrix(height, x), rows).view(batch * 2 * height, width, channels)
-    return (
-        torch.matmul(_doubling_matrix(width, x), rows).view(batch, 2 * height, 2 * width, channels).permute(0, 3, 1, 2)
-    )
-
-
-def _doubling_matrix(size: int, like: Tensor) -> Tensor:
-    """Return the matrix ``(2 n, n)`` that interpolates along an axis of n pixels."""
-    place = torch.arange(2 * size, device=like.device, dtype=torch.float32)[:, None] * ((size - 1) / (2 * size - 1))
-    distance = (place - torch.arange(size, device=like.device)).abs()
-    return (1 - distance).clamp(min=0).to(like.dtype)

@@ -10,7 +10,7 @@ from graftseg.networks.convolution import Convolution3d, Doubling3d
 from graftseg.networks.encoder_decoder import Extensible, LevelDecoder, LevelEncoder
 from graftseg.networks.heads import Head3d
 from graftseg.networks.interpolation import Interpolation3d, Upsampling
-from graftseg.networks.vnet import InstanceNorm
+from graftseg.networks.layers import InstanceNorm
 
 # decoder levels, finest first; the last value is used for all coarser levels
 PUBLISHED_DROPOUT = (0.1, 0.2, 0.3, 0.5)

@@ -3,15 +3,13 @@
 from functools import partial
 from typing import Literal
 
-import torch
 from torch import Tensor, nn
 
-from graftseg.networks.acceleration import accelerated
 from graftseg.networks.convolution import Convolution3d, Doubling3d, Halving3d
 from graftseg.networks.encoder_decoder import Extensible, LevelDecoder, LevelEncoder
 from graftseg.networks.heads import Head3d
 from graftseg.networks.interpolation import Interpolation3d, Upsampling
-from graftseg.networks.layers import BatchNorm3d
+from graftseg.networks.layers import BatchNorm3d, InstanceNorm
 
 Norm = Literal["batch", "instance"]
 MAX_UNITS = 3
@@ -93,24 +91,6 @@ class Decoder(LevelDecoder):
             upwards.append(x)
         upwards[-1] = self.dropout(x)
         return upwards[::-1]
-
-
-class InstanceNorm(nn.InstanceNorm3d):
-    """Normalize each channel of each volume to mean 0 and standard deviation 1, without parameters.
-
-    On a GPU this uses ``normalize_over_space``: PyTorch's instance norm loses the channels-last format.
-    """
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the normalized volume, of the same shape."""
-        return normalize_over_space(x, self.eps) if accelerated(x) else super().forward(x)
-
-
-def normalize_over_space(x: Tensor, epsilon: float) -> Tensor:
-    """Return ``(x - mean) / sqrt(var + ε)`` over space; computed in float32, returned in the precision of ``x``."""
-    wide = x.float()
-    var, mean = torch.var_mean(wide, (2, 3, 4), correction=0, keepdim=True)
-    return ((wide - mean) * torch.rsqrt(var + epsilon)).to(x.dtype)
 
 
 def _stage(in_channels: int, channels: int, level: int, norm: Norm) -> nn.Sequential:
