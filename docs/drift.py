@@ -1,4 +1,4 @@
-"""Print how Dice depends on the drift of the demo's test scans: ``python docs/drift.py demo``."""
+"""Print the Dice of the demo's test scans by drift: ``python docs/drift.py demo``."""
 
 import sys
 from pathlib import Path
@@ -13,13 +13,13 @@ BINS = 5
 
 
 def drift_of(case: str, seed: int, dimensions: int) -> float:
-    """The drift of a test phantom, which is the first number that its generator draws."""
+    """Return the drift of a test phantom: the first number that its generator draws."""
     index = int(case.rpartition("_")[2])
     return float(np.random.default_rng((seed, SPLITS.index("test"), index, dimensions)).random())
 
 
 def mean_dice(run: RunFolder, dimensions: int) -> list[tuple[int, float]]:
-    """Number of scans and their mean Dice, in percent, in each fifth of the drift."""
+    """Return the number of scans and their mean Dice in percent for each fifth of the drift."""
     seed = run.manifest()["seed"]
     scores: list[dict[str, list[float]]] = [{} for _ in range(BINS)]
     for row in read_csv(run.predictions / "metrics.csv").rows:
@@ -29,7 +29,7 @@ def mean_dice(run: RunFolder, dimensions: int) -> list[tuple[int, float]]:
 
 
 def table(demo: Path, dimensions: int = 2) -> str:
-    """Both runs of a demo as a Markdown table."""
+    """Return both runs of a demo as a Markdown table."""
     supervised, bcp = (mean_dice(RunFolder(demo / name), dimensions) for name in ("supervised", "bcp"))
     lines = ["| drift | test scans | supervised | BCP |", "|---|---|---|---|"]
     for place, ((count, before), (_, after)) in enumerate(zip(supervised, bcp, strict=True)):

@@ -1,4 +1,4 @@
-"""Draw the picture of the README from two phantoms: ``python docs/pictures.py`` (needs Pillow for the lettering)."""
+"""Draw the picture of the README from two phantoms: ``python docs/pictures.py`` (needs Pillow)."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ PICTURE = Path(__file__).parent / "images" / "copy-paste.png"
 SIDE, GAP, WIDE_GAP, LETTERING = 224, 20, 60, 44
 CORNER = (56, 66)
 WARM, COOL = (1.00, 0.86, 0.66), (0.66, 0.86, 1.00)
-GREYS = 40
+GRAYS = 40
 TEXT = (125, 133, 144)
 PAPER = np.array([236, 238, 241], np.uint8)
 INK = np.array([38, 42, 48], np.uint8)
 
-Colours = npt.NDArray[np.uint8]
+Colors = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.floating]
 Mask = npt.NDArray[np.bool_]
 
 
-def tiles() -> dict[str, Colours]:
-    """The seven tiles of the picture by name, ``(SIDE, SIDE, 3)``.
+def tiles() -> dict[str, Colors]:
+    """Return the seven tiles of the picture by name, ``(SIDE, SIDE, 3)``.
 
-    A warm tint marks what comes from the labeled scan and a cool one what comes from the unlabeled scan. The
-    phantom's own labels stand in for the teacher's pseudo-labels, which are drawn paler.
+    Warm tints mark the labeled scan, cool tints the unlabeled scan. The phantom's own labels replace the teacher's
+    pseudo-labels and are drawn paler.
     """
     space = (SIDE, SIDE)
     labeled = make_phantom(0, "labeled", 4, space, 0.8)
@@ -47,7 +47,7 @@ def tiles() -> dict[str, Colours]:
     M = box_mask(space, torch.tensor(CORNER), box_size(space, 2 / 3))
     frame = _edge(M.numpy())
     x_l, x_u = _tinted(labeled.image, WARM), _tinted(unlabeled.image, COOL)
-    y_l, y_u = _coloured(labeled.label, WARM, pale=False), _coloured(unlabeled.label, COOL, pale=True)
+    y_l, y_u = _colored(labeled.label, WARM, pale=False), _colored(unlabeled.label, COOL, pale=True)
     return {
         "labeled": _framed(x_l, frame),
         "unlabeled": _framed(x_u, frame),
@@ -60,7 +60,7 @@ def tiles() -> dict[str, Colours]:
 
 
 def draw(target: Path = PICTURE) -> None:
-    """Write the picture, transparent around the tiles so that it suits a light and a dark page."""
+    """Write the picture, transparent around the tiles for light and dark pages."""
     from PIL import Image, ImageDraw, ImageFont
 
     columns = [0, SIDE + WIDE_GAP, 2 * (SIDE + WIDE_GAP), 3 * SIDE + 2 * WIDE_GAP + GAP]
@@ -91,29 +91,29 @@ def draw(target: Path = PICTURE) -> None:
     _indexed(np.asarray(canvas)).save(target, optimize=True)
 
 
-def _tinted(image: Floats, tint: Sequence[float]) -> Colours:
-    """Grey values in a few steps, which keeps the file small, in a tint."""
-    grey = np.clip(image / 1.2, 0, 1) ** 0.9
-    stepped = np.rint(grey * (GREYS - 1)) / (GREYS - 1)
+def _tinted(image: Floats, tint: Sequence[float]) -> Colors:
+    """Return tinted gray values, quantized to keep the file small."""
+    gray = np.clip(image / 1.2, 0, 1) ** 0.9
+    stepped = np.rint(gray * (GRAYS - 1)) / (GRAYS - 1)
     return np.asarray(np.rint(255 * stepped[..., None] * np.array(tint)), dtype=np.uint8)
 
 
-def _coloured(label: npt.NDArray[np.uint8], tint: Sequence[float], *, pale: bool) -> Colours:
+def _colored(label: npt.NDArray[np.uint8], tint: Sequence[float], *, pale: bool) -> Colors:
     background = np.array(tint) * 34
-    colours = np.vstack([background, rgb_table(4)[1:]])
+    colors = np.vstack([background, rgb_table(4)[1:]])
     if pale:
-        colours[1:] = 0.62 * colours[1:] + 0.38 * background
-    return np.asarray(np.rint(colours), dtype=np.uint8)[label]
+        colors[1:] = 0.62 * colors[1:] + 0.38 * background
+    return np.asarray(np.rint(colors), dtype=np.uint8)[label]
 
 
-def _mixed(background: Colours, foreground: Colours, M: torch.Tensor) -> Colours:
-    """The package's own ``mix``, of pictures."""
-    colours = mix(torch.from_numpy(background), torch.from_numpy(foreground), M[..., None])
-    return np.asarray(colours.numpy())
+def _mixed(background: Colors, foreground: Colors, M: torch.Tensor) -> Colors:
+    """Mix two pictures with the ``mix`` of the package."""
+    colors = mix(torch.from_numpy(background), torch.from_numpy(foreground), M[..., None])
+    return np.asarray(colors.numpy())
 
 
 def _edge(M: Mask) -> Mask:
-    """Two pixels along the inner edge of the box."""
+    """Return a mask of two pixels along the inner edge of the box."""
     inside = np.pad(~M, 2)
     core = inside.copy()
     for axis, step in ((0, 2), (0, -2), (1, 2), (1, -2)):
@@ -121,24 +121,24 @@ def _edge(M: Mask) -> Mask:
     return (inside & ~core)[2:-2, 2:-2]
 
 
-def _framed(picture: Colours, frame: Mask) -> Colours:
+def _framed(picture: Colors, frame: Mask) -> Colors:
     return np.where(frame[..., None], np.uint8(255), picture)
 
 
 def _rounded(radius: int = 14) -> npt.NDArray[np.uint8]:
-    """Opacity of a tile: 255 but for its rounded corners."""
+    """Return the opacity of a tile: 255 except at its rounded corners."""
     along = np.arange(SIDE) + 0.5
     beyond = np.maximum(np.maximum(radius - along, along - (SIDE - radius)), 0)
     distance = np.hypot(beyond[:, None], beyond[None, :])
     return np.asarray(np.rint(np.clip(radius - distance + 0.5, 0, 1) * 4) / 4 * 255, dtype=np.uint8)
 
 
-def _letter(pen: ImageDraw.ImageDraw, fonts: tuple[Font, Font], centre: int, top: int, words: str) -> None:
-    """Words centred below a tile; what follows an underscore is set lower and smaller."""
+def _letter(pen: ImageDraw.ImageDraw, fonts: tuple[Font, Font], center: int, top: int, words: str) -> None:
+    """Draw centered text below a tile; the part after an underscore becomes a subscript."""
     plain, _, low = words.partition("_")
     large, small = fonts
     width = large.getlength(plain) + small.getlength(low)
-    left = centre - width / 2
+    left = center - width / 2
     pen.text((left, top), plain, TEXT, large)
     pen.text((left + large.getlength(plain) + 1, top + 10), low, TEXT, small)
 
@@ -147,17 +147,17 @@ def _chevron(pen: ImageDraw.ImageDraw, x: int, y: int) -> None:
     pen.line([(x - 6, y - 14), (x + 7, y), (x - 6, y + 14)], TEXT, 4, joint="curve")
 
 
-def _indexed(canvas: Colours) -> Image.Image:
-    """The same picture with a palette; there are few enough colours for one byte a pixel."""
+def _indexed(canvas: Colors) -> Image.Image:
+    """Return the picture with a palette of at most 256 colors."""
     from PIL import Image
 
     canvas = np.where(canvas[..., 3:] == 0, np.uint8(0), canvas)
     canvas[..., 3] = np.rint(canvas[..., 3] / 51) * 51
-    colours, index = np.unique(canvas.reshape(-1, 4), axis=0, return_inverse=True)
-    if len(colours) > 256:
-        raise ValueError(f"{len(colours)} colours do not fit a palette of 256")
+    colors, index = np.unique(canvas.reshape(-1, 4), axis=0, return_inverse=True)
+    if len(colors) > 256:
+        raise ValueError(f"{len(colors)} colors do not fit a palette of 256")
     indexed = Image.fromarray(index.reshape(canvas.shape[:2]).astype(np.uint8))
-    indexed.putpalette(colours.tobytes(), "RGBA")
+    indexed.putpalette(colors.tobytes(), "RGBA")
     return indexed
 
 
