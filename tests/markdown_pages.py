@@ -8,7 +8,14 @@ from types import ModuleType
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 README, CONTRIBUTING = ROOT / "README.md", ROOT / "CONTRIBUTING.md"
-PAGES = [README, CONTRIBUTING, ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [
+    README,
+    CONTRIBUTING,
+    ROOT / "CHANGELOG.md",
+    ROOT / "results" / "README.md",
+    ROOT / "benchmarks" / "README.md",
+    *sorted(DOCS.rglob("*.md")),
+]
 
 
 def blocks(page: Path, language: str) -> list[str]:

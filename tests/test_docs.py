@@ -120,7 +120,8 @@ def invalid_inline_commands(page: Path) -> Iterator[str]:
 
 
 def test_commands_in_sentences_are_valid() -> None:
-    check_pages(invalid_inline_commands)
+    # the page of the results quotes the key "graftseg source" of a record
+    check_pages(invalid_inline_commands, [page for page in PAGES if page.parent.name != "results"])
 
 
 def invalid_calls(page: Path) -> Iterator[str]:
