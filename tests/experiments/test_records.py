@@ -137,6 +137,13 @@ def test_a_folder_without_a_record(tmp_path: Path) -> None:
         read_record(tmp_path / "tiny" / "bcp" / "seed-1")
 
 
+def test_a_record_of_another_recipe_is_rejected(tmp_path: Path) -> None:
+    folder = record(tmp_path, "tiny/bcp", 0, 0.5)
+    rewrite(folder, facts={"recipe": "tiny/other"})
+    with user_error(Code.RECORD_INVALID, folder, "tiny/other"):
+        read_records(tmp_path, "tiny/bcp")
+
+
 def test_shipped_records_are_complete_and_compact() -> None:
     files = [path for path in RESULTS.rglob("*") if path.is_file()]
     folders = {path.parent for path in files if path.name == "record.json"}

@@ -146,6 +146,10 @@ def read_records(results: Path, recipe: str) -> list[Record]:
     """Read all records of a recipe, sorted by variant and seed."""
     folders = sorted((results / recipe).glob("seed-*"))
     records = [read_record(folder) for folder in folders if is_record(folder)]
+    for record in records:
+        if record.recipe != recipe:
+            finding = f"a record of the recipe {record.recipe}"
+            raise UserError(Code.RECORD_INVALID, record.folder, finding, f"move it to {record.recipe}")
     return sorted(records, key=lambda record: (record.variant, record.seed))
 
 
