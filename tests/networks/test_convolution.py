@@ -188,9 +188,9 @@ def test_launch_tables_contain_only_supported_channels() -> None:
             assert dtype in convolution.DTYPES
             assert channels & (channels - 1) == 0
             assert launch.keys() - {"planes"} == {"BM", "num_warps", "num_stages"}
-            assert "planes" not in launch or channels >= convolution.LEAST
+            assert "planes" not in launch or channels >= convolution.MIN_CHANNELS
             assert all(launch[key] & (launch[key] - 1) == 0 for key in ("BM", "num_warps"))
-    assert convolution.LEAST <= convolution.MAX_PAIRED_CHANNELS // 2
+    assert convolution.MIN_CHANNELS <= convolution.MAX_PAIRED_CHANNELS // 2
 
 
 @pytest.mark.parametrize(("name", "channels"), [("convolve", (2, 3)), ("halve", (2, 4)), ("double", (4, 2))])

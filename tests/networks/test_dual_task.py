@@ -5,7 +5,7 @@ import torch
 from tiny import tiny_networks
 
 from graftseg.networks import NetworkName, Networks, NetworkSettings, parameter_count
-from graftseg.networks.dual_task import dual_task
+from graftseg.networks.dual_task import build_dual_task
 
 
 @pytest.mark.parametrize(
@@ -14,14 +14,14 @@ from graftseg.networks.dual_task import dual_task
 )
 def test_published_counts(name: NetworkName, classes: int, total: int) -> None:
     with torch.device("meta"):
-        network = dual_task(Networks(NetworkSettings(name=name), 1, classes))
+        network = build_dual_task(Networks(NetworkSettings(name=name), 1, classes))
     assert parameter_count(network) == total
 
 
 @pytest.mark.parametrize(("classes", "distances"), [(2, 1), (3, 3)])
 @pytest.mark.parametrize("dimensions", [2, 3])
 def test_both_heads_use_the_same_features(dimensions: int, classes: int, distances: int) -> None:
-    network, space = dual_task(tiny_networks(dimensions, classes)).eval(), (4,) * dimensions
+    network, space = build_dual_task(tiny_networks(dimensions, classes)).eval(), (4,) * dimensions
     images = torch.randn(2, 1, *space)
     logits, s = network(images, all_outputs=True)
     assert logits.shape == (2, classes, *space)
@@ -32,7 +32,7 @@ def test_both_heads_use_the_same_features(dimensions: int, classes: int, distanc
 
 
 def test_two_classes_have_one_logit() -> None:
-    network = dual_task(tiny_networks(3, 2)).eval()
+    network = build_dual_task(tiny_networks(3, 2)).eval()
     images = torch.randn(2, 1, 4, 4, 4)
     z = network.head(network.decode(network.encode(images)))
     assert z.shape == (2, 1, 4, 4, 4)
@@ -42,7 +42,7 @@ def test_two_classes_have_one_logit() -> None:
 @pytest.mark.parametrize("dimensions", [2, 3])
 def test_head_of_more_classes_is_unchanged(dimensions: int) -> None:
     networks = tiny_networks(dimensions, 3)
-    plain, dual = networks.build(), dual_task(networks)
+    plain, dual = networks.build(), build_dual_task(networks)
     names = dual.state_dict().keys()
     assert names - plain.state_dict().keys() == {"distance_head.weight", "distance_head.bias"}
     assert plain.state_dict().keys() <= names

@@ -132,7 +132,7 @@ def test_head_uses_kernels_if_supported(
         plain = head(x)
         monkeypatch.setattr(logits, "accelerated", lambda images: True)
         monkeypatch.setattr(logits, "HAS_TRITON", True)
-        monkeypatch.setattr(logits, "_suits", lambda images: False)
+        monkeypatch.setattr(logits, "_kernels_supported", lambda images: False)
         monkeypatch.setattr(heads, "logits", noted)
         ours = head(x)
     assert bool(used) == taken

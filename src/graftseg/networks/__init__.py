@@ -25,10 +25,10 @@ class NetworkSettings(Settings):
 
     name: NetworkName = Field(description="vnet-bn, vnet-in and unet-3d are 3-D, unet-2d is 2-D")
     width: int = Field(
-        default=16, ge=1, le=4096, description="channels at full resolution; each level below doubles them"
+        default=16, ge=1, le=4096, description="channels at full resolution; doubled at each coarser level"
     )
-    levels: int = Field(default=5, ge=2, le=6, description="number of resolutions, each half the one above")
-    dropout: bool = Field(default=True, description="the published dropout, or none (vnet-in never has any)")
+    levels: int = Field(default=5, ge=2, le=6, description="number of levels; each one halves the resolution")
+    dropout: bool = Field(default=True, description="use the published dropout (vnet-in has none)")
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def dimensions_of(name: str) -> int:
 
 
 def stride_of(settings: NetworkSettings) -> int:
-    """Return the number of which every input size must be a multiple."""
+    """Return the stride; every input size must be a multiple of it."""
     return 1 << (settings.levels - 1)
 
 

@@ -37,7 +37,7 @@ WEIGHT: dict[tuple[torch.dtype, int], dict[str, int]] = {
     (torch.float32, 32): {"BM": 64, "num_warps": 4, "num_stages": 2},
 }
 MAX_PAIRED_CHANNELS = 32
-LEAST = 16
+MIN_CHANNELS = 16
 DTYPES = (torch.bfloat16, torch.float32)
 HAS_TRITON = has_triton()
 # kernels index elements with 32 bits
@@ -137,7 +137,7 @@ def convolve_input(dy: Tensor, weight: Tensor) -> Tensor:
     if launch:
         dx: Tensor = _kernels(launch).convolve(dy, weight.flip(2, 3, 4).transpose(0, 1), **launch)
         return dx
-    return _gradient(dy, _like(dy, weight.shape[1], dy.shape[2:]), weight, "input", stride=1)
+    return _gradient(dy, _empty_volume(dy, weight.shape[1], dy.shape[2:]), weight, "input", stride=1)
 
 
 @torch.library.custom_op("graftseg::convolve_weight", mutates_args=())
@@ -147,7 +147,7 @@ def convolve_weight(x: Tensor, dy: Tensor) -> Tensor:
     if launch:
         dw: Tensor = _kernels(launch).convolve_weight(x, dy, **launch)
         return dw.to(x.dtype)
-    return _gradient(dy, x, _weight(x, dy.shape[1], x.shape[1], 3), "weight", stride=1)
+    return _gradient(dy, x, _empty_weight(x, dy.shape[1], x.shape[1], 3), "weight", stride=1)
 
 
 @torch.library.custom_op("graftseg::halve", mutates_args=())
@@ -175,7 +175,7 @@ def pair_weight(fine: Tensor, coarse: Tensor) -> Tensor:
     if few <= MAX_PAIRED_CHANNELS // 2 and suits_kernels(fine, few, many):
         dw: Tensor = _kernels().pair_weight(fine, coarse)
         return dw.to(fine.dtype)
-    return _gradient(coarse, fine, _weight(fine, many, few, 2), "weight", stride=2)
+    return _gradient(coarse, fine, _empty_weight(fine, many, few, 2), "weight", stride=2)
 
 
 def _gradient(dy: Tensor, x: Tensor, weight: Tensor, of: str, *, stride: int) -> Tensor:
@@ -201,7 +201,11 @@ def suits_kernels(x: Tensor, *channels: int) -> bool:
     Sizes of Triton's matrix products must be powers of two and at least 16. Float32 products use TF32.
     """
     exact = x.dtype == torch.float32 and not tf32_allowed()
-    fits = x.dtype in DTYPES and not exact and all(count >= LEAST and count & (count - 1) == 0 for count in channels)
+    fits = (
+        x.dtype in DTYPES
+        and not exact
+        and all(count >= MIN_CHANNELS and count & (count - 1) == 0 for count in channels)
+    )
     return fits and (not x.is_cuda or _capability(x.get_device()) >= MIN_CAPABILITY)
 
 
@@ -224,25 +228,25 @@ def _channels_last(x: Tensor) -> Tensor:
     return x.contiguous(memory_format=torch.channels_last_3d)
 
 
-def _like(x: Tensor, channels: int, space: Sequence[int]) -> Tensor:
+def _empty_volume(x: Tensor, channels: int, space: Sequence[int]) -> Tensor:
     shape = (x.shape[0], channels, *space)
     return torch.empty(shape, device=x.device, dtype=x.dtype, memory_format=torch.channels_last_3d)
 
 
-def _weight(x: Tensor, out: int, entry: int, size: int) -> Tensor:
+def _empty_weight(x: Tensor, out: int, entry: int, size: int) -> Tensor:
     shape = (out, entry, size, size, size)
     return torch.empty(shape, device=x.device, dtype=x.dtype, memory_format=torch.channels_last_3d)
 
 
-convolve.register_fake(lambda x, weight: _like(x, weight.shape[0], x.shape[2:]))
-convolve_input.register_fake(lambda dy, weight: _like(dy, weight.shape[1], dy.shape[2:]))
-convolve_weight.register_fake(lambda x, dy: _weight(x, dy.shape[1], x.shape[1], 3))
-halve.register_fake(lambda x, weight: _like(x, weight.shape[0], [n // 2 for n in x.shape[2:]]))
-double.register_fake(lambda x, weight: _like(x, weight.shape[1], [n * 2 for n in x.shape[2:]]))
-pair_weight.register_fake(lambda fine, coarse: _weight(fine, coarse.shape[1], fine.shape[1], 2))
+convolve.register_fake(lambda x, weight: _empty_volume(x, weight.shape[0], x.shape[2:]))
+convolve_input.register_fake(lambda dy, weight: _empty_volume(dy, weight.shape[1], dy.shape[2:]))
+convolve_weight.register_fake(lambda x, dy: _empty_weight(x, dy.shape[1], x.shape[1], 3))
+halve.register_fake(lambda x, weight: _empty_volume(x, weight.shape[0], [n // 2 for n in x.shape[2:]]))
+double.register_fake(lambda x, weight: _empty_volume(x, weight.shape[1], [n * 2 for n in x.shape[2:]]))
+pair_weight.register_fake(lambda fine, coarse: _empty_weight(fine, coarse.shape[1], fine.shape[1], 2))
 
 
-def _keep(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+def _save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
     ctx.save_for_backward(inputs[0], inputs[1])
 
 
@@ -264,6 +268,6 @@ def _double_backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     return dx, pair_weight(dy, x)
 
 
-convolve.register_autograd(_convolve_backward, setup_context=_keep)
-halve.register_autograd(_halve_backward, setup_context=_keep)
-double.register_autograd(_double_backward, setup_context=_keep)
+convolve.register_autograd(_convolve_backward, setup_context=_save_inputs)
+halve.register_autograd(_halve_backward, setup_context=_save_inputs)
+double.register_autograd(_double_backward, setup_context=_save_inputs)

@@ -35,7 +35,7 @@ class DualTask(EncoderDecoder):
         return logits, torch.tanh(self.distance_head(features).float())
 
 
-def dual_task(networks: Networks) -> DualTask:
+def build_dual_task(networks: Networks) -> DualTask:
     """Build the recipe's network with both heads."""
     network = networks.build()
     assert isinstance(network, EncoderDecoder)

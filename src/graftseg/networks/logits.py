@@ -27,7 +27,7 @@ def can_use_kernels(x: Tensor, weight: Tensor) -> bool:
 @torch.library.custom_op("graftseg::logits", mutates_args=())
 def logits(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Convert ``(B, C, H, W)`` of either precision to channels-last float32 ``(B, K, H, W)``, with zero padding."""
-    if _suits(x):
+    if _kernels_supported(x):
         from graftseg.networks import logits_triton
 
         return logits_triton.logits(x, weight, bias)
@@ -37,7 +37,7 @@ def logits(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 @torch.library.custom_op("graftseg::logits_gradients", mutates_args=())
 def logits_gradients(dy: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of features (in their precision), weight and bias."""
-    if _suits(x):
+    if _kernels_supported(x):
         from graftseg.networks import logits_triton
 
         return logits_triton.logits_gradients(dy, x, weight)
@@ -47,7 +47,7 @@ def logits_gradients(dy: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Ten
     return _channels_last(dx.to(x.dtype)), torch.empty_like(weight).copy_(dw), db
 
 
-def _suits(x: Tensor) -> bool:
+def _kernels_supported(x: Tensor) -> bool:
     return HAS_TRITON and tf32_allowed() and suits_kernels(x, x.shape[1])
 
 
@@ -55,17 +55,17 @@ def _channels_last(x: Tensor) -> Tensor:
     return x.contiguous(memory_format=torch.channels_last)
 
 
-def _logits_like(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def _fake_logits(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     shape = (x.shape[0], weight.shape[0], *x.shape[2:])
     return torch.empty(shape, device=x.device, dtype=weight.dtype, memory_format=torch.channels_last)
 
 
-def _gradients_like(dy: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _fake_gradients(dy: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     dx = torch.empty_like(x, memory_format=torch.channels_last)
     return dx, torch.empty_like(weight), weight.new_empty(weight.shape[0])
 
 
-def _keep(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+def _save_inputs(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
     ctx.save_for_backward(inputs[0], inputs[1])
 
 
@@ -75,6 +75,6 @@ def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return dx, dw, db
 
 
-logits.register_fake(_logits_like)
-logits_gradients.register_fake(_gradients_like)
-logits.register_autograd(_backward, setup_context=_keep)
+logits.register_fake(_fake_logits)
+logits_gradients.register_fake(_fake_gradients)
+logits.register_autograd(_backward, setup_context=_save_inputs)

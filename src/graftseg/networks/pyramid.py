@@ -45,7 +45,7 @@ class Pyramid(EncoderDecoder):
         return [logits, *(upsample(head(perturb(features))) for features, perturb, head, upsample in parts)]
 
 
-def pyramid(networks: Networks) -> Pyramid:
+def build_pyramid(networks: Networks) -> Pyramid:
     """Build the recipe's network with a head at every level."""
     network = networks.build()
     assert isinstance(network, Extensible)

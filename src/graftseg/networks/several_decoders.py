@@ -31,7 +31,7 @@ class MultiDecoder(EncoderDecoder):
         return [logits, *(head(decoder(skips)) for decoder, head in others)]
 
 
-def several_decoders(networks: Networks, decoders: int) -> MultiDecoder:
+def build_multi_decoder(networks: Networks, decoders: int) -> MultiDecoder:
     """Build the recipe's network with this number of decoders."""
     network = networks.build()
     assert isinstance(network, Extensible)

@@ -12,7 +12,7 @@ from graftseg.core.settings import MOST_STEPS, Settings
 RAMP_INTERVAL = 150
 """Number of steps between two increases of a ramp, as in public code."""
 RampLength = Annotated[float, Field(ge=1e-6, le=1e9)]
-"""Length of a ramp by which float32 can divide."""
+"""Length of a ramp, within the range of float32."""
 
 
 def ramp_up(elapsed: Tensor, length: float) -> Tensor:
