@@ -99,7 +99,7 @@ def test_gradients_pass_through_the_targets() -> None:
 
 
 @pytest.mark.parametrize("dimensions", [2, 3])
-def test_first_decoder_is_shipped(dimensions: int) -> None:
+def test_prediction_uses_the_first_decoder(dimensions: int) -> None:
     method, images = tiny_method("mc-net", dimensions, decoders=3).eval(), tiny_batch(dimensions).unlabeled
     before = method.segment(images)
     with torch.no_grad():

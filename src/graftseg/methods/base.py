@@ -45,7 +45,7 @@ class Method(nn.Module):
         self.student = self.build_student(networks)
 
     def build_student(self, networks: Networks) -> nn.Module:
-        """Build the network that is shipped, from images to logits. Override it to add heads, branches or decoders."""
+        """Build the student, from images to logits. Override it to add heads, branches or decoders."""
         return networks.build()
 
     @classmethod
@@ -63,7 +63,7 @@ class Method(nn.Module):
         raise NotImplementedError
 
     def segment(self, images: Tensor) -> Tensor:
-        """Return probabilities ``(B, K, *space)`` of the shipped network, the student."""
+        """Return probabilities ``(B, K, *space)`` of the student."""
         return self.student(images).float().softmax(1)  # type: ignore[no-any-return]
 
     def after_step(self, now: Progress) -> None:

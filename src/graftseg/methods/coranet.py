@@ -63,7 +63,7 @@ class CoraNet(Method):
         self.uncertain = uncertain_loss
 
     def build_student(self, networks: Networks) -> nn.Module:
-        """Build the recipe's network with three branches; the first one is shipped."""
+        """Build the recipe's network with three branches; prediction uses the first."""
         return build_branches(networks)
 
     def train(self, mode: bool = True) -> Self:

@@ -36,7 +36,7 @@ class CoraNetPretrain(Method):
         self.loss = partial(branch_loss, emphasis=config.emphasis)
 
     def build_student(self, networks: Networks) -> nn.Module:
-        """Build the recipe's network with three branches; the first one is shipped."""
+        """Build the recipe's network with three branches; prediction uses the first."""
         return build_branches(networks)
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:

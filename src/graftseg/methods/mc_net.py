@@ -53,7 +53,7 @@ class McNet(Method):
     """A student with several decoders; on all images each decoder learns the sharpened prediction of every other.
 
     Gradients of the consistency also pass through the sharpened targets, as published. Labeled and unlabeled images go
-    through the student in one batch. The shipped network uses the first decoder.
+    through the student in one batch. Prediction uses the first decoder.
     """
 
     Config = McNetConfig

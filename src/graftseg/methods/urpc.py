@@ -32,8 +32,7 @@ class UrpcConfig(Settings):
 class Urpc(Method):
     """A student with a head at every decoder level; on unlabeled images each head has to agree with their mean.
 
-    Labeled and unlabeled images go through the student in one batch. The shipped network returns only the finest
-    logits.
+    Labeled and unlabeled images go through the student in one batch. Prediction uses only the finest logits.
     """
 
     Config = UrpcConfig
