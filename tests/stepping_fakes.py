@@ -1,4 +1,4 @@
-"""The steps of one stage without the loop around them, and a graph that only stands in for one."""
+"""Steps of one stage without the training loop, and a fake CUDA graph."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -27,7 +27,7 @@ ADAM = {"name": "adam", "learning_rate": 0.01, "schedule": {"name": "poly"}}
 def stage_recipe(
     network: str, method: str = "bcp", optimizer: dict[str, Any] = SGD, *, dropout: bool = False, **settings: Any
 ) -> Recipe:
-    """One stage of twenty steps on patches of eight voxels."""
+    """Return a recipe with one stage of twenty steps on patches of eight voxels."""
     dimensions = 2 if network == "unet-2d" else 3
     return tiny_recipe(
         dimensions,
@@ -49,7 +49,7 @@ def stepper_of(
     *,
     batches: Batches | None = None,
 ) -> Stepper:
-    """The stage from its very beginning, always with the same random numbers."""
+    """Return a stepper at the start of the stage, with the random state of the recipe's seed."""
     torch.manual_seed(recipe.seed)
     stage = recipe.stages[0]
     method = build_method(recipe, stage, store.channels, len(store.classes), device).train()
@@ -63,12 +63,12 @@ def stepper_for(method: Method, stage: StageSettings, batches: Source, way: Step
 
 
 def losses(stepper: Stepper, steps: Iterable[int] = range(STEPS)) -> Tensor:
-    """Terms and total of each step ``(steps, terms + 1)``, read when all of them are over."""
+    """Run steps and return their terms and totals ``(steps, terms + 1)``."""
     return torch.stack([stepper(step).values for step in steps]).cpu()
 
 
 class StandIn:
-    """Keeps what the first step left and writes every later one there, as a replayed graph does."""
+    """A fake graph that writes every result into the tensors of the first one, like a replayed graph."""
 
     made = 0
 

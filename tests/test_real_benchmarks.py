@@ -1,4 +1,4 @@
-"""LA and ACDC as they are published, a few cases of each, where they are at hand."""
+"""A few cases of LA and ACDC in their published form, if present."""
 
 import importlib.util
 from itertools import islice
@@ -20,7 +20,7 @@ ACDC_SLICES = {1: 32, 3: 68, 7: 136, 70: 1312}
 
 pytestmark = [
     pytest.mark.real_data,
-    pytest.mark.skipif(not (PARTS / "unpack.py").is_file(), reason="the benchmark data are not there"),
+    pytest.mark.skipif(not (PARTS / "unpack.py").is_file(), reason="the benchmark data are missing"),
 ]
 
 
@@ -34,14 +34,14 @@ def unpack() -> ModuleType:
 
 
 def run(*arguments: str | Path) -> str:
-    """The output of a command that ends well."""
+    """Run a command that must succeed and return its output."""
     result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.stdout
 
 
 def trained(recipe: str, store: Path, folder: Path, labeled: int, *overrides: str) -> list[float]:
-    """Train the recipe for a handful of steps with narrow networks and test it; returns the losses."""
+    """Train a recipe for a few steps with narrow networks, test it, and return the losses."""
     few = [f"batches.labeled_cases={labeled}", "stages.0.steps=2", "stages.1.steps=3", "network.width=4"]
     sets = [word for override in (*few, *overrides) for word in ("--set", override)]
     run("train", recipe, "--data", store, "--out", folder, "--device", "cpu", *sets)
@@ -59,8 +59,8 @@ def test_la(unpack: ModuleType, tmp_path: Path) -> None:
     train, test = list(images)[:0:-1], list(images)[:1]
     (tmp_path / "LA" / "train.list").write_text("\n".join(train))
     (tmp_path / "LA" / "test.list").write_text("\n".join(test))
-    told = run("prepare", tmp_path, "--benchmark", "la", "--out", tmp_path / "store")
-    assert "3 cases, classes background, left atrium" in told
+    output = run("prepare", tmp_path, "--benchmark", "la", "--out", tmp_path / "store")
+    assert "3 cases, classes background, left atrium" in output
     store = api.info(tmp_path / "store")
     assert store["cases"] == {"labeled": 2, "unlabeled": 0, "validation": 0, "test": 1}
     assert store["voxels"] == sum(image.size for image in images.values())

@@ -1,4 +1,4 @@
-"""The whole way on real scans: hippocampus MR of the Medical Segmentation Decathlon, where they are at hand."""
+"""The whole pipeline on real scans, if present: hippocampus MR of the Medical Segmentation Decathlon."""
 
 import tarfile
 from pathlib import Path
@@ -14,13 +14,13 @@ CASES = 6
 
 pytestmark = [
     pytest.mark.real_data,
-    pytest.mark.skipif(not ARCHIVE.is_file(), reason="the hippocampus scans are not there"),
+    pytest.mark.skipif(not ARCHIVE.is_file(), reason="the hippocampus scans are missing"),
 ]
 
 
 @pytest.fixture(scope="module")
 def scans(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Four labeled scans, six unlabeled ones, and six to test."""
+    """Write four labeled, six unlabeled and six test scans."""
     folder = tmp_path_factory.mktemp("hippocampus")
     with tarfile.open(ARCHIVE) as archive:
         members = sorted((m for m in archive if m.isfile()), key=lambda member: Path(member.name).name)
@@ -38,7 +38,7 @@ def scans(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_whole_way(scans: Path, tmp_path: Path) -> None:
+def test_every_step_works_on_real_scans(scans: Path, tmp_path: Path) -> None:
     assert [finding for finding in api.check(scans) if finding.severity == "error"] == []
     overrides = ["batches.patch=[32, 48, 32]", "stages.0.steps=6", "stages.1.steps=4", "network.width=4"]
     api.train("demo-3d/bcp", scans, tmp_path / "run", overrides=overrides)
@@ -52,8 +52,8 @@ def test_the_whole_way(scans: Path, tmp_path: Path) -> None:
     assert api.report(tmp_path / "run").stat().st_size > 10_000
 
 
-def test_the_way_of_a_plan(scans: Path, tmp_path: Path) -> None:
-    """Plan, train with the baseline beside it, test both, predict with uncertainty, rank: the tutorial, cut down."""
+def test_a_plan_works_on_real_scans(scans: Path, tmp_path: Path) -> None:
+    """Follow the tutorial with few steps: plan, train with a baseline, test both, predict with uncertainty, rank."""
     recipe = api.plan(scans, tmp_path / "plan.yaml", minutes=2)
     assert "10 volumes" not in recipe.read_text() and "4 volumes with labels and 6 without" in recipe.read_text()
     run = tmp_path / "run"
@@ -64,8 +64,8 @@ def test_the_way_of_a_plan(scans: Path, tmp_path: Path) -> None:
     for scores in examined.scores.values():
         assert len(scores.rows) == 2 * CASES
         assert np.mean([row.dice for row in scores.rows if row.label == 1]) > 0.3
-    *_, said = examined.verdict()
-    assert "mean Dice " in said and f"of {CASES} cases: " in said
+    *_, sentence = examined.verdict()
+    assert "mean Dice " in sentence and f"of {CASES} cases: " in sentence
     assert "Comparison with the baseline" in examined.report.read_text()
     predicted = api.predict(run, scans / "imagesUn", tmp_path / "labels", uncertainty=True)
     assert len(predicted.cases) == 6 and predicted.failures == ()

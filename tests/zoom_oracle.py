@@ -1,7 +1,7 @@
-"""What ``scipy.ndimage.zoom`` of order 0 makes of a plane, without the line that it loses at some sizes.
+"""``scipy.ndimage.zoom`` of order 0 without its rounding error in the last row or column.
 
-SciPy takes a voxel whose coordinate lies beyond the last one, if only by the rounding of ``i * (n - 1) / (m - 1)``,
-for one outside and fills in 0: at some sizes it loses the last row or column.
+SciPy fills a voxel with 0 if its coordinate ``i * (n - 1) / (m - 1)`` is rounded to a value beyond the last voxel. At
+some sizes this affects the whole last row or column.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ Plane = tuple[int, int]
 
 
 def zoomed(plane: npt.NDArray[Any], size: Plane) -> npt.NDArray[Any]:
-    """SciPy's plane of this size, with what it loses at the end put back."""
+    """Return the plane that SciPy zooms to this size, with the lost last row and column restored."""
     factors = [m / n for m, n in zip(size, plane.shape, strict=True)]
     result: npt.NDArray[Any] = ndimage.zoom(plane, factors, order=0)
     assert result.shape == size
@@ -31,5 +31,5 @@ def zoomed(plane: npt.NDArray[Any], size: Plane) -> npt.NDArray[Any]:
 
 
 def is_lost(n: int, m: int) -> bool:
-    """Whether the last of ``m`` coordinates is rounded to more than ``n - 1``."""
+    """Return whether the last of ``m`` coordinates is rounded to more than ``n - 1``."""
     return m > 1 and (m - 1) * ((n - 1) / (m - 1)) > n - 1
