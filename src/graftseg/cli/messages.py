@@ -9,10 +9,14 @@ from contextlib import contextmanager
 from itertools import takewhile
 
 import typer
-from typer.exceptions import TyperException
 
 from graftseg.core.errors import Code, StoppedError, UserError, in_one_line
 from graftseg.core.progress import hide_progress
+
+try:
+    from typer.exceptions import TyperException as UsageError
+except ModuleNotFoundError:  # before 0.29 typer raised click's exceptions
+    from click.exceptions import ClickException as UsageError
 
 AGAIN = "run the same command again"
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
@@ -80,7 +84,7 @@ def as_user_error(error: Exception, verb: str) -> tuple[UserError, int] | None:
         return error, 2
     if isinstance(error, StoppedError):
         return UserError(Code.INTERRUPTED, verb, str(error), error.remedy), 128 + error.signal
-    if isinstance(error, TyperException):
+    if isinstance(error, UsageError):
         path = getattr(getattr(error, "ctx", None), "command_path", "graftseg")
         finding = " ".join(error.format_message().split()).rstrip(".")
         where = path.removeprefix("graftseg ")
