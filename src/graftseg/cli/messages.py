@@ -16,7 +16,7 @@ from graftseg.core.progress import hide_progress
 try:
     from typer.exceptions import TyperException as UsageError
 except ModuleNotFoundError:  # before 0.29 typer raised click's exceptions
-    from click.exceptions import ClickException as UsageError
+    from click.exceptions import ClickException as UsageError  # type: ignore[assignment]
 
 AGAIN = "run the same command again"
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
