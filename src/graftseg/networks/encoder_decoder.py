@@ -72,8 +72,8 @@ class LevelDecoder(nn.Module):
 class Extensible(EncoderDecoder):
     """A network that can build more decoders and heads of its own kind.
 
-    ``upsamplings`` lists the kinds of upsampling its decoders can have, its own kind first. Level ``l`` has ``width *
-    2**l`` channels.
+    ``upsamplings`` lists the kinds of upsampling its decoders can have, its own kind first. Level ``l`` has
+    ``width * 2**l`` channels.
     """
 
     dimensions: ClassVar[int]

@@ -46,8 +46,8 @@ class VoxelMlp(nn.Sequential):
         first, norm, activation, last = self
         assert isinstance(norm, nn.BatchNorm1d)
         normed = F.batch_norm(first(rows), norm.running_mean, norm.running_var, norm.weight, norm.bias, eps=norm.eps)
-        forward_eval: Tensor = last(activation(normed))
-        return forward_eval
+        embedding: Tensor = last(activation(normed))
+        return embedding
 
 
 class Selector(nn.Module):

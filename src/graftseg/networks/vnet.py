@@ -18,9 +18,9 @@ MAX_UNITS = 3
 class VNet(Extensible):
     """An encoder, a decoder that adds encoder features, and a 1x1x1 head.
 
-    A unit is convolution, norm, ReLU. Level ``l`` (0 is full resolution) has ``width * 2**l`` channels and ``min(l + 1,
-    3)`` units of kernel 3, in the encoder and in the decoder. Strided units of kernel 2 connect the levels. Channel
-    dropout is applied after the coarsest level and before the head.
+    A unit is convolution, norm, ReLU. Level ``l`` (0 is full resolution) has ``width * 2**l`` channels and
+    ``min(l + 1, 3)`` units of kernel 3, in the encoder and in the decoder. Strided units of kernel 2 connect the
+    levels. Channel dropout is applied after the coarsest level and before the head.
 
     ``norm="batch"`` with ``dropout=0.5`` is the left atrium network, 9,448,866 parameters; ``norm="instance"`` with
     ``dropout=0`` is the pancreas network, 9,443,266 parameters.

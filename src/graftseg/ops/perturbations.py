@@ -89,9 +89,9 @@ def invert_permutations(permutations: Tensor) -> Tensor:
 def exchange_patches(tensor: Tensor, permutations: Tensor) -> Tensor:
     """Permute the images of a batch ``(N, C, *space)`` in each grid cell.
 
-    In each cell, image n of the result is image ``permutations[cell, n]``. Voxel x of n along an axis is in cell ``x *
-    cells // n``. A patch keeps its position in the image. ``exchange_patches(exchange_patches(x, s),
-    invert_permutations(s))`` is x.
+    In each cell, image n of the result is image ``permutations[cell, n]``. Voxel x of n along an axis is in cell
+    ``x * cells // n``. A patch keeps its position in the image.
+    ``exchange_patches(exchange_patches(x, s), invert_permutations(s))`` is x.
     """
     cells, space = permutations.shape[:-1], tensor.shape[2:]
     check_grid(cells, space)
