@@ -21,7 +21,7 @@ def half_foreground() -> Batch:
     return Batch(Labeled(images, labels), others)
 
 
-def say_always(method: Method, *, z: float = 0.0, s: float = 0.0) -> None:
+def set_constant_heads(method: Method, *, z: float = 0.0, s: float = 0.0) -> None:
     """Let both heads of a two-class student return a constant logit and a constant distance."""
     for name, value in (("head", z), ("distance_head", math.atanh(s))):
         head = method.student.get_submodule(name)

@@ -37,7 +37,7 @@ def test_minent_by_hand() -> None:
     assert float(objective.weights["entropy"]) == pytest.approx(0.1 * math.exp(-5))
 
 
-class Verdict(nn.Module):
+class ConstantDiscriminator(nn.Module):
     """A discriminator that returns the logit ln 3 for every map (unlabeled with probability ¾) and stores the maps."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Verdict(nn.Module):
 
 
 def test_advent_by_hand() -> None:
-    method, verdict = AdventAdversarial(AdventAdversarialConfig(), fakes()), Verdict()
+    method, verdict = AdventAdversarial(AdventAdversarialConfig(), fakes()), ConstantDiscriminator()
     method.discriminator = verdict  # type: ignore[assignment]
     student, discriminator = method.objectives(black_batch(), at_step(0))
     assert student.terms["adversarial"].item() == pytest.approx(-math.log(0.25), abs=1e-5)

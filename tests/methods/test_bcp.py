@@ -94,9 +94,9 @@ def test_direction_none_learns_unmixed_images() -> None:
     assert torch.equal(objective.shows["X_labeled"], batch.labeled.images)
     assert torch.equal(objective.shows["X_unlabeled"], batch.unlabeled)
     assert torch.equal(objective.shows["Y_unlabeled"], pseudo)
-    alone = segmentation_loss(method.student(batch.labeled.images), batch.labeled.labels)
-    beside = segmentation_loss(method.student(batch.unlabeled), pseudo)
-    assert torch.allclose(objective.total, alone + 0.5 * beside)
+    labeled = segmentation_loss(method.student(batch.labeled.images), batch.labeled.labels)
+    unlabeled = segmentation_loss(method.student(batch.unlabeled), pseudo)
+    assert torch.allclose(objective.total, labeled + 0.5 * unlabeled)
 
 
 @pytest.mark.parametrize("mask", ["random", "contact"])

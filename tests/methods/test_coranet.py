@@ -21,7 +21,7 @@ def now(step: int) -> Progress:
     return Progress(torch.tensor(step), 10)
 
 
-def shaken(method: Method, seed: int = 0) -> CoraNet:
+def with_varied_student(method: Method, seed: int = 0) -> CoraNet:
     """Return the method with a student whose predictions vary between voxels."""
     assert isinstance(method, CoraNet)
     generator = torch.Generator().manual_seed(seed)
@@ -89,7 +89,7 @@ def test_uncertain_everywhere_by_hand() -> None:
 
 @pytest.mark.parametrize("dimensions", [2, 3])
 def test_voxels_are_certain_where_two_branches_agree(dimensions: int) -> None:
-    method, batch = shaken(tiny_method("coranet", dimensions)), tiny_batch(dimensions)
+    method, batch = with_varied_student(tiny_method("coranet", dimensions)), tiny_batch(dimensions)
     (objective,) = method.objectives(batch, now(0))
     main, first, second = (out.argmax(1) for out in method.labeler(batch.unlabeled, all_outputs=True))
     assert torch.equal(objective.shows["M"], first == second)
@@ -109,7 +109,7 @@ def test_agreeing_branches_leave_no_uncertain_voxel() -> None:
 def test_pseudo_labels_are_constant_between_refreshes() -> None:
     method, batch, seen = tiny_method("coranet", 2, refresh_every=3), tiny_batch(2), []
     for step in range(5):
-        (objective,) = shaken(method, seed=step).objectives(batch, now(step))
+        (objective,) = with_varied_student(method, seed=step).objectives(batch, now(step))
         seen.append(objective.shows["Y_pseudo"])
         if step % 3 == 0 and isinstance(method, CoraNet):
             own, kept = method.student.state_dict(), method.labeler.state_dict()

@@ -12,7 +12,7 @@ from graftseg.methods.dan import Dan, DanConfig
 from method_fakes import at_step, black_batch, fakes, set_bias
 
 
-class Verdict(nn.Module):
+class ConstantDiscriminator(nn.Module):
     """A discriminator that returns "labeled" with probability ¾ for every map and stores maps and modes."""
 
     def __init__(self) -> None:
@@ -28,8 +28,8 @@ class Verdict(nn.Module):
         return self.bias.expand(len(maps), 2)
 
 
-def by_hand() -> tuple[Dan, Verdict]:
-    method, verdict = Dan(DanConfig(), fakes()), Verdict()
+def by_hand() -> tuple[Dan, ConstantDiscriminator]:
+    method, verdict = Dan(DanConfig(), fakes()), ConstantDiscriminator()
     method.discriminator = verdict  # type: ignore[assignment]
     return method, verdict
 

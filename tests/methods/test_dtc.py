@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from dual_task_fakes import MEAN_S, MEAN_S_SQUARED, half_foreground, say_always
+from dual_task_fakes import MEAN_S, MEAN_S_SQUARED, half_foreground, set_constant_heads
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import tiny_networks
@@ -25,7 +25,7 @@ SHARPNESS = 1500.0
 def test_by_hand() -> None:
     """Probabilities are ½ and all distances -½: the sigmoid map is 1 everywhere."""
     method = Dtc(DtcConfig(dice="foreground"), tiny_networks(2, 2))
-    say_always(method, z=0.0, s=-0.5)
+    set_constant_heads(method, z=0.0, s=-0.5)
     (objective,) = method.objectives(half_foreground(), Progress(torch.tensor(0), 10))
     distance = 1 / 4 + MEAN_S + MEAN_S_SQUARED
     assert objective.terms["dice"].item() == pytest.approx(1 / 3, abs=1e-5)

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from dual_task_fakes import DISTANCES, MEAN_S_SQUARED, SIDE, half_foreground, say_always
+from dual_task_fakes import DISTANCES, MEAN_S_SQUARED, SIDE, half_foreground, set_constant_heads
 from tiny import tiny_batch, tiny_method, tiny_networks
 from torch import nn
 
@@ -19,7 +19,7 @@ NOW = Progress(torch.tensor(0), 10)
 def test_by_hand() -> None:
     """Probabilities of ½: Dice 1 - 2 (n/4) / (n/4 + n/2), all distances 0, and an undecided discriminator."""
     method = SassNet(SassNetConfig(dice="foreground", adversarial_weight=0.015), tiny_networks(2, 2))
-    say_always(method)
+    set_constant_heads(method)
     for parameter in method.discriminator.head.parameters():
         nn.init.zeros_(parameter)
     student, critic = method.objectives(half_foreground(), NOW)

@@ -105,16 +105,16 @@ KERNELS = [
 def test_kernels(
     name: str, dtype: torch.dtype, channels: tuple[int, int], used: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    noted = kernels_used(monkeypatch)
+    recorded = kernels_used(monkeypatch)
     assert_agrees(name, dtype, channels, (3, 2, 4))
-    assert noted == used
+    assert recorded == used
 
 
 @needs_triton
 def test_pair_kernels_need_an_even_last_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    noted = kernels_used(monkeypatch)
+    recorded = kernels_used(monkeypatch)
     assert_agrees("convolve", torch.float32, (16, 16), (4, 4, 3))
-    assert not noted
+    assert not recorded
 
 
 @needs_triton

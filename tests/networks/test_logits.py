@@ -122,7 +122,7 @@ def test_head_uses_kernels_if_supported(
     """The layer returns the same with and without kernels."""
     used: list[Tensor] = []
 
-    def noted(*given: Tensor) -> Tensor:
+    def recorded(*given: Tensor) -> Tensor:
         used.extend(given)
         y: Tensor = logits.logits(*given)
         return y
@@ -133,7 +133,7 @@ def test_head_uses_kernels_if_supported(
         monkeypatch.setattr(logits, "accelerated", lambda images: True)
         monkeypatch.setattr(logits, "HAS_TRITON", True)
         monkeypatch.setattr(logits, "_kernels_supported", lambda images: False)
-        monkeypatch.setattr(heads, "logits", noted)
+        monkeypatch.setattr(heads, "logits", recorded)
         ours = head(x)
     assert bool(used) == taken
     assert ours.dtype == plain.dtype == torch.float32

@@ -96,7 +96,7 @@ SHAPES: dict[str, Callable[[], LabelMaps]] = {
     "all foreground": lambda: np.ones((2, 4, 6, 7), dtype=np.int64),
     "all another class": lambda: np.full((2, 9, 20), CLASSES - 1),
     "empty": lambda: np.zeros((2, 4, 6, 7), dtype=np.int64),
-    "empty beside full": lambda: np.stack([np.zeros((6, 7), dtype=np.int64), np.ones((6, 7), dtype=np.int64)]),
+    "empty and full": lambda: np.stack([np.zeros((6, 7), dtype=np.int64), np.ones((6, 7), dtype=np.int64)]),
     "a comb": lambda: np.pad(np.tile([[1, 0]], (9, 8)), ((0, 1), (0, 0)), constant_values=1)[None],
     "stripes": lambda: np.tile(np.array([[1], [2], [3]]), (4, 9))[None],
     "values that are no class": lambda: np.array([[[-1, 1, 4], [9, 2**40, 1], [-(2**40), 3, 3]]]),

@@ -15,7 +15,7 @@ def numbered(first: int) -> Labeled:
     return Labeled(numbers, numbers + 100)
 
 
-def met(mixture: Mixture) -> tuple[list[int], list[int], tuple[float, float]]:
+def paired(mixture: Mixture) -> tuple[list[int], list[int], tuple[float, float]]:
     return mixture.background.images.tolist(), mixture.foreground.images.tolist(), mixture.weights
 
 
@@ -34,7 +34,7 @@ EXPECTED = {
 @pytest.mark.parametrize("direction", get_args(Direction))
 def test_pairs_and_weights(direction: Direction) -> None:
     mixed = mixtures(direction, numbered(0), numbered(4), 0.25)
-    assert {name: met(mixture) for name, mixture in mixed.items()} == EXPECTED[direction]
+    assert {name: paired(mixture) for name, mixture in mixed.items()} == EXPECTED[direction]
     for mixture in mixed.values():
         for images in (mixture.background, mixture.foreground):
             assert torch.equal(images.labels, images.images + 100)
