@@ -4,18 +4,17 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from planning_fakes import CPU, GPU, facts, usual
+from planning_fakes import CPU, facts, usual
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from graftseg.core.errors import Code
 from graftseg.networks import NetworkSettings, build_network, parameter_count
 from graftseg.planning import probe
-from graftseg.planning.cost import Speed, network_load, step_bytes, tabulated_speed
+from graftseg.planning.cost import ABSENT_GPU, SPEEDS, Speed, network_load, step_bytes, target_of
 from graftseg.planning.length import pretraining_steps, round_down
 from graftseg.planning.plans import choose
 from graftseg.planning.probe import seconds_per_step
-from graftseg.planning.target import ABSENT_GPU, target_of
 from graftseg.recipes.recipe import changed
 from user_errors import user_error
 
@@ -60,7 +59,7 @@ def test_bytes_of_a_step_grow_with_patch_batch_and_classes() -> None:
 
 def test_speed() -> None:
     assert Speed(rate=100.0, fixed=0.5, source="").seconds(50.0) == 1.0
-    assert tabulated_speed(GPU).seconds(1e12) < tabulated_speed(CPU).seconds(1e12)
+    assert SPEEDS["cuda"].seconds(1e12) < SPEEDS["cpu"].seconds(1e12)
 
 
 def test_timing_a_step_keeps_the_random_state() -> None:

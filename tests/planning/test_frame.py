@@ -3,8 +3,8 @@
 import pytest
 from planning_fakes import case, facts
 
+from graftseg.planning.facts import is_sliced, stacked_axis
 from graftseg.planning.frame import choose_frame
-from graftseg.planning.stacks import is_sliced, stacked_axis
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ import pytest
 from planning_fakes import CPU, facts, usual
 
 from graftseg.core.errors import Code
+from graftseg.planning.cost import GIB, Target
 from graftseg.planning.length import check_minutes
 from graftseg.planning.plans import choose
-from graftseg.planning.target import GIB, Target
 from user_errors import user_error
 
 

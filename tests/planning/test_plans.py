@@ -15,10 +15,10 @@ from graftseg.core.errors import Code
 from graftseg.inference.model import build_method
 from graftseg.methods import METHODS
 from graftseg.networks import stride_of
+from graftseg.planning.cost import GIB, Target
 from graftseg.planning.facts import Facts
+from graftseg.planning.plan_file import default_reason
 from graftseg.planning.plans import Plan, choose
-from graftseg.planning.reasons import default_reason
-from graftseg.planning.target import GIB, Target
 from graftseg.recipes.baseline import baseline_of
 from graftseg.recipes.recipe import load_recipe, parse_recipe
 from user_errors import user_error

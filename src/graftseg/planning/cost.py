@@ -1,11 +1,16 @@
-"""The cost of a step: operations and memory of a network, counted without running it, and seconds on a device."""
+"""The device of a plan, and the cost of a step: operations, memory and seconds, counted without running a network."""
 
+import os
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
+from typing import Literal
 
 from graftseg.networks import NetworkSettings, dimensions_of, stride_of
-from graftseg.planning.target import Target
+
+GIB = 2**30
+ABSENT_GPU = 16 * GIB
+"""Assumed memory of a GPU that is not in this machine."""
 
 FLOAT = 4
 ACTIVATION_COPIES = 1.5
@@ -20,6 +25,21 @@ PRETRAIN, SELF_TRAINING, SUPERVISED = 1.5, 4.0, 3.0
 
 Pre-training mixes two images into one. In self-training the teacher also sees every unlabeled image once.
 """
+
+
+@dataclass(frozen=True)
+class Target:
+    """A device with its memory in bytes; ``present``: it is in this machine and can be timed."""
+
+    kind: Literal["cpu", "cuda"]
+    memory: int
+    name: str
+    present: bool
+
+    @property
+    def share(self) -> float:
+        """Return the share of the memory that training may use; other programs need memory of a CPU, too."""
+        return 0.85 if self.kind == "cuda" else 0.5
 
 
 @dataclass(frozen=True)
@@ -84,6 +104,19 @@ def step_bytes(load: NetworkLoad, patch: tuple[int, ...], batch: int, classes: i
     return int(activations + WEIGHT_COPIES * FLOAT * load.parameters)
 
 
-def tabulated_speed(target: Target) -> Speed:
-    """Return the typical speed of a kind of device, for a device that cannot be timed."""
-    return SPEEDS[target.kind]
+def target_of(device: str) -> Target:
+    """Return the device with this name; ``cuda`` without a number need not be in this machine."""
+    import torch
+
+    from graftseg.core.devices import choose_device
+
+    if device == "cuda" and not torch.cuda.is_available():
+        return Target("cuda", ABSENT_GPU, "a typical GPU (none in this machine)", False)
+    chosen = choose_device(device)
+    if chosen.type == "cpu":
+        threads = torch.get_num_threads()
+        # the free memory would make plans vary
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return Target("cpu", memory, f"this CPU with {threads} thread{'' if threads == 1 else 's'}", True)
+    facts = torch.cuda.get_device_properties(chosen)
+    return Target("cuda", int(facts.total_memory), str(facts.name), True)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,11 @@ from graftseg.core.errors import Code, UserError, in_one_line
 from graftseg.core.files import read_json
 from graftseg.core.progress import in_parallel
 from graftseg.core.types import Case
+from graftseg.data.checks.sets import THICK_SLICES
 from graftseg.data.dataset import Dataset, same_in_all_cases
 from graftseg.data.fingerprint import CaseFingerprint, Fingerprint, fingerprint_case
 from graftseg.data.labels import checked_values, refuse_class_list
 from graftseg.data.pieces import Pieces, pieces_of
-from graftseg.planning.stacks import is_sliced, stacked_axis
 
 SAMPLE = 20_000
 """Maximum number of sampled foreground voxels per case."""
@@ -29,7 +30,12 @@ SAMPLE = 20_000
 ONE_PIECE_SHARE = 0.99
 """A class counts as one piece if its largest piece contains at least this share of its voxels."""
 
+LEAST_SLICES = 16
+"""Volumes with fewer voxels along an axis are too thin for 3-D patches."""
+
 Floats = npt.NDArray[np.float32]
+Shapes = Sequence[Sequence[int]]
+Spacings = Sequence[Sequence[float]]
 
 
 @dataclass(frozen=True)
@@ -133,6 +139,33 @@ def channel_names_in(root: Path) -> tuple[str, ...]:
         return ()
     # the names appear in comments of a plan
     return tuple(in_one_line(str(named[key])) for key in sorted(named, key=int))
+
+
+def coarseness(spacings: Spacings) -> float:
+    """Return the median ratio of the longest to the shortest side of a voxel."""
+    return median(_length(spacing) for spacing in spacings)
+
+
+def _length(spacing: Sequence[float]) -> float:
+    """Return the ratio of the sides of a voxel, rounded so that float errors of an affine do not matter."""
+    return round(max(spacing) / min(spacing), 3)
+
+
+def thinness(shapes: Shapes) -> float:
+    """Return the median number of voxels along the shortest axis."""
+    return median(min(shape) for shape in shapes)
+
+
+def is_sliced(shapes: Shapes, spacings: Spacings) -> bool:
+    """Return whether volumes are treated as slices: voxels are long, or there are few along an axis."""
+    return len(shapes[0]) == 3 and (coarseness(spacings) > THICK_SLICES or thinness(shapes) < LEAST_SLICES)
+
+
+def stacked_axis(shape: Sequence[int], spacing: Sequence[float]) -> int:
+    """Return the axis with the largest spacing if voxels are long, else with the fewest voxels; the last of equals."""
+    long = _length(spacing) > THICK_SLICES
+    sizes = list(spacing) if long else [-voxels for voxels in shape]
+    return max(range(len(sizes)), key=lambda axis: (sizes[axis], axis))
 
 
 @dataclass(frozen=True)

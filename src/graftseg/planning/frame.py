@@ -9,8 +9,7 @@ import numpy.typing as npt
 
 from graftseg.data.checks.sets import SLICES_LAST, THICK_SLICES
 from graftseg.planning.choices import Choice, Choices
-from graftseg.planning.facts import Facts
-from graftseg.planning.stacks import coarseness, is_sliced, stacked_axis, thinness
+from graftseg.planning.facts import Facts, coarseness, is_sliced, stacked_axis, thinness
 
 LONG = 1.2
 """Voxels with a larger ratio of length to width get their long axis last, so that rotations act on square voxels."""

@@ -64,23 +64,20 @@ def _window(foreground: Foreground, why: str) -> Choices:
     low, high = float(np.floor(foreground.low)), float(np.ceil(foreground.high))
     if low == high:
         low, high = low - 1, high + 1
+    std = float(f"{foreground.std:.4g}")
     return {
         "data.intensity.rule": Choice("window-zscore", f"CT ({why}), so a value means the same in every scan"),
         "data.intensity.low": Choice(low, "0.5th percentile of the labeled voxels"),
         "data.intensity.high": Choice(high, "99.5th percentile of the labeled voxels"),
         "data.intensity.mean": Choice(low, "the lower bound, so that air is 0 like the padding around a scan"),
-        "data.intensity.std": Choice(
-            float(f"{foreground.std:.4g}"), "standard deviation of the labeled voxels within the bounds"
-        ),
+        "data.intensity.std": Choice(std, "standard deviation of the labeled voxels within the bounds"),
     }
 
 
 def _without_units(facts: Facts) -> str:
-    if facts.channel_names:
-        named = ", ".join(facts.channel_names)
-        return f"each scan to mean 0 and standard deviation 1, because {named} has no fixed unit"
-    largest = [case.percentiles[0][-1] for case in facts.fingerprint.training]
-    return (
-        "each scan to mean 0 and standard deviation 1, because the scans share no unit "
-        f"(their largest values range from {min(largest):.3g} to {max(largest):.3g})"
-    )
+    because = f"{', '.join(facts.channel_names)} has no fixed unit"
+    if not facts.channel_names:
+        largest = [case.percentiles[0][-1] for case in facts.fingerprint.training]
+        span = f"range from {min(largest):.3g} to {max(largest):.3g}"
+        because = f"the scans share no unit (their largest values {span})"
+    return f"each scan to mean 0 and standard deviation 1, because {because}"

@@ -7,6 +7,8 @@ from math import ceil, floor, log10
 from graftseg.core.errors import Code, UserError
 from graftseg.planning.choices import Choice, Choices
 from graftseg.planning.cost import PRETRAIN, SELF_TRAINING, SUPERVISED, Speed
+from graftseg.planning.facts import Facts
+from graftseg.planning.frame import Frame
 from graftseg.training.folds import suggested_folds
 
 DEFAULT_MINUTES = 60.0
@@ -80,22 +82,14 @@ def check_minutes(minutes: float | None) -> None:
         raise UserError(Code.OPTION_INVALID, f"--minutes {minutes:g}", "not a valid training time", remedy)
 
 
-def choose_length(
-    *,
-    uses_unlabeled: bool,
-    operations: float,
-    speed: Speed,
-    dimensions: int,
-    minutes: float | None,
-    labeled: int,
-    has_test: bool,
-) -> TrainingLength:
+def choose_length(facts: Facts, frame: Frame, operations: float, speed: Speed, minutes: float | None) -> TrainingLength:
     """Choose steps and folds. ``operations`` are those of a forward pass of all images of one stream in a batch."""
+    uses_unlabeled = facts.unlabeled > 0
     first, second, alone = (speed.seconds(work * operations) for work in (PRETRAIN, SELF_TRAINING, SUPERVISED))
     step_times = StepTimes(first, second, alone, uses_unlabeled)
     budget = 60 * (DEFAULT_MINUTES if minutes is None else minutes)
-    most = PUBLISHED[dimensions] if minutes is None else MOST
-    suggested = suggested_folds(labeled, has_test=has_test)
+    most = PUBLISHED[frame.dimensions] if minutes is None else MOST
+    suggested = suggested_folds(facts.labeled, has_test=facts.has_test)
     folds = suggested if suggested and step_times.steps_in(budget / suggested) >= LEAST_FOLD_STEPS else None
     fits = step_times.steps_in(budget / (folds or 1))
     steps = round_down(min(max(fits, FEWEST), most))
@@ -103,7 +97,7 @@ def choose_length(
     limit = f"{DEFAULT_MINUTES:g} minutes (change with --minutes)" if minutes is None else requested(minutes)
     choices = _stage_choices(first_steps, steps - first_steps, _steps_reason(fits, most, minutes, limit))
     choices |= _optimizer_choices(2 if uses_unlabeled else 1, steps)
-    choices["folds"] = Choice(folds, _fold_reason(folds, suggested, labeled, has_test, limit))
+    choices["folds"] = Choice(folds, _fold_reason(facts, folds, suggested, limit))
     comparison = "also train a supervised run with the same number of steps, to measure the benefit of unlabeled scans"
     choices["baseline"] = Choice(uses_unlabeled, comparison if uses_unlabeled else "this recipe is supervised itself")
     return TrainingLength(first_steps, steps - first_steps, folds, *step_times.seconds(steps), choices, step_times)
@@ -140,47 +134,35 @@ def _steps_reason(fits: float, most: int, minutes: float | None, limit: str) -> 
 
 def _stage_choices(first: int, second: int, reason: str) -> Choices:
     if not first:
-        return {
-            "stages.0.method": Choice("supervised", "there are no unlabeled scans"),
-            "stages.0.steps": Choice(second, reason),
-        }
+        method = Choice("supervised", "there are no unlabeled scans")
+        return {"stages.0.method": method, "stages.0.steps": Choice(second, reason)}
+    share = "more than the usual fifth; classes that the first teacher has not learned would be lost"
+    if first <= PRETRAINING_SHARE * (first + second):
+        share = "a fifth of all steps; the first pseudo-labels need not be accurate"
     return {
         "stages.0.method": Choice("bcp-pretrain", "copy-paste between labeled scans trains the first teacher"),
-        "stages.0.steps": Choice(first, _pretraining_reason(first, first + second)),
+        "stages.0.steps": Choice(first, share),
         "stages.1.method": Choice("bcp", "bidirectional copy-paste between labeled and unlabeled scans"),
         "stages.1.steps": Choice(second, reason),
     }
 
 
-def _pretraining_reason(first: int, steps: int) -> str:
-    if first <= PRETRAINING_SHARE * steps:
-        return "a fifth of all steps; the first pseudo-labels need not be accurate"
-    return "more than the usual fifth; classes that the first teacher has not learned would be lost"
-
-
 def _optimizer_choices(stages: int, steps: int) -> Choices:
-    choices: Choices = {}
-    for number in range(stages):
-        place = f"stages.{number}.optimizer"
-        if steps < LONG:
-            choices[f"{place}.name"] = Choice("adam", f"learns faster than SGD in {steps} steps")
-            choices[f"{place}.learning_rate"] = Choice(0.001, "initial value; the usual value for Adam")
-        else:
-            choices[f"{place}.name"] = Choice("sgd", "as published")
-            choices[f"{place}.learning_rate"] = Choice(0.01, "initial value; as published")
-        choices[f"{place}.schedule.name"] = Choice(
-            "poly",
-            "decays to zero, so the last network does not depend on its last few steps; the published constant rate "
-            "requires selecting a checkpoint by its score",
-        )
-    return choices
+    name, rate = Choice("sgd", "as published"), Choice(0.01, "initial value; as published")
+    if steps < LONG:
+        name = Choice("adam", f"learns faster than SGD in {steps} steps")
+        rate = Choice(0.001, "initial value; the usual value for Adam")
+    decay = "decays to zero, so the last network does not depend on its last few steps"
+    schedule = Choice("poly", f"{decay}; the published constant rate requires selecting a checkpoint by its score")
+    chosen = {"name": name, "learning_rate": rate, "schedule.name": schedule}
+    return {f"stages.{stage}.optimizer.{key}": choice for stage in range(stages) for key, choice in chosen.items()}
 
 
-def _fold_reason(folds: int | None, suggested: int | None, labeled: int, has_test: bool, limit: str) -> str:
+def _fold_reason(facts: Facts, folds: int | None, suggested: int | None, limit: str) -> str:
     if folds:
         return "there is no test set, so every labeled scan is scored by a network that never saw it"
-    if has_test:
+    if facts.has_test:
         return "none, because there is a test set"
     if suggested is None:
-        return f"none, because {labeled} labeled scan cannot be divided"
+        return f"none, because {facts.labeled} labeled scan cannot be divided"
     return f"none, because {suggested} folds within the {limit} would have too few steps; --folds {suggested} adds them"

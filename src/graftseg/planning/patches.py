@@ -5,10 +5,9 @@ from math import prod
 
 from graftseg.networks import NetworkSettings, stride_of
 from graftseg.planning.choices import Choice, Choices, times
-from graftseg.planning.cost import network_load, step_bytes
+from graftseg.planning.cost import GIB, Target, network_load, step_bytes
 from graftseg.planning.facts import Facts
 from graftseg.planning.frame import Frame
-from graftseg.planning.target import GIB, Target
 
 MOST_LEVELS = 5
 COARSEST = 3
@@ -25,6 +24,10 @@ STORE_SHARE = 0.6
 COVERED = 0.8
 """Share of a typical scan in a patch from which the position of the patch does not matter."""
 OVERSAMPLED = 0.33
+OVERSAMPLED_REASON = (
+    "a third of the patches are centered on a foreground voxel (in unlabeled scans, as predicted by the first stage), "
+    "because many other patches show only background"
+)
 
 
 @dataclass(frozen=True)
@@ -49,9 +52,8 @@ def choose_step_shape(facts: Facts, frame: Frame, target: Target) -> StepShape:
         {"name": name, "width": WIDTHS[target.kind], "levels": levels, "dropout": target.kind == "cuda"}
     )
     stored = frame.voxels * (2 * facts.channels + 1)
-    room = target.share * target.memory
     resident = stored < STORE_SHARE * target.memory
-    room -= stored if resident else 0
+    room = target.share * target.memory - (stored if resident else 0)
     patch, batch = _fitted(facts, frame, target, network, room)
     needed = step_bytes(network_load(network, facts.channels, len(facts.classes)), patch, batch, len(facts.classes))
     choices = _network_choices(network, size, target) | _patch_choices(frame, patch, batch, target)
@@ -72,7 +74,8 @@ def _fitted(
     """Reduce the patch until it fits; reduce the batch before the patch becomes too small."""
     kind = (target.kind, frame.dimensions)
     load, classes = network_load(network, facts.channels, len(facts.classes)), len(facts.classes)
-    patch = _whole(frame.patch_size, stride_of(network))
+    stride = stride_of(network)
+    patch = tuple(max(2, -(-size // stride)) * stride for size in frame.patch_size)
     while prod(patch) > MOST_VOXELS[kind] and (smaller := _smaller(patch, frame, network)):
         patch = smaller
     for batch in BATCHES[kind]:
@@ -87,11 +90,6 @@ def _fitted(
     return fitting, BATCHES[kind][-1]
 
 
-def _whole(size: tuple[int, ...], stride: int) -> tuple[int, ...]:
-    """Return the size of a typical scan, rounded up to multiples of the network's stride."""
-    return tuple(max(2, -(-n // stride)) * stride for n in size)
-
-
 def _smaller(patch: tuple[int, ...], frame: Frame, network: NetworkSettings) -> tuple[int, ...] | None:
     """Return a patch one stride shorter along the axis longest in mm; None if no axis can be shorter."""
     stride = stride_of(network)
@@ -103,22 +101,18 @@ def _smaller(patch: tuple[int, ...], frame: Frame, network: NetworkSettings) -> 
 
 
 def _network_choices(network: NetworkSettings, size: tuple[int, ...], target: Target) -> Choices:
-    narrow = target.kind == "cpu"
-    kinds = {"unet-2d": "the U-Net for slices", "vnet-bn": "the V-Net for volumes"}
-    left = max(1, min(size) // stride_of(network))
+    kind = {"unet-2d": "the U-Net for slices", "vnet-bn": "the V-Net for volumes"}[network.name]
+    shortest, left = min(size), max(1, min(size) // stride_of(network))
+    levels = f"at most {MOST_LEVELS}; {shortest} voxels along the shortest axis become {left} at the coarsest level"
+    width = dropout = "as published"
+    if target.kind == "cpu":
+        width = "half the published width, a quarter of the work, for a CPU"
+        dropout = "off, because a narrow network in a short training needs none"
     return {
-        "network.name": Choice(network.name, f"{kinds[network.name]}, as published"),
-        "network.width": Choice(
-            network.width, "half the published width, a quarter of the work, for a CPU" if narrow else "as published"
-        ),
-        "network.levels": Choice(
-            network.levels,
-            f"at most {MOST_LEVELS}; {min(size)} voxels along the shortest axis become {left} at the coarsest level",
-        ),
-        "network.dropout": Choice(
-            network.dropout,
-            "off, because a narrow network in a short training needs none" if narrow else "as published",
-        ),
+        "network.name": Choice(network.name, f"{kind}, as published"),
+        "network.width": Choice(network.width, width),
+        "network.levels": Choice(network.levels, levels),
+        "network.dropout": Choice(network.dropout, dropout),
     }
 
 
@@ -133,18 +127,13 @@ def _patch_choices(frame: Frame, patch: tuple[int, ...], batch: int, target: Tar
         seen = f"{covered:.0%} of a typical {whole} ({times(size)} voxels), {room}"
     preferred = BATCHES[target.kind, frame.dimensions][0]
     fewer = "" if batch == preferred else f"; {preferred} do not fit into the memory"
-    matters = frame.is_stacked or covered < COVERED
+    foreground = Choice(0.0, "a patch shows nearly the whole scan, so its position does not matter")
+    if frame.is_stacked or covered < COVERED:
+        foreground = Choice(OVERSAMPLED, OVERSAMPLED_REASON)
+    paired = "the same number, because each labeled image is paired with an unlabeled image"
     return {
         "batches.patch": Choice(list(patch), f"{seen}, in multiples of the network's stride"),
         "batches.labeled": Choice(batch, f"even, because copy-paste pairs images{fewer}"),
-        "batches.unlabeled": Choice(
-            batch, "the same number, because each labeled image is paired with an unlabeled image"
-        ),
-        "batches.foreground": Choice(
-            OVERSAMPLED if matters else 0.0,
-            "a third of the patches are centered on a foreground voxel (in unlabeled scans, as predicted by the first "
-            "stage), because many other patches show only background"
-            if matters
-            else "a patch shows nearly the whole scan, so its position does not matter",
-        ),
+        "batches.unlabeled": Choice(batch, paired),
+        "batches.foreground": foreground,
     }

@@ -1,17 +1,22 @@
 """A plan as a YAML file: the settings of the recipe with their reasons as comments."""
 
+import re
 from collections.abc import Iterator, Sequence
+from functools import cache
+from importlib.resources import files
 from textwrap import wrap
 from typing import Any
 
 import yaml
+from pydantic import BaseModel
 
 from graftseg.planning.choices import Choices
-from graftseg.planning.reasons import IMPLIED_BY_FAST, default_reason
 from graftseg.recipes.recipe import Recipe
 
 WIDTH = 120
 NOT_WRITTEN = {"published"}
+IMPLIED_BY_FAST = {"loop.precision", "settings.joint"}
+"""Settings that are not written, so that they follow later changes of ``fast``."""
 
 
 def plan_text(recipe: Recipe, choices: Choices, head: Sequence[str]) -> str:
@@ -36,18 +41,11 @@ def _entry(key: str, value: Any, name: str, depth: int, choices: Choices, dash: 
             for place, (part, inner) in enumerate(item.items()):
                 begin, own = (inside + 2, "- ") if place == 0 else (inside + 4, "")
                 yield from _entry(part, inner, f"{name}.{number}.{part}", begin, choices, own)
-    elif (reason := _reason(name, choices)) != IMPLIED_BY_FAST:
-        # a setting implied by `fast` is not written, so that it follows later changes of `fast`
-        yield from _leaf(f"{lead}{key}: {_flow(value)}", depth, reason)
-
-
-def _leaf(line: str, depth: int, reason: str) -> Iterator[str]:
-    commented = f"{line}  # {reason}"
-    if len(commented) <= WIDTH:
-        yield commented
-        return
-    yield from _comment(reason, depth)
-    yield line
+    elif _without_stage(name) not in IMPLIED_BY_FAST:
+        reason = " ".join((choices[name].reason if name in choices else default_reason(name)).split())
+        line = f"{lead}{key}: {_flow(value)}"
+        commented = f"{line}  # {reason}"
+        yield from [commented] if len(commented) <= WIDTH else [*_comment(reason, depth), line]
 
 
 def _comment(text: str, depth: int) -> list[str]:
@@ -55,11 +53,34 @@ def _comment(text: str, depth: int) -> list[str]:
     return wrap(text, WIDTH, initial_indent=lead, subsequent_indent=lead, break_on_hyphens=False) or [lead.rstrip()]
 
 
-def _reason(name: str, choices: Choices) -> str:
-    return " ".join((choices[name].reason if name in choices else default_reason(name)).split())
-
-
 def _flow(value: Any) -> str:
     """Return a value as YAML on one line."""
     text: str = yaml.safe_dump(value, default_flow_style=True, width=10**6, allow_unicode=True)
     return text.removesuffix("\n").removesuffix("...").rstrip("\n")
+
+
+def default_reason(name: str) -> str:
+    """Return the reason for a setting by its dotted name, or else the description of the setting."""
+    return _default_reasons().get(_without_stage(name)) or _description(name.split(".")) or "the default"
+
+
+@cache
+def _default_reasons() -> dict[str, str]:
+    text = files("graftseg.planning").joinpath("reasons.yaml").read_text(encoding="utf-8")
+    reasons: dict[str, str] = yaml.safe_load(text)
+    return reasons
+
+
+def _without_stage(name: str) -> str:
+    return re.sub(r"^stages\.\d+\.", "", name)
+
+
+def _description(parts: list[str]) -> str:
+    """Return the description of a setting in its model."""
+    model: Any = Recipe
+    for part in parts:
+        field = model.model_fields.get(part) if isinstance(model, type) and issubclass(model, BaseModel) else None
+        if field is None:
+            return ""
+        model, description = field.annotation, field.description or ""
+    return description.rstrip(".")

@@ -10,14 +10,13 @@ from graftseg.data.dataset import Dataset
 from graftseg.evaluation.verdicts import MIN_CASES
 from graftseg.planning.choices import Choice, Choices, times, tree_of
 from graftseg.planning.components import component_choices
-from graftseg.planning.cost import SELF_TRAINING, SUPERVISED, Speed, network_load, tabulated_speed
+from graftseg.planning.cost import GIB, SELF_TRAINING, SPEEDS, SUPERVISED, Speed, Target, network_load, target_of
 from graftseg.planning.facts import Facts, facts_of
 from graftseg.planning.frame import Frame, choose_frame
 from graftseg.planning.intensities import intensity_choices, intensity_lines
 from graftseg.planning.length import LEAST_FOLD_STEPS, TrainingLength, check_minutes, choose_length, requested
 from graftseg.planning.patches import StepShape, choose_step_shape
 from graftseg.planning.plan_file import plan_text
-from graftseg.planning.target import GIB, Target, target_of
 from graftseg.recipes.recipe import PLANNED, Recipe, parse_recipe
 from graftseg.training.folds import LEAST, suggested_folds
 
@@ -28,6 +27,10 @@ TOLERANCE = 1.1
 """Factor above the requested minutes from which a plan warns."""
 FEWEST_USEFUL = 1500
 """Steps below which a plan warns that the network will not be good."""
+ONE_LABELED_SCAN = (
+    "Warning: one labeled scan is very little. Training works, but no scan can be held out to score the network, and "
+    "it learns the labels of one patient only. Label a few more scans."
+)
 TRAIN_LINE = "Train it with `graftseg train THIS_FILE --data DATA --out RUN`."
 
 
@@ -75,23 +78,13 @@ def choose(facts: Facts, target: Target, *, minutes: float | None = None, timed:
     load = network_load(shape.network, facts.channels, len(facts.classes))
     operations = shape.batch * prod(shape.patch) * load.operations
 
-    def length_at(speed: Speed) -> TrainingLength:
-        return choose_length(
-            uses_unlabeled=uses_unlabeled,
-            operations=operations,
-            speed=speed,
-            dimensions=frame.dimensions,
-            minutes=minutes,
-            labeled=facts.labeled,
-            has_test=facts.has_test,
-        )
-
-    speed = tabulated_speed(target)
+    speed = SPEEDS[target.kind]
+    length = choose_length(facts, frame, operations, speed, minutes)
     if timed is not None:
-        seconds = timed(_recipe(fixed | length_at(speed).choices))
+        seconds = timed(_recipe(fixed | length.choices))
         work = SELF_TRAINING if uses_unlabeled else SUPERVISED
         speed = Speed(work * operations / seconds, 0.0, "measured here on a few steps")
-    length = length_at(speed)
+        length = choose_length(facts, frame, operations, speed, minutes)
     choices = fixed | length.choices
     head = (
         *_data_lines(facts, frame),
@@ -113,15 +106,13 @@ def _other_choices(frame: Frame, target: Target, uses_unlabeled: bool) -> Choice
     """Choose the settings that depend only on the kind of device and of network."""
     is_cpu = target.kind == "cpu"
     overlap = "a quarter of a window; half takes several times as long on a CPU" if is_cpu else "half of a window"
+    fast = "faster: bf16 if the device supports it (loop.precision), both mixtures in one pass (joint)"
+    no_flips = "no flips, which would swap left and right; use 1 if the organ has no left or right side"
     choices = {
         "name": Choice(PLANNED, "name in reports"),
         "about": Choice("made by graftseg plan", "description of the recipe"),
-        "fast": Choice(
-            True, "faster: bf16 if the device supports it (loop.precision), both mixtures in one pass (joint)"
-        ),
-        "batches.augment.rotate_flip": Choice(
-            0.0, "no flips, which would swap left and right; use 1 if the organ has no left or right side"
-        ),
+        "fast": Choice(True, fast),
+        "batches.augment.rotate_flip": Choice(0.0, no_flips),
         "batches.augment.rotate": Choice(0.5, "rotate half of the patches slightly in a plane of two axes"),
         "inference.overlap": Choice(0.25 if is_cpu else 0.5, overlap),
         "inference.windows_per_forward": Choice(1 if is_cpu else 4, "windows or slices in one forward pass"),
@@ -150,10 +141,7 @@ def _data_lines(facts: Facts, frame: Frame) -> list[str]:
         f"A typical scan is prepared to {times(frame.size)} voxels of {spacing} mm.",
     ]
     if facts.labeled == 1:
-        lines.append(
-            "Warning: one labeled scan is very little. Training works, but no scan can be held out to score the "
-            "network, and it learns the labels of one patient only. Label a few more scans."
-        )
+        lines.append(ONE_LABELED_SCAN)
     if not facts.unlabeled:
         folder = "Put unlabeled scans into imagesUn" if facts.has_layout else "Pass a folder of scans with --unlabeled"
         lines.append(f"Warning: there are no unlabeled scans, so this is a supervised recipe. {folder} and plan again.")
@@ -207,11 +195,9 @@ def _score_lines(facts: Facts, length: TrainingLength) -> list[str]:
     if folds is None or length.folds:
         return []
     others = "" if folds == LEAST else f" (any number from {LEAST} to {folds})"
-    add_test_scans = (
-        "put test scans into imagesTs and their labels into labelsTs"
-        if facts.has_layout
-        else "pass test scans with --test-images and their labels with --test-labels"
-    )
+    add_test_scans = "pass test scans with --test-images and their labels with --test-labels"
+    if facts.has_layout:
+        add_test_scans = "put test scans into imagesTs and their labels into labelsTs"
     return [
         "Warning: this run cannot be scored, because there are no labeled test scans and no time for folds. Either "
         f"train this plan with --folds {folds}{others}, which takes {folds} times as long, about "
