@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from graftseg.recipes.recipe import load_recipe
-from graftseg.reporting.facts import variation_of
-from graftseg.reporting.notes import run_section
+from graftseg.reporting.facts import run_section, variation_of
 
 
 def tree(*overrides: str) -> dict[str, Any]:

@@ -5,8 +5,7 @@ import pytest
 from report_fakes import Page
 
 from graftseg.evaluation.scores import Evaluation, Row
-from graftseg.reporting.facts import case_counts, flatten, run_facts
-from graftseg.reporting.notes import notes_section, run_section
+from graftseg.reporting.facts import Provenance, case_counts, flatten, notes_section, run_facts, run_section
 
 
 def test_flatten_settings() -> None:
@@ -47,7 +46,9 @@ def test_case_counts(labeled: int, unlabeled: int, written: str) -> None:
 
 
 def test_settings_are_folded_away() -> None:
-    page = Page(run_section({"a": 1, "b": {"c": 2}}, run_facts({"method": "bcp", "wall_seconds": None, "steps": None})))
+    page = Page(
+        run_section({"a": 1, "b": {"c": 2}}, run_facts([{"method": "bcp", "wall_seconds": None, "steps": None}]))
+    )
     assert "details" in {tag for tag, _ in page.elements}
     assert ("summary", "All 2 settings of the recipe") in page.texts
     assert "b.c" in page.text
@@ -74,9 +75,9 @@ def test_notes_name_the_checkpoint() -> None:
 
 
 def test_data_are_named_by_their_folder() -> None:
-    named = dict(run_facts({"store": {"path": "RUN/store", "channels": 2}}, "liver", "liver/imagesTs"))
+    named = dict(run_facts([{"store": {"path": "RUN/store", "channels": 2}}], Provenance("liver", "liver/imagesTs")))
     assert (named["Data"], named["Test scans"], named["Channels"]) == ("liver", "liver/imagesTs", "2")
-    unnamed = dict(run_facts({"store": {"path": "RUN/store"}}))
+    unnamed = dict(run_facts([{"store": {"path": "RUN/store"}}]))
     assert (unnamed["Data"], unnamed["Test scans"], unnamed["Channels"]) == ("RUN/store", "", "")
 
 

@@ -5,7 +5,7 @@ import numpy.typing as npt
 from hypothesis import given, settings
 from report_fakes import decode_png, decode_uri
 
-from graftseg.reporting.png import data_uri, encode_png
+from graftseg.reporting.pictures import data_uri, encode_png
 
 SIDES = st.integers(1, 9)
 SHAPES = st.one_of(st.tuples(SIDES, SIDES), st.tuples(SIDES, SIDES, st.sampled_from([3, 4])))

@@ -8,7 +8,7 @@ from report_fakes import CASES, write_predictions
 from tiny import tiny_recipe, write_scans
 
 from graftseg import api
-from graftseg.reporting.provenance import Provenance, provenance_of
+from graftseg.reporting.facts import Provenance, provenance_of
 from graftseg.reporting.results import Results, read_results
 from graftseg.reporting.text import folder_name
 

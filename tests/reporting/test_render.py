@@ -9,8 +9,8 @@ from report_fakes import CASES, Page, decode_uri, write_facts, write_predictions
 
 from graftseg.core.errors import Code
 from graftseg.core.run_folder import RunFolder
-from graftseg.reporting.gaps import command_path
-from graftseg.reporting.page import run_title
+from graftseg.reporting.missing import command_path
+from graftseg.reporting.rendering import run_title
 from graftseg.reporting.run_page import render_report
 from user_errors import user_error
 

@@ -3,7 +3,7 @@ from jinja2 import UndefinedError
 from markupsafe import Markup
 from report_fakes import Page
 
-from graftseg.reporting.gaps import Missing
+from graftseg.reporting.missing import Missing
 from graftseg.reporting.rendering import ENVIRONMENT, render
 
 
@@ -14,10 +14,10 @@ def part(source: str, **view: object) -> str:
 
 
 def test_values_are_escaped_and_must_be_given() -> None:
-    page = render("summary", verdicts=["<b>"], subtitles=[], state="")
+    page = render("run_summary", verdicts=["<b>"], facts={}, counts="1 labeled case", state="")
     assert isinstance(page, Markup) and "&lt;b&gt;" in page
     with pytest.raises(UndefinedError):
-        render("summary", verdicts=["<b>"], subtitles=[])
+        render("run_summary", verdicts=["<b>"], facts={}, counts="1 labeled case")
 
 
 def test_an_empty_part_names_the_command() -> None:

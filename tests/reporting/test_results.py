@@ -11,7 +11,6 @@ from graftseg.reporting.results import (
     Results,
     case_dice,
     mean,
-    protocol_sentence,
     read_results,
     results_section,
     used_checkpoint,
@@ -93,8 +92,9 @@ def test_headline() -> None:
 
 def test_a_single_class_has_no_mean_over_classes() -> None:
     single = Evaluation((row("a", 1, 0.5),), "standard")
-    assert protocol_sentence(single, "last") == "Mean over 1 case, standard protocol, last checkpoint."
-    table = cells(results_section(Results(Path("x"), single, None), {}))
+    section = results_section(Results(Path("x"), single, None), {})
+    assert "Mean over 1 case, standard protocol, last checkpoint." in section
+    table = cells(section)
     assert [line[0] for line in table] == ["Class", "class 1", "Case", "a"]
     assert len(table[2]) == len(table[3]) == 5
 

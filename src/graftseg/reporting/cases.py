@@ -17,7 +17,7 @@ from graftseg.data.slices import Cut
 from graftseg.data.store import is_store, open_store
 from graftseg.evaluation.references import StoredLabel
 from graftseg.reporting.folder import read_entries
-from graftseg.reporting.gaps import Missing
+from graftseg.reporting.missing import Missing
 from graftseg.reporting.orientation import UNKNOWN_ORIENTATION, Marks, Orientation, view_sentence
 from graftseg.reporting.pictures import Album, Labels, Plane, label_layer
 from graftseg.reporting.rendering import render
@@ -89,7 +89,6 @@ def cases_section(
         seen += () if isinstance(views, str) else views
     return render(
         "cases",
-        empty=None,
         has_slices=not seen or any(view.axis is not None for view in seen),
         has_second_rows=any(view.shows for view in seen),
         orientation=_orientation_sentence(seen, orientation),

@@ -11,12 +11,10 @@ from graftseg.evaluation import verdicts
 from graftseg.evaluation.scores import Evaluation
 from graftseg.evaluation.verdicts import ONE_TRAINING
 from graftseg.recipes.baseline import SUPERVISED
-from graftseg.reporting.gaps import NO_GAPS, Gaps, Missing
+from graftseg.reporting.missing import DEFAULT_COMMANDS, Commands, Missing
 from graftseg.reporting.rendering import render
 from graftseg.reporting.results import NOT_EVALUATED, Results, mean, read_results, used_checkpoint
 
-COLUMNS = ["labeled scans only", "with unlabeled scans"]
-"""Training data of a supervised baseline and of the run."""
 Scores = dict[str, float]
 
 
@@ -72,45 +70,48 @@ def can_be_paired(first: Evaluation, second: Evaluation) -> bool:
     return bool(shared) and first.protocol == second.protocol
 
 
-def comparison_section(run: EvaluatedRun, baseline: EvaluatedRun | None, gaps: Gaps = NO_GAPS) -> Markup:
+def comparison_section(
+    run: EvaluatedRun, baseline: EvaluatedRun | None, commands: Commands = DEFAULT_COMMANDS
+) -> Markup:
     """Render the mean Dice per class of both runs over shared cases, the difference, and cases won and lost.
 
-    ``gaps`` are those of the run, or of a baseline that was trained elsewhere.
+    ``commands`` are those of the run, or of a baseline that was trained elsewhere.
     """
     if baseline is None or run.results is None or baseline.results is None:
-        return render("comparison", empty=_missing(run, baseline, gaps))
-    return render("comparison", **_comparison(run, run.results, baseline, baseline.results))
+        return render("comparison", empty=_missing(run, baseline, commands))
+    return _comparison(run, run.results, baseline, baseline.results)
 
 
-def _missing(run: EvaluatedRun, baseline: EvaluatedRun | None, gaps: Gaps) -> Missing:
+def _missing(run: EvaluatedRun, baseline: EvaluatedRun | None, commands: Commands) -> Missing:
     """Return why there is no comparison and the command that makes it, unless the results already name it."""
-    if baseline is None and not gaps.by_test:
-        return Missing(gaps.reason, *gaps.comparison)
+    if baseline is None and not commands.by_test:
+        return Missing(commands.reason, *commands.comparison)
     if run.results is None:
-        return Missing(gaps.reason if baseline is None else NOT_EVALUATED, see_results=True)
-    sentence = gaps.reason if baseline is None else "The baseline has not been evaluated."
-    return Missing(sentence, *gaps.scores)
+        return Missing(commands.reason if baseline is None else NOT_EVALUATED, see_results=True)
+    sentence = commands.reason if baseline is None else "The baseline has not been evaluated."
+    return Missing(sentence, *commands.scores)
 
 
-def _comparison(run: EvaluatedRun, results: Results, baseline: EvaluatedRun, other: Results) -> dict[str, Any]:
-    """Collect a row for each class, and warnings about an unfair comparison."""
+def _comparison(run: EvaluatedRun, results: Results, baseline: EvaluatedRun, other: Results) -> Markup:
+    """Render a row for each class, and warnings about an unfair comparison."""
     ours, theirs = _dice(results, None), _dice(other, None)
     shared = len(ours.keys() & theirs.keys())
     if not shared:
-        return {"empty": Missing("The two runs share no evaluated case.")}
+        return render("comparison", empty=Missing("The two runs share no evaluated case."))
     names = {row.label: row.name for row in results.evaluation.rows}
     lines = [_line(label, name, _dice(other, label), _dice(results, label)) for label, name in sorted(names.items())]
     if len(lines) > 1:
         lines.append(_line(None, "mean", theirs, ours))
-    titles = [baseline.title, run.title]
-    columns = COLUMNS if _is_baseline(run, baseline) else titles
-    warnings = [*_warnings(results, other, len(ours) + len(theirs) - 2 * shared)]
-    checkpoint, checkpoint_of_other = used_checkpoint(results, run.facts), used_checkpoint(other, baseline.facts)
-    if checkpoint != checkpoint_of_other:
-        warnings.append(f"Checkpoints: {checkpoint} here, {checkpoint_of_other} for the baseline.")
-    if columns is COLUMNS:
-        warnings.append(f"Recipes: {columns[0]}, {titles[0]}; {columns[1]}, {titles[1]}.")
-    return {"empty": None, "columns": columns, "shared": shared, "lines": lines, "warnings": warnings}
+    return render(
+        "comparison",
+        shared=shared,
+        unshared=len(ours) + len(theirs) - 2 * shared,
+        lines=lines,
+        titles=[baseline.title, run.title],
+        is_baseline=_is_baseline(run, baseline),
+        protocols=[other.evaluation.protocol, results.evaluation.protocol],
+        checkpoints=[used_checkpoint(other, baseline.facts), used_checkpoint(results, run.facts)],
+    )
 
 
 def _dice(results: Results, label: int | None) -> Scores:
@@ -129,11 +130,3 @@ def _line(label: int | None, name: str, theirs: Scores, ours: Scores) -> dict[st
     won, lost = (sum(one[case] > two[case] for case in shared) for one, two in ((ours, theirs), (theirs, ours)))
     counts = f"{won} / {lost} / {len(shared) - won - lost}"
     return {"label": label, "name": name, "before": before, "after": after, "counts": counts}
-
-
-def _warnings(results: Results, other: Results, unshared: int) -> Iterator[str]:
-    if unshared:
-        yield f"{unshared} cases were evaluated in one run only and are left out."
-    if results.evaluation.protocol != other.evaluation.protocol:
-        ours, theirs = results.evaluation.protocol, other.evaluation.protocol
-        yield f"The protocols differ: {ours} here, {theirs} for the baseline."

@@ -1,14 +1,88 @@
-"""Facts and settings of a run, or of all folds, as rows of a table."""
+"""The facts and settings of a run or of all folds, the names of their data, and notes on how to read the page."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+from markupsafe import Markup
 
 from graftseg.core.durations import duration
 from graftseg.core.errors import UserError
+from graftseg.data.store import Store, is_store
+from graftseg.evaluation.figures import DEVIATION
+from graftseg.evaluation.scores import Evaluation
+from graftseg.evaluation.testset import IMAGES
 from graftseg.recipes.changes import changes_of
 from graftseg.recipes.recipe import first_few, parse_recipe
-from graftseg.reporting.provenance import Provenance
-from graftseg.reporting.text import counted, short_path, shown_text
+from graftseg.reporting.folder import read_entries
+from graftseg.reporting.missing import TRAIN, Missing
+from graftseg.reporting.rendering import render
+from graftseg.reporting.results import Results, on_test
+from graftseg.reporting.text import counted, folder_name, short_path, shown_text
+
+Rows = Iterable[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """The names of the folder of the training data and of the test scans, never full paths; empty if unknown."""
+
+    data: str = ""
+    scans: str = ""
+
+
+UNKNOWN = Provenance()
+
+
+def provenance_of(store: Store | None, results: Results | None) -> Provenance:
+    """Return the names, from the store of the run and the manifest of its predictions."""
+    root = None if store is None else Path(store.root)
+    return Provenance("" if root is None else folder_name(root), "" if results is None else _scans(results, root))
+
+
+def _scans(results: Results, root: Path | None) -> str:
+    folder = _images(results.folder)
+    if folder is None:
+        return ""
+    if is_store(folder):
+        name = "" if root is None else folder_name(root)
+        return f"test cases of {name}" if name else "test cases of the store"
+    data = folder_name(folder.parent) if folder.name == IMAGES else ""
+    return f"{data}/{folder.name}" if data else folder_name(folder)
+
+
+def _images(predictions: Path) -> Path | None:
+    """Return the folder or store of all predicted scans; None if there are several."""
+    files = [predictions / path for entry in read_entries(predictions) for path in entry.get("images", [])]
+    folders = {file.parent.parent if is_store(file.parent.parent) else file.parent for file in files}
+    return folders.pop() if len(folders) == 1 else None
+
+
+def run_section(recipe: dict[str, Any] | None, rows: Rows) -> Markup:
+    """Render the facts of a run and its settings, folded away."""
+    facts = [[name, value] for name, value in with_variation(rows, recipe) if value]
+    if recipe is None:
+        return render("run", empty=Missing("The run folder has no recipe.yaml.", *TRAIN), facts=facts)
+    return render("run", facts=facts, settings=[*flatten(recipe)])
+
+
+def notes_section(
+    facts: dict[str, Any], evaluation: Evaluation | None, checkpoint: str = "last", folds: str = ""
+) -> Markup:
+    """Render the definitions of the figures, the rule for empty masks, the checkpoint and the data.
+
+    ``folds`` describes the data and the seed of all folds.
+    """
+    return render(
+        "notes",
+        data=folds or f"trained with {case_counts(facts)}, seed {facts.get('seed', 'unknown')}.",
+        deviation=DEVIATION if folds else "",
+        has_volumes=evaluation is None or evaluation.has_volumes,
+        protocol="standard" if evaluation is None else evaluation.protocol,
+        checkpoint=checkpoint,
+        is_optimistic=on_test(checkpoint),
+    )
 
 
 def case_counts(facts: dict[str, Any]) -> str:
@@ -19,28 +93,43 @@ def case_counts(facts: dict[str, Any]) -> str:
     return f"{used} {'case' if (unlabeled or labeled) == 1 else 'cases'}"
 
 
-def run_facts(facts: dict[str, Any], data: str = "", scans: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the facts of a run by name; ``data`` and ``scans`` are the names of the data and the test scans."""
-    store, versions = facts.get("store", {}), facts.get("versions", {})
-    yield "Method", str(facts.get("method", ""))
-    yield "Recipe", _value_text(facts.get("recipe", ""))
-    yield "Status", str(facts.get("status", ""))
-    yield "Protocol", str(facts.get("protocol", ""))
-    yield "Checkpoint", str(facts.get("checkpoint", ""))
-    yield "Classes", ", ".join(map(str, store.get("classes", [])[1:]))
-    yield "Labeled cases", f"{len(store.get('labeled', [])):,}"
-    yield "Unlabeled cases", f"{len(store.get('unlabeled', [])):,}" if store.get("unlabeled") else "none"
-    yield "Channels", counted(channels_of(facts))
-    yield "Data", data or short_path(str(store.get("path", "")))
-    yield "Test scans", scans
-    yield "Data identity", str(store.get("identity", ""))[:16]
-    yield "Seed", str(facts.get("seed", ""))
-    yield "Steps", counted(facts.get("steps"))
-    yield "Time", "" if facts.get("wall_seconds") is None else duration(float(facts["wall_seconds"]))
-    yield "Parameters", counted(facts.get("parameters"))
-    yield "Device", str(facts.get("device", ""))
-    yield "Versions", ", ".join(f"{name} {version}" for name, version in versions.items())
-    yield "Started", str(facts.get("started", ""))
+def run_facts(
+    runs: Sequence[dict[str, Any]], names: Provenance = UNKNOWN, parts: Sequence[Sequence[str]] = ()
+) -> Iterator[tuple[str, str]]:
+    """Yield the facts of a run, or of all folds, by name; ``parts`` are the held-out cases of each fold."""
+    stores = [facts.get("store", {}) for facts in runs]
+    each = " in each fold" if parts else ""
+    yield "Folds", str(len(parts) or "")
+    yield "Method", _distinct(runs, "method")
+    yield "Recipe", _joined(_value_text(facts.get("recipe", "")) for facts in runs)
+    yield "Status", _distinct(runs, "status")
+    yield "Protocol", "" if parts else _distinct(runs, "protocol")
+    yield f"Checkpoint{each}", _distinct(runs, "checkpoint")
+    yield "Classes", ", ".join(map(str, stores[0].get("classes", [])[1:]))
+    yield "Labeled cases in all folds", counted(sum(map(len, parts))) if parts else ""
+    yield "Labeled training cases in each fold" if parts else "Labeled cases", case_span(runs, "labeled")
+    unlabeled = case_span(runs, "unlabeled")
+    yield f"Unlabeled cases{each}", "none" if unlabeled == "0" and not parts else unlabeled
+    yield "Channels", counted(channels_of(runs[0]))
+    yield "Data", names.data or _joined(short_path(str(store.get("path", ""))) for store in stores)
+    yield "Test scans", names.scans
+    yield "Data identity", _joined(str(store.get("identity", ""))[:16] for store in stores)
+    yield "Seed", _distinct(runs, "seed")
+    yield f"Steps{each}", _span([int(facts["steps"]) for facts in runs if facts.get("steps") is not None])
+    seconds = [float(facts["wall_seconds"]) for facts in runs if facts.get("wall_seconds") is not None]
+    if seconds:
+        shortest, longest = duration(min(seconds)), duration(max(seconds))
+        yield "Time of all folds" if parts else "Time", duration(sum(seconds))
+        yield "Time of a fold", "" if not parts else shortest if shortest == longest else f"{shortest} to {longest}"
+    yield (
+        "Parameters of each network" if parts else "Parameters",
+        _joined(counted(facts.get("parameters")) for facts in runs),
+    )
+    yield "Device", _distinct(runs, "device")
+    versions = [facts.get("versions", {}).items() for facts in runs]
+    yield "Versions", _joined(", ".join(f"{name} {number}" for name, number in items) for items in versions)
+    started = [str(facts["started"]) for facts in runs if facts.get("started")]
+    yield "First fold started" if parts else "Started", min(started, default="")
 
 
 def channels_of(facts: dict[str, Any]) -> int | None:
@@ -49,59 +138,28 @@ def channels_of(facts: dict[str, Any]) -> int | None:
     return count if isinstance(count, int) else None
 
 
-def fold_facts(
-    folds: Sequence[dict[str, Any]], parts: Sequence[Sequence[str]], names: Provenance
-) -> Iterator[tuple[str, str]]:
-    """Yield the facts of all folds by name."""
-    stores = [facts.get("store", {}) for facts in folds]
-    yield "Folds", str(len(folds))
-    yield "Method", _distinct(facts.get("method", "") for facts in folds)
-    yield "Recipe", _distinct(facts.get("recipe", "") for facts in folds)
-    yield "Status", _distinct(facts.get("status", "") for facts in folds)
-    yield "Checkpoint in each fold", _distinct(facts.get("checkpoint", "") for facts in folds)
-    yield "Classes", ", ".join(map(str, stores[0].get("classes", [])[1:]))
-    yield "Labeled cases in all folds", counted(sum(map(len, parts)))
-    yield "Labeled training cases in each fold", span([len(store.get("labeled", [])) for store in stores])
-    yield "Unlabeled cases in each fold", span([len(store.get("unlabeled", [])) for store in stores])
-    yield "Channels", counted(channels_of(folds[0]))
-    yield "Data", names.data or _distinct(short_path(str(store.get("path", ""))) for store in stores)
-    yield "Test scans", names.scans
-    yield "Data identity", _distinct(str(store.get("identity", ""))[:16] for store in stores)
-    yield "Seed", _distinct(facts.get("seed", "") for facts in folds)
-    yield "Steps in each fold", span([int(facts["steps"]) for facts in folds if facts.get("steps") is not None])
-    yield from _times([float(facts["wall_seconds"]) for facts in folds if facts.get("wall_seconds") is not None])
-    yield "Parameters of each network", _distinct(counted(facts.get("parameters")) for facts in folds)
-    yield "Device", _distinct(facts.get("device", "") for facts in folds)
-    yield (
-        "Versions",
-        _distinct(
-            ", ".join(f"{name} {number}" for name, number in facts.get("versions", {}).items()) for facts in folds
-        ),
-    )
-    yield "First fold started", min((str(facts["started"]) for facts in folds if facts.get("started")), default="")
+def case_span(runs: Sequence[dict[str, Any]], kind: str) -> str:
+    """Return the number of labeled or unlabeled cases of each run, or its range."""
+    return _span([len(facts.get("store", {}).get(kind, [])) for facts in runs])
 
 
-def span(numbers: Sequence[int]) -> str:
-    """Return the range of some numbers, or the number if all are equal."""
+def _span(numbers: Sequence[int]) -> str:
     if not numbers:
         return ""
     low, high = min(numbers), max(numbers)
     return counted(low) if low == high else f"{counted(low)} to {counted(high)}"
 
 
-def _times(seconds: Sequence[float]) -> Iterator[tuple[str, str]]:
-    if seconds:
-        low, high = duration(min(seconds)), duration(max(seconds))
-        yield "Time of all folds", duration(sum(seconds))
-        yield "Time of a fold", low if low == high else f"{low} to {high}"
+def _distinct(runs: Sequence[dict[str, Any]], name: str) -> str:
+    return _joined(str(facts.get(name, "")) for facts in runs)
 
 
-def _distinct(values: Iterator[Any]) -> str:
+def _joined(values: Iterable[str]) -> str:
     """Return the different values of all folds, in order."""
-    return "; ".join(dict.fromkeys(str(value) for value in values if str(value)))
+    return "; ".join(dict.fromkeys(value for value in values if value))
 
 
-def with_variation(rows: Iterable[tuple[str, str]], recipe: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
+def with_variation(rows: Rows, recipe: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
     """Yield rows, with the settings that differ from the shipped recipe after the row of the recipe."""
     for name, value in rows:
         yield name, value

@@ -1,30 +1,32 @@
 """The page of a cross-validation: every labeled case, scored by a network that never saw it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
 
-from graftseg.core.durations import duration
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import read_object, write_text
+from graftseg.core.files import read_object
 from graftseg.core.run_folder import RunFolder, held_out_by_fold
 from graftseg.evaluation.figures import DEVIATION
 from graftseg.evaluation.scores import Evaluation, read_csv
 from graftseg.evaluation.verdicts import SEVERAL_TRAININGS
 from graftseg.reporting.cases import Predicted, cases_section, predicted_in
 from graftseg.reporting.comparison import can_be_paired, missed, verdict_between
-from graftseg.reporting.facts import channels_of, fold_facts, span
+from graftseg.reporting.facts import (
+    case_span,
+    channels_of,
+    notes_section,
+    provenance_of,
+    run_facts,
+    run_section,
+)
 from graftseg.reporting.folder import class_names, read_curves, read_recipe, read_store
-from graftseg.reporting.gaps import BASELINE_UNFINISHED, NO_BASELINE, Missing, baseline_for
-from graftseg.reporting.notes import RunNotes, notes_section, run_section
+from graftseg.reporting.missing import BASELINE_UNFINISHED, NO_BASELINE, Missing, baseline_for
 from graftseg.reporting.orientation import Orientation, orientation_of
-from graftseg.reporting.page import document, run_title
 from graftseg.reporting.pictures import Album
-from graftseg.reporting.provenance import provenance_of
-from graftseg.reporting.rendering import render
+from graftseg.reporting.rendering import render, run_title, write_page
 from graftseg.reporting.results import (
     Results,
     case_dice,
@@ -35,7 +37,7 @@ from graftseg.reporting.results import (
     unit_of,
     used_checkpoint,
 )
-from graftseg.reporting.text import percent, typeset
+from graftseg.reporting.text import typeset
 from graftseg.reporting.training import fold_curves_section
 from graftseg.training.cross_validation import HELD_OUT, CrossValidation
 
@@ -49,23 +51,7 @@ CONTENTS = {
     "run": "Run",
     "notes": "Notes",
 }
-HELD_OUT_NOTE = "Every labeled case was scored once, by a network that saw neither its label nor its image."
-INTERVAL_NOTE = (
-    "The confidence interval covers the choice of cases to score. It does not cover the choice of training cases, most "
-    "of which the networks of different folds share."
-)
 COLUMNS = {"mean ± spread over cases": "with unlabeled scans", "baseline": "labeled scans only"}
-COMPARISON_CAPTION = f"The same folds trained on the labeled scans only, case by case; ± is the {DEVIATION}"
-TEST_CAPTION = f"The same folds trained on the labeled scans only; ± is the {DEVIATION}"
-
-
-@dataclass(frozen=True)
-class ComparisonTable:
-    """The comparison of all folds with those of the baseline."""
-
-    caption: str
-    head: list[str]
-    rows: list[list[str]]
 
 
 def render_folds(run: RunFolder, out: Path | None = None) -> Path:
@@ -84,6 +70,10 @@ def render_folds(run: RunFolder, out: Path | None = None) -> Path:
     tested, tested_other = read_results(run.predictions), read_results(run.baseline.predictions)
     orientation = orientation_of(recipe, store, results.evaluation.has_volumes, channels_of(facts) or 1)
     names = provenance_of(store, tested)
+    trained = (
+        f"each fold trained with {case_span(folds, 'labeled')} labeled and {case_span(folds, 'unlabeled')} unlabeled "
+        f"cases, seed {description.get('seed', 'unknown')}."
+    )
     sections = {
         "results": results_section(results, facts),
         "cases": _cases(run, parts, results, class_names(facts), orientation),
@@ -91,27 +81,19 @@ def render_folds(run: RunFolder, out: Path | None = None) -> Path:
         "folds": _folds(parts, results.evaluation, folds),
         "training": fold_curves_section([read_curves(run.fold(number)) for number in range(len(parts))]),
         "test": _test(tested, tested_other, len(parts), names.scans),
-        "run": run_section(recipe, fold_facts(folds, parts, names)),
-        "notes": notes_section(facts, results.evaluation, notes=_notes(folds, description)),
+        "run": run_section(recipe, run_facts(folds, names, parts)),
+        "notes": notes_section(facts, results.evaluation, folds=trained),
     }
     verdicts = [_verdict(HELD_OUT, results.evaluation, other), *missed(results)]
     if tested is not None and tested_other is not None:
         verdicts.append(_verdict("Test scans", tested.evaluation, tested_other.evaluation))
-    summary = _summary(len(case_dice(results.evaluation)), len(parts), description, verdicts)
+    cases = len(case_dice(results.evaluation))
+    summary = render("fold_summary", verdicts=verdicts, cases=cases, folds=len(parts), description=description)
     title = f"{run_title(facts, names.data)}, {len(parts)} folds"
     contents = {identity: name for identity, name in CONTENTS.items() if sections[identity]}
     footer = "This page is self-contained and loads nothing."
     target = out or run.path / "report.html"
-    write_text(target, document("graftseg report", title, summary, contents, [*sections.values()], footer))
-    return target
-
-
-def _summary(labeled: int, folds: int, description: dict[str, Any], verdicts: Sequence[str | None]) -> Markup:
-    """Render the verdicts and the size of the cross-validation."""
-    unlabeled, seed = description.get("unlabeled", "some"), description.get("seed", "unknown")
-    size = f"{labeled} labeled cases in {folds} folds, {unlabeled} unlabeled cases, seed {seed}"
-    shown = [typeset(verdict) for verdict in verdicts if verdict]
-    return render("summary", verdicts=shown, subtitles=[size, HELD_OUT_NOTE], state="")
+    return write_page(target, "graftseg report", title, summary, contents, sections.values(), footer)
 
 
 def _verdict(place: str, evaluation: Evaluation, baseline: Evaluation | None) -> str | None:
@@ -141,32 +123,23 @@ def _comparison(run: RunFolder, result: CrossValidation) -> Markup:
     if result.baseline is None:
         sentence = BASELINE_UNFINISHED if run.baseline.folds_file.is_file() else NO_BASELINE
         return render("fold_comparison", empty=Missing(sentence, *baseline_for(run)))
-    return render(
-        "fold_comparison", empty=None, comparison=_table(result, COMPARISON_CAPTION), interval_note=INTERVAL_NOTE
-    )
+    return render("fold_comparison", deviation=DEVIATION, **_table(result))
 
 
-def _table(result: CrossValidation, caption: str) -> ComparisonTable:
+def _table(result: CrossValidation) -> dict[str, Any]:
+    """Return the head and the rows of the comparison of all folds with those of the baseline."""
     head, rows = result.table()
     unit = unit_of(result.evaluation)
     cells = [[typeset(cell) for cell in (row[0].replace("voxel", unit), *row[1:])] for row in rows]
-    return ComparisonTable(caption, [COLUMNS.get(name, name) for name in head], cells)
+    return {"columns": [COLUMNS.get(name, name) for name in head], "lines": cells}
 
 
 def _folds(parts: Sequence[tuple[str, ...]], evaluation: Evaluation, folds: Sequence[dict[str, Any]]) -> Markup:
     """Render the held-out cases, the score and the training time of each fold."""
     dice, total = case_dice(evaluation), sum(map(len, parts))
-    rows = [
-        [
-            str(number),
-            str(total - len(part)),
-            ", ".join(part),
-            percent(mean([dice[case] for case in part if case in dice])),
-            "–" if facts.get("wall_seconds") is None else duration(float(facts["wall_seconds"])),
-        ]
-        for number, (part, facts) in enumerate(zip(parts, folds, strict=True))
-    ]
-    return render("folds", folds=rows)
+    scores = [mean([dice[case] for case in part if case in dice]) for part in parts]
+    seconds = [facts.get("wall_seconds") for facts in folds]
+    return render("folds", total=total, folds=[*zip(parts, scores, seconds, strict=True)])
 
 
 def _test(tested: Results | None, baseline: Results | None, count: int, scans: str) -> Markup:
@@ -176,18 +149,6 @@ def _test(tested: Results | None, baseline: Results | None, count: int, scans: s
     comparison = None
     if baseline is not None and can_be_paired(tested.evaluation, baseline.evaluation):
         both = CrossValidation(tested.folder, (), tested.evaluation, baseline.evaluation)
-        comparison = _table(both, TEST_CAPTION)
+        comparison = _table(both)
     scores = scores_view(tested.evaluation, used_checkpoint(tested, {}))
     return render("test_scans", count=count, scans=scans, scores=scores, comparison=comparison)
-
-
-def _notes(folds: Sequence[dict[str, Any]], description: dict[str, Any]) -> RunNotes:
-    labeled, unlabeled = (
-        span([len(facts.get("store", {}).get(kind, [])) for facts in folds]) for kind in ("labeled", "unlabeled")
-    )
-    seed = description.get("seed", "unknown")
-    return RunNotes(
-        f"each fold trained with {labeled} labeled and {unlabeled} unlabeled cases, seed {seed}.",
-        "one division into folds and one seed; others give different figures.",
-        DEVIATION,
-    )

@@ -8,10 +8,9 @@ from typing import TypeGuard
 from markupsafe import Markup
 
 from graftseg.reporting.folder import Log, Snapshot, read_snapshot, snapshot_names
-from graftseg.reporting.gaps import TRAIN, Missing
+from graftseg.reporting.missing import TRAIN, Missing
 from graftseg.reporting.orientation import UNKNOWN_ORIENTATION, Orientation
-from graftseg.reporting.pictures import Album, Plane, label_layer, outline_layer
-from graftseg.reporting.png import Pixels
+from graftseg.reporting.pictures import Album, Pixels, Plane, label_layer, outline_layer
 from graftseg.reporting.rendering import render
 
 WATCHED = "X_watch_"
@@ -63,8 +62,8 @@ def mixed_section(
     shown = [(name, images) for name, images in stages if images]
     if not shown:
         return render("mixed", empty=Missing("This run has no pictures of training images.", *TRAIN))
-    view = {"orientation": orientation.sentence(augmented=True), "classes": [*enumerate(classes)], "stages": shown}
-    return render("mixed", empty=None, **view)
+    sentence = orientation.sentence(augmented=True)
+    return render("mixed", orientation=sentence, classes=[*enumerate(classes)], stages=shown)
 
 
 def watched_section(
@@ -83,7 +82,6 @@ def watched_section(
     names = sorted({name for snapshot in snapshots for name in snapshot.arrays if _is_watched(name)})[:ROWS]
     return render(
         "pseudo_labels",
-        empty=None,
         orientation=orientation.sentence(augmented=False),
         classes=[*enumerate(classes)],
         steps=[f"step {snapshot.step:,}" for snapshot in snapshots],

@@ -1,5 +1,8 @@
 """Pictures of scans and label maps: a gray scan, embedded once, and transparent layers over it."""
 
+import struct
+import zlib
+from base64 import b64encode
 from typing import Any
 
 import numpy as np
@@ -7,9 +10,9 @@ import numpy.typing as npt
 from markupsafe import Markup
 
 from graftseg.core.colors import color_of
-from graftseg.reporting.png import Pixels, data_uri
 from graftseg.reporting.svg import chart, element
 
+Pixels = npt.NDArray[np.uint8]
 Plane = npt.NDArray[Any]
 Labels = npt.NDArray[Any]
 
@@ -22,6 +25,9 @@ EDGE_SHARE = 1 / 64
 FILL_OPACITY = 90
 OPAQUE = 255
 WINDOW_PERCENTILES = (0.5, 99.5)
+PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+PNG_COLOR_TYPES = {1: 0, 3: 2, 4: 6}
+PNG_FILTER_UP = 2
 
 
 class Album:
@@ -148,3 +154,27 @@ def _border(labels: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         border[:, step:] |= right
         border[:, :-step] |= right
     return border
+
+
+def encode_png(pixels: Pixels) -> bytes:
+    """Return pixels ``(H, W)`` gray, ``(H, W, 3)`` RGB or ``(H, W, 4)`` RGBA as a PNG file.
+
+    Each row is stored as the difference from the row above, which compresses both smooth scans and flat overlays well.
+    """
+    height, width = pixels.shape[:2]
+    channels = 1 if pixels.ndim == 2 else pixels.shape[2]
+    rows = np.ascontiguousarray(pixels).reshape(height, width * channels)
+    differences = np.diff(rows, axis=0, prepend=np.zeros((1, rows.shape[1]), np.uint8))
+    filtered = np.insert(differences, 0, PNG_FILTER_UP, axis=1)
+    header = struct.pack(">IIBBBBB", width, height, 8, PNG_COLOR_TYPES[channels], 0, 0, 0)
+    chunks = (b"IHDR", header), (b"IDAT", zlib.compress(filtered.tobytes(), 9)), (b"IEND", b"")
+    return PNG_SIGNATURE + b"".join(_chunk(kind, content) for kind, content in chunks)
+
+
+def data_uri(pixels: Pixels) -> str:
+    """Return a PNG as a data URI."""
+    return "data:image/png;base64," + b64encode(encode_png(pixels)).decode()
+
+
+def _chunk(kind: bytes, content: bytes) -> bytes:
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))

@@ -1,12 +1,20 @@
-"""HTML from the Jinja2 templates of this package; every value is escaped."""
+"""Pages and their sections from the Jinja2 templates of this package; every value is escaped."""
 
-from importlib.resources import files
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from graftseg.core.colors import color_of
-from graftseg.reporting.text import fixed, percent, shown_text
+from graftseg.core.durations import duration
+from graftseg.core.files import write_text
+from graftseg.recipes.baseline import SUPERVISED
+from graftseg.recipes.recipe import PLANNED
+from graftseg.reporting.folder import class_names
+from graftseg.reporting.missing import Missing
+from graftseg.reporting.text import counted, figure, fixed, listed, percent, shown_text, typeset
 
 ENVIRONMENT = Environment(
     loader=PackageLoader("graftseg.reporting"),
@@ -16,14 +24,38 @@ ENVIRONMENT = Environment(
     lstrip_blocks=True,
 )
 ENVIRONMENT.globals["color_of"] = color_of
-ENVIRONMENT.filters |= {"fixed": fixed, "percent": percent, "shown_text": shown_text}
+ENVIRONMENT.filters |= {"fixed": fixed, "percent": percent, "figure": figure, "counted": counted}
+ENVIRONMENT.filters |= {"duration": duration, "typeset": typeset, "shown_text": shown_text}
+PLANNED_NAMES = ("", PLANNED, f"{PLANNED}-{SUPERVISED}")
+"""Recipe names that do not distinguish a run: no name, any plan, the baseline of any plan."""
 
 
-def render(template: str, **view: object) -> Markup:
-    """Return a template filled with the values of a view."""
-    return Markup(ENVIRONMENT.get_template(f"{template}.html").render(view))  # noqa: S704 - templates escape
+def render(template: str, *, empty: Missing | None = None, **view: object) -> Markup:
+    """Return a template filled with the values of a view, or with the reason why the section is empty."""
+    return Markup(ENVIRONMENT.get_template(f"{template}.html").render(view, empty=empty))  # noqa: S704 - escaped
 
 
-def style() -> Markup:
-    """Return the style sheet of all pages."""
-    return Markup(files("graftseg.reporting").joinpath("style.css").read_text(encoding="utf-8"))  # noqa: S704 - ours
+def write_page(
+    path: Path,
+    kicker: str,
+    title: str,
+    summary: Markup,
+    contents: dict[str, str],
+    sections: Iterable[Markup],
+    footer: str,
+) -> Path:
+    """Write a page and return its path; ``contents`` are the titles of the sections by their HTML id."""
+    page = render(
+        "page", kicker=kicker, title=title, summary=summary, contents=contents, sections=sections, footer=footer
+    )
+    write_text(path, page + "\n")
+    return path
+
+
+def run_title(facts: dict[str, Any], data: str = "") -> str:
+    """Return the name of the recipe; for a planned recipe the classes, the data and the method."""
+    recipe, method = str(facts.get("recipe") or ""), str(facts.get("method") or "")
+    classes = class_names(facts)[1:]
+    if classes and method and recipe in PLANNED_NAMES:
+        return f"{listed(classes)} in {data}, by {method}" if data else f"{listed(classes)} by {method}"
+    return shown_text(recipe or method or "run")

@@ -12,9 +12,8 @@ from markupsafe import Markup
 from graftseg.core.files import read_object
 from graftseg.evaluation.figures import DEVIATION, FIGURES, SHARES, VOLUME_COLUMNS
 from graftseg.evaluation.scores import Evaluation, Row, read_csv
-from graftseg.reporting.gaps import TEST, Missing, Remedy
+from graftseg.reporting.missing import TEST, Missing, Remedy
 from graftseg.reporting.rendering import render
-from graftseg.reporting.text import fixed, percent
 
 DISTANCES = ("hd95", "asd")
 NOT_EVALUATED = "This run has not been evaluated."
@@ -33,21 +32,6 @@ class Results:
         """Return the cases from the worst mean Dice to the best; ties are ordered by name."""
         scores = case_dice(self.evaluation)
         return sorted(scores, key=lambda case: (scores[case], case))
-
-
-@dataclass(frozen=True)
-class ScoresView:
-    """Headline figures and a table of classes; ``classes`` are (label, name, [(mean, standard deviation)])."""
-
-    overall: dict[str, float]
-    unit: str
-    has_spacing: bool
-    sentence: str
-    is_optimistic: bool
-    columns: list[str]
-    classes: list[tuple[int, str, list[tuple[str, str]]]]
-    means: list[str]
-    deviation: str = DEVIATION
 
 
 def on_test(checkpoint: str) -> bool:
@@ -93,37 +77,22 @@ def results_section(results: Results | None, facts: dict[str, Any], remedy: Reme
     if results is None:
         return render("results", empty=Missing(NOT_EVALUATED, *remedy))
     scores = scores_view(results.evaluation, used_checkpoint(results, facts))
-    return render("results", empty=None, scores=scores, scans=scans, **_cases_view(results))
+    return render("results", scores=scores, scans=scans, **_cases_view(results))
 
 
-def scores_view(evaluation: Evaluation, checkpoint: str) -> ScoresView:
-    """Collect the headline figures and the means and standard deviations of each class."""
-    columns = _columns(evaluation)
-    summary = evaluation.summary()
-    classes = [
-        (one.label, one.name, [_spread(one.metrics[name].mean, one.metrics[name].std, name) for name in columns])
-        for one in summary.classes
-    ]
-    return ScoresView(
-        overall=summary.overall,
-        unit=unit_of(evaluation),
-        has_spacing=evaluation.has_spacing,
-        sentence=protocol_sentence(evaluation, checkpoint),
-        is_optimistic=on_test(checkpoint),
-        columns=[*columns.values()],
-        classes=classes,
-        means=[_written(summary.overall.get(name, math.nan), name) for name in columns] if len(classes) > 1 else [],
-    )
-
-
-def protocol_sentence(evaluation: Evaluation, checkpoint: str) -> str:
-    """Describe how the figures were averaged, the protocol and the checkpoint."""
-    cases, classes = len(_by_case(evaluation)), len({row.label for row in evaluation.rows})
-    over = f"mean over {cases} {'case' if cases == 1 else 'cases'}"
-    if classes > 1:
-        over = f"mean over {classes} classes of the {over}"
-    named = "last checkpoint" if checkpoint == "last" else f"checkpoint: {checkpoint}"
-    return f"{over[0].upper()}{over[1:]}, {evaluation.protocol} protocol, {named}."
+def scores_view(evaluation: Evaluation, checkpoint: str) -> dict[str, Any]:
+    """Collect the values of the headline figures and the table of classes."""
+    return {
+        "summary": evaluation.summary(),
+        "cases": len(_by_case(evaluation)),
+        "columns": _columns(evaluation),
+        "unit": unit_of(evaluation),
+        "has_spacing": evaluation.has_spacing,
+        "protocol": evaluation.protocol,
+        "checkpoint": checkpoint,
+        "is_optimistic": on_test(checkpoint),
+        "deviation": DEVIATION,
+    }
 
 
 def _columns(evaluation: Evaluation) -> dict[str, str]:
@@ -155,11 +124,3 @@ def _by_case(evaluation: Evaluation) -> dict[str, list[Row]]:
     for row in evaluation.rows:
         cases.setdefault(row.case, []).append(row)
     return cases
-
-
-def _written(value: float, metric: str) -> str:
-    return percent(value) if metric in SHARES else fixed(value)
-
-
-def _spread(value: float, deviation: float, metric: str) -> tuple[str, str]:
-    return _written(value, metric), "" if math.isnan(deviation) else _written(deviation, metric)

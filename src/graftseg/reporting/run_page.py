@@ -1,29 +1,27 @@
 """The page of a run: one self-contained HTML file without scripts."""
 
 from pathlib import Path
-from typing import Any
 
-from markupsafe import Markup
-
-from graftseg.core.durations import duration
-from graftseg.core.files import write_text
 from graftseg.core.run_folder import RunFolder
 from graftseg.recipes.baseline import existing_baselines
 from graftseg.reporting.cases import cases_section
 from graftseg.reporting.comparison import EvaluatedRun, comparison_section, missed, verdict_of
-from graftseg.reporting.facts import case_counts, channels_of, run_facts
+from graftseg.reporting.facts import (
+    case_counts,
+    channels_of,
+    notes_section,
+    provenance_of,
+    run_facts,
+    run_section,
+)
 from graftseg.reporting.folder import class_names, read_curves, read_recipe, read_store, snapshot_paths
 from graftseg.reporting.folds_page import render_folds
 from graftseg.reporting.gallery import mixed_section, watched_section
-from graftseg.reporting.gaps import Gaps, gaps_of
-from graftseg.reporting.notes import notes_section, run_section
+from graftseg.reporting.missing import Commands, commands_for
 from graftseg.reporting.orientation import orientation_of
-from graftseg.reporting.page import document, run_title
 from graftseg.reporting.pictures import Album
-from graftseg.reporting.provenance import provenance_of
-from graftseg.reporting.rendering import render
+from graftseg.reporting.rendering import render, run_title, write_page
 from graftseg.reporting.results import results_section, used_checkpoint
-from graftseg.reporting.text import typeset
 from graftseg.reporting.training import training_section
 
 CONTENTS = {
@@ -55,46 +53,30 @@ def render_report(run: Path, out: Path | None = None, *, baseline: Path | None =
     this, log, snapshots, album = EvaluatedRun.load(folder), read_curves(folder), snapshot_paths(folder), Album()
     other = None if baseline is None else EvaluatedRun.load(RunFolder(baseline))
     facts, results, classes = this.facts, this.results, class_names(this.facts)
-    recipe, store, gaps = read_recipe(folder), read_store(folder), gaps_of(folder)
+    recipe, store = read_recipe(folder), read_store(folder)
     evaluation = None if results is None else results.evaluation
     has_volumes = None if evaluation is None else evaluation.has_volumes
     orientation = orientation_of(recipe, store, has_volumes, channels_of(facts) or 1)
     names = provenance_of(store, results)
     sections = [
-        results_section(results, facts, gaps.scores, names.scans),
+        results_section(results, facts, commands_for(folder).scores, names.scans),
         cases_section(results, classes, album, orientation),
-        comparison_section(this, other, _comparison_gaps(folder, baseline)),
+        comparison_section(this, other, _comparison_commands(folder, baseline)),
         training_section(log, facts),
         mixed_section(snapshots, log, classes, album, orientation),
         watched_section(snapshots, classes, album, orientation),
-        run_section(recipe, run_facts(facts, names.data, names.scans)),
+        run_section(recipe, run_facts([facts], names)),
         notes_section(facts, evaluation, used_checkpoint(results, facts)),
     ]
-    target, summary = out or run / "report.html", _summary(facts, [verdict_of(this, other), *missed(results)])
+    verdicts, state = [verdict_of(this, other), *missed(results)], STATES.get(str(facts.get("status", "")), "")
+    summary = render("run_summary", verdicts=verdicts, facts=facts, counts=case_counts(facts), state=state)
     version = facts.get("versions", {}).get("graftseg", "")
     footer = f"Trained with graftseg {version}. This page is self-contained and loads nothing."
-    title = run_title(facts, names.data)
-    write_text(target, document("graftseg report", title, summary, CONTENTS, sections, footer))
-    return target
+    title, target = run_title(facts, names.data), out or run / "report.html"
+    return write_page(target, "graftseg report", title, summary, CONTENTS, sections, footer)
 
 
-def _comparison_gaps(run: RunFolder, baseline: Path | None) -> Gaps:
-    """Return the gaps of a baseline from elsewhere, else of the run: a test of a run also scores its own baseline."""
+def _comparison_commands(run: RunFolder, baseline: Path | None) -> Commands:
+    """Return the commands of a baseline from elsewhere, else of the run, whose test also scores its own baseline."""
     own = [one.path.resolve() for one in existing_baselines(run)]
-    return gaps_of(run if baseline is None or baseline.resolve() in own else RunFolder(baseline))
-
-
-def _summary(facts: dict[str, Any], verdicts: list[str | None]) -> Markup:
-    """Render the verdicts, the size of the training and its state."""
-    parts = [case_counts(facts)]
-    if facts.get("steps") is not None:
-        parts.append(f"{facts['steps']:,} steps")
-    if facts.get("wall_seconds") is not None:
-        parts.append(f"{duration(float(facts['wall_seconds']))} on {facts.get('device', 'an unknown device')}")
-    parts.append(f"seed {facts.get('seed', 'unknown')}")
-    return render(
-        "summary",
-        verdicts=[typeset(verdict) for verdict in verdicts if verdict],
-        subtitles=[", ".join(parts)],
-        state=STATES.get(str(facts.get("status", "")), ""),
-    )
+    return commands_for(run if baseline is None or baseline.resolve() in own else RunFolder(baseline))

@@ -7,18 +7,15 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from graftseg.core.files import write_text
 from graftseg.core.types import SPLITS
 from graftseg.core.version import __version__
-from graftseg.data.check import Examination
-from graftseg.data.checks.findings import SEVERITIES, counted
+from graftseg.data.check import Examination, Finding
+from graftseg.data.checks.findings import SEVERITIES, Severity, counted
 from graftseg.data.fingerprint import PERCENTILES, CaseFingerprint, Fingerprint
 from graftseg.reporting.distributions import Band, Floats, Strip, bands, strips
-from graftseg.reporting.findings import findings_section, pictures_section
-from graftseg.reporting.gaps import Missing
-from graftseg.reporting.page import document
-from graftseg.reporting.pictures import Album
-from graftseg.reporting.rendering import render
+from graftseg.reporting.missing import Missing
+from graftseg.reporting.pictures import Album, label_layer
+from graftseg.reporting.rendering import render, write_page
 
 CONTENTS = {
     "findings": "Findings",
@@ -26,6 +23,13 @@ CONTENTS = {
     "spacing": "Spacing",
     "classes": "Classes",
     "pictures": "Pictures",
+}
+PICTURES = 12
+NAMED = 3
+TITLES: dict[Severity, str] = {
+    "error": "Errors: fix these before training",
+    "warning": "Warnings: check these",
+    "note": "Notes: for your information",
 }
 AXES = ("right-left", "front-back", "head-foot")
 FOOTER = f"Checked with graftseg {__version__}. This page is self-contained and loads nothing."
@@ -36,15 +40,14 @@ NO_LABEL = Missing("No label map could be read, or all are empty.")
 def render_check(examination: Examination, out: Path) -> Path:
     """Write the page about a data set and return its path. The same data gives the same bytes."""
     sections = [
-        findings_section(examination.findings),
+        _findings(examination.findings),
         _together(examination),
         _spacing(examination.fingerprint),
         _classes(examination),
-        pictures_section(examination, Album()),
+        _pictures(examination),
     ]
     title = examination.dataset.root.resolve().name or "scans"
-    write_text(out, document("graftseg check", title, _summary(examination), CONTENTS, sections, FOOTER))
-    return out
+    return write_page(out, "graftseg check", title, _summary(examination), CONTENTS, sections, FOOTER)
 
 
 def _summary(examination: Examination) -> Markup:
@@ -61,6 +64,12 @@ def _summary(examination: Examination) -> Markup:
         is_sound=not examination.findings,
         counts=[(name, f"{count:,}") for name, count in counts],
     )
+
+
+def _findings(findings: Sequence[Finding]) -> Markup:
+    """Render a table of findings for each severity, errors first."""
+    tables = [(one, TITLES[one], [found for found in findings if found.severity == one]) for one in SEVERITIES]
+    return render("findings", tables=[table for table in tables if table[2]], listed_cases=NAMED)
 
 
 def _together(examination: Examination) -> Markup:
@@ -109,7 +118,7 @@ def _spacing(summaries: Fingerprint) -> Markup:
             for split in SPLITS
         ]
         charts.append(strips(f"Spacing {AXES[axis]}, mm", rows))
-    return render("spacing", empty=None, charts=charts, sizes=[*_sizes(cases)])
+    return render("spacing", charts=charts, sizes=[*_sizes(cases)])
 
 
 def _sizes(cases: Sequence[CaseFingerprint]) -> Iterator[list[str]]:
@@ -137,4 +146,21 @@ def _classes(examination: Examination) -> Markup:
         ends = [f"{size:.3g}" for size in np.percentile([*sizes.values()], (0, 50, 100))]
         view["charts"].append(strips(f"{name}, {unit}", [Strip("labeled", "labeled", sizes)]))
         view["rows"].append([name, f"{len(sizes)} of {len(labeled)}", *ends, str(pieces)])
-    return render("classes", empty=None, **view)
+    return render("classes", **view)
+
+
+def _pictures(examination: Examination) -> Markup:
+    """Render a slice of each of the first cases that findings name, with its label."""
+    reasons: dict[str, list[str]] = {}
+    for found in examination.findings:
+        for name in found.cases[:NAMED]:
+            reasons.setdefault(name, []).append(found.what)
+    shown = [name for name in reasons if name in examination.thumbnails][:PICTURES]
+    figures, album = [], Album()
+    for name in shown:
+        thumbnail, why = examination.thumbnails[name], "; ".join(dict.fromkeys(reasons[name]))
+        layer = None if thumbnail.labels is None else label_layer(thumbnail.labels)
+        picture = album.picture(thumbnail.image, layer, alt=f"{name}: {why}", aspect=thumbnail.aspect)
+        figures.append((name, why, picture))
+    classes = examination.dataset.classes or {value: f"class {value}" for value in examination.fingerprint.label_counts}
+    return render("pictures", figures=figures, classes=sorted(classes.items()))

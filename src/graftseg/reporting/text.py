@@ -5,6 +5,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
+from graftseg.evaluation.figures import SHARES
+
 MINUS = re.compile(r"(?:(?<![\w.])|(?<=\de))-(?=\d)")
 HOMES = ("home", "Users", "")
 """Folders whose subfolders are named after people."""
@@ -24,6 +26,11 @@ def fixed(value: float) -> str:
 def percent(value: float) -> str:
     """Return a fraction in percent with two decimals."""
     return fixed(value * 100)
+
+
+def figure(value: float, name: str) -> str:
+    """Return the value of a metric, in percent if it is a share."""
+    return percent(value) if name in SHARES else fixed(value)
 
 
 def counted(number: int | None) -> str:

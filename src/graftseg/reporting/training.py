@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from graftseg.reporting.curves import Curve, Frame, Stage, Style, panel, split, window
 from graftseg.reporting.folder import Log
-from graftseg.reporting.gaps import TRAIN, Missing
+from graftseg.reporting.missing import TRAIN, Missing
 from graftseg.reporting.rendering import render
 
 WIDE, NARROW = 1040.0, 330.0
@@ -18,21 +18,20 @@ NOT_LOGGED = Missing("No step has been logged.", *TRAIN)
 
 def training_section(log: Log | None, facts: dict[str, Any]) -> Markup:
     """Render the curves of every logged value and the share of each phase of a step."""
-    view: dict[str, Any] = {"empty": NOT_LOGGED, "charts": [], "small_charts": [], "caption": ""}
-    if log is not None and log.total is not None:
-        charts = _main_curves(log, log.total)
-        view = {"empty": None, "charts": charts, "small_charts": _term_curves(log), "caption": _caption(log)}
     seconds = facts.get("seconds_per_step") or {}
-    total = sum(seconds.values())
-    return render("training", **view, has_phases=True, step=f"{total * 1000:.1f} ms", phases=_phases(seconds, total))
+    phases = sorted(seconds.items(), key=lambda item: PHASES.index(item[0]) if item[0] in PHASES else len(PHASES))
+    view: dict[str, Any] = {"has_phases": True, "phases": phases, "total": sum(seconds.values())}
+    if log is None or log.total is None:
+        return render("training", empty=NOT_LOGGED, **view)
+    charts = _main_curves(log, log.total)
+    return render("training", charts=charts, small_charts=_term_curves(log), caption=_caption(log), **view)
 
 
 def fold_curves_section(logs: Sequence[Log | None]) -> Markup:
     """Render the total loss and the validation scores of every fold over the same steps."""
     known = {number: log for number, log in enumerate(logs) if log is not None and log.total is not None}
-    view: dict[str, Any] = {"charts": [], "has_phases": False}
     if not known:
-        return render("training", **view, empty=NOT_LOGGED, small_charts=[], caption="")
+        return render("training", empty=NOT_LOGGED, has_phases=False)
     spans = [_span(log) for log in known.values()]
     frame = Frame(NARROW, 170.0, min(first for first, _ in spans), max(last for _, last in spans))
     charts = [
@@ -41,7 +40,7 @@ def fold_curves_section(logs: Sequence[Log | None]) -> Markup:
         for name, curve, style in _fold_curves(log)
     ]
     longest = max(known.values(), key=lambda log: _span(log)[1])
-    return render("training", **view, empty=None, small_charts=charts, caption=_caption(longest))
+    return render("training", charts=[], small_charts=charts, caption=_caption(longest), has_phases=False)
 
 
 def _fold_curves(log: Log) -> Iterator[tuple[str, Curve, Style]]:
@@ -74,37 +73,19 @@ def _term_curves(log: Log) -> list[Markup]:
     return [panel(name, curve, frame, stages=_unnamed(log.stages)) for name, curve in log.terms.items()]
 
 
-def _caption(log: Log) -> str:
-    spans = [f"{stage.method}, steps {stage.first:,} to {stage.last:,}" for stage in log.stages]
-    text = f"Stages: {'; '.join(spans)}.{_smoothing(log)}"
-    text += "".join(f" {sentence}" for sentence in _jumps(log))
-    if log.dropped:
-        text += f" {log.dropped:,} logged values were not finite and are left out."
-    return text
+def _caption(log: Log) -> dict[str, Any]:
+    """Collect the stages, the widths of the running means, and the stages between which the total may jump.
 
-
-def _smoothing(log: Log) -> str:
-    """Explain the lines and the label of a noisy curve."""
+    The total may jump where a stage has other loss terms than the previous stage.
+    """
     parts = [] if log.total is None else split(log.total, log.stages)
-    widths = sorted({window(len(part.steps)) for part in parts} - {1})
-    if not widths:
-        return ""
-    count = f"{widths[0]}" if len(widths) == 1 else f"{widths[0]} to {widths[-1]}, depending on the stage"
-    return (
-        " Faint line: single steps, or their extremes in a long run; they vary with the patches of the batch. "
-        f"Strong line: running mean of the last steps ({count}). The number next to a loss is the last running mean."
-    )
-
-
-def _jumps(log: Log) -> Iterator[str]:
-    """Explain jumps of the total where a stage has other loss terms than the previous stage."""
-    sums = [_terms_of(log, stage) for stage in log.stages]
-    for (before, terms), (stage, others) in pairwise(zip(log.stages, sums, strict=True)):
-        if terms and others and len(terms) != len(others):
-            yield (
-                f"The total of {stage.method} is {' + '.join(others)}, the total of {before.method} is "
-                f"{' + '.join(terms)}, so the total may jump between the stages and cannot be compared across them."
-            )
+    terms = [(stage.method, _terms_of(log, stage)) for stage in log.stages]
+    return {
+        "stages": log.stages,
+        "widths": sorted({window(len(part.steps)) for part in parts} - {1}),
+        "jumps": [pair for pair in pairwise(terms) if len({len(names) for _, names in pair} - {0}) == 2],
+        "dropped": log.dropped,
+    }
 
 
 def _terms_of(log: Log, stage: Stage) -> list[str]:
@@ -126,14 +107,3 @@ def _span(log: Log) -> tuple[float, float]:
 def _unnamed(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
     """Return the stages without names, for the charts below the first."""
     return tuple(Stage("", stage.first, stage.last) for stage in stages)
-
-
-def _phases(seconds: dict[str, float], total: float) -> list[tuple[int, str, str]]:
-    """Return the color, the share and the text of each phase of a step; empty if no time was recorded."""
-    if total <= 0:
-        return []
-    ordered = sorted(seconds.items(), key=lambda item: PHASES.index(item[0]) if item[0] in PHASES else len(PHASES))
-    return [
-        (place % 4, f"{value / total:.4f}", f"{name} {value * 1000:.1f} ms ({value / total:.0%})")
-        for place, (name, value) in enumerate(ordered)
-    ]

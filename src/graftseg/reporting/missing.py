@@ -38,7 +38,7 @@ BASELINE_UNTESTED = "The supervised baseline of this run has not been tested yet
 
 
 @dataclass(frozen=True)
-class Gaps:
+class Commands:
     """Commands that give a run scores and a comparison, and why there is no comparison yet.
 
     ``by_test``: the command for the scores also gives the comparison.
@@ -50,22 +50,21 @@ class Gaps:
     by_test: bool = False
 
 
-NO_GAPS = Gaps(TEST, TEST)
+DEFAULT_COMMANDS = Commands(TEST, TEST)
 
 
-def gaps_of(run: RunFolder) -> Gaps:
+def commands_for(run: RunFolder) -> Commands:
     """Return the commands for a run, depending on its test scans and its baseline."""
     name = command_path(run)
-    scores = (
-        Remedy(f"graftseg test {name}") if has_test_scans(run) else Remedy(f"graftseg test {name} DATA", TEST_SCANS)
-    )
+    test = Remedy(f"graftseg test {name}")
+    scores = test if has_test_scans(run) else Remedy(f"{test.command} DATA", TEST_SCANS)
     baselines = existing_baselines(run)
     if any(one.manifest().get("status") == "finished" for one in baselines):
-        return Gaps(scores, scores, BASELINE_UNTESTED, by_test=True)
+        return Commands(scores, scores, BASELINE_UNTESTED, by_test=True)
     if run.manifest().get("method") == SUPERVISED:
         # a supervised run is its own baseline
-        return Gaps(scores, Remedy(f"graftseg report {name} --baseline OTHER_RUN"), NOT_COMPARED)
-    return Gaps(scores, baseline_for(run), BASELINE_UNFINISHED if baselines else NO_BASELINE)
+        return Commands(scores, Remedy(f"graftseg report {name} --baseline OTHER_RUN"), NOT_COMPARED)
+    return Commands(scores, baseline_for(run), BASELINE_UNFINISHED if baselines else NO_BASELINE)
 
 
 def baseline_for(run: RunFolder) -> Remedy:
