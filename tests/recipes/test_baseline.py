@@ -178,8 +178,8 @@ def test_only_the_baseline_is_trained_without_unlabeled_scans(tmp_path: Path, ca
 
 def fills(page: Path) -> list[str]:
     """What a report says would fill the parts of results, cases and comparison."""
-    parts = re.findall(r'<section id="(?:results|cases|comparison)">.*?</section>', page.read_text())
-    return [one for part in parts for one in re.findall("To fill this part: <code>(.*?)</code>", part)]
+    parts = re.findall(r'(?s)<section id="(?:results|cases|comparison)">.*?</section>', page.read_text())
+    return [one for part in parts for one in re.findall("To fill this part, run <code>(.*?)</code>", part)]
 
 
 def test_a_report_says_what_gives_scores_and_a_baseline(scans: Path, tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_a_report_says_what_gives_scores_and_a_baseline(scans: Path, tmp_path: P
     train = partial(api.train, tiny_recipe(), few, run, device="cpu")
     train()
     assert fills(api.report(run)) == [named, f"graftseg train run/recipe.yaml --data DATA {beside}"]
-    assert "without any, train with --folds." in (run / "report.html").read_text()
+    assert "without test scans, train with --folds" in (run / "report.html").read_text()
     # what is asked for works
     train(resume=True, baseline=True)
     assert fills(api.report(run)) == [named]

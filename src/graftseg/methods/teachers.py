@@ -61,7 +61,7 @@ class SelfTrainingConfig(Settings):
     dice: DiceName = "per-sample"
 
     @model_validator(mode="after")
-    def _reject_unused_settings(self) -> Self:
+    def _reject_unused_connectivity(self) -> Self:
         if self.connectivity is not None and not self.largest_component:
             raise ValueError("connectivity needs largest_component")
         return self
