@@ -54,7 +54,8 @@ def make_run(folder: Path, spacing: list[float]) -> RunFolder:
     """A run as a training leaves it, with untrained weights."""
     run, recipe = RunFolder(folder), parse_recipe(recipe_tree(spacing, 2, 2), "memory")
     torch.manual_seed(0)
-    save_weights(build_method(recipe, recipe.stages[-1], 1, len(CLASSES), CPU), run.weights_file)
+    method = build_method(recipe, recipe.stages[-1], 1, len(CLASSES), CPU)
+    save_weights(method.student.state_dict(), run.weights_file)
     write_text(run.recipe_file, recipe.to_yaml())
     store = {"identity": "none", "classes": CLASSES, "channels": 1}
     facts = {"store": store, "device": "cpu", "versions": {}, "started": "", "weights": sha256_of(run.weights_file)}

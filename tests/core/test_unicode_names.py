@@ -18,6 +18,7 @@ from graftseg import api
 from graftseg.core.errors import Code
 from graftseg.core.names import by_nfc, nfc, same_names
 from graftseg.core.types import Geometry
+from graftseg.data.grouping import label_maps_by_case
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import PrepareSettings, prepare
 from graftseg.data.scans import read_label, write_label, write_scan
@@ -27,7 +28,6 @@ from graftseg.evaluation.comparison import compare_runs
 from graftseg.evaluation.evaluate import evaluate_folder
 from graftseg.evaluation.scores import Evaluation, Row
 from graftseg.evaluation.statistics import paired
-from graftseg.inference.export.label_maps import label_maps_in
 from user_errors import user_error
 
 NFC, NFD = (unicodedata.normalize(form, "é") for form in ("NFC", "NFD"))
@@ -121,7 +121,7 @@ def test_two_forms_in_a_folder_are_a_duplicate(tmp_path: Path, own: str, other: 
     with user_error(Code.CASE_DUPLICATE, keyword="Unicode"):
         evaluate_folder(tmp_path / "labelsTr", tmp_path / "labelsTr")
     with user_error(Code.CASE_DUPLICATE):
-        label_maps_in(tmp_path / "labelsTr").of(NFC)
+        label_maps_by_case(tmp_path / "labelsTr")
 
 
 def test_two_forms_in_two_folders_are_a_duplicate(tmp_path: Path) -> None:
@@ -138,8 +138,7 @@ def test_evaluation(tmp_path: Path, own: str, other: str) -> None:
     label(tmp_path / "references" / f"{other}.nii.gz")
     (row,) = evaluate_folder(tmp_path / "maps", tmp_path / "references", only=[other]).rows
     assert (row.case, row.dice) == (NFC, 1.0)
-    found = label_maps_in(tmp_path / "references").of(own)
-    assert found is not None and found.name == f"{other}.nii.gz"
+    assert label_maps_by_case(tmp_path / "references")[NFC].name == f"{other}.nii.gz"
 
 
 @FORMS

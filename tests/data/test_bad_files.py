@@ -19,7 +19,7 @@ from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import PrepareSettings, prepare
 from graftseg.data.scans import is_scan, read_scan
 from graftseg.data.scans_to_predict import scan_cases
-from graftseg.inference.inputs import ScanSource
+from graftseg.inference.inputs import scan_source
 from graftseg.inference.output_folder import check_inputs
 from scan_fakes import nifti, refused, saved
 from user_errors import user_error
@@ -93,7 +93,7 @@ def test_a_scan_that_is_a_link_to_itself(root: Path, tmp_path: Path) -> None:
         prepare(read_layout(root), tmp_path / "store", SETTINGS)
     assert not (tmp_path / "store" / "manifest.json").exists()
     cases, _ = scan_cases(root / "imagesTr", 1)
-    sources = [ScanSource(case, SETTINGS) for case in cases]
+    sources = [scan_source(case, SETTINGS) for case in cases]
     check_inputs(tmp_path / "maps", sources, {"l0.nii.gz"})
     with user_error(Code.READ_FAILED, keyword="broken link"):
         sources[0].read()
@@ -103,7 +103,7 @@ def test_a_label_map_is_never_written_over_a_scan(tmp_path: Path) -> None:
     put(tmp_path, "l0", image(0))
     (tmp_path / "maps").mkdir()
     (tmp_path / "maps" / "l0.nii.gz").symlink_to("../l0.nii.gz")
-    source = ScanSource(Case("l0", (tmp_path / "l0.nii.gz",), None, "test"), SETTINGS)
+    source = scan_source(Case("l0", (tmp_path / "l0.nii.gz",), None, "test"), SETTINGS)
     with user_error(Code.UNSAFE_TARGET, keyword="label map would overwrite"):
         check_inputs(tmp_path / "maps", [source], {"l0.nii.gz"})
 

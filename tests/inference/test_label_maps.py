@@ -18,8 +18,7 @@ from graftseg.inference.label_maps import (
     LEVELS,
     MIN_FOREGROUND,
     ExtraMaps,
-    MapSettings,
-    collect_maps,
+    PreparedMaps,
     entropy,
     to_levels,
 )
@@ -59,22 +58,26 @@ def test_entropy_is_a_fraction_of_its_maximum() -> None:
     assert shares[:2].tolist() == pytest.approx([0, 1])
 
 
+def collect(slabs: list[tuple[int, Tensor]], shape: list[int], extras: ExtraMaps = ALL) -> PreparedMaps:
+    return Predictor(softmax, (1, 1), PLAIN, len(slabs[0][1]), CPU).collect(slabs, shape, extras)
+
+
 def test_the_mean_is_over_the_voxels_that_may_be_foreground() -> None:
     foreground = torch.tensor([0.0, MIN_FOREGROUND / 2, 0.5, 1.0, 0.25])
     slab = torch.stack([1 - foreground, foreground])[..., None]
-    maps = collect_maps([(0, slab)], [5, 1], MapSettings(PLAIN, 2, CPU, ALL))
+    maps = collect([(0, slab)], [5, 1])
     expected = [stats.entropy([1 - p, p], base=2) for p in (0.5, 1.0, 0.25)]
     assert maps.mean_uncertainty == pytest.approx(np.mean(expected), abs=1e-6)
     assert maps.uncertainty is not None and maps.probabilities is not None
     assert maps.uncertainty[:, 0].tolist() == [0, round(255 * stats.entropy([0.975, 0.025], base=2)), 255, 0, 207]
     assert maps.probabilities[1, :, 0].tolist() == [0, 6, 128, 255, 64]
-    sure = collect_maps([(0, slab[:, :1])], [1, 1], MapSettings(PLAIN, 2, CPU, ALL))
+    sure = collect([(0, slab[:, :1])], [1, 1])
     assert sure.mean_uncertainty is None, "nothing may be foreground"
 
 
 def test_extra_maps_are_computed_only_on_request() -> None:
     slab = softmax(image_of(1, 3, 4, 5))[0]
-    maps = collect_maps([(0, slab)], [4, 5], MapSettings(PLAIN, 3, CPU, ExtraMaps()))
+    maps = collect([(0, slab)], [4, 5], ExtraMaps())
     assert (maps.probabilities, maps.uncertainty, maps.mean_uncertainty) == (None, None, None)
     assert torch.equal(maps.labels, slab.argmax(0).to(torch.uint8))
 
@@ -86,8 +89,7 @@ def test_slabs_of_any_thickness_give_the_same_maps(cuts: list[int]) -> None:
     whole = softmax(image_of(1, 3, 10, 4, 3))[0]
     edges = [0, *sorted(cuts), 10]
     slabs = [(start, whole[:, start:end]) for start, end in pairwise(edges)]
-    rules = MapSettings(PLAIN, 3, CPU, ALL)
-    apart, together = collect_maps(slabs, [10, 4, 3], rules), collect_maps([(0, whole)], [10, 4, 3], rules)
+    apart, together = collect(slabs, [10, 4, 3]), collect([(0, whole)], [10, 4, 3])
     for one, other in zip(apart._each(lambda values: values), together._each(lambda values: values), strict=True):
         assert one is not None and other is not None and torch.equal(one, other)
     assert apart.mean_uncertainty == pytest.approx(together.mean_uncertainty, rel=1e-12)

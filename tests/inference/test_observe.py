@@ -221,10 +221,10 @@ def test_labels_that_the_run_did_not_see_are_never_opened(tmp_path: Path) -> Non
     for path in sorted((data / "labelsTr").iterdir())[1:]:
         path.write_bytes(b"not a label map")
     recipe = tiny.tiny_recipe(batches={"patch": [16, 16], "labeled": 2, "unlabeled": 2, "labeled_cases": 1})
-    found = candidates_in(data, recipe)
-    assert [case.name for case in found.labeled] == ["labeled_000"] and len(found.unlabeled) == 8
-    assert all(case.read().label is None for case in found.unlabeled)
-    assert found.labeled[0].read().label is not None
+    labeled, unlabeled = candidates_in(data, recipe)
+    assert [case.name for case in labeled] == ["labeled_000"] and len(unlabeled) == 8
+    assert all(case.read().label is None for case in unlabeled)
+    assert labeled[0].read().label is not None
 
 
 def test_a_scan_that_cannot_be_read_is_reported(cli: CommandLine, trained: Path, scans: Path, tmp_path: Path) -> None:
@@ -257,9 +257,9 @@ def test_voxels_of_a_sheared_grid(tmp_path: Path) -> None:
     recipe = tiny.tiny_recipe(3, data={"dimensions": 3, "spacing": [2.0, None, None]})
     stored = prepare(read_layout(tmp_path / "data"), tmp_path / "store", recipe.data)
     for place in (tmp_path / "data", stored.path):
-        found = candidates_in(place, recipe)
+        labeled, unlabeled = candidates_in(place, recipe)
         # slices are 4 mm apart and 5 mm along the sheared axis; two voxels along the first axis become one
-        assert [case.read().voxel for case in (*found.labeled, *found.unlabeled)] == pytest.approx([8.0, 8.0])
+        assert [case.read().voxel for case in (*labeled, *unlabeled)] == pytest.approx([8.0, 8.0])
 
 
 def test_a_folder_of_folds_is_an_error(cli: CommandLine, trained: Path, tmp_path: Path) -> None:

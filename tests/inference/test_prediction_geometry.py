@@ -17,7 +17,7 @@ from graftseg.core.types import Case
 from graftseg.data.intensity import IntensitySettings
 from graftseg.data.prepare import PrepareSettings
 from graftseg.data.scans import read_label
-from graftseg.inference.inputs import ScanSource
+from graftseg.inference.inputs import scan_source
 from graftseg.inference.label_maps import ExtraMaps, names_of, write_maps
 from graftseg.inference.predictor import Predictor
 from graftseg.recipes.settings import InferenceSettings
@@ -63,7 +63,7 @@ def predict(folder: Path, scan: Path, patch: tuple[int, ...], spacing: tuple[flo
     prepare = PrepareSettings.model_validate(
         {"dimensions": len(patch), "spacing": spacing, "intensity": IntensitySettings(rule="none")}
     )
-    source = ScanSource(Case("scan", (scan,), None, "test"), prepare)
+    source = scan_source(Case("scan", (scan,), None, "test"), prepare)
     read = source.read()
     assert read.grid == source.grid(), "the header alone tells the grid"
     maps = Predictor(copying, patch, InferenceSettings(), 2, torch.device("cpu")).maps(read.image, read.grid, ALL)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.names import ENCODED_DIFFERENTLY, nfc
+from graftseg.core.predictions import extra_files
 from graftseg.core.types import Case, Split
 from graftseg.data.folders import visible_entries
 from graftseg.data.scans import is_label_map, is_scan, scan_stem
@@ -73,3 +74,13 @@ def scans_in(folder: Path) -> list[Path]:
 def labels_in(folder: Path) -> list[Path]:
     """Return the label maps of a folder by name, without hidden files."""
     return [path for path in visible_entries(folder) if is_label_map(path)]
+
+
+def label_maps_by_case(folder: Path) -> dict[str, Path]:
+    """Return the label maps of a folder by case, without other outputs of a prediction such as probabilities."""
+    found: dict[str, Path] = {}
+    extras = extra_files(folder)
+    for path in labels_in(folder):
+        if path.name not in extras and (other := found.setdefault(scan_stem(path), path)) != path:
+            raise duplicate_case_error(path, other)
+    return found

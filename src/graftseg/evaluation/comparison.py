@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import json_text, read_object, write_group
@@ -105,12 +105,12 @@ def read_scored_run(folder: Path) -> ScoredRun:
 
 
 def _not_scored(folder: Path) -> UserError:
+    finding, remedy = "not a tested run or a record (it has no metrics.csv)", "name a run or a record"
     if several := sorted(folder.glob("seed-*")) or sorted(folder.glob("fold-*")):
-        return UserError(Code.NOT_TESTED, folder, "contains several runs", f"name one of them, such as {several[0]}")
-    if RunFolder(folder).exists:
-        return UserError(Code.NOT_TESTED, folder, "the run has not been tested", "run graftseg test RUN")
-    finding = "not a tested run or a record (it has no metrics.csv)"
-    return UserError(Code.NOT_TESTED, folder, finding, "name a run or a record")
+        finding, remedy = "contains several runs", f"name one of them, such as {several[0]}"
+    elif RunFolder(folder).exists:
+        finding, remedy = "the run has not been tested", "run graftseg test RUN"
+    return UserError(Code.NOT_TESTED, folder, finding, remedy)
 
 
 def _read_optional(path: Path) -> dict[str, Any]:
@@ -152,9 +152,8 @@ def unit_of(figure: str) -> str:
 
 def _table_row(pairs: Pairs, effect: Effect) -> tuple[str, ...]:
     interval = "-" if math.isnan(effect.low) else f"{_signed(effect.low)} to {_signed(effect.high)}"
-    unit = " %" if pairs.figure in SHARES else " voxel"
     return (
-        FIGURES[pairs.figure] + unit,
+        f"{FIGURES[pairs.figure]} {'%' if pairs.figure in SHARES else 'voxel'}",
         pairs.name,
         str(effect.count),
         format_value(effect.first),
@@ -199,27 +198,7 @@ def _to_json(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-class Comparable(Protocol):
-    """Scores with a name and with what identifies their references."""
-
-    @property
-    def name(self) -> str:
-        """Return the name for error messages."""
-
-    @property
-    def evaluation(self) -> Evaluation:
-        """Return the scores."""
-
-    @property
-    def references(self) -> str | None:
-        """Return the path of the references, if known."""
-
-    @property
-    def identity(self) -> str | None:
-        """Return the identity of the store that the run was trained on, if known."""
-
-
-def check_comparable(first: Comparable, second: Comparable) -> None:
+def check_comparable(first: ScoredRun, second: ScoredRun) -> None:
     """Raise an error if two runs differ in protocol, classes or references."""
     one, two = first.evaluation.protocol, second.evaluation.protocol
     if one != two:
@@ -227,28 +206,27 @@ def check_comparable(first: Comparable, second: Comparable) -> None:
         raise UserError(Code.NOT_COMPARABLE, second.name, finding, "evaluate both with the same --protocol")
     classes = [{row.label: row.name for row in run.evaluation.rows} for run in (first, second)]
     if classes[0] != classes[1]:
-        ours, theirs = (", ".join(f"{name} ({label})" for label, name in one.items()) for one in classes)
-        finding = f"its classes are {theirs}, but those of {first.name} are {ours}"
+        listed = [", ".join(f"{name} ({label})" for label, name in names.items()) for names in classes]
+        finding = f"its classes are {listed[1]}, but those of {first.name} are {listed[0]}"
         raise UserError(Code.NOT_COMPARABLE, second.name, finding, "compare runs on the same data")
-    if not (_have_same_volumes(first, second) or _is_same(first.references, second.references)):
-        # If a path is unknown, two runs trained on the same store have the same references.
-        is_unknown = first.references is None or second.references is None
-        if is_unknown and _is_same(first.identity, second.identity):
-            return
+    # If a path is unknown, two runs trained on the same store have the same references.
+    ours, theirs = first.references, second.references
+    if ours is None or theirs is None:
+        ours, theirs = first.identity, second.identity
+    if not _have_same_volumes(first, second) and (ours is None or ours != theirs):
         finding = f"cannot verify that it was scored against the same references as {first.name}"
         remedy = "evaluate both runs on this machine with the same --reference"
         raise UserError(Code.NOT_COMPARABLE, second.name, finding, remedy)
 
 
-def check_same_cases(first: Comparable, second: Comparable) -> None:
+def check_same_cases(first: ScoredRun, second: ScoredRun) -> None:
     """Raise an error if two runs were scored on different cases."""
-    ours, theirs = ({row.case for row in run.evaluation.rows} for run in (first, second))
-    if different := sorted(ours ^ theirs):
+    if different := sorted(first.cases ^ second.cases):
         finding = f"not scored on the same cases as {first.name} ({len(different)} differ, such as {different[0]})"
         raise UserError(Code.NOT_COMPARABLE, second.name, finding, "test both runs on the same cases")
 
 
-def _have_same_volumes(first: Comparable, second: Comparable) -> bool:
+def _have_same_volumes(first: ScoredRun, second: ScoredRun) -> bool:
     """Return whether reference volumes of shared cases are known; raise an error if they differ."""
     ours, theirs = (
         {(row.case, row.label): row.volume_reference_ml for row in run.evaluation.rows} for run in (first, second)
@@ -259,7 +237,3 @@ def _have_same_volumes(first: Comparable, second: Comparable) -> bool:
             finding = f"the reference of {key[0]} has {theirs[key]:g} ml, but {ours[key]:g} ml for {first.name}"
             raise UserError(Code.NOT_COMPARABLE, second.name, finding, "compare runs on the same data")
     return bool(known)
-
-
-def _is_same(one: str | None, two: str | None) -> bool:
-    return one is not None and one == two

@@ -15,9 +15,9 @@ import numpy.typing as npt
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import read_json
 from graftseg.core.names import by_nfc, same_names
+from graftseg.core.predictions import MANIFEST
 from graftseg.core.progress import in_parallel
 from graftseg.core.types import Geometry
-from graftseg.data.dataset import name_problem
 from graftseg.data.labels import is_mask, mask_remedy
 from graftseg.data.scans import grid_difference, read_label
 from graftseg.data.store import is_store, open_store
@@ -39,19 +39,12 @@ def score_folder(
     allow_missing: bool = False,
     only: Collection[str] | None = None,
 ) -> Evaluation:
-    """Score a folder of label maps and write ``metrics.csv`` and its description.
-
-    ``only`` selects cases by name.
-    """
+    """Score label maps like ``evaluate_folder`` and write ``metrics.csv`` and its description."""
     target = out or predictions / "metrics.csv"
     check_table_path(target)
+    classes = _class_names(predictions, reference)
     evaluation = evaluate_folder(
-        predictions,
-        reference,
-        classes=_class_names(predictions, reference),
-        protocol=protocol,
-        allow_missing=allow_missing,
-        only=only,
+        predictions, reference, classes=classes, protocol=protocol, allow_missing=allow_missing, only=only
     )
     evaluation.save(target, describe_references(reference))
     return evaluation
@@ -187,23 +180,12 @@ def _nonzero_values(reference: Reference) -> set[int]:
 
 def _class_names(predictions: Path, reference: Path) -> dict[int, str] | None:
     """Return the class names that the predictions or the references state. Raise an error if the two differ."""
-    predicted = _predicted_classes(predictions)
-    stored = dict(enumerate(open_store(reference).classes)) if is_store(reference) else None
-    if predicted and stored and predicted != stored:
-        finding = (
-            f"its classes are {', '.join(stored.values())}, but the label maps have {', '.join(predicted.values())}"
-        )
-        raise UserError(Code.NOT_COMPARABLE, reference, finding, "give the store that the run was trained for")
-    return predicted or stored
-
-
-def _predicted_classes(predictions: Path) -> dict[int, str] | None:
-    """Return the class names in a manifest of ``predict``; None if the folder has no such manifest."""
-    manifest = predictions / "manifest.json"
+    manifest = predictions / MANIFEST
     content = read_json(manifest) if manifest.is_file() else None
-    classes = content.get("classes") if isinstance(content, dict) else None
-    if not isinstance(classes, list) or not classes or not all(isinstance(name, str) for name in classes):
-        return None
-    if problem := name_problem(classes):
-        raise UserError(Code.DAMAGED_FILE, manifest, problem, "run graftseg predict to recreate it")
-    return dict(enumerate(classes))
+    predicted = content.get("classes") if isinstance(content, dict) else None
+    stored = list(open_store(reference).classes) if is_store(reference) else None
+    if predicted and stored and predicted != stored:
+        finding = f"its classes are {', '.join(stored)}, but the label maps have {', '.join(predicted)}"
+        raise UserError(Code.NOT_COMPARABLE, reference, finding, "give the store that the run was trained for")
+    names = predicted or stored
+    return dict(enumerate(names)) if names else None

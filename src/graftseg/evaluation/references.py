@@ -1,72 +1,49 @@
 """Reference label maps: files in a folder, or labels of a store's test cases in the geometry of their scans."""
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.predictions import extra_files
 from graftseg.data.grid import to_source_axes
-from graftseg.data.grouping import duplicate_case_error, labels_in
-from graftseg.data.scans import Scan, read_label, scan_stem
+from graftseg.data.grouping import label_maps_by_case
+from graftseg.data.scans import Scan, read_label
 from graftseg.data.store import CASES, Store, StoredCase, is_store, open_store
 
 TESTED_ON = "tested_on"
 """JSON key of the store's test identity in the description of a score table."""
 
 
-class Reference(Protocol):
-    """A reference label map that can be read."""
-
-    @property
-    def path(self) -> Path:
-        """Return the file that contains the label map."""
-
-    def read(self) -> Scan:
-        """Return the label map ``(*space)`` with its geometry."""
-
-
 @dataclass(frozen=True)
-class LabelFile:
-    """A label map file."""
+class Reference:
+    """A reference label map: its file, and the function that reads it on the grid of its scan."""
 
     path: Path
-
-    def read(self) -> Scan:
-        """Read the file."""
-        return read_label(self.path)
+    read: Callable[[], Scan]
 
 
-@dataclass(frozen=True)
-class StoredLabel:
-    """The label of a stored case that was not resampled."""
-
-    store: Store
-    case: StoredCase
-
-    @property
-    def path(self) -> Path:
-        """Return the stored file."""
-        return self.store.path / CASES / str(self.case.label)
-
-    def read(self) -> Scan:
-        """Verify and read the label, and restore the axis order of the scan."""
-        self.store.verify_file(self.case, str(self.case.label))
-        label = np.asarray(self.store.label(self.case))
-        return Scan(to_source_axes(label, self.case.grid), self.case.geometry)
-
-
-def references_in(path: Path) -> Mapping[str, Reference]:
+def references_in(path: Path) -> dict[str, Reference]:
     """Return the references in a folder of label maps or in a store, by case."""
     if is_store(path):
         return stored_references(open_store(path))
-    return {case: LabelFile(file) for case, file in label_map_files(path).items()}
+    return {case: Reference(file, partial(read_label, file)) for case, file in label_map_files(path).items()}
 
 
-def stored_references(store: Store) -> dict[str, StoredLabel]:
+def stored_reference(store: Store, case: StoredCase) -> Reference:
+    """Return the label of a stored case that was not resampled. Reading verifies the file."""
+    name = str(case.label)
+
+    def read() -> Scan:
+        store.verify_file(case, name)
+        return Scan(to_source_axes(np.asarray(store.label(case)), case.grid), case.geometry)
+
+    return Reference(store.path / CASES / name, read)
+
+
+def stored_references(store: Store) -> dict[str, Reference]:
     """Return the labels of a store's test cases. Raise an error for resampled labels, which no expert drew."""
     labeled = [case for case in store.of("test") if case.label is not None]
     if not labeled:
@@ -77,7 +54,7 @@ def stored_references(store: Store) -> dict[str, StoredLabel]:
             finding = f"its labels were resampled (case {case.name}), so they are not on the grids of the scans"
             remedy = "give the folder of the original label maps as --reference"
             raise UserError(Code.GEOMETRY_MISMATCH, store.path, finding, remedy)
-    return {case.name: StoredLabel(store, case) for case in labeled}
+    return {case.name: stored_reference(store, case) for case in labeled}
 
 
 def describe_references(path: Path) -> dict[str, str]:
@@ -87,14 +64,11 @@ def describe_references(path: Path) -> dict[str, str]:
 
 
 def label_map_files(folder: Path) -> dict[str, Path]:
-    """Return the label maps in a folder by case, without other outputs such as probabilities."""
+    """Return the label maps in a folder by case. Raise an error if it contains none."""
+    remedy = "give the folder of the label maps"
     if not folder.is_dir():
-        raise UserError(Code.NOT_A_FOLDER, folder, "not a folder", "give the folder of the label maps")
-    found: dict[str, Path] = {}
-    extras = extra_files(folder)
-    for path in labels_in(folder):
-        if path.name not in extras and (other := found.setdefault(scan_stem(path), path)) != path:
-            raise duplicate_case_error(path, other)
+        raise UserError(Code.NOT_A_FOLDER, folder, "not a folder", remedy)
+    found = label_maps_by_case(folder)
     if not found:
-        raise UserError(Code.FILE_MISSING, folder, "contains no label map", "give the folder of the label maps")
+        raise UserError(Code.FILE_MISSING, folder, "contains no label map", remedy)
     return found

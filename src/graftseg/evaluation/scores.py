@@ -112,28 +112,23 @@ class Evaluation:
     def summary(self) -> Summary:
         """Return statistics of each class over the cases, and means over the classes."""
         names = {row.label: row.name for row in self.rows}
-        classes = tuple(
-            ClassSummary(label, names[label], _statistics(row for row in self.rows if row.label == label))
-            for label in sorted(names)
-        )
+        classes = tuple(ClassSummary(label, names[label], self._statistics(label)) for label in sorted(names))
         overall = {metric: _statistic(one.metrics[metric].mean for one in classes).mean for metric in METRICS}
         return Summary(classes, overall)
+
+    def _statistics(self, label: int) -> dict[str, Statistic]:
+        rows = [row for row in self.rows if row.label == label]
+        return {metric: _statistic(getattr(row, metric) for row in rows) for metric in (*METRICS, *VOLUMES)}
 
     def description(self) -> dict[str, Any]:
         """Return protocol, number of rows and summary as JSON values."""
         summary = self.summary()
         classes = [
-            {
-                "label": one.label,
-                "name": one.name,
-                **{
-                    metric: {key: _json_number(value) for key, value in asdict(statistic).items()}
-                    for metric, statistic in one.metrics.items()
-                },
-            }
+            {"label": one.label, "name": one.name}
+            | {metric: _without_nan(asdict(statistic)) for metric, statistic in one.metrics.items()}
             for one in summary.classes
         ]
-        overall = {metric: _json_number(value) for metric, value in summary.overall.items()}
+        overall = _without_nan(summary.overall)
         return {"protocol": self.protocol, "rows": len(self.rows), "classes": classes, "overall": overall}
 
     def write_csv(self, path: str | Path) -> None:
@@ -167,11 +162,10 @@ def check_table_path(table: Path) -> None:
     if table.suffix != ".csv":
         raise UserError(Code.OPTION_INVALID, table, "the metrics table must be a .csv file", "end --out in .csv")
     description = description_file(table)
-    if description.exists():
-        content = read_json(description)
-        if not isinstance(content, dict) or "protocol" not in content:
-            finding = f"{description.name} in the same folder would be overwritten"
-            raise UserError(Code.UNSAFE_TARGET, table, finding, "remove that file or choose another --out")
+    content = read_json(description) if description.exists() else {"protocol": None}
+    if not isinstance(content, dict) or "protocol" not in content:
+        finding = f"{description.name} in the same folder would be overwritten"
+        raise UserError(Code.UNSAFE_TARGET, table, finding, "remove that file or choose another --out")
 
 
 def read_csv(path: Path) -> Evaluation:
@@ -199,11 +193,6 @@ def _row_from(line: Mapping[Any, Any]) -> Row:
     return Row(case=case, label=label, name=name, **numbers)
 
 
-def _statistics(rows: Iterable[Row]) -> dict[str, Statistic]:
-    chosen = list(rows)
-    return {metric: _statistic(getattr(row, metric) for row in chosen) for metric in (*METRICS, *VOLUMES)}
-
-
 def _statistic(values: Iterable[float]) -> Statistic:
     known = [value for value in values if not math.isnan(value)]
     if not known:
@@ -212,8 +201,8 @@ def _statistic(values: Iterable[float]) -> Statistic:
     return Statistic(float(np.mean(known)), deviation, len(known))
 
 
-def _json_number(value: float) -> float | None:
-    return None if math.isnan(value) else value
+def _without_nan(values: Mapping[str, float]) -> dict[str, float | None]:
+    return {key: None if math.isnan(value) else value for key, value in values.items()}
 
 
 def _cell(value: str | float) -> str | float:

@@ -75,8 +75,8 @@ def paired(first: Evaluation, second: Evaluation) -> list[Pairs]:
         keys = sorted(one.keys() & two.keys(), key=lambda key: (key[1], key[0]))
         names = {row.label: row.name for row in first.rows}
         for label in sorted(names):
-            chosen = [key for key in keys if key[1] == label]
-            found.append(_pairs(figure, label, names[label], [[key] for key in chosen], one, two))
+            groups = [[key] for key in keys if key[1] == label]
+            found.append(_pairs(figure, label, names[label], groups, one, two))
         if len(names) > 1:
             cases = sorted({case for case, _ in keys})
             groups = [[key for key in keys if key[0] == case] for case in cases]

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from shlex import quote
 
@@ -70,35 +69,37 @@ def check_test_scans(scans: EvaluationScans, run: RunFolder, *, allow_missing: b
         if failures:
             raise failures[min(failures)]
         _check_channels(files[min(files)], channels)
-    check = partial(_check_case, files=files, labels=labels, classes=dict(enumerate(classes)), channels=channels)
+
+    def check(name: str) -> None:
+        _check_case(files.get(name, ()), labels.get(nfc(name)), dict(enumerate(classes)), channels)
+
     in_parallel(check, sorted(both | files.keys()), "Checking test scans")
     return both
 
 
 def _existing_folder(path: Path) -> Path:
+    if not path.exists():
+        raise UserError(Code.FOLDER_MISSING, path, "does not exist", NAME_THEM)
     if not path.is_dir():
-        code, finding = (
-            (Code.NOT_A_FOLDER, "not a folder") if path.exists() else (Code.FOLDER_MISSING, "does not exist")
-        )
-        raise UserError(code, path, finding, NAME_THEM)
+        raise UserError(Code.NOT_A_FOLDER, path, "not a folder", NAME_THEM)
     return path
 
 
 def _in_data_folder(data: Path) -> EvaluationScans:
     if is_store(data):
         return EvaluationScans(data, data)
-    if not _has_test_folders(_existing_folder(data)):
-        finding = f"has no test scans with labels in {IMAGES}/ and {LABELS}/"
-        raise UserError(Code.NO_TEST_CASES, data, finding, NAME_THEM)
-    return EvaluationScans(data / IMAGES, data / LABELS)
+    if scans := _in_test_folders(_existing_folder(data)):
+        return scans
+    finding = f"has no test scans with labels in {IMAGES}/ and {LABELS}/"
+    raise UserError(Code.NO_TEST_CASES, data, finding, NAME_THEM)
 
 
 def _of_training_data(run: RunFolder) -> EvaluationScans:
     """Return the test scans of the folder that the run was trained on, or else those of its store."""
     store = open_store(find_store(run, NAME_THEM))
     root = Path(store.root)
-    if _has_test_folders(root):
-        return EvaluationScans(root / IMAGES, root / LABELS)
+    if scans := _in_test_folders(root):
+        return scans
     if not store.of("test"):
         folder = RunFolder(run.path.parent)
         more = f"{SCORED_BY_FOLDS} {quote(str(folder.path))}" if folder.folds_file.is_file() else USE_FOLDS
@@ -106,8 +107,9 @@ def _of_training_data(run: RunFolder) -> EvaluationScans:
     return EvaluationScans(store.path, store.path)
 
 
-def _has_test_folders(folder: Path) -> bool:
-    return (folder / IMAGES).is_dir() and (folder / LABELS).is_dir()
+def _in_test_folders(folder: Path) -> EvaluationScans | None:
+    images, labels = folder / IMAGES, folder / LABELS
+    return EvaluationScans(images, labels) if images.is_dir() and labels.is_dir() else None
 
 
 def _stored_cases(store: Store, classes: tuple[str, ...], channels: int) -> set[str]:
@@ -150,21 +152,15 @@ def _check_channels(files: tuple[Path, ...], channels: int) -> None:
 
 
 def _check_case(
-    name: str,
-    *,
-    files: Mapping[str, tuple[Path, ...]],
-    labels: Mapping[str, Reference],
-    classes: Mapping[int, str],
-    channels: int,
+    files: tuple[Path, ...], reference: Reference | None, classes: Mapping[int, str], channels: int
 ) -> None:
     """Raise an error for an unreadable scan header, or a label map with other classes or another grid."""
-    geometry = _common_geometry(files[name], channels) if name in files else None
-    reference = labels.get(nfc(name))
+    geometry = _common_geometry(files, channels) if files else None
     if reference is None:
         return
     label = reference.read()
     if geometry is not None and (difference := grid_difference(geometry, label.geometry)):
-        finding = f"not on the grid of its scan {files[name][0].name}: {difference}"
+        finding = f"not on the grid of its scan {files[0].name}: {difference}"
         raise UserError(Code.GEOMETRY_MISMATCH, reference.path, finding, "resample the label map to its scan's grid")
     check_label_values(reference.path, label.array, classes)
 

@@ -118,10 +118,10 @@ def check_same_store(record: Record, identity: str | None, where: str | Path) ->
 def check_same_cases(first: Record, second: Record) -> None:
     """Raise if two records were not scored on the same cases, references and protocol."""
     named = match_case_names(first.evaluation, second.evaluation)
-    second = replace(second, reported=replace(second.reported, evaluation=named))
+    runs = first.scored_run, replace(second.scored_run, evaluation=named)
     try:
-        comparison.check_comparable(first, second)
-        comparison.check_same_cases(first, second)
+        comparison.check_comparable(*runs)
+        comparison.check_same_cases(*runs)
         if None not in (tested := (first.reported.tested_on, second.reported.tested_on)) and tested[0] != tested[1]:
             finding = f"tested on other scans or labels than {first.name}"
             raise UserError(Code.NOT_COMPARABLE, second.name, finding, "")

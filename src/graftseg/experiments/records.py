@@ -108,8 +108,12 @@ class Record:
         return self.reported.evaluation
 
     @property
-    def references(self) -> None:
-        """The path of the references, which is never recorded."""
+    def scored_run(self) -> comparison.ScoredRun:
+        """The scores for a comparison; the path of the references is never recorded."""
+        reported, weights = self.reported, self.reported.about.get("weights", self.facts.get("weights"))
+        return comparison.ScoredRun(
+            self.name, reported.evaluation, reported.checkpoint, None, self.identity, weights, self.steps
+        )
 
     @cached_property
     def settings(self) -> Recipe:
@@ -294,13 +298,7 @@ def _is_path(value: Any) -> bool:
 
 def read_scored(folder: Path) -> comparison.ScoredRun:
     """Read the scores of a record, a run or a folder of label maps, for a comparison."""
-    if not is_record(folder):
-        return comparison.read_scored_run(folder)
-    record = read_record(folder)
-    reported, weights = record.reported, record.reported.about.get("weights", record.facts.get("weights"))
-    return comparison.ScoredRun(
-        record.name, reported.evaluation, reported.checkpoint, None, record.identity, weights, record.steps
-    )
+    return read_record(folder).scored_run if is_record(folder) else comparison.read_scored_run(folder)
 
 
 @contextmanager

@@ -1,10 +1,10 @@
 """Trained networks of one or several runs that predict together."""
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 
@@ -31,9 +31,9 @@ class Weights:
     chosen: str
 
 
-def select_weights(run: RunFolder, checkpoint: Checkpoint, facts: Mapping[str, Any] | None = None) -> Weights:
-    """Return the weights that a run ships, or the best checkpoint it scored. ``facts`` is the content of run.json."""
-    facts = run.manifest() if facts is None else facts
+def select_weights(run: RunFolder, checkpoint: Checkpoint) -> Weights:
+    """Return the weights that a run ships, or the best checkpoint it scored."""
+    facts = run.manifest()
     shipped = Weights(run.weights_file, facts.get("weights"), str(facts.get("checkpoint", "last")))
     if checkpoint == "shipped":
         return shipped
@@ -60,18 +60,17 @@ class Ensemble:
         cls, runs: Sequence[RunFolder], device: torch.device, overrides: Iterable[str], checkpoint: Checkpoint
     ) -> "Ensemble":
         """Load the networks of some runs. ``overrides`` change settings under ``inference``."""
-        chosen = _check_overrides(overrides)
-        facts = [run.training_manifest() for run in runs]
-        weights = tuple(select_weights(run, checkpoint, known) for run, known in zip(runs, facts, strict=True))
-        members = tuple(
-            _load_member(load_recipe(run.recipe_file, chosen), known["store"], device, one)
-            for run, known, one in zip(runs, facts, weights, strict=True)
-        )
-        for run, member in zip(runs, members, strict=True):
+        changes = _check_overrides(overrides)
+        weights = tuple(select_weights(run, checkpoint) for run in runs)
+        members = []
+        for run, chosen in zip(runs, weights, strict=True):
+            member = build_network(load_recipe(run.recipe_file, changes), run.training_manifest()["store"], device)
+            load_weights(member.method, chosen.path, chosen.sha256)
+            members.append(member)
             if _input_of(member) != _input_of(members[0]):
                 finding = f"its network takes other images than the network of {runs[0].path}"
                 raise UserError(Code.RECIPE_MISMATCH, run.path, finding, "predict with one of them, selected by --fold")
-        return cls(members, weights, members[0].recipe)
+        return cls(tuple(members), weights, members[0].recipe)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -146,12 +145,6 @@ def predict_maps(
     except (torch.OutOfMemoryError, MemoryError):
         remedy = "add --set inference.windows_per_forward=1 or use --device cpu"
         raise UserError(Code.OUT_OF_MEMORY, where, f"out of memory on {predictor.device}", remedy) from None
-
-
-def _load_member(recipe: Recipe, store: Mapping[str, Any], device: torch.device, weights: Weights) -> TrainedNetwork:
-    network = build_network(recipe, tuple(store["classes"]), store["channels"], device)
-    load_weights(network.method, weights.path, weights.sha256)
-    return network
 
 
 def _input_of(member: TrainedNetwork) -> tuple[object, ...]:

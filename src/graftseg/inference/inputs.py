@@ -1,7 +1,7 @@
 """Inputs of a prediction: scans on disk, or cases of a prepared store."""
 
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,79 +33,48 @@ class Input:
 
 
 @dataclass(frozen=True)
-class ScanSource:
-    """A scan on disk that is prepared with the settings of the run's recipe."""
+class Source:
+    """A case to predict: its name, its files, and functions that return its prepared grid and its prepared image.
 
-    case: Case
-    settings: PrepareSettings
-    channels: int | None = None
+    ``sha256`` is the hash of a stored image, and None for a scan.
+    """
 
-    @property
-    def name(self) -> str:
-        """Return the name of the case."""
-        return self.case.name
+    name: str
+    files: tuple[Path, ...]
+    grid: Callable[[], Grid]
+    read: Callable[[], Input]
+    sha256: str | None = None
 
-    @property
-    def files(self) -> tuple[Path, ...]:
-        """Return one file per channel."""
-        return self.case.images
 
-    @property
-    def sha256(self) -> None:
-        """Return None: the hash is unknown before the scan is read."""
-        return None
+def scan_source(case: Case, settings: PrepareSettings, channels: int | None = None) -> Source:
+    """Return a scan on disk that is prepared with the settings of the run's recipe. Its grid comes from its header."""
+    first = case.images[0]
 
-    def grid(self) -> Grid:
-        """Return the prepared grid, computed from the header of the scan."""
-        return prepared_grid(read_geometry(self.files[0], self.channels), self.settings, where=self.files[0])
+    def grid() -> Grid:
+        return prepared_grid(read_geometry(first, channels), settings, where=first)
 
-    def read(self) -> Input:
-        """Read and prepare the scan."""
+    def read() -> Input:
         try:
-            scan = read_case(self.case.images, self.channels)
+            scan = read_case(case.images, channels)
         except MemoryError:
             finding = "does not fit into memory"
-            raise UserError(Code.OUT_OF_MEMORY, self.files[0], finding, "use a larger machine") from None
+            raise UserError(Code.OUT_OF_MEMORY, first, finding, "use a larger machine") from None
         for line in guess_lines(scan.guesses):
             log.warning("%s", line)
-        image, grid = prepare_image(scan, self.settings, where=self.files[0])
+        image, grid = prepare_image(scan, settings, where=first)
         return Input(torch.from_numpy(image), grid, scan.geometry)
 
-
-@dataclass(frozen=True)
-class StoredSource:
-    """A prepared case of a store."""
-
-    store: Store
-    case: StoredCase
-
-    @property
-    def name(self) -> str:
-        """Return the name of the case."""
-        return self.case.name
-
-    @property
-    def files(self) -> tuple[Path, ...]:
-        """Return the image file."""
-        return (self.store.path / CASES / self.case.image,)
-
-    @property
-    def sha256(self) -> str:
-        """Return the hash in the manifest of the store."""
-        return self.case.sha256[self.case.image]
-
-    def grid(self) -> Grid:
-        """Return the grid of the prepared image."""
-        return self.case.grid
-
-    def read(self) -> Input:
-        """Verify and read the prepared image."""
-        self.store.verify_file(self.case, self.case.image)
-        return Input(torch.from_numpy(np.array(self.store.image(self.case))), self.case.grid, self.case.geometry)
+    return Source(case.name, case.images, grid, read)
 
 
-Source = ScanSource | StoredSource
-"""A case that can be read."""
+def stored_source(store: Store, case: StoredCase) -> Source:
+    """Return a prepared case of a store. Reading verifies the file."""
+
+    def read() -> Input:
+        store.verify_file(case, case.image)
+        return Input(torch.from_numpy(np.array(store.image(case))), case.grid, case.geometry)
+
+    return Source(case.name, (store.path / CASES / case.image,), lambda: case.grid, read, case.sha256[case.image])
 
 
 def sources_in(
@@ -125,18 +94,16 @@ def sources_in(
     cases, failures = scan_cases(path, channels, trained)
     if only:
         failures = {name: error for name, error in failures.items() if name in only}
-    return [ScanSource(case, settings, channels) for case in cases if not only or case.name in only], failures
+    return [scan_source(case, settings, channels) for case in cases if not only or case.name in only], failures
 
 
 def _stored(store: Store, settings: PrepareSettings, only: Collection[str]) -> list[Source]:
-    if other := store.settings_difference(settings.model_dump(mode="json")):
-        raise settings_error(store, other)
+    check_settings(store, settings)
     cases = [case for case in store.cases if case.name in only] if only else store.of("test")
-    sources: list[Source] = [StoredSource(store, case) for case in cases]
-    if not sources:
+    if not cases:
         finding = "the store has no test cases"
         raise UserError(Code.NO_TEST_CASES, store.path, finding, "give a scan or a folder of scans")
-    return sources
+    return [stored_source(store, case) for case in cases]
 
 
 def read_training_cases(data: Path, batches: BatchSettings) -> Dataset:
@@ -147,8 +114,9 @@ def read_training_cases(data: Path, batches: BatchSettings) -> Dataset:
     return dataset.for_training(batches.labeled_cases, batches.validation_cases, batches.held_out)
 
 
-def settings_error(store: Store, difference: str) -> UserError:
-    """Return the error for a store that was prepared with other settings than the recipe of the run."""
-    finding = f"the store was prepared with other settings than the run ({difference})"
-    remedy = "prepare the scans with RUN/recipe.yaml, or give the scans themselves"
-    return UserError(Code.STORE_MISMATCH, store.path, finding, remedy)
+def check_settings(store: Store, settings: PrepareSettings) -> None:
+    """Raise an error if a store was prepared with other settings than the recipe of the run."""
+    if difference := store.settings_difference(settings.model_dump(mode="json")):
+        finding = f"the store was prepared with other settings than the run ({difference})"
+        remedy = "prepare the scans with RUN/recipe.yaml, or give the scans themselves"
+        raise UserError(Code.STORE_MISMATCH, store.path, finding, remedy)

@@ -5,10 +5,10 @@ The uncertainty of a voxel is the entropy of its probabilities divided by the en
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from graftseg.recipes.settings import InferenceSettings
 
 Changed = TypeVar("Changed")
 CLASSES = "classes.json"
+CLASS_KEYS = {"name", "value", "colour"}
 
 LEVELS = 255
 """Probabilities and uncertainties are stored as integers from 0 to this, with an error of at most 0.002."""
@@ -72,10 +73,6 @@ class PreparedMaps:
         """Return the maps with a function applied to the spatial axes of each."""
         return PreparedMaps(*self._each(change), self.mean_uncertainty)
 
-    def with_labels(self, labels: Tensor) -> "PreparedMaps":
-        """Return the maps with other labels."""
-        return replace(self, labels=labels)
-
     def on_scan(self, grid: Grid) -> ScanMaps:
         """Return the maps in the axis order of the scan."""
         return ScanMaps(*self._each(lambda one: to_source_axes(one.cpu().numpy(), grid)), self.mean_uncertainty)
@@ -86,48 +83,8 @@ class PreparedMaps:
         return change(self.labels), probabilities, uncertainty
 
 
-@dataclass(frozen=True)
-class MapSettings:
-    """How to compute maps from probabilities, and which maps.
-
-    With ``has_uncertainty_channels``, channels after the classes are the probabilities for the uncertainty.
-    """
-
-    inference: InferenceSettings
-    classes: int
-    device: torch.device
-    extras: ExtraMaps
-    has_uncertainty_channels: bool = False
-
-
-def collect_maps(slabs: Iterable[tuple[int, Tensor]], shape: Sequence[int], settings: MapSettings) -> PreparedMaps:
-    """Compute the maps of slabs ``(K, n, *rest)`` that cover ``shape`` once.
-
-    If only labels are requested, no slab waits for a copy to main memory.
-    """
-    space, device, extras, classes = tuple(shape), settings.device, settings.extras, settings.classes
-    labels = torch.empty(space, dtype=torch.uint8, device=device)
-    probabilities = torch.empty((classes, *space), dtype=torch.uint8) if extras.probabilities else None
-    uncertainty = _Uncertainty(space, device) if extras.uncertainty else None
-    is_finite = torch.ones((), dtype=torch.bool, device=device)
-    for start, channels in slabs:
-        here = slice(start, start + channels.shape[1])
-        is_finite &= channels.isfinite().all()
-        is_split = settings.has_uncertainty_channels and uncertainty is not None
-        slab, second = (channels[:classes], channels[classes:]) if is_split else (channels, channels)
-        labels[here] = decide_labels(slab, settings.inference, classes)
-        if probabilities is not None:
-            probabilities[:, here] = to_levels(slab).cpu()
-        if uncertainty is not None:
-            uncertainty.add(here, second)
-    _check_finite(is_finite)
-    if uncertainty is None:
-        return PreparedMaps(labels, probabilities, None, None)
-    return PreparedMaps(labels, probabilities, uncertainty.map, uncertainty.mean())
-
-
-class _Uncertainty:
-    """The uncertainty map of a scan and the sum over its possible foreground, slab by slab."""
+class UncertaintySum:
+    """The uncertainty map of a scan and its mean over the possible foreground, computed slab by slab."""
 
     def __init__(self, space: tuple[int, ...], device: torch.device) -> None:
         self.map = torch.empty(space, dtype=torch.uint8)
@@ -135,12 +92,14 @@ class _Uncertainty:
         self._voxels = torch.zeros((), dtype=torch.int64, device=device)
 
     def add(self, here: slice, probabilities: Tensor) -> None:
+        """Add the probabilities ``(K, n, *rest)`` of a slab."""
         uncertainty, is_possible = entropy(probabilities), may_be_foreground(probabilities)
         self.map[here] = to_levels(uncertainty).cpu()
         self._total += torch.where(is_possible, uncertainty, 0).sum(dtype=torch.float64)
         self._voxels += is_possible.sum()
 
     def mean(self) -> float | None:
+        """Return the mean uncertainty, or None if no voxel may be foreground."""
         voxels = int(self._voxels)
         return float(self._total) / voxels if voxels else None
 
@@ -184,13 +143,6 @@ def check_decision(settings: InferenceSettings, classes: int) -> None:
     if classes > 256:
         finding = f"{classes} classes, but a label map can contain at most 256"
         raise UserError(Code.RECIPE_MISMATCH, "classes", finding, "merge some of them")
-
-
-def _check_finite(is_finite: Tensor) -> None:
-    if not is_finite:
-        finding = "the network returns probabilities that are not finite"
-        remedy = "check the scan's intensities and the run's losses, or predict in full precision"
-        raise UserError(Code.LOSS_NOT_FINITE, "prediction", finding, remedy)
 
 
 @dataclass(frozen=True)
@@ -239,20 +191,15 @@ def _write_levels(path: Path, levels: NDArray[np.uint8], geometry: Geometry) -> 
 
 def write_classes(folder: Path, classes: tuple[str, ...]) -> None:
     """Write name, label value and report color of each class."""
-    listed = [
-        {"name": name, "value": value, "colour": color_of(value) if value else None}
-        for value, name in enumerate(classes)
-    ]
-    write_json(folder / CLASSES, listed)
+    colors = [None, *(color_of(value) for value in range(1, len(classes)))]
+    listed = enumerate(zip(classes, colors, strict=True))
+    write_json(folder / CLASSES, [{"name": name, "value": value, "colour": color} for value, (name, color) in listed])
 
 
 def check_classes(folder: Path, remedy: str) -> None:
     """Raise an error if the class list would overwrite an unrelated file."""
     path = folder / CLASSES
-    if path.exists() and not _is_list_of_classes(read_json(path)):
+    content = read_json(path) if path.exists() else []
+    is_ours = isinstance(content, list) and all(isinstance(one, dict) and one.keys() == CLASS_KEYS for one in content)
+    if not is_ours:
         raise UserError(Code.UNSAFE_TARGET, path, "the file exists and is not a list of classes", remedy)
-
-
-def _is_list_of_classes(content: Any) -> bool:
-    keys = {"name", "value", "colour"}
-    return isinstance(content, list) and all(isinstance(one, dict) and one.keys() == keys for one in content)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -16,8 +17,6 @@ from graftseg.methods import METHODS, Method
 from graftseg.networks import Networks
 from graftseg.recipes.recipe import Recipe, load_recipe
 from graftseg.recipes.settings import StageSettings
-
-COPY_AGAIN = "copy the file again or train again"
 
 
 def build_method(recipe: Recipe, stage: StageSettings, channels: int, classes: int, device: torch.device) -> Method:
@@ -37,13 +36,8 @@ def channels_last(method: Method) -> Method:
     return method
 
 
-def save_weights(method: Method, path: Path) -> None:
+def save_weights(state: Mapping[str, Tensor], path: Path) -> None:
     """Write the weights of a method's student."""
-    save_student(method.student.state_dict(), path)
-
-
-def save_student(state: Mapping[str, Tensor], path: Path) -> None:
-    """Write the state of a student."""
     write_bytes(path, save({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}))
 
 
@@ -58,22 +52,18 @@ def check_weights_exist(path: Path, sha256: str | None) -> None:
     raise UserError(Code.WEIGHTS_MISSING, path, "the trained network of the run is missing", remedy)
 
 
-def check_weights(path: Path, sha256: str | None) -> None:
-    """Raise an error if a weights file is missing or has another hash than the given one."""
+def load_weights(method: Method, path: Path, sha256: str | None = None) -> None:
+    """Load the weights of a method's student and check their hash if one is given."""
+    remedy = "copy the file again or train again"
     check_weights_exist(path, sha256)
     if sha256 is not None and sha256_of(path) != sha256:
         finding = "damaged or edited (its hash differs from the hash in run.json)"
-        raise UserError(Code.WEIGHTS_DAMAGED, path, finding, COPY_AGAIN)
-
-
-def load_weights(method: Method, path: Path, sha256: str | None = None) -> None:
-    """Load the weights of a method's student and check their hash if one is given."""
-    check_weights(path, sha256)
+        raise UserError(Code.WEIGHTS_DAMAGED, path, finding, remedy)
     try:
         method.student.load_state_dict(load(path.read_bytes()))
     except (SafetensorError, RuntimeError, OSError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise UserError(Code.WEIGHTS_DAMAGED, path, f"the weights cannot be read ({reason})", COPY_AGAIN) from None
+        raise UserError(Code.WEIGHTS_DAMAGED, path, f"the weights cannot be read ({reason})", remedy) from None
 
 
 @dataclass(frozen=True)
@@ -107,14 +97,14 @@ class Probabilities(nn.Module):
 
 def load_network(run: RunFolder, device: torch.device | str = "cpu") -> TrainedNetwork:
     """Load the network of a finished run and check the hash of its weights."""
-    facts, device = run.training_manifest(), torch.device(device)
-    recipe, store = load_recipe(run.recipe_file), facts["store"]
-    network = build_network(recipe, tuple(store["classes"]), store["channels"], device)
+    facts = run.training_manifest()
+    network = build_network(load_recipe(run.recipe_file), facts["store"], torch.device(device))
     load_weights(network.method, run.weights_file, facts.get("weights"))
     return network
 
 
-def build_network(recipe: Recipe, classes: tuple[str, ...], channels: int, device: torch.device) -> TrainedNetwork:
-    """Build the network of a recipe with random weights."""
+def build_network(recipe: Recipe, store: Mapping[str, Any], device: torch.device) -> TrainedNetwork:
+    """Build the network of a recipe with random weights, for the ``classes`` and ``channels`` of a store."""
+    classes, channels = tuple(store["classes"]), store["channels"]
     method = build_method(recipe, recipe.stages[-1], channels, len(classes), device)
     return TrainedNetwork(method.eval(), recipe, classes, channels, device)

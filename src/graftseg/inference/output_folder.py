@@ -93,7 +93,9 @@ class OutputFolder:
         if kept and not _same_settings(before.inference, manifest.inference):
             finding = f"contains {len(kept)} label maps of other cases made with other inference settings"
             raise UserError(Code.PREDICTIONS_MISMATCH, self.path, finding, self.remedy)
-        failures = {name: why for name, why in before.failures.items() if _label_file(name) not in self.files}
+        failures = {
+            name: why for name, why in before.failures.items() if names_of(name, LABELS_ONLY).labels not in self.files
+        }
         return replace(manifest, cases=tuple(kept), failures=failures)
 
     def _renamed_files(self, before: Manifest) -> set[str]:
@@ -135,10 +137,6 @@ def check_inputs(out: Path, cases: Sequence[Source], files: set[str], remedy: st
     for name in sorted(files):
         if (place := os.path.realpath(out / name)) in inputs:
             raise UserError(Code.UNSAFE_TARGET, place, "the label map would overwrite a scan", remedy)
-
-
-def _label_file(name: str) -> str:
-    return names_of(name, LABELS_ONLY).labels
 
 
 def _all_files(names: Iterable[str], manifest: Manifest) -> set[str]:

@@ -1,7 +1,7 @@
 """Prediction of a prepared image, slab by slab, with label maps on the grid of the scan."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal
 
@@ -10,17 +10,19 @@ import torch
 from torch import Tensor
 
 from graftseg.core.devices import free_memory
+from graftseg.core.errors import Code, UserError
 from graftseg.data.grid import Grid
 from graftseg.inference.averaging import over_flips, stack_channels
 from graftseg.inference.label_maps import (
     LABELS_ONLY,
     ExtraMaps,
-    MapSettings,
     PreparedMaps,
     ScanMaps,
+    UncertaintySum,
     check_decision,
     clean_labels,
-    collect_maps,
+    decide_labels,
+    to_levels,
 )
 from graftseg.inference.resampling import at_source_resolution, axis_of, stretched, stretched_slabs
 from graftseg.inference.sliding_window import Segment, is_slicewise, probability_slabs, windows_along
@@ -76,21 +78,21 @@ class Predictor:
         check_decision(self.settings, self.classes)
         predict = self._by_stretching if self.fit == "stretch" else self._by_windows
         maps = predict(_to_device(image, self.device), grid, extras)
-        return maps.with_labels(clean_labels(maps.labels, self.settings, self.classes))
+        return replace(maps, labels=clean_labels(maps.labels, self.settings, self.classes))
 
     def _by_windows(self, image: Tensor, grid: Grid, extras: ExtraMaps) -> PreparedMaps:
         slab_axis = image.ndim - 2 if is_slicewise(image, self.patch) else 0
         axes = [axis_of(grid.coordinates(axis), size) for axis, size in enumerate(grid.prepared_shape)]
         axes.insert(0, axes.pop(slab_axis))
         slabs = probability_slabs(self._full_segment(extras), image, self.patch, self.settings, device=self.device)
-        maps = collect_maps(at_source_resolution(slabs, axes), [len(axis) for axis in axes], self._map_settings(extras))
+        maps = self.collect(at_source_resolution(slabs, axes), [len(axis) for axis in axes], extras)
         first, last = -len(axes), slab_axis - len(axes)
         return maps.transformed(lambda values: values.movedim(first, last).contiguous())
 
     def _by_stretching(self, image: Tensor, grid: Grid, extras: ExtraMaps) -> PreparedMaps:
         volume = image if is_slicewise(image, self.patch) else image[..., None]
         slabs = stretched_slabs(self._full_segment(extras), volume, self.patch, self.settings, device=self.device)
-        maps = collect_maps(slabs, [volume.shape[-1], *self.patch], self._map_settings(extras))
+        maps = self.collect(slabs, [volume.shape[-1], *self.patch], extras)
 
         def resize_back(values: Tensor) -> Tensor:
             values = stretched(values, volume.shape[1:3]).movedim(-3, -1)
@@ -99,25 +101,48 @@ class Predictor:
 
         return maps.transformed(resize_back)
 
+    def collect(self, slabs: Iterable[tuple[int, Tensor]], shape: Sequence[int], extras: ExtraMaps) -> PreparedMaps:
+        """Compute the maps of slabs ``(K, n, *rest)`` that cover ``shape`` once.
+
+        With ``uncertainty_segment``, the channels after the classes are the probabilities for the uncertainty. If only
+        labels are requested, no slab waits for a copy to main memory.
+        """
+        space, classes = tuple(shape), self.classes
+        labels = torch.empty(space, dtype=torch.uint8, device=self.device)
+        probabilities = torch.empty((classes, *space), dtype=torch.uint8) if extras.probabilities else None
+        uncertainty = UncertaintySum(space, self.device) if extras.uncertainty else None
+        is_split = uncertainty is not None and self.uncertainty_segment is not None
+        is_finite = torch.ones((), dtype=torch.bool, device=self.device)
+        for start, channels in slabs:
+            here = slice(start, start + channels.shape[1])
+            is_finite &= channels.isfinite().all()
+            slab, second = (channels[:classes], channels[classes:]) if is_split else (channels, channels)
+            labels[here] = decide_labels(slab, self.settings, classes)
+            if probabilities is not None:
+                probabilities[:, here] = to_levels(slab).cpu()
+            if uncertainty is not None:
+                uncertainty.add(here, second)
+        if not is_finite:
+            finding = "the network returns probabilities that are not finite"
+            remedy = "check the scan's intensities and the run's losses, or predict in full precision"
+            raise UserError(Code.LOSS_NOT_FINITE, "prediction", finding, remedy)
+        if uncertainty is None:
+            return PreparedMaps(labels, probabilities, None, None)
+        return PreparedMaps(labels, probabilities, uncertainty.map, uncertainty.mean())
+
     def _full_segment(self, extras: ExtraMaps) -> Segment:
         """Return the network with flips, uncertainty channels and progress calls as requested."""
         segment = over_flips(self.segment) if self.settings.flips else self.segment
         if extras.uncertainty and self.uncertainty_segment is not None:
             segment = stack_channels(segment, self.uncertainty_segment)
-        on_windows = self.on_windows
-        if on_windows is None:
-            return segment
 
         def counted(images: Tensor) -> Tensor:
             probabilities = segment(images)
-            on_windows(len(images))
+            if self.on_windows is not None:
+                self.on_windows(len(images))
             return probabilities
 
         return counted
-
-    def _map_settings(self, extras: ExtraMaps) -> MapSettings:
-        has_channels = self.uncertainty_segment is not None
-        return MapSettings(self.settings, self.classes, self.device, extras, has_channels)
 
 
 def _nearest(values: Tensor, grid: Grid) -> Tensor:

@@ -15,7 +15,7 @@ from graftseg.data.grid import to_source_axes
 from graftseg.data.scans import VOLUMES_ARE_CHANNELS, is_scan, read_case, read_label, scan_stem
 from graftseg.data.slices import Cut
 from graftseg.data.store import is_store, open_store
-from graftseg.evaluation.references import StoredLabel
+from graftseg.evaluation.references import stored_reference
 from graftseg.reporting.folder import read_entries
 from graftseg.reporting.missing import Missing
 from graftseg.reporting.orientation import UNKNOWN_ORIENTATION, Marks, Orientation, view_sentence
@@ -205,7 +205,7 @@ def _read_stored(case: str, path: Path, prediction: Path, orientation: Orientati
         labeled = [one for one in store.cases if one.label is not None and nfc(one.name) == nfc(case)]
         if not labeled or labeled[0].grid.prepared_shape != labeled[0].grid.oriented_shape:
             return REFERENCE_MISSING
-        image, expected = np.asarray(store.image(labeled[0])), StoredLabel(store, labeled[0]).read()
+        image, expected = np.asarray(store.image(labeled[0])), stored_reference(store, labeled[0]).read()
     except UserError as error:
         return f"{Path(error.where).name} cannot be read"
     if found.array.shape != expected.array.shape:

@@ -16,7 +16,7 @@ from graftseg.core.run_folder import RunFolder
 from graftseg.core.types import Case
 from graftseg.data.dataset import Dataset, ScanFiles, label_path
 from graftseg.data.layouts import read_layout
-from graftseg.data.scans import Scan, grid_difference, read_label
+from graftseg.data.scans import grid_difference, read_label
 from graftseg.data.scans_to_predict import scan_cases
 from graftseg.data.sources import Data
 from graftseg.data.store import Store
@@ -24,7 +24,7 @@ from graftseg.evaluation.cached_scores import find_cached_scores
 from graftseg.evaluation.evaluate import evaluate_pair
 from graftseg.evaluation.figures import DEVIATION, FIGURES, NO_VALUE, SHARES, Spread, format_value, spread
 from graftseg.evaluation.metrics import Protocol
-from graftseg.evaluation.references import Reference, StoredLabel
+from graftseg.evaluation.references import Reference, stored_reference
 from graftseg.evaluation.scores import Evaluation, Row
 from graftseg.evaluation.statistics import effect_of, paired
 from graftseg.evaluation.verdicts import SEVERAL_TRAININGS, missed_classes, verdict_between
@@ -143,23 +143,6 @@ PROTOCOL: Protocol = "standard"
 
 
 @dataclass(frozen=True)
-class CaseLabel:
-    """The label map of a case in a dataset."""
-
-    dataset: Dataset
-    case: Case
-
-    @property
-    def path(self) -> Path:
-        """The file of the label map."""
-        return label_path(self.case)
-
-    def read(self) -> Scan:
-        """Read the label map with the reader of the dataset."""
-        return self.dataset.reader.label(self.case)
-
-
-@dataclass(frozen=True)
 class References:
     """Reference label maps by case, their folder or store, and the folder or store of the images."""
 
@@ -182,9 +165,8 @@ def references_of(data: Data, store: Store, cases: Sequence[str]) -> References:
         raise UserError(Code.RUN_MISMATCH, str(data), finding, "pass the same --data")
     used = {name: known[nfc(name)] for name in cases}
     labels = _folder([label_path(case) for case in used.values()]) or dataset.root
-    return References(
-        labels, {name: CaseLabel(dataset, case) for name, case in used.items()}, _images(dataset, used, store)
-    )
+    references = {name: Reference(label_path(case), partial(dataset.reader.label, case)) for name, case in used.items()}
+    return References(labels, references, _images(dataset, used, store))
 
 
 def _images(dataset: Dataset, cases: Mapping[str, Case], store: Store) -> Path:
@@ -203,13 +185,13 @@ def _folder(files: Sequence[Path]) -> Path | None:
     return folders.pop() if len(folders) == 1 else None
 
 
-def _stored(store: Store, name: str) -> StoredLabel:
+def _stored(store: Store, name: str) -> Reference:
     case = next(case for case in store.of("labeled") if case.name == name)
     if case.grid.prepared_shape != case.grid.oriented_shape:
         finding = f"the labels of the store are resampled (case {name}) and not those of the scans"
         remedy = "pass the folder of scans as --data, or add --folds 0"
         raise UserError(Code.STORE_MISMATCH, store.path, finding, remedy)
-    return StoredLabel(store, case)
+    return stored_reference(store, case)
 
 
 def held_out_scores(

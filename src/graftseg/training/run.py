@@ -23,7 +23,7 @@ from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.data.sources import Data
 from graftseg.data.store import Store, is_store, open_store
-from graftseg.inference.model import build_method, load_weights, save_student, save_weights
+from graftseg.inference.model import build_method, load_weights, save_weights
 from graftseg.methods import METHODS
 from graftseg.networks import parameter_count
 from graftseg.recipes.baseline import require_unlabeled, uses_unlabeled
@@ -293,12 +293,12 @@ def _finished_outcome(run: RunFolder, stages: Sequence[Stage]) -> Outcome:
 
 def _save_weights(run: RunFolder, outcome: Outcome, selector: Selector | None) -> dict[str, Any]:
     """Save the reported student and, if students were scored, the best one; return their manifest entries."""
-    save_weights(outcome.method, run.weights_file)
+    save_weights(outcome.method.student.state_dict(), run.weights_file)
     facts = {"weights": sha256_of(run.weights_file), "checkpoint": "last" if selector is None else selector.checkpoint}
     best = None if selector is None else selector.record
     if best is None:
         return facts
-    save_student(best.student, run.best_file)
+    save_weights(best.student, run.best_file)
     return {**facts, "best": {**best.facts(), "sha256": sha256_of(run.best_file)}}
 
 

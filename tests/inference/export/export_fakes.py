@@ -28,7 +28,7 @@ def write_run(
     torch.manual_seed(seed)
     method = build_method(recipe, recipe.stages[-1], channels, len(classes), torch.device("cpu"))
     _settle(method, torch.randn(4, channels, *recipe.batches.patch))
-    save_weights(method, run.weights_file)
+    save_weights(method.student.state_dict(), run.weights_file)
     facts: dict[str, Any] = {
         "identity": "none" if store is None else store.identity,
         "classes": list(classes),

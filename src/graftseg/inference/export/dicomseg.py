@@ -6,6 +6,7 @@ appear in a file name, in printed text or in an error.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
+from graftseg.core.names import nfc
 from graftseg.core.version import __version__
 from graftseg.data.formats.dicom_tags import silence_dicom_packages
 from graftseg.data.scans import Scan, read_label
@@ -31,21 +33,18 @@ def write(request: Request) -> list[str]:
     """Write ``OUT/CASE.dcm`` for every case with a label map."""
     needed("highdicom", "dicom")
     classes = tuple(request.run.training_manifest()["store"]["classes"])
-    predictions = label_maps_of(request)
+    predicted = label_maps_of(request)
     if request.data is None:
         remedy = "name the folder of a DICOM series, or a folder with one subfolder per case"
         raise UserError(Code.OPTION_INVALID, "--data", "missing", remedy)
     cases = _cases(request.data)
     # A folder named CASE_0000 is the first channel of CASE.
-    maps = {
-        name: path
-        for name in cases
-        if (path := predictions.of(name) or predictions.of(name.removesuffix("_0000"))) is not None
-    }
+    found = {name: predicted.get(nfc(name)) or predicted.get(nfc(name.removesuffix("_0000"))) for name in cases}
+    maps = {name: path for name, path in found.items() if path is not None}
     if not maps:
         finding = f"no label map of the {'case' if len(cases) == 1 else f'{len(cases)} cases'} in {request.data}"
         remedy = "predict them first and name that folder as --predictions"
-        raise UserError(Code.PREDICTIONS_MISMATCH, predictions.folder, finding, remedy)
+        raise UserError(Code.PREDICTIONS_MISMATCH, request.label_maps, finding, remedy)
     with atomic_folder(request.out) as out:
         for name, path in maps.items():
             label = read_label(path)
@@ -54,7 +53,7 @@ def write(request: Request) -> list[str]:
                 _segmentation(cases[name], path.name, label, classes).save_as(out / f"{name}.dcm")
     lines = [f"{request.out}: {len(maps)} DICOM segmentations of {', '.join(classes[1:])}"]
     if left := len(cases) - len(maps):
-        lines.append(f"{left} cases have no label map in {predictions.folder} and are left out")
+        lines.append(f"{left} cases have no label map in {request.label_maps} and are left out")
     return lines
 
 
@@ -85,9 +84,8 @@ def _private_errors(folder: Path) -> Iterator[None]:
 def _segmentation(folder: Path, name: str, label: Scan, classes: Sequence[str]) -> Any:
     fitting = [(series, frames) for series in series_in(folder) if (frames := on_slices(label, series)) is not None]
     if len(fitting) != 1:
-        count = "none" if not fitting else str(len(fitting))
-        finding = f"{count} of its series fit the grid of the label map {name}"
-        remedy = "give the series that was predicted" if not fitting else "keep only the series that was predicted"
+        finding = f"{len(fitting) or 'none'} of its series fit the grid of the label map {name}"
+        remedy = f"{'keep only' if fitting else 'give'} the series that was predicted"
         raise UserError(Code.GEOMETRY_MISMATCH, folder, finding, remedy)
     return _encoded(*fitting[0], classes)
 
@@ -102,10 +100,7 @@ def on_slices(label: Scan, series: Series) -> NDArray[np.uint8] | None:
         return None
     with np.errstate(all="ignore"):
         to_voxel = np.linalg.inv(label.geometry.matrix) @ series.affine
-    corners = np.array([[a, b, c, 1] for a in (0, 1) for b in (0, 1) for c in (0, 1)]) * [
-        *(size - 1 for size in series.shape),
-        1,
-    ]
+    corners = np.array([(*corner, 1) for corner in product(*((0, size - 1) for size in series.shape))])
     places = corners @ to_voxel.T[:, :3]
     whole = np.rint(places).astype(np.int64)
     if not np.isfinite(places).all() or np.abs(places - whole).max() > TOLERANCE:

@@ -157,6 +157,7 @@ def _spacing(data: PrepareSettings, axes: int) -> Config:
 
 def _intensity(settings: IntensitySettings) -> list[Config]:
     """Return MONAI's transform for an intensity rule. Constant channels become zero in each of them."""
+    mean, std = settings.mean or 0.0, settings.std or 1.0
     unit = {"b_min": 0.0, "b_max": 1.0, "clip": True}
     window = {"_target_": "ScaleIntensityRanged", "a_min": settings.low, "a_max": settings.high, **unit}
     percentiles = PERCENTILES.replace("LOW", repr(settings.low)).replace("HIGH", repr(settings.high))
@@ -166,19 +167,13 @@ def _intensity(settings: IntensitySettings) -> list[Config]:
         "minmax": {"_target_": "ScaleIntensityd", "minv": 0.0, "maxv": 1.0, "channel_wise": True},
         "percentile": {"_target_": "Lambdad", "func": percentiles},
         "window": window,
-        "window-zscore": window | _scaled_bounds(settings),
+        "window-zscore": window | {"b_min": (settings.low - mean) / std, "b_max": (settings.high - mean) / std},
     }
     if settings.rule not in rules:
         finding = f"MONAI has no transform for the rule {settings.rule}"
         raise UserError(Code.EXPORT_UNSUPPORTED, "data.intensity", finding, "export onnx or weights instead")
     chosen = rules[settings.rule]
     return [] if chosen is None else [chosen | {"keys": "image"}]
-
-
-def _scaled_bounds(settings: IntensitySettings) -> Config:
-    """Return the bounds of an intensity window after subtracting the mean and dividing by the deviation."""
-    mean, std = settings.mean or 0.0, settings.std or 1.0
-    return {"b_min": (settings.low - mean) / std, "b_max": (settings.high - mean) / std}
 
 
 def _inferer(shipped: TrainedNetwork, axes: int) -> Config:

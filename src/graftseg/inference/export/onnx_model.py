@@ -1,7 +1,6 @@
 """Export to ONNX, with a comparison of onnxruntime and PyTorch."""
 
 import logging
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
@@ -26,8 +25,13 @@ def write(request: Request) -> list[str]:
     onnx, runtime = needed("onnx", "export"), needed("onnxruntime", "export")
     needed("onnxscript", "export")
     shipped = load_network(request.run)
-    images = _noise(shipped) if request.check is None else _patch_of(request.check, shipped)
-    checked_on = "noise" if request.check is None else "a patch of a scan"
+    if request.check is None:
+        images, checked_on = (
+            torch.randn(2, shipped.channels, *shipped.patch, generator=torch.Generator().manual_seed(0)),
+            "noise",
+        )
+    else:
+        images, checked_on = _patch_of(request.check, shipped), "a patch of a scan"
     network = Probabilities(shipped.method.student).eval()
     with atomic_folder(request.out) as folder:
         model = folder / "model.onnx"
@@ -48,7 +52,8 @@ def _convert(network: nn.Module, shipped: TrainedNetwork, model: Path) -> None:
     for parameter in network.parameters():
         parameter.data = parameter.data.contiguous()
     example = torch.zeros(2, shipped.channels, *shipped.patch)
-    with _silence_exporter(), torch.no_grad():
+    # The exporter prints deprecation and progress messages.
+    with silence("onnxscript", "onnx_ir", "torch.onnx", below=logging.ERROR), torch.no_grad():
         torch.onnx.export(
             network,
             (example,),
@@ -73,10 +78,6 @@ def _difference(runtime: object, model: Path, network: nn.Module, images: Tensor
             expected = network(batch).numpy()
         largest = max(largest, float(np.abs(found - expected).max()))
     return largest
-
-
-def _noise(shipped: TrainedNetwork) -> Tensor:
-    return torch.randn(2, shipped.channels, *shipped.patch, generator=torch.Generator().manual_seed(0))
 
 
 def _patch_of(scan: Path, shipped: TrainedNetwork) -> Tensor:
@@ -119,8 +120,3 @@ def _described(shipped: TrainedNetwork, difference: float, checked_on: str) -> d
         "checked_on": checked_on,
         "versions": versions(),
     }
-
-
-def _silence_exporter() -> AbstractContextManager[None]:
-    """Hide deprecation and progress messages of the exporter."""
-    return silence("onnxscript", "onnx_ir", "torch.onnx", below=logging.ERROR)

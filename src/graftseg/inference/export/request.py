@@ -25,6 +25,11 @@ class Request:
     data: Path | None = None
     predictions: Path | None = None
 
+    @property
+    def label_maps(self) -> Path:
+        """Return the folder of label maps, by default that of the run."""
+        return self.predictions or self.run.predictions
+
 
 def needed(package: str, extra: str) -> ModuleType:
     """Import an optional package; if it is missing, the error names the extra that installs it."""

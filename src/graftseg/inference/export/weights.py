@@ -39,29 +39,23 @@ def write(request: Request) -> list[str]:
 def load(path: str | Path, device: torch.device | str = "cpu") -> TrainedNetwork:
     """Build the network from such a file. No code from the file is executed."""
     file = Path(path)
-    recipe, classes, channels = _described(file)
-    shipped = build_network(parse_recipe(recipe, file), classes, channels, torch.device(device))
+    description = _read_description(file)
+    shipped = build_network(parse_recipe(description["recipe"], file), description, torch.device(device))
     load_weights(shipped.method, file)
     return shipped
 
 
-def _described(file: Path) -> tuple[dict[str, Any], tuple[str, ...], int]:
-    """Return recipe, class names and number of channels from the metadata of the file."""
-    remedy = "run graftseg export weights to recreate it"
+def _read_description(file: Path) -> dict[str, Any]:
+    """Return recipe, classes and number of channels from the metadata of the file."""
     if not file.is_file():
         raise UserError(Code.FILE_MISSING, file, "does not exist", "check the path")
     try:
         with safe_open(file, "pt") as content:
             metadata = content.metadata() or {}
-    except (SafetensorError, OSError):
-        raise UserError(Code.WEIGHTS_DAMAGED, file, "not a safetensors file", remedy) from None
-    if {key: metadata.get(key) for key in FORMAT} != FORMAT:
-        raise UserError(Code.WEIGHTS_DAMAGED, file, "the file has no description of the network", remedy)
-    try:
-        classes, channels = tuple(map(str, json.loads(metadata["classes"]))), int(metadata["channels"])
-        recipe = yaml.safe_load(metadata["recipe"])
-        if not isinstance(recipe, dict) or not classes or channels < 1:
+        if {key: metadata.get(key) for key in FORMAT} != FORMAT:
             raise ValueError
-    except (KeyError, TypeError, ValueError, yaml.YAMLError):
-        raise UserError(Code.WEIGHTS_DAMAGED, file, "the description of the network is damaged", remedy) from None
-    return recipe, classes, channels
+        classes, channels = json.loads(metadata["classes"]), int(metadata["channels"])
+        return {"recipe": yaml.safe_load(metadata["recipe"]), "classes": classes, "channels": channels}
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError, yaml.YAMLError):
+        finding, remedy = "damaged, or not written by graftseg", "run graftseg export weights to recreate it"
+        raise UserError(Code.WEIGHTS_DAMAGED, file, finding, remedy) from None

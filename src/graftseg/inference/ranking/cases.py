@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,9 @@ from graftseg.core.types import Case, Geometry
 from graftseg.data.batches import training_cases
 from graftseg.data.dataset import Dataset, label_path
 from graftseg.data.grid import Grid, grid_difference, to_grid
-from graftseg.data.prepare import PrepareSettings, prepare_image
+from graftseg.data.prepare import prepare_image
 from graftseg.data.store import Store, StoredCase, is_store, open_store
-from graftseg.inference.inputs import read_training_cases, settings_error
+from graftseg.inference.inputs import check_settings, read_training_cases, stored_source
 from graftseg.recipes.recipe import Recipe
 
 
@@ -39,61 +40,47 @@ class Candidate:
     read: Callable[[], Prepared]
 
 
-@dataclass(frozen=True)
-class Candidates:
-    """Labeled and unlabeled cases of a data set."""
-
-    labeled: tuple[Candidate, ...]
-    unlabeled: tuple[Candidate, ...]
-
-
-def candidates_in(data: Path, recipe: Recipe) -> Candidates:
-    """Return the labeled and unlabeled cases of a store or a folder, as a training with the recipe divides them."""
-    found = (
-        _of_store(open_store(data), recipe)
-        if is_store(data)
-        else _of_scans(read_training_cases(data, recipe.batches), recipe)
-    )
-    if not found.unlabeled:
+def candidates_in(data: Path, recipe: Recipe) -> tuple[list[Candidate], list[Candidate]]:
+    """Return the labeled and the unlabeled cases of a store or a folder, as a training with the recipe divides them."""
+    if is_store(data):
+        labeled, unlabeled = _of_store(open_store(data), recipe)
+    else:
+        labeled, unlabeled = _of_scans(read_training_cases(data, recipe.batches), recipe)
+    if not unlabeled:
         raise UserError(Code.TOO_FEW_CASES, data, "no unlabeled scans to rank", "put unlabeled scans into imagesUn")
-    if not found.labeled:
+    if not labeled:
         raise UserError(Code.TOO_FEW_CASES, data, "no labeled scans to compare with", "put label maps into labelsTr")
-    return found
+    return labeled, unlabeled
 
 
-def _of_store(store: Store, recipe: Recipe) -> Candidates:
-    if other := store.settings_difference(recipe.data.model_dump(mode="json")):
-        raise settings_error(store, other)
+def _of_store(store: Store, recipe: Recipe) -> tuple[list[Candidate], list[Candidate]]:
+    check_settings(store, recipe.data)
+
+    def read(case: StoredCase, *, labeled: bool) -> Prepared:
+        given = stored_source(store, case).read()
+        label = np.array(store.label(case)) if labeled else None
+        return Prepared(given.image, voxel_size(case.geometry, case.grid), label)
+
     cases = training_cases(store, recipe.batches)
-
-    def candidate(case: StoredCase, labeled: bool) -> Candidate:
-        return Candidate(case.name, lambda: _stored(store, case, labeled=labeled))
-
     known = (*cases.labeled, *cases.validation)
-    return Candidates(
-        tuple(candidate(case, True) for case in known), tuple(candidate(case, False) for case in cases.unlabeled)
+    return (
+        [Candidate(case.name, partial(read, case, labeled=True)) for case in known],
+        [Candidate(case.name, partial(read, case, labeled=False)) for case in cases.unlabeled],
     )
 
 
-def _stored(store: Store, case: StoredCase, *, labeled: bool) -> Prepared:
-    store.verify_file(case, case.image)
-    label = np.array(store.label(case)) if labeled else None
-    return Prepared(torch.from_numpy(np.array(store.image(case))), voxel_size(case.geometry, case.grid), label)
-
-
-def _of_scans(dataset: Dataset, recipe: Recipe) -> Candidates:
-    def candidate(case: Case) -> Candidate:
-        return Candidate(case.name, lambda: _scanned(dataset, case, recipe.data))
+def _of_scans(dataset: Dataset, recipe: Recipe) -> tuple[list[Candidate], list[Candidate]]:
+    def read(case: Case) -> Prepared:
+        scan = dataset.reader.image(case)
+        image, grid = prepare_image(scan, recipe.data, where=case.images[0])
+        label = None if case.label is None else to_grid(_label(dataset, case, scan.geometry), grid, labels=True)
+        return Prepared(torch.from_numpy(image), voxel_size(scan.geometry, grid), label)
 
     known = (*dataset.of("labeled"), *dataset.of("validation"))
-    return Candidates(tuple(map(candidate, known)), tuple(map(candidate, dataset.of("unlabeled"))))
-
-
-def _scanned(dataset: Dataset, case: Case, settings: PrepareSettings) -> Prepared:
-    scan = dataset.reader.image(case)
-    image, grid = prepare_image(scan, settings, where=case.images[0])
-    label = None if case.label is None else to_grid(_label(dataset, case, scan.geometry), grid, labels=True)
-    return Prepared(torch.from_numpy(image), voxel_size(scan.geometry, grid), label)
+    return (
+        [Candidate(case.name, partial(read, case)) for case in known],
+        [Candidate(case.name, partial(read, case)) for case in dataset.of("unlabeled")],
+    )
 
 
 def _label(dataset: Dataset, case: Case, geometry: Geometry) -> NDArray[Any]:

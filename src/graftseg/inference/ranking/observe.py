@@ -1,7 +1,5 @@
 """Measurements of a scan for the ranking: uncertainty, sizes and components of classes, and encoder features."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from math import log
 from typing import Any
@@ -19,7 +17,6 @@ from graftseg.inference.model import TrainedNetwork
 from graftseg.inference.ranking.cases import Prepared
 from graftseg.inference.resampling import stretched, stretched_slabs
 from graftseg.inference.sliding_window import Segment, is_slicewise, probability_slabs
-from graftseg.recipes.settings import InferenceSettings
 
 Labels = NDArray[np.uint8]
 OVERLAP = 0.25
@@ -56,8 +53,8 @@ def observe(network: TrainedNetwork, case: str, given: Prepared) -> Observation:
     if given.label is not None and (top := int(given.label.max(initial=0))) >= classes:
         finding = f"label value {top} is not one of the classes 0 to {classes - 1} of the run"
         raise UserError(Code.LABEL_INVALID, case, finding, "correct the label map")
-    with _record_features(network.method.student) as features:
-        predicted, uncertainties = _predict(network, given.image, _segment(network, given, features))
+    features = _Features(network.method.student)
+    predicted, uncertainties = _predict(network, given.image, _segment(network, given, features))
     labels = clean_labels(torch.from_numpy(predicted), network.recipe.inference, classes).numpy()
     uncertainty, at_boundary = _mean_uncertainty(labels, uncertainties)
     found = labels if given.label is None else given.label
@@ -89,28 +86,24 @@ def _predict(network: TrainedNetwork, image: Tensor, segment: Segment) -> tuple[
     """Return labels and entropy ``(*space)`` of a prepared image; ``NOT_FOREGROUND`` for certain background."""
     settings = network.recipe.inference.model_copy(update={"stride": None, "overlap": OVERLAP})
     is_stretched = network.recipe.batches.fit == "stretch"
+    is_slices = is_slicewise(image, network.patch)
+    if is_stretched:
+        volume = image if is_slices else image[..., None]
+        slabs = stretched_slabs(segment, volume, network.patch, settings, device=network.device)
+    else:
+        slabs = probability_slabs(segment, image, network.patch, settings, device=network.device)
     pieces = []
-    for _, probabilities in _slabs(network, image, segment, settings):
+    for _, probabilities in slabs:
         uncertainty = torch.where(may_be_foreground(probabilities), _entropy(probabilities), NOT_FOREGROUND)
         maps = (decide_labels(probabilities, settings, len(network.classes)), uncertainty)
         # Sizes are counted in voxels of the scan, not of the patch.
         maps = (stretched(maps[0], image.shape[1:3]), stretched(maps[1], image.shape[1:3])) if is_stretched else maps
         pieces.append([values.cpu().numpy() for values in maps])
     labels, uncertainties = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
-    if is_stretched or is_slicewise(image, network.patch):
+    if is_stretched or is_slices:
         labels, uncertainties = np.moveaxis(labels, 0, -1), np.moveaxis(uncertainties, 0, -1)
     space = tuple(image.shape[1:])
     return np.ascontiguousarray(labels).reshape(space), np.ascontiguousarray(uncertainties).reshape(space)
-
-
-def _slabs(
-    network: TrainedNetwork, image: Tensor, segment: Segment, settings: InferenceSettings
-) -> Iterator[tuple[int, Tensor]]:
-    """Yield the probabilities of the whole image in order along one axis."""
-    if network.recipe.batches.fit == "stretch":
-        volume = image if is_slicewise(image, network.patch) else image[..., None]
-        return stretched_slabs(segment, volume, network.patch, settings, device=network.device)
-    return probability_slabs(segment, image, network.patch, settings, device=network.device)
 
 
 def _entropy(probabilities: Tensor) -> Tensor:
@@ -160,23 +153,19 @@ def count_parts(labels: NDArray[Any], value: int) -> int:
 class _Features:
     """Sum of the encoder's deepest features over the windows that are recorded."""
 
-    def __init__(self) -> None:
-        self._total, self._count, self._is_recording = torch.zeros(()), 0, False
-
-    def __call__(self, module: nn.Module, inputs: Any, output: list[Tensor]) -> None:
-        """Add the features of a forward pass; PyTorch calls this hook after the encoder."""
-        if self._is_recording:
-            deepest = output[-1].detach().float().flatten(2).mean(2)
-            self._total, self._count = self._total.to(deepest.device) + deepest.sum(0), self._count + len(deepest)
+    def __init__(self, student: nn.Module) -> None:
+        self._encoder = next(part for name, part in student.named_modules() if name.rpartition(".")[2] == "encoder")
+        self._total, self._count = torch.zeros(()), 0
 
     def recorded(self, segment: Segment) -> Segment:
         """Return a network whose forward passes are recorded."""
 
         def record(images: Tensor) -> Tensor:
-            self._is_recording = True
-            probabilities = segment(images)
-            self._is_recording = False
-            return probabilities
+            hook = self._encoder.register_forward_hook(self._add)
+            try:
+                return segment(images)
+            finally:
+                hook.remove()
 
         return record
 
@@ -184,14 +173,6 @@ class _Features:
         """Return the mean over all recorded windows."""
         return np.asarray((self._total / max(self._count, 1)).cpu().numpy(), dtype=np.float64)
 
-
-@contextmanager
-def _record_features(student: nn.Module) -> Iterator[_Features]:
-    """Attach a hook to the student's encoder inside the block."""
-    encoder = next(part for name, part in student.named_modules() if name.rpartition(".")[2] == "encoder")
-    features = _Features()
-    hook = encoder.register_forward_hook(features)
-    try:
-        yield features
-    finally:
-        hook.remove()
+    def _add(self, module: nn.Module, inputs: Any, output: list[Tensor]) -> None:
+        deepest = output[-1].detach().float().flatten(2).mean(2)
+        self._total, self._count = self._total.to(deepest.device) + deepest.sum(0), self._count + len(deepest)

@@ -92,11 +92,9 @@ class Ranking:
 
         Only a reason of all scans counts, because scans at the top of the ranking naturally share reasons.
         """
-        if len(self.rows) < 2:
-            return None
-        kinds = [[_kind(reason) for reason in row.reasons] for row in self.rows]
-        shared = [kind for kind in kinds[0] if all(kind in others for others in kinds)]
-        if not shared:
+        first, *others = [[_kind(reason) for reason in row.reasons] for row in self.rows] or [[]]
+        shared = [kind for kind in first if all(kind in kinds for kinds in others)]
+        if not others or not shared:
             return None
         return (
             f"All scans share a reason ({'; '.join(shared)}): it describes the network rather than the scans. "
@@ -105,10 +103,9 @@ class Ranking:
 
     def write_csv(self, path: Path) -> None:
         """Write every row. An existing file is replaced only if it is a ranking."""
-        stream = io.StringIO()
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerows([HEAD, *self.lines()])
         check_ranking_path(path)
+        stream = io.StringIO()
+        csv.writer(stream, lineterminator="\n").writerows([HEAD, *self.lines()])
         write_text(path, stream.getvalue())
 
 
@@ -116,27 +113,17 @@ def unlearned(
     unlabeled: Sequence[Observation], labeled: Sequence[Observation], classes: Sequence[str]
 ) -> tuple[str, ...]:
     """Return a sentence for each labeled class that the network finds in none or hardly any of the scans."""
-    return tuple(
-        sentence
-        for index, name in enumerate(classes[1:])
-        if (
-            sentence := _unlearned(name, [one.sizes[index] for one in unlabeled], [one.sizes[index] for one in labeled])
+    sentences = []
+    for index, name in enumerate(classes[1:]):
+        found, shown = (sum(one.sizes[index] > 0 for one in cases) for cases in (unlabeled, labeled))
+        is_common = shown >= COMMON * len(labeled)
+        if len(unlabeled) < 2 or not shown or found > (RARE * len(unlabeled) if is_common else 0):
+            continue
+        sentences.append(
+            f"{name} is found in {found or 'none'} of {len(unlabeled)} unlabeled scans and labeled in {shown} of "
+            f"{len(labeled)}: it has not been learned yet{'' if is_common else ', or none of these scans contains it'}."
         )
-    )
-
-
-def _unlearned(name: str, found: Sequence[float], known: Sequence[float]) -> str | None:
-    seen, shown = sum(size > 0 for size in found), sum(size > 0 for size in known)
-    is_common = shown >= COMMON * len(known)
-    if len(found) < 2 or not shown or seen > (RARE * len(found) if is_common else 0):
-        return None
-    meaning = (
-        "has not been learned yet" if is_common else "has not been learned yet, or none of these scans contains it"
-    )
-    return (
-        f"{name} is found in {seen or 'none'} of {len(found)} unlabeled scans and labeled in {shown} of {len(known)}: "
-        f"it {meaning}."
-    )
+    return tuple(sentences)
 
 
 def _kind(reason: str) -> str:
@@ -177,21 +164,15 @@ def rank_cases(
     outstanding = stand_out(measures)
     scores = np.sqrt(np.mean(outstanding**2, axis=1))
     order, above = spread_out(scores, own)
-    return tuple(
-        Ranked(
-            case=pool[index].case,
-            score=float(scores[index]),
-            uncertainty=float(measures[index, 0]),
-            unlike=float(measures[index, 1]),
-            size=float(measures[index, 2]),
-            specks=int(measures[index, 3]),
-            reasons=(
-                *_reasons(pool[index], known, classes, outstanding[index]),
-                *(() if (like := above[index]) is None else (f"much like {pool[like].case} above",)),
-            ),
-        )
-        for index in order
-    )
+    ranked = []
+    for index in order:
+        reasons = _reasons(pool[index], known, classes, outstanding[index])
+        if (like := above[index]) is not None:
+            reasons.append(f"much like {pool[like].case} above")
+        uncertainty, unlike, size, extra = measures[index].tolist()
+        score = float(scores[index])
+        ranked.append(Ranked(pool[index].case, score, uncertainty, unlike, size, int(extra), tuple(reasons)))
+    return tuple(ranked)
 
 
 def stand_out(measures: Floats) -> Floats:
@@ -199,8 +180,7 @@ def stand_out(measures: Floats) -> Floats:
     median = np.median(measures, axis=0)
     spread = 1.4826 * np.median(np.abs(measures - median), axis=0)
     z = np.maximum(measures - median, 0) / np.maximum(spread, FLOORS)
-    result: Floats = z / (1 + z)
-    return result
+    return np.asarray(z / (1 + z))
 
 
 def whitened(features: Floats) -> Floats:
@@ -217,8 +197,7 @@ def whitened(features: Floats) -> Floats:
         return np.zeros((len(features), 1))
     clipped = varied.clip(-CLIP, CLIP)
     values, vectors = np.linalg.eigh(shrunken_covariance(clipped - clipped.mean(axis=0)))
-    result: Floats = varied @ (vectors / np.sqrt(np.maximum(values, 1e-9))) / np.sqrt(varied.shape[1])
-    return result
+    return np.asarray(varied @ (vectors / np.sqrt(np.maximum(values, 1e-9))) / np.sqrt(varied.shape[1]))
 
 
 def shrunken_covariance(centered: Floats) -> Floats:
@@ -229,8 +208,7 @@ def shrunken_covariance(centered: Floats) -> Floats:
     apart = float(((covariance - sphere) ** 2).sum())
     noise = float(((centered**2).sum(axis=1) ** 2).sum() - count * (covariance**2).sum()) / count**2
     weight = min(1.0, noise / apart) if apart > 0 else 1.0
-    result: Floats = (1 - weight) * covariance + weight * sphere
-    return result
+    return np.asarray((1 - weight) * covariance + weight * sphere)
 
 
 def spread_out(scores: Floats, places: Floats) -> tuple[list[int], list[int | None]]:
@@ -279,8 +257,7 @@ def _unlike(own: Floats, references: Floats) -> Floats:
         typical = float(np.median(among.min(axis=1)))
     else:
         typical = float(np.median(nearest))
-    result: Floats = nearest / typical if typical > 0 else nearest
-    return result
+    return np.asarray(nearest / typical if typical > 0 else nearest)
 
 
 def _median_distance(places: Floats) -> float:
@@ -325,25 +302,22 @@ def rank_run(run: RunFolder, data: Path | None, out: Path | None, device: torch.
     if out is not None:
         check_ranking_path(out)
     network = load_network(run, device)
-    cases = candidates_in(data or find_store(run), network.recipe)
-    labeled, broken = _observe_all(network, cases.labeled, "Measuring labeled scans")
+    known, candidates = candidates_in(data or find_store(run), network.recipe)
+    labeled, broken = _observe_all(network, known, "Measuring labeled scans")
     if not labeled:
         raise broken[0]
-    unlabeled, failures = _observe_all(network, cases.unlabeled, "Measuring unlabeled scans")
+    unlabeled, failures = _observe_all(network, candidates, "Measuring unlabeled scans")
     if not unlabeled:
         raise failures[0]
-    ranking = Ranking(
-        rank_cases(unlabeled, labeled, network.classes),
-        (*broken, *failures),
-        unlearned(unlabeled, labeled, network.classes),
-    )
+    observed = (unlabeled, labeled, network.classes)
+    ranking = Ranking(rank_cases(*observed), (*broken, *failures), unlearned(*observed))
     if out is not None:
         ranking.write_csv(out)
     return ranking
 
 
 def _observe_all(
-    network: TrainedNetwork, cases: tuple[Candidate, ...], description: str
+    network: TrainedNetwork, cases: list[Candidate], description: str
 ) -> tuple[list[Observation], list[UserError]]:
     observed, failures = [], []
     for case in track(cases, description, len(cases)):
