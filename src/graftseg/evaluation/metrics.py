@@ -53,11 +53,7 @@ class Scores:
 
 
 def score(
-    prediction: Mask,
-    reference: Mask,
-    *,
-    spacing: Sequence[float] | None = None,
-    protocol: Protocol = "standard",
+    prediction: Mask, reference: Mask, *, spacing: Sequence[float] | None = None, protocol: Protocol = "standard"
 ) -> Scores:
     """Return all metrics of one class of one case. ``protocol`` matters for empty masks only."""
     _require_pair(prediction, reference)

@@ -78,11 +78,7 @@ def stored_source(store: Store, case: StoredCase) -> Source:
 
 
 def sources_in(
-    path: Path,
-    settings: PrepareSettings,
-    channels: int,
-    only: Collection[str] = (),
-    trained: Collection[str] = (),
+    path: Path, settings: PrepareSettings, channels: int, only: Collection[str] = (), trained: Collection[str] = ()
 ) -> tuple[list[Source], dict[str, UserError]]:
     """Return the cases of a scan, a folder of scans or a store, and the errors of cases that cannot be read.
 

@@ -81,12 +81,7 @@ def _interpolated_along(slabs: Iterable[tuple[int, Tensor]], axis: Axis) -> Iter
 
 @torch.inference_mode()
 def stretched_slabs(
-    segment: Segment,
-    image: Tensor,
-    patch: tuple[int, ...],
-    settings: InferenceSettings,
-    *,
-    device: torch.device,
+    segment: Segment, image: Tensor, patch: tuple[int, ...], settings: InferenceSettings, *, device: torch.device
 ) -> Iterator[tuple[int, Tensor]]:
     """Yield the probabilities of a volume ``(C, X, Y, slices)``: the first slice and ``(K, n, *patch)``.
 

@@ -78,11 +78,7 @@ def probability_slabs(
 
 
 def _rolling_average(
-    forward: Callable[[list[Index]], Tensor],
-    shape: Index,
-    patch: Index,
-    stride: Index,
-    settings: InferenceSettings,
+    forward: Callable[[list[Index]], Tensor], shape: Index, patch: Index, stride: Index, settings: InferenceSettings
 ) -> Iterator[tuple[int, Tensor]]:
     """Yield the weighted mean of all windows. Planes that no later window covers are yielded and dropped.
 
