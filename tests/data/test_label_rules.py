@@ -10,10 +10,10 @@ from check_fakes import geometry, image, label, put
 
 from graftseg import api
 from graftseg.core.errors import Code, UserError
+from graftseg.data.labels import check_label_values
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import identity_settings, prepare
 from graftseg.data.sources import Sources
-from graftseg.evaluation.evaluate import check_label_values
 from graftseg.planning.plans import make_plan
 from user_errors import user_error
 

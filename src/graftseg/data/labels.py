@@ -4,8 +4,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Case, Geometry
@@ -68,6 +70,18 @@ def mask_remedy(where: str | Path) -> str:
     if folder.name in ("labelsTr", "labelsTs") and (root / "imagesTr").is_dir() and (root / "labelsTr").is_dir():
         return f"`graftseg check {quote(str(root))} --fix OUT` writes a copy with the values 0 and 1"
     return "write the masks as 0 and 1"
+
+
+def check_label_values(where: str | Path, labels: NDArray[Any], classes: Collection[int]) -> None:
+    """Raise an error if a label map contains a value that is not a class."""
+    values, counts = np.unique(labels, return_counts=True)
+    for value, count in zip(values.tolist(), counts.tolist(), strict=True):
+        if value != 0 and value not in classes:
+            finding = f"value {value} in {count} voxels is not one of the classes {sorted(set(classes) - {0})}"
+            remedy = "name that class or correct the label map"
+            if is_mask(values.tolist()) and set(classes) - {0} == {1}:
+                finding, remedy = "a mask of 0 and 255, but the class is 1", mask_remedy(where)
+            raise UserError(Code.LABEL_INVALID, where, finding, remedy)
 
 
 @dataclass(frozen=True)

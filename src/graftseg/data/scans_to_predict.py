@@ -82,3 +82,11 @@ def _find_unfit(files: Files, channels: int) -> Iterator[tuple[str, UserError]]:
             rename = f"if these are different cases, rename them to {name}-{found[0]:04d} and so on"
             error = UserError(error.code, error.where, finding, f"keep the channel used in training; {rename}")
         yield name, error
+
+
+def check_channels(where: str | Path, found: int, expected: int) -> None:
+    """Raise an error if a scan has another number of channels than the scans that a run was trained on."""
+    if found != expected:
+        finding = f"has {found} channels, but the run was trained on {expected}"
+        remedy = "give the same channels as in training: files CASE_0000, CASE_0001, ... or one file"
+        raise UserError(Code.CHANNELS_MISMATCH, where, finding, remedy)

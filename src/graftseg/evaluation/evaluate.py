@@ -18,7 +18,7 @@ from graftseg.core.names import by_nfc, same_names
 from graftseg.core.predictions import MANIFEST
 from graftseg.core.progress import in_parallel
 from graftseg.core.types import Geometry
-from graftseg.data.labels import is_mask, mask_remedy
+from graftseg.data.labels import check_label_values
 from graftseg.data.scans import grid_difference, read_label
 from graftseg.data.store import is_store, open_store
 from graftseg.evaluation.metrics import Protocol, as_protocol, score
@@ -120,19 +120,6 @@ def evaluate_pair(
         )
         rows.append(row)
     return rows
-
-
-def check_label_values(where: str | Path, labels: LabelMap, classes: Mapping[int, str]) -> None:
-    """Raise an error if a label map contains a value that is not a class."""
-    values, counts = np.unique(labels, return_counts=True)
-    for value, count in zip(values.tolist(), counts.tolist(), strict=True):
-        if value != 0 and value not in classes:
-            finding = f"value {value} in {count} voxels is not one of the classes {sorted(set(classes) - {0})}"
-            remedy = "name that class or correct the label map"
-            if is_mask(values.tolist()) and set(classes) - {0} == {1}:
-                finding = "a mask of 0 and 255, but the class is 1"
-                remedy = mask_remedy(where)
-            raise UserError(Code.LABEL_INVALID, where, finding, remedy)
 
 
 def _score_case(

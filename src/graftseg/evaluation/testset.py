@@ -10,10 +10,10 @@ from graftseg.core.names import by_nfc, nfc, same_names
 from graftseg.core.progress import in_parallel
 from graftseg.core.run_folder import RunFolder
 from graftseg.core.types import Geometry
+from graftseg.data.labels import check_label_values
 from graftseg.data.scans import grid_difference, read_case, read_geometry
-from graftseg.data.scans_to_predict import scan_cases
+from graftseg.data.scans_to_predict import check_channels, scan_cases
 from graftseg.data.store import Store, find_store, is_store, open_store
-from graftseg.evaluation.evaluate import check_label_values
 from graftseg.evaluation.references import Reference, references_in
 
 IMAGES, LABELS = "imagesTs", "labelsTs"
@@ -68,7 +68,9 @@ def check_test_scans(scans: EvaluationScans, run: RunFolder, *, allow_missing: b
     if files:
         if failures:
             raise failures[min(failures)]
-        _check_channels(files[min(files)], channels)
+        # Only reading a file shows the number of channels in it.
+        first = files[min(files)]
+        check_channels(first[0], len(read_case(first, channels).array), channels)
 
     def check(name: str) -> None:
         _check_case(files.get(name, ()), labels.get(nfc(name)), dict(enumerate(classes)), channels)
@@ -114,13 +116,10 @@ def _in_test_folders(folder: Path) -> EvaluationScans | None:
 
 def _stored_cases(store: Store, classes: tuple[str, ...], channels: int) -> set[str]:
     """Return the test cases of a store. Raise an error if its classes or channels differ from the run's."""
-    remedy = "give the store that the run was trained for"
     if store.classes != classes:
         finding = f"its classes are {', '.join(store.classes)}, but those of the run are {', '.join(classes)}"
-        raise UserError(Code.STORE_MISMATCH, store.path, finding, remedy)
-    if store.channels != channels:
-        finding = f"its scans have {store.channels} channels, but the run was trained on {channels}"
-        raise UserError(Code.CHANNELS_MISMATCH, store.path, finding, remedy)
+        raise UserError(Code.STORE_MISMATCH, store.path, finding, "give the store that the run was trained for")
+    check_channels(store.path, store.channels, channels)
     return {case.name for case in store.of("test")}
 
 
@@ -140,15 +139,6 @@ def _with_both_files(scans: EvaluationScans, names: set[str], labels: set[str], 
             remedy = "add the missing files, or skip these cases with --allow-missing"
             raise UserError(Code.FILE_MISSING, folder, finding, remedy)
     return both
-
-
-def _check_channels(files: tuple[Path, ...], channels: int) -> None:
-    """Raise an error if the first scan has another number of channels, which only reading the file shows."""
-    found = len(read_case(files, channels).array)
-    if found != channels:
-        finding = f"has {found} channels, but the run was trained on {channels}"
-        remedy = "give the same channels: a folder with CASE_0000, CASE_0001, or one file"
-        raise UserError(Code.CHANNELS_MISMATCH, files[0], finding, remedy)
 
 
 def _check_case(

@@ -17,6 +17,7 @@ from graftseg.core.progress import ScanProgress, scan_progress
 from graftseg.core.run_folder import RunFolder, ensemble_members
 from graftseg.data.folders import CONVERSION_ADVICE, unsupported_ending
 from graftseg.data.scans import READABLE, is_scan
+from graftseg.data.scans_to_predict import check_channels
 from graftseg.inference.ensemble import Checkpoint, Ensemble, predict_maps
 from graftseg.inference.inputs import Source, sources_in
 from graftseg.inference.label_maps import LABELS_ONLY, ExtraMaps, names_of, write_maps
@@ -142,10 +143,7 @@ class PlannedPrediction:
             raise UserError(Code.OPTION_CONFLICT, where, finding, "leave out --pictures")
         check_memory(grid, channels, predictor, self.extras, where)
         given = case.read()
-        if len(given.image) != channels:
-            finding = f"has {len(given.image)} channels, but the run was trained on {channels}"
-            remedy = "give the same channels: a folder with CASE_0000, CASE_0001, or one file"
-            raise UserError(Code.CHANNELS_MISMATCH, where, finding, remedy)
+        check_channels(where, len(given.image), channels)
         progress.begin(predictor.windows_in(given.grid.prepared_shape))
         maps = predict_maps(predictor, given.image, given.grid, self.extras, where)
         names = names_of(case.name, self.extras)

@@ -17,10 +17,10 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.names import nfc
 from graftseg.core.version import __version__
 from graftseg.data.formats.dicom_tags import silence_dicom_packages
+from graftseg.data.labels import check_label_values
 from graftseg.data.scans import Scan, read_label
 from graftseg.inference.export.dicom_series import Series, series_in
-from graftseg.inference.export.label_maps import check_values, label_maps_of
-from graftseg.inference.export.request import Request, atomic_folder, needed
+from graftseg.inference.export.request import Request, atomic_folder, label_maps_of, needed
 
 SERIES_NUMBER = 900
 TOLERANCE = 0.01
@@ -48,7 +48,7 @@ def write(request: Request) -> list[str]:
     with atomic_folder(request.out) as out:
         for name, path in maps.items():
             label = read_label(path)
-            check_values(path, label.array, classes)
+            check_label_values(path, label.array, range(len(classes)))
             with _private_errors(cases[name]):
                 _segmentation(cases[name], path.name, label, classes).save_as(out / f"{name}.dcm")
     lines = [f"{request.out}: {len(maps)} DICOM segmentations of {', '.join(classes[1:])}"]

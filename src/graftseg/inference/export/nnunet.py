@@ -18,10 +18,11 @@ from graftseg.core.files import read_json, write_json
 from graftseg.core.names import nfc
 from graftseg.core.types import Case, Geometry
 from graftseg.data.dataset import Dataset
+from graftseg.data.labels import check_label_values
 from graftseg.data.scans import Scan, grid_difference, read_label, write_label, write_scan
+from graftseg.data.scans_to_predict import check_channels
 from graftseg.data.store import find_store, open_store
-from graftseg.inference.export.label_maps import check_values, label_maps_of
-from graftseg.inference.export.request import Request, atomic_folder
+from graftseg.inference.export.request import Request, atomic_folder, label_maps_of
 from graftseg.inference.inputs import read_training_cases
 from graftseg.recipes.recipe import load_recipe
 
@@ -80,10 +81,7 @@ def _write_images(dataset: Dataset, case: Case, channels: int, folder: Path) -> 
             _link(path, target)
         return
     scan = dataset.reader.image(case)
-    if len(scan.array) != channels:
-        finding = f"has {len(scan.array)} channels, but the run was trained on {channels}"
-        remedy = "give the data that the run was trained on as --data"
-        raise UserError(Code.CHANNELS_MISMATCH, case.images[0], finding, remedy)
+    check_channels(case.images[0], len(scan.array), channels)
     for channel, target in zip(scan.array, targets, strict=True):
         write_scan(target, np.ascontiguousarray(channel), scan.geometry)
 
@@ -91,7 +89,7 @@ def _write_images(dataset: Dataset, case: Case, channels: int, folder: Path) -> 
 def _check_prediction(path: Path, geometry: Geometry, classes: Sequence[str]) -> None:
     """Raise an error if a predicted label map has other classes or is not on the grid of its scan."""
     label = read_label(path)
-    check_values(path, label.array, classes)
+    check_label_values(path, label.array, range(len(classes)))
     if difference := grid_difference(geometry, label.geometry):
         finding = f"the label map is not on the grid of its scan: {difference}"
         raise UserError(Code.GEOMETRY_MISMATCH, path, finding, "predict the scans of this data set")

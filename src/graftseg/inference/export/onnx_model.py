@@ -11,6 +11,7 @@ from graftseg.core.devices import versions
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import write_json
 from graftseg.core.progress import silence
+from graftseg.data.scans_to_predict import check_channels
 from graftseg.inference.export.request import Request, atomic_folder, needed
 from graftseg.inference.inputs import sources_in
 from graftseg.inference.model import Probabilities, TrainedNetwork, load_network
@@ -86,9 +87,7 @@ def _patch_of(scan: Path, shipped: TrainedNetwork) -> Tensor:
     if failures:
         raise next(iter(failures.values()))
     image = cases[0].read().image.float()
-    if len(image) != shipped.channels:
-        finding = f"has {len(image)} channels, but the run was trained on {shipped.channels}"
-        raise UserError(Code.CHANNELS_MISMATCH, scan, finding, "give a scan with the same channels as --check")
+    check_channels(scan, len(image), shipped.channels)
     if image.ndim - 1 > len(shipped.patch):
         image = image[..., image.shape[-1] // 2]
     patch = torch.zeros(shipped.channels, *shipped.patch)

@@ -9,8 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from graftseg.core.errors import Code, UserError
 from graftseg.core.types import NEIGHBORS
+from graftseg.data.labels import check_label_values
+from graftseg.data.scans_to_predict import check_channels
 from graftseg.inference.averaging import flipped, mean_of
 from graftseg.inference.label_maps import clean_labels, decide_labels, may_be_foreground
 from graftseg.inference.model import TrainedNetwork
@@ -46,13 +47,10 @@ class Observation:
 
 def observe(network: TrainedNetwork, case: str, given: Prepared) -> Observation:
     """Measure a case. Of a labeled case, sizes and components come from its label map."""
-    if len(given.image) != network.channels:
-        finding = f"has {len(given.image)} channels, but the run was trained on {network.channels}"
-        raise UserError(Code.CHANNELS_MISMATCH, case, finding, "give the same channels as in training")
     classes = len(network.classes)
-    if given.label is not None and (top := int(given.label.max(initial=0))) >= classes:
-        finding = f"label value {top} is not one of the classes 0 to {classes - 1} of the run"
-        raise UserError(Code.LABEL_INVALID, case, finding, "correct the label map")
+    check_channels(case, len(given.image), network.channels)
+    if given.label is not None:
+        check_label_values(case, given.label, range(classes))
     features = _Features(network.method.student)
     predicted, uncertainties = _predict(network, given.image, _segment(network, given, features))
     labels = clean_labels(torch.from_numpy(predicted), network.recipe.inference, classes).numpy()
