@@ -9,7 +9,7 @@ import pytest
 from tiny import tiny_recipe, write_scans
 
 from graftseg import api
-from graftseg.core import run_folder
+from graftseg.core import files
 from graftseg.data import scans as scan_files
 from graftseg.inference import model
 
@@ -30,7 +30,7 @@ def test_a_test_with_baseline_builds_two_networks(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(model, "build_method", count("networks", model.build_method))
     monkeypatch.setattr(scan_files, "class_numbers", count("label maps", scan_files.class_numbers))
-    monkeypatch.setattr(run_folder, "read_json", count("run.json", run_folder.read_json))
+    monkeypatch.setattr("graftseg.core.run_folder.read_json", count("run.json", files.read_json))
     api.test(tmp_path / "run", device="cpu")
     assert counts["networks"] == 2
     # Per case: the check reads the reference, and each scoring and the report read the reference and a prediction.
