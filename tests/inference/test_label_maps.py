@@ -90,7 +90,8 @@ def test_slabs_of_any_thickness_give_the_same_maps(cuts: list[int]) -> None:
     edges = [0, *sorted(cuts), 10]
     slabs = [(start, whole[:, start:end]) for start, end in pairwise(edges)]
     apart, together = collect(slabs, [10, 4, 3]), collect([(0, whole)], [10, 4, 3])
-    for one, other in zip(apart._each(lambda values: values), together._each(lambda values: values), strict=True):
+    for name in ("labels", "probabilities", "uncertainty"):
+        one, other = getattr(apart, name), getattr(together, name)
         assert one is not None and other is not None and torch.equal(one, other)
     assert apart.mean_uncertainty == pytest.approx(together.mean_uncertainty, rel=1e-12)
 

@@ -145,7 +145,7 @@ def test_sizes_of_stretched_slices_are_those_of_the_label_map(shape: tuple[int, 
 
 def test_a_label_value_outside_the_classes_is_an_error() -> None:
     label = np.full((8, 8), 2, np.uint8)
-    with user_error(Code.LABEL_INVALID, "a", "label value 2"):
+    with user_error(Code.LABEL_INVALID, "a", "value 2"):
         observe(network(), "a", given_image(np.zeros((8, 8)), label))
 
 

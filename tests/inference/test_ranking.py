@@ -99,7 +99,7 @@ def test_a_twin_of_the_first_scan_is_not_second() -> None:
 
 def test_one_scan_and_one_label() -> None:
     (only,) = rank_cases([seen("a")], LABELED[:1], CLASSES)
-    assert (only.score, only.unlike, only.reasons_text) == (0.0, 1.0, "nothing stands out")
+    assert (only.score, only.unlike, only.cells(1)[-1]) == (0.0, 1.0, "nothing stands out")
 
 
 def test_scaled_measures() -> None:

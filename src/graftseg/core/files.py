@@ -1,12 +1,14 @@
 """Atomic writes, JSON, checksums, locks and checks of target files."""
 
+import csv
 import fcntl
 import hashlib
+import io
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -111,6 +113,13 @@ def write_json(target: Path, content: Any) -> None:
 def json_text(content: Any) -> str:
     """Return ``content`` as indented JSON with a final newline."""
     return json.dumps(content, indent=2, allow_nan=False) + "\n"
+
+
+def csv_text(lines: Iterable[Sequence[Any]]) -> str:
+    """Return lines of cells as CSV; None is an empty cell."""
+    stream = io.StringIO()
+    csv.writer(stream, lineterminator="\n").writerows(lines)
+    return stream.getvalue()
 
 
 def _encode(content: str | bytes) -> bytes:

@@ -1,7 +1,5 @@
 """Paired comparison of two or more tested runs on the same cases."""
 
-import csv
-import io
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -9,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import json_text, read_object, write_group
+from graftseg.core.files import csv_text, json_text, read_object, write_group
 from graftseg.core.run_folder import RunFolder
 from graftseg.evaluation.figures import FIGURES, SHARES, format_value
 from graftseg.evaluation.scores import Evaluation, read_csv
@@ -134,14 +132,13 @@ def write_comparison(comparisons: Sequence[Comparison], folder: Path, picture: s
 
     If one of the three files cannot be written, none is.
     """
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for comparison in comparisons:
-        for pairs, effect in comparison.effects:
-            writer.writerow(["" if value is None else value for value in _entry(comparison, pairs, effect).values()])
+    lines = [
+        list(_entry(comparison, pairs, effect).values())
+        for comparison in comparisons
+        for pairs, effect in comparison.effects
+    ]
     all_pairs = json_text([_to_json(comparison) for comparison in comparisons])
-    contents = {".csv": stream.getvalue(), ".json": all_pairs, ".svg": picture}
+    contents = {".csv": csv_text([COLUMNS, *lines]), ".json": all_pairs, ".svg": picture}
     write_group({folder / f"comparison{end}": content for end, content in contents.items()})
 
 

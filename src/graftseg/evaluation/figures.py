@@ -66,13 +66,11 @@ def scores_table(evaluation: "Evaluation") -> tuple[tuple[str, ...], list[tuple[
     volumes = VOLUME_COLUMNS if evaluation.has_volumes else {}
     columns = {f"{FIGURES[name]} %": name for name in SHARES} | distances | volumes
     summary = evaluation.summary()
-    means = {one.name: {metric: one.metrics[metric].mean for metric in columns.values()} for one in summary.classes}
-    overall = {metric: summary.overall.get(metric, math.nan) for metric in columns.values()}
     rows = [
-        (name, *(_cell(values, metric) for metric in columns.values()))
-        for name, values in (*means.items(), ("mean", overall))
+        (one.name, *(_cell(metric, one.metrics[metric].mean) for metric in columns.values())) for one in summary.classes
     ]
-    return ("class", *columns), rows
+    overall = ("mean", *(_cell(metric, summary.overall.get(metric, math.nan)) for metric in columns.values()))
+    return ("class", *columns), [*rows, overall]
 
 
 def scores_text(evaluation: "Evaluation") -> str:
@@ -88,5 +86,5 @@ def extent_of(evaluation: "Evaluation") -> str:
     return f"{counts}, {evaluation.protocol} protocol"
 
 
-def _cell(values: Figures, metric: str) -> str:
-    return format_value(values[metric] * (100 if metric in SHARES else 1))
+def _cell(metric: str, value: float) -> str:
+    return format_value(value * (100 if metric in SHARES else 1))

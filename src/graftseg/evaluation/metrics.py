@@ -108,9 +108,8 @@ def jaccard(prediction: Mask, reference: Mask) -> float:
 def surface_distances(prediction: Mask, reference: Mask, spacing: Sequence[float] | None = None) -> Directed:
     """Return ``d(P -> G)`` and ``d(G -> P)``, one number per surface voxel. Neither mask may be empty.
 
-    Distances come from a k-d tree of the surface voxels. For two ellipsoids that fill a 200x200x90 grid this takes
-    0.1 s, compared with 0.5 s for distance transforms. It needs memory for the surfaces only and releases the GIL.
-    Distance transforms are faster only for very large surfaces, such as masks of noise.
+    A k-d tree of the surface voxels is about five times as fast as distance transforms and releases the GIL. Distance
+    transforms are faster only for very large surfaces, such as masks of noise.
     """
     from scipy.spatial import KDTree
 

@@ -1,7 +1,6 @@
 """Scores of label maps, one row per class and case, and the CSV table that stores them."""
 
 import csv
-import io
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import json_text, read_json, write_group, write_text
+from graftseg.core.files import csv_text, json_text, read_json, write_group, write_text
 from graftseg.evaluation.figures import extent_of, scores_text
 from graftseg.evaluation.metrics import Protocol, as_protocol
 
@@ -141,12 +140,9 @@ class Evaluation:
         write_group({table: self._csv(), description_file(table): description})
 
     def _csv(self) -> str:
-        stream = io.StringIO()
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(["protocol", *_COLUMNS.values(), *VOLUME_ERRORS])
-        for row in self.rows:
-            writer.writerow([self.protocol, *(_cell(getattr(row, name)) for name in (*_COLUMNS, *VOLUME_ERRORS))])
-        return stream.getvalue()
+        names = (*_COLUMNS, *VOLUME_ERRORS)
+        lines = [[self.protocol, *(_cell(getattr(row, name)) for name in names)] for row in self.rows]
+        return csv_text([["protocol", *_COLUMNS.values(), *VOLUME_ERRORS], *lines])
 
 
 _COLUMNS = {f.name: f"{f.name}_voxel" if f.name in VOXEL_FIELDS else f.name for f in fields(Row)}

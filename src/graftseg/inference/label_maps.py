@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
@@ -19,11 +19,11 @@ from graftseg.core.colors import color_of
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import read_json, write_json
 from graftseg.core.types import Geometry
-from graftseg.data.grid import Grid, to_source_axes
 from graftseg.data.scans import write_label, write_scan
 from graftseg.ops.components import chosen_classes, largest_components
 from graftseg.recipes.settings import InferenceSettings
 
+Array = TypeVar("Array")
 Changed = TypeVar("Changed")
 CLASSES = "classes.json"
 CLASS_KEYS = {"name", "value", "colour"}
@@ -48,39 +48,28 @@ LABELS_ONLY = ExtraMaps()
 
 
 @dataclass(frozen=True)
-class ScanMaps:
-    """Labels ``(*space)`` on the grid of a scan; probabilities ``(K, *space)`` and uncertainty in ``LEVELS``.
+class Maps(Generic[Array]):
+    """Labels ``(*space)``; probabilities ``(K, *space)`` and uncertainty ``(*space)`` in ``LEVELS``.
 
     ``mean_uncertainty`` is between 0 and 1. It is None if it was not requested or no voxel may be foreground.
     """
 
-    labels: NDArray[np.uint8]
-    probabilities: NDArray[np.uint8] | None = None
-    uncertainty: NDArray[np.uint8] | None = None
+    labels: Array
+    probabilities: Array | None = None
+    uncertainty: Array | None = None
     mean_uncertainty: float | None = None
 
-
-@dataclass(frozen=True)
-class PreparedMaps:
-    """Maps before they are on the grid of the scan: labels on the device, the others in main memory."""
-
-    labels: Tensor
-    probabilities: Tensor | None
-    uncertainty: Tensor | None
-    mean_uncertainty: float | None
-
-    def transformed(self, change: Callable[[Tensor], Tensor]) -> "PreparedMaps":
-        """Return the maps with a function applied to the spatial axes of each."""
-        return PreparedMaps(*self._each(change), self.mean_uncertainty)
-
-    def on_scan(self, grid: Grid) -> ScanMaps:
-        """Return the maps in the axis order of the scan."""
-        return ScanMaps(*self._each(lambda one: to_source_axes(one.cpu().numpy(), grid)), self.mean_uncertainty)
-
-    def _each(self, change: Callable[[Tensor], Changed]) -> tuple[Changed, Changed | None, Changed | None]:
+    def transformed(self, change: Callable[[Array], Changed]) -> "Maps[Changed]":
+        """Return the maps with a function applied to each of them."""
         probabilities = None if self.probabilities is None else change(self.probabilities)
         uncertainty = None if self.uncertainty is None else change(self.uncertainty)
-        return change(self.labels), probabilities, uncertainty
+        return Maps(change(self.labels), probabilities, uncertainty, self.mean_uncertainty)
+
+
+PreparedMaps = Maps[Tensor]
+"""Maps before they are on the grid of the scan: labels on the device, the others in main memory."""
+ScanMaps = Maps[NDArray[np.uint8]]
+"""Maps on the grid of the scan."""
 
 
 class UncertaintySum:

@@ -42,7 +42,8 @@ def host_bytes(grid: Grid, channels: int, predictor: Predictor, extras: ExtraMap
     on_host = predictor.device.type == "cpu"
     has_second_segment = extras.uncertainty and predictor.uncertainty_segment is not None
     channels_out = predictor.classes * (2 if has_second_segment else 1) + 1
-    windows = image + maps + on_host * (channels_out * _slab_bytes(grid, predictor) + _window_bytes(predictor))
+    in_network = NETWORK_BYTES * predictor.settings.windows_per_forward * prod(predictor.patch)
+    windows = image + maps + on_host * (channels_out * _slab_bytes(grid, predictor) + in_network)
     components = image + maps + on_host * bool(predictor.settings.largest_component) * COMPONENT_BYTES * source
     return max(reading, windows, components, image + WRITING_COPIES * maps)
 
@@ -56,11 +57,6 @@ def check_memory(grid: Grid, channels: int, predictor: Predictor, extras: ExtraM
     fewer = "leave out --probabilities and --uncertainty, " if extras.probabilities or extras.uncertainty else ""
     remedy = f"{fewer}close other programs, crop the scan or use a larger machine"
     raise UserError(Code.OUT_OF_MEMORY, where, finding, remedy)
-
-
-def _window_bytes(predictor: Predictor) -> int:
-    """Return the bytes inside the network for the windows of one forward pass."""
-    return NETWORK_BYTES * predictor.settings.windows_per_forward * prod(predictor.patch)
 
 
 def _slab_bytes(grid: Grid, predictor: Predictor) -> int:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from graftseg.core.devices import free_memory
 from graftseg.core.errors import Code, UserError
-from graftseg.data.grid import Grid
+from graftseg.data.grid import Grid, to_source_axes
 from graftseg.inference.averaging import over_flips, stack_channels
 from graftseg.inference.label_maps import (
     LABELS_ONLY,
@@ -58,7 +58,8 @@ class Predictor:
 
     def maps(self, image: Tensor, grid: Grid, extras: ExtraMaps = LABELS_ONLY) -> ScanMaps:
         """Return the maps of an image ``(C, *grid.prepared_shape)``, on any device, in the geometry of the scan."""
-        return self._prepared_maps(image, grid, extras).on_scan(grid)
+        maps = self._prepared_maps(image, grid, extras)
+        return maps.transformed(lambda values: to_source_axes(values.cpu().numpy(), grid))
 
     def prepared_labels(self, image: Tensor, grid: Grid) -> Tensor:
         """Return the label map as uint8 on the device, in the axis order of the prepared image."""
@@ -127,7 +128,7 @@ class Predictor:
             remedy = "check the scan's intensities and the run's losses, or predict in full precision"
             raise UserError(Code.LOSS_NOT_FINITE, "prediction", finding, remedy)
         if uncertainty is None:
-            return PreparedMaps(labels, probabilities, None, None)
+            return PreparedMaps(labels, probabilities)
         return PreparedMaps(labels, probabilities, uncertainty.map, uncertainty.mean())
 
     def _full_segment(self, extras: ExtraMaps) -> Segment:

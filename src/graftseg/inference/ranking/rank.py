@@ -4,8 +4,6 @@ A scan ranks high if the network is uncertain about it, if it looks unlike the l
 sizes or numbers of components that labeled scans do not have. Scans similar to a higher-ranked scan rank lower.
 """
 
-import csv
-import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import write_text
+from graftseg.core.files import csv_text, write_text
 from graftseg.core.progress import track
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.store import find_store
@@ -64,12 +62,8 @@ class Ranked:
     def cells(self, rank: int) -> tuple[str, ...]:
         """Return the scan as a table row under ``HEAD``."""
         numbers = (self.score, self.uncertainty, self.unlike, self.size)
-        return (str(rank), self.case, *(f"{number:.3f}" for number in numbers), str(self.specks), self.reasons_text)
-
-    @property
-    def reasons_text(self) -> str:
-        """Return the reasons as text."""
-        return "; ".join(self.reasons) or "nothing stands out"
+        reasons = "; ".join(self.reasons) or "nothing stands out"
+        return (str(rank), self.case, *(f"{number:.3f}" for number in numbers), str(self.specks), reasons)
 
 
 @dataclass(frozen=True)
@@ -92,9 +86,9 @@ class Ranking:
 
         Only a reason of all scans counts, because scans at the top of the ranking naturally share reasons.
         """
-        first, *others = [[_kind(reason) for reason in row.reasons] for row in self.rows] or [[]]
-        shared = [kind for kind in first if all(kind in kinds for kinds in others)]
-        if not others or not shared:
+        kinds = [[_kind(reason) for reason in row.reasons] for row in self.rows]
+        shared = [kind for kind in kinds[0] if all(kind in others for others in kinds)] if len(kinds) > 1 else []
+        if not shared:
             return None
         return (
             f"All scans share a reason ({'; '.join(shared)}): it describes the network rather than the scans. "
@@ -104,9 +98,7 @@ class Ranking:
     def write_csv(self, path: Path) -> None:
         """Write every row. An existing file is replaced only if it is a ranking."""
         check_ranking_path(path)
-        stream = io.StringIO()
-        csv.writer(stream, lineterminator="\n").writerows([HEAD, *self.lines()])
-        write_text(path, stream.getvalue())
+        write_text(path, csv_text([HEAD, *self.lines()]))
 
 
 def unlearned(
