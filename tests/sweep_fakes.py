@@ -44,5 +44,5 @@ def forbid(monkeypatch: pytest.MonkeyPatch, *steps: str) -> None:
     def fail(*arguments: Any, **settings: Any) -> None:
         raise AssertionError("must not be executed again")
 
-    for step in steps or ("complete", "predict_scans", "score_folder"):
+    for step in steps or ("complete", "predict_scans", "score_folders"):
         monkeypatch.setattr(train_and_test, step, fail)

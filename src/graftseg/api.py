@@ -19,7 +19,7 @@ from graftseg.data.layouts import Dataset, read_layout
 from graftseg.data.sources import Sources, as_data
 from graftseg.data.store import Store, is_store, open_store
 from graftseg.evaluation.comparison import Comparison, compare_runs, write_comparison
-from graftseg.evaluation.evaluate import score_folder
+from graftseg.evaluation.evaluate import score_folders
 from graftseg.evaluation.metrics import Protocol
 from graftseg.evaluation.scores import Evaluation
 from graftseg.experiments.paper import ALL
@@ -229,14 +229,9 @@ def evaluate(
 
     ``only`` restricts the evaluation to these cases.
     """
-    return score_folder(
-        Path(predictions),
-        Path(reference),
-        Path(out) if out else None,
-        protocol=protocol,
-        allow_missing=allow_missing,
-        only=only,
-    )
+    targets = {Path(predictions): Path(out) if out else Path(predictions) / "metrics.csv"}
+    (evaluation,) = score_folders(targets, Path(reference), protocol=protocol, allow_missing=allow_missing, only=only)
+    return evaluation
 
 
 def test(

@@ -25,9 +25,9 @@ from graftseg.data.scans import read_label, write_label, write_scan
 from graftseg.data.scans_to_predict import scan_cases
 from graftseg.data.sources import Sources
 from graftseg.evaluation.comparison import compare_runs
-from graftseg.evaluation.evaluate import evaluate_folder
 from graftseg.evaluation.scores import Evaluation, Row
 from graftseg.evaluation.statistics import paired
+from scoring import evaluate_folder
 from user_errors import user_error
 
 NFC, NFD = (unicodedata.normalize(form, "é") for form in ("NFC", "NFD"))

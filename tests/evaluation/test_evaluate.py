@@ -13,10 +13,11 @@ from graftseg.core.predictions import Manifest, PredictedCase
 from graftseg.core.text_tables import format_table
 from graftseg.core.types import Geometry
 from graftseg.data.scans import write_label
-from graftseg.evaluation.evaluate import evaluate_folder, evaluate_pair
+from graftseg.evaluation.evaluate import evaluate_pair
 from graftseg.evaluation.figures import scores_table
 from graftseg.evaluation.metrics import Protocol, score
 from graftseg.evaluation.scores import Evaluation
+from scoring import evaluate_folder
 from user_errors import user_error
 
 SHAPE = (6, 5, 4)

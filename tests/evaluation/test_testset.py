@@ -19,7 +19,6 @@ from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import PrepareSettings, prepare
 from graftseg.data.scans import read_label, write_label, write_scan
 from graftseg.data.store import Store
-from graftseg.evaluation.evaluate import evaluate_folder
 from graftseg.evaluation.references import references_in, stored_references
 from graftseg.inference.ensemble import CHECKPOINTS
 from graftseg.inference.label_maps import ScanMaps
@@ -27,6 +26,7 @@ from graftseg.inference.predictor import Predictor
 from graftseg.reporting import cases
 from graftseg.reporting.orientation import Orientation
 from graftseg.reporting.results import read_results
+from scoring import evaluate_folder
 from user_errors import user_error
 
 TURNED = ((0.0, 0.0, -2.0, 5.0), (1.5, 0.0, 0.0, -7.0), (0.0, -1.0, 0.0, 3.0), (0.0, 0.0, 0.0, 1.0))

@@ -33,6 +33,6 @@ def test_a_test_with_baseline_builds_two_networks(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("graftseg.core.run_folder.read_json", count("run.json", files.read_json))
     api.test(tmp_path / "run", device="cpu")
     assert counts["networks"] == 2
-    # Per case: the check reads the reference, and each scoring and the report read the reference and a prediction.
-    assert counts["label maps"] == 7 * CASES
+    # Per case: the check reads the reference, the scoring the reference and two predictions, the report two label maps.
+    assert counts["label maps"] == 6 * CASES
     assert counts["run.json"] <= 2, "run.json is parsed once for the run and once for its baseline"

@@ -14,7 +14,7 @@ import yaml
 
 from graftseg.core.types import Geometry
 from graftseg.data.scans import write_label, write_scan
-from graftseg.evaluation.evaluate import evaluate_folder
+from scoring import evaluate_folder
 
 CLASSES = {1: "ring", 2: "<core>"}
 CASES = ("a", "b<script>alert(1)&amp;", "c", "d")

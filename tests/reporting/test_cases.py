@@ -8,11 +8,11 @@ from report_fakes import CASES, GEOMETRY, Page, decode_uri, disc, write_predicti
 
 from graftseg.core.types import Geometry, Matrix
 from graftseg.data.scans import write_label, write_scan
-from graftseg.evaluation.evaluate import evaluate_folder
 from graftseg.reporting.cases import cases_section, chosen_cases, predicted_in, views_of
 from graftseg.reporting.orientation import Orientation
 from graftseg.reporting.pictures import Album, label_layer
 from graftseg.reporting.results import Results, read_results
+from scoring import evaluate_folder
 
 RAS = Orientation("RAS", is_volume=True)
 NAMES = ["background", "ring", "core"]

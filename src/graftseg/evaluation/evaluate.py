@@ -3,7 +3,7 @@
 import logging
 import math
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -30,28 +30,31 @@ MAX_WORKERS = 16
 logger = logging.getLogger(__name__)
 
 
-def score_folder(
-    predictions: Path,
-    reference: Path,
-    out: Path | None = None,
+def score_folders(
+    targets: Mapping[Path, Path],
+    references: Path,
     *,
     protocol: Protocol = "standard",
     allow_missing: bool = False,
     only: Collection[str] | None = None,
-) -> Evaluation:
-    """Score label maps like ``evaluate_folder`` and write ``metrics.csv`` and its description."""
-    target = out or predictions / "metrics.csv"
-    check_table_path(target)
-    classes = _class_names(predictions, reference)
-    evaluation = evaluate_folder(
-        predictions, reference, classes=classes, protocol=protocol, allow_missing=allow_missing, only=only
+) -> list[Evaluation]:
+    """Score folders of label maps with the same classes, and write a table for each of them.
+
+    ``targets`` maps each folder to its table. The description of a table is written next to it.
+    """
+    for table in targets.values():
+        check_table_path(table)
+    classes = _class_names(next(iter(targets)), references)
+    evaluations = evaluate_folders(
+        list(targets), references, classes=classes, protocol=protocol, allow_missing=allow_missing, only=only
     )
-    evaluation.save(target, describe_references(reference))
-    return evaluation
+    for table, evaluation in zip(targets.values(), evaluations, strict=True):
+        evaluation.save(table, describe_references(references))
+    return evaluations
 
 
-def evaluate_folder(
-    predictions: Path,
+def evaluate_folders(
+    folders: Sequence[Path],
     references: Path,
     *,
     classes: Mapping[int, str] | None = None,
@@ -59,14 +62,15 @@ def evaluate_folder(
     workers: int | None = None,
     allow_missing: bool = False,
     only: Collection[str] | None = None,
-) -> Evaluation:
-    """Score each label map in a folder against the reference of the same name, in a folder or a store.
+) -> list[Evaluation]:
+    """Score the label maps in each folder against the references of the same names, in a folder or a store.
 
     ``only`` selects cases by name. Without ``classes``, every nonzero value in the references is a class. A file
-    without a partner is an error unless ``allow_missing``. Cases are scored in parallel threads.
+    without a partner is an error unless ``allow_missing``. Cases are scored in parallel threads, and each reference is
+    read once for all folders.
     """
     protocol = as_protocol("protocol", protocol)
-    pairs = _pair_files(predictions, references, allow_missing=allow_missing, only=only)
+    pairs = _pair_files(folders, references, allow_missing=allow_missing, only=only)
     workers = workers or min(MAX_WORKERS, os.cpu_count() or 1)
     if classes is None:
         found = in_parallel(_nonzero_values, [pair[2] for pair in pairs], "Reading references", workers)
@@ -74,14 +78,17 @@ def evaluate_folder(
     if not set(classes) - {0}:
         finding = "the references contain only background"
         raise UserError(Code.LABELS_EMPTY, references, finding, "give label maps that contain a class")
-    score_one = partial(_score_case, classes=classes, protocol=protocol)
-    scored = in_parallel(score_one, pairs, "Evaluating", workers)
+    scored = in_parallel(partial(_score_case, classes=classes, protocol=protocol), pairs, "Evaluating", workers)
     absent = set(classes) - {0} - set().union(*(values for _, values in scored))
     for label in sorted(absent):
         logger.warning("%s is in none of the %d references and is not scored", classes[label], len(pairs))
     unscored: dict[str, Any] = dict.fromkeys(METRICS, math.nan)
-    rows = (row for case_rows, _ in scored for row in case_rows)
-    return Evaluation(tuple(replace(row, **unscored) if row.label in absent else row for row in rows), protocol)
+    evaluations = []
+    for folder in range(len(folders)):
+        rows = (row for rows_of_case, _ in scored for row in rows_of_case[folder])
+        kept = (replace(row, **unscored) if row.label in absent else row for row in rows)
+        evaluations.append(Evaluation(tuple(kept), protocol))
+    return evaluations
 
 
 def evaluate_pair(
@@ -123,35 +130,41 @@ def evaluate_pair(
 
 
 def _score_case(
-    pair: tuple[str, Path, Reference], *, classes: Mapping[int, str], protocol: Protocol
-) -> tuple[list[Row], set[int]]:
-    """Return the rows of a case and the label values in its reference."""
-    case, prediction, reference = pair
-    predicted, expected = read_label(prediction), reference.read()
-    if difference := grid_difference(predicted.geometry, expected.geometry):
-        finding = f"not on the grid of its reference {reference.path.name}: {difference}"
-        raise UserError(Code.GEOMETRY_MISMATCH, prediction, finding, "resample both label maps to one grid")
-    where = (prediction, reference.path)
-    rows = evaluate_pair(case, predicted.array, expected.array, expected.geometry, classes, protocol, where=where)
-    return rows, set(np.unique(expected.array).tolist())
+    pair: tuple[str, list[Path], Reference], *, classes: Mapping[int, str], protocol: Protocol
+) -> tuple[list[list[Row]], set[int]]:
+    """Return the rows of a case for each of its label maps, and the label values in its reference."""
+    case, predictions, reference = pair
+    expected, scored = reference.read(), []
+    for path in predictions:
+        predicted = read_label(path)
+        if difference := grid_difference(predicted.geometry, expected.geometry):
+            finding = f"not on the grid of its reference {reference.path.name}: {difference}"
+            raise UserError(Code.GEOMETRY_MISMATCH, path, finding, "resample both label maps to one grid")
+        maps, where = (predicted.array, expected.array), (path, reference.path)
+        scored.append(evaluate_pair(case, *maps, expected.geometry, classes, protocol, where=where))
+    return scored, set(np.unique(expected.array).tolist())
 
 
 def _pair_files(
-    predictions: Path, references: Path, *, allow_missing: bool, only: Collection[str] | None
-) -> list[tuple[str, Path, Reference]]:
-    """Return case name, label map and reference of every case that has both."""
-    found, expected = label_map_files(predictions), by_nfc(references_in(references))
-    chosen = found.keys() if only is None else same_names(found, only)
-    predicted = {case: path for case, path in found.items() if case in chosen}
-    if not allow_missing:
-        paths = {case: reference.path for case, reference in expected.items()}
-        _check_partners("reference", paths, "prediction", predicted)
-        _check_partners("prediction", predicted, "reference", paths)
-    both = sorted(predicted.keys() & expected.keys())
-    if not both:
-        finding = f"none of its {len(predicted)} label maps has a reference of the same name in {references}"
-        raise UserError(Code.NOT_COMPARABLE, predictions, finding, "give the two files of a case the same name")
-    return [(case, predicted[case], expected[case]) for case in both]
+    folders: Sequence[Path], references: Path, *, allow_missing: bool, only: Collection[str] | None
+) -> list[tuple[str, list[Path], Reference]]:
+    """Return the name, the label map in each folder and the reference of every case that has all of them."""
+    expected = by_nfc(references_in(references))
+    paths = {case: reference.path for case, reference in expected.items()}
+    found = []
+    for folder in folders:
+        files = label_map_files(folder)
+        chosen = files.keys() if only is None else same_names(files, only)
+        predicted = {case: path for case, path in files.items() if case in chosen}
+        if not allow_missing:
+            _check_partners("reference", paths, "prediction", predicted)
+            _check_partners("prediction", predicted, "reference", paths)
+        if not predicted.keys() & expected.keys():
+            finding = f"none of its {len(predicted)} label maps has a reference of the same name in {references}"
+            raise UserError(Code.NOT_COMPARABLE, folder, finding, "give the two files of a case the same name")
+        found.append(predicted)
+    both = sorted(set(expected).intersection(*found))
+    return [(case, [predicted[case] for predicted in found], expected[case]) for case in both]
 
 
 def _check_partners(kind: str, files: Mapping[str, Path], partner: str, partners: Mapping[str, Path]) -> None:

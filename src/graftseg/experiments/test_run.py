@@ -1,6 +1,6 @@
 """Test a run and its baseline on test scans: label maps, scores, a comparison and a report."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from graftseg.core.files import check_writable
 from graftseg.core.names import same_names
 from graftseg.core.run_folder import RunFolder, ensemble_members, fold_states
 from graftseg.evaluation.comparison import Comparison, compare_runs
-from graftseg.evaluation.evaluate import score_folder
+from graftseg.evaluation.evaluate import score_folders
 from graftseg.evaluation.scores import Evaluation, check_table_path
 from graftseg.evaluation.testset import EvaluationScans, check_test_scans, find_test_scans
 from graftseg.evaluation.verdicts import missed_classes, verdict_between
@@ -70,7 +70,7 @@ def score_run(
     # all checks come before the first prediction, which deletes previous scores
     plans = {run.path: _plan(run, scans, device) for run in runs}
     predicted = {path: _predict(plan) for path, plan in plans.items()}
-    scores = {path: _score(found, scans, allow_missing=allow_missing) for path, found in predicted.items()}
+    scores = _score(predicted, scans, allow_missing=allow_missing)
     comparison = compare_runs([baseline.path, folder.path])[0] if with_baseline else None
     warnings = (*_training_cases_warning(names, networks), *([] if with_baseline else _unfinished_warning(baseline)))
     return ScoredTest(scans, scores, comparison, report(folder.path), warnings)
@@ -130,7 +130,11 @@ def _predict(plan: PlannedPrediction) -> Predicted:
     return predicted
 
 
-def _score(predicted: Predicted, scans: EvaluationScans, *, allow_missing: bool) -> Evaluation:
-    """Score only the given test scans; the folder may also contain label maps of other scans."""
-    names = {case.case for case in predicted.cases}
-    return score_folder(predicted.folder, scans.labels, allow_missing=allow_missing, only=names)
+def _score(
+    predicted: Mapping[Path, Predicted], scans: EvaluationScans, *, allow_missing: bool
+) -> dict[Path, Evaluation]:
+    """Score only the given test scans; a folder may also contain label maps of other scans."""
+    names = {case.case for one in predicted.values() for case in one.cases}
+    targets = {one.folder: one.folder / "metrics.csv" for one in predicted.values()}
+    scores = score_folders(targets, scans.labels, allow_missing=allow_missing, only=names)
+    return dict(zip(predicted, scores, strict=True))

@@ -10,7 +10,7 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.run_folder import RunFolder
 from graftseg.data.store import Store
 from graftseg.evaluation.cached_scores import find_cached_scores
-from graftseg.evaluation.evaluate import score_folder
+from graftseg.evaluation.evaluate import score_folders
 from graftseg.evaluation.metrics import Protocol
 from graftseg.evaluation.references import stored_references
 from graftseg.evaluation.scores import Evaluation
@@ -58,7 +58,7 @@ def _scores(run: RunFolder, store: Store, device: str, checkpoint: Checkpoint) -
         )
         if predicted.failures:
             raise predicted.failures[0]
-        return score_folder(folder, store.path, protocol=PROTOCOL)
+        return score_folders({folder: folder / "metrics.csv"}, store.path, protocol=PROTOCOL)[0]
 
 
 @contextmanager
