@@ -86,20 +86,17 @@ def sources_in(
     the training cases; they show whether a number at the end of a file name is a channel or part of the case name.
     """
     if is_store(path):
-        return _stored(open_store(path), settings, only), {}
+        store = open_store(path)
+        check_settings(store, settings)
+        stored = [case for case in store.cases if case.name in only] if only else store.of("test")
+        if not stored:
+            finding = "the store has no test cases"
+            raise UserError(Code.NO_TEST_CASES, path, finding, "give a scan or a folder of scans")
+        return [stored_source(store, case) for case in stored], {}
     cases, failures = scan_cases(path, channels, trained)
     if only:
         failures = {name: error for name, error in failures.items() if name in only}
     return [scan_source(case, settings, channels) for case in cases if not only or case.name in only], failures
-
-
-def _stored(store: Store, settings: PrepareSettings, only: Collection[str]) -> list[Source]:
-    check_settings(store, settings)
-    cases = [case for case in store.cases if case.name in only] if only else store.of("test")
-    if not cases:
-        finding = "the store has no test cases"
-        raise UserError(Code.NO_TEST_CASES, store.path, finding, "give a scan or a folder of scans")
-    return [stored_source(store, case) for case in cases]
 
 
 def read_training_cases(data: Path, batches: BatchSettings) -> Dataset:

@@ -106,9 +106,9 @@ class OutputFolder:
     def _remove_scores(self) -> bool:
         """Remove scores of label maps that are about to be replaced. Return whether a table was removed."""
         table, description = (self.path / name for name in SCORES)
-        if table.is_file() and (scored := _scored_cases(table)) and not same_names(scored, self.names):
-            return False
         existed = table.is_file()
+        if existed and (scored := _scored_cases(table)) and not same_names(scored, self.names):
+            return False
         for path in (description, table):
             path.unlink(missing_ok=True)
         return existed

@@ -15,8 +15,9 @@ from torch import Tensor
 from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Case, Geometry
 from graftseg.data.batches import training_cases
-from graftseg.data.dataset import Dataset, label_path
-from graftseg.data.grid import Grid, grid_difference, to_grid
+from graftseg.data.dataset import Dataset
+from graftseg.data.grid import Grid, to_grid
+from graftseg.data.labels import checked_values
 from graftseg.data.prepare import prepare_image
 from graftseg.data.store import Store, StoredCase, is_store, open_store
 from graftseg.inference.inputs import check_settings, read_training_cases, stored_source
@@ -73,7 +74,11 @@ def _of_scans(dataset: Dataset, recipe: Recipe) -> tuple[list[Candidate], list[C
     def read(case: Case) -> Prepared:
         scan = dataset.reader.image(case)
         image, grid = prepare_image(scan, recipe.data, where=case.images[0])
-        label = None if case.label is None else to_grid(_label(dataset, case, scan.geometry), grid, labels=True)
+        label = None
+        if case.label is not None:
+            given = dataset.reader.label(case)
+            checked_values(dataset, case, scan.geometry, given)
+            label = to_grid(given.array, grid, labels=True)
         return Prepared(torch.from_numpy(image), voxel_size(scan.geometry, grid), label)
 
     known = (*dataset.of("labeled"), *dataset.of("validation"))
@@ -81,15 +86,6 @@ def _of_scans(dataset: Dataset, recipe: Recipe) -> tuple[list[Candidate], list[C
         [Candidate(case.name, partial(read, case)) for case in known],
         [Candidate(case.name, partial(read, case)) for case in dataset.of("unlabeled")],
     )
-
-
-def _label(dataset: Dataset, case: Case, geometry: Geometry) -> NDArray[Any]:
-    label = dataset.reader.label(case)
-    if difference := grid_difference(geometry, label.geometry):
-        finding = f"image and label have different grids: {difference}"
-        remedy = "resample the label to the image's grid or correct its header"
-        raise UserError(Code.GEOMETRY_MISMATCH, label_path(case), finding, remedy)
-    return label.array
 
 
 def voxel_size(geometry: Geometry, grid: Grid) -> float:
