@@ -170,8 +170,7 @@ def _pair_files(
 def _check_partners(kind: str, files: Mapping[str, Path], partner: str, partners: Mapping[str, Path]) -> None:
     if single := sorted(files.keys() - partners.keys()):
         finding = f"a {kind} without a {partner} of the same name ({len(single)} of {len(files)})"
-        remedy = f"add the {partner} or pass --allow-missing"
-        raise UserError(Code.FILE_MISSING, files[single[0]], finding, remedy)
+        raise UserError(Code.FILE_MISSING, files[single[0]], finding, f"add the {partner} or pass --allow-missing")
 
 
 def _nonzero_values(reference: Reference) -> set[int]:

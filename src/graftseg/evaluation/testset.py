@@ -92,8 +92,7 @@ def _in_data_folder(data: Path) -> EvaluationScans:
         return EvaluationScans(data, data)
     if scans := _in_test_folders(_existing_folder(data)):
         return scans
-    finding = f"has no test scans with labels in {IMAGES}/ and {LABELS}/"
-    raise UserError(Code.NO_TEST_CASES, data, finding, NAME_THEM)
+    raise UserError(Code.NO_TEST_CASES, data, f"has no test scans with labels in {IMAGES}/ and {LABELS}/", NAME_THEM)
 
 
 def _of_training_data(run: RunFolder) -> EvaluationScans:

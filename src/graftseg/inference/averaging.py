@@ -10,10 +10,7 @@ from graftseg.inference.sliding_window import Segment
 
 
 def mean_of(segments: Sequence[Segment]) -> Segment:
-    """Return a network that averages the probabilities of others. A single network is returned unchanged.
-
-    The networks run one after the other, and only the running sum is kept in memory.
-    """
+    """Return a network that averages the probabilities of others, or the only network itself."""
     if not segments:
         raise ValueError("no network to average")
     if len(segments) == 1:
@@ -50,6 +47,7 @@ def subsets(axes: Sequence[int]) -> list[tuple[int, ...]]:
 
 
 def _mean(results: Iterable[Tensor]) -> Tensor:
+    """Return the mean. Only the running sum is kept in memory."""
     total, count = None, 0
     for result in results:
         total = result.float() if total is None else total + result.float()

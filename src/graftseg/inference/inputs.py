@@ -57,8 +57,7 @@ def scan_source(case: Case, settings: PrepareSettings, channels: int | None = No
         try:
             scan = read_case(case.images, channels)
         except MemoryError:
-            finding = "does not fit into memory"
-            raise UserError(Code.OUT_OF_MEMORY, first, finding, "use a larger machine") from None
+            raise UserError(Code.OUT_OF_MEMORY, first, "does not fit into memory", "use a larger machine") from None
         for line in guess_lines(scan.guesses):
             log.warning("%s", line)
         image, grid = prepare_image(scan, settings, where=first)
@@ -90,8 +89,7 @@ def sources_in(
         check_settings(store, settings)
         stored = [case for case in store.cases if case.name in only] if only else store.of("test")
         if not stored:
-            finding = "the store has no test cases"
-            raise UserError(Code.NO_TEST_CASES, path, finding, "give a scan or a folder of scans")
+            raise UserError(Code.NO_TEST_CASES, path, "the store has no test cases", "give a scan or a folder of scans")
         return [stored_source(store, case) for case in stored], {}
     cases, failures = scan_cases(path, channels, trained)
     if only:

@@ -165,7 +165,6 @@ class PlannedPrediction:
 
 
 def _new_manifest(run: RunFolder, networks: Ensemble, extras: ExtraMaps) -> Manifest:
-    """Return a manifest without cases."""
     return Manifest(
         run=str(run.path.resolve()),
         weights=networks.identity(),

@@ -20,10 +20,7 @@ Item = TypeVar("Item")
 
 
 def window_starts(size: int, patch: int, stride: int) -> list[int]:
-    """Return the first voxel of each window along one axis: every ``stride`` voxels, the last window at the end.
-
-    There are ``ceil((size - patch) / stride) + 1`` windows, at ``min(i * stride, size - patch)``.
-    """
+    """Return the first voxel of each window along one axis: every ``stride`` voxels, the last window at the end."""
     last = max(size - patch, 0)
     return [min(i * stride, last) for i in range(-(-last // stride) + 1)]
 

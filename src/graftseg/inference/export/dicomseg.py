@@ -118,7 +118,6 @@ def on_slices(label: Scan, series: Series) -> NDArray[np.uint8] | None:
 
 
 def _encoded(series: Series, frames: NDArray[np.uint8], classes: Sequence[str]) -> Any:
-    """Return a binary segmentation with one segment per class."""
     import highdicom
 
     return highdicom.seg.Segmentation(

@@ -93,7 +93,6 @@ def _traced(shipped: TrainedNetwork, path: Path) -> None:
 
 
 def _inference(shipped: TrainedNetwork, axes: int) -> Config:
-    """Return the configuration for ``python -m monai.bundle run``."""
     return {
         "imports": ["$import glob", "$import os", "$import re", "$import monai"],
         "bundle_root": ".",

@@ -65,7 +65,6 @@ def write(request: Request) -> list[str]:
 
 
 def _scans_of(request: Request) -> Path:
-    """Return the folder that the run's store was prepared from."""
     remedy = "name the folder of the scans as --data"
     folder = Path(open_store(find_store(request.run, remedy)).root)
     if not folder.exists():
@@ -87,7 +86,6 @@ def _write_images(dataset: Dataset, case: Case, channels: int, folder: Path) -> 
 
 
 def _check_prediction(path: Path, geometry: Geometry, classes: Sequence[str]) -> None:
-    """Raise an error if a predicted label map has other classes or is not on the grid of its scan."""
     label = read_label(path)
     check_label_values(path, label.array, range(len(classes)))
     if difference := grid_difference(geometry, label.geometry):

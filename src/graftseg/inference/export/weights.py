@@ -46,7 +46,6 @@ def load(path: str | Path, device: torch.device | str = "cpu") -> TrainedNetwork
 
 
 def _read_description(file: Path) -> dict[str, Any]:
-    """Return recipe, classes and number of channels from the metadata of the file."""
     if not file.is_file():
         raise UserError(Code.FILE_MISSING, file, "does not exist", "check the path")
     try:
