@@ -40,12 +40,9 @@ def missed_classes(who: str, evaluation: Evaluation) -> Iterator[str]:
 
 def never_found(evaluation: Evaluation) -> dict[int, str]:
     """Return label and name of the classes with a Dice of 0 in every scored case."""
-    found: dict[int, str] = {}
-    for label, name in sorted({(row.label, row.name) for row in evaluation.rows}):
-        rows = [row for row in evaluation.rows if row.label == label and not math.isnan(row.dice)]
-        if rows and not any(row.dice > 0 for row in rows):
-            found[label] = name
-    return found
+    scored = sorted((row.label, row.name, row.dice) for row in evaluation.rows if not math.isnan(row.dice))
+    found = {label for label, _, dice in scored if dice > 0}
+    return {label: name for label, name, _ in scored if label not in found}
 
 
 def _without(evaluation: Evaluation, labels: set[int]) -> Evaluation:

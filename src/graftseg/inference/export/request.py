@@ -1,10 +1,10 @@
 """The request of an export, and functions that several formats share."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import atomic_folder as atomic_folder
@@ -51,22 +51,10 @@ def label_maps_of(request: Request) -> dict[str, Path]:
     return label_maps_by_case(folder)
 
 
-def needed(package: str, extra: str) -> ModuleType:
-    """Import an optional package; if it is missing, the error names the extra that installs it."""
+def needed(package: str, extra: str, load: Callable[[str], Any] = import_module) -> Any:
+    """Import an optional package, or ``load`` its version. If it is missing, the error names the extra to install."""
     try:
-        return import_module(package)
+        return load(package)
     except ImportError:
-        raise _missing(package, extra) from None
-
-
-def version_of(package: str, extra: str) -> str:
-    """Return the version of an optional package without importing it."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        raise _missing(package, extra) from None
-
-
-def _missing(package: str, extra: str) -> UserError:
-    remedy = f"run pip install '.[{extra}]' in the folder of graftseg"
-    return UserError(Code.PACKAGE_MISSING, package, "this export needs the package and it is missing", remedy)
+        finding, remedy = "this export needs the package and it is missing", f"run pip install '.[{extra}]'"
+        raise UserError(Code.PACKAGE_MISSING, package, finding, f"{remedy} in the folder of graftseg") from None

@@ -145,14 +145,10 @@ def rank_cases(
     known = sorted(labeled, key=lambda one: one.case)
     places = whitened(np.stack([one.features for one in (*pool, *known)]))
     own, references = places[: len(pool)], places[len(pool) :]
-    measures = np.array(
-        [
-            [one.uncertainty for one in pool],
-            _unlike(own, references),
-            [max(map(abs, doublings(one, known)), default=0.0) for one in pool],
-            [sum(specks(one, known)) for one in pool],
-        ]
-    ).T
+    uncertainties = [one.uncertainty for one in pool]
+    sizes = [max(map(abs, doublings(one, known)), default=0.0) for one in pool]
+    extra_parts = [sum(specks(one, known)) for one in pool]
+    measures = np.array([uncertainties, _unlike(own, references), sizes, extra_parts]).T
     outstanding = stand_out(measures)
     scores = np.sqrt(np.mean(outstanding**2, axis=1))
     order, above = spread_out(scores, own)
