@@ -84,8 +84,8 @@ def evaluate_folders(
         logger.warning("%s is in none of the %d references and is not scored", classes[label], len(pairs))
     unscored: dict[str, Any] = dict.fromkeys(METRICS, math.nan)
     evaluations = []
-    for folder in range(len(folders)):
-        rows = (row for rows_of_case, _ in scored for row in rows_of_case[folder])
+    for index in range(len(folders)):
+        rows = (row for rows_of_case, _ in scored for row in rows_of_case[index])
         kept = (replace(row, **unscored) if row.label in absent else row for row in rows)
         evaluations.append(Evaluation(tuple(kept), protocol))
     return evaluations
@@ -181,7 +181,8 @@ def _class_names(predictions: Path, reference: Path) -> dict[int, str] | None:
     """Return the class names that the predictions or the references state. Raise an error if the two differ."""
     manifest = predictions / MANIFEST
     content = read_json(manifest) if manifest.is_file() else None
-    predicted = content.get("classes") if isinstance(content, dict) else None
+    listed = content.get("classes") if isinstance(content, dict) else None
+    predicted = listed if isinstance(listed, list) else None
     stored = list(open_store(reference).classes) if is_store(reference) else None
     if predicted and stored and predicted != stored:
         finding = f"its classes are {', '.join(stored)}, but the label maps have {', '.join(predicted)}"

@@ -60,8 +60,8 @@ def scan_source(case: Case, settings: PrepareSettings, channels: int | None = No
             raise UserError(Code.OUT_OF_MEMORY, first, "does not fit into memory", "use a larger machine") from None
         for line in guess_lines(scan.guesses):
             log.warning("%s", line)
-        image, grid = prepare_image(scan, settings, where=first)
-        return Input(torch.from_numpy(image), grid, scan.geometry)
+        image, image_grid = prepare_image(scan, settings, where=first)
+        return Input(torch.from_numpy(image), image_grid, scan.geometry)
 
     return Source(case.name, case.images, grid, read)
 
