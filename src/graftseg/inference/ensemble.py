@@ -60,7 +60,11 @@ class Ensemble:
         cls, runs: Sequence[RunFolder], device: torch.device, overrides: Iterable[str], checkpoint: Checkpoint
     ) -> "Ensemble":
         """Load the networks of some runs. ``overrides`` change settings under ``inference``."""
-        changes = _check_overrides(overrides)
+        changes = list(overrides)
+        if other := [change for change in changes if not change.startswith("inference.")]:
+            finding = "only settings under inference can be changed after training"
+            remedy = "set keys such as inference.overlap=0.75"
+            raise UserError(Code.OPTION_INVALID, f"--set {other[0]}", finding, remedy)
         weights = tuple(select_weights(run, checkpoint) for run in runs)
         members = []
         for run, chosen in zip(runs, weights, strict=True):
@@ -150,13 +154,3 @@ def predict_maps(
 def _input_of(member: TrainedNetwork) -> tuple[object, ...]:
     batches = member.recipe.batches
     return member.classes, member.channels, member.recipe.data, batches.patch, batches.fit
-
-
-def _check_overrides(overrides: Iterable[str]) -> list[str]:
-    chosen = list(overrides)
-    for override in chosen:
-        if not override.startswith("inference."):
-            finding = "only settings under inference can be changed after training"
-            remedy = "set keys such as inference.overlap=0.75"
-            raise UserError(Code.OPTION_INVALID, f"--set {override}", finding, remedy)
-    return chosen
