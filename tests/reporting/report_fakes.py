@@ -96,7 +96,7 @@ def write_run(folder: Path) -> Path:
     """Write a complete run; case d has the lowest Dice, then c, b and a."""
     run = folder / "run"
     write_facts(run)
-    settings = {"data": "/home/someone/secret/data", "stages": [{"method": "bcp", "config": {"alpha": 0.5}}]}
+    settings = {"about": "/home/someone/secret/data", "stages": [{"method": "bcp", "config": {"alpha": 0.5}}]}
     (run / "recipe.yaml").write_text(yaml.safe_dump(settings))
     write_log(run)
     write_snapshots(run)

@@ -9,6 +9,7 @@ from report_fakes import CASES, GEOMETRY, Page, decode_uri, disc, write_predicti
 from graftseg.core.types import Geometry, Matrix
 from graftseg.data.scans import write_label, write_scan
 from graftseg.reporting.cases import cases_section, chosen_cases, predicted_in, views_of
+from graftseg.reporting.gallery import Gallery
 from graftseg.reporting.orientation import Orientation
 from graftseg.reporting.pictures import Album, label_layer
 from graftseg.reporting.results import Results, read_results
@@ -110,7 +111,7 @@ def test_no_second_slice_if_the_first_shows_all_classes() -> None:
 
 
 def test_worst_first_with_reference_and_prediction(results: Results) -> None:
-    page = Page(cases_section(results, NAMES, Album()))
+    page = Page(cases_section(results, Gallery(NAMES, Album())))
     assert [text for element, text in page.texts if element == "b"] == list(reversed(CASES))
     layers = [decode_uri(address) for address in page.attributes("href") if address[0] != "#"]
     layers = [layer for layer in layers if layer.ndim == 3]
@@ -132,12 +133,9 @@ def test_second_row_shows_a_small_class(tmp_path: Path) -> None:
     (out / "manifest.json").write_text(json.dumps({"cases": [entry]}))
     evaluation = evaluate_folder(out, labels, classes={1: "ring", 2: "core"})
     results = Results(out, evaluation, labels)
-    html = cases_section(results, NAMES, Album(), orientation=RAS)
+    html = cases_section(results, Gallery(NAMES, Album(), RAS))
     held_out = predicted_in(results, origin="held out of fold 0")
-    assert (
-        cases_section(results, NAMES, Album(), orientation=RAS, predicted=held_out).count("The slice with most of core")
-        == 1
-    )
+    assert cases_section(results, Gallery(NAMES, Album(), RAS), held_out).count("The slice with most of core") == 1
     assert html.count('class="row"') == 2 and html.count("<figcaption>") == 1
     assert "The slice with most of core" in html and "a second row shows the slice" in html
     layers = [decode_uri(address) for address in Page(html).attributes("href") if address[0] != "#"]
@@ -146,12 +144,12 @@ def test_second_row_shows_a_small_class(tmp_path: Path) -> None:
 
 
 def test_pictures_have_one_row(results: Results) -> None:
-    html = cases_section(results, NAMES, Album())
+    html = cases_section(results, Gallery(NAMES, Album()))
     assert html.count('class="row"') == len(CASES) and "second row" not in html
 
 
 def sentence(results: Results) -> str:
-    return Page(cases_section(results, NAMES, Album())).text
+    return Page(cases_section(results, Gallery(NAMES, Album()))).text
 
 
 def test_missing_scan_leaves_the_picture_out(results: Results) -> None:

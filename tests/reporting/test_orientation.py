@@ -167,9 +167,7 @@ def test_unset_spacing_is_the_median_of_the_scans(spacing: list[float | None] | 
     assert orientation_of({"data": recipe["data"] | {"spacing": [2, 1, 1]}}, store, False).aspect == 0.5
 
 
-@pytest.mark.parametrize(
-    "recipe", [None, {}, {"data": None, "batches": 3}, {"data": {"orientation": 7, "spacing": "x"}}]
-)
+@pytest.mark.parametrize("recipe", [None, {}, {"data": {}, "batches": {}}])
 def test_orientation_is_unknown_without_settings(recipe: dict[str, Any] | None) -> None:
     assert orientation_of(recipe, None, False) == UNKNOWN_ORIENTATION
 

@@ -17,12 +17,13 @@ from graftseg.data.slices import Cut
 from graftseg.data.store import is_store, open_store
 from graftseg.evaluation.references import stored_reference
 from graftseg.reporting.folder import read_entries
+from graftseg.reporting.gallery import Gallery
 from graftseg.reporting.missing import Missing
-from graftseg.reporting.orientation import UNKNOWN_ORIENTATION, Marks, Orientation, view_sentence
-from graftseg.reporting.pictures import Album, Labels, Plane, label_layer
+from graftseg.reporting.orientation import Marks, Orientation, view_sentence
+from graftseg.reporting.pictures import Labels, Plane, label_layer
 from graftseg.reporting.rendering import render
 from graftseg.reporting.results import Results, case_dice
-from graftseg.reporting.text import joined, percent
+from graftseg.reporting.text import joined
 
 REFERENCE_MISSING = "its reference has been moved or deleted"
 
@@ -58,19 +59,16 @@ class Predicted:
 def predicted_in(results: Results, only: Collection[str] | None = None, origin: str = "") -> dict[str, Predicted]:
     """Return all or some label maps of a folder by case."""
     names = None if only is None else {nfc(case) for case in only}
+    entries = {scan_stem(Path(entry["output"])): entry for entry in read_entries(results.folder)}
     return {
         case: Predicted(results.folder, entry, results.references, origin)
-        for case, entry in _manifest(results.folder).items()
+        for case, entry in entries.items()
         if names is None or nfc(case) in names
     }
 
 
 def cases_section(
-    results: Results | None,
-    classes: Sequence[str],
-    album: Album,
-    orientation: Orientation = UNKNOWN_ORIENTATION,
-    predicted: Mapping[str, Predicted] | None = None,
+    results: Results | None, gallery: Gallery, predicted: Mapping[str, Predicted] | None = None
 ) -> Markup:
     """Render a row of three pictures for each chosen case, and a second row for classes missing in the first.
 
@@ -82,28 +80,24 @@ def cases_section(
     scores, figures = case_dice(results.evaluation), []
     seen: list[View] = []
     for case, rank in chosen_cases(results.ranking).items():
-        views = _read(case, entries.get(case), orientation)
-        origin = entries[case].origin if case in entries else ""
-        caption = f"{rank}, Dice {percent(scores[case])} %{f', {origin}' if origin else ''}"
-        figures.append(_figure(case, caption, views, classes, album))
-        seen += () if isinstance(views, str) else views
+        views = _read(case, entries.get(case), gallery.orientation)
+        figure = {"case": case, "rank": rank, "dice": scores[case], "rows": [], "empty": None}
+        if isinstance(views, str):
+            figure["empty"] = Missing(f"No picture: {views}.")
+        else:
+            figure["rows"] = [_row(case, view, gallery) for view in views]
+            seen += views
+        figures.append(figure | {"origin": entries[case].origin if case in entries else ""})
+    axes = [view.axis for view in seen]
+    has_slices, known = any(axis is not None for axis in axes), all(view.marks is not None for view in seen)
     return render(
         "cases",
-        has_slices=not seen or any(view.axis is not None for view in seen),
+        has_slices=not seen or has_slices,
         has_second_rows=any(view.shows for view in seen),
-        orientation=_orientation_sentence(seen, orientation),
-        classes=[*enumerate(classes)],
+        orientation=gallery.orientation.with_channel(view_sentence(axes, has_slices, known)) if seen else "",
+        classes=[*enumerate(gallery.classes)],
         figures=figures,
     )
-
-
-def _orientation_sentence(views: Sequence[View], orientation: Orientation) -> str:
-    """Describe how the slices are oriented; empty without slices."""
-    if not views:
-        return ""
-    axes = [view.axis for view in views]
-    known = all(view.marks is not None for view in views)
-    return orientation.with_channel(view_sentence(axes, any(axis is not None for axis in axes), known))
 
 
 def chosen_cases(ranking: Sequence[str]) -> dict[str, str]:
@@ -148,30 +142,17 @@ def _classes(labels: Labels) -> set[int]:
     return {int(value) for value in np.unique(labels) if value > 0}
 
 
-def _figure(
-    case: str, caption: str, views: Sequence[View] | str, classes: Sequence[str], album: Album
-) -> dict[str, Any]:
-    """Collect the rows of pictures of a case, or the reason why there are none."""
-    empty = Missing(f"No picture: {views}.") if isinstance(views, str) else None
-    rows = [] if isinstance(views, str) else [_row(case, view, classes, album) for view in views]
-    return {"case": case, "caption": caption, "rows": rows, "empty": empty}
-
-
-def _row(case: str, view: View, classes: Sequence[str], album: Album) -> dict[str, Any]:
+def _row(case: str, view: View, gallery: Gallery) -> dict[str, Any]:
     """Draw scan, reference and prediction of a slice."""
-    shown, hidden = (_names(labels, classes) for labels in (view.shows, view.hides))
+    names = dict(enumerate(gallery.classes))
+    shown, hidden = ([names.get(label, f"class {label}") for label in labels] for labels in (view.shows, view.hides))
     layers = {"scan": None, "reference": label_layer(view.reference), "prediction": label_layer(view.prediction)}
-    place = f" ({shown})" if shown else ""
+    place = f" ({joined(shown)})" if shown else ""
     pictures = [
-        album.picture(view.image, layer, alt=f"{case}: {name}{place}", aspect=view.aspect, marks=view.marks)
+        gallery.album.picture(view.image, layer, alt=f"{case}: {name}{place}", aspect=view.aspect, marks=view.marks)
         for name, layer in layers.items()
     ]
-    return {"pictures": pictures, "shown": shown, "hidden": hidden, "hidden_count": len(view.hides)}
-
-
-def _names(labels: Sequence[int], classes: Sequence[str]) -> str:
-    """Return the names of classes as a phrase."""
-    return joined([classes[label] if label < len(classes) else f"class {label}" for label in labels])
+    return {"pictures": pictures, "shown": shown, "hidden": hidden}
 
 
 def _read(case: str, predicted: Predicted | None, orientation: Orientation) -> tuple[View, ...] | str:
@@ -219,8 +200,3 @@ def _reference(case: str, folder: Path | None) -> Path | None:
         return None
     found = (path for path in sorted(folder.iterdir()) if is_scan(path) and nfc(scan_stem(path)) == nfc(case))
     return next(found, None)
-
-
-def _manifest(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return the entries of the manifest by the name of the case in the scores."""
-    return {scan_stem(Path(entry["output"])): entry for entry in read_entries(folder)}

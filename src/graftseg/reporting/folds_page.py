@@ -23,8 +23,9 @@ from graftseg.reporting.facts import (
     run_section,
 )
 from graftseg.reporting.folder import class_names, read_curves, read_recipe, read_store
+from graftseg.reporting.gallery import Gallery
 from graftseg.reporting.missing import BASELINE_UNFINISHED, NO_BASELINE, Missing, baseline_for
-from graftseg.reporting.orientation import Orientation, orientation_of
+from graftseg.reporting.orientation import orientation_of
 from graftseg.reporting.pictures import Album
 from graftseg.reporting.rendering import render, run_title, write_page
 from graftseg.reporting.results import (
@@ -76,7 +77,7 @@ def render_folds(run: RunFolder, out: Path | None = None) -> Path:
     )
     sections = {
         "results": results_section(results, facts),
-        "cases": _cases(run, parts, results, class_names(facts), orientation),
+        "cases": _cases(run, parts, results, Gallery(class_names(facts), Album(), orientation)),
         "comparison": _comparison(run, CrossValidation(run.path, (), results.evaluation, other)),
         "folds": _folds(parts, results.evaluation, folds),
         "training": fold_curves_section([read_curves(run.fold(number)) for number in range(len(parts))]),
@@ -102,20 +103,14 @@ def _verdict(place: str, evaluation: Evaluation, baseline: Evaluation | None) ->
     return f"{place}: {verdict[0].lower()}{verdict[1:]}" if verdict else None
 
 
-def _cases(
-    run: RunFolder,
-    parts: Sequence[tuple[str, ...]],
-    results: Results,
-    classes: Sequence[str],
-    orientation: Orientation,
-) -> Markup:
+def _cases(run: RunFolder, parts: Sequence[tuple[str, ...]], results: Results, gallery: Gallery) -> Markup:
     """Render cases of all folds, each as predicted by the network that never saw it."""
     held_out: dict[str, Predicted] = {}
     for number, part in enumerate(parts):
         of_fold = read_results(run.fold(number).predictions)
         if of_fold is not None:
             held_out |= predicted_in(of_fold, part, f"held out of fold {number}")
-    return cases_section(results, classes, Album(), orientation, held_out)
+    return cases_section(results, gallery, held_out)
 
 
 def _comparison(run: RunFolder, result: CrossValidation) -> Markup:

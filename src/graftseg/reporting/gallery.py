@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 from markupsafe import Markup
 
@@ -24,69 +24,44 @@ TrainingImage = tuple[str, str, list[Markup]]
 
 @dataclass(frozen=True)
 class Gallery:
-    """The album of a page, and the orientation of the pictures of training."""
+    """The classes and the orientation of the pictures of training, and the album of the page."""
 
+    classes: Sequence[str]
     album: Album
-    orientation: Orientation
+    orientation: Orientation = UNKNOWN_ORIENTATION
 
     def picture(self, image: Plane, layer: Pixels | None, alt: str, *, augmented: bool) -> Markup:
         """Draw an image of a snapshot; ``augmented`` if training may have flipped or rotated it."""
-        return self.album.picture(
-            self.orientation.plane(image),
-            layer,
-            alt=alt,
-            limit=LARGEST_SIDE,
-            aspect=self.orientation.aspect,
-            marks=self.orientation.marks(augmented=augmented),
-        )
+        aspect, marks = self.orientation.aspect, self.orientation.marks(augmented=augmented)
+        shown = self.orientation.plane(image)
+        return self.album.picture(shown, layer, alt=alt, limit=LARGEST_SIDE, aspect=aspect, marks=marks)
 
-    def labels(self, labels: Plane) -> Pixels:
-        """Return a label map as a layer."""
-        return label_layer(self.orientation.plane(labels))
-
-    def outline(self, mask: Plane) -> Pixels:
-        """Return the edge of the pasted region as a layer."""
-        return outline_layer(self.orientation.plane(mask))
+    def section(self, template: str, *, augmented: bool, **view: Any) -> Markup:
+        """Render a section with the legend and the orientation of its pictures."""
+        orientation, classes = self.orientation.sentence(augmented=augmented), [*enumerate(self.classes)]
+        return render(template, orientation=orientation, classes=classes, **view)
 
 
-def mixed_section(
-    paths: dict[int, Path],
-    log: Log | None,
-    classes: Sequence[str],
-    album: Album,
-    orientation: Orientation = UNKNOWN_ORIENTATION,
-) -> Markup:
+def mixed_section(paths: dict[int, Path], log: Log | None, gallery: Gallery) -> Markup:
     """Render training images of the first, the middle and the last snapshot of each stage."""
-    gallery = Gallery(album, orientation)
     stages = [(name, _training_images(steps, paths, gallery)) for name, steps in _stages(paths, log)]
     shown = [(name, images) for name, images in stages if images]
     if not shown:
         return render("mixed", empty=Missing("This run has no pictures of training images.", *TRAIN))
-    sentence = orientation.sentence(augmented=True)
-    return render("mixed", orientation=sentence, classes=[*enumerate(classes)], stages=shown)
+    return gallery.section("mixed", augmented=True, stages=shown)
 
 
-def watched_section(
-    paths: dict[int, Path],
-    classes: Sequence[str],
-    album: Album,
-    orientation: Orientation = UNKNOWN_ORIENTATION,
-) -> Markup:
+def watched_section(paths: dict[int, Path], gallery: Gallery) -> Markup:
     """Render the pseudo-labels of the same unlabeled scans (rows) in several snapshots (columns)."""
     steps = [step for step, path in paths.items() if any(map(_is_watched, snapshot_names(path)))]
     if not steps:
         sentence = "This run has no snapshots of pseudo-labels; only methods with a teacher save them."
         return render("pseudo_labels", empty=Missing(sentence, *TRAIN))
-    gallery = Gallery(album, orientation)
     snapshots = [read_snapshot(paths[step]) for step in _spread(steps, COLUMNS)]
     names = sorted({name for snapshot in snapshots for name in snapshot.arrays if _is_watched(name)})[:ROWS]
-    return render(
-        "pseudo_labels",
-        orientation=orientation.sentence(augmented=False),
-        classes=[*enumerate(classes)],
-        steps=[f"step {snapshot.step:,}" for snapshot in snapshots],
-        rows=[[_watched(snapshot, name, gallery) for snapshot in snapshots] for name in names],
-    )
+    rows = [[_watched(snapshot, name, gallery) for snapshot in snapshots] for name in names]
+    shown_steps = [snapshot.step for snapshot in snapshots]
+    return gallery.section("pseudo_labels", augmented=False, steps=shown_steps, rows=rows)
 
 
 def _training_images(steps: Sequence[int], paths: dict[int, Path], gallery: Gallery) -> list[TrainingImage]:
@@ -106,9 +81,9 @@ def _training_image(snapshot: Snapshot, name: str, gallery: Gallery) -> Training
     labels = snapshot.arrays.get(f"Y{suffix}")
     layers: dict[str, Pixels | None] = {"image": None}
     if _fits(mask, image):
-        layers["edge of the pasted region"] = gallery.outline(mask)
+        layers["edge of the pasted region"] = outline_layer(gallery.orientation.plane(mask))
     if _fits(labels, image):
-        layers["supervisory signal"] = gallery.labels(labels)
+        layers["supervisory signal"] = label_layer(gallery.orientation.plane(labels))
     step = f"step {snapshot.step:,}"
     pictures = [
         gallery.picture(image, layer, f"{name}, {step}: {content}", augmented=True) for content, layer in layers.items()
@@ -122,7 +97,8 @@ def _watched(snapshot: Snapshot, name: str, gallery: Gallery) -> Markup:
         return Markup()
     labels = snapshot.arrays.get("Y" + name[1:])
     alt = f"Unlabeled scan {name.removeprefix(WATCHED)} at step {snapshot.step:,}"
-    return gallery.picture(image, gallery.labels(labels) if _fits(labels, image) else None, alt, augmented=False)
+    layer = label_layer(gallery.orientation.plane(labels)) if _fits(labels, image) else None
+    return gallery.picture(image, layer, alt, augmented=False)
 
 
 def _fits(array: Plane | None, image: Plane) -> TypeGuard[Plane]:

@@ -122,40 +122,27 @@ def orientation_of(
     ``has_volumes`` is None if nothing was tested; a 2-D run without its store may then have seen pictures or volumes.
     The arrays of a run have the orientation in its recipe, because training rejects others.
     """
-    data, batches = (_part(recipe, name) for name in ("data", "batches"))
+    data, batches = ((recipe or {}).get(name, {}) for name in ("data", "batches"))
+    augment = batches.get("augment", {})
     cases: tuple[StoredCase, ...] = () if store is None else store.cases
     is_volume = data.get("dimensions") == 3 or bool(has_volumes) or any(len(case.shape) == 3 for case in cases)
     is_open = not is_volume and store is None and has_volumes is None
-    codes = data.get("orientation")
-    augment = _part(batches, "augment")
     return Orientation(
-        codes=codes if is_volume and isinstance(codes, str) else None,
+        codes=data.get("orientation") if is_volume else None,
         is_volume=is_volume or is_open,
         is_placed=bool(cases) and all(case.geometry.is_placed for case in cases),
-        is_mirrored=_above(augment.get("rotate_flip"), 0),
-        is_turned=_above(augment.get("rotate"), 0) and _above(augment.get("degrees"), LARGE_ANGLE),
+        is_mirrored=augment.get("rotate_flip", 0) > 0,
+        is_turned=augment.get("rotate", 0) > 0 and augment.get("degrees", 0) > LARGE_ANGLE,
         spacing=_spacing(data.get("spacing"), cases) if batches.get("fit") != "stretch" else (1.0, 1.0),
         channels=channels,
     )
 
 
-def _part(content: dict[str, Any] | None, name: str) -> dict[str, Any]:
-    found = (content or {}).get(name)
-    return found if isinstance(found, dict) else {}
-
-
-def _above(value: Any, least: float) -> bool:
-    return isinstance(value, int | float) and value > least
-
-
-def _spacing(steps: Any, cases: Sequence[StoredCase]) -> tuple[float, float]:
+def _spacing(steps: Sequence[float | None] | None, cases: Sequence[StoredCase]) -> tuple[float, float]:
     """Return the spacing in the recipe, else the median of the scans, else equal spacings."""
-    named = [*steps, None, None] if isinstance(steps, list) else [None, None]
-    first, second = (_step(named[axis], [case.grid.prepared_spacing[axis] for case in cases]) for axis in range(2))
-    return (1.0, 1.0) if first is None or second is None else (first, second)
-
-
-def _step(named: Any, kept: Sequence[float]) -> float | None:
-    if _above(named, 0):
-        return float(named)
-    return median(kept) if kept else None
+    spacings = []
+    for axis, step in enumerate([*(steps or ()), None, None][:2]):
+        if not step and not cases:
+            return 1.0, 1.0
+        spacings.append(float(step or median(case.grid.prepared_spacing[axis] for case in cases)))
+    return spacings[0], spacings[1]

@@ -14,7 +14,7 @@ from graftseg.recipes.baseline import SUPERVISED
 from graftseg.recipes.recipe import PLANNED
 from graftseg.reporting.folder import class_names
 from graftseg.reporting.missing import Missing
-from graftseg.reporting.text import counted, figure, fixed, listed, percent, shown_text, typeset
+from graftseg.reporting.text import counted, figure, fixed, joined, listed, percent, shown_text, typeset
 
 ENVIRONMENT = Environment(
     loader=PackageLoader("graftseg.reporting"),
@@ -25,7 +25,7 @@ ENVIRONMENT = Environment(
 )
 ENVIRONMENT.globals["color_of"] = color_of
 ENVIRONMENT.filters |= {"fixed": fixed, "percent": percent, "figure": figure, "counted": counted}
-ENVIRONMENT.filters |= {"duration": duration, "typeset": typeset, "shown_text": shown_text}
+ENVIRONMENT.filters |= {"duration": duration, "joined": joined, "typeset": typeset, "shown_text": shown_text}
 PLANNED_NAMES = ("", PLANNED, f"{PLANNED}-{SUPERVISED}")
 """Recipe names that do not distinguish a run: no name, any plan, the baseline of any plan."""
 

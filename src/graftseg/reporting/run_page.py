@@ -16,7 +16,7 @@ from graftseg.reporting.facts import (
 )
 from graftseg.reporting.folder import class_names, read_curves, read_recipe, read_store, snapshot_paths
 from graftseg.reporting.folds_page import render_folds
-from graftseg.reporting.gallery import mixed_section, watched_section
+from graftseg.reporting.gallery import Gallery, mixed_section, watched_section
 from graftseg.reporting.missing import Commands, commands_for
 from graftseg.reporting.orientation import orientation_of
 from graftseg.reporting.pictures import Album
@@ -50,21 +50,22 @@ def render_report(run: Path, out: Path | None = None, *, baseline: Path | None =
     folder = RunFolder(run)
     if folder.folds_file.is_file():
         return render_folds(folder, out)
-    this, log, snapshots, album = EvaluatedRun.load(folder), read_curves(folder), snapshot_paths(folder), Album()
+    this, log, snapshots = EvaluatedRun.load(folder), read_curves(folder), snapshot_paths(folder)
     other = None if baseline is None else EvaluatedRun.load(RunFolder(baseline))
-    facts, results, classes = this.facts, this.results, class_names(this.facts)
+    facts, results = this.facts, this.results
     recipe, store = read_recipe(folder), read_store(folder)
     evaluation = None if results is None else results.evaluation
     has_volumes = None if evaluation is None else evaluation.has_volumes
     orientation = orientation_of(recipe, store, has_volumes, channels_of(facts) or 1)
+    gallery = Gallery(class_names(facts), Album(), orientation)
     names = provenance_of(store, results)
     sections = [
         results_section(results, facts, commands_for(folder).scores, names.scans),
-        cases_section(results, classes, album, orientation),
+        cases_section(results, gallery),
         comparison_section(this, other, _comparison_commands(folder, baseline)),
         training_section(log, facts),
-        mixed_section(snapshots, log, classes, album, orientation),
-        watched_section(snapshots, classes, album, orientation),
+        mixed_section(snapshots, log, gallery),
+        watched_section(snapshots, gallery),
         run_section(recipe, run_facts([facts], names)),
         notes_section(facts, evaluation, used_checkpoint(results, facts)),
     ]
