@@ -61,5 +61,5 @@ def test_air_and_padding_are_zero() -> None:
 def test_the_summary_names_the_rule_and_unusual_scans(known: Facts, line: str, odd: str | None) -> None:
     head = choose(known, CPU).head
     assert sum(text.startswith(line) for text in head) == 1
-    warnings = [text for text in head if "values of CT" in text]
+    warnings = [text for text in head if "look like CT" in text]
     assert [text.startswith(f"Warning: {odd} do not") for text in warnings] == ([True] if odd else [])

@@ -223,7 +223,7 @@ def test_invalid_minutes_are_rejected(minutes: float) -> None:
         (30, False, 0.01, 5, "never saw it"),
         (30, True, 0.01, None, "there is a test set"),
         (1, False, 0.01, None, "cannot be divided"),
-        (30, False, 1.0, None, "too few steps; --folds 5 adds them"),
+        (30, False, 1.0, None, "--folds 5 trains them"),
     ],
 )
 def test_folds_only_without_a_test_set(

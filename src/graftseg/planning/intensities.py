@@ -9,9 +9,9 @@ from graftseg.planning.choices import Choice, Choices
 from graftseg.planning.facts import Facts, Foreground
 
 LOWEST_CT, HIGHEST_CT = -400.0, 5000.0
-"""Hounsfield units: a CT scan contains values near air, and hardly any values above metal."""
+"""Limits in Hounsfield units: the lowest values of a CT scan are below the first, the highest between the two."""
 CT_SHARE = 0.9
-"""Share of scans that must have the values of CT."""
+"""Fraction of scans whose values must look like CT."""
 
 
 def intensity_choices(facts: Facts) -> Choices:
@@ -23,7 +23,7 @@ def intensity_choices(facts: Facts) -> Choices:
 
 
 def ct_reason(facts: Facts) -> str | None:
-    """Return why the scans are CT, by the names of channels or else by their values; None if they are not CT."""
+    """Return why the scans seem to be CT, or None if they do not. Channel names count more than values."""
     if facts.channel_names:
         are_ct = [bool(re.search(r"(?<![a-z])ct(?![a-z])", name.lower())) for name in facts.channel_names]
         return f"dataset.json calls the channel {facts.channel_names[0]}" if all(are_ct) else None
@@ -34,19 +34,19 @@ def ct_reason(facts: Facts) -> str | None:
 
 
 def intensity_lines(facts: Facts, choices: Choices) -> list[str]:
-    """Return the rule and its reason; and a warning if most scans, but not all, have the values of CT."""
+    """Return the rule and its reason. Add a warning if most scans look like CT, but not all."""
     rule, are_ct = choices["data.intensity.rule"], _look_like_ct(facts)
     lines = [f"Intensities: {rule.value}, {rule.reason}."]
     if 0.5 < are_ct.mean() < 1:
         lines.append(
-            f"Warning: {are_ct.size - are_ct.sum()} of {are_ct.size} scans do not have the values of CT, unlike the "
-            "others. `graftseg check` may show why."
+            f"Warning: {are_ct.size - are_ct.sum()} of {are_ct.size} scans do not look like CT, but the others do. "
+            "`graftseg check` may show why."
         )
     return lines
 
 
 def _look_like_ct(facts: Facts) -> npt.NDArray[np.bool_]:
-    """Return which scans have the values of CT in every channel."""
+    """Return which scans look like CT in every channel."""
     lowest, highest = (
         np.array([[channel[end] for channel in case.percentiles] for case in facts.fingerprint.training])
         for end in (0, -1)
@@ -56,10 +56,10 @@ def _look_like_ct(facts: Facts) -> npt.NDArray[np.bool_]:
 
 
 def _window(foreground: Foreground, why: str) -> Choices:
-    """Choose a window between two percentiles of the labeled voxels, with its lower bound at 0.
+    """Choose a window between two percentiles of the labeled voxels, and map its lower bound to 0.
 
-    Convolutions and cropping pad scans with zeros. If the mean of the labeled voxels were 0, as is common, the padding
-    would look like an organ, and after a short training the network could find organs along the edges of scans.
+    Convolutions and cropping pad scans with zeros. It is common to map the mean of the labeled voxels to 0, but then
+    the padding looks like an organ. A network trained for a short time could find organs along the edges of scans.
     """
     low, high = float(np.floor(foreground.low)), float(np.ceil(foreground.high))
     if low == high:

@@ -1,4 +1,4 @@
-"""The length of a training: the number of steps that fit into a time, and the optimizer for this number."""
+"""The length of training: how many steps the available time allows, and which optimizer suits that many steps."""
 
 from bisect import bisect_right
 from dataclasses import dataclass
@@ -15,17 +15,17 @@ DEFAULT_MINUTES = 60.0
 LONGEST = 1_000_000
 """Upper limit of --minutes: two years."""
 PUBLISHED = {2: 40_000, 3: 17_000}
-"""Steps of both stages in the paper, the maximum without --minutes."""
+"""Total steps of both stages in the paper, for 2-D and 3-D. Without --minutes, no plan is longer."""
 MOST, FEWEST = 100_000, 400
 LEAST_FOLD_STEPS = 2000
-"""Steps that each fold must have for folds to be planned."""
+"""Minimum number of steps per fold. If the time allows fewer, no folds are planned."""
 LONG = 5000
-"""Steps from which the published optimizer is used."""
+"""Minimum number of steps for the published optimizer."""
 TIME_MARGIN = 1.1
 """Factor between the expected and the recommended minutes, because measured step times vary."""
 PRETRAINING_SHARE = 0.2
 LEAST_PRETRAINING = 1000
-"""Pre-training steps from which a fifth of all steps is enough."""
+"""Pre-training takes more than a fifth of all steps if a fifth is fewer than this."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class StepTimes:
     uses_unlabeled: bool
 
     def seconds(self, steps: int) -> tuple[float, float]:
-        """Return the seconds of this many steps in both stages, and of the baseline."""
+        """Return how many seconds this many steps take, divided over both stages, and how many the baseline takes."""
         if not self.uses_unlabeled:
             return steps * self.supervised, 0.0
         first = pretraining_steps(steps)
@@ -49,7 +49,7 @@ class StepTimes:
         return bisect_right(range(MOST + 2), budget, key=lambda steps: sum(self.seconds(steps))) - 1
 
     def minutes_for(self, steps: int, trainings: int = 1) -> int:
-        """Return the minutes to request so that each training, with its baseline, gets this many steps."""
+        """Return the minutes to request so that each run and its baseline can have this many steps."""
         return ceil(TIME_MARGIN * trainings * sum(self.seconds(steps)) / 60)
 
 
@@ -71,7 +71,7 @@ class TrainingLength:
         return self.seconds_of(self.folds or 1)
 
     def seconds_of(self, trainings: int) -> float:
-        """Return the expected seconds of this many trainings, each with its baseline."""
+        """Return the expected seconds for training this many runs, each with its baseline."""
         return trainings * (self.seconds + self.baseline_seconds)
 
 
@@ -83,7 +83,7 @@ def check_minutes(minutes: float | None) -> None:
 
 
 def choose_length(facts: Facts, frame: Frame, operations: float, speed: Speed, minutes: float | None) -> TrainingLength:
-    """Choose steps and folds. ``operations`` are those of a forward pass of all images of one stream in a batch."""
+    """Choose steps and folds. ``operations``: those of a forward pass of the labeled images of a batch."""
     uses_unlabeled = facts.unlabeled > 0
     first, second, alone = (speed.seconds(work * operations) for work in (PRETRAIN, SELF_TRAINING, SUPERVISED))
     step_times = StepTimes(first, second, alone, uses_unlabeled)
@@ -99,7 +99,7 @@ def choose_length(facts: Facts, frame: Frame, operations: float, speed: Speed, m
     choices |= _optimizer_choices(2 if uses_unlabeled else 1, steps)
     choices["folds"] = Choice(folds, _fold_reason(facts, folds, suggested, limit))
     comparison = "also train a supervised run with the same number of steps, to measure the benefit of unlabeled scans"
-    choices["baseline"] = Choice(uses_unlabeled, comparison if uses_unlabeled else "this recipe is supervised itself")
+    choices["baseline"] = Choice(uses_unlabeled, comparison if uses_unlabeled else "this recipe is already supervised")
     return TrainingLength(first_steps, steps - first_steps, folds, *step_times.seconds(steps), choices, step_times)
 
 
@@ -109,7 +109,7 @@ def requested(minutes: float) -> str:
 
 
 def pretraining_steps(steps: int) -> int:
-    """Return how many of all steps train the first teacher: a fifth, and for short trainings up to half.
+    """Return the number of pre-training steps, which train the first teacher: a fifth, or up to half of a short run.
 
     A teacher that has not learned a class never labels it, and the student unlearns the class.
     """
@@ -165,4 +165,4 @@ def _fold_reason(facts: Facts, folds: int | None, suggested: int | None, limit: 
         return "none, because there is a test set"
     if suggested is None:
         return f"none, because {facts.labeled} labeled scan cannot be divided"
-    return f"none, because {suggested} folds within the {limit} would have too few steps; --folds {suggested} adds them"
+    return f"none, because {suggested} folds would be too short within the {limit}; --folds {suggested} trains them"
