@@ -53,7 +53,7 @@ def test_the_verdict_mentions_them() -> None:
     found = compare_splits(summaries)
     assert (found.kind, found.sentence) == (
         "alike",
-        "Spacing and intensities are similar, except for 1 scan that may lack an intercept.",
+        "Spacing and intensities are similar, except for 1 scan that may lack a rescale intercept.",
     )
 
 

@@ -51,7 +51,7 @@ def test_two_labeled_scans_are_enough_for_a_large_difference() -> None:
     assert found.sentence.endswith("their spacing differs.")
     (finding,) = shift_findings(summaries, found)
     assert (finding.severity, finding.what) == ("warning", "labeled and unlabeled scans differ in spacing")
-    assert finding.size == "1.00 mm against 3.00 mm in the median"
+    assert finding.size == "median 1.00 mm and 3.00 mm"
 
 
 def test_a_difference_in_brightness_only() -> None:

@@ -17,7 +17,7 @@ from graftseg.data.fingerprint import (
 
 Kind = Literal["alike", "scaled", "apart", "too few", "alone"]
 MIN_CASES = 3
-"""With fewer labeled or unlabeled cases, similarity cannot be concluded."""
+"""Minimum number of labeled and of unlabeled cases to call them similar."""
 MIN_TOTAL = 4
 
 SPACING_SLACK = 1.1
@@ -68,19 +68,19 @@ def compare_splits(summaries: Fingerprint) -> Likeness:
     sentence = _sentence(kind, reasons, numbers)
     odd = {finding.where for finding in offset_findings(labeled + unlabeled)}
     if kind == "alike" and odd:
-        sentence = (
-            f"Spacing and intensities are similar, except for {counted(len(odd), 'scan')} that may lack an intercept."
-        )
+        scans = counted(len(odd), "scan")
+        sentence = f"Spacing and intensities are similar, except for {scans} that may lack a rescale intercept."
     return replace(measured, kind=kind, sentence=sentence)
 
 
 def spacing_shift(labeled: Sequence[CaseFingerprint], unlabeled: Sequence[CaseFingerprint]) -> tuple[float, ...]:
     r"""Return the shift of the spacing between two groups along each canonical axis, relative to chance.
 
-    With :math:`s` the logarithm of the spacings of a group along an axis, :math:`S` their median, b the mean of
-    :math:`|s_i - S|` over both groups with n + m - 2 degrees of freedom:
-
     .. math:: \frac{|S_L - S_U|}{\log 1.1 + 5 b \sqrt{1/n + 1/m}}
+
+    There are n labeled and m unlabeled cases. :math:`s_i` is the logarithm of a case's spacing along the axis,
+    :math:`S_L` and :math:`S_U` are the medians of the two groups, and b is the sum of :math:`|s_i - S|` over both
+    groups, each with its own median, divided by n + m - 2.
 
     Differences below 10 %, or within the variation of a group, give a shift below 1.
     """
@@ -98,14 +98,14 @@ def shift_findings(summaries: Fingerprint, found: Likeness) -> Iterator[Finding]
         return
     is_testable = len(summaries.training) >= MIN_TOTAL
     if is_testable and max(found.stored, found.standardised) > SHIFT_LIMIT:
-        what = "labeled and unlabeled scans differ in brightness or range, which normalizing each scan removes"
+        what = "labeled and unlabeled scans differ in brightness or range; normalizing each scan corrects this"
         if found.standardised > SHIFT_LIMIT:
-            what = "labeled and unlabeled scans differ in contrast, and normalizing each scan does not remove it"
-        size = f"shift {found.stored:.1f} as stored, {found.standardised:.1f} after z-scores (above 1: not by chance)"
+            what = "labeled and unlabeled scans differ in contrast; normalizing each scan does not correct this"
+        size = f"shift {found.stored:.1f} as stored, {found.standardised:.1f} after z-scores (chance: up to 1)"
         yield Finding("warning", what, PLACE, size, "check that both come from the same kind of scanner and protocol")
     if max(found.spacing) > SHIFT_LIMIT and found.kind != "too few":
         axis = found.spacing.index(max(found.spacing))
-        size = f"{found.labeled_spacing[axis]:.2f} mm against {found.unlabeled_spacing[axis]:.2f} mm in the median"
+        size = f"median {found.labeled_spacing[axis]:.2f} mm and {found.unlabeled_spacing[axis]:.2f} mm"
         remedy = "resample to one spacing when preparing, and check that both come from the same protocol"
         yield Finding("warning", "labeled and unlabeled scans differ in spacing", PLACE, size, remedy)
 
@@ -121,7 +121,7 @@ def _sentence(kind: Kind, reasons: Sequence[str], numbers: str) -> str:
         return f"The unlabeled scans seem to come from another scanner or protocol: {' and '.join(reasons)}."
     if kind == "scaled":
         return (
-            "The unlabeled scans differ in brightness or intensity range, which normalizing each scan removes; "
-            "labeled and unlabeled scans can be used together."
+            "Labeled and unlabeled scans can be used together. They differ in brightness or intensity range, but "
+            "normalizing each scan corrects this."
         )
     return "Labeled and unlabeled scans can be used together: spacing and intensities are similar."
