@@ -186,6 +186,6 @@ def _class_names(predictions: Path, reference: Path) -> dict[int, str] | None:
     stored = list(open_store(reference).classes) if is_store(reference) else None
     if predicted and stored and predicted != stored:
         finding = f"its classes are {', '.join(stored)}, but the label maps have {', '.join(predicted)}"
-        raise UserError(Code.NOT_COMPARABLE, reference, finding, "give the store that the run was trained for")
+        raise UserError(Code.NOT_COMPARABLE, reference, finding, "give the store that the run was trained on")
     names = predicted or stored
     return dict(enumerate(names)) if names else None

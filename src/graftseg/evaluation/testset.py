@@ -117,7 +117,7 @@ def _stored_cases(store: Store, classes: tuple[str, ...], channels: int) -> set[
     """Return the test cases of a store. Raise an error if its classes or channels differ from the run's."""
     if store.classes != classes:
         finding = f"its classes are {', '.join(store.classes)}, but those of the run are {', '.join(classes)}"
-        raise UserError(Code.STORE_MISMATCH, store.path, finding, "give the store that the run was trained for")
+        raise UserError(Code.STORE_MISMATCH, store.path, finding, "give the store that the run was trained on")
     check_channels(store.path, store.channels, channels)
     return {case.name for case in store.of("test")}
 

@@ -22,8 +22,8 @@ class MixupConfig(SelfTrainingConfig):
 
     - ``unlabeled_ratio``: weight of the unlabeled image relative to the labeled one, so that λ = 1 / (1 +
       ``unlabeled_ratio``). With None, λ is drawn uniformly between 0 and ½ in every step, as in GuidedMix-Net.
-    - ``direct``: weight of a loss on unmixed labeled images. The reconstruction has no such loss, and then no term
-      supervises unmixed images.
+    - ``direct``: weight of a loss on unmixed labeled images. It is 0 in the reconstruction, so that the student only
+      learns from mixed images.
     """
 
     unlabeled_ratio: float | None = Field(2.0, gt=0, le=1e9)
@@ -47,7 +47,7 @@ class Mixup(SelfTraining):
     """A student segments superimposed images, supervised by true labels and a mean teacher's pseudo-labels.
 
     Mixed, labeled and unlabeled images go through the student one after the other, each with their own batch
-    statistics. Only the mixed images have gradients, and the labeled images if ``direct`` is not 0.
+    statistics. Gradients are computed for the mixed images, and for the labeled images if ``direct`` is not 0.
     """
 
     Config = MixupConfig

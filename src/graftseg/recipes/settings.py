@@ -10,7 +10,7 @@ from graftseg.ops.components import ComponentRule
 from graftseg.ops.optimizers import Adam, OptimizerSettings, Sgd
 
 PUBLIC_INTERVAL = 200
-"""Steps between two scorings in the public code."""
+"""Number of steps after which the public code scores the student again."""
 
 Listed = Literal["validation", "test"]
 
@@ -19,8 +19,8 @@ class LoopSettings(Settings):
     """How the loop runs and what it logs; only ``precision`` changes the result.
 
     ``bf16`` is used if the device and the method support it. In ``float32``, convolutions use TF32 on GPUs that have
-    it, which is PyTorch's default. ``compiled`` networks and ``captured`` steps (CUDA graphs) are used if they save
-    time, unless they are set. A checkpoint is written every ``checkpoint_every`` steps and every
+    it, which is PyTorch's default. ``compiled`` and ``captured`` turn compiled networks and CUDA graphs on or off; None
+    uses them if they save time. A checkpoint is written every ``checkpoint_every`` steps and every
     ``checkpoint_seconds`` seconds.
     """
 
@@ -35,7 +35,7 @@ class LoopSettings(Settings):
 
 
 class StageSettings(Settings):
-    """One stage of a training: a method and its number of steps.
+    """One stage of training: a method and its number of steps.
 
     ``settings`` are those of the method. ``optimizers`` are for modules other than the student, such as a
     discriminator. ``carry_optimizer`` continues with the momenta of the previous stage.
@@ -57,9 +57,11 @@ class SelectionSettings(Settings):
     """Which checkpoint is reported, and on which cases it is selected.
 
     ``last`` reports the last checkpoint. ``val`` selects the best on validation cases. ``paper`` selects the best on
-    ``cases``, as the public code does, and scores an empty prediction as 0. Students are scored every ``every`` steps
-    of the whole training, from step ``first`` on, with a window stride of ``stride``. ``oracle`` also scores the test
-    cases and saves the best student on them; training does not use these scores.
+    ``cases``, as the public code does, and scores an empty prediction as 0. ``oracle`` also scores the test cases and
+    saves the best student on them; training does not use these scores.
+
+    The student is scored every ``every`` steps, starting at step ``first``. Both count the steps of all stages.
+    ``stride`` is the stride of the windows for these scores.
 
     ``every`` defaults to 200 if the protocol or the oracle needs scores. If it is set with ``last``, validation cases
     are scored for the curve only.
@@ -95,7 +97,7 @@ class SelectionSettings(Settings):
     def needs_validation(self) -> bool:
         """Whether the settings require validation cases.
 
-        A recipe with ``cases: test`` does not, because it scores nothing under a protocol that ignores test cases.
+        Under ``last``, validation cases are scored for the curve only. With ``cases: test``, ``last`` scores nothing.
         """
         idle = not self.opens_test and self.cases == "validation"
         return self.every is not None and (self.decides == "validation" or idle)

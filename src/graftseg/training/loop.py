@@ -88,7 +88,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a training; ``stopped_by`` is the signal that stopped it early, if any."""
+    """The result of training; ``stopped_by`` is the signal that stopped it early, if any."""
 
     method: Method = field(repr=False)
     steps: int
@@ -229,7 +229,7 @@ def _record(
 
 
 def _save(run: RunFolder, at: Position, recorder: Recorder, batches: Batches, selector: Selector | None) -> None:
-    """Write the log, then a checkpoint; this order never saves weights after a non-finite loss."""
+    """Write the log, then a checkpoint. The log raises an error after a non-finite loss, so nothing is saved then."""
     _flush(recorder, at, batches)
     if not _is_finite(at.method):
         finding = "the update produced weights that are not finite"
@@ -267,8 +267,9 @@ def _naming_cases(at: Position, batches: Batches) -> Iterator[None]:
 def _stop_signals() -> Iterator[list[signal.Signals]]:
     """Collect Ctrl-C and SIGTERM so that the current step can finish; a second signal stops at once.
 
-    The second signal is needed when a step waits for a process that was killed as well, such as a compiler. A repeat
-    within ``SAME_SIGNAL`` seconds is ignored, because a process group and its leader may both receive the signal.
+    A signal may also kill a process that the step waits for, such as a compiler. The step then never finishes, and only
+    a second signal stops it. A repeat within ``SAME_SIGNAL`` seconds is ignored, because one Ctrl-C may arrive twice:
+    for the process and for its group.
     """
     received: list[signal.Signals] = []
     received_at: list[float] = []

@@ -106,7 +106,7 @@ def _write_label(folder: Path, case: Case, path: Path | None, read: Callable[[],
 def _description(dataset: Dataset, classes: Sequence[str], channels: int, cases: int) -> dict[str, Any]:
     """Return the content of ``dataset.json`` for nnU-Net v2, which requires ``background`` and unique class names.
 
-    Channel names come from the data set's own ``dataset.json``, because nnU-Net treats CT differently.
+    Channel names come from the data set's own ``dataset.json``: nnU-Net normalizes a channel named CT differently.
     """
     values = {"background": 0}
     for value, name in enumerate(classes[1:], start=1):
