@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graftseg.data.benchmarks.crops import cropped, label_box, widened
+from graftseg.data.benchmarks.pancreas_files import cropped, label_box, widened
 
 
 def test_the_box_of_a_label() -> None:

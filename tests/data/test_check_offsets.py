@@ -5,7 +5,7 @@ import pytest
 from check_fakes import SHAPE, image, label, put
 
 from graftseg.data.check import check
-from graftseg.data.checks.offsets import offset_findings
+from graftseg.data.checks.sets import offset_findings
 from graftseg.data.checks.shift import compare_splits
 from graftseg.data.fingerprint import CaseFingerprint, Fingerprint
 from graftseg.data.layouts import read_layout

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graftseg.data.coarse import coarse_view
+from graftseg.data.checks.copies import coarse_view
 
 shapes = st.tuples(st.integers(1, 3), st.integers(8, 40), st.integers(8, 40))
 

@@ -7,14 +7,14 @@ from typing import Any
 from graftseg.core.progress import in_parallel
 from graftseg.core.types import SPLITS
 from graftseg.data.checks.cases import CaseCheck, CaseResult
-from graftseg.data.checks.channels import channel_findings
 from graftseg.data.checks.copies import copy_findings, rescaled_copy_findings
 from graftseg.data.checks.findings import Finding as Finding
 from graftseg.data.checks.findings import counted, from_error, grouped, ordered
 from graftseg.data.checks.labels import class_findings, island_findings
-from graftseg.data.checks.offsets import offset_findings
 from graftseg.data.checks.sets import (
+    channel_findings,
     mixture_findings,
+    offset_findings,
     orientation_findings,
     scale_findings,
     slice_findings,

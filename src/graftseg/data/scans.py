@@ -15,8 +15,8 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.names import nfc
 from graftseg.core.types import Geometry
 from graftseg.data.formats import dicom, itk, nifti, pictures
-from graftseg.data.formats.fourth_axis import VOLUMES_ARE_CHANNELS as VOLUMES_ARE_CHANNELS
 from graftseg.data.formats.scan import MAX_BYTES as MAX_BYTES
+from graftseg.data.formats.scan import VOLUMES_ARE_CHANNELS as VOLUMES_ARE_CHANNELS
 from graftseg.data.formats.scan import Format
 from graftseg.data.formats.scan import Scan as Scan
 from graftseg.data.grid import grid_difference as grid_difference

@@ -20,14 +20,13 @@ are not compared, because those of the released label maps differ from their ser
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Case, Geometry
-from graftseg.data.benchmarks.crops import Bounds, cropped, label_box, widened
 from graftseg.data.benchmarks.h5 import without_geometry
 from graftseg.data.dataset import label_path
 from graftseg.data.formats.dicom_series import read_series, series_geometry
@@ -41,6 +40,9 @@ WINDOW = (-125.0, 275.0)
 MARGIN = 25
 LEAST = 96
 Spacing = tuple[float, float, float]
+Number = TypeVar("Number", bound=np.generic)
+Bounds = tuple[tuple[int, int], ...]
+"""Start and stop voxel along each axis; the stop voxel is not included."""
 
 
 @dataclass(frozen=True)
@@ -145,3 +147,38 @@ def _stretched(shape: tuple[int, ...], spacing: Spacing) -> Geometry:
     """Return a geometry with the given shape and spacing."""
     matrix = np.diag([*spacing, 1.0])
     return Geometry(shape, tuple(tuple(float(value) for value in row) for row in matrix))
+
+
+def label_box(label: NDArray[Any]) -> Bounds | None:
+    """Return the bounding box of the foreground, or None without foreground."""
+    bounds = []
+    for axis in range(label.ndim):
+        others = tuple(other for other in range(label.ndim) if other != axis)
+        inside = np.flatnonzero(label.any(axis=others))
+        if not len(inside):
+            return None
+        bounds.append((int(inside[0]), int(inside[-1]) + 1))
+    return tuple(bounds)
+
+
+def widened(box: Bounds, shape: Sequence[int], margin: int, least: int) -> Bounds:
+    """Add a margin to a box, then grow it evenly to at least ``least`` voxels per axis, within the image."""
+    return tuple(
+        _widened(start - margin, stop + margin, size, least) for (start, stop), size in zip(box, shape, strict=True)
+    )
+
+
+def _widened(start: int, stop: int, size: int, least: int) -> tuple[int, int]:
+    start, stop = max(start, 0), min(stop, size)
+    missing = least - (stop - start)
+    if missing <= 0:
+        return start, stop
+    start = min(max(start - missing // 2, 0), max(size - least, 0))
+    return start, min(start + least, size)
+
+
+def cropped(array: NDArray[Number], box: Bounds, least: int) -> NDArray[Number]:
+    """Return the voxels in the box, padded with zeros to at least ``least`` voxels per axis."""
+    inside = array[tuple(slice(start, stop) for start, stop in box)]
+    missing = [max(least - size, 0) for size in inside.shape]
+    return np.pad(inside, [(lack // 2, lack - lack // 2) for lack in missing])

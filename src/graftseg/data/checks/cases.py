@@ -7,9 +7,9 @@ import numpy as np
 
 from graftseg.core.errors import UserError
 from graftseg.core.types import Case, Geometry
+from graftseg.data.checks.copies import Floats, coarse_view
 from graftseg.data.checks.findings import FIX, Finding, counted, from_error
 from graftseg.data.checks.labels import value_findings
-from graftseg.data.coarse import Floats, coarse_view
 from graftseg.data.dataset import Dataset, ScanFiles
 from graftseg.data.fingerprint import CaseFingerprint, fingerprint_case
 from graftseg.data.grid import GRID_TOLERANCE, corner_distance, grid_difference, in_one_orientation

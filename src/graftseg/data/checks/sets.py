@@ -1,13 +1,18 @@
-"""Checks across cases: stray files, numbers of axes and channels, orientation, intensity scale and spacing."""
+"""Checks across cases: stray files, axes and channels, orientation, intensities, spacing and further channels."""
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
 
 import numpy as np
 
+from graftseg.core.names import split_suffix
+from graftseg.core.types import Case, Geometry
 from graftseg.data.checks.findings import Finding, counted
 from graftseg.data.dataset import Dataset
 from graftseg.data.fingerprint import CaseFingerprint
 from graftseg.data.folders import CONVERSION_ADVICE, VOLUMES, most_common_ending, unsupported_ending
+from graftseg.data.grid import grid_difference
 
 SPACING_FACTOR = 2.0
 SCALE_FACTOR = 20.0
@@ -16,6 +21,16 @@ THICK_SLICES = 3.0
 
 SLICES_LAST = ("ASR", "RSA", "RAS")
 """Orientations whose last axis is right-left, anterior-posterior and superior-inferior, respectively."""
+
+AIR = -200.0
+"""CT scans with air have values below this. The check applies if most scans do."""
+ZERO = 100.0
+"""A scan without intercept has its lowest value within this distance of 0."""
+TISSUE = 700.0
+"""A scan without intercept has its highest value above this, because water is at about 1000."""
+
+MAX_CHANNELS = 8
+"""More scans with the same name prefix are slices, time frames or visits, not channels."""
 
 
 def stray_findings(dataset: Dataset) -> Iterator[Finding]:
@@ -115,3 +130,59 @@ def _slice_axis(case: CaseFingerprint) -> int | None:
     """Return the axis, in canonical order, along which thick slices are stacked, or None."""
     spacing = case.canonical_spacing
     return spacing.index(max(spacing)) if round(max(spacing) / min(spacing), 3) > THICK_SLICES else None
+
+
+def offset_findings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
+    """Report scans whose values start near 0 while most scans contain air, for each channel."""
+    channels = min((len(case.mean) for case in cases), default=0)
+    for channel in range(channels):
+        lowest, highest = (np.array([case.percentiles[channel][end] for case in cases]) for end in (0, -1))
+        has_air = lowest < AIR
+        if 2 * np.count_nonzero(has_air) <= len(cases):
+            continue
+        usual = float(np.median(lowest[has_air]))
+        for place in np.flatnonzero((np.abs(lowest) <= ZERO) & (highest > TISSUE)).tolist():
+            name, within = cases[place].name, f" in channel {channel:04d}" if channels > 1 else ""
+            what = "the CT rescale intercept may be missing: values start near 0 instead of near -1000"
+            size = f"lowest value {lowest[place]:.0f}, but {usual:.0f} in other scans{within}"
+            remedy = "convert the scan again with its intercept, or subtract the missing offset, often 1024"
+            yield Finding("warning", what, name, size, remedy, (name,))
+
+
+def channel_findings(seen: Sequence[tuple[Case, Geometry]]) -> Iterator[Finding]:
+    """Report unlabeled ``p1_T2`` and labeled ``p1_T1`` on one grid, if several patients have both suffixes."""
+    groups: dict[str, dict[str, tuple[Case, Geometry]]] = {}
+    for case, geometry in seen:
+        if case.split in ("labeled", "unlabeled"):
+            beginning, ending = split_suffix(case.name)
+            groups.setdefault(beginning, {})[ending] = case, geometry
+    few = [group for group in groups.values() if 2 <= len(group) <= MAX_CHANNELS]
+    usual = Counter(pair for group in few for pair in combinations(sorted(group), 2))
+    pairs = [pair for group in few for pair in _channel_pairs(group, usual)]
+    if not pairs:
+        return
+    labeled, other = pairs[0]
+    beginning, _ = split_suffix(other)
+    names = tuple(sorted({name for _, name in pairs}))
+    yield Finding(
+        "warning",
+        "unlabeled scans may be further channels of labeled scans (same name prefix, same grid)",
+        f"{other} next to {labeled}",
+        counted(len(names), "unlabeled scan"),
+        f"if so, name the channels {beginning}_0000, {beginning}_0001 and so on, in the same order for every "
+        f"case, and the label map {beginning}",
+        names,
+    )
+
+
+def _channel_pairs(
+    group: Mapping[str, tuple[Case, Geometry]], usual: Mapping[tuple[str, str], int]
+) -> Iterator[tuple[str, str]]:
+    """Yield labeled and unlabeled cases on one grid whose suffixes also occur together for other patients."""
+    for pair in combinations(sorted(group), 2):
+        both = [group[ending] for ending in pair]
+        if usual[pair] < 2 or {case.split for case, _ in both} != {"labeled", "unlabeled"}:
+            continue
+        if grid_difference(both[0][1], both[1][1]) is None:
+            first, second = sorted((case for case, _ in both), key=lambda case: case.split)
+            yield first.name, second.name

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from graftseg.data.checks.findings import Finding, counted
-from graftseg.data.checks.offsets import offset_findings
+from graftseg.data.checks.sets import offset_findings
 from graftseg.data.fingerprint import (
     SHIFT_LIMIT,
     CaseFingerprint,

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Geometry
-from graftseg.data.formats.fourth_axis import FourthAxis
 from graftseg.data.formats.scan import (
+    FourthAxis,
     Scan,
     damaged,
     lps_geometry,

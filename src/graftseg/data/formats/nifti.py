@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import atomic_path
 from graftseg.core.types import Geometry
-from graftseg.data.formats.fourth_axis import FourthAxis
-from graftseg.data.formats.scan import MAX_BYTES, Scan, damaged, refuse_absent, refuse_bytes, unreadable
+from graftseg.data.formats.scan import MAX_BYTES, FourthAxis, Scan, damaged, refuse_absent, refuse_bytes, unreadable
 from graftseg.data.grid import grid_difference
 
 SUFFIXES: tuple[str, ...] = (".nii.gz", ".nii")
