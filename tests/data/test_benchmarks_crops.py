@@ -4,14 +4,15 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graftseg.data.benchmarks.pancreas_files import cropped, label_box, widened
+from graftseg.data.benchmarks.pancreas_files import cropped, widened
+from graftseg.data.pieces import foreground_box
 
 
 def test_the_box_of_a_label() -> None:
     label = np.zeros((5, 6, 7), np.uint8)
     label[1, 2, 3] = label[3, 2, 6] = 1
-    assert label_box(label) == ((1, 4), (2, 3), (3, 7))
-    assert label_box(np.zeros((2, 2, 2))) is None
+    assert foreground_box(label) == (slice(1, 4), slice(2, 3), slice(3, 7))
+    assert foreground_box(np.zeros((2, 2, 2))) is None
 
 
 def test_margins_stay_within_the_image() -> None:

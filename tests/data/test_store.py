@@ -15,7 +15,7 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.files import sha256_of
 from graftseg.core.types import Geometry, Split
 from graftseg.data.grid import Grid
-from graftseg.data.store import CASES, LOCK, MANIFEST, Source, Store, StoredCase, is_store, open_store
+from graftseg.data.store import CASES, LOCK, MANIFEST, STORED_CASE, Source, Store, StoredCase, is_store, open_store
 from user_errors import user_error
 
 SHAPE = (3, 4, 5)
@@ -206,7 +206,7 @@ def test_a_manifest_that_is_not_json(store: Store) -> None:
 def test_folders_that_are_not_a_store(tmp_path: Path) -> None:
     assert not is_store(tmp_path)
     assert not is_store(tmp_path / "absent")
-    with user_error(Code.NOT_A_STORE, tmp_path, "manifest.json is missing"):
+    with user_error(Code.NOT_A_STORE, tmp_path, "manifest.json"):
         open_store(tmp_path)
     (tmp_path / MANIFEST).write_text("[]")
     assert not is_store(tmp_path)
@@ -219,4 +219,4 @@ def test_folders_that_are_not_a_store(tmp_path: Path) -> None:
 
 def test_a_case_is_the_same_after_json(store: Store) -> None:
     for case in store.cases:
-        assert StoredCase.from_json(json.loads(json.dumps(case.to_json()))) == case
+        assert STORED_CASE.validate_json(STORED_CASE.dump_json(case)) == case

@@ -11,16 +11,7 @@ from graftseg.data.checks.copies import copy_findings, rescaled_copy_findings
 from graftseg.data.checks.findings import Finding as Finding
 from graftseg.data.checks.findings import counted, from_error, grouped, ordered
 from graftseg.data.checks.labels import class_findings, island_findings
-from graftseg.data.checks.sets import (
-    channel_findings,
-    mixture_findings,
-    offset_findings,
-    orientation_findings,
-    scale_findings,
-    slice_findings,
-    spacing_findings,
-    stray_findings,
-)
+from graftseg.data.checks.sets import channel_findings, set_findings, stray_findings
 from graftseg.data.checks.shift import Likeness, compare_splits, shift_findings
 from graftseg.data.dataset import Dataset
 from graftseg.data.fingerprint import Fingerprint
@@ -120,12 +111,7 @@ def _set_findings(dataset: Dataset, summaries: Fingerprint, examined: list[CaseR
     yield from copy_findings(summaries.cases)
     yield from rescaled_copy_findings([(seen.summary, seen.coarse) for seen in examined if seen.summary is not None])
     yield from channel_findings([(seen.case, seen.geometry) for seen in examined if seen.geometry is not None])
-    yield from mixture_findings(summaries.cases)
-    yield from orientation_findings(summaries.cases)
-    yield from spacing_findings(summaries.cases)
-    yield from scale_findings(summaries.cases)
-    yield from offset_findings(summaries.cases)
-    yield from slice_findings(summaries.cases)
+    yield from set_findings(summaries.cases)
 
 
 def _finite(values: dict[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import multimode
 from typing import Generic, Protocol, TypeVar
 
 from graftseg.core.errors import Code, UserError
@@ -52,7 +53,7 @@ def label_path(case: Case) -> Path:
 
 def same_in_all_cases(numbers: Sequence[int], cases: Sequence[Case], word: str) -> int:
     """Return the number of channels or axes (``word``) that all cases share; refuse a case with another number."""
-    usual = max(sorted(set(numbers)), key=numbers.count)
+    usual = min(multimode(numbers))
     for number, case in zip(numbers, cases, strict=True):
         if number != usual:
             finding = f"the number of {word} is {number}, but other cases have {usual}"

@@ -32,6 +32,14 @@ def refuse_broken_link(path: Path) -> None:
         raise UserError(Code.READ_FAILED, path, "broken link", "correct or remove it")
 
 
+def refuse_no_folder(path: Path, remedy: str) -> None:
+    """Raise a UserError unless the path is a folder."""
+    if not path.exists():
+        raise UserError(Code.FOLDER_MISSING, path, "the folder does not exist", remedy)
+    if not path.is_dir():
+        raise UserError(Code.NOT_A_FOLDER, path, "a file, not a folder", remedy)
+
+
 def with_children(folder: Path) -> list[Path]:
     """Return a folder and its subfolders."""
     return [folder, *(path for path in visible_entries(folder) if path.is_dir())]

@@ -1,7 +1,7 @@
 """The labeled, unlabeled and test cases of a folder of scans, in any of the known layouts."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from graftseg.data.benchmarks import recognize_benchmark
 from graftseg.data.dataset import Dataset as Dataset
 from graftseg.data.dataset import ScanFiles
 from graftseg.data.dataset_json import DatasetJson
-from graftseg.data.folders import unsupported_images_in, visible_entries
+from graftseg.data.folders import refuse_no_folder, unsupported_images_in, visible_entries
 from graftseg.data.grouping import (
     CHANNEL,
     Files,
@@ -40,10 +40,7 @@ def read_layout(data: Data) -> Dataset:
     """Find the cases of one folder in any known layout, or of separate folders."""
     if isinstance(data, Sources):
         return _require_labeled(_separate_folders(data), data.labeled_images, data.labels)
-    if not data.exists():
-        raise UserError(Code.FOLDER_MISSING, data, "the folder does not exist", "check the path")
-    if not data.is_dir():
-        raise UserError(Code.NOT_A_FOLDER, data, "a file, not a folder", f"pass a folder with {EXPECTED}")
+    refuse_no_folder(data, f"pass a folder with {EXPECTED}")
     if (dataset := _image_folders(data) or recognize_benchmark(data)) is not None:
         return _require_labeled(dataset, data / "imagesTr", data / "labelsTr")
     found = ", ".join(path.name for path in visible_entries(data)[:5]) or "nothing"
@@ -79,11 +76,7 @@ def _image_folders(folder: Path) -> Dataset | None:
 def _separate_folders(sources: Sources) -> Dataset:
     """Read separate folders. ``dataset.json`` next to the folder of labels may name classes and channels."""
     for folder in sources.folders:
-        if not folder.is_dir():
-            code, finding = Code.FOLDER_MISSING, "the folder does not exist"
-            if folder.exists():
-                code, finding = Code.NOT_A_FOLDER, "a file, not a folder"
-            raise UserError(code, folder, finding, "pass a folder of scans")
+        refuse_no_folder(folder, "pass a folder of scans")
     description = DatasetJson.read(sources.labels.parent)
     is_numbered = _has_channel_numbers(sources.places, description)
     return _collect(sources.root, "plain", sources.places, description, is_numbered=is_numbered)
@@ -98,16 +91,13 @@ def _has_channel_numbers(places: Places, description: DatasetJson) -> bool:
     if description.has_channel_files:
         return True
     images, labels, _ = places[0]
-    stems, labeled = {scan_stem(path) for path in scans_in(images)}, _label_names(labels)
+    stems = {scan_stem(path) for path in scans_in(images)}
+    labeled = {scan_stem(path) for path in labels_in(labels)} if labels else set()
     numbered = {stem: match["case"] for stem in stems if (match := CHANNEL.fullmatch(stem))}
     if not numbered or numbered.keys() & labeled:
         return False
     # one image without a number does not turn channels into cases
     return len(numbered) == len(stems) or not labeled.isdisjoint({*numbered.values()} - stems)
-
-
-def _label_names(labels: Path | None) -> set[str]:
-    return {scan_stem(path) for path in labels_in(labels)} if labels else set()
 
 
 def _collect(folder: Path, layout: str, places: Places, description: DatasetJson, *, is_numbered: bool) -> Dataset:
@@ -192,13 +182,8 @@ def _ignored(places: Places) -> tuple[str, ...]:
     """Return the files next to images and labels that are neither."""
     ignored = []
     for images, labels, _ in places:
-        ignored += _other_files(images, is_scan)
-        if labels is not None:
-            ignored += _other_files(labels, is_label_map)
-    return tuple(ignored)
-
-
-def _other_files(folder: Path, belongs: Callable[[Path], bool]) -> list[str]:
-    found = visible_entries(folder)
-    parts = {part for path in found if is_header(path) for part in files_of(path)}
-    return [f"{folder.name}/{path.name}" for path in found if path not in parts and not belongs(path)]
+        for folder, belongs in ((images, is_scan), (labels, is_label_map)):
+            found = visible_entries(folder) if folder is not None else []
+            parts = {part for path in found if is_header(path) for part in files_of(path)}
+            ignored += [path for path in found if path not in parts and not belongs(path)]
+    return tuple(f"{path.parent.name}/{path.name}" for path in ignored)

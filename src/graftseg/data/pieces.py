@@ -37,9 +37,10 @@ def pieces_of(labels: NDArray[Any]) -> dict[int, Pieces]:
     """Return the pieces of every class of a label map ``(*space)``, by label value."""
     import cc3d
 
-    corner, inner = _foreground(labels)
-    if inner.size == 0:
+    box = foreground_box(labels)
+    if box is None:
         return {}
+    inner, corner = labels[box], tuple(part.start for part in box)
     numbered = cc3d.connected_components(np.ascontiguousarray(inner), connectivity=NEIGHBORS[inner.ndim, inner.ndim])
     inside = inner > 0
     numbers, values = numbered[inside], inner[inside]
@@ -62,23 +63,19 @@ def _pieces(members: NDArray[Any], sizes: NDArray[Any], numbered: NDArray[Any], 
     if not small.any():
         return Pieces(total, len(members), kept)
     first = np.unravel_index(int((numbered == members[small][0]).argmax()), numbered.shape)
-    return Pieces(
-        total,
-        len(members),
-        kept,
-        int(small.sum()),
-        int(sizes[small].sum()),
-        (int(sizes[-1]), int(sizes[small][0])),
-        tuple(int(index) + offset for index, offset in zip(first, corner, strict=True)),
-    )
+    at = tuple(int(index) + offset for index, offset in zip(first, corner, strict=True))
+    islands = sizes[small]
+    extremes = (int(sizes[-1]), int(islands[0]))
+    return Pieces(total, len(members), kept, len(islands), int(islands.sum()), extremes, at)
 
 
-def _foreground(labels: NDArray[Any]) -> tuple[tuple[int, ...], NDArray[Any]]:
-    """Return the first corner and the content of the smallest box that contains all foreground."""
+def foreground_box(labels: NDArray[Any]) -> tuple[slice, ...] | None:
+    """Return the smallest box that contains all foreground of a label map ``(*space)``; None without foreground."""
     inside = labels > 0
     box = []
     for axis in range(labels.ndim):
-        others = tuple(other for other in range(labels.ndim) if other != axis)
-        found = np.flatnonzero(inside.any(axis=others))
-        box.append(slice(int(found[0]), int(found[-1]) + 1) if len(found) else slice(0, 0))
-    return tuple(part.start for part in box), labels[tuple(box)]
+        found = np.flatnonzero(inside.any(axis=tuple(other for other in range(labels.ndim) if other != axis)))
+        if not len(found):
+            return None
+        box.append(slice(int(found[0]), int(found[-1]) + 1))
+    return tuple(box)

@@ -25,7 +25,18 @@ from graftseg.data.grid import Grid, plan_grid, to_grid
 from graftseg.data.intensity import IntensitySettings, normalize
 from graftseg.data.labels import checked_values, refuse_class_list, refuse_unlisted
 from graftseg.data.scans import Scan, files_of
-from graftseg.data.store import CASES, FORMAT, LOCK, MANIFEST, Source, Store, StoredCase, is_store, open_store
+from graftseg.data.store import (
+    CASES,
+    FORMAT,
+    LOCK,
+    MANIFEST,
+    STORED_CASE,
+    Source,
+    Store,
+    StoredCase,
+    is_store,
+    open_store,
+)
 
 log = logging.getLogger(__name__)
 
@@ -167,34 +178,23 @@ class _CasePreparer:
 
     def __call__(self, case: Case) -> _PreparedCase:
         """Return the stored case, reused if possible."""
-        kept = self._reusable(case)
-        if kept is None:
+        kept = self.recorded(case)
+        if kept is None or not kept.has_files(self.out / CASES):
             return self._prepare(case)
         refuse_unlisted(self.dataset, case, kept.values)
         return _PreparedCase(kept, is_new=False)
-
-    def _reusable(self, case: Case) -> StoredCase | None:
-        """Return the recorded case if its files are complete and neither sources nor settings changed."""
-        kept = self.recorded(case)
-        try:
-            if kept is not None:
-                kept.check_files(self.out / CASES)
-        except UserError:
-            return None
-        return kept
 
     def recorded(self, case: Case) -> StoredCase | None:
         """Return the case from its record, or None if sources or settings changed since."""
         try:
             record = read_json(_record(self.out, case.name))
-            kept = StoredCase.from_json(record["case"])
+            kept = STORED_CASE.validate_python(record["case"])
         except (UserError, ValueError, KeyError, TypeError):
             return None
         sources = self._sources(case)
         same = (kept.name, kept.split, kept.label is None) == (case.name, case.split, case.label is None)
-        if not same or record.get("key") != self._key() or kept.sources.keys() != sources.keys():
-            return None
-        if record.get("root") != str(self.dataset.root.resolve()):
+        same = same and (record.get("root"), record.get("key")) == (str(self.dataset.root.resolve()), self._key())
+        if not same or kept.sources.keys() != sources.keys():
             return None
         return kept if all(unchanged(path, kept.sources[name]) for name, path in sources.items()) else None
 
@@ -222,7 +222,8 @@ class _CasePreparer:
             sources=sources,
             sha256=self._write(arrays),
         )
-        record = {"root": str(self.dataset.root.resolve()), "key": self._key(), "case": stored.to_json()}
+        content = STORED_CASE.dump_python(stored, mode="json")
+        record = {"root": str(self.dataset.root.resolve()), "key": self._key(), "case": content}
         write_json(_record(self.out, case.name), record)
         return _PreparedCase(stored, is_new=True, guesses=scan.guesses)
 
@@ -282,17 +283,14 @@ def _class_names(dataset: Dataset, cases: tuple[StoredCase, ...]) -> tuple[str, 
 def _remove_unused_files(out: Path, cases: tuple[StoredCase, ...]) -> int:
     """Remove files of cases that no longer exist and of interrupted calls; return their number."""
     used = {nfc(name) for case in cases for name in (*case.sha256, f"{case.name}.json")}
-    unused = [path for path in (out / CASES).iterdir() if _is_own_file(path) and nfc(path.name) not in used]
+    unused = [path for path in (out / CASES).iterdir() if path.is_file() and nfc(path.name) not in used]
+    endings = (".image.npy", ".label.npy", ".json")
+    unused = [path for path in unused if path.name.endswith(endings) or path.name.startswith(PARTIAL)]
     if unused:
         (out / MANIFEST).unlink(missing_ok=True)
     for path in unused:
         path.unlink()
     return len(unused)
-
-
-def _is_own_file(path: Path) -> bool:
-    is_own_name = path.name.endswith((".image.npy", ".label.npy", ".json")) or path.name.startswith(PARTIAL)
-    return is_own_name and path.is_file()
 
 
 def source_of(path: Path) -> Source:

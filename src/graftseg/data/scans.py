@@ -92,12 +92,12 @@ def read_scan(path: Path, named: int | None = None) -> Scan:
     return scan
 
 
-def read_case(images: Sequence[Path], named: int | None = None) -> Scan:
-    """Read the files of a case, one per channel, as ``(C, *space)``. All files must have the same grid."""
+def read_case(images: Sequence[Path], named: int | None = None, *, same_grid: bool = True) -> Scan:
+    """Read the files of a case, one per channel, as ``(C, *space)``; refuse different grids if ``same_grid``."""
     scans = [read_scan(path, named) for path in images]
     geometry = scans[0].geometry
     for path, scan in zip(images, scans, strict=True):
-        if difference := grid_difference(geometry, scan.geometry):
+        if same_grid and (difference := grid_difference(geometry, scan.geometry)):
             finding = f"its grid differs from {images[0].name}: {difference}"
             raise UserError(Code.GEOMETRY_MISMATCH, path, finding, "resample all channels of a case to one grid")
     if len(scans) == 1:

@@ -8,7 +8,8 @@ for 2-D networks contains whole volumes, with the slices along the last axis.
 import hashlib
 import json
 import tokenize
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
@@ -21,6 +22,7 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.files import read_json, sha256_of, write_json
 from graftseg.core.run_folder import RunFolder
 from graftseg.core.types import Geometry, Split
+from graftseg.data.formats.scan import unreadable
 from graftseg.data.grid import Grid
 from graftseg.data.sources import Data, Sources
 
@@ -62,21 +64,15 @@ class StoredCase:
     sources: dict[str, Source]
     sha256: dict[str, str]
 
-    def check_files(self, folder: Path) -> None:
-        """Raise a UserError unless the files in ``folder`` exist with the right type and shape."""
-        _open(folder / self.image, (self.channels, *self.shape), np.float16)
-        if self.label is not None:
-            _open(folder / self.label, self.shape, np.uint8)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the case as plain values."""
-        content: dict[str, Any] = _CASE.dump_python(self, mode="json")
-        return content
-
-    @staticmethod
-    def from_json(content: object) -> "StoredCase":
-        """Return the case from plain values; raise a ValueError if they are invalid."""
-        return _CASE.validate_python(content)
+    def has_files(self, folder: Path) -> bool:
+        """Return whether the files in ``folder`` exist with the right type and shape."""
+        try:
+            _open(folder / self.image, (self.channels, *self.shape), np.float16)
+            if self.label is not None:
+                _open(folder / self.label, self.shape, np.uint8)
+        except UserError:
+            return False
+        return True
 
 
 @dataclass(frozen=True)
@@ -138,27 +134,20 @@ class Store:
     def verify_file(self, case: StoredCase, name: str) -> None:
         """Compare the checksum of one file of a case with the manifest."""
         path = self.path / CASES / name
-        _refuse_missing(path)
-        try:
+        with _reading(path):
             found = sha256_of(path)
-        except OSError as error:
-            raise _read_failed(path, error) from None
         if found != case.sha256[name]:
             raise _damaged(path, "checksum mismatch")
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the content of the manifest."""
-        content: dict[str, Any] = _STORE.dump_python(self, mode="json", exclude={"path"})
-        return FORMAT | content
-
     def save(self) -> None:
         """Write the manifest if it changed."""
-        content = self.to_json()
+        content = FORMAT | _STORE.dump_python(self, mode="json", exclude={"path"})
         if _manifest(self.path) != content:
             write_json(self.path / MANIFEST, content)
 
 
-_CASE = TypeAdapter(StoredCase)
+STORED_CASE = TypeAdapter(StoredCase)
+"""Converts a case to plain values and back."""
 _STORE = TypeAdapter(Store)
 
 
@@ -174,24 +163,18 @@ def open_store(path: Path) -> Store:
 
     Label maps are opened only when they are requested, because training without labels must not open them.
     """
-    manifest = path / MANIFEST
-    if not manifest.is_file():
-        if (path / LOCK).is_file():
-            raise UserError(Code.NOT_A_STORE, path, "the store is unfinished", f"{RUN_PREPARE} to resume")
-        raise UserError(
-            Code.NOT_A_STORE, path, f"not a prepared store, {MANIFEST} is missing", "create it with prepare"
-        )
-    content = read_json(manifest)
-    if not isinstance(content, dict) or content.get("format") != FORMAT["format"]:
-        raise UserError(Code.NOT_A_STORE, manifest, "not the manifest of a prepared store", "create one with prepare")
+    manifest, content = path / MANIFEST, _manifest(path)
+    if content is None and (path / LOCK).is_file():
+        raise UserError(Code.NOT_A_STORE, path, f"unfinished store, no valid {MANIFEST}", f"{RUN_PREPARE} to resume")
+    if content is None:
+        raise UserError(Code.NOT_A_STORE, path, f"not a store, no valid {MANIFEST}", "create it with prepare")
     if content.get("version") != FORMAT["version"]:
         finding = f"the store has format {content.get('version')}, but this version reads format {FORMAT['version']}"
         raise UserError(Code.NOT_A_STORE, manifest, finding, "prepare the data into a new folder")
     try:
         store = _STORE.validate_python(content | {"path": path})
     except ValidationError as error:
-        entry = ".".join(map(str, error.errors()[0]["loc"]))
-        raise UserError(Code.DAMAGED_FILE, manifest, f"damaged or edited ({entry})", RUN_PREPARE) from None
+        raise _damaged(manifest, ".".join(map(str, error.errors()[0]["loc"]))) from None
     for case in store.cases:
         store.image(case)
     return store
@@ -225,28 +208,25 @@ def _manifest(path: Path) -> dict[str, Any] | None:
 
 def _open(path: Path, shape: tuple[int, ...], kind: type[Number]) -> npt.NDArray[Number]:
     """Open a stored array as a memory map and compare its type and shape with the manifest."""
-    _refuse_missing(path)
-    try:
+    with _reading(path):
         array = np.lib.format.open_memmap(path, mode="r")
-    except OSError as error:
-        raise _read_failed(path, error) from None
-    except (ValueError, EOFError, SyntaxError, tokenize.TokenError) as error:
-        raise _damaged(path, str(error)) from None
     if (array.dtype, array.shape, array.flags.c_contiguous) != (np.dtype(kind), shape, True):
         raise _damaged(path, f"{array.dtype} {array.shape} instead of {np.dtype(kind)} {shape}")
     return array
 
 
-def _refuse_missing(path: Path) -> None:
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Turn an error in a file of the store into a UserError."""
     if not path.is_file():
-        raise UserError(Code.DAMAGED_FILE, path, "the file is missing", RUN_PREPARE)
+        raise _damaged(path, "missing")
+    try:
+        yield
+    except OSError as error:
+        raise unreadable(path, error) from None
+    except (ValueError, EOFError, SyntaxError, tokenize.TokenError) as error:
+        raise _damaged(path, str(error)) from None
 
 
 def _damaged(path: Path, reason: str) -> UserError:
     return UserError(Code.DAMAGED_FILE, path, f"damaged or edited ({reason})", f"delete it and {RUN_PREPARE}")
-
-
-def _read_failed(path: Path, error: OSError) -> UserError:
-    return UserError(
-        Code.READ_FAILED, path, f"cannot be read ({error.strerror or error})", "check disk and permissions"
-    )

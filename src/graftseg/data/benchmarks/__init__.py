@@ -9,6 +9,7 @@ from typing import Literal
 from graftseg.core.errors import Code, UserError
 from graftseg.data.benchmarks import acdc, la, pancreas
 from graftseg.data.dataset import Dataset
+from graftseg.data.folders import refuse_no_folder
 
 
 @dataclass(frozen=True)
@@ -27,25 +28,16 @@ class Benchmark:
     classes: Mapping[int, str]
 
 
+def _pancreas(protocol: pancreas.Protocol, recognize: Callable[[Path], list[Path]] | None) -> Benchmark:
+    read = partial(pancreas.read_pancreas, protocol=protocol)
+    return Benchmark(pancreas.find_numbered, recognize, read, pancreas.EXPECTED, 3, pancreas.CLASSES)
+
+
 BENCHMARKS: dict[str, Benchmark] = {
     "la": Benchmark(la.find_la, la.find_la, la.read_la, la.EXPECTED, 3, la.CLASSES),
     "acdc": Benchmark(acdc.find_acdc, acdc.find_acdc, acdc.read_acdc, acdc.EXPECTED, 2, acdc.CLASSES),
-    "pancreas": Benchmark(
-        pancreas.find_numbered,
-        pancreas.find_pancreas,
-        partial(pancreas.read_pancreas, protocol="pancreas"),
-        pancreas.EXPECTED,
-        3,
-        pancreas.CLASSES,
-    ),
-    "pancreas-62": Benchmark(
-        pancreas.find_numbered,
-        None,
-        partial(pancreas.read_pancreas, protocol="pancreas-62"),
-        pancreas.EXPECTED,
-        3,
-        pancreas.CLASSES,
-    ),
+    "pancreas": _pancreas("pancreas", pancreas.find_pancreas),
+    "pancreas-62": _pancreas("pancreas-62", None),
 }
 
 
@@ -56,10 +48,7 @@ def read_benchmark(name: str, folder: Path) -> Dataset:
         raise UserError(Code.UNKNOWN_NAME, f"--benchmark {name}", "unknown benchmark", remedy)
     benchmark = BENCHMARKS[name]
     remedy = f"pass the folder with {benchmark.expected}"
-    if not folder.exists():
-        raise UserError(Code.FOLDER_MISSING, folder, "the folder does not exist", remedy)
-    if not folder.is_dir():
-        raise UserError(Code.NOT_A_FOLDER, folder, "a file, not a folder", remedy)
+    refuse_no_folder(folder, remedy)
     found = benchmark.find(folder)
     if not found:
         raise UserError(Code.BENCHMARK_MISMATCH, folder, f"not the folder of the benchmark {name}", remedy)
@@ -73,12 +62,8 @@ def classes_of(name: str) -> tuple[str, ...]:
 
 def recognize_benchmark(folder: Path) -> Dataset | None:
     """Return the cases if a folder, or exactly one of its subfolders, is a benchmark."""
-    found = {
-        root: benchmark
-        for benchmark in BENCHMARKS.values()
-        if benchmark.recognize is not None
-        for root in benchmark.recognize(folder)
-    }
+    known = ((one, one.recognize) for one in BENCHMARKS.values() if one.recognize is not None)
+    found = {root: benchmark for benchmark, recognize in known for root in recognize(folder)}
     if not found:
         return None
     root = _only(folder, list(found))

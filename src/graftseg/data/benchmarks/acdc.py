@@ -7,18 +7,18 @@ as labeled cases.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Case, Split
-from graftseg.data.benchmarks.h5 import read_h5_image, read_h5_label, without_geometry
+from graftseg.data.benchmarks.h5 import image_scan, label_scan, read_h5
 from graftseg.data.benchmarks.lists import entries_of, find_repeated, missing_case
 from graftseg.data.dataset import Dataset
 from graftseg.data.folders import visible_entries, with_children
@@ -41,13 +41,11 @@ class AcdcFiles:
 
     def image(self, case: Case) -> Scan:
         """Read the image without its labels, which are in the same files."""
-        image = _stacked(case, read_h5_image)
-        return without_geometry(image[None], image.shape)
+        return image_scan(_stacked(case, "image"))
 
     def label(self, case: Case) -> Scan:
         """Read the label map."""
-        label = _stacked(case, read_h5_label)
-        return without_geometry(label, label.shape)
+        return label_scan(_stacked(case, "label"))
 
 
 def find_acdc(folder: Path) -> list[Path]:
@@ -138,17 +136,16 @@ def _find_gaps(paths: tuple[Path, ...]) -> list[UserError]:
     missing = sorted(set(range(numbers[0], numbers[-1])) - set(numbers))
     if numbers[0] > 1:
         missing.insert(0, 1)
-    return [
-        UserError(Code.FILE_MISSING, paths[0], f"slice {number} of the volume is missing", "add its file")
-        for number in missing[:1]
-    ]
+    if not missing:
+        return []
+    return [UserError(Code.FILE_MISSING, paths[0], f"slice {missing[0]} of the volume is missing", "add its file")]
 
 
-def _stacked(case: Case, read: Callable[[Path, int], NDArray[Any]]) -> NDArray[Any]:
+def _stacked(case: Case, name: Literal["image", "label"]) -> NDArray[Any]:
     """Read a volume with its slices along the last axis."""
     if len(case.images) == 1 and not SLICE.fullmatch(case.images[0].stem):
-        return np.moveaxis(read(case.images[0], 3), 0, -1)
-    slices = [read(path, 2) for path in case.images]
+        return np.moveaxis(read_h5(case.images[0], name, 3), 0, -1)
+    slices = [read_h5(path, name, 2) for path in case.images]
     for path, one in zip(case.images, slices, strict=True):
         if one.shape != slices[0].shape:
             finding = f"the slice has the shape {one.shape}, but {case.images[0].name} has {slices[0].shape}"

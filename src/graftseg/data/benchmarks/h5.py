@@ -1,7 +1,8 @@
 """The h5 files of published benchmarks: two arrays, ``image`` and ``label``, without geometry."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,24 +15,21 @@ from graftseg.data.scans import Scan, class_numbers, refuse_non_finite
 AGAIN = "copy or download the file again"
 
 
-def read_h5_image(path: Path, axes: int) -> NDArray[Any]:
-    """Read the image of a file; it must be finite and have ``axes`` axes."""
-    image = _read(path, "image", axes)
-    refuse_non_finite(path, image[None])
-    return image
+def read_h5(path: Path, name: Literal["image", "label"], axes: int) -> NDArray[Any]:
+    """Read an array of a file; it must be finite and have ``axes`` axes, and a label map has integers from 0."""
+    array = _read(path, name, axes)
+    refuse_non_finite(path, array[None])
+    return class_numbers(path, array) if name == "label" else array
 
 
-def read_h5_label(path: Path, axes: int) -> NDArray[Any]:
-    """Read the label map of a file; it must contain integers from 0 and have ``axes`` axes."""
-    label = _read(path, "label", axes)
-    refuse_non_finite(path, label[None])
-    return class_numbers(path, label)
+def image_scan(image: NDArray[Any]) -> Scan:
+    """Return an image ``(*space)`` as a scan of one channel, with voxels of 1 mm and unknown orientation."""
+    return replace(label_scan(image), array=image[None])
 
 
-def without_geometry(array: NDArray[Any], shape: tuple[int, ...]) -> Scan:
-    """Return a scan with voxels of 1 mm and unknown orientation."""
-    affine = tuple(tuple(float(value) for value in row) for row in np.eye(4))
-    return Scan(array, Geometry(shape, affine, qform_code=0, sform_code=0))
+def label_scan(label: NDArray[Any]) -> Scan:
+    """Return a label map ``(*space)`` as a scan with voxels of 1 mm and unknown orientation."""
+    return Scan(label, Geometry(label.shape, tuple(map(tuple, np.eye(4).tolist())), qform_code=0, sform_code=0))
 
 
 def _read(path: Path, name: str, axes: int) -> NDArray[Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Case, Split
-from graftseg.data.benchmarks.h5 import read_h5_image, read_h5_label, without_geometry
+from graftseg.data.benchmarks.h5 import image_scan, label_scan, read_h5
 from graftseg.data.benchmarks.lists import entries_of, find_repeated, missing_case
 from graftseg.data.dataset import Dataset, label_path
 from graftseg.data.folders import with_children
@@ -27,13 +27,11 @@ class LaFiles:
 
     def image(self, case: Case) -> Scan:
         """Read the image without its label, which is in the same file."""
-        image = read_h5_image(case.images[0], 3)
-        return without_geometry(image[None], image.shape)
+        return image_scan(read_h5(case.images[0], "image", 3))
 
     def label(self, case: Case) -> Scan:
         """Read the label map."""
-        label = read_h5_label(label_path(case), 3)
-        return without_geometry(label, label.shape)
+        return label_scan(read_h5(label_path(case), "label", 3))
 
 
 def find_la(folder: Path) -> list[Path]:

@@ -27,12 +27,13 @@ from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Case, Geometry
-from graftseg.data.benchmarks.h5 import without_geometry
+from graftseg.data.benchmarks.h5 import image_scan, label_scan
 from graftseg.data.dataset import label_path
 from graftseg.data.formats.dicom_series import read_series, series_geometry
 from graftseg.data.formats.nifti import is_nifti
 from graftseg.data.grid import Grid, plan_grid, to_grid
 from graftseg.data.intensity import IntensitySettings, normalize
+from graftseg.data.pieces import foreground_box
 from graftseg.data.scans import Scan, read_geometry, read_label, read_scan
 
 AXES = "LPS"
@@ -60,14 +61,13 @@ class PancreasFiles:
         image = self._crop(_windowed(self._resampled(upright, grid)), box)
         if self.protocol == "pancreas-62":
             image = normalize(image[None], IntensitySettings(rule="zscore"))[0]
-        return without_geometry(image[None], image.shape)
+        return image_scan(image)
 
     def label(self, case: Case) -> Scan:
         """Read the label map with the same crop."""
         *paths, _ = case.images
         resampled, _, box = self._plan(paths, _image_geometry(paths), label_path(case))
-        label = self._crop(resampled, box)
-        return without_geometry(label, label.shape)
+        return label_scan(self._crop(resampled, box))
 
     def _plan(self, paths: Sequence[Path], image: Geometry, label: Path) -> tuple[NDArray[Any], Grid, Bounds]:
         """Return the resampled label map, the grid of 1 mm and the crop box."""
@@ -79,10 +79,10 @@ class PancreasFiles:
             raise UserError(Code.BENCHMARK_MISMATCH, label, finding, "keep the label map of the same scan")
         grid = plan_grid(_stretched(shape, self._spacing(image, scan.geometry)), orientation=None, spacing=(1, 1, 1))
         resampled = to_grid(upright, grid, labels=True)
-        box = label_box(resampled)
+        box = foreground_box(resampled)
         if box is None:
             raise UserError(Code.LABELS_EMPTY, label, "the label map for the crop is empty", "restore the file")
-        return resampled, grid, self._box(box, resampled.shape)
+        return resampled, grid, self._box([(part.start, part.stop) for part in box], resampled.shape)
 
     def _spacing(self, image: Geometry, label: Geometry) -> Spacing:
         if self.protocol == "pancreas":
@@ -99,7 +99,7 @@ class PancreasFiles:
         factors = [new / old for new, old in zip(grid.prepared_shape, upright.shape, strict=True)]
         return np.asarray(zoom(upright.astype(np.float32), factors, order=3, mode="nearest", grid_mode=True))
 
-    def _box(self, box: Bounds, shape: Sequence[int]) -> Bounds:
+    def _box(self, box: Sequence[tuple[int, int]], shape: Sequence[int]) -> Bounds:
         if self.protocol == "pancreas":
             return widened(box, shape, MARGIN, LEAST)
         return (*(_in_plane(bounds, size) for bounds, size in zip(box[:2], shape, strict=False)), (0, shape[2]))
@@ -145,36 +145,19 @@ def _upright(array: NDArray[Any], geometry: Geometry) -> NDArray[Any]:
 
 def _stretched(shape: tuple[int, ...], spacing: Spacing) -> Geometry:
     """Return a geometry with the given shape and spacing."""
-    matrix = np.diag([*spacing, 1.0])
-    return Geometry(shape, tuple(tuple(float(value) for value in row) for row in matrix))
+    return Geometry(shape, tuple(map(tuple, np.diag([*spacing, 1.0]).tolist())))
 
 
-def label_box(label: NDArray[Any]) -> Bounds | None:
-    """Return the bounding box of the foreground, or None without foreground."""
-    bounds = []
-    for axis in range(label.ndim):
-        others = tuple(other for other in range(label.ndim) if other != axis)
-        inside = np.flatnonzero(label.any(axis=others))
-        if not len(inside):
-            return None
-        bounds.append((int(inside[0]), int(inside[-1]) + 1))
-    return tuple(bounds)
-
-
-def widened(box: Bounds, shape: Sequence[int], margin: int, least: int) -> Bounds:
+def widened(box: Sequence[tuple[int, int]], shape: Sequence[int], margin: int, least: int) -> Bounds:
     """Add a margin to a box, then grow it evenly to at least ``least`` voxels per axis, within the image."""
-    return tuple(
-        _widened(start - margin, stop + margin, size, least) for (start, stop), size in zip(box, shape, strict=True)
-    )
-
-
-def _widened(start: int, stop: int, size: int, least: int) -> tuple[int, int]:
-    start, stop = max(start, 0), min(stop, size)
-    missing = least - (stop - start)
-    if missing <= 0:
-        return start, stop
-    start = min(max(start - missing // 2, 0), max(size - least, 0))
-    return start, min(start + least, size)
+    grown = []
+    for (first, last), size in zip(box, shape, strict=True):
+        start, stop = max(first - margin, 0), min(last + margin, size)
+        if (missing := least - (stop - start)) > 0:
+            start = min(max(start - missing // 2, 0), max(size - least, 0))
+            stop = min(start + least, size)
+        grown.append((start, stop))
+    return tuple(grown)
 
 
 def cropped(array: NDArray[Number], box: Bounds, least: int) -> NDArray[Number]:

@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from graftseg.core.errors import UserError
 from graftseg.core.types import Case, Geometry
 from graftseg.data.checks.copies import Floats, coarse_view
@@ -13,7 +11,7 @@ from graftseg.data.checks.labels import value_findings
 from graftseg.data.dataset import Dataset, ScanFiles
 from graftseg.data.fingerprint import CaseFingerprint, fingerprint_case
 from graftseg.data.grid import GRID_TOLERANCE, corner_distance, grid_difference, in_one_orientation
-from graftseg.data.scans import Scan, read_geometry, read_scan
+from graftseg.data.scans import Scan, read_case, read_geometry
 from graftseg.data.slices import Thumbnail, thumbnail_of
 
 SMALLEST = 16
@@ -52,14 +50,9 @@ class CaseCheck:
         except UserError as error:
             if not isinstance(self.dataset.reader, ScanFiles) or not channels_differ_by_rounding(case):
                 return CaseResult(case, findings=[from_error(self.dataset.root, error, case.name)])
-            findings.append(
-                from_error(
-                    self.dataset.root,
-                    UserError(error.code, error.where, error.finding, f"{COPY}first channel"),
-                    case.name,
-                )
-            )
-            scan = _on_one_grid(case)
+            fixable = UserError(error.code, error.where, error.finding, f"{COPY}first channel")
+            findings.append(from_error(self.dataset.root, fixable, case.name))
+            scan = read_case(case.images, same_grid=False)
         label = None
         if case.label is not None:
             try:
@@ -67,7 +60,7 @@ class CaseCheck:
             except UserError as error:
                 findings.append(from_error(self.dataset.root, error, case.name))
         summary = fingerprint_case(case, scan, label)
-        findings += [*_guess_findings(case, scan), *_image_findings(case, summary)]
+        findings += _image_findings(case, scan, summary)
         if label is not None:
             findings += value_findings(case.name, summary.label_counts, self.dataset.classes)
             findings += _grids(case.name, scan.geometry, label.geometry)
@@ -91,19 +84,9 @@ def channels_differ_by_rounding(case: Case) -> bool:
     return all(near) and any(differs_by_rounding(first, other) for other in others)
 
 
-def _on_one_grid(case: Case) -> Scan:
-    """Read the channels of a case on the grid of the first channel."""
-    scans = [read_scan(path) for path in case.images]
-    guesses = tuple(guess for scan in scans for guess in scan.guesses)
-    return Scan(np.concatenate([scan.array for scan in scans]), scans[0].geometry, guesses)
-
-
-def _guess_findings(case: Case, scan: Scan) -> Iterator[Finding]:
+def _image_findings(case: Case, scan: Scan, summary: CaseFingerprint) -> Iterator[Finding]:
     for guess in scan.guesses:
         yield Finding("warning", guess.what, case.name, guess.taken, guess.remedy, (case.name,))
-
-
-def _image_findings(case: Case, summary: CaseFingerprint) -> Iterator[Finding]:
     constant = [channel for channel, std in enumerate(summary.std) if std == 0]
     if constant:
         whole = len(constant) == len(summary.std)
@@ -122,10 +105,8 @@ def _grids(name: str, image: Geometry, label: Geometry) -> Iterator[Finding]:
     difference = grid_difference(image, label)
     if difference is None:
         return
-    what, remedy = (
-        "image and label lie on different grids",
-        "resample the label to the image's grid or correct its header",
-    )
+    what = "image and label lie on different grids"
+    remedy = "resample the label to the image's grid or correct its header"
     if differs_by_rounding(image, label):
         voxels = corner_distance(image, label) / min(image.spacing)
         what, remedy = "the grids of image and label differ by rounding", f"{COPY}image"

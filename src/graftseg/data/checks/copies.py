@@ -49,20 +49,19 @@ def rescaled_copy_findings(seen: Sequence[Seen]) -> Iterator[Finding]:
                 near = (products > EXACT) | (own @ own.T > SIMILAR)
             groups = [group for group in _groups(near) if len(group) <= max(SMALL_GROUP, len(comparable) // 2)]
             for group in groups:
-                yield from _copy_warning(
-                    [cases[member] for member in group], float(products[np.ix_(group, group)].min())
-                )
+                copies = [cases[member] for member in group]
+                if len(_identical(copies)) > 1:
+                    yield _copy_warning(copies, float(products[np.ix_(group, group)].min()))
             if len(cluster) > SMALL_GROUP and len(cluster) not in map(len, groups) and len(_identical(cases)) > 1:
                 yield _cluster_note(cases, len(comparable))
 
 
-def _copy_warning(group: Sequence[CaseFingerprint], correlation: float) -> Iterator[Finding]:
-    if len(_identical(group)) > 1:
-        names = tuple(case.name for case in group)
-        size = f"correlation {correlation:.4f} on a coarse grid, {len(group)} cases"
-        what = f"the same scan with other intensity scaling {_in_splits(group)}"
-        remedy = "keep one of them, unless they are scans of different people"
-        yield Finding("warning", what, ", ".join(names), size, remedy, names)
+def _copy_warning(group: Sequence[CaseFingerprint], correlation: float) -> Finding:
+    names = tuple(case.name for case in group)
+    size = f"correlation {correlation:.4f} on a coarse grid, {len(group)} cases"
+    what = f"the same scan with other intensity scaling {_in_splits(group)}"
+    remedy = "keep one of them, unless they are scans of different people"
+    return Finding("warning", what, ", ".join(names), size, remedy, names)
 
 
 def _cluster_note(cases: Sequence[CaseFingerprint], of_shape: int) -> Finding:
@@ -82,9 +81,8 @@ def _identical(cases: Sequence[CaseFingerprint]) -> list[list[CaseFingerprint]]:
         keys = {case.content, case.oriented or case.content}
         known = {id(groups[key]): groups[key] for key in keys if key in groups}
         together = [*(one for group in known.values() for one in group), case]
-        groups |= dict.fromkeys(
-            {key for one in together for key in (one.content, one.oriented or one.content)}, together
-        )
+        keys = {key for one in together for key in (one.content, one.oriented or one.content)}
+        groups |= dict.fromkeys(keys, together)
     return list({id(group): group for group in groups.values()}.values())
 
 

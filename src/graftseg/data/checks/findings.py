@@ -1,6 +1,6 @@
 """A finding, and the grouping of similar findings."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -51,31 +51,20 @@ def grouped(findings: Sequence[Finding]) -> list[Finding]:
     """
     kinds: dict[tuple[str, ...], list[Finding]] = {}
     for finding in findings:
-        own = (finding.where,) if finding.severity == "error" else ()
-        kinds.setdefault((finding.severity, finding.what, finding.remedy, *own), []).append(finding)
+        place = (finding.where, finding.size) if finding.severity == "error" else ()
+        kinds.setdefault((finding.severity, finding.what, finding.remedy, *place), []).append(finding)
     lines: list[Finding] = []
-    for kind in kinds.values():
-        if kind[0].severity == "error":
-            lines += _without_repetitions(kind)
+    for (first, *others), cases in ((kind, [name for one in kind for name in one.cases]) for kind in kinds.values()):
+        if first.severity == "error":
+            names = tuple(dict.fromkeys(cases))
+            size = counted(len(names), "case") if len(names) > 1 else first.size
+            lines.append(replace(first, size=size, cases=names))
+        elif len(others) < MAX_LISTED:
+            lines += [first, *others]
         else:
-            lines += kind if len(kind) <= MAX_LISTED else [_as_one(kind)]
+            where, size = f"{first.where} and {len(others)} more", f"{first.size}; in {len(others) + 1} cases"
+            lines.append(replace(first, where=where, size=size, cases=tuple(cases)))
     return lines
-
-
-def _without_repetitions(errors: Sequence[Finding]) -> Iterator[Finding]:
-    """Combine errors of one kind and location that also have the same size."""
-    sizes: dict[str, list[Finding]] = {}
-    for error in errors:
-        sizes.setdefault(error.size, []).append(error)
-    for size, same in sizes.items():
-        cases = tuple(dict.fromkeys(name for error in same for name in error.cases))
-        yield replace(same[0], size=counted(len(cases), "case") if len(cases) > 1 else size, cases=cases)
-
-
-def _as_one(kind: Sequence[Finding]) -> Finding:
-    first, cases = kind[0], tuple(name for finding in kind for name in finding.cases)
-    where, size = f"{first.where} and {len(kind) - 1} more", f"{first.size}; in {len(kind)} cases"
-    return replace(first, where=where, size=size, cases=cases)
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:

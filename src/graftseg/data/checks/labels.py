@@ -16,23 +16,15 @@ COPY = f"{FIX} writes a copy with the values "
 def value_findings(name: str, counts: dict[int, int], classes: dict[int, str]) -> Iterator[Finding]:
     """Report an empty label map, and values that are not in the class list."""
     if set(counts) == {0}:
-        yield Finding(
-            "warning",
-            "the label map is empty",
-            name,
-            f"all {counts[0]} voxels are background",
-            "check that the label is finished, or leave the case unlabeled",
-            (name,),
-        )
+        size = f"all {counts[0]} voxels are background"
+        remedy = "check that the label is finished, or leave the case unlabeled"
+        yield Finding("warning", "the label map is empty", name, size, remedy, (name,))
     for value in sorted(counts.keys() - classes.keys()) if classes else ():
-        what, remedy = (
-            f"the label value {value} has no class",
-            "name the value in dataset.json or correct the label map",
-        )
+        what = f"the label value {value} has no class"
+        remedy = "name the value in dataset.json or correct the label map"
         if value == MASK and set(counts) <= {0, MASK} and set(classes) == {0, 1}:
             what, remedy = "the mask has the values 0 and 255 instead of 0 and 1", f"{COPY}0 and 1"
-        share = 100 * counts[value] / sum(counts.values())
-        size = f"{counted(counts[value], 'voxel')}, {share:.2g} %"
+        size = f"{counted(counts[value], 'voxel')}, {100 * counts[value] / sum(counts.values()):.2g} %"
         yield Finding("error", what, name, size, remedy, (name,))
 
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
+from statistics import multimode
 
 import numpy as np
 
@@ -33,6 +34,12 @@ MAX_CHANNELS = 8
 """More scans with the same name prefix are slices, time frames or visits, not channels."""
 
 
+def set_findings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
+    """Report differences between cases that matter for training."""
+    checks = (_mixtures, _orientations, _spacings, _scales, offset_findings, _slice_axes)
+    return (finding for check in checks for finding in check(cases))
+
+
 def stray_findings(dataset: Dataset) -> Iterator[Finding]:
     """Report files in the scan folders that are not scans."""
     if dataset.ignored:
@@ -43,42 +50,31 @@ def stray_findings(dataset: Dataset) -> Iterator[Finding]:
         yield Finding("warning", what, first, counted(len(dataset.ignored), "file"), remedy)
 
 
-def mixture_findings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
+def _mixtures(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
     """Report differing numbers of axes or channels."""
-    kinds = {
-        "axes": (
-            {case.name: len(case.shape) for case in cases},
-            "keep 2-D and 3-D scans in separate data sets",
-        ),
-        "channels": ({case.name: len(case.mean) for case in cases}, "give every case the same channels"),
-    }
-    for word, (counts, remedy) in kinds.items():
-        numbers = list(counts.values())
-        if len(set(numbers)) < 2:
-            continue
-        usual = max(sorted(set(numbers)), key=numbers.count)
-        odd = tuple(name for name, number in counts.items() if number != usual)
-        one = {"axes": "axis", "channels": "channel"}[word]
-        count = counted(counts[odd[0]], one, word)
-        size = f"{count} where the others have {usual}, {len(odd)} of {len(counts)} cases"
-        yield Finding("error", f"the number of {word} differs between cases", odd[0], size, remedy, odd)
+    axes, channels = {case.name: len(case.shape) for case in cases}, {case.name: len(case.mean) for case in cases}
+    for one, many, counts, remedy in (
+        ("axis", "axes", axes, "keep 2-D and 3-D scans in separate data sets"),
+        ("channel", "channels", channels, "give every case the same channels"),
+    ):
+        usual = min(multimode(counts.values()), default=0)
+        if odd := tuple(name for name, number in counts.items() if number != usual):
+            own = counted(counts[odd[0]], one, many)
+            size = f"{own} where the others have {usual}, {len(odd)} of {len(counts)} cases"
+            yield Finding("error", f"the number of {many} differs between cases", odd[0], size, remedy, odd)
 
 
-def orientation_findings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
+def _orientations(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
     """Report volumes with another orientation than most."""
-    volumes = [case for case in cases if len(case.shape) == 3]
-    codes = [case.orientation for case in volumes]
-    if len(set(codes)) < 2:
-        return
-    usual = max(sorted(set(codes)), key=codes.count)
-    odd = [case for case in volumes if case.orientation != usual]
-    size = f"{odd[0].orientation} where most have {usual}, {len(odd)} of {len(volumes)} volumes"
-    remedy = "no action needed if the headers are right, as prepare reorients all volumes; look at one of each"
-    names = tuple(case.name for case in odd)
-    yield Finding("note", "orientations are mixed", odd[0].name, size, remedy, names)
+    codes = {case.name: case.orientation for case in cases if len(case.shape) == 3}
+    usual = min(multimode(codes.values()), default="")
+    if odd := tuple(name for name, code in codes.items() if code != usual):
+        size = f"{codes[odd[0]]} where most have {usual}, {len(odd)} of {len(codes)} volumes"
+        remedy = "no action needed if the headers are right, as prepare reorients all volumes; look at one of each"
+        yield Finding("note", "orientations are mixed", odd[0], size, remedy, odd)
 
 
-def scale_findings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
+def _scales(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
     """Report scans with a much larger or smaller intensity range than others, for each channel."""
     channels = min((len(case.mean) for case in cases), default=0)
     for channel in range(channels):
@@ -87,14 +83,14 @@ def scale_findings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
         if not ranked or ranked[-1][0] <= SCALE_FACTOR * ranked[0][0]:
             continue
         (low, narrow), (high, broad) = ranked[0], ranked[-1]
-        size = f"ranges from {low:.3g} ({narrow}) to {high:.3g} ({broad})"
-        size += f" in channel {channel:04d}" if channels > 1 else ""
+        within = f" in channel {channel:04d}" if channels > 1 else ""
+        size = f"ranges from {low:.3g} ({narrow}) to {high:.3g} ({broad}){within}"
         remedy = "normalize each scan separately, for example with the rule zscore, instead of using one window"
-        what = "intensity ranges differ greatly"
-        yield Finding("note", what, f"{narrow}, {broad}", size, remedy, (narrow, broad))
+        names = (narrow, broad)
+        yield Finding("note", "intensity ranges differ greatly", ", ".join(names), size, remedy, names)
 
 
-def spacing_findings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
+def _spacings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
     """Report cases with much larger or smaller voxels than the median, the most extreme first."""
     for axes in (2, 3):
         comparable = [case for case in cases if len(case.shape) == axes]
@@ -113,11 +109,11 @@ def spacing_findings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
             yield Finding("note", what, name, size, "resample to one spacing when preparing", (name,))
 
 
-def slice_findings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
+def _slice_axes(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
     """Report volumes with thick slices that are not stacked along the last axis of RAS, the default orientation."""
     volumes = [case for case in cases if len(case.shape) == 3]
     for axis, orientation in enumerate(SLICES_LAST[:-1]):
-        across = [case for case in volumes if _slice_axis(case) == axis]
+        across = [case for case in volumes if _thick_slice_axis(case) == axis]
         if across:
             spacing = across[0].canonical_spacing
             size = f"{max(spacing):.2f} mm against {min(spacing):.2f} mm, {len(across)} of {len(volumes)} volumes"
@@ -126,7 +122,7 @@ def slice_findings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
             yield Finding("note", what, across[0].name, size, remedy, tuple(case.name for case in across))
 
 
-def _slice_axis(case: CaseFingerprint) -> int | None:
+def _thick_slice_axis(case: CaseFingerprint) -> int | None:
     """Return the axis, in canonical order, along which thick slices are stacked, or None."""
     spacing = case.canonical_spacing
     return spacing.index(max(spacing)) if round(max(spacing) / min(spacing), 3) > THICK_SLICES else None
@@ -164,15 +160,10 @@ def channel_findings(seen: Sequence[tuple[Case, Geometry]]) -> Iterator[Finding]
     labeled, other = pairs[0]
     beginning, _ = split_suffix(other)
     names = tuple(sorted({name for _, name in pairs}))
-    yield Finding(
-        "warning",
-        "unlabeled scans may be further channels of labeled scans (same name prefix, same grid)",
-        f"{other} next to {labeled}",
-        counted(len(names), "unlabeled scan"),
-        f"if so, name the channels {beginning}_0000, {beginning}_0001 and so on, in the same order for every "
-        f"case, and the label map {beginning}",
-        names,
-    )
+    what = "unlabeled scans may be further channels of labeled scans (same name prefix, same grid)"
+    where, size = f"{other} next to {labeled}", counted(len(names), "unlabeled scan")
+    remedy = f"if so, name the channels {beginning}_0000, {beginning}_0001 and so on, in the same order for every case"
+    yield Finding("warning", what, where, size, f"{remedy}, and the label map {beginning}", names)
 
 
 def _channel_pairs(

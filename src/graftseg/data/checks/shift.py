@@ -8,12 +8,7 @@ import numpy as np
 
 from graftseg.data.checks.findings import Finding, counted
 from graftseg.data.checks.sets import offset_findings
-from graftseg.data.fingerprint import (
-    SHIFT_LIMIT,
-    CaseFingerprint,
-    Fingerprint,
-    intensity_shift,
-)
+from graftseg.data.fingerprint import SHIFT_LIMIT, CaseFingerprint, Fingerprint, intensity_shift
 
 Kind = Literal["alike", "scaled", "apart", "too few", "alone"]
 MIN_CASES = 3
@@ -22,6 +17,14 @@ MIN_TOTAL = 4
 
 SPACING_SLACK = 1.1
 PLACE = "labeled and unlabeled scans"
+SENTENCES: dict[Kind, str] = {
+    "alike": "Labeled and unlabeled scans can be used together: spacing and intensities are similar.",
+    "scaled": "Labeled and unlabeled scans can be used together. They differ in brightness or intensity range, but "
+    "normalizing each scan corrects this.",
+    "apart": "The unlabeled scans seem to come from another scanner or protocol: {reasons}.",
+    "too few": "Too few scans to compare labeled with unlabeled scans: {numbers}.",
+    "alone": "Nothing to compare: {numbers} scans.",
+}
 
 
 @dataclass(frozen=True)
@@ -47,25 +50,19 @@ def compare_splits(summaries: Fingerprint) -> Likeness:
     labeled, unlabeled = summaries.of("labeled"), summaries.of("unlabeled")
     numbers = f"{len(labeled)} labeled and {len(unlabeled)} unlabeled"
     if not labeled or not unlabeled:
-        return Likeness("alone", f"Nothing to compare: {numbers} scans.")
+        return Likeness("alone", SENTENCES["alone"].format(numbers=numbers))
     if len({(len(case.shape), len(case.mean)) for case in labeled + unlabeled}) > 1:
         return Likeness("apart", "The scans have different numbers of axes or channels and cannot be compared.")
-    measured = Likeness(
-        "alike",
-        "",
-        intensity_shift(labeled, unlabeled),
-        intensity_shift(labeled, unlabeled, standardized=True),
-        spacing_shift(labeled, unlabeled),
-        _median_spacing(labeled),
-        _median_spacing(unlabeled),
-    )
+    stored, standardized = (intensity_shift(labeled, unlabeled, standardized=after) for after in (False, True))
+    spacing, own, other = spacing_shift(labeled, unlabeled), _median_spacing(labeled), _median_spacing(unlabeled)
+    measured = Likeness("alike", "", stored, standardized, spacing, own, other)
     reasons = ["their contrast differs"] if measured.standardised > SHIFT_LIMIT else []
     reasons += ["their spacing differs"] if max(measured.spacing) > SHIFT_LIMIT else []
     kind: Kind = "apart" if reasons else "scaled" if measured.stored > SHIFT_LIMIT else "alike"
     lone = min(len(labeled), len(unlabeled)) < MIN_CASES
     if len(labeled) + len(unlabeled) < MIN_TOTAL or (kind == "alike" and lone):
         kind = "too few"
-    sentence = _sentence(kind, reasons, numbers)
+    sentence = SENTENCES[kind].format(numbers=numbers, reasons=" and ".join(reasons))
     odd = {finding.where for finding in offset_findings(labeled + unlabeled)}
     if kind == "alike" and odd:
         scans = counted(len(odd), "scan")
@@ -112,16 +109,3 @@ def shift_findings(summaries: Fingerprint, found: Likeness) -> Iterator[Finding]
 
 def _median_spacing(cases: Sequence[CaseFingerprint]) -> tuple[float, ...]:
     return tuple(float(step) for step in np.median([case.canonical_spacing for case in cases], axis=0))
-
-
-def _sentence(kind: Kind, reasons: Sequence[str], numbers: str) -> str:
-    if kind == "too few":
-        return f"Too few scans to compare labeled with unlabeled scans: {numbers}."
-    if kind == "apart":
-        return f"The unlabeled scans seem to come from another scanner or protocol: {' and '.join(reasons)}."
-    if kind == "scaled":
-        return (
-            "Labeled and unlabeled scans can be used together. They differ in brightness or intensity range, but "
-            "normalizing each scan corrects this."
-        )
-    return "Labeled and unlabeled scans can be used together: spacing and intensities are similar."

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,16 @@ from graftseg.core.types import Geometry
 from graftseg.data.folders import visible_entries
 from graftseg.data.formats.dicom_frames import PER_FRAME, SHARED, read_frames
 from graftseg.data.formats.dicom_members import PROBED_FILES, Member, files_below, is_dicom, members_of
-from graftseg.data.formats.dicom_series import Slice, arranged, guesses_about, pixel_spacing, read_slice, volume_of
+from graftseg.data.formats.dicom_series import (
+    PLACE,
+    SPACINGS,
+    Slice,
+    arranged,
+    guesses_about,
+    pixel_spacing,
+    read_slice,
+    volume_of,
+)
 from graftseg.data.formats.dicom_tags import AGAIN, number, read_tags, user_errors, value
 from graftseg.data.formats.scan import Scan, lps_geometry, refuse_absent
 
@@ -30,7 +38,6 @@ LOCALIZER_SLICES = 5
 VOLUME_RATIO = 4
 """A series of at most ``LOCALIZER_SLICES`` is a localizer if another one has ``VOLUME_RATIO`` times as many slices."""
 
-SPACINGS = ("PixelSpacing", "ImagerPixelSpacing", "NominalScannedPixelSpacing")
 log = logging.getLogger(__name__)
 
 
@@ -54,9 +61,10 @@ class _ImageFile:
     def slices(self, *, pixels: bool) -> list[Slice]:
         """Read the slices of the file, with or without their pixels."""
         where, content = self.member.where, self.member.content()
-        if self.frames > 1 or self.is_enhanced:
-            return read_frames(where, content, pixels=pixels)
-        return [read_slice(where, content, pixels=pixels)]
+        with user_errors(where):
+            if self.frames > 1 or self.is_enhanced:
+                return read_frames(where, content, pixels=pixels)
+            return [read_slice(where, content, pixels=pixels)]
 
 
 def contains_dicom(folder: Path) -> bool:
@@ -121,8 +129,13 @@ def _image_file(member: Member) -> _ImageFile | None:
     header = read_tags(member.where, member.content(), (*TAGS, *PATIENT, "SOPClassUID", SHARED, PER_FRAME))
     tags = {tag: value(member.where, header, tag) for tag in (*TAGS, *PATIENT)}
     modality = str(tags["Modality"] or "unknown modality")
-    if not tags["Rows"] or modality in NOT_IMAGES:
-        _refuse_truncated(member.where, header, modality)
+    if modality in NOT_IMAGES:
+        return None
+    if not tags["Rows"]:
+        kind = value(member.where, header, "SOPClassUID")
+        # a SOP class without a name, such as a list, is treated as an image
+        if getattr(kind, "name", "Image Storage").endswith("Image Storage"):
+            raise UserError(Code.SCAN_DAMAGED, member.where, "the file is truncated before its pixels", AGAIN)
         return None
     patient, name = (str(tags[tag] or "").strip("^ ") for tag in PATIENT)
     series_number = tags["SeriesNumber"]
@@ -138,14 +151,6 @@ def _image_file(member: Member) -> _ImageFile | None:
     )
 
 
-def _refuse_truncated(where: Path, header: Any, modality: str) -> None:
-    """Raise a UserError if a file without pixels should be an image, and not a report or another object."""
-    kind = value(where, header, "SOPClassUID")
-    # a SOP class without a name, such as a list, is treated as an image
-    if modality not in NOT_IMAGES and getattr(kind, "name", "Image Storage").endswith("Image Storage"):
-        raise UserError(Code.SCAN_DAMAGED, where, "the file is truncated before its pixels", AGAIN)
-
-
 def _choose_series(path: Path, images: Sequence[_ImageFile]) -> list[_ImageFile]:
     """Return the files of the series that is the volume."""
     if not images:
@@ -158,7 +163,8 @@ def _choose_series(path: Path, images: Sequence[_ImageFile]) -> list[_ImageFile]
         series.setdefault(image.series, []).append(image)
     ranked = sorted(series.values(), key=_count_slices, reverse=True)
     largest, *others = [one for one in ranked if not one[0].is_localizer] or ranked
-    volumes = [largest, *(one for one in others if not _is_small(one, largest))]
+    localizer_slices = min(LOCALIZER_SLICES, _count_slices(largest) / VOLUME_RATIO)
+    volumes = [largest, *(one for one in others if _count_slices(one) > localizer_slices)]
     if len(volumes) > 1:
         finding = f"{len(volumes)} series in one place ({', '.join(map(_describe, volumes))})"
         raise UserError(Code.DICOM_SERIES, path, finding, "pass a folder or zip that contains only the right one")
@@ -166,11 +172,6 @@ def _choose_series(path: Path, images: Sequence[_ImageFile]) -> list[_ImageFile]
         if one is not largest:
             log.warning("%s: skipped next to the volume: %s", path, _describe(one))
     return largest
-
-
-def _is_small(series: Sequence[_ImageFile], largest: Sequence[_ImageFile]) -> bool:
-    count = _count_slices(series)
-    return count <= LOCALIZER_SLICES and count * VOLUME_RATIO <= _count_slices(largest)
 
 
 def _count_patients(images: Sequence[_ImageFile]) -> int:
@@ -195,8 +196,7 @@ def _describe(images: Sequence[_ImageFile]) -> str:
 def _is_picture(slices: Sequence[Slice]) -> bool:
     """Return whether the scan is a single picture without a position, such as a radiograph."""
     one = slices[0]
-    places = ("ImagePositionPatient", "ImageOrientationPatient")
-    return len(slices) == 1 and all(value(one.where, one.header, tag) is None for tag in places)
+    return len(slices) == 1 and all(value(one.where, one.header, tag) is None for tag in PLACE)
 
 
 def _picture_geometry(one: Slice) -> Geometry:

@@ -9,14 +9,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
-from graftseg.data.formats.dicom_pixels import PIXELS, decoding_error, high_is_bright, refuse_lookup_table, rescale
+from graftseg.data.formats.dicom_pixels import (
+    PIXEL_VALUES,
+    PIXELS,
+    decoding_error,
+    high_is_bright,
+    refuse_lookup_table,
+    rescale,
+)
 from graftseg.data.formats.dicom_series import HEADER as SLICE_HEADER
 from graftseg.data.formats.dicom_series import PLACE, Slice
 from graftseg.data.formats.dicom_tags import AGAIN, number, read_tags, user_errors, value
 
 SHARED, PER_FRAME = "SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence"
 HEADER = (*SLICE_HEADER, "NumberOfFrames", SHARED, PER_FRAME)
-PIXEL_VALUES = ("PhotometricInterpretation", "BitsStored", "PixelRepresentation", "RescaleSlope", "RescaleIntercept")
 GROUPS = {
     "PixelMeasuresSequence": ("PixelSpacing", "SliceThickness"),
     "PlanePositionSequence": ("ImagePositionPatient",),
@@ -28,11 +34,6 @@ SINGLE_SLICES = "export the series as single slices"
 
 def read_frames(where: Path, content: Path | BinaryIO, *, pixels: bool) -> list[Slice]:
     """Return the frames of a file in stored order. Each of several frames must have a position."""
-    with user_errors(where):
-        return _frames(where, content, pixels=pixels)
-
-
-def _frames(where: Path, content: Path | BinaryIO, *, pixels: bool) -> list[Slice]:
     header = read_tags(where, content, (*HEADER, *PIXELS) if pixels else HEADER)
     count = int(number(where, header, "NumberOfFrames", 1))
     refuse_lookup_table(where, header)

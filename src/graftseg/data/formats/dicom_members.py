@@ -22,7 +22,8 @@ MAX_FILES = 100_000
 PROBED_FILES = 64
 """How many files of a folder are checked before it is considered to contain no DICOM files."""
 
-_MAGIC, _PREAMBLE = b"DICM", 128
+_MAGIC = b"DICM"
+_HEAD = 128 + len(_MAGIC)  # a DICOM file begins with a preamble of 128 bytes
 _ENCRYPTED = 0x1
 _CHUNK = 4 * 2**20
 _END_RECORD, _MAX_END_RECORD, _ZIP64 = b"PK\x05\x06", 22 + 0xFFFF, 0xFFFF
@@ -49,28 +50,26 @@ def members_of(path: Path) -> Iterator[list[Member]]:
         yield [Member.on_disk(file) for file in files_below(path) if is_dicom(file)]
     elif path.suffix.lower() == ".zip":
         with _open_zip(path) as archive:
-            yield [Member(path / name, content) for name, content in _zip_members(path, archive)]
+            yield list(_zip_members(path, archive))
     else:
         yield [Member.on_disk(path)]
 
 
 def files_below(folder: Path) -> Iterator[Path]:
     """Yield the files below a folder by name, without hidden files and without following links to folders."""
-    for count, file in enumerate(_walk(folder)):
-        if count >= MAX_FILES:
-            raise UserError(Code.SCAN_TOO_LARGE, folder, f"more than {MAX_FILES} files", _ONE_SERIES)
-        yield file
+    count = 0
+    for root, folders, files in os.walk(folder, onerror=_refuse_folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(name for name in files if not name.startswith(".")):
+            count += 1
+            if count > MAX_FILES:
+                raise UserError(Code.SCAN_TOO_LARGE, folder, f"more than {MAX_FILES} files", _ONE_SERIES)
+            yield Path(root) / name
 
 
 def is_dicom(file: Path) -> bool:
     """Return whether a file is DICOM by content or by name. The name counts so that a damaged slice is not skipped."""
-    return _has_dicom_name(file.name) or _has_magic(read_head(file, _PREAMBLE + len(_MAGIC)))
-
-
-def _walk(folder: Path) -> Iterator[Path]:
-    for root, folders, files in os.walk(folder, onerror=_refuse_folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        yield from (Path(root) / name for name in sorted(files) if not name.startswith("."))
+    return file.name.lower().endswith(".dcm") or read_head(file, _HEAD)[128:] == _MAGIC
 
 
 def _refuse_folder(error: OSError) -> None:
@@ -79,14 +78,6 @@ def _refuse_folder(error: OSError) -> None:
         raise error
     if not isinstance(error, FileNotFoundError):
         raise unreadable(Path(error.filename), error) from None
-
-
-def _has_dicom_name(name: str) -> bool:
-    return name.lower().endswith(".dcm")
-
-
-def _has_magic(head: bytes) -> bool:
-    return head[_PREAMBLE:] == _MAGIC
 
 
 @contextmanager
@@ -116,8 +107,8 @@ def _refuse_missing_members(path: Path, archive: ZipFile) -> None:
         raise BadZipFile(f"{len(archive.infolist())} of {listed} members found")
 
 
-def _zip_members(path: Path, archive: ZipFile) -> Iterator[tuple[str, Callable[[], BinaryIO]]]:
-    """Yield the DICOM files of a zip by name, each with a function that returns its content."""
+def _zip_members(path: Path, archive: ZipFile) -> Iterator[Member]:
+    """Yield the DICOM files of a zip by name."""
     members = [member for member in archive.infolist() if not member.is_dir()]
     size = sum(member.file_size for member in members)
     if size > MAX_BYTES or len(members) > MAX_FILES:
@@ -127,13 +118,13 @@ def _zip_members(path: Path, archive: ZipFile) -> Iterator[tuple[str, Callable[[
         if member.flag_bits & _ENCRYPTED:
             raise UserError(Code.SCAN_UNSUPPORTED, path, "the zip has a password", "unpack it into a folder")
         name = PurePosixPath(member.filename).name
-        if not name.startswith(".") and (_has_dicom_name(name) or _is_dicom_member(archive, member)):
-            yield name, partial(_content, archive, member)
+        if not name.startswith(".") and (name.lower().endswith(".dcm") or _is_dicom_member(archive, member)):
+            yield Member(path / name, partial(_content, archive, member))
 
 
 def _is_dicom_member(archive: ZipFile, member: ZipInfo) -> bool:
     with archive.open(member) as stream:
-        if _has_magic(stream.read(_PREAMBLE + len(_MAGIC))):
+        if stream.read(_HEAD)[128:] == _MAGIC:
             return True
         # read to the end to verify the checksum: the file may be a slice with a damaged beginning
         while stream.read(_CHUNK):

@@ -11,20 +11,9 @@ from graftseg.core.errors import Code, UserError
 from graftseg.data.formats.dicom_tags import AGAIN, number, user_errors
 from graftseg.data.formats.scan import optional
 
-PIXELS = (
-    "RescaleSlope",
-    "RescaleIntercept",
-    "ModalityLUTSequence",
-    "SamplesPerPixel",
-    "PhotometricInterpretation",
-    "PlanarConfiguration",
-    "NumberOfFrames",
-    "BitsAllocated",
-    "BitsStored",
-    "HighBit",
-    "PixelRepresentation",
-    "PixelData",
-)
+PIXEL_VALUES = ("PhotometricInterpretation", "BitsStored", "PixelRepresentation", "RescaleSlope", "RescaleIntercept")
+PIXEL_LAYOUT = ("SamplesPerPixel", "PlanarConfiguration", "NumberOfFrames", "BitsAllocated", "HighBit")
+PIXELS = (*PIXEL_VALUES, *PIXEL_LAYOUT, "ModalityLUTSequence", "PixelData")
 INSTALL_ITK = "pip install SimpleITK (and unpack a zip), or export the series uncompressed"
 MISSING_DECODER = ("missing dependencies", "missing required dependencies")
 SAFE_REASONS = {

@@ -17,23 +17,14 @@ from graftseg.data.formats.dicom_pixels import PIXELS, stored_pixels
 from graftseg.data.formats.dicom_tags import AGAIN, Floats, number, numbers, read_tags
 from graftseg.data.formats.scan import Guess, Scan, lps_geometry, refuse_bytes
 
-HEADER = (
-    "Rows",
-    "Columns",
-    "PixelSpacing",
-    "SpacingBetweenSlices",
-    "SliceThickness",
-    "ImagerPixelSpacing",
-    "NominalScannedPixelSpacing",
-    "InstanceNumber",
-    "ImagePositionPatient",
-    "ImageOrientationPatient",
-)
+SPACINGS = ("PixelSpacing", "ImagerPixelSpacing", "NominalScannedPixelSpacing")
 PLACE = {"ImagePositionPatient": 3, "ImageOrientationPatient": 6}
 """The tags with position and orientation of a slice, and how many numbers each has."""
 
 SLICE_DISTANCES = ("SpacingBetweenSlices", "SliceThickness")
 """Tags for the distance between slices without positions, in order of preference."""
+
+HEADER = ("Rows", "Columns", "InstanceNumber", *SPACINGS, *SLICE_DISTANCES, *PLACE)
 
 GAP = 1.5
 """A distance of more than ``GAP`` times the median distance means that a slice is missing."""
@@ -158,10 +149,9 @@ def guesses_about(where: Path, slices: Sequence[Slice]) -> tuple[Guess, ...]:
     """Return the guess about order, direction and distance of slices if none has a position."""
     if any(one.numbers("ImagePositionPatient", 3) is not None for one in slices):
         return ()
-    distance, tag = _assumed_distance(slices[0])
+    distance, source = _assumed_distance(slices[0])
     count = "1 slice" if len(slices) == 1 else f"{len(slices)} slices"
-    source = f"by {tag}" if tag else "by default"
-    taken = f"{count} ordered by {_order_by_number(slices)[1]}, {distance:g} mm apart {source}, lowest slice first"
+    taken = f"{count} ordered by {_order_by_number(slices)[1]}, {distance:g} mm apart by {source}, lowest slice first"
     what = "no slice has a position (ImagePositionPatient): order, direction and slice spacing are guesses"
     remedy = "export the series again with positions, or save it as NIfTI with the correct spacing"
     return (Guess(where, what, taken, remedy),)
@@ -175,11 +165,11 @@ def _order_by_number(slices: Sequence[Slice]) -> tuple[list[int], str]:
     return sorted(range(len(slices)), key=instances.__getitem__), "InstanceNumber"
 
 
-def _assumed_distance(one: Slice) -> tuple[float, str | None]:
-    """Return the distance between slices without positions, in mm, and its tag; 1 mm and None without a tag."""
+def _assumed_distance(one: Slice) -> tuple[float, str]:
+    """Return the distance between slices without positions, in mm, and its tag; 1 mm and "default" without a tag."""
     # some scanners write a negative distance to give the direction
     found = ((abs(one.number(tag)), tag) for tag in SLICE_DISTANCES)
-    return next(((distance, tag) for distance, tag in found if distance > 0), (1.0, None))
+    return next(((distance, tag) for distance, tag in found if distance > 0), (1.0, "default"))
 
 
 def _refuse_unplaced(slices: Sequence[Slice]) -> None:

@@ -34,10 +34,7 @@ HEADERS = (".nhdr", ".mhd")
 _MAX_HEADER_BYTES = 2**20
 _CHUNK = 4 * 2**20
 _FIELD = re.compile(r"([A-Za-z][\w ]*?)\s*[=:]\s*(.*)")
-_ANATOMICAL = re.compile(
-    r"(right-anterior|left-anterior|left-posterior)-superior(-time)?|(ras|las|lps)t?",
-    re.IGNORECASE,
-)
+_ANATOMICAL = re.compile(r"(?i)(right-anterior|left-anterior|left-posterior)-superior(-time)?|(ras|las|lps)t?")
 """NRRD spaces with patient axes."""
 _DIRECTIONS = {"transformmatrix", "orientation", "rotation"}
 """MetaImage fields with axis directions."""
@@ -131,10 +128,7 @@ def _read_header(path: Path, named: int | None) -> _Header:
     sizes, components = reader.GetSize(), reader.GetNumberOfComponents()
     bits = re.search(r"(\d+)-bit", itk.GetPixelIDValueAsString(reader.GetPixelID()))
     needed = math.prod(sizes) * components * (int(bits[1]) if bits else 64) // 8
-    refuse_bytes(path, needed)
-    available = (text.voxels.stat().st_size - text.offset) * _MAX_EXPANSION[text.encoding]
-    if needed > available:
-        raise damaged(path, f"truncated: needs {needed} bytes of voxels and has at most {available}")
+    refuse_bytes(path, needed, (text.voxels.stat().st_size - text.offset) * _MAX_EXPANSION[text.encoding])
     if not 2 <= len(sizes) <= 4 or 0 in sizes:
         finding = f"the header lists {len(sizes)} axes" if all(sizes) else "the volume is empty"
         raise UserError(Code.SCAN_UNSUPPORTED, path, finding, "save two or three axes of space")

@@ -150,11 +150,13 @@ def refuse_absent(path: Path) -> None:
         raise UserError(Code.NOT_A_SCAN, path, "a folder" if path.is_dir() else "not a file", "check the path")
 
 
-def refuse_bytes(path: Path, needed: int) -> None:
-    """Raise a UserError if the voxels need more memory than ``MAX_BYTES``."""
+def refuse_bytes(path: Path, needed: int, available: int | None = None) -> None:
+    """Raise a UserError if the voxels need more bytes than ``MAX_BYTES`` or than the file can contain."""
     if needed > MAX_BYTES:
         finding = f"the header asks for {needed} bytes, the limit is {MAX_BYTES}"
         raise UserError(Code.SCAN_TOO_LARGE, path, finding, AGAIN)
+    if available is not None and needed > available:
+        raise damaged(path, f"truncated: needs {needed} bytes and has at most {available}")
 
 
 def damaged(path: Path, finding: str) -> UserError:
