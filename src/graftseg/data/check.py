@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from math import inf
 from typing import Any
 
 from graftseg.core.progress import in_parallel
@@ -66,7 +67,8 @@ class Examination:
             "cases": self.counts,
             "classes": {str(value): name for value, name in self.dataset.classes.items()},
             "verdict": self.verdict,
-            "likeness": _finite(asdict(self.likeness)),
+            # JSON does not support infinite shifts
+            "likeness": {name: None if value == inf else value for name, value in asdict(self.likeness).items()},
             "findings": [asdict(finding) for finding in self.findings],
             "scans": [
                 {
@@ -112,8 +114,3 @@ def _set_findings(dataset: Dataset, summaries: Fingerprint, examined: list[CaseR
     yield from rescaled_copy_findings([(seen.summary, seen.coarse) for seen in examined if seen.summary is not None])
     yield from channel_findings([(seen.case, seen.geometry) for seen in examined if seen.geometry is not None])
     yield from set_findings(summaries.cases)
-
-
-def _finite(values: dict[str, Any]) -> dict[str, Any]:
-    """Replace infinite values, which JSON does not support, by None."""
-    return {name: None if value in (float("inf"), float("-inf")) else value for name, value in values.items()}

@@ -145,10 +145,8 @@ def divide_labeled(
     first_validation = len(used) - validation_cases
     count = labeled_cases or max(first_validation, 1)
     if count > first_validation:
-        finding = (
-            f"{count} labeled and {validation_cases} validation cases are requested, "
-            f"but only {len(used)} labeled cases are available"
-        )
+        requested = f"{count} labeled and {validation_cases} validation cases are requested"
+        finding = f"{requested}, but only {len(used)} labeled cases are available"
         remedy = "label more scans or lower batches.labeled_cases or batches.validation_cases"
         raise UserError(Code.TOO_FEW_CASES, where, finding, remedy)
     left_out = tuple(case for case in cases if case.name in names)

@@ -1,6 +1,7 @@
 """Summaries of the cases of a data set: shapes, voxel spacings, intensities and classes."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -80,10 +81,7 @@ class Fingerprint:
     @property
     def label_counts(self) -> dict[int, int]:
         """Voxel count per label value over the labeled cases."""
-        total: dict[int, int] = {}
-        for case in self.of("labeled"):
-            for value, count in case.label_counts.items():
-                total[value] = total.get(value, 0) + count
+        total = sum((Counter(case.label_counts) for case in self.of("labeled")), Counter[int]())
         return dict(sorted(total.items()))
 
 

@@ -3,7 +3,7 @@
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -93,19 +93,13 @@ def write_fixed_copy(dataset: Dataset, summaries: Fingerprint, out: Path) -> Fix
     classes = {} if renumbering is None else renumbering.classes
     if not fixes and not classes:
         return FixedCopy(None, {}, {}, {}, 0, left)
-    copy = FixedCopy(
-        out,
-        {path.relative_to(dataset.root).as_posix(): file_fix.description for path, file_fix in fixes.items()},
-        {} if renumbering is None else renumbering.changes,
-        classes,
-        0,
-        left,
-    )
+    files = {path.relative_to(dataset.root).as_posix(): file_fix.description for path, file_fix in fixes.items()}
+    changes = {} if renumbering is None else renumbering.changes
     with atomic_folder(out) as partial:
         unchanged = sum(_add_file(path, partial, dataset.root, fixes, classes) for path in _files(dataset.root))
         if classes:
             write_json(partial / CLASS_LIST, _renumbered_list(dataset.root / CLASS_LIST, classes))
-        copy = replace(copy, unchanged=unchanged)
+        copy = FixedCopy(out, files, changes, classes, unchanged, left)
         write_json(partial / RECORD, copy.to_json())
     return copy
 
@@ -168,11 +162,11 @@ def _add_file(path: Path, target: Path, root: Path, fixes: dict[Path, FileFix], 
     make_folder(place.parent)
     if path in fixes:
         _write(fixes[path], place)
-        return False
-    if path == root / CLASS_LIST and classes:
-        return False
-    _link(path, place)
-    return True
+    elif path.is_dir():
+        place.symlink_to(path.resolve(), target_is_directory=True)
+    elif path != root / CLASS_LIST or not classes:
+        _link(path, place)
+    return path not in fixes and (path != root / CLASS_LIST or not classes)
 
 
 def _write(file_fix: FileFix, place: Path) -> None:
@@ -190,10 +184,7 @@ def _write(file_fix: FileFix, place: Path) -> None:
 
 
 def _link(path: Path, place: Path) -> None:
-    """Create a hard link, or a copy if a link is not possible; links to folders stay links."""
-    if path.is_dir():
-        place.symlink_to(path.resolve(), target_is_directory=True)
-        return
+    """Create a hard link, or a copy if a link is not possible."""
     try:
         os.link(os.path.realpath(path), place)
     except OSError:

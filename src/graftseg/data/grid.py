@@ -148,15 +148,15 @@ def corner_distance(first: Geometry, second: Geometry) -> float:
 
 
 def _shape_difference(first: tuple[int, ...], second: tuple[int, ...]) -> str:
-    phrase = f"shape {_times(first)} and {_times(second)}"
-    if len(first) != len(second):
-        return f"{phrase} ({len(first)} and {len(second)} axes)"
-    steps = []
-    for axis, (n, m) in enumerate(zip(first, second, strict=True), start=1):
-        if n != m:
-            voxels = "voxel" if abs(m - n) == 1 else "voxels"
-            steps.append(f"{abs(m - n)} {voxels} {'more' if m > n else 'fewer'} along axis {axis}")
-    return f"{phrase} ({', '.join(steps)})"
+    steps = [f"{len(first)} and {len(second)} axes"]
+    if len(first) == len(second):
+        changes = ((axis, m - n) for axis, (n, m) in enumerate(zip(first, second, strict=True), start=1) if n != m)
+        steps = [f"{_voxels(step)} along axis {axis}" for axis, step in changes]
+    return f"shape {_times(first)} and {_times(second)} ({', '.join(steps)})"
+
+
+def _voxels(step: int) -> str:
+    return f"{abs(step)} {'voxel' if abs(step) == 1 else 'voxels'} {'more' if step > 0 else 'fewer'}"
 
 
 def _times(shape: tuple[int, ...]) -> str:

@@ -68,8 +68,7 @@ class IntensitySettings(Settings):
 
 def normalize(array: npt.NDArray[np.generic], settings: IntensitySettings) -> Floats:
     """Normalize ``(C, *space)`` to float32; a constant channel becomes zeros."""
-    channels = [_normalize_channel(channel.astype(np.float32), settings) for channel in array]
-    return np.stack(channels)
+    return np.stack([_normalize_channel(channel.astype(np.float32), settings) for channel in array])
 
 
 def _normalize_channel(channel: Floats, settings: IntensitySettings) -> Floats:
@@ -83,19 +82,14 @@ def _normalize_channel(channel: Floats, settings: IntensitySettings) -> Floats:
     if lowest == highest:
         return np.zeros_like(channel)
     if settings.rule == "zscore":
-        return _standardize(channel)
+        centered = channel - np.float32(channel.mean(dtype=np.float64))
+        return centered / np.float32(np.sqrt(np.square(centered).mean(dtype=np.float64)))
     if settings.rule == "percentile":
         low, high = (float(bound) for bound in np.percentile(channel, (settings.low, settings.high)))
         # equal percentiles (nearly all background): use the whole range
         if low < high:
             return _to_unit(channel, low, high)
     return _to_unit(channel, lowest, highest)
-
-
-def _standardize(channel: Floats) -> Floats:
-    centered = channel - np.float32(channel.mean(dtype=np.float64))
-    deviation = np.sqrt(np.square(centered).mean(dtype=np.float64))
-    return centered / np.float32(deviation)
 
 
 def _to_unit(channel: Floats, low: float, high: float) -> Floats:

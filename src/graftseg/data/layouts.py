@@ -51,9 +51,9 @@ def read_layout(data: Data) -> Dataset:
 def _nearby_folder(folder: Path) -> str:
     """Suggest the parent or the only subfolder that has a known layout; empty if there is none."""
     place = folder.resolve()
-    if place.name in {one for named in FOLDERS for one in named[:2]} and _has_images(place.parent):
+    if place.name in {one for named in FOLDERS for one in named[:2]} and (place.parent / "imagesTr").is_dir():
         return f"pass the folder above it, {place.parent}"
-    inside = [path for path in visible_entries(folder) if path.is_dir() and _has_images(path)]
+    inside = [path for path in visible_entries(folder) if path.is_dir() and (path / "imagesTr").is_dir()]
     return f"pass the folder in it that contains imagesTr/, {inside[0]}" if len(inside) == 1 else ""
 
 
@@ -64,7 +64,7 @@ def _image_folders(folder: Path) -> Dataset | None:
     the Decathlon (msd) ``imagesTr/case.nii.gz`` contains all channels.
     """
     description = DatasetJson.read(folder)
-    if not _has_images(folder):
+    if not (folder / "imagesTr").is_dir():
         return None
     places = tuple((folder / images, folder / labels if labels else None, split) for images, labels, split in FOLDERS)
     is_numbered = _has_channel_numbers(places, description)
@@ -80,10 +80,6 @@ def _separate_folders(sources: Sources) -> Dataset:
     description = DatasetJson.read(sources.labels.parent)
     is_numbered = _has_channel_numbers(sources.places, description)
     return _collect(sources.root, "plain", sources.places, description, is_numbered=is_numbered)
-
-
-def _has_images(folder: Path) -> bool:
-    return (folder / "imagesTr").is_dir()
 
 
 def _has_channel_numbers(places: Places, description: DatasetJson) -> bool:
@@ -114,7 +110,11 @@ def _collect(folder: Path, layout: str, places: Places, description: DatasetJson
         problems += [error for _, error in find_incomplete(grouped[images], channels, remedy)]
         cases += _pair(images, grouped[images], labels, split, problems)
     cases.sort(key=lambda case: (("labeled", "unlabeled", "test").index(case.split), case.name))
-    problems += _repeated(cases)
+    for name, times in Counter(case.name for case in cases).items():
+        if times > 1:
+            shared = " and ".join(case.images[0].parent.name for case in cases if case.name == name)
+            finding = f"{times} cases have this name, in {shared}"
+            problems.append(UserError(Code.CASE_DUPLICATE, name, finding, "give every case a unique name"))
     reader = ScanFiles(description.named_channels)
     return Dataset(folder, layout, tuple(cases), description.classes(), tuple(problems), _ignored(places), reader)
 
@@ -144,14 +144,6 @@ def _similar_images(label: str, images: Collection[str]) -> tuple[str, str]:
     if similar:
         return "", f"if it belongs to {similar[0]}, give it that name"
     return "", "add the image, remove the label or give it the name of its case"
-
-
-def _repeated(cases: list[Case]) -> Iterator[UserError]:
-    for name, times in Counter(case.name for case in cases).items():
-        if times > 1:
-            places = " and ".join(case.images[0].parent.name for case in cases if case.name == name)
-            finding = f"{times} cases have this name, in {places}"
-            yield UserError(Code.CASE_DUPLICATE, name, finding, "give every case a unique name")
 
 
 def _require_labeled(dataset: Dataset, images: Path, labels: Path) -> Dataset:

@@ -86,9 +86,8 @@ def prepared_grid(geometry: Geometry, settings: PrepareSettings, *, where: str |
     """Return the grid that a scan with this geometry is resampled to."""
     axes = len(geometry.shape)
     if axes < settings.dimensions:
-        raise UserError(
-            Code.RECIPE_MISMATCH, where, f"a {axes}-D scan for a {settings.dimensions}-D recipe", "use a 2-D recipe"
-        )
+        finding = f"a {axes}-D scan for a {settings.dimensions}-D recipe"
+        raise UserError(Code.RECIPE_MISMATCH, where, finding, "use a 2-D recipe")
     spacing = settings.spacing
     if spacing is not None and axes > settings.dimensions:
         spacing = (*spacing, None)
@@ -106,7 +105,8 @@ def prepare(
     if dataset.problems:
         raise dataset.problems[0]
     for case in dataset.cases:
-        if not _is_file_name(case.name):
+        is_unicode = case.name.encode(errors="replace").decode() == case.name
+        if not is_unicode or case.name.startswith(".") or set(case.name) & set("/\\\0"):
             raise UserError(Code.CASE_NAME, case.name, "the case name is not a valid file name", "rename the scan")
     refuse_class_list(dataset)
     check_target(out, dataset.root, overwrite=overwrite)
@@ -244,12 +244,6 @@ class _CasePreparer:
         if not isinstance(self.dataset.reader, ScanFiles):
             content.append(repr(self.dataset.reader))
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def _is_file_name(name: str) -> bool:
-    """Return whether a case name can be used in file names and in the manifest, which is UTF-8."""
-    forbidden = name.startswith(".") or any(letter in name for letter in "/\\\0")
-    return not forbidden and name.encode(errors="replace").decode() == name
 
 
 def _record(out: Path, name: str) -> Path:

@@ -3,10 +3,11 @@
 The file name determines the format, and the package ``formats`` reads the files. A folder of DICOM slices is a scan.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,20 +22,10 @@ from graftseg.data.formats.scan import Format
 from graftseg.data.formats.scan import Scan as Scan
 from graftseg.data.grid import grid_difference as grid_difference
 
-Read = TypeVar("Read")
-
-
-def _ignore_named(read: Callable[[Path], Read]) -> Callable[[Path, int | None], Read]:
-    """Wrap the reader of a format in which the number of channels is never ambiguous."""
-    return lambda path, named: read(path)
-
-
 NIFTI = Format(nifti.nifti_geometry, nifti.read_nifti, nifti.read_nifti)
 ITK = Format(itk.itk_geometry, itk.read_itk, itk.read_itk)
-PICTURE = Format(
-    _ignore_named(pictures.picture_geometry), _ignore_named(pictures.read_picture), pictures.read_label_picture
-)
-DICOM = Format(_ignore_named(dicom.dicom_geometry), _ignore_named(dicom.read_dicom), None)
+PICTURE = Format(pictures.picture_geometry, pictures.read_picture, partial(pictures.read_picture, is_label=True))
+DICOM = Format(dicom.dicom_geometry, dicom.read_dicom, None)
 
 FORMATS: dict[str, Format] = {
     **dict.fromkeys(nifti.SUFFIXES, NIFTI),

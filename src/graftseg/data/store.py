@@ -163,11 +163,15 @@ def open_store(path: Path) -> Store:
 
     Label maps are opened only when they are requested, because training without labels must not open them.
     """
-    manifest, content = path / MANIFEST, _manifest(path)
-    if content is None and (path / LOCK).is_file():
-        raise UserError(Code.NOT_A_STORE, path, f"unfinished store, no valid {MANIFEST}", f"{RUN_PREPARE} to resume")
-    if content is None:
-        raise UserError(Code.NOT_A_STORE, path, f"not a store, no valid {MANIFEST}", "create it with prepare")
+    manifest = path / MANIFEST
+    if not manifest.is_file():
+        finding, remedy = f"not a prepared store, {MANIFEST} is missing", "create it with prepare"
+        if (path / LOCK).is_file():
+            finding, remedy = "the store is unfinished", f"{RUN_PREPARE} to resume"
+        raise UserError(Code.NOT_A_STORE, path, finding, remedy)
+    content = read_json(manifest)
+    if not isinstance(content, dict) or content.get("format") != FORMAT["format"]:
+        raise UserError(Code.NOT_A_STORE, manifest, "not the manifest of a prepared store", "create one with prepare")
     if content.get("version") != FORMAT["version"]:
         finding = f"the store has format {content.get('version')}, but this version reads format {FORMAT['version']}"
         raise UserError(Code.NOT_A_STORE, manifest, finding, "prepare the data into a new folder")

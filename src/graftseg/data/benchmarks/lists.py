@@ -10,24 +10,6 @@ from graftseg.data.folders import with_children
 PUBLISHED = Path(__file__).parent / "lists"
 
 
-def find_list(root: Path, *names: str) -> Path | None:
-    """Return the list in a folder or in one of its subfolders; the first existing name counts."""
-    places = with_children(root)
-    for name in names:
-        found = [place / name for place in places if _exists(place / name)]
-        if found and found[0].parent != root and len(found) > 1:
-            finding = f"two lists {name}, in {found[0].parent.name} and {found[1].parent.name}"
-            raise UserError(Code.BENCHMARK_MISMATCH, root, finding, f"keep one, or put the right one into {root.name}")
-        if found:
-            return found[0]
-    return None
-
-
-def _exists(path: Path) -> bool:
-    """Return whether a list exists. A broken link counts, so that it is not replaced by the published list."""
-    return path.is_file() or path.is_symlink()
-
-
 def read_list(path: Path) -> list[str]:
     """Return the entries of a list, one per line, without empty lines and without a byte order mark."""
     remedy = "restore the file, or remove it to use the published list"
@@ -42,8 +24,16 @@ def read_list(path: Path) -> list[str]:
 
 
 def entries_of(root: Path, published: str, *names: str) -> tuple[Path, list[str]]:
-    """Return the path and the entries of a folder's own list, or of the published list."""
-    path = find_list(root, *names) or PUBLISHED / published
+    """Return path and entries of the first of the lists in a folder or its subfolders, else of the published list."""
+    path = PUBLISHED / published
+    # a broken link is found, and reading it fails, so that it is not replaced by the published list
+    places = [place / name for name in names for place in with_children(root)]
+    found = [place for place in places if place.is_file() or place.is_symlink()]
+    if found:
+        path, same = found[0], [other for other in found if other.name == found[0].name]
+        if path.parent != root and len(same) > 1:
+            finding = f"two lists {path.name}, in {path.parent.name} and {same[1].parent.name}"
+            raise UserError(Code.BENCHMARK_MISMATCH, root, finding, f"keep one, or put the right one into {root.name}")
     return path, read_list(path)
 
 

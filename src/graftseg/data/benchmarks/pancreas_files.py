@@ -66,7 +66,8 @@ class PancreasFiles:
     def label(self, case: Case) -> Scan:
         """Read the label map with the same crop."""
         *paths, _ = case.images
-        resampled, _, box = self._plan(paths, _image_geometry(paths), label_path(case))
+        geometry = read_geometry(paths[0]) if is_nifti(paths[0]) else series_geometry(paths)
+        resampled, _, box = self._plan(paths, geometry, label_path(case))
         return label_scan(self._crop(resampled, box))
 
     def _plan(self, paths: Sequence[Path], image: Geometry, label: Path) -> tuple[NDArray[Any], Grid, Bounds]:
@@ -77,7 +78,8 @@ class PancreasFiles:
         if upright.shape != shape:
             finding = f"the label map has {upright.shape} voxels, but the scan {paths[0].name} has {shape}"
             raise UserError(Code.BENCHMARK_MISMATCH, label, finding, "keep the label map of the same scan")
-        grid = plan_grid(_stretched(shape, self._spacing(image, scan.geometry)), orientation=None, spacing=(1, 1, 1))
+        affine = np.diag([*self._spacing(image, scan.geometry), 1.0])
+        grid = plan_grid(Geometry(shape, tuple(map(tuple, affine.tolist()))), orientation=None, spacing=(1, 1, 1))
         resampled = to_grid(upright, grid, labels=True)
         box = foreground_box(resampled)
         if box is None:
@@ -130,10 +132,6 @@ def _read_image(paths: Sequence[Path]) -> Scan:
     return scan
 
 
-def _image_geometry(paths: Sequence[Path]) -> Geometry:
-    return read_geometry(paths[0]) if is_nifti(paths[0]) else series_geometry(paths)
-
-
 def _turned(geometry: Geometry) -> Grid:
     return plan_grid(geometry, orientation=AXES, spacing=None)
 
@@ -141,11 +139,6 @@ def _turned(geometry: Geometry) -> Grid:
 def _upright(array: NDArray[Any], geometry: Geometry) -> NDArray[Any]:
     """Reorient voxels to left, posterior, superior by the header."""
     return to_grid(array, _turned(geometry), labels=True)
-
-
-def _stretched(shape: tuple[int, ...], spacing: Spacing) -> Geometry:
-    """Return a geometry with the given shape and spacing."""
-    return Geometry(shape, tuple(map(tuple, np.diag([*spacing, 1.0]).tolist())))
 
 
 def widened(box: Sequence[tuple[int, int]], shape: Sequence[int], margin: int, least: int) -> Bounds:

@@ -85,13 +85,13 @@ def dicom_files(folder: Path) -> list[Path]:
     return [file for file in files_below(folder) if is_dicom(file)]
 
 
-def dicom_geometry(path: Path) -> Geometry:
-    """Return the geometry from the headers."""
+def dicom_geometry(path: Path, named: int | None = None) -> Geometry:
+    """Return the geometry from the headers; ``named`` channels are not needed, as a series has one."""
     slices = _slices(path, pixels=False)
     return _picture_geometry(slices[0]) if _is_picture(slices) else arranged(slices)[1]
 
 
-def read_dicom(path: Path) -> Scan:
+def read_dicom(path: Path, named: int | None = None) -> Scan:
     """Read a series as float32 ``(1, columns, rows, slices)``, or a picture without position ``(1, columns, rows)``."""
     slices = _slices(path, pixels=True)
     if not _is_picture(slices):
@@ -120,8 +120,10 @@ def _image_files(members: Sequence[Member]) -> list[_ImageFile]:
     found = []
     for member in members:
         with user_errors(member.where):
-            found.append(_image_file(member))
-    return [image for image in found if image is not None]
+            image = _image_file(member)
+        if image is not None:
+            found.append(image)
+    return found
 
 
 def _image_file(member: Member) -> _ImageFile | None:

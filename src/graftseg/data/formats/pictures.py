@@ -42,8 +42,8 @@ _ONE_EACH = "save one picture per file, or the volume as NIfTI or NRRD, which co
 _HEADER, _CHECKSUM = slice(12, 29), slice(29, 33)  # the PNG header and its checksum
 
 
-def picture_geometry(path: Path) -> Geometry:
-    """Return the size of a picture from its header."""
+def picture_geometry(path: Path, named: int | None = None) -> Geometry:
+    """Return the size of a picture from its header; ``named`` channels are not needed, as they are never ambiguous."""
     refuse_absent(path)
     if path.suffix.lower() == ".png":
         width, height, *_ = _png_header(path)
@@ -52,24 +52,8 @@ def picture_geometry(path: Path) -> Geometry:
         return _geometry(tiff.page.imagewidth, tiff.page.imagelength)
 
 
-def read_picture(path: Path) -> Scan:
-    """Read pixels ``(C, columns, rows)`` with one channel or three, in their stored type."""
-    return _read(path, is_label=False)
-
-
-def read_label_picture(path: Path) -> Scan:
-    """Read a label map ``(1, columns, rows)``. Palette indices are class numbers."""
-    return _read(path, is_label=True)
-
-
-def write_label_picture(path: Path, labels: NDArray[np.uint8]) -> None:
-    """Write a label map ``(columns, rows)`` as a gray PNG, with class numbers as gray values."""
-    image = optional("PIL.Image", "pillow", "PNG files")
-    with atomic_path(path) as partial:
-        image.fromarray(np.ascontiguousarray(labels.T)).save(partial, format="PNG")
-
-
-def _read(path: Path, *, is_label: bool) -> Scan:
+def read_picture(path: Path, named: int | None = None, *, is_label: bool = False) -> Scan:
+    """Read pixels ``(C, columns, rows)`` in their stored type; in a label map, palette indices are class numbers."""
     refuse_absent(path)
     pixels = (_read_png if path.suffix.lower() == ".png" else _read_tiff)(path, is_label)
     channels = _without_alpha(path, pixels if pixels.ndim == 3 else pixels[..., None])
@@ -77,6 +61,13 @@ def _read(path: Path, *, is_label: bool) -> Scan:
         raise _unsupported(path, f"unsupported pixel type {channels.dtype}", "save 8-bit or 16-bit gray or RGB pixels")
     height, width, _ = channels.shape
     return Scan(channels.transpose(2, 1, 0), _geometry(width, height))
+
+
+def write_label_picture(path: Path, labels: NDArray[np.uint8]) -> None:
+    """Write a label map ``(columns, rows)`` as a gray PNG, with class numbers as gray values."""
+    image = optional("PIL.Image", "pillow", "PNG files")
+    with atomic_path(path) as partial:
+        image.fromarray(np.ascontiguousarray(labels.T)).save(partial, format="PNG")
 
 
 def _geometry(width: int, height: int) -> Geometry:
@@ -206,11 +197,9 @@ def _read_tiff(path: Path, is_label: bool) -> NDArray[Any]:
         pixels = _decode_tiff(path, page)
     if pixels.ndim == 3 and planar == 2:
         pixels = np.moveaxis(pixels, 0, -1)
+    top = int(np.iinfo(pixels.dtype).max) if pixels.dtype.kind == "u" else int(pixels.dtype == np.bool_)
     if pixels.dtype == np.bool_:
         pixels = pixels.astype(np.uint8)
-        top = 1
-    else:
-        top = int(np.iinfo(pixels.dtype).max) if pixels.dtype.kind == "u" else 0
     # photometric 0 stores white as 0; class numbers are not inverted
     return (top - pixels).astype(pixels.dtype) if photometric == 0 and top and not is_label else pixels
 
