@@ -16,17 +16,10 @@ from graftseg.data.checks.cases import differs_by_rounding
 from graftseg.data.dataset import Dataset, ScanFiles
 from graftseg.data.fingerprint import Fingerprint
 from graftseg.data.folders import visible_entries
+from graftseg.data.formats.scan import VOLUMES_ARE_CHANNELS
 from graftseg.data.grid import corner_distance
 from graftseg.data.labels import FIXABLE_LAYOUTS, Renumbering, renumber
-from graftseg.data.scans import (
-    VOLUMES_ARE_CHANNELS,
-    read_geometry,
-    read_label,
-    read_scan,
-    scan_stem,
-    write_label,
-    write_scan,
-)
+from graftseg.data.scans import read_geometry, read_label, read_scan, scan_stem, write_label, write_scan
 
 CLASS_LIST = "dataset.json"
 RECORD = "mended.json"

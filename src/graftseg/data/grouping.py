@@ -16,23 +16,20 @@ Files = dict[str, dict[int, Path]]
 """The files of each case by channel, by case name."""
 
 
-def group_by_channel(scans: list[Path], problems: list[UserError]) -> Files:
-    """Group scans whose names end in channel numbers; add a problem for a name without a number."""
+def group_scans(scans: list[Path], problems: list[UserError], *, is_numbered: bool) -> Files:
+    """Make a case of every scan; with ``is_numbered``, of all scans whose names differ only in the channel number.
+
+    A missing channel number is added to the problems.
+    """
     files: Files = {}
     for path in scans:
-        if match := CHANNEL.fullmatch(scan_stem(path)):
+        if not is_numbered:
+            add_channel(files, scan_stem(path), 0, path, problems)
+        elif match := CHANNEL.fullmatch(scan_stem(path)):
             add_channel(files, match["case"], int(match["channel"]), path, problems)
         else:
             remedy = "name the channels CASE_0000, CASE_0001, ..."
             problems.append(UserError(Code.CASE_NAME, path, "the name has no channel number", remedy))
-    return files
-
-
-def group_by_name(scans: list[Path], problems: list[UserError]) -> Files:
-    """Make a case of every scan."""
-    files: Files = {}
-    for path in scans:
-        add_channel(files, scan_stem(path), 0, path, problems)
     return files
 
 

@@ -13,16 +13,7 @@ from graftseg.data.dataset import Dataset as Dataset
 from graftseg.data.dataset import ScanFiles
 from graftseg.data.dataset_json import DatasetJson
 from graftseg.data.folders import refuse_no_folder, unsupported_images_in, visible_entries
-from graftseg.data.grouping import (
-    CHANNEL,
-    Files,
-    find_incomplete,
-    group_by_channel,
-    group_by_name,
-    labels_in,
-    make_case,
-    scans_in,
-)
+from graftseg.data.grouping import CHANNEL, Files, find_incomplete, group_scans, labels_in, make_case, scans_in
 from graftseg.data.scans import READABLE, files_of, is_header, is_label_map, is_scan, scan_stem
 from graftseg.data.sources import Data, Sources
 
@@ -99,8 +90,7 @@ def _has_channel_numbers(places: Places, description: DatasetJson) -> bool:
 def _collect(folder: Path, layout: str, places: Places, description: DatasetJson, *, is_numbered: bool) -> Dataset:
     """Group the images of every folder into cases and find their labels."""
     problems: list[UserError] = []
-    group = group_by_channel if is_numbered else group_by_name
-    grouped = {images: group(scans_in(images), problems) for images, _, _ in places}
+    grouped = {images: group_scans(scans_in(images), problems, is_numbered=is_numbered) for images, _, _ in places}
     channels = description.named_channels if is_numbered else 1
     if channels is None:
         channels = max((max(files) + 1 for cases in grouped.values() for files in cases.values()), default=1)
@@ -121,7 +111,7 @@ def _collect(folder: Path, layout: str, places: Places, description: DatasetJson
 
 def _pair(images: Path, files: Files, labels: Path | None, split: Split, problems: list[UserError]) -> Iterator[Case]:
     """Yield cases with their labels. A training image without a label is unlabeled."""
-    found = group_by_name(labels_in(labels), problems) if labels else {}
+    found = group_scans(labels_in(labels), problems, is_numbered=False) if labels else {}
     for name, channels in files.items():
         label = found.pop(name, {}).get(0)
         yield make_case(name, channels, label, "unlabeled" if split == "labeled" and label is None else split)

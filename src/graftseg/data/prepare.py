@@ -26,11 +26,11 @@ from graftseg.data.intensity import IntensitySettings, normalize
 from graftseg.data.labels import checked_values, refuse_class_list, refuse_unlisted
 from graftseg.data.scans import Scan, files_of
 from graftseg.data.store import (
+    CASE_JSON,
     CASES,
     FORMAT,
     LOCK,
     MANIFEST,
-    STORED_CASE,
     Source,
     Store,
     StoredCase,
@@ -188,7 +188,7 @@ class _CasePreparer:
         """Return the case from its record, or None if sources or settings changed since."""
         try:
             record = read_json(_record(self.out, case.name))
-            kept = STORED_CASE.validate_python(record["case"])
+            kept = CASE_JSON.validate_python(record["case"])
         except (UserError, ValueError, KeyError, TypeError):
             return None
         sources = self._sources(case)
@@ -222,7 +222,7 @@ class _CasePreparer:
             sources=sources,
             sha256=self._write(arrays),
         )
-        content = STORED_CASE.dump_python(stored, mode="json")
+        content = CASE_JSON.dump_python(stored, mode="json")
         record = {"root": str(self.dataset.root.resolve()), "key": self._key(), "case": content}
         write_json(_record(self.out, case.name), record)
         return _PreparedCase(stored, is_new=True, guesses=scan.guesses)

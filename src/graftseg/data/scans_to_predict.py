@@ -9,16 +9,7 @@ from graftseg.core.names import nfc
 from graftseg.core.types import Case
 from graftseg.data.folders import unsupported_images_in
 from graftseg.data.formats.dicom import is_dicom_case
-from graftseg.data.grouping import (
-    CHANNEL,
-    Files,
-    add_channel,
-    find_incomplete,
-    group_by_channel,
-    group_by_name,
-    make_case,
-    scans_in,
-)
+from graftseg.data.grouping import CHANNEL, Files, add_channel, find_incomplete, group_scans, make_case, scans_in
 from graftseg.data.scans import READABLE, is_label_map, scan_stem
 
 
@@ -40,11 +31,11 @@ def scan_cases(path: Path, channels: int, trained: Collection[str] = ()) -> tupl
     if channels == 1:
         known = _prefixes(trained)
         numbered = [scan for scan in numbered if not _prefixes([scan_stem(scan)]) & known]
-    files = group_by_channel(numbered, problems)
+    files = group_scans(numbered, problems, is_numbered=True)
     if channels == 1 and all(0 not in found for found in files.values()):
         numbered, files = [], {}
     failures = dict(_find_unfit(files, channels))
-    whole = group_by_name([scan for scan in scans if scan not in numbered], problems)
+    whole = group_scans([scan for scan in scans if scan not in numbered], problems, is_numbered=False)
     for name in sorted(whole.keys() & files.keys()):
         add_channel(whole, name, 0, min(files[name].items())[1], problems)
     if problems:

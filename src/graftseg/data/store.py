@@ -146,7 +146,7 @@ class Store:
             write_json(self.path / MANIFEST, content)
 
 
-STORED_CASE = TypeAdapter(StoredCase)
+CASE_JSON = TypeAdapter(StoredCase)
 """Converts a case to plain values and back."""
 _STORE = TypeAdapter(Store)
 

@@ -6,7 +6,7 @@ the volume, reading fails. The patient tags only serve to check that all slices 
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -17,16 +17,7 @@ from graftseg.core.types import Geometry
 from graftseg.data.folders import visible_entries
 from graftseg.data.formats.dicom_frames import PER_FRAME, SHARED, read_frames
 from graftseg.data.formats.dicom_members import PROBED_FILES, Member, files_below, is_dicom, members_of
-from graftseg.data.formats.dicom_series import (
-    PLACE,
-    SPACINGS,
-    Slice,
-    arranged,
-    guesses_about,
-    pixel_spacing,
-    read_slice,
-    volume_of,
-)
+from graftseg.data.formats.dicom_series import PLACE, SPACINGS, Slice, arranged, pixel_spacing, read_slice, volume_of
 from graftseg.data.formats.dicom_tags import AGAIN, number, read_tags, user_errors, value
 from graftseg.data.formats.scan import Scan, lps_geometry, refuse_absent
 
@@ -95,7 +86,7 @@ def read_dicom(path: Path, named: int | None = None) -> Scan:
     """Read a series as float32 ``(1, columns, rows, slices)``, or a picture without position ``(1, columns, rows)``."""
     slices = _slices(path, pixels=True)
     if not _is_picture(slices):
-        return replace(volume_of(slices), guesses=guesses_about(path, slices))
+        return volume_of(path, slices)
     geometry, pixels = _picture_geometry(slices[0]), slices[0].pixels()
     if pixels.shape != geometry.shape:
         finding = f"the pixels have the shape {pixels.shape}"

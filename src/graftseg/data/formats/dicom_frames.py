@@ -9,14 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graftseg.core.errors import Code, UserError
-from graftseg.data.formats.dicom_pixels import (
-    PIXEL_VALUES,
-    PIXELS,
-    decoding_error,
-    high_is_bright,
-    refuse_lookup_table,
-    rescale,
-)
+from graftseg.data.formats.dicom_pixels import PIXEL_VALUES, PIXELS, decoding_error, refuse_lookup_table, rescale
 from graftseg.data.formats.dicom_series import HEADER as SLICE_HEADER
 from graftseg.data.formats.dicom_series import PLACE, Slice
 from graftseg.data.formats.dicom_tags import AGAIN, number, read_tags, user_errors, value
@@ -80,9 +73,7 @@ class _DecodedPixels:
     def frame(self, index: int, merged: Any) -> NDArray[np.float32]:
         """Return the pixels ``(columns, rows)`` of a frame, rescaled."""
         with user_errors(self.where):
-            pixels = high_is_bright(np.asarray(self.decode()[index], np.float32).T, merged)
-            slope = number(self.where, merged, "RescaleSlope", 1.0)
-            return rescale(self.where, pixels, slope, number(self.where, merged, "RescaleIntercept"))
+            return rescale(self.where, np.asarray(self.decode()[index], np.float32).T, merged)
 
     def _decode(self) -> NDArray[Any]:
         try:

@@ -39,7 +39,7 @@ def stored_pixels(where: Path, header: Any) -> NDArray[np.float32]:
                 raise _zero_slope(where) from None
             top = _inversion_sum(header)
             return rescaled if top is None else np.float32(slope * top + 2 * intercept) - rescaled
-        return rescale(where, high_is_bright(pixels, header), slope, intercept)
+        return rescale(where, pixels, header)
 
 
 def refuse_lookup_table(where: Path, header: Any) -> None:
@@ -49,14 +49,11 @@ def refuse_lookup_table(where: Path, header: Any) -> None:
         raise UserError(Code.SCAN_UNSUPPORTED, where, finding, "export it with a rescale slope")
 
 
-def high_is_bright(pixels: NDArray[np.float32], header: Any) -> NDArray[np.float32]:
-    """Invert the stored values of MONOCHROME1, in which low values are bright."""
+def rescale(where: Path, pixels: NDArray[np.float32], header: Any) -> NDArray[np.float32]:
+    """Invert the stored values of MONOCHROME1, in which low values are bright, then apply slope and intercept."""
+    slope, intercept = number(where, header, "RescaleSlope", 1.0), number(where, header, "RescaleIntercept")
     top = _inversion_sum(header)
-    return pixels if top is None else np.float32(top) - pixels
-
-
-def rescale(where: Path, pixels: NDArray[np.float32], slope: float, intercept: float) -> NDArray[np.float32]:
-    """Apply the rescale slope and intercept to stored values."""
+    pixels = pixels if top is None else np.float32(top) - pixels
     if slope == 0 and np.ptp(pixels) > 0:
         raise _zero_slope(where)
     with np.errstate(over="ignore", invalid="ignore"):

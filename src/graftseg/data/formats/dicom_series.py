@@ -56,7 +56,7 @@ class Slice:
 
 def read_series(files: Sequence[Path]) -> Scan:
     """Read a series as float32 ``(1, columns, rows, slices)``, rescaled (to Hounsfield units in CT)."""
-    return volume_of([read_slice(path, path, pixels=True) for path in files])
+    return volume_of(files[0].parent, [read_slice(path, path, pixels=True) for path in files])
 
 
 def series_geometry(files: Sequence[Path]) -> Geometry:
@@ -70,8 +70,8 @@ def read_slice(where: Path, content: Path | BinaryIO, *, pixels: bool) -> Slice:
     return Slice(where, header, partial(stored_pixels, where, header))
 
 
-def volume_of(slices: Sequence[Slice]) -> Scan:
-    """Return the volume ``(1, columns, rows, slices)`` of slices, sorted along their normal."""
+def volume_of(where: Path, slices: Sequence[Slice]) -> Scan:
+    """Return the volume ``(1, columns, rows, slices)`` of the slices at a path, sorted along their normal."""
     order, geometry = arranged(slices)
     volume = np.empty(geometry.shape, np.float32)
     for place, index in enumerate(order):
@@ -80,7 +80,7 @@ def volume_of(slices: Sequence[Slice]) -> Scan:
             finding = f"the pixels have the shape {pixels.shape}"
             raise UserError(Code.SCAN_UNSUPPORTED, slices[index].where, finding, "export one gray slice per file")
         volume[:, :, place] = pixels
-    return Scan(volume[None], geometry)
+    return Scan(volume[None], geometry, _guesses(where, slices))
 
 
 def arranged(slices: Sequence[Slice]) -> tuple[list[int], Geometry]:
@@ -145,7 +145,7 @@ def pixel_spacing(one: Slice, tags: Sequence[str] = ("PixelSpacing",), default: 
     return values
 
 
-def guesses_about(where: Path, slices: Sequence[Slice]) -> tuple[Guess, ...]:
+def _guesses(where: Path, slices: Sequence[Slice]) -> tuple[Guess, ...]:
     """Return the guess about order, direction and distance of slices if none has a position."""
     if any(one.numbers("ImagePositionPatient", 3) is not None for one in slices):
         return ()
