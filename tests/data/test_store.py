@@ -15,7 +15,7 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.files import sha256_of
 from graftseg.core.types import Geometry, Split
 from graftseg.data.grid import Grid
-from graftseg.data.store import CASE_JSON, CASES, LOCK, MANIFEST, Source, Store, StoredCase, is_store, open_store
+from graftseg.data.store import ADAPTER, CASES, LOCK, MANIFEST, Source, Store, StoredCase, is_store, open_store
 from user_errors import user_error
 
 SHAPE = (3, 4, 5)
@@ -219,4 +219,4 @@ def test_folders_that_are_not_a_store(tmp_path: Path) -> None:
 
 def test_a_case_is_the_same_after_json(store: Store) -> None:
     for case in store.cases:
-        assert CASE_JSON.validate_json(CASE_JSON.dump_json(case)) == case
+        assert ADAPTER.validate_json(ADAPTER.dump_json(case)) == case

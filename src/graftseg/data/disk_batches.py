@@ -34,15 +34,9 @@ class Boxes:
     images: Tensor
     labels: Tensor | None
 
-    def on(self, device: torch.device) -> "Boxes":
-        """Copy to a device asynchronously."""
-        labels = None if self.labels is None else self.labels.to(device, non_blocking=True)
-        return Boxes(self.table.to(device, non_blocking=True), self.images.to(device, non_blocking=True), labels)
-
-    def pinned(self) -> "Boxes":
-        """Copy to pinned memory."""
-        labels = None if self.labels is None else self.labels.pin_memory()
-        return Boxes(self.table.pin_memory(), self.images.pin_memory(), labels)
+    def copied(self, copy: Callable[[Tensor], Tensor]) -> "Boxes":
+        """Copy every tensor, for example to pinned memory or to a device."""
+        return Boxes(copy(self.table), copy(self.images), None if self.labels is None else copy(self.labels))
 
 
 class DiskStream(Stream):
@@ -58,7 +52,7 @@ class DiskStream(Stream):
 
     def gather_from(self, boxes: Boxes) -> tuple[Tensor, Tensor | None]:
         """Gather images and labels from boxes."""
-        there = boxes.on(self.device)
+        there = boxes.copied(lambda tensor: tensor.to(self.device, non_blocking=True))
         return gather(there.table, there.images, there.labels, self.patch, self.channels)
 
     def read(self, table: Table) -> Boxes:
@@ -78,7 +72,7 @@ class DiskStream(Stream):
         if self.device.type != "cuda":
             return boxes
         with torch.cuda.device(self.device):
-            return boxes.pinned()
+            return boxes.copied(Tensor.pin_memory)
 
     def _box(self, unit: int, first: Integers, end: Integers) -> tuple[npt.NDArray[Any], npt.NDArray[Any] | None]:
         """Return the voxels of a unit from ``first`` up to ``end``: of the image, and of the label map if used."""

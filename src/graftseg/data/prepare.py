@@ -25,18 +25,7 @@ from graftseg.data.grid import Grid, plan_grid, to_grid
 from graftseg.data.intensity import IntensitySettings, normalize
 from graftseg.data.labels import checked_values, refuse_class_list, refuse_unlisted
 from graftseg.data.scans import Scan, files_of
-from graftseg.data.store import (
-    CASE_JSON,
-    CASES,
-    FORMAT,
-    LOCK,
-    MANIFEST,
-    Source,
-    Store,
-    StoredCase,
-    is_store,
-    open_store,
-)
+from graftseg.data.store import ADAPTER, CASES, FORMAT, LOCK, MANIFEST, Source, Store, StoredCase, is_store, open_store
 
 log = logging.getLogger(__name__)
 
@@ -187,8 +176,8 @@ class _CasePreparer:
     def recorded(self, case: Case) -> StoredCase | None:
         """Return the case from its record, or None if sources or settings changed since."""
         try:
-            record = read_json(_record(self.out, case.name))
-            kept = CASE_JSON.validate_python(record["case"])
+            record = read_json(self.out / CASES / f"{case.name}.json")
+            kept = ADAPTER.validate_python(record["case"])
         except (UserError, ValueError, KeyError, TypeError):
             return None
         sources = self._sources(case)
@@ -222,9 +211,9 @@ class _CasePreparer:
             sources=sources,
             sha256=self._write(arrays),
         )
-        content = CASE_JSON.dump_python(stored, mode="json")
+        content = ADAPTER.dump_python(stored, mode="json")
         record = {"root": str(self.dataset.root.resolve()), "key": self._key(), "case": content}
-        write_json(_record(self.out, case.name), record)
+        write_json(self.out / CASES / f"{case.name}.json", record)
         return _PreparedCase(stored, is_new=True, guesses=scan.guesses)
 
     def _write(self, arrays: dict[str, npt.NDArray[Any]]) -> dict[str, str]:
@@ -244,10 +233,6 @@ class _CasePreparer:
         if not isinstance(self.dataset.reader, ScanFiles):
             content.append(repr(self.dataset.reader))
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def _record(out: Path, name: str) -> Path:
-    return out / CASES / f"{name}.json"
 
 
 def _to_float16(image: npt.NDArray[np.float32], where: Path) -> npt.NDArray[np.float16]:

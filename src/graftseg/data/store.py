@@ -146,7 +146,7 @@ class Store:
             write_json(self.path / MANIFEST, content)
 
 
-CASE_JSON = TypeAdapter(StoredCase)
+ADAPTER = TypeAdapter(StoredCase)
 """Converts a case to plain values and back."""
 _STORE = TypeAdapter(Store)
 

@@ -72,19 +72,15 @@ def read_pancreas(root: Path, protocol: Protocol) -> Dataset:
         source = source if source.is_file() or source.is_symlink() else PUBLISHED / f"{protocol}-{name}.list"
         for number in _numbers(source):
             if number in found.images and number in found.labels:
-                cases.append(_case(number, found, split))
+                image, label = found.images[number], found.labels[number]
+                slices = _series(image) if image.is_dir() else [image]
+                # the last image is the label map for the crop, whether the case is labeled or not
+                cases.append(Case(number, (*slices, label), label, split))
             else:
                 file = "its scan" if number not in found.images else f"label{number}.nii.gz"
                 problems.append(missing_case(root, source, number, file))
     problems += find_repeated(root, cases)
     return Dataset(root, protocol, tuple(cases), CLASSES, tuple(problems), reader=PancreasFiles(protocol))
-
-
-def _case(number: str, found: _Files, split: Split) -> Case:
-    """Return a case. The last of its images is the label map for the crop, whether the case is labeled or not."""
-    image, label = found.images[number], found.labels[number]
-    slices = _series(image) if image.is_dir() else [image]
-    return Case(number, (*slices, label), label, split)
 
 
 def _series(folder: Path) -> list[Path]:

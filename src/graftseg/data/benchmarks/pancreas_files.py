@@ -58,7 +58,8 @@ class PancreasFiles:
         scan = _read_image(paths)
         grid, box = self._plan(paths, scan.geometry, label)[1:]
         upright = _upright(scan.array[0], scan.geometry)
-        image = self._crop(_windowed(self._resampled(upright, grid)), box)
+        clipped = self._resampled(upright, grid).clip(*WINDOW)
+        image = self._crop(normalize(clipped[None], IntensitySettings(rule="minmax"))[0], box)
         if self.protocol == "pancreas-62":
             image = normalize(image[None], IntensitySettings(rule="zscore"))[0]
         return image_scan(image)
@@ -108,12 +109,6 @@ class PancreasFiles:
 
     def _crop(self, array: NDArray[Any], box: Bounds) -> NDArray[Any]:
         return cropped(array, box, LEAST if self.protocol == "pancreas" else 0)
-
-
-def _windowed(image: NDArray[Any]) -> NDArray[Any]:
-    """Clip to the window, then scale the volume to [0, 1]."""
-    windowed: NDArray[Any] = normalize(image.clip(*WINDOW)[None], IntensitySettings(rule="minmax"))[0]
-    return windowed
 
 
 def _in_plane(bounds: tuple[int, int], size: int) -> tuple[int, int]:

@@ -71,10 +71,8 @@ def _islands(name: str, class_name: str, pieces: Pieces) -> Finding:
     each = counted(low, "voxel") if low == high else f"{low} to {counted(high, 'voxel')}"
     share = 100 * pieces.island_voxels / pieces.voxels
     main = counted(pieces.count - pieces.islands, "piece")
-    size = (
-        f"{counted(pieces.islands, 'island')} of {each} besides {main}: {counted(pieces.island_voxels, 'voxel')}, "
-        f"{share:.2g} % of the class, the largest at {pieces.island_at}"
-    )
+    total = f"{counted(pieces.island_voxels, 'voxel')}, {share:.2g} % of the class"
+    size = f"{counted(pieces.islands, 'island')} of {each} besides {main}: {total}, the largest at {pieces.island_at}"
     severity: Severity = "warning" if pieces.islands > MANY_ISLANDS else "note"
     remedy = "erase the islands if they are annotation errors"
     return Finding(severity, f"islands of a few voxels in {class_name}", name, size, remedy, (name,))

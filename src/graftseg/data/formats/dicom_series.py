@@ -184,9 +184,8 @@ def _refuse_unplaced(slices: Sequence[Slice]) -> None:
 
 def _axes(slices: Sequence[Slice]) -> Floats:
     """Return the directions of columns, rows and normal as unit columns; all slices must agree."""
-    directions, *others = [
-        values for one in slices if (values := one.numbers("ImageOrientationPatient", 6)) is not None
-    ]
+    found = [one.numbers("ImageOrientationPatient", 6) for one in slices]
+    directions, *others = [values for values in found if values is not None]
     for one, other in zip(slices[1:], others, strict=True):
         if np.abs(other - directions).max() > 1e-3:
             finding = f"the slice is tilted against {slices[0].where.name}"

@@ -138,26 +138,17 @@ def _checked_header(path: Path, raw: Any) -> _Header:
     offset = float(raw["vox_offset"])
     if not (raw.single_vox_offset <= offset < MAX_BYTES and offset.is_integer()):
         raise damaged(path, f"the voxels cannot start at byte {offset:g}")
-    return _Header(
-        geometry=_geometry(path, raw, shape),
-        channels=channels,
-        dtype=_dtype(path, raw),
-        offset=int(offset),
-        scaling=_scaling(path, raw),
-        fourth=_fourth_axis(raw),
-    )
+    geometry, dtype, scaling = _geometry(path, raw, shape), _dtype(path, raw), _scaling(path, raw)
+    return _Header(geometry, channels, dtype, int(offset), scaling, _fourth_axis(raw))
 
 
 def _fourth_axis(raw: Any) -> FourthAxis:
     unit = int(raw["xyzt_units"]) & 56
     text = bytes(raw["descrip"].item()) + b" " + bytes(raw["intent_name"].item())
     is_time = int(raw["intent_code"]) == _TIME_SERIES_INTENT or _TIME_WORDS.search(text) is not None
-    return FourthAxis(
-        volumes=int(raw["dim"][4]) if raw["dim"][0] > 3 else 1,
-        step=float(raw["pixdim"][4]),
-        says_time=unit in _OTHER_TIME_UNITS or is_time,
-        in_seconds=unit == _SECONDS,
-    )
+    volumes = int(raw["dim"][4]) if raw["dim"][0] > 3 else 1
+    says_time = unit in _OTHER_TIME_UNITS or is_time
+    return FourthAxis(volumes, float(raw["pixdim"][4]), says_time, in_seconds=unit == _SECONDS)
 
 
 def _axes(path: Path, raw: Any) -> tuple[tuple[int, ...], int]:
