@@ -155,11 +155,11 @@ def _add_file(path: Path, target: Path, root: Path, fixes: dict[Path, FileFix], 
     make_folder(place.parent)
     if path in fixes:
         _write(fixes[path], place)
-    elif path.is_dir():
-        place.symlink_to(path.resolve(), target_is_directory=True)
-    elif path != root / CLASS_LIST or not classes:
-        _link(path, place)
-    return path not in fixes and (path != root / CLASS_LIST or not classes)
+        return False
+    if path == root / CLASS_LIST and classes:
+        return False
+    _link(path, place)
+    return True
 
 
 def _write(file_fix: FileFix, place: Path) -> None:
@@ -177,7 +177,10 @@ def _write(file_fix: FileFix, place: Path) -> None:
 
 
 def _link(path: Path, place: Path) -> None:
-    """Create a hard link, or a copy if a link is not possible."""
+    """Create a hard link, or a copy if a link is not possible; links to folders stay links."""
+    if path.is_dir():
+        place.symlink_to(path.resolve(), target_is_directory=True)
+        return
     try:
         os.link(os.path.realpath(path), place)
     except OSError:

@@ -45,7 +45,8 @@ def rescaled_copy_findings(seen: Sequence[Seen]) -> Iterator[Finding]:
             products = views @ views.T
             near = products > SIMILAR
             if len(cluster) > SMALL_GROUP:
-                own = _unit_vectors(views - views.mean(axis=0))
+                own = views - views.mean(axis=0)
+                own /= np.maximum(np.linalg.norm(own, axis=1, keepdims=True), np.finfo(np.float64).tiny)
                 near = (products > EXACT) | (own @ own.T > SIMILAR)
             groups = [group for group in _groups(near) if len(group) <= max(SMALL_GROUP, len(comparable) // 2)]
             for group in groups:
@@ -102,11 +103,6 @@ def _connected(near: NDArray[np.bool_]) -> Iterator[list[int]]:
         members = np.flatnonzero(component == number).tolist()
         if len(members) > 1:
             yield members
-
-
-def _unit_vectors(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return vectors / np.where(lengths > 0, lengths, 1.0)
 
 
 def _groups(near: NDArray[np.bool_]) -> Iterator[list[int]]:

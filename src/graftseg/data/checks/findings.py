@@ -54,7 +54,8 @@ def grouped(findings: Sequence[Finding]) -> list[Finding]:
         place = (finding.where, finding.size) if finding.severity == "error" else ()
         kinds.setdefault((finding.severity, finding.what, finding.remedy, *place), []).append(finding)
     lines: list[Finding] = []
-    for (first, *others), cases in ((kind, [name for one in kind for name in one.cases]) for kind in kinds.values()):
+    for first, *others in kinds.values():
+        cases = [name for finding in (first, *others) for name in finding.cases]
         if first.severity == "error":
             names = tuple(dict.fromkeys(cases))
             size = counted(len(names), "case") if len(names) > 1 else first.size
