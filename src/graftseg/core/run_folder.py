@@ -95,12 +95,12 @@ class RunFolder:
         return [number for number in numbers if self.seed(number).exists]
 
     def foreground_file(self, stage: int) -> Path:
-        """Return the file with foreground positions in unlabeled scans before a stage, counted from 0."""
+        """Return the file with the predicted foreground of unlabeled scans that a stage uses, counted from 0."""
         return self.path / f"foreground-{stage}.npz"
 
     @property
     def is_free(self) -> bool:
-        """Whether a run can start here: the folder is missing, empty or left by a start that failed."""
+        """Whether a run can start here: the folder is missing, empty or left over from a failed start."""
         if not self.path.exists():
             return True
         if not self.path.is_dir():
@@ -123,7 +123,7 @@ class RunFolder:
             yield
 
     def manifest(self) -> dict[str, Any]:
-        """Return the validated content of ``run.json``; a file version is read only once per process."""
+        """Return the validated content of ``run.json``. It is cached until the file changes."""
         if not self.manifest_file.is_file():
             several = next(chain(self.path.glob("seed-*/run.json"), sorted(self.path.glob("fold-*/run.json"))), None)
             remedy = f"choose one of its runs, such as {several.parent}" if several else "choose a folder made by train"
@@ -161,7 +161,7 @@ def _read_manifest(path: Path, version: tuple[int, int, int]) -> dict[str, Any]:
     """Read and validate ``run.json``; ``version`` is inode, modification time and size of the file."""
     manifest = read_json(path)
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise UserError(Code.NOT_A_RUN, path, "not a run of this version", "train again with this version")
+        raise UserError(Code.NOT_A_RUN, path, "made by an incompatible version", "train again with this version")
     try:
         _Facts.model_validate(manifest)
     except ValidationError as error:
@@ -175,7 +175,7 @@ def _damaged(path: Path, detail: str) -> UserError:
 
 
 def store_owner(store: Path) -> Path | None:
-    """Return the folder that contains a store if a run, folds or seeds were trained there with this store."""
+    """Return the folder that contains a store if it also contains a run, folds or seeds trained with this store."""
     folder = RunFolder(store.resolve().parent)
     is_used = folder.exists or folder.folds_file.is_file() or folder.seeds
     return folder.path if is_used and folder.store.name == store.resolve().name else None
@@ -246,7 +246,7 @@ class FoldList(BaseModel):
 def ensemble_members(run: RunFolder, fold: int | None = None) -> list[RunFolder]:
     """Return the runs whose probabilities are averaged: a single run, all folds, or the given fold.
 
-    All of them must be finished.
+    Raise a UserError if one of these folds is not finished.
     """
     count = fold_count(run)
     if fold is not None and not 0 <= fold < count:
@@ -271,7 +271,7 @@ def fold_count(run: RunFolder) -> int:
 def fold_states(run: RunFolder) -> dict[str, str]:
     """Return the status of each fold by folder name."""
     folds = [run.fold(number) for number in range(fold_count(run))]
-    return {fold.path.name: str(fold.manifest().get("status")) if fold.exists else "not begun" for fold in folds}
+    return {fold.path.name: str(fold.manifest().get("status")) if fold.exists else "not started" for fold in folds}
 
 
 def held_out_by_fold(run: RunFolder) -> list[tuple[str, ...]]:

@@ -75,7 +75,7 @@ class Fingerprint:
 
     @property
     def training(self) -> tuple[CaseFingerprint, ...]:
-        """Summaries of the labeled and unlabeled cases, from which a recipe is planned."""
+        """Summaries of the labeled and unlabeled cases, which are the basis of a plan."""
         return self.of("labeled") + self.of("unlabeled")
 
     @property
@@ -119,16 +119,19 @@ def intensity_shift(
 
     .. math:: \frac{|Q_L - Q_U|}{w / 8 + 5 b \sqrt{1/n + 1/m}}
 
-    w, the width of a typical scan, is the mean absolute deviation of a case's percentiles from their mean: the
-    median over each group, and the smaller of the two. b, the distance between typical scans, is the mean of
-    :math:`|q_i - Q|` over both groups with n + m - 2 degrees of freedom. It is limited to twice the median, so that a
-    few scans with another scale do not hide a shift. With the factor 5, its term is about three standard errors of the
-    numerator. A shift of 0 means equal. Above ``SHIFT_LIMIT`` (1), the groups differ by more than an eighth of the
+    w is the width of a typical scan. The width of a case is the mean absolute deviation of its percentiles from their
+    mean. The width of a group is the median over its cases, and w is the smaller of the two.
+
+    b is the typical distance of a scan from its group: the mean of :math:`|q_i - Q|` over both groups, with n + m - 2
+    degrees of freedom. It is limited to twice the median distance, so that a few scans with another scale do not hide
+    a shift. The factor 5 makes this term about three standard errors of the numerator.
+
+    A shift of 0 means that the groups are equal. Above ``SHIFT_LIMIT`` (1), they differ by more than an eighth of the
     width of a scan and by more than chance explains. With few labeled cases and large differences between scans, a real
     shift may not be detected.
 
-    ``standardized`` compares the cases after z-score normalization. The result is that of the channel with the largest
-    shift; an empty group gives 0.
+    ``standardized`` compares the cases after z-score normalization. Return the largest shift of all channels, or 0 if a
+    group is empty.
     """
     if not labeled or not unlabeled:
         return 0.0

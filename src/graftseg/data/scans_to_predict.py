@@ -1,4 +1,7 @@
-"""The cases of scans to predict: which files are channels of one case, by channel number and training case names."""
+"""Group the scans to predict into cases.
+
+A number at the end of a file name is a channel, or a part of the case name. The names of training cases help to decide.
+"""
 
 import re
 from collections.abc import Collection, Iterator
@@ -16,9 +19,10 @@ from graftseg.data.scans import READABLE, is_label_map, scan_stem
 def scan_cases(path: Path, channels: int, trained: Collection[str] = ()) -> tuple[list[Case], dict[str, UserError]]:
     """Return the cases of a scan or folder to predict, and an error for each case with the wrong channels.
 
-    ``CASE_0000`` to the last channel form one case. If every case has only ``CASE_0000``, that file may contain all
-    channels, which reading checks. A file without a channel number is a case. For a network with one channel
-    ``CASE_0007`` is a case too, if no name ends in ``_0000`` or if the names of ``trained`` cases look the same.
+    The files ``CASE_0000``, ``CASE_0001``, ... are the channels of one case. A file without a channel number is a case.
+    If every case has only the file ``CASE_0000``, that file may contain all channels; this is checked when it is read.
+    If the network has one channel, the number in ``CASE_0007`` can also be a part of the case name. It is if no file
+    name ends in ``_0000``, or if the names of ``trained`` cases have the same form.
     """
     if not path.exists():
         raise UserError(Code.FILE_MISSING, path, "no such file or folder", "check the path")
@@ -46,7 +50,7 @@ def scan_cases(path: Path, channels: int, trained: Collection[str] = ()) -> tupl
 
 
 def _scans(path: Path) -> list[Path]:
-    """Return a single scan, which may be a folder of slices, or the scans of a folder."""
+    """Return the scans of a folder. A single file and a folder of DICOM slices are one scan."""
     if not path.is_dir():
         return [path]
     scans = scans_in(path)
@@ -55,13 +59,16 @@ def _scans(path: Path) -> list[Path]:
 
 
 def _prefixes(names: Collection[str]) -> set[str]:
-    """Return the parts before the numbers of numbered cases, with digits replaced: ``site0`` for ``site12_0007``."""
+    """Return names without their last number and with other digits as 0: ``site0`` for ``site12_0007``."""
     matches = (CHANNEL.fullmatch(nfc(name)) for name in names)
     return {re.sub(r"\d+", "0", match["case"]) for match in matches if match}
 
 
 def _find_unfit(files: Files, channels: int) -> Iterator[tuple[str, UserError]]:
-    """Yield the cases whose channels do not fit the network. Files named only CASE_0000 may contain all channels."""
+    """Yield the name and the error of each case with the wrong channels.
+
+    If all cases have only the file ``CASE_0000``, that file may contain all channels, so nothing is yielded.
+    """
     if channels > 1 and all(set(found) == {0} for found in files.values()):
         return
     remedy = "pass a folder that contains exactly the files CASE_0000, CASE_0001, ... of the case"

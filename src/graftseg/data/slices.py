@@ -14,7 +14,7 @@ RADIOLOGICAL = "LPS"
 
 @dataclass(frozen=True)
 class Cut:
-    """Orientation and axis of the slices of an array ``(*space)``; a 2-D scan is a single slice with axis None.
+    """How to cut an array ``(*space)`` into slices: orientation and axis. A 2-D scan is one slice with axis None.
 
     Transverse slices show the right of the patient on the left and anterior on top; other slices show the head on top.
     """
@@ -24,7 +24,7 @@ class Cut:
 
     @classmethod
     def through(cls, geometry: Geometry) -> "Cut":
-        """Return slices across the axis with the largest spacing; of equal ones, the last."""
+        """Cut across the axis with the largest spacing, or the last of several such axes."""
         grid = plan_grid(geometry, orientation=RADIOLOGICAL, spacing=None)
         if len(geometry.shape) == 2:
             return cls(grid, None)
@@ -33,13 +33,13 @@ class Cut:
 
     @classmethod
     def across(cls, geometry: Geometry, axis: int) -> "Cut":
-        """Return slices across an axis of the array."""
+        """Cut across an axis of the array."""
         grid = plan_grid(geometry, orientation=RADIOLOGICAL, spacing=None)
         return cls(grid, grid.order.index(axis))
 
     @classmethod
     def as_stored(cls, geometry: Geometry) -> "Cut":
-        """Return slices across the last axis without reorientation, for volumes of unknown orientation."""
+        """Cut across the last axis without reorientation, for volumes of unknown orientation."""
         grid = plan_grid(geometry, orientation=None, spacing=None)
         return cls(grid, None if len(geometry.shape) == 2 else 2)
 
@@ -62,7 +62,10 @@ class Cut:
         return np.flip(array.transpose(self.grid.order), flipped)
 
     def fullest(self, *label_maps: NDArray[Any]) -> int:
-        """Return the index of the slice with the most foreground of the first non-empty label map, else the middle."""
+        """Return the index of the slice with the most foreground, or of the middle slice.
+
+        The first label map with foreground decides.
+        """
         if self.axis is None:
             return 0
         source = self.grid.order[self.axis]
@@ -97,7 +100,7 @@ SIDE = 192
 def thumbnail_of(
     image: NDArray[Any], labels: NDArray[Any] | None, geometry: Geometry, at: tuple[int, ...] | None = None
 ) -> Thumbnail:
-    """Return the slice through a voxel, or with the most foreground, at most ``SIDE`` pixels high and wide."""
+    """Return the slice that contains voxel ``at``, or else the most foreground, reduced to at most ``SIDE`` pixels."""
     cut = Cut.through(geometry)
     fitting = labels if labels is not None and labels.shape == image.shape else None
     index = cut.index_of(at) if at is not None else cut.fullest(*([] if fitting is None else [fitting]))

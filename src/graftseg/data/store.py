@@ -77,7 +77,7 @@ class StoredCase:
 
 @dataclass(frozen=True)
 class Store:
-    """A read-only view of a prepared store.
+    """A prepared store: its path and the content of its manifest.
 
     ``root`` is the data folder, ``settings`` are the prepare settings, and ``classes`` are the names of the label
     values 0 to K - 1.
@@ -152,7 +152,7 @@ _STORE = TypeAdapter(Store)
 
 
 def is_store(path: Data) -> TypeGuard[Path]:
-    """Return whether a folder is a prepared store, finished or not; separate image and label folders never are."""
+    """Return whether the data is a prepared store, finished or not. ``Sources`` (separate folders) are not a store."""
     if isinstance(path, Sources):
         return False
     return (path / LOCK).is_file() or _manifest(path) is not None
@@ -185,9 +185,9 @@ def open_store(path: Path) -> Store:
 
 
 def find_store(run: RunFolder, remedy: str = NAME_DATA) -> Path:
-    """Return the store of a run: in the run folder, at its recorded path, or in one of the two folders above the run.
+    """Return the store of a run: in the run folder, at its recorded path, or in one of the two parent folders.
 
-    The folders above are those of folds, seeds and baselines, which share one store.
+    Folds, seeds and baselines share the store in a parent folder.
     """
     facts = run.training_manifest()["store"]
     recorded = Path(str(facts.get("path", run.store)))
@@ -195,14 +195,14 @@ def find_store(run: RunFolder, remedy: str = NAME_DATA) -> Path:
         return run.store
     above = (folder / run.store.name for folder in run.path.resolve().parents[:2])
     for place in (recorded, *above):
-        # the store there now may belong to another run
+        # another run may have replaced the store
         if is_store(place) and open_store(place).identity == facts["identity"]:
             return place
     raise UserError(Code.STORE_MISSING, run.path, f"its store is no longer at {recorded}", remedy)
 
 
 def _manifest(path: Path) -> dict[str, Any] | None:
-    """Return the content of a manifest, or None if it is missing or invalid."""
+    """Return the content of the manifest in a folder, or None if it is missing or invalid."""
     try:
         content = read_json(path / MANIFEST)
     except (UserError, OSError):

@@ -45,7 +45,8 @@ class Effect:
     """Statistics of pairs; NaN if there are too few pairs.
 
     ``low`` and ``high`` are the 95 % bootstrap interval of the mean difference. ``p`` is the two-sided p-value of
-    Wilcoxon's signed-rank test. In ``better`` cases the second run has the larger overlap or the smaller distance.
+    Wilcoxon's signed-rank test. ``better`` counts the cases in which
+    the second run has the larger overlap or the smaller distance.
     """
 
     count: int
@@ -65,9 +66,9 @@ class Effect:
 
 
 def paired(first: Evaluation, second: Evaluation) -> list[Pairs]:
-    """Return the pairs of every metric, for each class and, with several classes, for their mean in each case.
+    """Return the pairs of every metric for each class. With several classes, add the pairs of the mean over classes.
 
-    The mean of a case is over the classes that have a value in both runs.
+    The mean of a case uses only the classes that have a value in both runs.
     """
     found, second = [], match_case_names(first, second)
     for figure in FIGURES:
@@ -107,8 +108,8 @@ def effect_of(pairs: Pairs) -> Effect:
 def bootstrap(differences: Values, resamples: int = RESAMPLES, seed: int = 0) -> tuple[float, float]:
     """Return the 95 % bootstrap interval of the mean difference; NaN for fewer than two cases.
 
-    Plain percentile intervals are too narrow for few cases. This one uses wider percentiles, by the ratio of Student's
-    distribution to the normal distribution (the expanded percentile interval of Hesterberg 2015).
+    Plain percentile intervals are too narrow for few cases. This is the expanded percentile interval of Hesterberg
+    (2015): it uses wider percentiles, which come from Student's distribution instead of the normal distribution.
     """
     count = len(differences)
     if count < 2:
@@ -123,14 +124,14 @@ def bootstrap(differences: Values, resamples: int = RESAMPLES, seed: int = 0) ->
 
 
 def _tail(count: int) -> float:
-    """Return the percentage of resamples outside each end of the interval."""
+    """Return the percentage of resamples beyond each end of the interval."""
     from scipy.special import ndtr, stdtrit
 
     return 100 * float(ndtr(stdtrit(count - 1, TAIL) * math.sqrt(count / (count - 1))))
 
 
 def signed_rank(differences: Values) -> float:
-    """Return the two-sided p of Wilcoxon's signed-rank test without zero differences; 1 if all are zero."""
+    """Return the two-sided p-value of Wilcoxon's signed-rank test of nonzero differences; 1 if all are zero."""
     from scipy.stats import wilcoxon
 
     if not len(differences):
@@ -154,7 +155,7 @@ def _pairs(
     one: dict[tuple[str, int], float],
     two: dict[tuple[str, int], float],
 ) -> Pairs:
-    """Build pairs from groups of keys, one group per case; values are means over the classes of a group."""
+    """Build pairs from groups of keys, one group per case. Average the values of each group."""
     first, second = (
         np.array([math.fsum(values[key] for key in group) / len(group) for group in groups]) for values in (one, two)
     )

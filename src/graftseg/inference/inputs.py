@@ -79,17 +79,17 @@ def stored_source(store: Store, case: StoredCase) -> Source:
 def sources_in(
     path: Path, settings: PrepareSettings, channels: int, only: Collection[str] = (), trained: Collection[str] = ()
 ) -> tuple[list[Source], dict[str, UserError]]:
-    """Return the cases of a scan, a folder of scans or a store, and the errors of cases that cannot be read.
+    """Return the cases of a scan, a folder of scans or a store, and an error for each case with the wrong channels.
 
-    Of a store, the test cases are returned. ``only`` selects cases by name, of any split. ``trained`` are the names of
-    the training cases; they show whether a number at the end of a file name is a channel or part of the case name.
+    From a store, return the test cases. ``only`` selects cases by name instead, from any split. ``trained`` are the
+    names of the training cases. They show whether a number at the end of a file name is a channel or part of the name.
     """
     if is_store(path):
         store = open_store(path)
         check_settings(store, settings)
         stored = [case for case in store.cases if case.name in only] if only else store.of("test")
         if not stored:
-            raise UserError(Code.NO_TEST_CASES, path, "the store has no test cases", "give a scan or a folder of scans")
+            raise UserError(Code.NO_TEST_CASES, path, "the store has no test cases", "pass a scan or a folder of scans")
         return [stored_source(store, case) for case in stored], {}
     cases, failures = scan_cases(path, channels, trained)
     if only:
@@ -98,7 +98,7 @@ def sources_in(
 
 
 def read_training_cases(data: Path, batches: BatchSettings) -> Dataset:
-    """Read a folder of scans as the training divided it: labels that the training did not use are hidden."""
+    """Read a folder of scans with the splits of the training, without the labels that the training did not use."""
     dataset = read_layout(data)
     if dataset.problems:
         raise dataset.problems[0]
@@ -106,8 +106,8 @@ def read_training_cases(data: Path, batches: BatchSettings) -> Dataset:
 
 
 def check_settings(store: Store, settings: PrepareSettings) -> None:
-    """Raise an error if a store was prepared with other settings than the recipe of the run."""
+    """Raise a UserError if the prepare settings of a store differ from the recipe of the run."""
     if difference := store.settings_difference(settings.model_dump(mode="json")):
-        finding = f"the store was prepared with other settings than the run ({difference})"
-        remedy = "prepare the scans with RUN/recipe.yaml, or give the scans themselves"
+        finding = f"the prepare settings of the store differ from those of the run ({difference})"
+        remedy = "prepare the scans with RUN/recipe.yaml, or pass the scans themselves"
         raise UserError(Code.STORE_MISMATCH, store.path, finding, remedy)

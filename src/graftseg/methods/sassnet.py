@@ -28,7 +28,7 @@ class SassNetConfig(Settings):
     - ``distance_weight``: weight of the squared error of the distance head.
     - ``adversarial_weight``: weight of the adversarial term, multiplied by a ramp that reaches 1 after ``ramp`` times
       150 steps; 0.01 is published for 16 labeled scans, 0.015 for 8.
-    - ``absent``: signed distance of a class that is missing from a patch: 0 as published, 1 for far outside.
+    - ``absent``: signed distance for a class that is missing from a patch: 0 as published, or 1 (far outside).
     """
 
     dice: SupervisedDice = "classes"
@@ -39,12 +39,12 @@ class SassNetConfig(Settings):
 
 
 class SassNet(Method):
-    """A student with a second head for signed distances, and a discriminator of these maps.
+    """A student with a second head for signed distances, and a discriminator for these distance maps.
 
     The discriminator gets a distance map and its image and predicts whether the image is labeled. The student learns to
-    make unlabeled images look labeled. Each network is in eval mode while the other is trained. Nothing is published
-    for more than two classes. Here every class, including the background, then has its own distance map, and the
-    discriminator gets all of them. Patches need at least 16 voxels along each axis.
+    make unlabeled images look labeled. Each network is in eval mode while the other is trained. The
+    publication covers two classes only. With more classes, every class including the background has its own distance
+    map here, and the discriminator gets all maps. Patches need at least 16 voxels along each axis.
     """
 
     Config = SassNetConfig

@@ -61,7 +61,7 @@ class PieceCount:
 
     @property
     def share(self) -> float:
-        """Return the share in which the class is one piece."""
+        """Return the share of these label maps or slices in which the class is one piece."""
         return self.whole / self.shown if self.shown else 0.0
 
     def __add__(self, other: "PieceCount") -> "PieceCount":
@@ -72,8 +72,8 @@ class PieceCount:
 class Facts:
     """All facts that a plan depends on. ``pieces`` are counted in label maps, ``slice_pieces`` in single slices.
 
-    ``tested`` is the number of test scans with labels. ``has_layout``: the scans are in one folder with a known layout,
-    not in separately named folders.
+    ``tested`` is the number of test scans with labels. ``has_layout`` is true if the scans are in one folder with a
+    known layout, and false if images and labels were given as separate folders.
     """
 
     fingerprint: Fingerprint
@@ -137,7 +137,7 @@ def channel_names_in(root: Path) -> tuple[str, ...]:
     named = content.get("channel_names", content.get("modality")) if isinstance(content, dict) else None
     if not isinstance(named, dict) or not all(re.fullmatch(r"\d+", str(key)) for key in named):
         return ()
-    # the names appear in comments of a plan
+    # a plan shows each name in a one-line comment
     return tuple(in_one_line(str(named[key])) for key in sorted(named, key=int))
 
 
@@ -147,7 +147,7 @@ def coarseness(spacings: Spacings) -> float:
 
 
 def _length(spacing: Sequence[float]) -> float:
-    """Return the ratio of the sides of a voxel, rounded so that float errors of an affine do not matter."""
+    """Return the ratio of the longest to the shortest side of a voxel, rounded to hide float errors of the affine."""
     return round(max(spacing) / min(spacing), 3)
 
 
@@ -157,12 +157,15 @@ def thinness(shapes: Shapes) -> float:
 
 
 def is_sliced(shapes: Shapes, spacings: Spacings) -> bool:
-    """Return whether volumes are treated as slices: voxels are long, or there are few along an axis."""
+    """Return whether to treat volumes as slices, because voxels are anisotropic or an axis has few voxels."""
     return len(shapes[0]) == 3 and (coarseness(spacings) > THICK_SLICES or thinness(shapes) < LEAST_SLICES)
 
 
 def stacked_axis(shape: Sequence[int], spacing: Sequence[float]) -> int:
-    """Return the axis with the largest spacing if voxels are long, else with the fewest voxels; the last of equals."""
+    """Return the axis with the largest spacing if voxels are anisotropic, else with the fewest voxels.
+
+    Among equal axes, return the last.
+    """
     long = _length(spacing) > THICK_SLICES
     sizes = list(spacing) if long else [-voxels for voxels in shape]
     return max(range(len(sizes)), key=lambda axis: (sizes[axis], axis))
@@ -200,7 +203,7 @@ def _slice_pieces(summary: CaseFingerprint, label: npt.NDArray[Any]) -> dict[int
 
 
 def _sample(image: npt.NDArray[Any], label: npt.NDArray[Any]) -> Floats:
-    """Return the intensities of sampled foreground voxels; the same voxels in every call."""
+    """Return the intensities of a reproducible sample of foreground voxels."""
     inside = np.flatnonzero(label)
     if len(inside) > SAMPLE:
         inside = np.random.default_rng(len(inside)).choice(inside, SAMPLE, replace=False)
@@ -216,7 +219,7 @@ def _foreground(samples: Sequence[Floats]) -> Foreground | None:
 
 
 def _total(counts: Sequence[dict[int, PieceCount]], classes: int) -> tuple[PieceCount, ...]:
-    """Return the sum of the counts by class; the background is always empty."""
+    """Add up the counts of all cases by class. The background is never counted."""
     return tuple(sum((one.get(value, PieceCount()) for one in counts), PieceCount()) for value in range(classes))
 
 

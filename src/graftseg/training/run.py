@@ -174,7 +174,7 @@ def _refuse_folds_and_seeds(run: RunFolder) -> None:
 
 def _check_store(store: Store, recipe: Recipe, run: RunFolder) -> None:
     if other := store.settings_difference(recipe.data.model_dump(mode="json")):
-        finding = f"the store was prepared with other settings than recipe {recipe.name} ({other})"
+        finding = f"the prepare settings of the store differ from recipe {recipe.name} ({other})"
         remedy = "prepare the scans into another folder with this recipe"
         raise UserError(Code.STORE_MISMATCH, store.path, finding, remedy)
     before = run.training_manifest()["store"]["identity"] if run.exists else store.identity

@@ -1,4 +1,4 @@
-"""The published benchmarks: how to recognize and read the folder of each one."""
+"""The published benchmarks: how to recognize and read their folders."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,8 +16,9 @@ from graftseg.data.folders import refuse_no_folder
 class Benchmark:
     """A published data set.
 
-    ``find`` returns the folders with its layout in a folder that the user calls this benchmark. ``recognize`` does so
-    for an unknown folder; it is None if the layout is ambiguous.
+    ``find`` searches a folder for this benchmark when the user has named it. ``recognize`` does the same for a folder
+    of unknown content; it is None if the layout is ambiguous. Both return all matching folders. ``expected`` describes
+    the files for error messages.
     """
 
     find: Callable[[Path], list[Path]]
@@ -42,7 +43,7 @@ BENCHMARKS: dict[str, Benchmark] = {
 
 
 def read_benchmark(name: str, folder: Path) -> Dataset:
-    """Return the cases of a benchmark, from its folder or the folder above."""
+    """Read the cases of a benchmark from its folder or the parent folder."""
     if name not in BENCHMARKS:
         remedy = f"choose one of {', '.join(BENCHMARKS)}"
         raise UserError(Code.UNKNOWN_NAME, f"--benchmark {name}", "unknown benchmark", remedy)
@@ -61,7 +62,7 @@ def classes_of(name: str) -> tuple[str, ...]:
 
 
 def recognize_benchmark(folder: Path) -> Dataset | None:
-    """Return the cases if a folder, or exactly one of its subfolders, is a benchmark."""
+    """Read the cases if a folder or one of its subfolders is a benchmark; raise a UserError if several are."""
     known = ((one, one.recognize) for one in BENCHMARKS.values() if one.recognize is not None)
     found = {root: benchmark for benchmark, recognize in known for root in recognize(folder)}
     if not found:
@@ -72,7 +73,7 @@ def recognize_benchmark(folder: Path) -> Dataset | None:
 
 def _only(folder: Path, found: list[Path]) -> Path:
     if len(found) > 1:
-        finding = f"several data sets, {found[0].name} and {found[1].name}"
+        finding = f"contains several data sets, such as {found[0].name} and {found[1].name}"
         raise UserError(Code.BENCHMARK_MISMATCH, folder, finding, "pass the folder of one of them")
     return found[0]
 
