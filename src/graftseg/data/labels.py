@@ -34,7 +34,7 @@ def refuse_class_list(dataset: Dataset) -> None:
 
 
 def checked_values(dataset: Dataset, case: Case, geometry: Geometry, label: Scan) -> tuple[int, ...]:
-    """Return the sorted values of a label map; refuse invalid values or another grid than that of the image."""
+    """Return the sorted values of a label map; refuse invalid values and a grid that differs from the image."""
     path = label_path(case)
     if difference := grid_difference(geometry, label.geometry):
         remedy = "resample the label to the image's grid or correct its header"

@@ -83,7 +83,7 @@ def _is_finished(run: RunFolder) -> bool:
 
 
 def _check_baseline(run: RunFolder) -> None:
-    """Raise if the folder of the baseline contains a run with other settings or scans than the run's baseline."""
+    """Raise if the baseline folder contains a run whose settings or scans differ from those of the run's baseline."""
     expected, found = baseline_of(load_recipe(run.recipe_file)), load_recipe(run.baseline.recipe_file)
     other = differences(expected, found)
     stores, baseline_stores = (

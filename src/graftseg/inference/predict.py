@@ -49,7 +49,7 @@ class Predicted:
 class PredictionSettings:
     """Options of a prediction.
 
-    ``overrides`` change settings under ``inference``. ``only`` selects cases by name, of any split of a store.
+    ``overrides`` change settings under ``inference``. ``only`` selects cases by name, from any split of a store.
     ``fold`` selects one network of a cross-validation. ``extras`` never change the label maps. ``remedy`` tells the
     user what to do if the output folder contains something else.
     """

@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Shared:
-    """Everything the trainings of all folds share."""
+    """Everything that the training runs of all folds share."""
 
     store: Store
     parts: Parts

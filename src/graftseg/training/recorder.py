@@ -1,4 +1,4 @@
-"""Progress of a training: log lines, progress bar, TensorBoard."""
+"""Progress of a training run: log lines, progress bar, TensorBoard."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ from graftseg.core.run_folder import RunFolder, RunLog
 
 @dataclass(frozen=True)
 class ProgressLabel:
-    """Which of several trainings is running: its name, its position ("2 of 10") and the training after it.
+    """Which of several runs is training: its name, its position ("2 of 10") and the run after it.
 
     A single training has an empty label.
     """

@@ -65,7 +65,7 @@ def _mixtures(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
 
 
 def _orientations(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
-    """Report volumes with another orientation than most."""
+    """Report volumes whose orientation differs from most others."""
     codes = {case.name: case.orientation for case in cases if len(case.shape) == 3}
     usual = min(multimode(codes.values()), default="")
     if odd := tuple(name for name, code in codes.items() if code != usual):

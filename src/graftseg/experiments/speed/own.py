@@ -1,4 +1,4 @@
-"""Time this package's step: as a whole, as in a training, and phase by phase."""
+"""Time this package's step: as a whole, as in a training run, and phase by phase."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
