@@ -115,12 +115,8 @@ def import_h5py() -> Any:
     try:
         import h5py
     except ImportError:
-        raise UserError(
-            Code.PACKAGE_MISSING,
-            "h5py",
-            "not installed, but the usual data loader needs it",
-            "run pip install h5py or add --no-usual",
-        ) from None
+        finding, remedy = "not installed, but the usual data loader needs it", "run pip install h5py or add --no-usual"
+        raise UserError(Code.PACKAGE_MISSING, "h5py", finding, remedy) from None
     return h5py
 
 

@@ -15,7 +15,7 @@ from graftseg.data.store import open_store
 from graftseg.experiments.speed import own, usual
 from graftseg.experiments.speed.loading import WORKERS, Files, import_h5py, usual_batches
 from graftseg.experiments.speed.memory import peak_memory
-from graftseg.experiments.speed.stopwatch import Split, median_split
+from graftseg.experiments.speed.stopwatch import Split
 from graftseg.experiments.speed.subject import Subject, self_training_stage, subject_of
 from graftseg.experiments.speed.synthetic import synthetic_store
 from graftseg.methods import METHODS
@@ -47,6 +47,11 @@ class Plan:
         """The number of timed steps of one round, rounded up."""
         return ceil(self.steps / self.rounds)
 
+    @property
+    def split_steps_a_round(self) -> int:
+        """The number of steps of one round that are timed phase by phase."""
+        return max(1, self.steps_a_round // 2)
+
 
 @dataclass
 class Times:
@@ -64,7 +69,7 @@ class Times:
     @property
     def split_ms(self) -> Split:
         """The median time of each phase in milliseconds."""
-        return {name: 1000 * seconds for name, seconds in median_split(self.splits).items()}
+        return {name: 1000 * median(split[name] for split in self.splits) for name in self.splits[0]}
 
     @property
     def peak_mib(self) -> float:
@@ -133,33 +138,28 @@ def _measure(subject: Subject, plan: Plan, folder: Path, data: str) -> Measureme
 
 def _run_own(times: Times, subject: Subject, plan: Plan, folder: Path) -> None:
     every, warm_up = READ_EVERY[subject.device.type], WARM_UP[subject.device.type]
-    steps = plan.steps_a_round
     with peak_memory(subject.device) as peak:
-        batches = own.read_batches(subject)
-        seconds, method = own.time_whole(subject, batches, folder, warm_up, steps, every)
+        batches = subject.batches()
+        seconds, method = own.time_whole(subject, batches, folder, warm_up, plan.steps_a_round, every)
     times.steps.append(seconds)
     times.peaks.append(peak.value)
-    times.splits.append(own.time_phases(subject, batches, method, max(1, warm_up // 4), _split_steps(steps)))
+    times.splits.append(own.time_phases(subject, batches, method, max(1, warm_up // 4), plan.split_steps_a_round))
 
 
 def _run_usual(times: Times, subject: Subject, plan: Plan, files: Files) -> None:
-    warm_up, steps = USUAL_WARM_UP[subject.device.type], plan.steps_a_round
-    epoch = len(files.streams(subject.recipe.batches))
+    warm_up, epoch = USUAL_WARM_UP[subject.device.type], len(files.streams(subject.recipe.batches))
+    steps, split_steps = (whole_epochs(count, epoch) for count in (plan.steps_a_round, plan.split_steps_a_round))
     with usual_batches(subject, files, workers=plan.workers, persistent_workers=plan.persistent_workers) as batches:
         with peak_memory(subject.device) as peak:
             trainer = usual.UsualTrainer(subject)
-            times.steps.append(usual.time_whole(trainer, batches, warm_up, whole_epochs(steps, epoch)))
+            times.steps.append(usual.time_whole(trainer, batches, warm_up, steps))
         times.peaks.append(peak.value)
-        times.splits.append(usual.time_phases(trainer, batches, whole_epochs(_split_steps(steps), epoch)))
+        times.splits.append(usual.time_phases(trainer, batches, split_steps))
 
 
 def whole_epochs(steps: int, epoch: int) -> int:
     """Round steps up to whole epochs, whose start is slow, unless that more than doubles the steps."""
     return epoch * ceil(steps / epoch) if epoch <= 2 * steps else steps
-
-
-def _split_steps(steps: int) -> int:
-    return max(1, steps // 2)
 
 
 def _facts(subject: Subject, plan: Plan, data: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import ctypes
 import gc
 import resource
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,27 +35,14 @@ def peak_memory(device: torch.device) -> Iterator[Peak]:
         yield peak
         peak.value = torch.cuda.max_memory_allocated(device)
         return
-    _trim_heap()
-    _reset_peak()
+    with suppress(AttributeError, OSError):
+        # return freed pages to the system; a block that reused them would seem to need no memory
+        ctypes.CDLL(None).malloc_trim(0)
+    with suppress(OSError):
+        CLEAR.write_text(RESET_PEAK)
     before = _resident("VmRSS")
     yield peak
     peak.value = max(_resident("VmHWM") - before, 0)
-
-
-def _trim_heap() -> None:
-    """Return freed pages to the system; a block that reused them would seem to need no memory."""
-    try:
-        ctypes.CDLL(None).malloc_trim(0)
-    except (AttributeError, OSError):
-        return
-
-
-def _reset_peak() -> None:
-    """Reset the peak of this process, if the system allows it."""
-    try:
-        CLEAR.write_text(RESET_PEAK)
-    except OSError:
-        return
 
 
 def _resident(name: str) -> int:

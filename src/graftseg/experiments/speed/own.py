@@ -17,7 +17,6 @@ from graftseg.methods import Method
 from graftseg.methods.teachers import SelfTraining
 from graftseg.ops import components, pseudo_labels
 from graftseg.ops.optimizers import build_optimizer
-from graftseg.recipes.settings import LoopSettings
 from graftseg.training import loop as engine
 from graftseg.training.clock import StepClock
 from graftseg.training.loop import Stage
@@ -25,11 +24,6 @@ from graftseg.training.recorder import Recorder
 from graftseg.training.step import Stepper
 
 NEVER = 10**9
-
-
-def read_batches(subject: Subject) -> Batches:
-    """Load the training scans of a subject into the memory of the device."""
-    return Batches(subject.store, subject.recipe.batches, seed=subject.recipe.seed, device=subject.device)
 
 
 def time_whole(
@@ -55,8 +49,11 @@ def time_whole(
     if subject.mode.compiled:
         # the number of compiled versions of a function is limited
         torch.compiler.reset()
+    # neither pictures nor checkpoints; compiled and captured as in a long training
+    changes = {"checkpoint_every": NEVER, "checkpoint_seconds": float(NEVER), "snapshots": 0, "tensorboard": False}
+    changes |= {"compiled": subject.mode.compiled, "captured": subject.mode.captured, "log_every": every}
+    loop = subject.recipe.loop.model_copy(update=changes)
     with _replaced(engine, "Recorder", TimedRecorder):
-        loop = _loop_settings(subject, every)
         outcome = engine.fit([Stage(stage, subject.build)], batches, RunFolder(folder), loop, device=subject.device)
     if outcome.stopped_by is not None:
         raise StoppedError(outcome.stopped_by, outcome.steps, is_saved=False)
@@ -75,12 +72,9 @@ def time_phases(subject: Subject, batches: Batches, method: Method, warm_up: int
     }
     mode = replace(subject.mode, compiled=False, captured=False)
     stepper = Stepper(method, optimizers, stage, batches, mode, _PhaseClock(subject.device, watch), index=0)
-    labeling = watch.timed("teacher", vars(SelfTraining)["_pseudo_label"])
-    cleaning = watch.timed("components", components.largest_components)
-    with (
-        _replaced(SelfTraining, "_pseudo_label", labeling),
-        _replaced(pseudo_labels, "largest_components", cleaning),
-    ):
+    labeling = watch.phase("teacher")(vars(SelfTraining)["_pseudo_label"])
+    cleaning = watch.phase("components")(components.largest_components)
+    with _replaced(SelfTraining, "_pseudo_label", labeling), _replaced(pseudo_labels, "largest_components", cleaning):
         for step in range(warm_up + steps):
             if step == warm_up:
                 watch.reset()
@@ -98,13 +92,6 @@ class _PhaseClock(StepClock):
     def phase(self, name: str) -> AbstractContextManager[None]:  # type: ignore[override]
         """Return a context that times a phase of the step."""
         return self._watch.phase("student forward" if name == "forward" else name)
-
-
-def _loop_settings(subject: Subject, every: int) -> LoopSettings:
-    """Return the recipe's loop without pictures and checkpoints, compiled and captured as in a long training."""
-    quiet = {"checkpoint_every": NEVER, "checkpoint_seconds": float(NEVER), "snapshots": 0, "tensorboard": False}
-    mode = {"compiled": subject.mode.compiled, "captured": subject.mode.captured}
-    return subject.recipe.loop.model_copy(update={**quiet, **mode, "log_every": every})
 
 
 @contextmanager

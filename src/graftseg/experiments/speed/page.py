@@ -1,6 +1,6 @@
 """A measurement as a text table."""
 
-from graftseg.experiments.speed.measure import Measurement, Times
+from graftseg.experiments.speed.measure import Measurement
 from graftseg.experiments.speed.stopwatch import PHASES
 
 LARGEST_SPREAD = 0.1
@@ -13,9 +13,10 @@ def table(result: Measurement) -> str:
     both = [result.own] if result.usual is None else [result.own, result.usual]
     usual_warm_up = f" ({facts['usual_warm_up']} the usual way)" if result.usual else ""
     heads = ["graftseg", "usual way"][: len(both)]
+    settings = [facts["precision"], *(name for name in ("compiled", "captured") if facts[name]), facts["data"]]
     lines = [
         f"{facts['recipe']} on {facts['device']}: patches of {size}, {batch['labeled']} labeled and "
-        f"{batch['unlabeled']} unlabeled a step, {', '.join(_settings(result))}",
+        f"{batch['unlabeled']} unlabeled a step, {', '.join(settings)}",
         "",
         _row("ms a step", heads),
         *(_row(name, [f"{times.split_ms[name]:.2f}" for times in both]) for name in PHASES),
@@ -27,24 +28,13 @@ def table(result: Measurement) -> str:
         f"Medians over rounds in turn: {facts['rounds']}, each of {facts['steps_a_round']} timed steps "
         f"({facts['rounds'] * facts['steps_a_round']} together) after {facts['warm_up']} to warm up{usual_warm_up}.",
     ]
-    if result.ratio is not None:
-        low, high = _spread(result)
+    if result.usual is not None:
+        ratios = [usual / own for own, usual in zip(result.own.steps, result.usual.steps, strict=True)]
+        low, high = min(ratios), max(ratios)
         lines.append(f"The usual way takes {result.ratio:.2f} times as long ({low:.2f} to {high:.2f} by round).")
         if high > (1 + LARGEST_SPREAD) * low:
             lines.append("The rounds differ by more than a tenth: close other programs and measure again.")
     return "\n".join(lines)
-
-
-def _settings(result: Measurement) -> list[str]:
-    facts = result.facts
-    return [facts["precision"], *(name for name in ("compiled", "captured") if facts[name]), facts["data"]]
-
-
-def _spread(result: Measurement) -> tuple[float, float]:
-    """Return the smallest and the largest ratio of a round."""
-    usual = Times() if result.usual is None else result.usual
-    ratios = [b / a for a, b in zip(result.own.steps, usual.steps, strict=True)]
-    return min(ratios), max(ratios)
 
 
 def _row(name: str, cells: list[str]) -> str:

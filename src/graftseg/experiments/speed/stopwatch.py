@@ -1,18 +1,13 @@
 """A stopwatch for nested phases; time counts for the innermost phase only."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import wraps
-from statistics import median
 from time import perf_counter
-from typing import ParamSpec, TypeVar
 
 import torch
 
 PHASES = ("batch", "teacher", "components", "student forward", "backward", "update")
 Split = dict[str, float]
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
 
 
 class Stopwatch:
@@ -30,7 +25,7 @@ class Stopwatch:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Add the time of the block to a phase, without the phases inside it."""
+        """Add the time of the block, or of a decorated function, to a phase, without the phases inside it."""
         self._mark()
         self._open.append(name)
         try:
@@ -38,16 +33,6 @@ class Stopwatch:
         finally:
             self._mark()
             self._open.pop()
-
-    def timed(self, name: str, function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-        """Return the function, timed as a phase."""
-
-        @wraps(function)
-        def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-            with self.phase(name):
-                return function(*args, **kwargs)
-
-        return call
 
     def per_step(self, steps: int) -> Split:
         """Return the mean seconds per step of each phase."""
@@ -83,8 +68,3 @@ def synchronized_time(device: torch.device) -> float:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return perf_counter()
-
-
-def median_split(splits: Sequence[Split]) -> Split:
-    """Return the median of each phase."""
-    return {name: median(split[name] for split in splits) for name in splits[0]}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from graftseg.core.errors import Code, UserError
-from graftseg.data.batches import training_cases
+from graftseg.data.batches import Batches, training_cases
 from graftseg.data.store import Store
 from graftseg.inference.model import build_method
 from graftseg.methods import METHODS, Method
@@ -39,10 +39,12 @@ class Subject:
     @property
     def mode(self) -> StepMode:
         """The step mode of a full training of the recipe on the device."""
-        loop = self.recipe.loop
-        return StepMode.chosen(
-            loop.precision, self.device, self.stage.steps, compiled=loop.compiled, captured=loop.captured
-        )
+        loop, steps = self.recipe.loop, self.stage.steps
+        return StepMode.chosen(loop.precision, self.device, steps, compiled=loop.compiled, captured=loop.captured)
+
+    def batches(self) -> Batches:
+        """Load the training scans into the memory of the device."""
+        return Batches(self.store, self.recipe.batches, seed=self.recipe.seed, device=self.device)
 
     def build(self) -> Method:
         """Build the method with the initial weights of the recipe's seed."""

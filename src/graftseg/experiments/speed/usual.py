@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from graftseg.core.types import Batch, halves
 from graftseg.experiments.speed.stopwatch import Split, Stopwatch, synchronized_time
 from graftseg.experiments.speed.subject import Subject
-from graftseg.methods.bcp import BcpConfig
 from graftseg.networks.acceleration import plain_layers
 from graftseg.networks.ema import Scope, make_teacher
 from graftseg.ops.components import chosen_classes
@@ -81,10 +80,8 @@ class UsualTrainer:
     def _mixed_loss(
         self, X: Tensor, background: Tensor, foreground: Tensor, M: Tensor, weights: tuple[float, float]
     ) -> Tensor:
-        config: BcpConfig = self.config
-        legacy = config.legacy_background_mask
-        logits = self.student(X)
-        return mixed_loss(logits, background, foreground, M, weights, dice=config.dice, legacy_background_mask=legacy)
+        logits, dice, legacy = self.student(X), self.config.dice, self.config.legacy_background_mask
+        return mixed_loss(logits, background, foreground, M, weights, dice=dice, legacy_background_mask=legacy)
 
     def _phase(self, name: str) -> AbstractContextManager[None]:
         return nullcontext() if self.watch is None else self.watch.phase(name)
