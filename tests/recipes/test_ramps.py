@@ -18,7 +18,8 @@ from graftseg.ops.optimizers import consistency_ramp
 from graftseg.recipes import shortening as ramps
 from graftseg.recipes.reading import shipped_recipes
 from graftseg.recipes.recipe import Recipe, load_recipe
-from graftseg.recipes.shortening import height, requested_recipe, warn_of_low_ramps
+from graftseg.recipes.settings import StageSettings
+from graftseg.recipes.shortening import requested_recipe, warn_of_low_ramps
 from sweep_fakes import Sweeper
 
 
@@ -26,6 +27,11 @@ def with_ramp(steps: int, method: str = "ua-mt", **settings: Any) -> Recipe:
     """Return a recipe of one stage whose method has a ramp."""
     stage = {"method": method, "steps": steps, "settings": settings, "optimizer": {"name": "sgd"}}
     return tiny.tiny_recipe(stages=[stage])
+
+
+def height(stage: StageSettings) -> float:
+    """Return the value of a stage's ramp at its last step; 1 if it has none."""
+    return ramp.height if (ramp := ramps._ramp_of(stage, "")) else 1.0
 
 
 @given(steps=st.integers(1, 10**5), ramp=st.floats(1e-3, 1e4))

@@ -69,11 +69,9 @@ def fitting(recipe: Recipe, *, unlabeled: int, baseline: bool) -> tuple[Recipe, 
 
 def existing_baselines(run: RunFolder) -> list[RunFolder]:
     """Return the baseline of a run, or of the fold that the run is, if it exists."""
-    folder = RunFolder(run.path.resolve().parent)
-    candidates = [
-        run.baseline,
-        *([RunFolder(folder.baseline.path / run.path.name)] if folder.folds_file.is_file() else []),
-    ]
+    folder, candidates = RunFolder(run.path.resolve().parent), [run.baseline]
+    if folder.folds_file.is_file():
+        candidates.append(RunFolder(folder.baseline.path / run.path.name))
     return [one for one in candidates if one.exists]
 
 

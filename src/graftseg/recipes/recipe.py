@@ -15,7 +15,7 @@ from graftseg.data.batches import BatchSettings
 from graftseg.data.prepare import PrepareSettings
 from graftseg.methods import METHODS
 from graftseg.networks import NetworkSettings, dimensions_of, stride_of
-from graftseg.recipes.reading import Tree, override, read_tree, recipe_path
+from graftseg.recipes.reading import override, read_tree, recipe_path
 from graftseg.recipes.settings import InferenceSettings, LoopSettings, SelectionSettings, StageSettings
 
 
@@ -165,17 +165,9 @@ def load_recipe(recipe: str | Path, overrides: Iterable[str] = ()) -> Recipe:
     try:
         return parse_recipe(tree, f"{path} {options}")
     except UserError as error:
-        if not _is_valid(plain):
-            raise
+        # raises if the recipe is invalid without the overrides, too
+        parse_recipe(plain, path)
         raise UserError(Code.SETTING_INVALID, options, error.finding, "correct the setting") from None
-
-
-def _is_valid(tree: Tree) -> bool:
-    try:
-        Recipe.model_validate(tree)
-    except ValidationError:
-        return False
-    return True
 
 
 def parse_recipe(tree: Mapping[str, Any], where: str | Path) -> Recipe:

@@ -117,11 +117,6 @@ class _Ramp:
 _warned: set[tuple[str, _Ramp]] = set()
 
 
-def height(stage: StageSettings) -> float:
-    """Return the value of a stage's ramp at its last step; 1 if it has none."""
-    return ramp.height if (ramp := _ramp_of(stage, "")) else 1.0
-
-
 def warn_of_low_ramps(recipe: Recipe, shorter: int = 1) -> None:
     """Log a warning for ramps that stay below one half, and for ramps that rise too rarely after shortening.
 
@@ -139,7 +134,11 @@ def warn_of_low_ramps(recipe: Recipe, shorter: int = 1) -> None:
 def _sentence(ramp: _Ramp, shorter: int) -> str:
     """Return a sentence about a problem of the ramp; empty if there is none."""
     if ramp.height < LOW:
-        return f": {_low(ramp)}; {_remedy(ramp)}"
+        remedy = f"set {ramp.place}.settings.{RAMP} to {ramp.rises} or less"
+        if not ramp.rises:
+            steps = f"set {ramp.place}.steps to {ramp.stair + 1} or more and {ramp.place}.settings.{RAMP} to 1"
+            remedy = f"{steps}, or choose a method without a ramp"
+        return f": {_low(ramp)}; {remedy}"
     short = ramp.divided(shorter)
     if short.height < LOW:
         return f", --shorter {shorter}: {_low(short)}; shorten less"
@@ -153,14 +152,6 @@ def _sentence(ramp: _Ramp, shorter: int) -> str:
 def _low(ramp: _Ramp) -> str:
     reach = f"reaches {100 * ramp.height:.0f} % in {ramp.steps} step{'s' if ramp.steps > 1 else ''}"
     return f"the ramp of {ramp.method} {reach}, so unlabeled scans have little weight"
-
-
-def _remedy(ramp: _Ramp) -> str:
-    """Suggest a shorter ramp, and more steps if it never rises."""
-    if ramp.rises:
-        return f"set {ramp.place}.settings.{RAMP} to {ramp.rises} or less"
-    steps = f"set {ramp.place}.steps to {ramp.stair + 1} or more and {ramp.place}.settings.{RAMP} to 1"
-    return f"{steps}, or choose a method without a ramp"
 
 
 def _ramp_of(stage: StageSettings, place: str) -> _Ramp | None:
