@@ -173,11 +173,9 @@ def train_folds(
     count = loaded.folds if folds is None else folds
     if count is None:
         raise UserError(Code.OPTION_INVALID, f"recipe {loaded.name}", "does not set folds", "pass the number of folds")
-    run, chosen = RunFolder(Path(out)), choose_device(device)
-    with_baseline = loaded.baseline if baseline is None else baseline
-    return _train_folds(
-        loaded, as_data(data), run, chosen, count=count, baseline=with_baseline, resume=resume, report=tell
-    )
+    run, chosen, source = RunFolder(Path(out)), choose_device(device), as_data(data)
+    baseline = loaded.baseline if baseline is None else baseline
+    return _train_folds(loaded, source, run, chosen, count=count, baseline=baseline, resume=resume, report=tell)
 
 
 def predict(
@@ -202,18 +200,10 @@ def predict(
     """
     folder = RunFolder(Path(run))
     owner = folder if fold is None else ensemble_members(folder, fold)[0]
-    return predict_scans(
-        folder,
-        Path(scans),
-        Path(out or (owner.predictions if checkpoint == "shipped" else owner.predictions_best)),
-        choose_device(device),
-        PredictionSettings(
-            overrides=overrides,
-            checkpoint=checkpoint,
-            fold=fold,
-            extras=ExtraMaps(probabilities, uncertainty, pictures),
-        ),
-    )
+    target = Path(out or (owner.predictions if checkpoint == "shipped" else owner.predictions_best))
+    extras = ExtraMaps(probabilities, uncertainty, pictures)
+    settings = PredictionSettings(overrides=overrides, checkpoint=checkpoint, fold=fold, extras=extras)
+    return predict_scans(folder, Path(scans), target, choose_device(device), settings)
 
 
 def evaluate(
@@ -248,15 +238,8 @@ def test(
     ``data`` is a folder with ``imagesTs`` and ``labelsTs`` or a prepared store, by default the training data of the
     run. ``images`` and ``labels`` are separate folders instead of ``data``.
     """
-    return score_run(
-        RunFolder(Path(run)),
-        data,
-        report,
-        images=images,
-        labels=labels,
-        device=choose_device(device),
-        allow_missing=allow_missing,
-    )
+    folder, chosen = RunFolder(Path(run)), choose_device(device)
+    return score_run(folder, data, report, images=images, labels=labels, device=chosen, allow_missing=allow_missing)
 
 
 def report(run: Folder, out: Folder | None = None, *, baseline: Folder | None = None) -> Path:
@@ -370,12 +353,8 @@ def _folder(data: Scans) -> Path:
 
 
 def _describe_scans(dataset: Dataset) -> dict[str, Any]:
-    return {
-        "kind": "scans",
-        "layout": dataset.layout,
-        "cases": {split: len(dataset.of(split)) for split in SPLITS},
-        "classes": dataset.classes,
-    }
+    counts = {split: len(dataset.of(split)) for split in SPLITS}
+    return {"kind": "scans", "layout": dataset.layout, "cases": counts, "classes": dataset.classes}
 
 
 def _describe(store: Store) -> dict[str, Any]:

@@ -199,3 +199,10 @@ def test_tables_may_be_named_in_capitals(cli: CommandLine, shipped: None, tmp_pa
 
 def test_the_help_says_which_recipes_are_timed(cli: CommandLine) -> None:
     assert "must have a bcp stage" in " ".join(cli.works("bench", "--help").split())
+
+
+def test_the_number_of_seeds_is_limited(cli: CommandLine, tmp_path: Path) -> None:
+    out = ("--out", tmp_path / "out", "--seeds", 101)
+    for words in (("train", "demo-2d/bcp", "--data", tmp_path), ("sweep", "la")):
+        assert "100" in cli.fails(*words, *out, code=Code.OPTION_INVALID)
+    assert not (tmp_path / "out").exists()

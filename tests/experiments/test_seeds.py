@@ -162,7 +162,7 @@ def test_runs_that_are_others_are_refused(
     with user_error(Code.RUN_MISMATCH, "recipe.yaml", "network.width"):
         train_seeds(RECIPE, store.path, out, 2, overrides=["network.width=4"], device="cpu")
     other = prepare(read_layout(scans).for_training(2, 0), tmp_path / "other", RECIPE.data)
-    with user_error(Code.RUN_MISMATCH, "seed-5", str(other.path)):
+    with user_error(Code.RUN_MISMATCH, other.path, "seed-5"):
         train_seeds(RECIPE, other.path, out, 2, device="cpu")
     with user_error(Code.TARGET_EXISTS, "seed-5", "single run"):
         train_seeds(RECIPE, store.path, out / "seed-5", 2, device="cpu")
@@ -186,11 +186,12 @@ def test_folders_and_numbers_that_are_refused_before_anything_is_trained(
     with user_error(Code.RECIPE_INVALID, "", "seed"):
         train_seeds(RECIPE, store.path, tmp_path / "out", 2, overrides=[f"seed={2**63 - 1}"], device="cpu")
     assert not (tmp_path / "out").exists()
-    for content in ("[]", '{"mine": 1}'):
-        (tmp_path / "summary.json").write_text(content)
-        with user_error(Code.TARGET_EXISTS, "summary.json", "summary"):
-            train_seeds(RECIPE, store.path, tmp_path, 1, device="cpu")
-        assert (tmp_path / "summary.json").read_text() == content
+    with user_error(Code.OPTION_INVALID, "--seeds 101", "100"):
+        train_seeds(RECIPE, store.path, tmp_path / "out", 101, device="cpu")
+    (tmp_path / "summary.json").write_text("mine")
+    with user_error(Code.TARGET_EXISTS, tmp_path, "other files"):
+        train_seeds(RECIPE, store.path, tmp_path, 1, device="cpu")
+    assert (tmp_path / "summary.json").read_text() == "mine"
 
 
 @pytest.fixture(scope="module")

@@ -128,7 +128,7 @@ def test_damaged_predictions_can_be_moved_away(sweeper: Sweeper) -> None:
         else:
             (predictions / name).write_text(content)
         (reason,) = sweeper("masks", ROW).failures.values()
-        assert reason.startswith(f"{predictions}/") and f"move {predictions} elsewhere" in reason
+        assert reason.startswith(f"{predictions}/")
         predictions.rename(sweeper.runs / f"moved-{number}")
         assert sweeper("masks", ROW).failures == {}
 

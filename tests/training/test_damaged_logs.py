@@ -14,14 +14,14 @@ from graftseg.experiments.seeds import train_seeds
 
 RECIPE = tiny.tiny_recipe(name="la-8/bcp", stages=[{"method": "supervised", "steps": 3}])
 STEP = b'{"global_step": 3, "total": 0.5}\n'
-DAMAGES = {
-    "the file is missing": None,
-    "ends at step 0": STEP[:-1],
-    "ends at step 2": STEP.replace(b"3", b"2") + b'{"global_step": 3, "validation": {}}\n',
-    "line 1 of 2": b"total\n" + STEP,
-    "line 2 of 2": STEP + STEP.replace(b"total", b"\xff"),
-    "line 1 of 1": b"[]\n",
-}
+DAMAGES = [
+    (None, "the file is missing"),
+    (STEP[:-1], "ends at step 0"),
+    (STEP.replace(b"3", b"2") + b'{"global_step": 3, "validation": {}}\n', "ends at step 2"),
+    (b"total\n" + STEP, "damaged"),
+    (STEP + STEP.replace(b"total", b"\xff"), "damaged"),
+    (b"[]\n", "damaged"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -44,10 +44,12 @@ def write(log: Path, content: bytes | None) -> None:
         log.write_bytes(content)
 
 
-@pytest.mark.parametrize("finding", DAMAGES)
-def test_a_damaged_log_of_a_run_is_told(cli: CommandLine, folder: Path, finding: str) -> None:
+@pytest.mark.parametrize(("content", "finding"), DAMAGES)
+def test_a_run_with_a_damaged_log_is_not_recorded(
+    cli: CommandLine, folder: Path, content: bytes | None, finding: str
+) -> None:
     run, results = folder / "runs/seed-0", folder / "others"
-    write(run / "log.jsonl", DAMAGES[finding])
+    write(run / "log.jsonl", content)
     sentence = cli.fails("record", run, "--results", results, "--variant", "tiny", code=Code.DAMAGED_FILE)
     assert f"{run / 'log.jsonl'}: " in sentence and finding in sentence
     assert not results.exists()
@@ -70,7 +72,7 @@ def test_the_log_of_a_running_training_may_end_within_a_line(cli: CommandLine, f
     write(run / "log.jsonl", STEP + STEP[:20])
     cli.works("report", run)
     write(run / "log.jsonl", b"{\n" + STEP)
-    assert "line 1 of " in cli.fails("report", run, code=Code.DAMAGED_FILE)
+    assert "log.jsonl" in cli.fails("report", run, code=Code.DAMAGED_FILE)
 
 
 def test_label_maps_and_records_of_the_demo_have_no_log(cli: CommandLine, folder: Path) -> None:

@@ -15,6 +15,8 @@ from graftseg.cli import export as cli_export
 from graftseg.cli import results as cli_results
 from graftseg.cli import train as cli_training
 from graftseg.cli.arguments import (
+    AllowMissing,
+    AsJson,
     Data,
     Device,
     Given,
@@ -37,6 +39,7 @@ from graftseg.cli.messages import (
     wants_json,
 )
 from graftseg.core.version import __version__
+from graftseg.experiments.paper import MAX_SEEDS
 
 app = typer.Typer(
     name="graftseg",
@@ -47,7 +50,6 @@ app = typer.Typer(
 )
 
 MAX_SEED = 2**63 - 1
-MAX_SEEDS = 100
 MAX_TIMED_STEPS = 10**6
 
 
@@ -190,9 +192,7 @@ def evaluate(
     protocol: Annotated[
         Literal["standard", "paper"], typer.Option(help="standard, or paper: an empty prediction scores 0 everywhere.")
     ] = "standard",
-    allow_missing: Annotated[
-        bool, typer.Option("--allow-missing", help="Skip label maps and references without a counterpart.")
-    ] = False,
+    allow_missing: AllowMissing = False,
 ) -> None:
     """Compare label maps with references for each case and class."""
     from graftseg import api
@@ -280,7 +280,7 @@ def info(
 
 
 @verb
-def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON; errors are JSON, too.")] = False) -> None:
+def doctor(as_json: AsJson = False) -> None:
     """Print versions, devices and free disk."""
     from graftseg import api
 

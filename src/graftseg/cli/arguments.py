@@ -36,6 +36,10 @@ Shorter = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Results = Annotated[Path, typer.Option(help="Folder of all records.")]
+AllowMissing = Annotated[
+    bool, typer.Option("--allow-missing", help="Skip label maps and references without a counterpart.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON; errors are JSON, too.")]
 JsonErrors = Annotated[bool, typer.Option("--json", help="Print errors and warnings as JSON on stderr.")]
 
 

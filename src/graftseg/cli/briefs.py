@@ -29,7 +29,8 @@ def _dice(facts: dict[str, Any]) -> dict[str, Any]:
     said: dict[str, Any] = {}
     for title, part in (("dice_percent", "figures"), ("dice_percent_of_baseline", "baseline")):
         if part in facts:
-            said[title] = {name: _rounded(one["mean"]) for name, one in facts[part]["dice"].items()}
+            means = {name: one["mean"] for name, one in facts[part]["dice"].items()}
+            said[title] = {name: None if mean is None else round(mean, 2) for name, mean in means.items()}
     if "beside_baseline" in facts:
         said["dice_difference"] = {
             name: f"{one['difference']:+.2f}"
@@ -37,7 +38,3 @@ def _dice(facts: dict[str, Any]) -> dict[str, Any]:
             for name, one in facts["beside_baseline"]["dice"].items()
         }
     return said
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 2)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from graftseg.cli.arguments import Data, Given, print_table, takes_sources
+from graftseg.cli.arguments import AsJson, Data, Given, print_table, takes_sources
 
 if TYPE_CHECKING:
     from graftseg.data.check import Examination
@@ -22,7 +22,7 @@ def check(
         Path | None,
         typer.Option(help="New folder for a repaired copy: rounding differences in geometry, gaps in label values."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON; errors are JSON, too.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Report what a folder of scans contains, its problems and how to fix them; exit with 2 if it has errors."""
     from graftseg import api
@@ -39,9 +39,7 @@ def check(
 
 
 def _print(examination: "Examination", data: Given) -> None:
-    rows = [
-        (found.severity, found.what, found.where, found.size, _with_path(found.remedy, data)) for found in examination
-    ]
+    rows = [(one.severity, one.what, one.where, one.size, _with_path(one.remedy, data)) for one in examination]
     if rows:
         print_table(("", "finding", "where", "how large", "remedy"), rows)
     if examination.likeness.kind != "alone":

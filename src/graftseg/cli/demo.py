@@ -72,7 +72,10 @@ def run_seeds(out: Path, seeds: Iterable[int], *, dimensions: int, device: str) 
         folder = out / f"seed-{seed}"
         supervised, bcp = compare(folder, seed=seed, dimensions=dimensions, device=device)
         rows.append((seed, supervised.mean, bcp.mean))
-        _write_rows(out / "seeds.csv", rows)
+        with atomic_path(out / "seeds.csv") as partial, partial.open("w", newline="") as stream:
+            writer = csv.writer(stream)
+            writer.writerow(("seed", "supervised_dice", "bcp_dice"))
+            writer.writerows((seed, f"{s:.4f}", f"{b:.4f}") for seed, s, b in rows)
     return seeds_table(rows)
 
 
@@ -98,10 +101,3 @@ def _table(results: list[Result]) -> str:
         values = [result.mean, *result.classes.values()]
         lines.append(f"{result.method:>12}" + "".join(f"{value:12.1f}" for value in values))
     return "\n".join(lines)
-
-
-def _write_rows(path: Path, rows: list[tuple[int, float, float]]) -> None:
-    with atomic_path(path) as partial, partial.open("w", newline="") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(("seed", "supervised_dice", "bcp_dice"))
-        writer.writerows((seed, f"{s:.4f}", f"{b:.4f}") for seed, s, b in rows)

@@ -43,8 +43,7 @@ def export(
     out: Annotated[Path, typer.Option(help="File (weights) or folder to write; it must not exist.")],
     check: Annotated[Path | None, typer.Option(help="onnx: a scan on which the exported network is compared.")] = None,
     data: Annotated[
-        Path | None,
-        typer.Option(help="nnunet: folder of the scans; dicomseg: folder of one or several DICOM series."),
+        Path | None, typer.Option(help="nnunet: folder of the scans; dicomseg: folder of one or several DICOM series.")
     ] = None,
     predictions: Annotated[
         Path | None, typer.Option(help="nnunet, dicomseg: folder of label maps; by default RUN/predictions.")

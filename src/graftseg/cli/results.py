@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from graftseg.cli.arguments import Device, Overrides, Results, Run, Shorter, print_table
+from graftseg.cli.arguments import AllowMissing, Device, Overrides, Results, Run, Shorter, print_table
 from graftseg.cli.messages import print_warning
 from graftseg.core.errors import Code, UserError
-from graftseg.experiments.paper import ALL, TABLES
+from graftseg.experiments.paper import ALL, MAX_SEEDS, TABLES
 
 NAMES = f"{', '.join(TABLES)} or {ALL}."
 RESULTS = Path("results")
@@ -22,9 +22,7 @@ def test(
     ] = None,
     test_images: Annotated[Path | None, typer.Option(help="Instead of DATA: folder of the test images.")] = None,
     test_labels: Annotated[Path | None, typer.Option(help="Folder of their label maps.")] = None,
-    allow_missing: Annotated[
-        bool, typer.Option("--allow-missing", help="Skip label maps and references without a counterpart.")
-    ] = False,
+    allow_missing: AllowMissing = False,
     device: Device = "auto",
 ) -> None:
     """Predict and score test scans with a run and its baseline, compare both, and write the report."""
@@ -110,7 +108,7 @@ def sweep(
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the runs, as RECIPE/seed-N[-VARIANT].")] = Path("runs"),
     results: Results = RESULTS,
-    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds per row.")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, max=MAX_SEEDS, help="Number of seeds per row.")] = 1,
     only: Annotated[
         list[str] | None, typer.Option(help="Only recipes that match: la-8/bcp or 'la-4/*'. May be repeated.")
     ] = None,
@@ -125,7 +123,6 @@ def sweep(
     """Train, test and record the missing rows of a table. If stopped, run the same command again."""
     from graftseg import api
 
-    _check_patterns(only or [])
     swept = api.sweep(
         name,
         _stores(data or []),
@@ -142,17 +139,6 @@ def sweep(
     )
     if swept.failures or swept.otherwise:
         raise typer.Exit(1)
-
-
-def _check_patterns(only: list[str]) -> None:
-    """Raise a UserError if ``--only`` is a folder of recipes."""
-    from graftseg.recipes.reading import shipped_recipes
-
-    folders = {name.partition("/")[0] for name in shipped_recipes()}
-    for one in only:
-        if (folder := one.rstrip("/")) in folders:
-            remedy = f"write --only '{folder}/*' for all recipes in it"
-            raise UserError(Code.OPTION_INVALID, f"--only {one}", "a folder of recipes", remedy)
 
 
 def _stores(given: list[str]) -> Path | dict[str, Path] | None:

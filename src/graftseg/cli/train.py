@@ -8,6 +8,7 @@ import typer
 
 from graftseg.cli.arguments import Device, Given, Overrides, Shorter, print_table, takes_sources
 from graftseg.core.errors import Code, StoppedError, UserError
+from graftseg.experiments.paper import MAX_SEEDS
 
 LEAVE_ONE_OUT: Literal["loo"] = "loo"
 Count = int | Literal["loo"]
@@ -38,7 +39,10 @@ def train(
     ] = None,
     leave_one_out: Annotated[bool, typer.Option("--leave-one-out", help="The same as --folds loo.")] = False,
     seeds: Annotated[
-        int, typer.Option(min=0, help="Train with this number of seeds, each into OUT/seed-N, and test each run.")
+        int,
+        typer.Option(
+            min=0, max=MAX_SEEDS, help="Train with this number of seeds, each into OUT/seed-N, and test each run."
+        ),
     ] = 0,
     device: Device = "auto",
 ) -> None:

@@ -38,6 +38,5 @@ def split_suffix(name: str) -> tuple[str, str]:
 
 def names_extending(name: str, others: Iterable[str]) -> list[str]:
     """Return the sorted names that consist of ``name``, a separator (``_``, ``-``, dot or space) and more."""
-    return sorted(
-        other for other in others if nfc(other).startswith(tuple(nfc(name) + separator for separator in SEPARATORS))
-    )
+    starts = tuple(nfc(name) + separator for separator in SEPARATORS)
+    return sorted(other for other in others if nfc(other).startswith(starts))

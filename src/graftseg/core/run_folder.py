@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
@@ -20,7 +20,8 @@ FORMAT = 1
 LOCK = ".run-lock"
 SEED = re.compile("seed-([0-9]+)")
 LOG_REMEDY = "restore the file or train again"
-RECORD_REMEDY = "record the run again"
+SINGLE_RUN, FOLDS, SEEDS = "a single run", "folds", "several seeds"
+"""Possible contents of a folder."""
 
 
 class _StoreFacts(BaseModel):
@@ -30,12 +31,6 @@ class _StoreFacts(BaseModel):
     labeled: list[str] = Field(default_factory=list)
     unlabeled: list[str] = Field(default_factory=list)
     held_out: list[str] = Field(default_factory=list)
-
-
-class _BestFacts(BaseModel):
-    on: str
-    step: int
-    sha256: str
 
 
 class _Facts(BaseModel):
@@ -53,7 +48,7 @@ class _Facts(BaseModel):
     versions: dict[str, str] = Field(default_factory=dict)
     weights: str | None = None
     checkpoint: str = "last"
-    best: _BestFacts | None = None
+    best: dict[str, str | float] | None = None
 
 
 class RunFolder:
@@ -112,6 +107,26 @@ class RunFolder:
     def exists(self) -> bool:
         """Whether a run was started here. The recipe is the last file written at the start."""
         return self.manifest_file.is_file() and self.recipe_file.is_file()
+
+    @property
+    def content(self) -> str:
+        """The content of the folder as a noun; empty if a run can start here."""
+        found = {SINGLE_RUN: self.exists, FOLDS: self.folds_file.is_file(), SEEDS: self.seeds}
+        return next((name for name, is_found in found.items() if is_found), "" if self.is_free else "other files")
+
+    def check_target(self, expected: str, *, resume: bool | None) -> None:
+        """Raise a UserError if the folder contains anything else, or if it does not fit ``resume``, unless None."""
+        content = self.content
+        if content not in ("", expected):
+            options = {FOLDS: f"--folds {fold_count(self)} --resume", SEEDS: "--seeds"}.get(content)
+            remedy = f"add {options} to continue them, or pass another --out" if options else "pass another --out"
+            finding = f"the folder contains {content}, not {expected}"
+            raise UserError(Code.TARGET_EXISTS, self.path, finding, remedy)
+        if content and resume is False:
+            finding, remedy = f"the folder contains {content}", "add --resume to continue, or pass another --out"
+            raise UserError(Code.TARGET_EXISTS, self.path, finding, remedy)
+        if resume and not content:
+            raise UserError(Code.RUN_UNFINISHED, self.path, "there is nothing to resume", "omit --resume to start")
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -199,48 +214,26 @@ class RunLog:
         self._stream.close()
 
 
-def read_log(path: Path, remedy: str = LOG_REMEDY) -> list[dict[str, Any]]:
+def read_log(path: Path) -> list[dict[str, Any]]:
     """Return all complete lines of a log, or an empty list if the log does not exist."""
     if not path.is_file():
         return []
-    try:
-        *complete, _ = path.read_bytes().split(b"\n")
-    except OSError as error:
-        raise UserError(Code.READ_FAILED, path, f"cannot be read ({error.strerror})", "check its permissions") from None
-    lines = []
-    for number, text in enumerate(complete, start=1):
-        try:
-            line = json.loads(text)
-            is_step = isinstance(line, dict) and isinstance(line.get("global_step"), int)
-        except (ValueError, RecursionError):
-            is_step = False
-        if not is_step:
-            finding = f"damaged or edited at line {number} of {len(complete)}"
-            raise UserError(Code.DAMAGED_FILE, path, finding, remedy)
-        lines.append(line)
-    return lines
+    *complete, _ = path.read_bytes().split(b"\n")
+    with suppress(KeyError, TypeError, ValueError, RecursionError):
+        lines = [json.loads(text) for text in complete]
+        if all(isinstance(line["global_step"], int) for line in lines):
+            return lines
+    raise _damaged(path, "not a log of steps")
 
 
-def complete_log(path: Path, steps: int | None, remedy: str) -> list[dict[str, Any]]:
+def complete_log(path: Path, steps: int | None) -> list[dict[str, Any]]:
     """Return the log of a finished training; raise a UserError if it ends before step ``steps``."""
-    lines = read_log(path, remedy)
+    lines = read_log(path)
     last = max((line["global_step"] for line in lines if "total" in line), default=0)
     if not lines or last < (steps or 0):
         finding = "the file is missing" if not path.is_file() else f"damaged or edited, it ends at step {last}"
-        raise UserError(Code.DAMAGED_FILE, path, finding, remedy)
+        raise UserError(Code.DAMAGED_FILE, path, finding, LOG_REMEDY)
     return lines
-
-
-class Fold(BaseModel):
-    """The labeled cases that the network of a fold never sees."""
-
-    held_out: list[str] = Field(min_length=1)
-
-
-class FoldList(BaseModel):
-    """The part of ``folds.json`` that describes how cases are divided."""
-
-    folds: list[Fold]
 
 
 def ensemble_members(run: RunFolder, fold: int | None = None) -> list[RunFolder]:
@@ -257,9 +250,8 @@ def ensemble_members(run: RunFolder, fold: int | None = None) -> list[RunFolder]
     members = [run.fold(number) for number in (range(count) if fold is None else [fold])]
     for member in members:
         if not member.exists or member.manifest().get("status") != "finished":
-            raise UserError(
-                Code.RUN_UNFINISHED, member.path, "this fold is not finished", "continue with train --resume"
-            )
+            remedy = "continue with train --resume"
+            raise UserError(Code.RUN_UNFINISHED, member.path, "this fold is not finished", remedy)
     return members
 
 
@@ -277,6 +269,6 @@ def fold_states(run: RunFolder) -> dict[str, str]:
 def held_out_by_fold(run: RunFolder) -> list[tuple[str, ...]]:
     """Return the names of the cases that each fold holds out."""
     try:
-        return [tuple(fold.held_out) for fold in FoldList.model_validate(read_json(run.folds_file)).folds]
-    except ValidationError:
+        return [tuple(fold["held_out"]) for fold in read_json(run.folds_file)["folds"]]
+    except (KeyError, TypeError):
         raise _damaged(run.folds_file, "not a list of folds") from None

@@ -19,27 +19,17 @@ class TextTable:
     body: list[str]
 
 
-@dataclass(frozen=True)
 class _Column:
-    name: str
-    cells: list[str]
-
-    @property
-    def widest_cell(self) -> int:
-        return max(map(_width, self.cells), default=0)
-
-    @property
-    def is_numeric(self) -> bool:
-        return bool(self.cells) and all(_is_number(cell) for cell in self.cells)
+    def __init__(self, name: str, cells: list[str]) -> None:
+        self.name, self.cells = name, cells
+        self.widest_cell = max(map(_width, cells), default=0)
+        self.is_numeric = bool(cells) and all(map(_is_number, cells))
+        # a name that is wider than its cells may also be broken after slashes
+        self.breakable_name = name if _width(name) <= self.widest_cell else name.replace("/", "/ ")
 
     def width(self, broken: bool) -> int:
         """Return the width in terminal columns; a broken name needs the width of its longest word."""
         return max(1, self.widest_cell, *map(_width, self.breakable_name.split() if broken else [self.name]))
-
-    @property
-    def breakable_name(self) -> str:
-        """The name with possible line breaks after slashes."""
-        return self.name if _width(self.name) <= self.widest_cell else self.name.replace("/", "/ ")
 
 
 def format_table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> TextTable:

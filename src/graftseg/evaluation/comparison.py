@@ -9,7 +9,7 @@ from typing import Any
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import csv_text, json_text, read_object, write_group
 from graftseg.core.run_folder import RunFolder
-from graftseg.evaluation.figures import FIGURES, SHARES, format_value
+from graftseg.evaluation.figures import FIGURES, SHARES, format_difference, format_interval, format_value
 from graftseg.evaluation.scores import Evaluation, read_csv
 from graftseg.evaluation.statistics import Effect, Pairs, effect_of, match_case_names, paired
 
@@ -148,22 +148,17 @@ def unit_of(figure: str) -> str:
 
 
 def _table_row(pairs: Pairs, effect: Effect) -> tuple[str, ...]:
-    interval = "-" if math.isnan(effect.low) else f"{_signed(effect.low)} to {_signed(effect.high)}"
     return (
         f"{FIGURES[pairs.figure]} {'%' if pairs.figure in SHARES else 'voxel'}",
         pairs.name,
         str(effect.count),
         format_value(effect.first),
         format_value(effect.second),
-        _signed(effect.difference),
-        interval,
+        format_difference(effect.difference),
+        format_interval(effect.low, effect.high),
         "-" if math.isnan(effect.p) else f"{effect.p:.2g}",
         f"{effect.better}/{effect.worse}/{effect.equal}",
     )
-
-
-def _signed(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:+.2f}"
 
 
 def _entry(comparison: Comparison, pairs: Pairs, effect: Effect) -> dict[str, Any]:

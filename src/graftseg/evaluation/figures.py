@@ -2,9 +2,9 @@
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from graftseg.core.text_tables import format_table
 
@@ -30,6 +30,9 @@ class Spread:
     mean: float
     std: float
 
+    def __str__(self) -> str:
+        return format_value(self.mean, self.std)
+
 
 def figures_of(evaluation: "Evaluation") -> Figures:
     """Return the four metrics of a run: the mean over classes of the means over cases."""
@@ -54,6 +57,26 @@ def format_value(value: float, deviation: float = math.nan) -> str:
     if math.isnan(value):
         return NO_VALUE
     return f"{value:.2f}" if math.isnan(deviation) else f"{value:.2f} ± {deviation:.2f}"
+
+
+def format_difference(value: float) -> str:
+    """Format a difference with its sign and two decimals; a dash for NaN."""
+    return NO_VALUE if math.isnan(value) else f"{value:+.2f}"
+
+
+def format_interval(low: float, high: float) -> str:
+    """Format a confidence interval; a dash for NaN."""
+    return NO_VALUE if math.isnan(low) else f"{low:+.2f} to {high:+.2f}"
+
+
+def null_if_nan(value: Any) -> Any:
+    """Return None for NaN, which JSON does not have, and any other value unchanged."""
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values with None instead of NaN."""
+    return {name: null_if_nan(value) for name, value in values.items()}
 
 
 def scores_table(evaluation: "Evaluation") -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

@@ -7,11 +7,9 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import csv_text, json_text, read_json, write_group, write_text
-from graftseg.evaluation.figures import extent_of, scores_text
+from graftseg.evaluation.figures import extent_of, plain_values, scores_text, spread
 from graftseg.evaluation.metrics import Protocol, as_protocol
 
 VOXEL_FIELDS = ("hd95", "hd95_max", "asd", "assd")
@@ -124,10 +122,10 @@ class Evaluation:
         summary = self.summary()
         classes = [
             {"label": one.label, "name": one.name}
-            | {metric: _without_nan(asdict(statistic)) for metric, statistic in one.metrics.items()}
+            | {metric: plain_values(asdict(statistic)) for metric, statistic in one.metrics.items()}
             for one in summary.classes
         ]
-        overall = _without_nan(summary.overall)
+        overall = plain_values(summary.overall)
         return {"protocol": self.protocol, "rows": len(self.rows), "classes": classes, "overall": overall}
 
     def write_csv(self, path: str | Path) -> None:
@@ -191,14 +189,8 @@ def _row_from(line: Mapping[Any, Any]) -> Row:
 
 def _statistic(values: Iterable[float]) -> Statistic:
     known = [value for value in values if not math.isnan(value)]
-    if not known:
-        return Statistic(math.nan, math.nan, 0)
-    deviation = float(np.std(known, ddof=1)) if len(known) > 1 else math.nan
-    return Statistic(float(np.mean(known)), deviation, len(known))
-
-
-def _without_nan(values: Mapping[str, float]) -> dict[str, float | None]:
-    return {key: None if math.isnan(value) else value for key, value in values.items()}
+    over = spread(known)
+    return Statistic(over.mean, over.std, len(known))
 
 
 def _cell(value: str | float) -> str | float:

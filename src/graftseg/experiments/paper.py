@@ -67,22 +67,13 @@ _MASKS = {"bcp-random": "random", "bcp-contact": "contact", "bcp": "zero-centere
 _BETA = {"bcp-beta-1-3": "β = 1/3", "bcp-beta-1-2": "β = 1/2", "bcp": "β = 2/3", "bcp-beta-5-6": "β = 5/6"}
 _ALPHA = {"bcp": "α = 0.5", "bcp-alpha-1.5": "α = 1.5", "bcp-alpha-2.5": "α = 2.5"}
 _INIT = {"bcp-init-random": "random", "bcp-init-plain": "w/o CP", "bcp": "with CP"}
-_COMPONENTS = {
-    "bcp-none": "none",
-    "bcp-alone": "BCP",
-    "bcp-components": "BCP, nms",
-    "bcp": "BCP, nms, Pre-Train",
-}
+_COMPONENTS = {"bcp-none": "none", "bcp-alone": "BCP", "bcp-components": "BCP, nms", "bcp": "BCP, nms, Pre-Train"}
 TABLES = {
     "la": Table(
-        "Left atrium (LA)",
-        _rows((*_LA, "la-80"), {"supervised": "V-Net"}) + _rows(_LA, _METHODS),
-        compares=True,
+        "Left atrium (LA)", _rows((*_LA, "la-80"), {"supervised": "V-Net"}) + _rows(_LA, _METHODS), compares=True
     ),
     "acdc": Table(
-        "Heart (ACDC)",
-        _rows((*_ACDC, "acdc-70"), {"supervised": "U-Net"}) + _rows(_ACDC, _METHODS),
-        compares=True,
+        "Heart (ACDC)", _rows((*_ACDC, "acdc-70"), {"supervised": "U-Net"}) + _rows(_ACDC, _METHODS), compares=True
     ),
     "pancreas": Table("Pancreas (NIH)", _rows(("pancreas-12",), _PANCREAS), compares=True),
     "directions": Table("Directions of copy-paste", _rows((*_LA, *_ACDC), _DIRECTIONS)),
@@ -95,3 +86,5 @@ TABLES = {
 }
 """The tables by their names on the command line."""
 ALL = "all"
+MAX_SEEDS = 100
+"""Upper limit for the number of seeds of a recipe."""

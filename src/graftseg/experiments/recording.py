@@ -8,7 +8,7 @@ from typing import Any
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import check_writable, read_object
 from graftseg.core.predictions import read_manifest
-from graftseg.core.run_folder import LOCK, LOG_REMEDY, RunFolder, complete_log
+from graftseg.core.run_folder import LOCK, RunFolder, complete_log
 from graftseg.evaluation import comparison
 from graftseg.evaluation.scores import description_file, read_csv
 from graftseg.evaluation.statistics import match_case_names
@@ -52,7 +52,7 @@ def record_run(run: RunFolder, out: Path | None = None, *, variant: str = "", re
     best = None
     if (run.predictions_best / "metrics.csv").is_file():
         best = _scores_in(run.predictions_best, (facts.get("best") or {}).get("sha256"))
-    log = thinned(complete_log(run.log_file, facts.get("steps"), LOG_REMEDY))
+    log = thinned(complete_log(run.log_file, facts.get("steps")))
     store = {key: value for key, value in facts["store"].items() if key != "path"}
     known = without_paths({**facts, "store": store}) | {"variant": variant, "changes": changes}
     record = Record(folder, known, reported, best, log)
@@ -66,14 +66,9 @@ def record_run(run: RunFolder, out: Path | None = None, *, variant: str = "", re
 
 def check_target(folder: Path, run: Path) -> None:
     """Raise if a record cannot be written into a folder, or if it would overwrite a run."""
-    existing = next((path for path in (folder, *folder.parents) if path.exists()), folder)
-    if existing.exists() and not existing.is_dir():
-        raise UserError(Code.NOT_A_FOLDER, existing, "not a folder", OTHER_FOLDER)
     check_writable(folder)
-    if folder.resolve() == run.resolve():
-        raise UserError(Code.UNSAFE_TARGET, folder, "the record would overwrite its run", OTHER_FOLDER)
     if folder.resolve().is_relative_to(run.resolve()):
-        raise UserError(Code.UNSAFE_TARGET, folder, f"the record would be inside its run {run}", OTHER_FOLDER)
+        raise UserError(Code.UNSAFE_TARGET, folder, f"the record would be in its run {run}", OTHER_FOLDER)
     other = RunFolder(folder)
     if any(path.exists() for path in (folder / LOCK, other.weights_file, other.checkpoints)):
         raise UserError(Code.UNSAFE_TARGET, folder, "the record would overwrite a run", OTHER_FOLDER)
@@ -148,9 +143,8 @@ def _check_replaced(folder: Path, weights: str | None) -> None:
     except UserError:
         return
     if before not in (None, weights):
-        raise UserError(
-            Code.TARGET_EXISTS, folder, "contains the record of another run", "remove it or pass a --variant"
-        )
+        remedy = "remove it or pass a --variant"
+        raise UserError(Code.TARGET_EXISTS, folder, "contains the record of another run", remedy)
 
 
 def _scores_in(folder: Path, weights: str | None) -> Scored:

@@ -20,6 +20,7 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.files import atomic_folder, read_object, write_group, write_json, write_text
 from graftseg.core.run_folder import LOCK, RunFolder, read_log
 from graftseg.evaluation import comparison
+from graftseg.evaluation.figures import null_if_nan
 from graftseg.evaluation.references import TESTED_ON
 from graftseg.evaluation.scores import Evaluation, Row, read_csv
 from graftseg.recipes.recipe import Recipe, load_recipe
@@ -51,8 +52,7 @@ class Scored:
     @property
     def tested_on(self) -> str | None:
         """The identity of the test cases, if it was recorded."""
-        identity = self.about.get(TESTED_ON)
-        return identity if isinstance(identity, str) else None
+        return self.about.get(TESTED_ON)
 
     @property
     def chosen(self) -> str:
@@ -99,8 +99,8 @@ class Record:
     @property
     def identity(self) -> str | None:
         """The identity of the store that the run was trained on, if it was recorded."""
-        store = self.facts.get("store")
-        return store.get("identity") if isinstance(store, dict) else None
+        identity: str | None = self.facts.get("store", {}).get("identity")
+        return identity
 
     @property
     def evaluation(self) -> Evaluation:
@@ -126,9 +126,9 @@ class Record:
         best = self.facts.get("best")
         if self.best is not None and self.best.checkpoint != self.reported.checkpoint:
             return self.best
-        if not isinstance(best, dict) or best.get("sha256") != self.facts.get("weights"):
+        if not best or best["sha256"] != self.facts.get("weights"):
             return None
-        words = f"best on {best.get('on')}, step {best.get('step')}"
+        words = f"best on {best['on']}, step {best['step']}"
         return replace(self.reported, about=self.reported.about | {"checkpoint": words})
 
 
@@ -136,13 +136,11 @@ def record_path(recipe: Recipe, variant: str = "") -> PurePosixPath:
     """Return the path of a record relative to ``results``: ``RECIPE/seed-N`` or ``RECIPE/seed-N-VARIANT``."""
     name = PurePosixPath(recipe.name)
     if name.is_absolute() or not name.parts or ".." in name.parts or not recipe.name.isprintable():
-        raise UserError(
-            Code.RECORD_INVALID, f"recipe {recipe.name!r}", "its name is not a valid path", "use a name like la-8/bcp"
-        )
+        where, finding = f"recipe {recipe.name!r}", "its name is not a valid path"
+        raise UserError(Code.RECORD_INVALID, where, finding, "use a name like la-8/bcp")
     if variant and not VARIANT.fullmatch(variant):
-        raise UserError(
-            Code.OPTION_INVALID, f"--variant {variant}", "not a plain word", "use letters, digits and hyphens"
-        )
+        remedy = "use letters, digits and hyphens"
+        raise UserError(Code.OPTION_INVALID, f"--variant {variant}", "not a plain word", remedy)
     return name / (f"seed-{recipe.seed}-{variant}" if variant else f"seed-{recipe.seed}")
 
 
@@ -184,10 +182,8 @@ def _read(folder: Path) -> Record:
     content = read_object(folder / RECORD)
     if content.pop("checksum") != _checksum(content, (folder / RECIPE).read_text(encoding="utf-8")):
         raise _damaged(folder / RECORD)
-    best = content["best_scores"]
-    return Record(
-        folder, content["run"], _parse_scores(content["scores"]), best and _parse_scores(best), content["log"]
-    )
+    reported, best = (scores and _parse_scores(scores) for scores in (content["scores"], content["best_scores"]))
+    return Record(folder, content["run"], reported, best, content["log"])
 
 
 def write_record(record: Record, recipe: str) -> None:
@@ -217,7 +213,7 @@ def _checksum(content: Facts, recipe: str) -> str:
 
 def _plain_scores(scored: Scored) -> Facts:
     """Return scores as plain values: the description, the names of the columns, and a list for each row."""
-    rows = [[_null_if_nan(getattr(row, name)) for name in COLUMNS] for row in scored.evaluation.rows]
+    rows = [[null_if_nan(getattr(row, name)) for name in COLUMNS] for row in scored.evaluation.rows]
     return {**scored.about, "protocol": scored.evaluation.protocol, "columns": list(COLUMNS), "rows": rows}
 
 
@@ -228,10 +224,6 @@ def _parse_scores(content: Facts) -> Scored:
         cells: Facts = {name: math.nan if cell is None else cell for name, cell in zip(columns, row, strict=True)}
         rows.append(Row(**cells))
     return Scored(Evaluation(tuple(rows), content["protocol"]), about)
-
-
-def _null_if_nan(value: str | float) -> str | float | None:
-    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def _readable(content: Any, indent: str = "") -> str:
@@ -256,13 +248,9 @@ def _is_older_record(folder: Path) -> bool:
 def _read_older(folder: Path) -> Record:
     run = RunFolder(folder)
     facts, best = read_object(run.manifest_file), folder / "metrics-best.csv"
-    return Record(
-        folder,
-        facts,
-        _read_older_scores(folder / "metrics.csv", facts),
-        _read_older_scores(best, facts) if best.is_file() else None,
-        thinned(read_log(run.log_file)),
-    )
+    reported = _read_older_scores(folder / "metrics.csv", facts)
+    best_scores = _read_older_scores(best, facts) if best.is_file() else None
+    return Record(folder, facts, reported, best_scores, thinned(read_log(run.log_file)))
 
 
 def _read_older_scores(table: Path, facts: Facts) -> Scored:

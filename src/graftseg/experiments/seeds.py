@@ -1,24 +1,22 @@
 """Seeds: train one recipe with several seeds, test each run, and report mean and standard deviation."""
 
 import logging
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from graftseg.core.devices import choose_device
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import PARTIAL, make_folder, read_json, write_json
-from graftseg.core.run_folder import LOCK, SEED, RunFolder
+from graftseg.core.files import PARTIAL, write_json
+from graftseg.core.run_folder import LOCK, SEED, SEEDS, RunFolder
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import check_target as refuse_other_data
 from graftseg.data.prepare import prepare
 from graftseg.data.sources import Data
 from graftseg.data.store import Store, is_store, open_store
-from graftseg.evaluation.figures import FIGURES, Figures, Spread, figures_of, format_value, spreads
+from graftseg.evaluation.figures import FIGURES, Figures, Spread, figures_of, format_value, plain_values, spreads
 from graftseg.evaluation.references import stored_references
-from graftseg.experiments.train_and_test import PROTOCOL, tested_run, trained_run
+from graftseg.experiments.train_and_test import PROTOCOL, check_seeds, tested_run, trained_run
 from graftseg.inference.ensemble import select_weights
 from graftseg.recipes.recipe import Recipe, changed
 from graftseg.recipes.shortening import requested_recipe
@@ -26,8 +24,6 @@ from graftseg.training.run import is_complete
 from graftseg.training.selection import check_scored
 
 SUMMARY = "summary.json"
-SUMMARY_KEYS = {"recipe", "seeds"}
-OTHER_OUT = "name another --out for several seeds"
 logger = logging.getLogger(__name__)
 Tell = Callable[[str], None]
 
@@ -70,6 +66,7 @@ def train_seeds(
     labels, the runs are not tested. ``shorter`` divides the recipe's lengths.
     """
     choose_device(device)
+    check_seeds(count)
     folder = RunFolder(out)
     _check_target(folder, data)
     base = requested_recipe(recipe, overrides, shorter)
@@ -121,11 +118,11 @@ class _Summary:
         chosen = select_weights(run, "shipped").chosen
         if self.untested:
             return SeedResult(seed, chosen, None)
-        scores = tested_run(run, self.store, self.device)
-        figures = figures_of(scores.reported)
-        if scores.best is None:
-            return SeedResult(seed, chosen, figures)
-        return SeedResult(seed, chosen, figures, figures_of(scores.best), select_weights(run, "best").chosen)
+        reported, best = tested_run(run, self.store, self.device)
+        if best is None:
+            return SeedResult(seed, chosen, figures_of(reported))
+        best_words = select_weights(run, "best").chosen
+        return SeedResult(seed, chosen, figures_of(reported), figures_of(best), best_words)
 
 
 def _with_seed(recipe: Recipe, seed: int) -> Recipe:
@@ -135,24 +132,15 @@ def _with_seed(recipe: Recipe, seed: int) -> Recipe:
 def mean_line(results: Sequence[SeedResult]) -> str:
     """Return the printed line with mean and standard deviation of each figure over the tested seeds."""
     over = _spreads(results)
-    return "\t".join(["mean", *(format_value(over[name].mean, over[name].std) for name in FIGURES)])
+    return "\t".join(["mean", *(str(over[name]) for name in FIGURES)])
 
 
 def _check_target(folder: RunFolder, data: Data) -> None:
     """Raise if the folder contains anything but seeds: a single run, folds, the data, or the user's own files."""
-    out, summary = folder.path, folder.path / SUMMARY
-    if folder.exists:
-        raise UserError(Code.TARGET_EXISTS, out, "contains a single run", OTHER_OUT)
-    if folder.folds_file.is_file():
-        raise UserError(Code.TARGET_EXISTS, out, "contains folds", OTHER_OUT)
-    if out.resolve() == data.resolve():
-        raise UserError(Code.UNSAFE_TARGET, out, "is the data itself", "name another --out")
-    if summary.is_file():
-        content = read_json(summary)
-        if not isinstance(content, dict) or not content.keys() >= SUMMARY_KEYS:
-            raise UserError(Code.TARGET_EXISTS, summary, "not a summary of seeds", "remove it or name another --out")
-    elif not folder.seeds and not _is_free(folder):
-        raise UserError(Code.TARGET_EXISTS, out, "exists and contains no seeds", "name an empty or new folder as --out")
+    if folder.path.resolve() == data.resolve():
+        raise UserError(Code.UNSAFE_TARGET, folder.path, "is the data itself", "name another --out")
+    if not _is_free(folder):
+        folder.check_target(SEEDS, resume=None)
 
 
 def _is_free(folder: RunFolder) -> bool:
@@ -161,11 +149,8 @@ def _is_free(folder: RunFolder) -> bool:
         return folder.is_free
     entries = [entry for entry in folder.path.iterdir() if not entry.name.startswith(PARTIAL)]
     others = {entry.name for entry in entries if not (SEED.fullmatch(entry.name) and RunFolder(entry).is_free)}
-    return others <= {LOCK, folder.store.name} and (LOCK in others or not others or _is_store_or_empty(folder.store))
-
-
-def _is_store_or_empty(path: Path) -> bool:
-    return path.is_dir() and (is_store(path) or not any(path.iterdir()))
+    has_store = is_store(folder.store) or (folder.store.is_dir() and not any(folder.store.iterdir()))
+    return others <= {LOCK, folder.store.name} and (LOCK in others or not others or has_store)
 
 
 def _prepared(recipe: Recipe, data: Data, folder: RunFolder) -> Store:
@@ -175,7 +160,6 @@ def _prepared(recipe: Recipe, data: Data, folder: RunFolder) -> Store:
     if folder.seeds and is_store(folder.store):
         refuse_other_data(folder.store, dataset.root, overwrite=False)
         return open_store(folder.store)
-    make_folder(folder.path)
     if not (folder.path / LOCK).exists():
         # without a lock file the store was prepared by the user, and must not be replaced
         refuse_other_data(folder.store, dataset.root, overwrite=False)
@@ -207,16 +191,12 @@ def _write_summary(path: Path, recipe: str, results: Sequence[SeedResult], untes
             {
                 "seed": result.seed,
                 "checkpoint": result.checkpoint,
-                **_plain(result.figures or {}),
-                **({"best": {"checkpoint": result.best_words, **_plain(result.best)}} if result.best else {}),
+                **plain_values(result.figures or {}),
+                **({"best": {"checkpoint": result.best_words, **plain_values(result.best)}} if result.best else {}),
             }
             for result in results
         ],
-        "mean": _plain({name: spread.mean for name, spread in over.items()}),
-        "std": _plain({name: spread.std for name, spread in over.items()}),
+        "mean": plain_values({name: spread.mean for name, spread in over.items()}),
+        "std": plain_values({name: spread.std for name, spread in over.items()}),
     }
     write_json(path, content)
-
-
-def _plain(values: Figures) -> dict[str, Any]:
-    return {name: None if math.isnan(value) else value for name, value in values.items()}

@@ -30,11 +30,12 @@ from graftseg.experiments.recording import (
 )
 from graftseg.experiments.records import is_record, read_record, record_path
 from graftseg.experiments.tables import rows_of
-from graftseg.experiments.train_and_test import tested_run, trained_run
+from graftseg.experiments.train_and_test import check_seeds, tested_run, trained_run
 from graftseg.recipes.changes import changes_of, differing
 from graftseg.recipes.reading import suggest
 from graftseg.recipes.recipe import Recipe, changed
 from graftseg.recipes.shortening import check_shorter, requested_recipe
+from graftseg.training.run import check_settings
 
 FIXED_SETTINGS = ("name", "published")
 """Settings that identify the row of a recipe and cannot be overridden."""
@@ -109,9 +110,7 @@ class Trial:
         if expected and store.classes[1:] != expected:
             finding = f"has the classes {', '.join(store.classes[1:])}, not those of {self.benchmark}"
             raise UserError(Code.STORE_MISMATCH, store.path, finding, _prepare(self.benchmark))
-        if other_settings := store.settings_difference(self.recipe.data.model_dump(mode="json")):
-            finding = f"not prepared with the settings of recipe {self.recipe.name} ({other_settings})"
-            raise UserError(Code.STORE_MISMATCH, store.path, finding, _prepare(self.benchmark))
+        check_settings(store, self.recipe)
         training_cases(store, self.recipe.batches)
         stored_references(store)
 
@@ -140,6 +139,7 @@ def sweep(
     """
     choose_device(device)
     check_shorter(shorter)
+    check_seeds(seeds)
     bases, failures = _load_recipes(chosen_recipes(name, only), list(overrides), shorter, variant)
     trials = list(_trials(bases, Path(out), Path(results), seeds, variant))
     missing = [trial for trial in trials if not trial.is_recorded]
@@ -168,7 +168,8 @@ def sweep(
             tell(f"{trial_name}: failed: {error}")
         for folder in (Path(out), Path(results)) if ready else ():
             make_folder(folder)
-        recorded = _run(ready, stores, Path(results), device, tell, failures)
+        failures |= _run(ready, stores, Path(results), device, tell)
+        recorded = [trial.name for trial in ready if trial.name not in failures]
     swept = Swept(before, tuple(recorded), failures, tuple(trial.name for trial in different))
     tell(_summary(swept, to_do=len(ready) if dry_run else 0))
     return swept
@@ -189,7 +190,10 @@ def chosen_recipes(name: str, only: Iterable[str]) -> list[str]:
 
 
 def _suggestion(name: str, pattern: str, known: list[str]) -> str:
-    """Return the rows to choose from, or the most similar row of a long table."""
+    """Return the rows to choose from, the pattern of a folder, or the most similar row of a long table."""
+    folder = pattern.rstrip("/")
+    if any(recipe.startswith(f"{folder}/") for recipe in known):
+        return f"write --only '{folder}/*' for all recipes in {folder}"
     if len(known) <= LISTED_ROWS:
         return f"choose from {', '.join(known)}"
     similar = suggest(pattern, known)
@@ -258,34 +262,28 @@ def _problems(missing: Iterable[Trial], stores: Mapping[str, Store]) -> dict[str
 
 
 def _run(
-    trials: Sequence[Trial],
-    stores: Mapping[str, Store],
-    results: Path,
-    device: str,
-    tell: Tell,
-    failures: dict[str, str],
-) -> list[str]:
-    """Train, test and record trials; return the names of the recorded trials and add the others to ``failures``."""
-    recorded = []
+    trials: Sequence[Trial], stores: Mapping[str, Store], results: Path, device: str, tell: Tell
+) -> dict[str, str]:
+    """Train, test and record trials; return the reason for each failure."""
+    failures = {}
     for number, trial in enumerate(trials, start=1):
         tell(f"{trial.name} ({number} of {len(trials)}): {trial.state}")
         if reason := _failure_of(trial, stores[trial.benchmark], results, device, tell):
             failures[trial.name] = reason
             tell(f"{trial.name}: failed: {reason}")
-        else:
-            recorded.append(trial.name)
         if choose_device(device).type == "cuda":
-            _free_gpu()
-    return recorded
+            # free compiled code and cached memory of the training
+            torch.compiler.reset()
+            gc.collect()
+            torch.cuda.empty_cache()
+    return failures
 
 
 def _failure_of(trial: Trial, store: Store, results: Path, device: str, tell: Tell) -> str:
     """Train, test and record a trial and print its figures; return the reason for a failure, or an empty string."""
     try:
-        for other in siblings(trial.record, trial.variant):
-            check_same_settings(other, trial.recipe, trial.record)
         trained_run(trial.recipe, store, trial.run, device)
-        figures = figures_of(tested_run(trial.run, store, device).reported)
+        figures = figures_of(tested_run(trial.run, store, device)[0])
         record_run(trial.run, None, variant=trial.variant, results=results)
     except StoppedError:
         raise
@@ -296,13 +294,6 @@ def _failure_of(trial: Trial, store: Store, results: Path, device: str, tell: Te
         return f"{type(error).__name__}: {' '.join(str(error).split())}"
     tell(f"{trial.name}: " + ", ".join(f"{FIGURES[key]} {format_value(figures[key])}" for key in FIGURES))
     return ""
-
-
-def _free_gpu() -> None:
-    """Free compiled code and cached GPU memory of the last training."""
-    torch.compiler.reset()
-    gc.collect()
-    torch.cuda.empty_cache()
 
 
 def _summary(swept: Swept, to_do: int) -> str:

@@ -7,8 +7,16 @@ from pathlib import Path
 import numpy as np
 
 from graftseg.core.errors import Code, UserError
-from graftseg.evaluation.figures import FIGURES, NO_VALUE, figures_of, format_value, spreads
-from graftseg.evaluation.statistics import Pairs, bootstrap, paired
+from graftseg.evaluation.figures import (
+    FIGURES,
+    NO_VALUE,
+    figures_of,
+    format_difference,
+    format_interval,
+    format_value,
+    spreads,
+)
+from graftseg.evaluation.statistics import bootstrap, paired
 from graftseg.experiments.paper import ALL, TABLES, Row, benchmark_of
 from graftseg.experiments.recording import check_same_cases, check_same_settings
 from graftseg.experiments.records import Record, read_records
@@ -145,8 +153,7 @@ def ours(records: Sequence[Record]) -> list[str]:
     variant, choice = _group(records[0])
     over = spreads([figures_of(record.reported.evaluation) for record in records])
     seeds = ", ".join(str(record.seed) for record in records)
-    figures = [format_value(over[name].mean, over[name].std) for name in FIGURES]
-    return [variant or NO_VALUE, seeds, choice, *figures]
+    return [variant or NO_VALUE, seeds, choice, *(str(over[name]) for name in FIGURES)]
 
 
 def _oracle(records: Sequence[Record]) -> str:
@@ -213,10 +220,13 @@ def _pairs(baseline: Sequence[Record], own: Sequence[Record], variant: str) -> l
 
 def _gain(recipe: str, variant: str, pairs: Sequence[tuple[Record, Record]]) -> tuple[str, ...]:
     """Return the line of a recipe: Dice of both, their difference and its interval over the test cases."""
-    by_seed = [_over_classes(paired(baseline.evaluation, record.evaluation)) for baseline, record in pairs]
+    # the last pairs of a figure are those of the mean over the classes, or of the only class
+    found = [paired(baseline.evaluation, record.evaluation) for baseline, record in pairs]
+    by_seed = [[pairs_of for pairs_of in seed if pairs_of.figure == FIGURE][-1] for seed in found]
     shared = sorted(set.intersection(*(set(seed.cases) for seed in by_seed)))
-    first = np.array([_of_cases(seed.cases, seed.first.tolist(), shared) for seed in by_seed])
-    second = np.array([_of_cases(seed.cases, seed.second.tolist(), shared) for seed in by_seed])
+    places = [[seed.cases.index(case) for case in shared] for seed in by_seed]
+    first = np.array([seed.first[place] for seed, place in zip(by_seed, places, strict=True)])
+    second = np.array([seed.second[place] for seed, place in zip(by_seed, places, strict=True)])
     differences = (second - first).mean(axis=0)
     low, high = bootstrap(differences) if len(shared) else (np.nan, np.nan)
     alike = all(_same_fraction(*pair) for pair in pairs)
@@ -228,19 +238,9 @@ def _gain(recipe: str, variant: str, pairs: Sequence[tuple[Record, Record]]) -> 
         _steps([baseline for baseline, _ in pairs]),
         format_value(float(first.mean()) if shared else np.nan),
         format_value(float(second.mean()) if shared else np.nan),
-        f"{differences.mean():+.2f}" if shared and alike else NO_VALUE,
-        _interval(low, high) if alike else SHORTENED,
+        format_difference(differences.mean()) if shared and alike else NO_VALUE,
+        format_interval(low, high) if alike else SHORTENED,
     )
-
-
-def _of_cases(cases: Sequence[str], values: Sequence[float], shared: Sequence[str]) -> list[float]:
-    """Return the values of the shared cases, in their order."""
-    known = dict(zip(cases, values, strict=True))
-    return [known[case] for case in shared]
-
-
-def _interval(low: float, high: float) -> str:
-    return NO_VALUE if np.isnan(low) else f"{low:+.2f} to {high:+.2f}"
 
 
 def _same_fraction(first: Record, second: Record) -> bool:
@@ -256,11 +256,6 @@ def _divisors(record: Record) -> tuple[float, float]:
     stages = load_recipe(record.recipe).stages
     steps = sum(stage.steps for stage in stages)
     return steps / (record.steps + len(stages)), steps / record.steps
-
-
-def _over_classes(found: Sequence[Pairs]) -> Pairs:
-    """Return the pairs of the mean over the classes, or of the only class."""
-    return [pairs for pairs in found if pairs.figure == FIGURE][-1]
 
 
 def _steps(records: Sequence[Record]) -> str:

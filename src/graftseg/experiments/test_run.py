@@ -72,8 +72,10 @@ def score_run(
     predicted = {path: _predict(plan) for path, plan in plans.items()}
     scores = _score(predicted, scans, allow_missing=allow_missing)
     comparison = compare_runs([baseline.path, folder.path])[0] if with_baseline else None
-    warnings = (*_training_cases_warning(names, networks), *([] if with_baseline else _unfinished_warning(baseline)))
-    return ScoredTest(scans, scores, comparison, report(folder.path), warnings)
+    warnings = list(_training_cases_warning(names, networks))
+    if not with_baseline and baseline.path.exists():
+        warnings.append(f"{baseline.path} is not finished, so the run is tested without a baseline")
+    return ScoredTest(scans, scores, comparison, report(folder.path), tuple(warnings))
 
 
 def _is_finished(run: RunFolder) -> bool:
@@ -94,11 +96,6 @@ def _check_baseline(run: RunFolder) -> None:
         finding = f"not the supervised baseline of this run (different: {', '.join(other) or 'the scans'})"
         remedy = "move it elsewhere, and compare the two runs with graftseg compare"
         raise UserError(Code.RUN_MISMATCH, run.baseline.path, finding, remedy)
-
-
-def _unfinished_warning(baseline: RunFolder) -> Iterator[str]:
-    if baseline.path.exists():
-        yield f"{baseline.path} is not finished, so the run is tested without a baseline"
 
 
 def _training_cases_warning(names: set[str], networks: list[RunFolder]) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """Settings of the loop, a stage, checkpoint selection and inference."""
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -106,29 +106,20 @@ class SelectionSettings(Settings):
 class InferenceSettings(Settings):
     """How a label map is made from the probabilities of overlapping windows."""
 
-    window: Annotated[
-        Literal["gaussian", "uniform"],
-        Field(description="Weight of voxels within a window: highest in the center, or uniform."),
-    ] = "gaussian"
-    stride: Annotated[
-        tuple[Voxels, ...] | None,
-        Field(description="Voxels between windows along each axis of the patch; null uses overlap."),
-    ] = None
-    overlap: Annotated[
-        float,
-        Field(ge=0, lt=1, description="Overlap of neighboring windows as a fraction, if stride is null."),
-    ] = 0.5
-    decision: Annotated[
-        Literal["argmax", "threshold"],
-        Field(description="The most probable class, or, with two classes, foreground above 0.5."),
-    ] = "argmax"
-    largest_component: Annotated[
-        ComponentRule,
-        Field(description="Keep only the largest connected component of each class, or of the listed classes."),
-    ] = False
-    flips: Annotated[bool, Field(description="Average over flips of the window along every subset of its axes.")] = (
-        False
+    window: Literal["gaussian", "uniform"] = Field(
+        "gaussian", description="Weight of voxels within a window: highest in the center, or uniform."
     )
-    windows_per_forward: Annotated[
-        int, Field(ge=1, le=MOST_IMAGES, description="Windows or slices per forward pass.")
-    ] = 4
+    stride: tuple[Voxels, ...] | None = Field(
+        None, description="Voxels between windows along each axis of the patch; null uses overlap."
+    )
+    overlap: float = Field(
+        0.5, ge=0, lt=1, description="Overlap of neighboring windows as a fraction, if stride is null."
+    )
+    decision: Literal["argmax", "threshold"] = Field(
+        "argmax", description="The most probable class, or, with two classes, foreground above 0.5."
+    )
+    largest_component: ComponentRule = Field(
+        False, description="Keep only the largest connected component of each class, or of the listed classes."
+    )
+    flips: bool = Field(False, description="Average over flips of the window along every subset of its axes.")
+    windows_per_forward: int = Field(4, ge=1, le=MOST_IMAGES, description="Windows or slices per forward pass.")

@@ -7,7 +7,6 @@ one before it is used.
 import hashlib
 import io
 import logging
-import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -68,13 +67,7 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> State:
     body = memoryview(content)[HEADER:]
     if content[: len(MARK)] != MARK or hashlib.sha256(body).digest() != content[len(MARK) : HEADER]:
         raise UserError(Code.CHECKPOINT_DAMAGED, path, "the checkpoint is damaged", OLDER)
-    try:
-        state: State = torch.load(io.BytesIO(body), map_location=device, weights_only=True)
-    except torch.OutOfMemoryError:
-        raise
-    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(Code.CHECKPOINT_DAMAGED, path, f"not a checkpoint ({reason})", OLDER) from None
+    state: State = torch.load(io.BytesIO(body), map_location=device, weights_only=True)
     return state
 
 

@@ -22,7 +22,15 @@ from graftseg.data.sources import Data
 from graftseg.data.store import Store
 from graftseg.evaluation.cached_scores import find_cached_scores
 from graftseg.evaluation.evaluate import evaluate_pair
-from graftseg.evaluation.figures import DEVIATION, FIGURES, NO_VALUE, SHARES, Spread, format_value, spread
+from graftseg.evaluation.figures import (
+    DEVIATION,
+    FIGURES,
+    SHARES,
+    format_difference,
+    format_interval,
+    plain_values,
+    spread,
+)
 from graftseg.evaluation.metrics import Protocol
 from graftseg.evaluation.references import Reference, stored_reference
 from graftseg.evaluation.scores import Evaluation, Row
@@ -57,11 +65,10 @@ class CrossValidation:
         for pairs in paired(self.baseline, self.evaluation):
             if pairs.figure in SHOWN:
                 effect = effect_of(pairs)
-                interval = NO_VALUE if math.isnan(effect.low) else f"{effect.low:+.2f} to {effect.high:+.2f}"
-                other = format_value(*_values(spread(pairs.first.tolist())))
+                interval, other = format_interval(effect.low, effect.high), str(spread(pairs.first.tolist()))
                 counts = f"{effect.better}/{effect.worse}/{effect.equal}"
                 own = self._cells(pairs.figure, pairs.name)
-                lines.append((*own, other, _signed(effect.difference), interval, counts))
+                lines.append((*own, other, format_difference(effect.difference), interval, counts))
         return (*head, "baseline", "difference", "95 % interval", "better/worse/equal"), lines
 
     def caption(self) -> str:
@@ -87,17 +94,15 @@ class CrossValidation:
         }
         if self.baseline is None:
             return facts
-        effects = {
-            figure: {pairs.name: _plain(asdict(effect_of(pairs))) for pairs in found}
-            for figure in FIGURES
-            if (found := [pairs for pairs in paired(self.baseline, self.evaluation) if pairs.figure == figure])
-        }
+        effects: dict[str, dict[str, Any]] = {}
+        for pairs in paired(self.baseline, self.evaluation):
+            effects.setdefault(pairs.figure, {})[pairs.name] = plain_values(asdict(effect_of(pairs)))
         return facts | {"baseline": _figures(self.baseline), "beside_baseline": effects}
 
     def _cells(self, figure: str, name: str) -> tuple[str, ...]:
         values = _case_values(self.evaluation, figure, name)
         unit = "%" if figure in SHARES else "voxel"
-        return f"{FIGURES[figure]} {unit}", name, str(len(values)), format_value(*_values(spread(values)))
+        return f"{FIGURES[figure]} {unit}", name, str(len(values)), str(spread(values))
 
 
 def _class_names(evaluation: Evaluation) -> list[str]:
@@ -119,24 +124,12 @@ def _case_values(evaluation: Evaluation, figure: str, name: str) -> list[float]:
 def _figures(evaluation: Evaluation) -> dict[str, Any]:
     return {
         figure: {
-            name: _plain({"cases": len(values), **asdict(spread(values))})
+            name: plain_values({"cases": len(values), **asdict(spread(values))})
             for name in _class_names(evaluation)
             for values in [_case_values(evaluation, figure, name)]
         }
         for figure in FIGURES
     }
-
-
-def _values(one: Spread) -> tuple[float, float]:
-    return one.mean, one.std
-
-
-def _plain(values: dict[str, Any]) -> dict[str, Any]:
-    return {key: None if isinstance(value, float) and math.isnan(value) else value for key, value in values.items()}
-
-
-def _signed(value: float) -> str:
-    return NO_VALUE if math.isnan(value) else f"{value:+.2f}"
 
 
 PROTOCOL: Protocol = "standard"

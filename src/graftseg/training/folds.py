@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.files import make_folder, write_json, write_text
+from graftseg.core.files import write_json, write_text
 from graftseg.core.names import same_names
-from graftseg.core.run_folder import RunFolder, held_out_by_fold
+from graftseg.core.run_folder import FOLDS, RunFolder, held_out_by_fold
 from graftseg.data.batches import training_cases
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
@@ -23,7 +23,7 @@ from graftseg.recipes.baseline import baseline_of, fitting, require_unlabeled
 from graftseg.recipes.recipe import Recipe, parse_recipe
 from graftseg.training.cross_validation import CrossValidation, References, held_out_scores, references_of, write_scores
 from graftseg.training.recorder import ProgressLabel, fold_labels
-from graftseg.training.run import complete
+from graftseg.training.run import case_limits, complete
 
 LEAVE_ONE_OUT: Literal["loo"] = "loo"
 Count = int | Literal["loo"]
@@ -76,7 +76,7 @@ def train_folds(
     recipe, baseline = fitting(recipe, unlabeled=len(unlabeled), baseline=baseline)
     require_unlabeled(recipe, len(unlabeled), store.path)
     cases = [case.name for case in training_cases(store, recipe.batches).labeled]
-    parts = _divide(cases, count, recipe)
+    parts = divide(cases, count, recipe.seed)
     _refuse_duplicates(store, recipe, cases)
     shared = _Shared(store, parts, references_of(data, store, cases), device, report)
     report(f"{len(cases)} labeled cases in {len(parts)} folds; {RULE}")
@@ -96,21 +96,7 @@ def _check_target(recipe: Recipe, run: RunFolder, data: Data, resume: bool) -> N
         raise UserError(Code.RECIPE_MISMATCH, f"recipe {recipe.name}", finding, remedy)
     if run.path.resolve() == data.resolve():
         raise UserError(Code.UNSAFE_TARGET, run.path, "--out is the data folder", "pass another --out")
-    if run.exists:
-        finding = "the folder contains a single run"
-        raise UserError(Code.TARGET_EXISTS, run.path, finding, "pass another --out for folds, or add --folds 0")
-    if run.folds_file.is_file() and not resume:
-        finding = "the folder contains folds"
-        raise UserError(Code.TARGET_EXISTS, run.path, finding, "add --resume to continue them, or pass another --out")
-    if not run.folds_file.is_file() and not run.is_free:
-        finding = "the folder exists and contains no folds"
-        raise UserError(Code.TARGET_EXISTS, run.path, finding, "pass an empty or new folder as --out")
-    if not run.folds_file.is_file() and resume:
-        raise UserError(Code.RUN_UNFINISHED, run.path, "there are no folds to resume", "omit --resume to start")
-
-
-def _divide(cases: Sequence[str], count: Count, recipe: Recipe) -> Parts:
-    return divide(cases, len(cases) if count == LEAVE_ONE_OUT else count, recipe.seed)
+    run.check_target(FOLDS, resume=resume)
 
 
 def _store(recipe: Recipe, data: Data, run: RunFolder, count: Count, *, baseline: bool) -> Store:
@@ -119,14 +105,12 @@ def _store(recipe: Recipe, data: Data, run: RunFolder, count: Count, *, baseline
         return open_store(data)
     if run.folds_file.is_file():
         return open_store(run.store)
-    batches = recipe.batches
-    dataset = read_layout(data).for_training(batches.labeled_cases, batches.validation_cases, batches.held_out)
+    batches, dataset = recipe.batches, read_layout(data).for_training(*case_limits(recipe))
     seen = [case.name for case in dataset.of("labeled") if not same_names([case.name], batches.held_out)]
     # check the number of folds before scans are prepared, which may take long
-    _divide(seen[: len(seen) - batches.validation_cases], count, recipe)
+    divide(seen[: len(seen) - batches.validation_cases], count, recipe.seed)
     if not (baseline or recipe.baseline or dataset.problems):
         require_unlabeled(recipe, len(dataset.of("unlabeled")), dataset.root)
-    make_folder(run.path)
     with run.lock():
         # a folder without folds may contain the store of a refused attempt: replace it
         return prepare(dataset, run.store, recipe.data, overwrite=run.is_free)
@@ -137,8 +121,7 @@ def _refuse_duplicates(store: Store, recipe: Recipe, labeled: Sequence[str]) -> 
     known = {case.sha256[case.image]: case.name for case in store.of("labeled") if case.name in labeled}
     for case in training_cases(store, recipe.batches).unlabeled:
         if twin := known.get(case.sha256[case.image]):
-            finding = f"the unlabeled case {case.name} is the same scan as the labeled case {twin}"
-            finding = f"{finding}, which then cannot be held out"
+            finding = f"the unlabeled case {case.name} is the same scan as {twin}, which then cannot be held out"
             raise UserError(Code.CASE_DUPLICATE, store.path, finding, "remove one of the two")
 
 
@@ -162,7 +145,6 @@ def _train_all(recipe: Recipe, run: RunFolder, shared: _Shared, labels: Sequence
 
 def _start(recipe: Recipe, run: RunFolder, shared: _Shared) -> None:
     """Write the fold list; raise a UserError if the folder was started with other folds."""
-    make_folder(run.path)
     if not run.folds_file.is_file():
         write_json(run.folds_file, _fold_list(recipe, shared))
     elif held_out_by_fold(run) != list(shared.parts):
@@ -206,20 +188,18 @@ def suggested_folds(labeled: int, *, has_test: bool) -> int | None:
     return min(labeled, DEFAULT_FOLDS)
 
 
-def divide(cases: Sequence[str], count: int, seed: int) -> list[tuple[str, ...]]:
-    """Shuffle the cases by seed and split them into ``count`` parts whose sizes differ by at most one.
+def divide(cases: Sequence[str], folds: Count, seed: int) -> list[tuple[str, ...]]:
+    """Shuffle the cases by seed and split them into ``folds`` parts whose sizes differ by at most one.
 
     The result does not depend on the order of ``cases``.
     """
     names = sorted(cases)
+    count = len(names) if folds == LEAVE_ONE_OUT else folds
     if not LEAST <= count <= len(names):
         finding = f"{len(names)} labeled {'case' if len(names) == 1 else 'cases'} cannot be divided into {count} folds"
-        raise UserError(Code.TOO_FEW_CASES, f"--folds {count}", finding, _remedy(len(names)))
+        remedy = f"choose from {LEAST} to {len(names)}"
+        if len(names) < LEAST:
+            remedy = "label at least one more scan, or train a single network with --folds 0"
+        raise UserError(Code.TOO_FEW_CASES, f"--folds {count}", finding, remedy)
     order = np.random.default_rng((seed, _STREAM)).permutation(len(names))
     return [tuple(sorted(names[place] for place in part)) for part in np.array_split(order, count)]
-
-
-def _remedy(cases: int) -> str:
-    if cases < LEAST:
-        return "label at least one more scan, or train a single network with --folds 0"
-    return f"choose from {LEAST} to {cases}" + ("" if cases == LEAST else f", where {cases} leaves out one at a time")

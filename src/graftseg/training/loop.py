@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -28,6 +28,7 @@ from graftseg.training.recorder import ONLY_RUN, NonFiniteLossError, ProgressLab
 from graftseg.training.selection import Selector
 from graftseg.training.snapshots import snapshot, snapshot_steps
 from graftseg.training.step import StepMode, Stepper, StepResult, autocast, uncompiled
+from graftseg.training.unlabeled_foreground import UnlabeledForeground
 
 SAME_SIGNAL = 1.0
 """Seconds within which a repeated signal counts as the same one."""
@@ -39,16 +40,6 @@ class Stage:
 
     settings: StageSettings
     build: Callable[[], Method]
-
-
-class ForegroundFinder(Protocol):
-    """Find foreground in unlabeled scans between two stages; see ``training.unlabeled_foreground``."""
-
-    def find(self, method: Method, stage: int) -> None:
-        """Predict the unlabeled scans with the method of the previous stage, before ``stage`` begins."""
-
-    def restore(self, stage: int) -> None:
-        """Load the saved predictions of a stage that is resumed."""
 
 
 @dataclass
@@ -106,7 +97,7 @@ def fit(
     device: torch.device,
     resume: bool = False,
     selector: Selector | None = None,
-    finder: ForegroundFinder | None = None,
+    finder: UnlabeledForeground | None = None,
     identity: str | None = None,
     label: ProgressLabel = ONLY_RUN,
 ) -> Outcome:
@@ -116,13 +107,14 @@ def fit(
     student instead of its last one. A ``finder`` predicts the unlabeled scans between two stages. Checkpoints contain
     the ``identity`` of the run and cannot be loaded by another run. Progress messages start with ``label``.
     """
-    steps = [stage.settings.steps for stage in stages]
     saved = load_own(run.checkpoints, device, identity) if resume else None
-    at = _begin(stages, device, saved, identity)
+    index = saved.state["stage"] if saved else 0
+    method = stages[index].build().train()
+    at = Position(index, 0, 0, method, _build_optimizers(method, stages[index].settings), device, identity)
     if saved is not None:
         _restore(at, saved, selector, finder)
     del saved
-    total = sum(steps)
+    total = sum(stage.settings.steps for stage in stages)
     clock, watched = StepClock(device), batches.center_patches(3)
     recorder = Recorder(run, total, at.done, every=loop.log_every, tensorboard=loop.tensorboard, label=label)
     with recorder, _stop_signals() as stop:
@@ -141,7 +133,7 @@ def fit(
                     with uncompiled():
                         run.save_snapshot(at.done, snapshot(at.method, result.shows, watched))
                 if selector is not None and selector.is_due(at.done):
-                    _flush(recorder, at, batches)
+                    _write(recorder.flush, at, batches)
                     recorder.busy("scoring")
                     with uncompiled(), autocast(stepper.precision, device):
                         scores = selector.score(at.method, at.optimizers, stage=at.stage, step=at.done)
@@ -158,38 +150,25 @@ def fit(
     return Outcome(at.method, at.done, stop[0] if stop else None, at.seconds, clock.split())
 
 
-def _begin(stages: Sequence[Stage], device: torch.device, saved: Checkpoint | None, identity: str | None) -> Position:
-    """Return the position at the start of a run, or at its checkpoint."""
-    index = saved.state["stage"] if saved else 0
-    method = stages[index].build().train()
-    at = Position(index, 0, 0, method, _build_optimizers(method, stages[index].settings), device, identity)
-    if saved:
-        with saved.loading():
-            _load(at, saved.state)
-    return at
-
-
-def _load(at: Position, state: State) -> None:
-    at.step, at.done, at.seconds_before = state["step"], state["done"], state["seconds"]
-    at.method.load_state_dict(state["method"])
-    for name, optimizer in at.optimizers.items():
-        load_optimizer_state(optimizer, state["optimizers"][name])
-    torch.set_rng_state(state["random"].cpu())
-    if at.device.type == "cuda" and state.get("random_cuda") is not None:
-        torch.cuda.set_rng_state(state["random_cuda"].cpu(), at.device)
-
-
-def _restore(at: Position, saved: Checkpoint, selector: Selector | None, finder: ForegroundFinder | None) -> None:
-    """Restore the selector and the finder from a checkpoint."""
-    if selector is not None:
-        with saved.loading():
-            selector.load_state(saved.state.get("selection") or {})
+def _restore(at: Position, saved: Checkpoint, selector: Selector | None, finder: UnlabeledForeground | None) -> None:
+    """Continue at a checkpoint: load networks, optimizers, random state, the selector and the finder."""
+    state = saved.state
+    with saved.loading():
+        at.step, at.done, at.seconds_before = state["step"], state["done"], state["seconds"]
+        at.method.load_state_dict(state["method"])
+        for name, optimizer in at.optimizers.items():
+            load_optimizer_state(optimizer, state["optimizers"][name])
+        torch.set_rng_state(state["random"].cpu())
+        if at.device.type == "cuda" and state.get("random_cuda") is not None:
+            torch.cuda.set_rng_state(state["random_cuda"].cpu(), at.device)
+        if selector is not None:
+            selector.load_state(state.get("selection") or {})
     if finder is not None:
         finder.restore(at.stage)
 
 
 def _start_stage(
-    at: Position, index: int, stage: Stage, selector: Selector | None, finder: ForegroundFinder | None
+    at: Position, index: int, stage: Stage, selector: Selector | None, finder: UnlabeledForeground | None
 ) -> None:
     """Start the next stage from the last or the best student of the previous one."""
     if selector is not None:
@@ -223,15 +202,15 @@ def _record(
     rate = learning_rate(stage.optimizer, at.step - 1, stage.steps)
     recorder.add({**_log_fields(at, stage), "lr": rate}, result.names, result.values)
     if recorder.is_full:
-        with _naming_cases(at, batches):
-            recorder.forward()
+        _write(recorder.forward, at, batches)
         recorder.show(clock.split())
 
 
 def _save(run: RunFolder, at: Position, recorder: Recorder, batches: Batches, selector: Selector | None) -> None:
     """Write the log, then a checkpoint. The log raises an error after a non-finite loss, so nothing is saved then."""
-    _flush(recorder, at, batches)
-    if not _is_finite(at.method):
+    _write(recorder.flush, at, batches)
+    floats = [tensor for tensor in at.method.state_dict().values() if tensor.is_floating_point()]
+    if not torch.stack([torch.isfinite(tensor).all() for tensor in floats]).all():
         finding = "the update produced weights that are not finite"
         remedy = "start a new run with a lower learning rate or with optimizer.clip_gradient"
         raise UserError(Code.LOSS_NOT_FINITE, f"stage {at.stage + 1}, step {at.step}", finding, remedy)
@@ -240,22 +219,10 @@ def _save(run: RunFolder, at: Position, recorder: Recorder, batches: Batches, se
     at.saved_at = monotonic()
 
 
-def _is_finite(method: Method) -> bool:
-    """Return whether all weights and running statistics of a method are finite."""
-    floats = [tensor for tensor in method.state_dict().values() if tensor.is_floating_point()]
-    return bool(torch.stack([torch.isfinite(tensor).all() for tensor in floats]).all())
-
-
-def _flush(recorder: Recorder, at: Position, batches: Batches) -> None:
-    with _naming_cases(at, batches):
-        recorder.flush()
-
-
-@contextmanager
-def _naming_cases(at: Position, batches: Batches) -> Iterator[None]:
-    """Turn a non-finite loss into a UserError that names the step, the term and the cases."""
+def _write(write: Callable[[], None], at: Position, batches: Batches) -> None:
+    """Call a method of the recorder; name the step, the term and the cases if a loss is not finite."""
     try:
-        yield
+        write()
     except NonFiniteLossError as error:
         names = ", ".join(batches.names_at(at.stage, error.step - 1, unlabeled=at.method.uses_unlabeled))
         finding = f"the loss term {error.term} is {error.value} for a batch of the cases {names}"

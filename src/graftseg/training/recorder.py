@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -189,24 +189,13 @@ class _Transfer:
         return zip(self._steps, (part.tolist() for part in parts), strict=True)
 
 
-class Events(Protocol):
-    """The methods of TensorBoard's writer that are used."""
-
-    def add_scalar(self, tag: str, value: float, step: int) -> None:
-        """Add a point to a curve."""
-
-    def close(self) -> None:
-        """Close the file."""
-
-
-def _events(folder: Path, done: int) -> Events | None:
+def _events(folder: Path, done: int) -> Any:
     """Return TensorBoard's writer, or None if TensorBoard is not installed; steps after ``done`` are dropped."""
     if find_spec("tensorboard") is None:
         return None
     from torch.utils.tensorboard.writer import SummaryWriter
 
-    writer: Events = SummaryWriter(str(folder), purge_step=done + 1)
-    return writer
+    return SummaryWriter(str(folder), purge_step=done + 1)
 
 
 class _Bar:
@@ -228,7 +217,9 @@ class _Bar:
             console=self._console,
             disable=not self._console.is_terminal,
         )
-        self._total, self._label, self._printed_at, self._pace = total, label, monotonic(), _Pace()
+        self._total, self._label, self._printed_at = total, label, monotonic()
+        # the step and time from which the pace is measured, and their stage
+        self._stage, self._from_step, self._from_time = -1, 0, 0.0
         self._task = self.progress.add_task("training", total=total, completed=done, note="")
 
     def show(self, line: dict[str, Any], split: dict[str, float]) -> None:
@@ -247,36 +238,22 @@ class _Bar:
         self.progress.update(self._task, note=note)
 
     def _print(self, text: str, stage: int, step: int) -> None:
+        """Print a line with the remaining time, at the pace of this stage since the last line.
+
+        The first steps of a stage are not counted, because they may include a compilation.
+        """
         now = monotonic()
-        pace = self._pace.seconds(stage, step, now)
+        if stage != self._stage:
+            self._stage, self._from_step, self._from_time = stage, step, now
         if now - self._printed_at < REPORT_SECONDS:
             return
-        self._printed_at = now
-        self._pace.measure_from(step, now)
-        left = f", {_in_words(pace * (self._total - step))} left at this pace" if pace and step < self._total else ""
+        left = ""
+        if self._from_step < step < self._total:
+            pace = (now - self._from_time) / (step - self._from_step)
+            left = f", {_in_words(pace * (self._total - step))} left at this pace"
+        self._printed_at = self._from_time = now
+        self._from_step = step
         self._console.print(f"{text}{left}{self._label.suffix}", soft_wrap=True, highlight=False)
-
-
-class _Pace:
-    """Seconds per step since the last printed line.
-
-    Only the current stage counts. Its first steps are excluded, because they may include a compilation.
-    """
-
-    def __init__(self) -> None:
-        self._stage: int | None = None
-        self._step, self._at = 0, 0.0
-
-    def seconds(self, stage: int, step: int, now: float) -> float | None:
-        """Return seconds per step of this stage, or None if not known yet."""
-        if stage != self._stage:
-            self._stage = stage
-            self.measure_from(step, now)
-        return (now - self._at) / (step - self._step) if step > self._step else None
-
-    def measure_from(self, step: int, now: float) -> None:
-        """Restart the measurement at this step."""
-        self._step, self._at = step, now
 
 
 def _in_words(seconds: float) -> str:

@@ -16,7 +16,7 @@ import torch
 from graftseg.core.devices import free_memory, hardware_name, versions
 from graftseg.core.errors import Code, StoppedError, UserError
 from graftseg.core.files import sha256_of, write_text
-from graftseg.core.run_folder import RunFolder, fold_count
+from graftseg.core.run_folder import SINGLE_RUN, RunFolder
 from graftseg.data.batches import Batches, training_cases
 from graftseg.data.disk_batches import DiskBatches
 from graftseg.data.layouts import read_layout
@@ -99,10 +99,8 @@ def _reporting_full_memory(device: torch.device) -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError, TypeError) as error:
-        is_full = isinstance(error, torch.OutOfMemoryError | MemoryError) or any(
-            part in str(error) for part in OUT_OF_MEMORY
-        )
-        if not is_full:
+        is_known = isinstance(error, torch.OutOfMemoryError | MemoryError)
+        if not is_known and not any(part in str(error) for part in OUT_OF_MEMORY):
             raise
         remedy = "start a new run with lower batches.labeled, batches.unlabeled, batches.patch or network.width"
         raise UserError(Code.OUT_OF_MEMORY, device.type, "out of memory", remedy) from None
@@ -116,7 +114,7 @@ def _store(recipe: Recipe, data: Data, run: RunFolder) -> Store:
         return _own_store(run)
     layout = read_layout(data)
     check_scored(recipe, layout)
-    dataset = layout.for_training(*_limits(recipe))
+    dataset = layout.for_training(*case_limits(recipe))
     if not dataset.problems:
         require_unlabeled(recipe, len(dataset.of("unlabeled")), dataset.root)
     if recipe.selection.opens_test:
@@ -137,49 +135,36 @@ def unlabeled_cases(recipe: Recipe, data: Data, run: RunFolder) -> int:
     """Return the number of unlabeled scans a training would use, without preparing anything."""
     if is_store(data) or run.exists:
         return len(training_cases(open_store(data) if is_store(data) else _own_store(run), recipe.batches).unlabeled)
-    return len(read_layout(data).for_training(*_limits(recipe)).of("unlabeled"))
+    return len(read_layout(data).for_training(*case_limits(recipe)).of("unlabeled"))
 
 
-def _limits(recipe: Recipe) -> tuple[int | None, int, tuple[str, ...]]:
+def case_limits(recipe: Recipe) -> tuple[int | None, int, tuple[str, ...]]:
+    """Return the arguments of ``Dataset.for_training``."""
     return recipe.batches.labeled_cases, recipe.batches.validation_cases, recipe.batches.held_out
 
 
 def _check_folder(run: RunFolder, recipe: Recipe, resume: bool) -> None:
     """Raise a UserError instead of overwriting a run or resuming it with other settings."""
-    if not run.exists:
-        _refuse_folds_and_seeds(run)
-        if not run.is_free:
-            finding = "the folder exists and is not a run"
-            raise UserError(Code.TARGET_EXISTS, run.path, finding, "pass an empty or new folder as --out")
-        if resume:
-            raise UserError(Code.RUN_UNFINISHED, run.path, "there is no run to resume", "omit --resume to start one")
-        return
-    if not resume:
-        finding = "the folder contains a run"
-        raise UserError(Code.TARGET_EXISTS, run.path, finding, "add --resume to continue it, or pass another --out")
-    if changed := differences(recipe, load_recipe(run.recipe_file)):
+    run.check_target(SINGLE_RUN, resume=resume)
+    if run.exists and (changed := differences(recipe, load_recipe(run.recipe_file))):
         finding = f"the run was started with other settings ({first_few(changed)})"
         raise UserError(Code.RUN_MISMATCH, run.recipe_file, finding, SAME)
 
 
-def _refuse_folds_and_seeds(run: RunFolder) -> None:
-    """Raise a UserError if the folder contains folds or seeds, which are resumed by other options."""
-    if count := fold_count(run):
-        remedy = f"add --folds {count} --resume to continue them, or pass another --out"
-        raise UserError(Code.TARGET_EXISTS, run.path, "the folder contains folds, not a single run", remedy)
-    if run.seeds:
-        remedy = "add --seeds to continue them, or pass another --out"
-        raise UserError(Code.TARGET_EXISTS, run.path, "the folder contains several seeds, not a single run", remedy)
-
-
-def _check_store(store: Store, recipe: Recipe, run: RunFolder) -> None:
+def check_settings(store: Store, recipe: Recipe) -> None:
+    """Raise a UserError if a store was prepared with other settings than those of a recipe."""
     if other := store.settings_difference(recipe.data.model_dump(mode="json")):
         finding = f"the prepare settings of the store differ from recipe {recipe.name} ({other})"
         remedy = "prepare the scans into another folder with this recipe"
         raise UserError(Code.STORE_MISMATCH, store.path, finding, remedy)
+
+
+def _check_store(store: Store, recipe: Recipe, run: RunFolder) -> None:
+    check_settings(store, recipe)
     before = run.training_manifest()["store"]["identity"] if run.exists else store.identity
     if store.identity != before:
-        raise UserError(Code.RUN_MISMATCH, store.path, "the run was started with another store", "pass the same --data")
+        finding, remedy = f"the run {run.path} was started with another store", "pass the same --data or another --out"
+        raise UserError(Code.RUN_MISMATCH, store.path, finding, remedy)
     require_unlabeled(recipe, len(training_cases(store, recipe.batches).unlabeled), store.path)
 
 
@@ -259,36 +244,26 @@ def _begin(run: RunFolder, recipe: Recipe, facts: dict[str, Any]) -> None:
     if not isinstance(was, list) or len(was) != len(now):
         # early versions did not record the precision
         was = ["unknown"] * len(now)
-    precision = [_precision_history(str(one), two) for one, two in zip(was, now, strict=True)]
+    precision = [
+        one if one.split(", then ")[-1] == two else f"{one}, then {two}" for one, two in zip(was, now, strict=True)
+    ]
     run.update_manifest({**facts, "started": before["started"], "precision": precision})
     write_text(run.recipe_file, recipe.to_yaml())
 
 
-def _precision_history(was: str, now: str) -> str:
-    """Return the precision of a stage, with a change on resume as ``a, then b``."""
-    return was if was.split(", then ")[-1] == now else f"{was}, then {now}"
-
-
 def _finish(run: RunFolder, outcome: Outcome, selector: Selector | None) -> None:
-    weights = _save_weights(run, outcome, selector) if outcome.stopped_by is None else {}
-    run.update_manifest(
-        {
-            **weights,
-            "status": "finished" if outcome.stopped_by is None else "stopped",
-            "steps": outcome.steps,
-            "wall_seconds": round(outcome.seconds, 1),
-            "seconds_per_step": outcome.seconds_per_step,
-        }
-    )
+    is_finished = outcome.stopped_by is None
+    facts = _save_weights(run, outcome, selector) if is_finished else {}
+    facts |= {"status": "finished" if is_finished else "stopped", "steps": outcome.steps}
+    facts |= {"wall_seconds": round(outcome.seconds, 1), "seconds_per_step": outcome.seconds_per_step}
+    run.update_manifest(facts)
 
 
 def _finished_outcome(run: RunFolder, stages: Sequence[Stage]) -> Outcome:
     """Return the outcome of a run that has finished, with its network loaded from disk."""
     facts, method = run.manifest(), stages[-1].build()
     load_weights(method, run.weights_file, facts.get("weights"))
-    return Outcome(
-        method, facts.get("steps") or 0, None, facts.get("wall_seconds") or 0.0, facts.get("seconds_per_step") or {}
-    )
+    return Outcome(method, facts["steps"], None, facts["wall_seconds"], facts["seconds_per_step"])
 
 
 def _save_weights(run: RunFolder, outcome: Outcome, selector: Selector | None) -> dict[str, Any]:
@@ -320,10 +295,6 @@ def is_complete(recipe: Recipe, store: Store, run: RunFolder) -> bool:
     """Return whether a run has finished and its weights exist; raise a UserError if recipe or store differ."""
     if not run.exists or run.manifest().get("status") != "finished":
         return False
-    if other := differences(recipe, load_recipe(run.recipe_file)):
-        finding = f"the run was trained with other settings ({first_few(other)})"
-        raise UserError(Code.RUN_MISMATCH, run.recipe_file, finding, SAME)
-    if run.training_manifest()["store"]["identity"] != store.identity:
-        finding = f"the run was not trained on {store.path}"
-        raise UserError(Code.RUN_MISMATCH, run.path, finding, "pass the same --data or another --out")
+    _check_folder(run, recipe, resume=True)
+    _check_store(store, recipe, run)
     return run.weights_file.is_file()

@@ -77,7 +77,10 @@ class Selector:
                 scores = score(method)
             found |= scores if on == "validation" else {f"{on} {name}": value for name, value in scores.items()}
             if on not in self.best or scores["dice"] > self.best[on].dice:
-                self.best[on] = self._best(on, method, optimizers, stage, step, scores["dice"])
+                student = {name: tensor.detach().clone() for name, tensor in method.student.state_dict().items()}
+                kept = optimizers if stage in self._carried and on == self.settings.decides else {}
+                momenta = {name: copy.deepcopy(optimizer.state_dict()) for name, optimizer in kept.items()}
+                self.best[on] = Best(on, stage, step, scores["dice"], student, momenta)
         return found
 
     def rewind(self, method: Method, optimizers: Mapping[str, torch.optim.Optimizer], stage: int) -> None:
@@ -85,12 +88,8 @@ class Selector:
         if self.settings.decides is None:
             return
         if self.chosen is None:
-            logger.warning(
-                "stage %d ended without a score (selection.every is %d, selection.first %d); using its last state",
-                stage + 1,
-                self.settings.every,
-                self.settings.first,
-            )
+            message = "stage %d ended without a score (selection.every is %d, selection.first %d); using its last state"
+            logger.warning(message, stage + 1, self.settings.every, self.settings.first)
             return
         method.student.load_state_dict(self.chosen.student)
         for name, state in self.chosen.optimizers.items():
@@ -127,21 +126,6 @@ class Selector:
             return "last"
         protocol = " (protocol paper)" if self.settings.protocol == "paper" else ""
         return f"best on {self.chosen.on}, step {self.chosen.step}{protocol}"
-
-    def _best(
-        self,
-        on: Listed,
-        method: Method,
-        optimizers: Mapping[str, torch.optim.Optimizer],
-        stage: int,
-        step: int,
-        dice: float,
-    ) -> Best:
-        student = {name: tensor.detach().clone() for name, tensor in method.student.state_dict().items()}
-        momenta: dict[str, Any] = {}
-        if stage in self._carried and on == self.settings.decides:
-            momenta = {name: copy.deepcopy(optimizer.state_dict()) for name, optimizer in optimizers.items()}
-        return Best(on, stage, step, dice, student, momenta)
 
 
 def scored_cases(recipe: Recipe, store: Store) -> dict[Listed, tuple[StoredCase, ...]]:
@@ -183,18 +167,11 @@ def build_selector(recipe: Recipe, store: Store, device: torch.device) -> Select
     return Selector(recipe.selection, scores, carried)
 
 
-@dataclass(frozen=True)
-class _ScoredCase:
-    """An image ``(C, *space)`` float16 and its label map ``(*space)`` uint8, on the device."""
-
-    image: Tensor
-    label: Tensor
-
-
 class CaseScores:
     """Score a method on cases in device memory.
 
     Label maps are predicted as in ``predict``, but all components are kept. They are compared on the prepared grid.
+    A case is an image ``(C, *space)`` float16 and its label map ``(*space)`` uint8.
     """
 
     def __init__(self, recipe: Recipe, store: Store, cases: Sequence[StoredCase], device: torch.device) -> None:
@@ -204,25 +181,20 @@ class CaseScores:
 
     def __call__(self, method: Method) -> dict[str, float]:
         """Return the mean Dice of each class over cases, and ``dice``, the mean over classes."""
-        predictor = Predictor(
-            method.segment,
-            patch=self._recipe.batches.patch,
-            settings=scoring_settings(self._recipe),
-            classes=len(self._classes),
-            device=self._device,
-            fit=self._recipe.batches.fit,
-        )
-        counts = torch.stack([self._overlap(predictor, case) for case in self._cases])
+        settings, device, classes = scoring_settings(self._recipe), self._device, len(self._classes)
+        patch, fit = self._recipe.batches.patch, self._recipe.batches.fit
+        predictor = Predictor(method.segment, patch=patch, settings=settings, classes=classes, device=device, fit=fit)
+        counts = torch.stack([self._overlap(predictor, image, label) for image, label in self._cases])
         by_class = mean_dice(counts.cpu().numpy(), empty=self._empty)
         named = {f"dice {name}": float(score) for name, score in zip(self._classes[1:], by_class, strict=True)}
         return {"dice": float(by_class.mean()), **named}
 
-    def _overlap(self, predictor: Predictor, case: _ScoredCase) -> Tensor:
+    def _overlap(self, predictor: Predictor, image: Tensor, label: Tensor) -> Tensor:
         """Return voxel counts ``(2, classes - 1)``: the intersection of both label maps and the sum of their sizes."""
-        labels = predictor.prepared_labels(case.image, Grid.identity(tuple(case.label.shape)))
+        labels = predictor.prepared_labels(image, Grid.identity(tuple(label.shape)))
         counts = []
         for value in range(1, len(self._classes)):
-            predicted, expected = labels == value, case.label == value
+            predicted, expected = labels == value, label == value
             counts.append(torch.stack([(predicted & expected).sum(), predicted.sum() + expected.sum()]))
         return torch.stack(counts, dim=1)
 
@@ -241,8 +213,8 @@ def mean_dice(counts: npt.NDArray[np.int64], *, empty: float) -> npt.NDArray[np.
     return mean
 
 
-def _read(store: Store, case: StoredCase, device: torch.device) -> _ScoredCase:
+def _read(store: Store, case: StoredCase, device: torch.device) -> tuple[Tensor, Tensor]:
     for file in (case.image, str(case.label)):
         store.verify_file(case, file)
     image, label = (torch.from_numpy(np.array(array)) for array in (store.image(case), store.label(case)))
-    return _ScoredCase(image.to(device), label.to(device))
+    return image.to(device), label.to(device)

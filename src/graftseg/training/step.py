@@ -154,7 +154,7 @@ class Stepper:
         """Optimize every objective of the method in turn; without ``step`` the learning rates are on the device."""
         pending, clock, objectives = self.method.objectives(batch, now), self._clock, []
         while True:
-            with clock.phase("forward"), self._autocast():
+            with clock.phase("forward"), autocast(self.precision, self._batches.device):
                 objective = next(pending, None)
             if objective is None:
                 break
@@ -168,9 +168,6 @@ class Stepper:
         with clock.phase("update"):
             self.method.after_step(now)
         return _result_of(self.stage.method, objectives)
-
-    def _autocast(self) -> torch.autocast:
-        return autocast(self.precision, self._batches.device)
 
 
 class _Graph:

@@ -29,18 +29,11 @@ class UnlabeledForeground:
         """Predict every scan once, save the foreground positions, and draw patches around them."""
         if not self._applies_to(stage):
             return
-        predictor = Predictor(
-            method.segment,
-            patch=self._recipe.batches.patch,
-            settings=self._recipe.inference.model_copy(update={"flips": False}),
-            classes=len(self._store.classes),
-            device=self._batches.device,
-            fit=self._recipe.batches.fit,
-        )
-        device = self._batches.device
-        precision = effective_precision(
-            self._recipe.loop.precision, METHODS[self._recipe.stages[stage - 1].method], device
-        )
+        recipe, device, classes = self._recipe, self._batches.device, len(self._store.classes)
+        settings = recipe.inference.model_copy(update={"flips": False})
+        patch, fit = recipe.batches.patch, recipe.batches.fit
+        predictor = Predictor(method.segment, patch=patch, settings=settings, classes=classes, device=device, fit=fit)
+        precision = effective_precision(recipe.loop.precision, METHODS[recipe.stages[stage - 1].method], device)
         with eval_mode(method), uncompiled(), autocast(precision, device):
             positions = Positions(tuple(positions_in(self._labels(predictor, case)) for case in self._cases))
         positions.save(self._run.foreground_file(stage))
@@ -59,7 +52,4 @@ class UnlabeledForeground:
     def _labels(self, predictor: Predictor, case: StoredCase) -> "np.ndarray[tuple[int, ...], np.dtype[np.uint8]]":
         self._store.verify_file(case, case.image)
         image = torch.from_numpy(np.array(self._store.image(case)))
-        labels: np.ndarray[tuple[int, ...], np.dtype[np.uint8]] = (
-            predictor.prepared_labels(image, Grid.identity(case.shape)).cpu().numpy()
-        )
-        return labels
+        return predictor.prepared_labels(image, Grid.identity(case.shape)).cpu().numpy()

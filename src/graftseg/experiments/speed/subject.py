@@ -14,6 +14,7 @@ from graftseg.networks import Networks
 from graftseg.ops.masks import Box
 from graftseg.recipes.recipe import Recipe
 from graftseg.recipes.settings import StageSettings
+from graftseg.training.run import check_settings
 from graftseg.training.step import StepMode
 
 
@@ -68,9 +69,7 @@ def self_training_stage(recipe: Recipe) -> StageSettings:
 def subject_of(recipe: Recipe, store: Store, device: torch.device) -> Subject:
     """Return the self-training of a recipe on a store; raise if the store does not fit."""
     stage = self_training_stage(recipe)
-    if other := store.settings_difference(recipe.data.model_dump(mode="json")):
-        finding = f"not prepared with the settings of recipe {recipe.name} ({other})"
-        raise UserError(Code.STORE_MISMATCH, store.path, finding, "prepare it with this recipe or omit --data")
+    check_settings(store, recipe)
     if not training_cases(store, recipe.batches).unlabeled:
         remedy = "lower batches.labeled_cases or omit --data"
         raise UserError(Code.STORE_MISMATCH, store.path, "has no unlabeled scans", remedy)
