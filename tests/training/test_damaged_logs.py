@@ -87,8 +87,8 @@ def test_a_log_that_cannot_be_opened_is_told(cli: CommandLine, folder: Path, mon
 
     def refuse(path: Path) -> bytes:
         if path.name == "log.jsonl":
-            raise PermissionError(13, "Permission denied")
+            raise PermissionError(13, "Permission denied", str(path))
         return read(path)
 
     monkeypatch.setattr(Path, "read_bytes", refuse)
-    cli.fails("report", run, code=Code.READ_FAILED)
+    assert "log.jsonl" in cli.fails("report", run, code=Code.PERMISSION_DENIED)

@@ -13,14 +13,15 @@ from graftseg.experiments.paper import MAX_SEEDS
 from graftseg.inference.ensemble import Checkpoint, select_weights
 from graftseg.inference.predict import PredictionSettings, predict_scans
 from graftseg.recipes.recipe import Recipe
-from graftseg.training.run import complete
+from graftseg.training.run import complete, is_complete
 
 PROTOCOL: Protocol = "standard"
 
 
 def trained_run(recipe: Recipe, store: Store, run: RunFolder, device: str) -> None:
     """Train or resume a run, without a baseline; a finished run of the same settings and store is kept."""
-    complete(recipe.model_copy(update={"baseline": False}), store, run, choose_device(device))
+    if not is_complete(recipe, store, run):
+        complete(recipe.model_copy(update={"baseline": False}), store, run, choose_device(device))
 
 
 def tested_run(run: RunFolder, store: Store, device: str) -> tuple[Evaluation, Evaluation | None]:
