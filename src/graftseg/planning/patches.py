@@ -22,7 +22,7 @@ WIDTHS = {"cpu": 8, "cuda": 16}
 STORE_SHARE = 0.6
 """Share of the memory above which training reads scans from disk."""
 COVERED = 0.8
-"""Share of a typical scan in a patch from which the position of the patch does not matter."""
+"""If a patch contains at least this fraction of a typical scan, its position does not matter."""
 OVERSAMPLED = 0.33
 OVERSAMPLED_REASON = (
     "a third of the patches are centered on a foreground voxel (in unlabeled scans, as predicted by the first stage), "
@@ -107,7 +107,7 @@ def _network_choices(network: NetworkSettings, size: tuple[int, ...], target: Ta
     width = dropout = "as published"
     if target.kind == "cpu":
         width = "half the published width, a quarter of the work, for a CPU"
-        dropout = "off, because a narrow network in a short training needs none"
+        dropout = "off, because a narrow network in a short run needs none"
     return {
         "network.name": Choice(network.name, f"{kind}, as published"),
         "network.width": Choice(network.width, width),

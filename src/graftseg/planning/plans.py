@@ -24,7 +24,7 @@ StepTimer = Callable[[Recipe], float]
 """Returns the seconds per step of the last stage of a recipe on the device."""
 
 TOLERANCE = 1.1
-"""Factor above the requested minutes from which a plan warns."""
+"""A plan warns if it takes this many times the requested minutes."""
 FEWEST_USEFUL = 1500
 """Steps below which a plan warns that the network will not be good."""
 ONE_LABELED_SCAN = (
@@ -69,7 +69,7 @@ def make_plan(dataset: Dataset, *, device: str = "auto", minutes: float | None =
 
 
 def choose(facts: Facts, target: Target, *, minutes: float | None = None, timed: StepTimer | None = None) -> Plan:
-    """Plan a training. Without ``timed``, the seconds per step come from a table."""
+    """Plan a run. Without ``timed``, the seconds per step come from a table."""
     check_minutes(minutes)
     frame = choose_frame(facts)
     shape, uses_unlabeled = choose_step_shape(facts, frame, target), facts.unlabeled > 0

@@ -21,9 +21,9 @@ MAX_SECONDS = 8.0
 
 
 def seconds_per_step(recipe: Recipe, channels: int, classes: int, device: torch.device) -> float:
-    """Return the shortest time of a few steps of the last stage, which run like the steps of a training.
+    """Return the shortest time of a few steps of the last stage, which run as in training.
 
-    On a GPU, steps are replays of a captured step. A long training also compiles its networks and is faster.
+    On a GPU, steps are replays of a captured step. A long run also compiles its networks and is faster.
     """
     stage, loop = recipe.stages[-1], recipe.loop
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):

@@ -1,1 +1,1 @@
-"""Recipes: all settings of a training, and the files that come with the package."""
+"""Recipes: all settings of a run, and the files that come with the package."""

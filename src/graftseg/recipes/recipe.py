@@ -1,4 +1,4 @@
-"""Recipes: all settings of a training in one file."""
+"""Recipes: all settings of a run in one file."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -54,7 +54,7 @@ NOT_TRAINED = {"loop", "inference", "name", "about", "published", "baseline", "f
 
 
 class Recipe(Settings):
-    """All settings of a training; contradictions are rejected.
+    """All settings of a run; contradictions are rejected.
 
     ``fast`` sets ``loop.precision: bf16``, and ``joint: true`` for every stage whose method supports it. A parsed
     recipe contains these values.

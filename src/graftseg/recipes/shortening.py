@@ -1,4 +1,4 @@
-"""Shorten a training: divide every length of a recipe by the same number."""
+"""Shorten a run: divide every length of a recipe by the same number."""
 
 import logging
 import math
@@ -29,7 +29,7 @@ def shortened(recipe: Recipe, shorter: int) -> Recipe:
 
     Lengths are the steps of stages, the ramps of methods, the steps between drops of a learning rate, and the interval
     and first step of ``selection``. The teacher's decay, the lifetime of pseudo-labels and the 150 steps between rises
-    of a ramp are kept, because they do not depend on the length of a training. Raise a UserError if a length would
+    of a ramp are kept, because they do not depend on the length of a run. Raise a UserError if a length would
     become 0.
     """
     check_shorter(shorter)

@@ -132,7 +132,7 @@ def _own_store(run: RunFolder) -> Store:
 
 
 def unlabeled_cases(recipe: Recipe, data: Data, run: RunFolder) -> int:
-    """Return the number of unlabeled scans a training would use, without preparing anything."""
+    """Return the number of unlabeled scans that training would use, without preparing anything."""
     if is_store(data) or run.exists:
         return len(training_cases(open_store(data) if is_store(data) else _own_store(run), recipe.batches).unlabeled)
     return len(read_layout(data).for_training(*case_limits(recipe)).of("unlabeled"))

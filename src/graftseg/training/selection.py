@@ -158,7 +158,7 @@ def _require_cases(selection: SelectionSettings, where: Path, *, validation: boo
 
 
 def build_selector(recipe: Recipe, store: Store, device: torch.device) -> Selector | None:
-    """Return the selector of a training with its cases in device memory, or None if nothing is scored."""
+    """Return the selector of a run with its cases in device memory, or None if nothing is scored."""
     cases = scored_cases(recipe, store)
     if not cases:
         return None

@@ -27,7 +27,7 @@ WARM_UP = 3
 AHEAD = 8
 """Steps that the host may be ahead of the device."""
 COMPILE_FROM = 3000
-"""Steps of a stage from which compilation saves time."""
+"""Minimum number of steps of a stage for which compilation saves time."""
 logger = logging.getLogger(__name__)
 
 

@@ -22,7 +22,7 @@ from graftseg.methods import METHODS
 from graftseg.recipes.recipe import Recipe
 from graftseg.training.step import effective_precision
 
-# steps between two reads of the loss, as in a training; reading a loss costs nothing on a CPU
+# steps between two reads of the loss, as in a real run; reading a loss costs nothing on a CPU
 READ_EVERY = {"cpu": 1, "cuda": 10}
 WARM_UP = {"cpu": 2, "cuda": 20}
 # the usual step is neither compiled nor captured

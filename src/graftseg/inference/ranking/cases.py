@@ -42,7 +42,7 @@ class Candidate:
 
 
 def candidates_in(data: Path, recipe: Recipe) -> tuple[list[Candidate], list[Candidate]]:
-    """Return the labeled and the unlabeled cases of a store or a folder, as a training with the recipe divides them."""
+    """Return the labeled and the unlabeled cases of a store or a folder, divided as in training."""
     if is_store(data):
         labeled, unlabeled = _of_store(open_store(data), recipe)
     else:
