@@ -126,11 +126,7 @@ class LabeledRoles(Generic[Listed]):
 
 
 def divide_labeled(
-    where: Path,
-    cases: tuple[Listed, ...],
-    labeled_cases: int | None,
-    validation_cases: int,
-    held_out: Collection[str],
+    where: Path, cases: tuple[Listed, ...], labeled_cases: int | None, validation_cases: int, held_out: Collection[str]
 ) -> LabeledRoles[Listed]:
     """Divide labeled cases into roles.
 

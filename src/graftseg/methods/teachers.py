@@ -92,9 +92,5 @@ class SelfTraining(MeanTeacherMethod):
     def _pseudo_label(self, teacher: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
         config = self.config
         return pseudo_label(
-            teacher,
-            images,
-            decision=config.decision,
-            clean=config.largest_component,
-            connectivity=config.connectivity,
+            teacher, images, decision=config.decision, clean=config.largest_component, connectivity=config.connectivity
         )

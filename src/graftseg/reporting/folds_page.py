@@ -14,14 +14,7 @@ from graftseg.evaluation.scores import Evaluation, read_csv
 from graftseg.evaluation.verdicts import SEVERAL_TRAININGS
 from graftseg.reporting.cases import Predicted, cases_section, predicted_in
 from graftseg.reporting.comparison import can_be_paired, missed, verdict_between
-from graftseg.reporting.facts import (
-    case_span,
-    channels_of,
-    notes_section,
-    provenance_of,
-    run_facts,
-    run_section,
-)
+from graftseg.reporting.facts import case_span, channels_of, notes_section, provenance_of, run_facts, run_section
 from graftseg.reporting.folder import class_names, read_curves, read_recipe, read_store
 from graftseg.reporting.gallery import Gallery
 from graftseg.reporting.missing import BASELINE_UNFINISHED, NO_BASELINE, Missing, baseline_for

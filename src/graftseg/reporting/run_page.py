@@ -6,14 +6,7 @@ from graftseg.core.run_folder import RunFolder
 from graftseg.recipes.baseline import existing_baselines
 from graftseg.reporting.cases import cases_section
 from graftseg.reporting.comparison import EvaluatedRun, comparison_section, missed, verdict_of
-from graftseg.reporting.facts import (
-    case_counts,
-    channels_of,
-    notes_section,
-    provenance_of,
-    run_facts,
-    run_section,
-)
+from graftseg.reporting.facts import case_counts, channels_of, notes_section, provenance_of, run_facts, run_section
 from graftseg.reporting.folder import class_names, read_curves, read_recipe, read_store, snapshot_paths
 from graftseg.reporting.folds_page import render_folds
 from graftseg.reporting.gallery import Gallery, mixed_section, watched_section
