@@ -18,6 +18,7 @@ from graftseg.core.names import by_nfc, same_names
 from graftseg.core.predictions import MANIFEST
 from graftseg.core.progress import in_parallel
 from graftseg.core.types import Geometry
+from graftseg.data.dataset import name_problem
 from graftseg.data.labels import check_label_values
 from graftseg.data.scans import grid_difference, read_label
 from graftseg.data.store import is_store, open_store
@@ -182,7 +183,9 @@ def _class_names(predictions: Path, reference: Path) -> dict[int, str] | None:
     manifest = predictions / MANIFEST
     content = read_json(manifest) if manifest.is_file() else None
     listed = content.get("classes") if isinstance(content, dict) else None
-    predicted = listed if isinstance(listed, list) else None
+    predicted = listed if isinstance(listed, list) and all(isinstance(name, str) for name in listed) else None
+    if problem := name_problem(predicted or ()):
+        raise UserError(Code.DAMAGED_FILE, manifest, problem, "predict the scans again")
     stored = list(open_store(reference).classes) if is_store(reference) else None
     if predicted and stored and predicted != stored:
         finding = f"its classes are {', '.join(stored)}, but the label maps have {', '.join(predicted)}"
