@@ -20,7 +20,7 @@ def check(
     out: Annotated[Path | None, typer.Option(help="HTML page to write: findings, distributions, pictures.")] = None,
     fix: Annotated[
         Path | None,
-        typer.Option(help="New folder for a repaired copy: rounding differences in geometry, gaps in label values."),
+        typer.Option(help="New folder for a copy without rounding differences in geometry or gaps in label values."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -53,7 +53,7 @@ def _print(examination: "Examination", data: Given) -> None:
 
 
 def _with_path(remedy: str, data: Given) -> str:
-    """Return a remedy whose command contains the path of the folder; separate folders must be arranged first."""
+    """Insert the path of the folder into the command of a remedy; separate folders must be merged into one first."""
     from graftseg.data.checks.findings import FIX
 
     if isinstance(data, Path):

@@ -41,7 +41,9 @@ def export(
     kind: Annotated[str, typer.Argument(help=KINDS)],
     run: Run,
     out: Annotated[Path, typer.Option(help="File (weights) or folder to write; it must not exist.")],
-    check: Annotated[Path | None, typer.Option(help="onnx: a scan on which the exported network is compared.")] = None,
+    check: Annotated[
+        Path | None, typer.Option(help="onnx: a scan on which to compare the exported network with the original.")
+    ] = None,
     data: Annotated[
         Path | None, typer.Option(help="nnunet: folder of the scans; dicomseg: folder of one or several DICOM series.")
     ] = None,

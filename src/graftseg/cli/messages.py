@@ -31,7 +31,7 @@ def wants_json(words: Sequence[str]) -> bool:
 
 @contextmanager
 def stderr_format(as_json: bool) -> Iterator[None]:
-    """Print errors, warnings and log messages as JSON inside the block, and no progress; or all of them as text."""
+    """Inside the block, print errors, warnings and log messages as JSON and hide progress; or print all as text."""
     global _as_json
     before, _as_json = _as_json, as_json
     hide_progress(as_json)
@@ -50,7 +50,7 @@ def stderr_format(as_json: bool) -> Iterator[None]:
 
 
 class _JsonLog(logging.Handler):
-    """Prints log messages, and with them Python warnings, as JSON."""
+    """Log handler that prints log messages and Python warnings as JSON."""
 
     def emit(self, record: logging.LogRecord) -> None:
         print_warning(record.getMessage())
@@ -104,9 +104,9 @@ def as_user_error(error: Exception, verb: str) -> tuple[UserError, int] | None:
 
 @contextmanager
 def interruptible(verb: str) -> Iterator[None]:
-    """Print an error and clean up when Ctrl-C or SIGTERM stops the block; a second SIGTERM ends the process at once.
+    """Print an error on Ctrl-C or SIGTERM, then raise an exception, so that the block can clean up.
 
-    Training replaces these handlers by its own, which save the state first.
+    A second SIGTERM ends the process at once. Training installs its own handlers instead, which save the state first.
     """
 
     def interrupt(number: int, frame: object) -> None:
