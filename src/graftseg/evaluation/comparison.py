@@ -21,7 +21,11 @@ VOLUME_TOLERANCE = 1e-6
 
 @dataclass(frozen=True)
 class ScoredRun:
-    """The scores of a run and what identifies the references; ``name`` is the path that the user gave."""
+    """The scores of a run, and facts about its references, checkpoint and weights.
+
+    ``name`` is the path that the user gave. ``references`` is the path of the references. ``identity`` is that of the
+    store of the training.
+    """
 
     name: str
     evaluation: Evaluation
@@ -201,7 +205,7 @@ def check_comparable(first: ScoredRun, second: ScoredRun) -> None:
         listed = [", ".join(f"{name} ({label})" for label, name in names.items()) for names in classes]
         finding = f"its classes are {listed[1]}, but those of {first.name} are {listed[0]}"
         raise UserError(Code.NOT_COMPARABLE, second.name, finding, "compare runs on the same data")
-    # If a path is unknown, two runs trained on the same store have the same references.
+    # If the path of the references is unknown, compare the stores: the same store has the same references.
     ours, theirs = first.references, second.references
     if ours is None or theirs is None:
         ours, theirs = first.identity, second.identity
@@ -219,7 +223,7 @@ def check_same_cases(first: ScoredRun, second: ScoredRun) -> None:
 
 
 def _have_same_volumes(first: ScoredRun, second: ScoredRun) -> bool:
-    """Return whether reference volumes of shared cases are known; raise an error if they differ."""
+    """Raise an error if reference volumes of shared cases differ. Return whether any volume is known."""
     ours, theirs = (
         {(row.case, row.label): row.volume_reference_ml for row in run.evaluation.rows} for run in (first, second)
     )
