@@ -60,7 +60,7 @@ def check_memory(grid: Grid, channels: int, predictor: Predictor, extras: ExtraM
 
 
 def _slab_bytes(grid: Grid, predictor: Predictor) -> int:
-    """Return the bytes of one channel of the slabs: as deep as the patch, or a few slices."""
+    """Return the bytes of one channel of all slabs. A slab is as deep as the patch; in 2-D, it is a few slices."""
     if len(predictor.patch) < len(grid.prepared_shape):
         depth, plane = predictor.settings.windows_per_forward, prod(grid.prepared_shape[:2])
     else:

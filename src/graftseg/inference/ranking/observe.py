@@ -46,7 +46,7 @@ class Observation:
 
 
 def observe(network: TrainedNetwork, case: str, given: Prepared) -> Observation:
-    """Measure a case. Of a labeled case, sizes and components come from its label map."""
+    """Measure a case. If it is labeled, count sizes and components in its label map, not in the prediction."""
     classes = len(network.classes)
     check_channels(case, len(given.image), network.channels)
     if given.label is not None:
@@ -69,10 +69,11 @@ def observe(network: TrainedNetwork, case: str, given: Prepared) -> Observation:
 
 
 def _segment(network: TrainedNetwork, given: Prepared, features: "_Features") -> Segment:
-    """Return the network averaged over the image and its copies flipped along one of the first two axes.
+    """Return a network that averages its predictions of an image and of two copies, each flipped along one axis.
 
-    Flipped copies are used for unlabeled cases if the training mirrored scans. A ranking averages three views and
-    ``predict --uncertainty`` four (it also flips both axes at once), so the two uncertainties differ slightly.
+    The axes are the first two. Flipped copies are used only for unlabeled cases, and only if the training mirrored
+    scans. A ranking averages three views and ``predict --uncertainty`` four (it also flips both axes at once), so the
+    two uncertainties differ slightly.
     """
     segment = network.method.segment
     is_flipped = given.label is None and network.recipe.batches.augment.rotate_flip > 0
@@ -81,7 +82,7 @@ def _segment(network: TrainedNetwork, given: Prepared, features: "_Features") ->
 
 
 def _predict(network: TrainedNetwork, image: Tensor, segment: Segment) -> tuple[Labels, NDArray[np.float32]]:
-    """Return labels and entropy ``(*space)`` of a prepared image; ``NOT_FOREGROUND`` for certain background."""
+    """Return labels and entropy ``(*space)`` of a prepared image; entropy is ``NOT_FOREGROUND`` in sure background."""
     settings = network.recipe.inference.model_copy(update={"stride": None, "overlap": OVERLAP})
     is_stretched = network.recipe.batches.fit == "stretch"
     is_slices = is_slicewise(image, network.patch)
@@ -107,8 +108,8 @@ def _predict(network: TrainedNetwork, image: Tensor, segment: Segment) -> tuple[
 def _entropy(probabilities: Tensor) -> Tensor:
     """Return the entropy of ``(K, *space)`` as a fraction of its maximum.
 
-    ``label_maps.entropy`` rounds differently in the last bit of float32. A score is a difference of uncertainties, so
-    it would change in its seventh digit.
+    ``label_maps.entropy`` is not used, because it rounds the last bit of float32 differently. A score is a difference
+    of uncertainties, so its seventh digit would change.
     """
     return -(probabilities * probabilities.clamp(min=1e-12).log()).sum(0) / log(len(probabilities))
 
