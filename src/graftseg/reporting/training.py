@@ -74,9 +74,9 @@ def _term_curves(log: Log) -> list[Markup]:
 
 
 def _caption(log: Log) -> dict[str, Any]:
-    """Collect the stages, the widths of the running means, and the stages between which the total may jump.
+    """Collect what the caption says: stages, widths of the running means, jumps, and values left out.
 
-    The total may jump where a stage has other loss terms than the previous stage.
+    The total may jump where a stage has more or fewer loss terms than the previous stage.
     """
     parts = [] if log.total is None else split(log.total, log.stages)
     terms = [(stage.method, _terms_of(log, stage)) for stage in log.stages]
@@ -96,7 +96,7 @@ def _terms_of(log: Log, stage: Stage) -> list[str]:
 
 
 def _score_title(name: str) -> str:
-    """Return the title of a chart of scores; the log marks scores on test cases."""
+    """Return the title of a chart of scores. Names of scores on test cases start with ``test``."""
     return name.capitalize() if name.startswith("test ") else f"Validation {name}"
 
 

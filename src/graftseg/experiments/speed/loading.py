@@ -1,7 +1,8 @@
 """The usual data loader: compressed h5 files, worker processes, two streams of indices, augmentation in numpy.
 
 A worker reads a whole scan, rotates and flips it, and crops a patch. A 2-D slice is resized to the patch with
-``scipy.ndimage.zoom``. Labeled and unlabeled scans are read in the same way, including a label map.
+``scipy.ndimage.zoom``. Unlabeled scans are read in the same way; their label maps are
+empty.
 """
 
 import warnings

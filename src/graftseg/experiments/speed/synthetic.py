@@ -24,7 +24,7 @@ NAMES = {2: CLASSES, 3: {0: "background", 1: "heart"}}
 
 
 def synthetic_shape(recipe: Recipe) -> tuple[int, ...]:
-    """Return the size of the volumes, relative to the patch as in the published benchmarks."""
+    """Return the shape of the volumes: the patch times the factors of the published benchmarks."""
     patch = recipe.batches.patch
     if recipe.data.dimensions == 2:
         return (*(ceil(SLICE * n) for n in patch), SLICES)
@@ -62,7 +62,7 @@ def _place(scans: Path, kind: str, index: int) -> Path:
 
 
 def _repeat(scans: Path, kind: str, different: int, count: int) -> None:
-    """Copy the different files of a kind in turn, up to ``count`` files."""
+    """Copy the first ``different`` files of a kind in turn until there are ``count`` files."""
     source = "imagesTr" if kind == "imagesUn" else kind
     for index in range(count):
         target = _place(scans, kind, index)
