@@ -42,15 +42,15 @@ order of the paper; recipes that are not in the paper follow. See [run a table](
 fill it.
 """
 LEGEND = """\
-Dice and Jaccard are in percent, 95HD and ASD in voxels. They are means over the test cases and the classes, then mean ±
-standard deviation over the seeds. A "variant" differs from the recipe, for example by a shorter training. "checkpoint"
-is the rule for choosing ours; `last` uses no score. The rule also says if empty predictions score 0, as in the paper.
-In our standard protocol, a missed class has the diagonal of the image as its distances. In the public code its
-distances are 0, so published distances are smaller where classes are missed. Published figures and those of the oracle
-are Dice / Jaccard / 95HD / ASD. The oracle is the checkpoint with the best scores on the test cases during training. It
-is optimistic and can only be compared with published figures chosen in the same way. Scores during training may be
-coarser than the final test, so the oracle can be worse than the last checkpoint. A dash means: not recorded, or no
-recipe.
+Dice and Jaccard are in percent, 95HD and ASD in voxels. Each run is averaged over the test cases and the classes. The
+figures are the mean ± standard deviation of these averages over the seeds. A "variant" differs from the recipe, for
+example by a shorter training. The column "checkpoint" tells how our checkpoint was chosen; `last` uses no score. It
+also tells if empty predictions score 0, as in the paper. If a prediction misses a class, our standard protocol sets
+both distances to the diagonal of the image. The public code sets them to 0, so published distances are smaller where
+classes are missed. Published figures and those of the oracle are Dice / Jaccard / 95HD / ASD. The oracle is the
+checkpoint with the best scores on the test cases during training. It is optimistic and can only be compared with
+published figures chosen in the same way. Scores during training may be coarser than the final test, so the oracle can
+be worse than the last checkpoint. A dash means: not recorded, or no recipe.
 """
 BASELINE_LEGEND = """\
 A second table compares a method with the supervised run of the same setting, variant and seed: the difference in Dice,
@@ -192,9 +192,9 @@ GAINS_HEAD = (
 def gains(records: Mapping[str, Sequence[Record]]) -> list[tuple[str, ...]]:
     """Return a head and a line for each recipe and variant that shares a seed with its supervised baseline.
 
-    ``records`` are by recipe. Pairs with different rules for checkpoints or empty masks are skipped. Pairs that were
-    scored on different cases or references raise. No difference is printed for pairs that trained different fractions
-    of their recipes' steps.
+    The keys of ``records`` are recipes. Pairs with different rules for checkpoints or empty masks are skipped. Pairs
+    that were scored on different cases or references raise. No difference is printed for pairs that trained different
+    fractions of their recipes' steps.
     """
     lines = []
     for recipe, own in records.items():
@@ -220,7 +220,7 @@ def _pairs(baseline: Sequence[Record], own: Sequence[Record], variant: str) -> l
 
 def _gain(recipe: str, variant: str, pairs: Sequence[tuple[Record, Record]]) -> tuple[str, ...]:
     """Return the line of a recipe: Dice of both, their difference and its interval over the test cases."""
-    # the last pairs of a figure are those of the mean over the classes, or of the only class
+    # `paired` returns several items per figure; the last one is for the mean over the classes, or for the only class
     found = [paired(baseline.evaluation, record.evaluation) for baseline, record in pairs]
     by_seed = [[pairs_of for pairs_of in seed if pairs_of.figure == FIGURE][-1] for seed in found]
     shared = sorted(set.intersection(*(set(seed.cases) for seed in by_seed)))
@@ -250,7 +250,10 @@ def _same_fraction(first: Record, second: Record) -> bool:
 
 
 def _divisors(record: Record) -> tuple[float, float]:
-    """Return the smallest and largest factor by which the shipped steps can have been divided, with rounding down."""
+    """Return the smallest and the largest factor that can have led to the recorded steps.
+
+    This is a range, because the steps of every stage are rounded down.
+    """
     if not record.steps or record.recipe not in shipped_recipes():
         return 0.0, np.inf
     stages = load_recipe(record.recipe).stages
