@@ -24,7 +24,7 @@ def train(
     shorter: Shorter = 1,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was stopped.")] = False,
     protocol: Annotated[
-        Literal["last", "val", "paper"] | None, typer.Option(help="Reported checkpoint (sets selection.protocol).")
+        Literal["last", "val", "paper"] | None, typer.Option(help="Checkpoint to report (sets selection.protocol).")
     ] = None,
     baseline: Annotated[
         bool | None,

@@ -23,7 +23,7 @@ _is_hidden = False
 
 
 def hide_progress(hidden: bool) -> None:
-    """Show no progress in this process, for example because stderr must contain JSON only."""
+    """Hide or show progress in this process. Hide it, for example, if stderr must contain JSON only."""
     global _is_hidden
     _is_hidden = hidden
 
@@ -143,7 +143,7 @@ def scan_progress(scans: int, description: str) -> Iterator[ScanProgress]:
 
 @contextmanager
 def silence(*packages: str, below: int) -> Iterator[None]:
-    """Suppress Python warnings, and log messages of these packages below a level, inside the block."""
+    """Suppress all Python warnings inside the block, and log messages of these packages below a level."""
     loggers = [logging.getLogger(name) for name in packages]
     levels = [logger.level for logger in loggers]
     for logger in loggers:

@@ -20,7 +20,10 @@ Item = TypeVar("Item")
 
 
 def window_starts(size: int, patch: int, stride: int) -> list[int]:
-    """Return the first voxel of each window along one axis: every ``stride`` voxels, the last window at the end."""
+    """Return the first voxel of each window along one axis.
+
+    Windows start every ``stride`` voxels. The last window ends at the end of the axis.
+    """
     last = max(size - patch, 0)
     return [min(i * stride, last) for i in range(-(-last // stride) + 1)]
 
@@ -136,9 +139,9 @@ def _weights(shape: Index, patch: Index, settings: InferenceSettings) -> Tensor:
 
 @lru_cache(maxsize=4)
 def gaussian_weights(patch: Index) -> Tensor:
-    """Return the weights of a window: a Gaussian with a standard deviation of 1/8 of each side, at least 0.001.
+    """Return the weights of a window: a Gaussian with a standard deviation of 1/8 of each side.
 
-    The weights equal MONAI's ``compute_importance_map`` bit for bit.
+    Weights below 0.001 are raised to 0.001. The weights equal MONAI's ``compute_importance_map`` bit for bit.
     """
     weights = torch.ones(())
     for size in patch:

@@ -20,10 +20,12 @@ class BcpConfig(SelfTrainingConfig):
     """Settings of self-training by copy-paste; the defaults are the paper's values.
 
     - ``beta``: size of the pasted box relative to the image, along each axis.
-    - ``direction``: ``both`` pastes labeled crops onto unlabeled images and the reverse; ``in`` or ``out`` does only
-      one of these; ``within`` pastes labeled onto labeled and unlabeled onto unlabeled images; ``none`` pastes nothing.
+    - ``direction``: ``in`` pastes unlabeled crops onto labeled images, ``out`` labeled crops onto unlabeled images, and
+      ``both`` does both. ``within`` pastes labeled onto labeled and unlabeled onto unlabeled images. ``none`` pastes
+      nothing.
     - ``mask``: shape of the pasted crop.
-    - ``legacy_background_mask``: ignore the mask for the background in the Dice loss, as the public code did.
+    - ``legacy_background_mask``: compute the Dice loss of the background class over the whole image instead of inside
+      the mask, as the public code did.
     - ``joint``: pass both mixtures through the student in one batch, and both unlabeled halves through the teacher.
       This is faster, but batch statistics are then computed over both.
     """
@@ -44,7 +46,9 @@ class BcpConfig(SelfTrainingConfig):
 
 
 class Bcp(SelfTraining):
-    """A student learns inward and outward mixtures from true labels and a mean teacher's pseudo-labels.
+    """Train a student on mixtures of labeled and unlabeled images.
+
+    The targets are true labels and pseudo-labels of a mean teacher, mixed in the same way.
 
     Unless ``joint`` is set, the mixtures and the unlabeled halves go through their network one after the other, each
     with its own batch statistics. The teacher stays in training mode, as published.

@@ -35,7 +35,7 @@ def squared_distance_to(masks: Tensor) -> Tensor:
 
 
 def _min_along_last_axis(squared: Tensor) -> Tensor:
-    """Return the minimum along the last axis, block by block, so that the sums fit in memory."""
+    """Return ``min_j d²(j) + (i - j)²`` along the last axis, for blocks of ``i``, so that the sums fit in memory."""
     size = squared.shape[-1]
     j = torch.arange(size, device=squared.device, dtype=torch.float32)
     # compiled code fuses the sums into the minimum and needs no memory for them
@@ -71,7 +71,7 @@ def signed_distance(labels: Tensor, classes: int, absent: float = 0.0) -> Tensor
     ``S = d_out / max d_out - d_in / max d_in``: d_out is the distance of background voxels to the class, d_in that of
     class voxels to the background. Each is divided by its maximum in the image. S is 0 at voxels of the inner boundary.
     S of a class is ``absent`` everywhere if the image has no voxel of the class, and ``-absent`` if the class fills the
-    image. The published value 0 treats every voxel as boundary; 1 means far from it.
+    image. With ``absent=0``, the published value, such an image is boundary everywhere. With 1, it is far from it.
     """
     inside = one_hot(labels, classes)[:, -distance_channels(classes) :]
     flat = inside.flatten(0, 1)

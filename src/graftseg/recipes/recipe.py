@@ -39,7 +39,7 @@ PLANNED = "planned"
 """The name of every planned recipe; it reveals nothing about the scans."""
 FAST_PRECISION: Precision = "bf16"
 SHOWN = 3
-"""Settings listed in an error message before the rest is counted."""
+"""Number of settings that an error message lists; the others are only counted."""
 SAME = "pass the same recipe, --set and --shorter, or the run's own recipe.yaml as the recipe, or another --out"
 """The remedy for a run that was started with another recipe."""
 IN_YAML = {
@@ -198,7 +198,7 @@ def differences(first: Recipe, second: Recipe) -> list[str]:
 
 
 def first_few(names: Sequence[str]) -> str:
-    """Join names of settings; of many, list the first three and count the rest."""
+    """Join names of settings. If there are more than four, list the first three and count the rest."""
     more = len(names) - SHOWN
     return ", ".join(names) if more <= 1 else f"{', '.join(names[:SHOWN])} and {more} more"
 
@@ -215,7 +215,7 @@ def _resolved_stage(stage: StageSettings, fast: bool) -> StageSettings:
     config = method.Config
     joint = {"joint": True} if fast and "joint" in config.model_fields else {}
     settings = config.model_validate(stage.settings | joint).model_dump(mode="json")
-    # the recipe of a run always lists its optimizers; an empty list means that all use the student's
+    # The recipe of a run always contains `optimizers`. If it is empty, all modules use the optimizer of the student.
     has_none = "optimizers" in stage.model_fields_set and not stage.optimizers
     usual = {} if has_none else method.default_optimizers
     return stage.model_copy(update={"settings": settings, "optimizers": {**usual, **stage.optimizers}})

@@ -25,12 +25,12 @@ def requested_recipe(recipe: str | Path | Recipe, overrides: Iterable[str] = (),
 
 
 def shortened(recipe: Recipe, shorter: int) -> Recipe:
-    """Return a recipe with every length divided by ``shorter``, rounded down.
+    """Return a recipe with every length divided by ``shorter``. Step counts are rounded down; ramps are not rounded.
 
     Lengths are the steps of stages, the ramps of methods, the steps between drops of a learning rate, and the interval
     and first step of ``selection``. The teacher's decay, the lifetime of pseudo-labels and the 150 steps between rises
-    of a ramp are kept, because they do not depend on the length of a run. Raise a UserError if a length would
-    become 0.
+    of a ramp are kept, because they do not depend on the length of a run. Raise a UserError if the steps
+    of a stage or between drops would become 0.
     """
     check_shorter(shorter)
     if shorter == 1:
@@ -52,7 +52,7 @@ def check_shorter(shorter: int) -> None:
 
 
 def _step_counts(tree: dict[str, Any]) -> dict[str, tuple[dict[str, Any], str]]:
-    """Return all step counts by dotted name, each as its mapping and key."""
+    """Return where each step count is stored: a mapping and a key in it, by the dotted name of the setting."""
     found: dict[str, tuple[dict[str, Any], str]] = {}
     for index, stage in enumerate(tree["stages"]):
         where = f"stages.{index}"
@@ -66,7 +66,7 @@ def _step_counts(tree: dict[str, Any]) -> dict[str, tuple[dict[str, Any], str]]:
 
 
 def _shorten_stages(tree: dict[str, Any], shorter: int, name: str) -> None:
-    """Divide the lengths of all stages in place; raise a UserError if the smallest would become 0."""
+    """Divide the lengths of all stages in place; raise a UserError if a step count would become 0."""
     counted = _step_counts(tree)
     least, setting = min((holder[key], setting) for setting, (holder, key) in counted.items())
     if least < shorter:

@@ -67,8 +67,8 @@ def train_folds(
 ) -> CrossValidation:
     """Train every fold into ``run/fold-N`` and score its held-out cases; then do the same for the baseline.
 
-    ``resume`` keeps finished folds and continues a stopped one. ``run/metrics.csv`` has every labeled case once and
-    ``run/folds.json`` the held-out cases and scores of each fold. The baseline is trained in ``run/baseline``.
+    ``resume`` keeps finished folds and continues a stopped one. ``run/metrics.csv`` lists every labeled case once.
+    ``run/folds.json`` lists the held-out cases and scores of each fold. The baseline is trained in ``run/baseline``.
     """
     _check_target(recipe, run, data, resume)
     store = _store(recipe, data, run, count, baseline=baseline)
@@ -112,12 +112,12 @@ def _store(recipe: Recipe, data: Data, run: RunFolder, count: Count, *, baseline
     if not (baseline or recipe.baseline or dataset.problems):
         require_unlabeled(recipe, len(dataset.of("unlabeled")), dataset.root)
     with run.lock():
-        # a folder without folds may contain the store of a refused attempt: replace it
+        # a folder without folds may contain a store from an earlier attempt that failed: replace it
         return prepare(dataset, run.store, recipe.data, overwrite=run.is_free)
 
 
 def _refuse_duplicates(store: Store, recipe: Recipe, labeled: Sequence[str]) -> None:
-    """Raise a UserError if a labeled scan is also unlabeled, since its held-out fold would train on it."""
+    """Raise a UserError if a labeled scan is also an unlabeled scan: the fold that holds it out would train on it."""
     known = {case.sha256[case.image]: case.name for case in store.of("labeled") if case.name in labeled}
     for case in training_cases(store, recipe.batches).unlabeled:
         if twin := known.get(case.sha256[case.image]):
@@ -126,7 +126,7 @@ def _refuse_duplicates(store: Store, recipe: Recipe, labeled: Sequence[str]) -> 
 
 
 def _train_all(recipe: Recipe, run: RunFolder, shared: _Shared, labels: Sequence[ProgressLabel]) -> Evaluation:
-    """Train all folds and return the score of every case by the network that held it out; reuse finished folds."""
+    """Train all unfinished folds. Return the scores of every case, from the fold that held it out."""
     _start(recipe, run, shared)
     scores = []
     for number, (part, label) in enumerate(zip(shared.parts, labels, strict=True)):
@@ -181,7 +181,7 @@ _STREAM = 0xF01D
 def suggested_folds(labeled: int, *, has_test: bool) -> int | None:
     """Return the suggested number of folds, or None if there is a test set or only one labeled case.
 
-    Fewer than five cases are left out one at a time, because each is needed for training.
+    With fewer than five cases, each fold holds out only one, because every case is needed for training.
     """
     if has_test or labeled < LEAST:
         return None

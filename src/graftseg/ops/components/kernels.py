@@ -1,10 +1,10 @@
 # mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False, disallow-untyped-decorators=False
 """Connected components by union-find, as Triton kernels.
 
-A voxel is identified by its index in C order over the whole batch. ``parents`` contains a forest: -1 for background,
-else an earlier voxel of the same component or the voxel itself, which is then a root. Five kernels run in sequence:
-``runs`` joins the voxels of a row, ``merge`` joins rows, ``count`` points every voxel to its root and counts,
-``choose`` finds the largest component of each sample and class, and ``keep`` writes the result.
+A voxel is identified by its index in C order over the whole batch. ``parents`` contains a forest. The parent of a
+background voxel is -1. The parent of another voxel is an earlier voxel of the same component. A root is its own parent.
+Five kernels run in sequence: ``runs`` joins the voxels of a row, ``merge`` joins rows, ``count`` points every voxel to
+its root and counts, ``choose`` finds the largest component of each sample and class, and ``keep`` writes the result.
 
 Programs of ``merge`` change the same forest concurrently. Why this is correct: consider the graph whose edges are the
 links from voxels to their parents, and the pairs ``(high, low)`` that still have to be joined. Every step is atomic and
@@ -16,17 +16,19 @@ never splits a component of this graph:
 
 The larger voxel of a pair decreases with every step, whatever other programs do: no program waits for another, and all
 terminate. At the end no pair is left and the components of the graph are the trees. Parents only decrease, so the root
-of a tree is the first voxel of its component. An outdated parent is an earlier link of the same component: it costs an
-extra step and never changes the result. Parents are read past the L1 cache to avoid this extra step.
+of a tree is the first voxel of its component. A program may read an outdated parent. This parent belongs to the same
+component, so it costs an extra step but never changes the result. Reads of parents bypass the L1 cache to avoid this
+extra step.
 
-``count`` shortens paths while other programs follow them; every value they can read is an ancestor.
+``count`` shortens paths while other programs follow them. This is safe: every value they can read is an ancestor.
 """
 
 import triton
 import triton.language as tl
 
 LAST = tl.constexpr(0x7FFFFFFF)
-# number of components per block that are counted as one sum; voxels of further components are added one by one
+# In each block, ``count`` needs one atomic addition for each of the first four components, and one for every voxel of
+# the other components.
 COUNTED = tl.constexpr(4)
 
 
@@ -42,7 +44,10 @@ def _any(lanes):
 
 @triton.jit
 def _voxels(voxels, BLOCK: tl.constexpr):
-    """Return the voxels of this program and which of them exist; 64 bits, since the last block may overflow 32."""
+    """Return the indices of this program's voxels, and a mask of those that exist.
+
+    The mask is computed with 64 bits, because indices of the last block may not fit in 32 bits.
+    """
     wide = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     return wide.to(tl.int32), wide < voxels
 
@@ -55,7 +60,11 @@ def _class_of(labels, voxel, here, classes):
 
 @triton.jit(do_not_specialize=["columns", "classes", "slots"])
 def runs(labels, classes_of, parents, sizes, best, voxels, columns, classes, slots, BLOCK: tl.constexpr):
-    """Write the class of every voxel and its parent: the start of its run, or the last voxel of the previous block."""
+    """Write the class and the parent of every voxel, and set ``best`` and the sizes of possible roots to 0.
+
+    The parent is the first voxel of the run. If the run started in an earlier block, it is the last voxel of the
+    previous block.
+    """
     voxel, here = _voxels(voxels, BLOCK)
     kind = _class_of(labels, voxel, here, classes)
     before = _class_of(labels, voxel - 1, here & (voxel % columns > 0), classes)
@@ -87,7 +96,7 @@ def _join(parents, one, other, lanes):
 
 @triton.jit
 def _join_row(classes_of, parents, voxel, kind, first, last, beside, lanes, OBLIQUE: tl.constexpr):
-    """Join with the row at offset ``beside``, once for each two runs that touch.
+    """Join voxels with the row at offset ``beside``, without repeating joins of the same two runs where possible.
 
     Straight across, only the first of several pairs of the same two runs is joined. Diagonally, a pair is joined only
     if neither of its two voxels has a neighbor of the class straight across.
@@ -134,7 +143,7 @@ def merge(
 
 @triton.jit
 def count(parents, sizes, voxels, BLOCK: tl.constexpr):
-    """Point every voxel to its root and count; the first few components of a block are added as one sum."""
+    """Point every voxel to its root and count the voxels of every component."""
     voxel, here = _voxels(voxels, BLOCK)
     root = tl.load(parents + voxel, mask=here, other=-1)
     lanes = root >= 0
