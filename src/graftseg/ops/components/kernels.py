@@ -96,7 +96,7 @@ def _join(parents, one, other, lanes):
 
 @triton.jit
 def _join_row(classes_of, parents, voxel, kind, first, last, beside, lanes, OBLIQUE: tl.constexpr):
-    """Join voxels with the row at offset ``beside``, without repeating joins of the same two runs where possible.
+    """Join runs that touch in this row and the row at offset ``beside``, each pair of runs once.
 
     Straight across, only the first of several pairs of the same two runs is joined. Diagonally, a pair is joined only
     if neither of its two voxels has a neighbor of the class straight across.
