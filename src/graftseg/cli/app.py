@@ -12,6 +12,7 @@ import typer
 
 from graftseg.cli import check as cli_check
 from graftseg.cli import export as cli_export
+from graftseg.cli import messages
 from graftseg.cli import results as cli_results
 from graftseg.cli import train as cli_training
 from graftseg.cli.arguments import (
@@ -29,15 +30,6 @@ from graftseg.cli.arguments import (
     with_json_errors,
 )
 from graftseg.cli.briefs import brief
-from graftseg.cli.messages import (
-    as_user_error,
-    interruptible,
-    print_error,
-    print_errors,
-    print_warnings,
-    stderr_format,
-    wants_json,
-)
 from graftseg.core.version import __version__
 from graftseg.experiments.paper import MAX_SEEDS
 
@@ -176,8 +168,8 @@ def predict(
     typer.echo(f"{predicted.folder}: {maps}" + (f", {empty} of them empty" if empty else ""))
     if predicted.unfound:
         typer.echo(f"Warning: not found in any label map: {', '.join(predicted.unfound)}")
-    print_warnings(predicted.warnings)
-    print_errors(predicted.failures)
+    messages.print_warnings(predicted.warnings)
+    messages.print_errors(predicted.failures)
     if predicted.failures:
         raise typer.Exit(2)
 
@@ -307,14 +299,14 @@ def main() -> NoReturn:
         sys.stdout.reconfigure(errors="backslashreplace")
     words = sys.argv[1:]
     name = next((word for word in words if not word.startswith("-")), "graftseg")
-    with stderr_format(wants_json(words)):
+    with messages.stderr_format(messages.wants_json(words)):
         try:
-            with interruptible(name):
+            with messages.interruptible(name):
                 status = app(prog_name="graftseg", standalone_mode=False) or 0
         except Exception as error:
-            reported = as_user_error(error, name)
+            reported = messages.as_user_error(error, name)
             if reported is None:
                 raise
-            print_error(reported[0])
+            messages.print_error(reported[0])
             status = reported[1]
     sys.exit(status)

@@ -98,8 +98,10 @@ def read_manifest(folder: Path, remedy: str) -> Manifest | None:
     path = folder / MANIFEST
     if not path.exists():
         return None
+    content = read_json(path)
+    is_known = isinstance(content, dict) and FORMAT.items() <= content.items()
     try:
-        return _MANIFEST.validate_python(read_json(path))
+        return _MANIFEST.validate_python(content if is_known else None)
     except ValidationError:
         finding = "damaged or edited, not a manifest of label maps"
         raise UserError(Code.DAMAGED_FILE, path, finding, remedy) from None

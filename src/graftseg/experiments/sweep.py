@@ -19,15 +19,8 @@ from graftseg.data.benchmarks import classes_of
 from graftseg.data.store import Store, is_store, open_store
 from graftseg.evaluation.figures import FIGURES, figures_of, format_value
 from graftseg.evaluation.references import stored_references
+from graftseg.experiments import recording
 from graftseg.experiments.paper import ALL, TABLES, benchmark_of
-from graftseg.experiments.recording import (
-    check_same_settings,
-    check_same_store,
-    check_target,
-    check_variant,
-    record_run,
-    siblings,
-)
 from graftseg.experiments.records import is_record, read_record, record_path
 from graftseg.experiments.tables import rows_of
 from graftseg.experiments.train_and_test import check_seeds, tested_run, trained_run
@@ -101,9 +94,9 @@ class Trial:
 
     def check(self, store: Store | None) -> None:
         """Raise if the trial cannot be trained and tested on a store, or averaged with the records of other seeds."""
-        for other in siblings(self.record, self.variant):
-            check_same_settings(other, self.recipe, self.record)
-            check_same_store(other, store.identity if store else None, self.record)
+        for other in recording.siblings(self.record, self.variant):
+            recording.check_same_settings(other, self.recipe, self.record)
+            recording.check_same_store(other, store.identity if store else None, self.record)
         if store is None:
             return
         expected = classes_of(self.benchmark)[1:]
@@ -144,7 +137,7 @@ def sweep(
     trials = list(_trials(bases, Path(out), Path(results), seeds, variant))
     missing = [trial for trial in trials if not trial.is_recorded]
     for trial in missing:
-        check_target(trial.record, trial.run.path)
+        recording.check_target(trial.record, trial.run.path)
     for recipe, reason in failures.items():
         tell(f"{recipe}: failed: {reason}")
     # a dry run can list the missing rows without a store
@@ -217,7 +210,7 @@ def _load_recipes(
         except UserError as error:
             errors[name] = error
             continue
-        check_variant(f"recipe {name}", recipes[-1], changes_of(recipes[-1]), variant)
+        recording.check_variant(f"recipe {name}", recipes[-1], changes_of(recipes[-1]), variant)
     if errors and not recipes and (overrides or shorter > 1):
         raise next(iter(errors.values()))
     return recipes, {name: f"{error.finding} ({error.where})" for name, error in errors.items()}
@@ -284,7 +277,7 @@ def _failure_of(trial: Trial, store: Store, results: Path, device: str, tell: Te
     try:
         trained_run(trial.recipe, store, trial.run, device)
         figures = figures_of(tested_run(trial.run, store, device)[0])
-        record_run(trial.run, None, variant=trial.variant, results=results)
+        recording.record_run(trial.run, None, variant=trial.variant, results=results)
     except StoppedError:
         raise
     except UserError as error:

@@ -120,7 +120,6 @@ NETWORKS: dict[str, NetworkEntry] = {
 
 def _entry(name: str) -> NetworkEntry:
     if name not in NETWORKS:
-        raise UserError(
-            Code.RECIPE_MISMATCH, "network", f"unknown network {name!r}", f"choose one of {', '.join(NETWORKS)}"
-        )
+        finding = f"unknown network {name!r}"
+        raise UserError(Code.RECIPE_MISMATCH, "network", finding, f"choose one of {', '.join(NETWORKS)}")
     return NETWORKS[name]
