@@ -291,6 +291,7 @@ def test_label_maps_are_never_written_among_scans(cli: CommandLine, data: Path, 
 
 
 @pytest.mark.parametrize("content", ["{", "[]", "{}", '{"folds": [1, 2]}', '{"folds": [{"fold": 0}]}'])
+@pytest.mark.slow
 def test_a_damaged_list_of_folds(cli: CommandLine, scans: Path, tmp_path: Path, recipe: Path, content: str) -> None:
     run = tmp_path / "run"
     cli.works("train", recipe, "--data", scans, "--out", run, "--folds", "2")
@@ -309,6 +310,7 @@ def test_a_damaged_list_of_folds(cli: CommandLine, scans: Path, tmp_path: Path, 
 
 
 @pytest.mark.parametrize("rename", [lambda name: f"Ärztin Nr {name}", lambda name: f"日本 (1) [x] %d {{}} {name}"])
+@pytest.mark.slow
 def test_names_with_spaces_and_other_letters(
     cli: CommandLine, scans: Path, tmp_path: Path, rename: Callable[[str], str]
 ) -> None:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import tiny
 import yaml
 
@@ -27,6 +28,7 @@ for words in commands:
 """
 
 
+@pytest.mark.slow
 def test_train_and_predict_without_optional_packages(tmp_path: Path) -> None:
     scans, run, recipe = tiny.write_scans(tmp_path / "scans"), tmp_path / "run", tmp_path / "tiny.yaml"
     recipe.write_text(yaml.safe_dump(tiny.recipe_tree()))

@@ -74,6 +74,7 @@ def test_a_store_is_predicted_and_is_the_reference(
     assert "la, acdc, pancreas" in cli.fails("table", "liver", "--results", tmp_path)
 
 
+@pytest.mark.slow
 def test_paths_that_are_not_utf8(scans: Path, recipe: Path, tmp_path: Path) -> None:
     folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/scans\xff"))
     data, run = Path(shutil.copytree(scans, folder / os.fsdecode(b"data\xff"))), folder / "run"

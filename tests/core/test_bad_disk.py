@@ -129,6 +129,7 @@ def lost_write(monkeypatch: pytest.MonkeyPatch, number: int) -> Iterator[Callabl
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "onnx"])
+@pytest.mark.slow
 def test_a_full_disk_at_every_file(
     cli: CommandLine, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -162,6 +163,7 @@ def small_disk(size: int) -> Iterator[None]:
 
 @pytest.mark.parametrize("size", [0, 6000])
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in LONG])
+@pytest.mark.slow
 def test_a_disk_that_fills_up_within_a_file(
     cli: CommandLine, world: World, tmp_path: Path, name: str, size: int
 ) -> None:
@@ -243,6 +245,7 @@ def read_only(monkeypatch: pytest.MonkeyPatch, *roots: Path) -> Iterator[None]:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("is_there", [True, False], ids=["there", "absent"])
+@pytest.mark.slow
 def test_read_only_output(
     cli: CommandLine, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, is_there: bool
 ) -> None:
@@ -265,6 +268,7 @@ def test_a_file_in_place_of_the_output_folder(cli: CommandLine, world: World, tm
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.slow
 def test_inputs_are_only_read(
     cli: CommandLine, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

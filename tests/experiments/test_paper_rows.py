@@ -1,5 +1,6 @@
 """Shipped recipes of the benchmarks: published figures, file headers, selection settings and networks."""
 
+import pytest
 import torch
 
 from graftseg.experiments.paper import TABLES
@@ -98,6 +99,7 @@ def test_the_paper_protocol_scores_every_stage_with_a_stride_of_at_least_the_tes
 
 
 @for_each("name", RECIPES)
+@pytest.mark.slow
 def test_methods_and_networks_build(name: str) -> None:
     recipe, meta = load_recipe(name), torch.device("meta")
     with meta:

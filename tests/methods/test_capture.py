@@ -108,6 +108,7 @@ def gradients_of(module: nn.Module) -> list[Tensor]:
 
 @pytest.mark.filterwarnings("ignore::UserWarning:torch", "ignore::DeprecationWarning")
 @pytest.mark.parametrize("name", METHODS)
+@pytest.mark.slow
 def test_compiled_step_equals_uncompiled_step(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Forward and backward are traced as a whole; generated kernels are not tested."""
     compile_with = torch.compile

@@ -54,6 +54,7 @@ def train(method: Method, batch: Batch) -> None:
 
 
 @pytest.mark.parametrize("name", METHODS)
+@pytest.mark.slow
 def test_supervised_loss_falls_by_a_third(name: str) -> None:
     torch.manual_seed(SEED)
     config = METHODS[name].Config.model_validate(SETTINGS.get(name, {}))

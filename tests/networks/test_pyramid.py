@@ -65,6 +65,7 @@ def test_each_head_uses_its_level(name: NetworkName) -> None:
 
 
 @pytest.mark.parametrize("name", ["unet-2d", "unet-3d"])
+@pytest.mark.slow
 def test_all_maps_compile_without_graph_break(name: NetworkName) -> None:
     network, images = tiny(name, levels=3).eval(), images_for(name, side=8)
     compiled = torch.compile(network, backend="eager", fullgraph=True)

@@ -65,6 +65,7 @@ def test_logits_of_all_decoders_in_order(name: NetworkName) -> None:
 
 
 @pytest.mark.parametrize("name", ["unet-2d", "vnet-bn"])
+@pytest.mark.slow
 def test_all_decoders_compile_without_graph_break(name: NetworkName) -> None:
     network, images = tiny(name).eval(), torch.randn(1, 1, *(8,) * dimensions_of(name))
     compiled = torch.compile(network, backend="eager", fullgraph=True)

@@ -180,6 +180,7 @@ def test_table_of_networks_is_complete() -> None:
         assert network(torch.zeros(2, 1, *space)).shape == (2, 2, *space)
 
 
+@pytest.mark.slow
 def test_every_network_compiles_without_graph_break() -> None:
     for name, entry in NETWORKS.items():
         settings = NetworkSettings.model_validate({"name": name, "width": 1, "levels": 2})

@@ -28,6 +28,7 @@ META = torch.device("meta")
 
 @given(known=any_facts(), target=st.sampled_from([CPU, GPU]), minutes=st.sampled_from([None, 0.5, 20.0, 6000.0]))
 @settings(deadline=None, max_examples=30)
+@pytest.mark.slow
 def test_every_plan_loads_and_builds(
     tmp_path_factory: pytest.TempPathFactory, known: Facts, target: Target, minutes: float | None
 ) -> None:

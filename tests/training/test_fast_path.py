@@ -64,6 +64,7 @@ def compiles(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) ->
 
 @LOOKS_FOR_GRADIENTS
 @pytest.mark.parametrize(("network", "compiles"), COMPILED, indirect=["compiles"])
+@pytest.mark.slow
 def test_compiled(network: str, compiles: list[Any], store: Store, volumes: Store) -> None:
     recipe = stage_recipe(network)
     data = store_of(recipe, store, volumes)

@@ -58,6 +58,7 @@ def wait_for_step(run: Path, step: int, process: subprocess.Popen[bytes]) -> Non
 
 
 @pytest.mark.parametrize("step", [12, 45])
+@pytest.mark.slow
 def test_killed_and_resumed_the_weights_are_the_same_bits(
     recipe: Path, store: Store, tmp_path: Path, weights: bytes, step: int
 ) -> None:
@@ -73,6 +74,7 @@ def test_killed_and_resumed_the_weights_are_the_same_bits(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.slow
 def test_a_stop_is_clean(recipe: Path, store: Store, tmp_path: Path, weights: bytes, number: signal.Signals) -> None:
     run = tmp_path / "run"
     process = start(recipe, store, run)
@@ -104,6 +106,7 @@ def test_a_later_stop_does_not_wait_for_the_step(number: signal.Signals, monkeyp
         signal.signal(number, before)
 
 
+@pytest.mark.slow
 def test_two_runs_cannot_write_into_one_folder(recipe: Path, store: Store, tmp_path: Path) -> None:
     run = tmp_path / "run"
     process = start(recipe, store, run)

@@ -20,6 +20,7 @@ runtime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
 
 
+@pytest.mark.slow
 def test_a_volume_network_for_any_number_of_patches(tmp_path: Path, volumes: Store) -> None:
     run = write_run(tmp_path / "run", tiny.tiny_recipe(3), volumes.classes)
     (line,) = export_run("onnx", Request(run, tmp_path / "out"))
