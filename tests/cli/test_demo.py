@@ -83,6 +83,7 @@ def test_the_demo_prints_the_scores_of_its_files(tiny_demo: None, tmp_path: Path
     assert "demo-2d/supervised" in page and "demo-2d/bcp" in page and "4 cases" in page
 
 
+@pytest.mark.slow
 def test_the_table_of_seeds_agrees_with_seeds_csv(tiny_demo: None, tmp_path: Path) -> None:
     out = tmp_path / "seeds"
     table = run_seeds(out, [3, 8], dimensions=2, device="cpu")

@@ -111,6 +111,7 @@ def result(store: Store) -> Measurement:
     return measure(tiny.tiny_recipe(), store.path, CPU, SMALL)
 
 
+@pytest.mark.slow
 def test_both_implementations_are_measured_in_every_round(result: Measurement) -> None:
     assert result.usual is not None and result.ratio is not None
     for times in (result.own, result.usual):

@@ -31,6 +31,7 @@ def step(name: str, dimensions: int, *, bf16: bool) -> tuple[Numbers, Numbers]:
 
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("dimensions", [2, 3])
+@pytest.mark.slow
 def test_bfloat16_changes_losses_only_by_rounding(name: str, dimensions: int) -> None:
     (terms, gradients), (rounded, their_gradients) = (step(name, dimensions, bf16=bf16) for bf16 in (False, True))
     assert rounded == pytest.approx(terms, rel=0.03, abs=0.003)

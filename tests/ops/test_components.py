@@ -224,6 +224,7 @@ def test_components_compile_without_graph_break() -> None:
     assert torch.equal(compiled(images), clean(images))
 
 
+@pytest.mark.slow
 def test_kernels_are_not_imported_without_a_gpu() -> None:
     script = (
         "import sys, torch; from graftseg.ops.components import largest_components;"

@@ -19,6 +19,7 @@ META = torch.device("meta")
 """Builds full-size networks without weights, which would take seconds to draw."""
 
 
+@pytest.mark.slow
 def test_shipped_recipes_load_and_build() -> None:
     failures = []
     for name in shipped_recipes():

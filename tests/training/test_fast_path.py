@@ -167,6 +167,7 @@ def capture(monkeypatch: pytest.MonkeyPatch, captured: bool) -> None:
 
 
 @pytest.mark.parametrize("cut", [0, 7, 8])
+@pytest.mark.slow
 def test_resumed_mid_way_on_the_table(
     cut: int, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stand_in: type[StandIn]
 ) -> None:

@@ -37,6 +37,7 @@ def test_a_volume_network_for_any_number_of_patches(tmp_path: Path, volumes: Sto
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_slice_network_checked_on_a_scan(tmp_path: Path, scans: Path, store: Store) -> None:
     run = write_run(tmp_path / "run", tiny.tiny_recipe(2), store.classes)
     (scan, *_) = sorted((scans / "imagesTs").iterdir())
