@@ -153,3 +153,9 @@ def test_all_figures_are_compared() -> None:
         (figure, label) for figure in FIGURES for label in (1, 2, None)
     ]
     assert effect_of(pairs_of([1.0, -2.0], "asd")).better == 1
+
+
+def test_smaller_distances_and_larger_overlaps_are_better() -> None:
+    for figure, counts in {"asd": (2, 1), "hd95": (2, 1), "dice": (1, 2), "jaccard": (1, 2)}.items():
+        effect = effect_of(pairs_of([1.0, -2.0, -3.0], figure))
+        assert (effect.better, effect.worse) == counts, figure
