@@ -6,7 +6,7 @@ from markdown_pages import DOCS, ROOT, load
 from record_fakes import record
 
 script = load(DOCS / "method_pages.py")
-PAGE = "# a\n\n## Our number\n\nold\n\n## Known differences\n"
+PAGE = "# a\n\n## Our results\n\nold\n\n## Known differences\n"
 
 
 def test_the_pages_in_the_docs_are_up_to_date() -> None:
@@ -14,7 +14,7 @@ def test_the_pages_in_the_docs_are_up_to_date() -> None:
     assert len(made) > 10
     outdated = [page.name for page, text in made.items() if page.read_text(encoding="utf-8") != text]
     assert not outdated, f"run make docs to update {outdated}"
-    assert all("## Our number\n" in text for page, text in made.items() if page.name != "README.md")
+    assert all("## Our results\n" in text for page, text in made.items() if page.name != "README.md")
 
 
 def test_a_page_has_recorded_figures_and_a_comparison(shipped: Path, tmp_path: Path) -> None:
@@ -29,9 +29,9 @@ def test_a_page_has_recorded_figures_and_a_comparison(shipped: Path, tmp_path: P
 
 
 def test_a_page_without_records(shipped: Path, tmp_path: Path) -> None:
-    section = "## Our number\n\nNothing is recorded yet.\n"
+    section = "## Our results\n\nNothing is recorded yet.\n"
     assert script.filled(PAGE, "dtc", tmp_path) == f"# a\n\n{section}\n## Known differences\n"
-    assert script.filled("# a\n\n## Our number\n\nold\n", "dtc", tmp_path) == f"# a\n\n{section}"
+    assert script.filled("# a\n\n## Our results\n\nold\n", "dtc", tmp_path) == f"# a\n\n{section}"
 
 
 def test_the_list_of_methods(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_the_list_of_methods(tmp_path: Path) -> None:
     pages = {"bcp": "# bcp\n\nOn unlabeled scans: crops.\n", "mixup": "# mixup\n"}
     made = """Methods
 
-| method | what it does with unlabeled scans | rows in | Dice, ACDC-3 | Dice, LA-4 |
+| method | what it does with unlabeled scans | tables of the paper | Dice, ACDC-3 | Dice, LA-4 |
 | --- | --- | --- | --- | --- |
 | [`mixup`](mixup.md) | - | interpolation | 25.00 | - |
 | [`bcp`](bcp.md), `bcp-pretrain` | crops | all tables | - | 62.50 ± 17.68 |

@@ -23,7 +23,7 @@ NAMES = {
     for stem in STEMS
 }
 """The methods of each page: the method it is named after, and variations without their own page."""
-HEADINGS = ["What it does", "Equation", "Knobs", "Published numbers", "Our number", "Known differences"]
+HEADINGS = ["What it does", "Equation", "Settings", "Published results", "Our results", "Known differences"]
 FIGURES = "| setting | recipe | Dice | Jaccard | 95HD | ASD |"
 
 each_page = for_each("page", NAMES)
@@ -72,7 +72,7 @@ def test_a_page_has_its_sections_in_order(page: str) -> None:
 
 @each_page
 def test_settings_and_defaults_agree_with_the_code(page: str) -> None:
-    described = tables(FOLDER / page).get("Knobs", [])
+    described = tables(FOLDER / page).get("Settings", [])
     found = [(key.strip("`"), value_of(default.strip("`"))) for key, default, _ in described]
     fields = [field for name in NAMES[page] for field in METHODS[name].Config.model_fields.items()]
     expected = [(key, as_written(field.get_default(call_default_factory=True))) for key, field in fields]
@@ -82,7 +82,7 @@ def test_settings_and_defaults_agree_with_the_code(page: str) -> None:
 
 @each_page
 def test_published_figures_agree_with_the_recipes(page: str) -> None:
-    lines = sections(FOLDER / page)["Published numbers"].splitlines()
+    lines = sections(FOLDER / page)["Published results"].splitlines()
     printed = [re.findall(r"\d+\.\d\d", line) for line in lines if line.startswith("|")]
     expected = published(page.removesuffix(".md"))
     assert sorted(found for found in printed if found) == sorted(expected)
