@@ -5,7 +5,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from graftseg import api
-from graftseg.evaluation.figures import figures_of
+from graftseg.evaluation.table_metrics import mean_metrics
 from graftseg.evaluation.verdicts import verdict
 from graftseg.experiments.records import read_record
 
@@ -17,7 +17,7 @@ SEEDS = (0, 1, 2)
 
 
 def dice(kind: str, seed: int) -> float:
-    return figures_of(read_record(RECORDS / kind.format(seed)).evaluation)["dice"]
+    return mean_metrics(read_record(RECORDS / kind.format(seed)).evaluation)["dice"]
 
 
 def test_the_table_of_seeds() -> None:
@@ -50,5 +50,5 @@ def test_the_printed_scores() -> None:
 
 def test_the_verdict() -> None:
     (comparison,) = api.compare(*(RECORDS / kind.format(0) for kind in KINDS[:2]))
-    effects = [effect for pairs, effect in comparison.effects if pairs.figure == "dice"]
+    effects = [effect for pairs, effect in comparison.effects if pairs.metric == "dice"]
     assert verdict(effects[-1]) in PAGE

@@ -18,8 +18,8 @@ import graftseg.recipes.reading
 from graftseg import api
 from graftseg.core.errors import Code
 from graftseg.data.store import Store
-from graftseg.evaluation.figures import figures_of, scores_table
 from graftseg.evaluation.scores import Evaluation, Row, read_csv
+from graftseg.evaluation.table_metrics import mean_metrics, scores_table
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_a_store_is_predicted_and_is_the_reference(
         "95HD mm",
         "ASD mm",
     ]
-    figures = figures_of(read_csv(run / "predictions" / "metrics.csv"))
+    figures = mean_metrics(read_csv(run / "predictions" / "metrics.csv"))
     assert lines[4][:5] == ["mean", *(f"{figures[name]:.2f}" for name in ("dice", "jaccard", "hd95", "asd"))]
     assert json.loads((run / "predictions" / "manifest.json").read_text())["checkpoint"] == "last"
     cli.fails("predict", run, store.path, "--checkpoint", "best", code=Code.NO_BEST_CHECKPOINT)
@@ -144,7 +144,7 @@ def test_from_a_sweep_to_a_comparison(
     code, out, _ = cli("compare", *pair, "--out", tmp_path / "compared")
     about = "(checkpoint: last, 2 steps)"
     assert code == 0 and out.startswith(f"first: {pair[0]} {about}\nsecond: {pair[1]} {about}\n")
-    assert "figure\tclass\tcases\tfirst" in out and "Dice %\tmean\t2\t" in out
+    assert "metric\tclass\tcases\tfirst" in out and "Dice %\tmean\t2\t" in out
     assert (tmp_path / "compared" / "comparison.svg").is_file()
     runs_compared = cli("compare", *(runs / "la-4" / "bcp" / f"seed-{seed}" for seed in (0, 1)))[1]
     assert runs_compared.splitlines()[2:] == out.splitlines()[2:]

@@ -52,7 +52,7 @@ def runs(tmp_path: Path) -> tuple[Path, Path]:
     return first, second
 
 
-def test_a_line_for_each_figure_and_the_cases_of_one_run_only(runs: tuple[Path, Path]) -> None:
+def test_a_line_for_each_metric_and_the_cases_of_one_run_only(runs: tuple[Path, Path]) -> None:
     (comparison,) = compare_runs(runs)
     assert list(comparison.notes()) == [
         f"first: {runs[0]} (checkpoint: last)",
@@ -61,7 +61,7 @@ def test_a_line_for_each_figure_and_the_cases_of_one_run_only(runs: tuple[Path, 
         "left out, since only the second run has them: new",
     ]
     lines = [dict(zip(HEAD, line, strict=True)) for line in comparison.table_rows()]
-    assert [line["figure"] for line in lines] == ["Dice %", "Jaccard %", "95HD voxel", "ASD voxel"]
+    assert [line["metric"] for line in lines] == ["Dice %", "Jaccard %", "95HD voxel", "ASD voxel"]
     dice, _, hd95, _ = lines
     assert (dice["class"], dice["cases"]) == ("atrium", "3")
     assert (dice["first"], dice["second"], dice["difference"]) == ("66.67", "70.00", "+3.33")

@@ -14,9 +14,9 @@ from graftseg.core.text_tables import format_table
 from graftseg.core.types import Geometry
 from graftseg.data.scans import write_label
 from graftseg.evaluation.evaluate import evaluate_pair
-from graftseg.evaluation.figures import scores_table
 from graftseg.evaluation.metrics import Protocol, score
 from graftseg.evaluation.scores import Evaluation
+from graftseg.evaluation.table_metrics import scores_table
 from scoring import evaluate_folder
 from user_errors import user_error
 

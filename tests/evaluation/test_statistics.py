@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from graftseg.evaluation.figures import FIGURES, figures_of
 from graftseg.evaluation.scores import Evaluation, Row
 from graftseg.evaluation.statistics import Pairs, _tail, bootstrap, effect_of, paired, signed_rank
+from graftseg.evaluation.table_metrics import METRIC_NAMES, mean_metrics
 
 CLASSES = {1: "ring", 2: "core"}
 
@@ -24,16 +24,16 @@ def evaluation(*rows: Row) -> Evaluation:
     return Evaluation(rows, "standard")
 
 
-def pairs_of(differences: list[float], figure: str = "dice") -> Pairs:
+def pairs_of(differences: list[float], metric: str = "dice") -> Pairs:
     second = np.array(differences, dtype=float)
     cases = tuple(f"case {index}" for index in range(len(second)))
-    return Pairs(figure, 1, "ring", cases, np.zeros(len(second)), second)
+    return Pairs(metric, 1, "ring", cases, np.zeros(len(second)), second)
 
 
 def test_every_number_by_hand() -> None:
     first = evaluation(row("a", 1, 0.5, 4), row("b", 1, 0.6, 2), row("c", 1, 0.9, 1), row("only", 1, 0.1))
     second = evaluation(row("a", 1, 0.7, 1), row("b", 1, 0.5, 2), row("c", 1, 1.0, 3), row("other", 1, 0.1))
-    found = {pairs.figure: pairs for pairs in paired(first, second)}
+    found = {pairs.metric: pairs for pairs in paired(first, second)}
     assert list(found) == ["dice", "jaccard", "hd95", "asd"]
     assert all(pairs.cases == ("a", "b", "c") and pairs.label == 1 for pairs in found.values())
     assert found["dice"].differences.tolist() == [20.0, -10.0, 10.0]
@@ -53,16 +53,16 @@ def test_every_number_by_hand() -> None:
 def test_the_mean_over_classes_is_taken_in_each_case() -> None:
     first = evaluation(row("a", 1, 0.5), row("a", 2, 0.7), row("b", 1, 0.2), row("b", 2, 0.4))
     second = evaluation(row("a", 1, 0.6), row("a", 2, 0.6), row("b", 1, 0.4), row("b", 2, 0.8))
-    found = [pairs for pairs in paired(first, second) if pairs.figure == "dice"]
+    found = [pairs for pairs in paired(first, second) if pairs.metric == "dice"]
     assert [(pairs.label, pairs.name) for pairs in found] == [(1, "ring"), (2, "core"), (None, "mean")]
     assert found[2].differences.tolist() == [0.0, 30.0]
-    assert effect_of(found[2]).second == pytest.approx(figures_of(second)["dice"])
+    assert effect_of(found[2]).second == pytest.approx(mean_metrics(second)["dice"])
 
 
 def test_missing_values_are_ignored() -> None:
     first = evaluation(row("a", 1, 0.5, math.nan), row("a", 2, 0.5, 4), row("b", 1, 0.5, 2), row("b", 2, 0.5, 2))
     second = evaluation(row("a", 1, 0.5, 1), row("a", 2, 0.5, 1), row("b", 1, 0.5, 3), row("b", 2, 0.5, math.nan))
-    found = {pairs.label: pairs for pairs in paired(first, second) if pairs.figure == "hd95"}
+    found = {pairs.label: pairs for pairs in paired(first, second) if pairs.metric == "hd95"}
     assert (found[1].cases, found[2].cases) == (("b",), ("a",))
     assert found[None].cases == ("a", "b") and found[None].differences.tolist() == [-3.0, 1.0]
     nothing = paired(evaluation(row("a", 1, 0.5, math.nan)), evaluation(row("a", 1, 0.5, 1)))[2]
@@ -149,13 +149,13 @@ def test_swapping_the_runs_negates_the_differences(scores: list[tuple[int, ...]]
 
 def test_all_figures_are_compared() -> None:
     one = evaluation(row("a", 1, 0.5), row("a", 2, 0.5))
-    assert [(pairs.figure, pairs.label) for pairs in paired(one, one)] == [
-        (figure, label) for figure in FIGURES for label in (1, 2, None)
+    assert [(pairs.metric, pairs.label) for pairs in paired(one, one)] == [
+        (metric, label) for metric in METRIC_NAMES for label in (1, 2, None)
     ]
     assert effect_of(pairs_of([1.0, -2.0], "asd")).better == 1
 
 
 def test_smaller_distances_and_larger_overlaps_are_better() -> None:
-    for figure, counts in {"asd": (2, 1), "hd95": (2, 1), "dice": (1, 2), "jaccard": (1, 2)}.items():
-        effect = effect_of(pairs_of([1.0, -2.0, -3.0], figure))
-        assert (effect.better, effect.worse) == counts, figure
+    for metric, counts in {"asd": (2, 1), "hd95": (2, 1), "dice": (1, 2), "jaccard": (1, 2)}.items():
+        effect = effect_of(pairs_of([1.0, -2.0, -3.0], metric))
+        assert (effect.better, effect.worse) == counts, metric

@@ -16,8 +16,8 @@ from graftseg import api
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import sha256_of
 from graftseg.data.store import Store
-from graftseg.evaluation.figures import figures_of
 from graftseg.evaluation.scores import read_csv
+from graftseg.evaluation.table_metrics import mean_metrics
 from graftseg.experiments.records import (
     Record,
     is_record,
@@ -267,7 +267,7 @@ def test_the_best_checkpoint_is_recorded_if_it_was_tested(run: Path, tmp_path: P
     change(run, best={"on": "test", "step": 6, "dice": 0.5, "sha256": sha256_of(run / "model.safetensors")})
     found = read_record(api.record(run, results=tmp_path / "results"))
     assert found.best_checkpoint is not None and found.best_checkpoint.checkpoint == words
-    assert figures_of(found.evaluation) == figures_of(read_csv(run / "predictions" / "metrics.csv"))
+    assert mean_metrics(found.evaluation) == mean_metrics(read_csv(run / "predictions" / "metrics.csv"))
     shutil.rmtree(run / "predictions-best")
     found = read_record(api.record(run, results=tmp_path / "results"))
     assert found.best is None and found.best_checkpoint is not None

@@ -17,8 +17,8 @@ from graftseg.core.run_folder import RunFolder
 from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import PrepareSettings, prepare
 from graftseg.data.store import Store
-from graftseg.evaluation.figures import figures_of
 from graftseg.evaluation.scores import read_csv
+from graftseg.evaluation.table_metrics import mean_metrics
 from graftseg.experiments import train_and_test
 from graftseg.experiments.seeds import train_seeds
 from graftseg.inference.predict import Predicted
@@ -52,7 +52,7 @@ def test_seeds_begin_with_the_one_of_the_recipe(trained: tuple[Path, list[str]])
 def test_the_summary_has_every_seed_their_mean_and_deviation(trained: tuple[Path, list[str]]) -> None:
     out, told = trained
     said = summary(out)
-    found = [figures_of(read_csv(out / f"seed-{seed}" / "predictions" / "metrics.csv")) for seed in (5, 6)]
+    found = [mean_metrics(read_csv(out / f"seed-{seed}" / "predictions" / "metrics.csv")) for seed in (5, 6)]
     assert [(one["seed"], one["checkpoint"]) for one in said["seeds"]] == [(5, "last"), (6, "last")]
     for name in ("dice", "jaccard", "hd95", "asd"):
         values = [one[name] for one in found]

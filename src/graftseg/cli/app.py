@@ -188,7 +188,7 @@ def evaluate(
 ) -> None:
     """Compare label maps with references for each case and class."""
     from graftseg import api
-    from graftseg.evaluation.figures import scores_table
+    from graftseg.evaluation.table_metrics import scores_table
 
     evaluation = api.evaluate(predictions, reference, out, protocol=protocol, allow_missing=allow_missing)
     print_table(*scores_table(evaluation))

@@ -28,7 +28,7 @@ def test(
     """Predict and score test scans with a run and its baseline, compare both, and write the report."""
     from graftseg import api
     from graftseg.evaluation.comparison import HEAD
-    from graftseg.evaluation.figures import scores_table
+    from graftseg.evaluation.table_metrics import scores_table
 
     tested = api.test(run, data, images=test_images, labels=test_labels, device=device, allow_missing=allow_missing)
     typer.echo(f"test scans: {tested.scans.images}")

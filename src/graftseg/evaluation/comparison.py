@@ -9,11 +9,11 @@ from typing import Any
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import csv_text, json_text, read_object, write_group
 from graftseg.core.run_folder import RunFolder
-from graftseg.evaluation.figures import FIGURES, SHARES, format_difference, format_interval, format_value
 from graftseg.evaluation.scores import Evaluation, read_csv
 from graftseg.evaluation.statistics import Effect, Pairs, effect_of, match_case_names, paired
+from graftseg.evaluation.table_metrics import METRIC_NAMES, OVERLAPS, format_difference, format_interval, format_value
 
-HEAD = ("figure", "class", "cases", "first", "second", "difference", "95 % interval", "p", "better/worse/equal")
+HEAD = ("metric", "class", "cases", "first", "second", "difference", "95 % interval", "p", "better/worse/equal")
 COLUMNS = ("first_run", "second_run", "figure", "unit", "label", "class", *Effect.__dataclass_fields__, "equal")
 VOLUME_TOLERANCE = 1e-6
 """Relative difference up to which two reference volumes count as equal."""
@@ -146,14 +146,14 @@ def write_comparison(comparisons: Sequence[Comparison], folder: Path, picture: s
     write_group({folder / f"comparison{end}": content for end, content in contents.items()})
 
 
-def unit_of(figure: str) -> str:
+def unit_of(metric: str) -> str:
     """Return the unit of a metric."""
-    return "percent" if figure in SHARES else "voxel"
+    return "percent" if metric in OVERLAPS else "voxel"
 
 
 def _table_row(pairs: Pairs, effect: Effect) -> tuple[str, ...]:
     return (
-        f"{FIGURES[pairs.figure]} {'%' if pairs.figure in SHARES else 'voxel'}",
+        f"{METRIC_NAMES[pairs.metric]} {'%' if pairs.metric in OVERLAPS else 'voxel'}",
         pairs.name,
         str(effect.count),
         format_value(effect.first),
@@ -167,10 +167,10 @@ def _table_row(pairs: Pairs, effect: Effect) -> tuple[str, ...]:
 
 def _entry(comparison: Comparison, pairs: Pairs, effect: Effect) -> dict[str, Any]:
     """Return a line of the CSV table by column; None for NaN."""
-    figures = {key: None if value != value else value for key, value in asdict(effect).items()}
+    values = {key: None if value != value else value for key, value in asdict(effect).items()}
     runs = (comparison.first.name, comparison.second.name)
-    about = (*runs, pairs.figure, unit_of(pairs.figure), pairs.label, pairs.name)
-    return {**dict(zip(COLUMNS, about, strict=False)), **figures, "equal": effect.equal}
+    about = (*runs, pairs.metric, unit_of(pairs.metric), pairs.label, pairs.name)
+    return {**dict(zip(COLUMNS, about, strict=False)), **values, "equal": effect.equal}
 
 
 def _to_json(comparison: Comparison) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from typing import Any
 
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import csv_text, json_text, read_json, write_group, write_text
-from graftseg.evaluation.figures import extent_of, plain_values, scores_text, spread
 from graftseg.evaluation.metrics import Protocol, as_protocol
+from graftseg.evaluation.table_metrics import extent_of, plain_values, scores_text, spread
 
 VOXEL_FIELDS = ("hd95", "hd95_max", "asd", "assd")
 METRICS = ("dice", "jaccard", *VOXEL_FIELDS, *(f"{name}_mm" for name in VOXEL_FIELDS))

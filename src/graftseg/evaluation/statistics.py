@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from graftseg.core.names import nfc
-from graftseg.evaluation.figures import FIGURES, SHARES
 from graftseg.evaluation.scores import Evaluation
+from graftseg.evaluation.table_metrics import METRIC_NAMES, OVERLAPS
 
 Values = npt.NDArray[np.float64]
 RESAMPLES = 10_000
@@ -27,7 +27,7 @@ class Pairs:
     case. ``first`` and ``second`` have the order of ``cases``.
     """
 
-    figure: str
+    metric: str
     label: int | None
     name: str
     cases: tuple[str, ...]
@@ -71,17 +71,17 @@ def paired(first: Evaluation, second: Evaluation) -> list[Pairs]:
     The mean of a case uses only the classes that have a value in both runs.
     """
     found, second = [], match_case_names(first, second)
-    for figure in FIGURES:
-        one, two = _values(first, figure), _values(second, figure)
+    for metric in METRIC_NAMES:
+        one, two = _values(first, metric), _values(second, metric)
         keys = sorted(one.keys() & two.keys(), key=lambda key: (key[1], key[0]))
         names = {row.label: row.name for row in first.rows}
         for label in sorted(names):
             groups = [[key] for key in keys if key[1] == label]
-            found.append(_pairs(figure, label, names[label], groups, one, two))
+            found.append(_pairs(metric, label, names[label], groups, one, two))
         if len(names) > 1:
             cases = sorted({case for case, _ in keys})
             groups = [[key for key in keys if key[0] == case] for case in cases]
-            found.append(_pairs(figure, None, "mean", groups, one, two))
+            found.append(_pairs(metric, None, "mean", groups, one, two))
     return found
 
 
@@ -97,7 +97,7 @@ def effect_of(pairs: Pairs) -> Effect:
     differences = pairs.differences
     count = len(differences)
     up, down = int(np.count_nonzero(differences > 0)), int(np.count_nonzero(differences < 0))
-    better, worse = (up, down) if pairs.figure in SHARES else (down, up)
+    better, worse = (up, down) if pairs.metric in OVERLAPS else (down, up)
     low, high = bootstrap(differences)
     first, second, difference = (
         float(values.mean()) if count else math.nan for values in (pairs.first, pairs.second, differences)
@@ -140,15 +140,15 @@ def signed_rank(differences: Values) -> float:
     return float(wilcoxon(known).pvalue) if len(known) else 1.0
 
 
-def _values(evaluation: Evaluation, figure: str) -> dict[tuple[str, int], float]:
+def _values(evaluation: Evaluation, metric: str) -> dict[tuple[str, int], float]:
     """Return the values of a metric by case and class, without NaN."""
-    scale = 100 if figure in SHARES else 1
-    values = {(row.case, row.label): scale * getattr(row, figure) for row in evaluation.rows}
+    scale = 100 if metric in OVERLAPS else 1
+    values = {(row.case, row.label): scale * getattr(row, metric) for row in evaluation.rows}
     return {key: value for key, value in values.items() if not math.isnan(value)}
 
 
 def _pairs(
-    figure: str,
+    metric: str,
     label: int | None,
     name: str,
     groups: Sequence[Sequence[tuple[str, int]]],
@@ -159,4 +159,4 @@ def _pairs(
     first, second = (
         np.array([math.fsum(values[key] for key in group) / len(group) for group in groups]) for values in (one, two)
     )
-    return Pairs(figure, label, name, tuple(group[0][0] for group in groups), first, second)
+    return Pairs(metric, label, name, tuple(group[0][0] for group in groups), first, second)

@@ -51,7 +51,7 @@ def _without(evaluation: Evaluation, labels: set[int]) -> Evaluation:
 
 def _dice_effect(baseline: Evaluation, run: Evaluation) -> Effect:
     """Return the effect on the mean Dice over classes; ``paired`` puts this mean last."""
-    return effect_of([pairs for pairs in paired(baseline, run) if pairs.figure == "dice"][-1])
+    return effect_of([pairs for pairs in paired(baseline, run) if pairs.metric == "dice"][-1])
 
 
 def verdict(effect: Effect, trainings: str = ONE_TRAINING) -> str:

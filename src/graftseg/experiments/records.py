@@ -20,9 +20,9 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.files import atomic_folder, read_object, write_group, write_json, write_text
 from graftseg.core.run_folder import LOCK, RunFolder, read_log
 from graftseg.evaluation import comparison
-from graftseg.evaluation.figures import null_if_nan
 from graftseg.evaluation.references import TESTED_ON
 from graftseg.evaluation.scores import Evaluation, Row, read_csv
+from graftseg.evaluation.table_metrics import null_if_nan
 from graftseg.recipes.recipe import Recipe, load_recipe
 
 RECORD, RECIPE = "record.json", "recipe.yaml"

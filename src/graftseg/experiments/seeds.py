@@ -14,8 +14,8 @@ from graftseg.data.prepare import check_target as refuse_other_data
 from graftseg.data.prepare import prepare
 from graftseg.data.sources import Data
 from graftseg.data.store import Store, is_store, open_store
-from graftseg.evaluation.figures import FIGURES, Figures, Spread, figures_of, format_value, plain_values, spreads
 from graftseg.evaluation.references import stored_references
+from graftseg.evaluation.table_metrics import METRIC_NAMES, Spread, format_value, mean_metrics, plain_values, spreads
 from graftseg.experiments.train_and_test import PROTOCOL, check_seeds, tested_run, trained_run
 from graftseg.inference.ensemble import select_weights
 from graftseg.recipes.recipe import Recipe, changed
@@ -37,13 +37,13 @@ class SeedResult:
 
     seed: int
     checkpoint: str
-    figures: Figures | None
-    best: Figures | None = None
+    figures: dict[str, float] | None
+    best: dict[str, float] | None = None
     best_words: str = ""
 
     def line(self) -> str:
         """Return the line of this seed in the printed table."""
-        cells = (format_value(self.figures[name]) for name in FIGURES) if self.figures else ("-" for _ in FIGURES)
+        cells = (format_value(self.figures[name]) if self.figures else "-" for name in METRIC_NAMES)
         best = f"; Dice {format_value(self.best['dice'])} with the {self.best_words}" if self.best else ""
         return "\t".join([f"seed {self.seed}", *cells, self.checkpoint + best])
 
@@ -76,7 +76,7 @@ def train_seeds(
     untested = _why_untested(store)
     if untested:
         tell(f"training without a test: {untested}")
-    tell("\t".join(["", *FIGURES.values(), "checkpoint"]))
+    tell("\t".join(["", *METRIC_NAMES.values(), "checkpoint"]))
     summary = _Summary(base, store, folder, device, untested, tell)
     for seed in folder.seeds:
         if is_complete(_with_seed(base, seed), store, folder.seed(seed)):
@@ -120,9 +120,9 @@ class _Summary:
             return SeedResult(seed, chosen, None)
         reported, best = tested_run(run, self.store, self.device)
         if best is None:
-            return SeedResult(seed, chosen, figures_of(reported))
+            return SeedResult(seed, chosen, mean_metrics(reported))
         best_words = select_weights(run, "best").chosen
-        return SeedResult(seed, chosen, figures_of(reported), figures_of(best), best_words)
+        return SeedResult(seed, chosen, mean_metrics(reported), mean_metrics(best), best_words)
 
 
 def _with_seed(recipe: Recipe, seed: int) -> Recipe:
@@ -132,7 +132,7 @@ def _with_seed(recipe: Recipe, seed: int) -> Recipe:
 def mean_line(results: Sequence[SeedResult]) -> str:
     """Return the printed line with mean and standard deviation of each figure over the tested seeds."""
     over = _spreads(results)
-    return "\t".join(["mean", *(str(over[name]) for name in FIGURES)])
+    return "\t".join(["mean", *(str(over[name]) for name in METRIC_NAMES)])
 
 
 def _check_target(folder: RunFolder, data: Data) -> None:

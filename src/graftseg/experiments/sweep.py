@@ -17,8 +17,8 @@ from graftseg.core.run_folder import RunFolder
 from graftseg.data.batches import training_cases
 from graftseg.data.benchmarks import classes_of
 from graftseg.data.store import Store, is_store, open_store
-from graftseg.evaluation.figures import FIGURES, figures_of, format_value
 from graftseg.evaluation.references import stored_references
+from graftseg.evaluation.table_metrics import METRIC_NAMES, format_value, mean_metrics
 from graftseg.experiments import recording
 from graftseg.experiments.paper import ALL, TABLES, benchmark_of
 from graftseg.experiments.records import is_record, read_record, record_path
@@ -276,7 +276,7 @@ def _failure_of(trial: Trial, store: Store, results: Path, device: str, tell: Te
     """Train, test and record a trial and print its figures; return the reason for a failure, or an empty string."""
     try:
         trained_run(trial.recipe, store, trial.run, device)
-        figures = figures_of(tested_run(trial.run, store, device)[0])
+        figures = mean_metrics(tested_run(trial.run, store, device)[0])
         recording.record_run(trial.run, None, variant=trial.variant, results=results)
     except StoppedError:
         raise
@@ -285,7 +285,7 @@ def _failure_of(trial: Trial, store: Store, results: Path, device: str, tell: Te
     except Exception as error:
         logger.exception("a row failed")
         return f"{type(error).__name__}: {' '.join(str(error).split())}"
-    tell(f"{trial.name}: " + ", ".join(f"{FIGURES[key]} {format_value(figures[key])}" for key in FIGURES))
+    tell(f"{trial.name}: " + ", ".join(f"{METRIC_NAMES[key]} {format_value(figures[key])}" for key in METRIC_NAMES))
     return ""
 
 

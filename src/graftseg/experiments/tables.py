@@ -7,16 +7,16 @@ from pathlib import Path
 import numpy as np
 
 from graftseg.core.errors import Code, UserError
-from graftseg.evaluation.figures import (
-    FIGURES,
+from graftseg.evaluation.statistics import bootstrap, paired
+from graftseg.evaluation.table_metrics import (
+    METRIC_NAMES,
     NO_VALUE,
-    figures_of,
     format_difference,
     format_interval,
     format_value,
+    mean_metrics,
     spreads,
 )
-from graftseg.evaluation.statistics import bootstrap, paired
 from graftseg.experiments.paper import ALL, TABLES, Row, benchmark_of
 from graftseg.experiments.recording import check_same_cases, check_same_settings
 from graftseg.experiments.records import Record, read_records
@@ -29,7 +29,7 @@ HEAD = (
     "variant",
     "seeds",
     "checkpoint",
-    *FIGURES.values(),
+    *METRIC_NAMES.values(),
     "published",
     "theirs chosen on",
     "our best on test (oracle)",
@@ -151,9 +151,9 @@ def _group(record: Record) -> tuple[str, str]:
 def ours(records: Sequence[Record]) -> list[str]:
     """Return the cells of a line: variant, seeds, checkpoint and figures."""
     variant, choice = _group(records[0])
-    over = spreads([figures_of(record.reported.evaluation) for record in records])
+    over = spreads([mean_metrics(record.reported.evaluation) for record in records])
     seeds = ", ".join(str(record.seed) for record in records)
-    return [variant or NO_VALUE, seeds, choice, *(str(over[name]) for name in FIGURES)]
+    return [variant or NO_VALUE, seeds, choice, *(str(over[name]) for name in METRIC_NAMES)]
 
 
 def _oracle(records: Sequence[Record]) -> str:
@@ -162,14 +162,14 @@ def _oracle(records: Sequence[Record]) -> str:
     best = [scored for scored in found if scored and scored.checkpoint.startswith("best on test")]
     if len(best) < len(records):
         return NO_VALUE
-    over = spreads([figures_of(scored.evaluation) for scored in best])
-    return " / ".join(format_value(over[name].mean) for name in FIGURES)
+    over = spreads([mean_metrics(scored.evaluation) for scored in best])
+    return " / ".join(format_value(over[name].mean) for name in METRIC_NAMES)
 
 
 def _published(theirs: Published | None) -> list[str]:
     if theirs is None:
         return [NO_VALUE, NO_VALUE]
-    figures = " / ".join(format_value(getattr(theirs, name)) for name in FIGURES)
+    figures = " / ".join(format_value(getattr(theirs, name)) for name in METRIC_NAMES)
     return [figures, theirs.selection + (f" ({theirs.note})" if theirs.note else "")]
 
 
@@ -182,8 +182,8 @@ GAINS_HEAD = (
     "seeds",
     "steps",
     "steps of the baseline",
-    f"{FIGURES[FIGURE]} of the baseline",
-    FIGURES[FIGURE],
+    f"{METRIC_NAMES[FIGURE]} of the baseline",
+    METRIC_NAMES[FIGURE],
     "difference",
     "95 % interval",
 )
@@ -222,7 +222,7 @@ def _gain(recipe: str, variant: str, pairs: Sequence[tuple[Record, Record]]) -> 
     """Return the line of a recipe: Dice of both, their difference and its interval over the test cases."""
     # `paired` returns several items per figure; the last one is for the mean over the classes, or for the only class
     found = [paired(baseline.evaluation, record.evaluation) for baseline, record in pairs]
-    by_seed = [[pairs_of for pairs_of in seed if pairs_of.figure == FIGURE][-1] for seed in found]
+    by_seed = [[pairs_of for pairs_of in seed if pairs_of.metric == FIGURE][-1] for seed in found]
     shared = sorted(set.intersection(*(set(seed.cases) for seed in by_seed)))
     places = [[seed.cases.index(case) for case in shared] for seed in by_seed]
     first = np.array([seed.first[place] for seed, place in zip(by_seed, places, strict=True)])

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from graftseg.evaluation.comparison import Comparison, unit_of
-from graftseg.evaluation.figures import FIGURES, SHARES
 from graftseg.evaluation.statistics import Effect, Pairs
+from graftseg.evaluation.table_metrics import METRIC_NAMES, OVERLAPS
 from graftseg.reporting.svg import Axis, element, number
 
 WIDTH, LEFT, RIGHT = 760.0, 230.0, 24.0
@@ -22,7 +22,7 @@ svg{background:#fff;font:12px system-ui,sans-serif;fill:#222}
 
 
 def picture(comparisons: Sequence[Comparison]) -> str:
-    """Return an SVG file with a panel for each figure and in it a row for each class of each run."""
+    """Return an SVG file with a panel for each metric and in it a row for each class of each run."""
     content: list[Markup] = []
     top = 8.0
     for place, one in enumerate(comparisons, start=1):
@@ -30,8 +30,8 @@ def picture(comparisons: Sequence[Comparison]) -> str:
         content.append(element("text", f"{one.second.name}{run} minus {one.first.name}", x=8, y=f"{top + 12:g}"))
         top += 18
     top += GAP
-    for figure in FIGURES:
-        drawn, height = _panel(figure, comparisons, top)
+    for metric in METRIC_NAMES:
+        drawn, height = _panel(metric, comparisons, top)
         content += drawn
         top += height + GAP
     size = {"width": f"{WIDTH:g}", "height": f"{top:g}", "viewBox": f"0 0 {WIDTH:g} {top:g}"}
@@ -44,13 +44,13 @@ def difference_axis(values: Sequence[float]) -> Axis:
     return Axis.enclosing([0.0, *values], LEFT, WIDTH - RIGHT)
 
 
-def _panel(figure: str, comparisons: Sequence[Comparison], top: float) -> tuple[list[Markup], float]:
+def _panel(metric: str, comparisons: Sequence[Comparison], top: float) -> tuple[list[Markup], float]:
     """Return a panel and its height."""
-    rows = _rows(figure, comparisons)
+    rows = _rows(metric, comparisons)
     axis = difference_axis([value for _, pairs, _ in rows for value in pairs.differences.tolist()])
     bottom = top + TITLE + ROW * len(rows)
-    better = "better to the right" if figure in SHARES else "better to the left"
-    title = f"{FIGURES[figure]}, {unit_of(figure)}: {better}"
+    better = "better to the right" if metric in OVERLAPS else "better to the left"
+    title = f"{METRIC_NAMES[metric]}, {unit_of(metric)}: {better}"
     drawn = [element("text", title, class_="name", x=8, y=f"{top + 12:g}")]
     drawn += axis.columns(top + TITLE - 6, bottom, bottom + 14, class_="small")
     for place, (name, pairs, effect) in enumerate(rows):
@@ -60,12 +60,12 @@ def _panel(figure: str, comparisons: Sequence[Comparison], top: float) -> tuple[
     return drawn, bottom + AXIS - 12 - top
 
 
-def _rows(figure: str, comparisons: Sequence[Comparison]) -> list[tuple[str, Pairs, Effect]]:
+def _rows(metric: str, comparisons: Sequence[Comparison]) -> list[tuple[str, Pairs, Effect]]:
     """Return the name, the pairs and the effect of each class of each run."""
     found = []
     for place, one in enumerate(comparisons, start=1):
         run = f"({place}) " if len(comparisons) > 1 else ""
-        found += [(run + pairs.name, pairs, effect) for pairs, effect in one.effects if pairs.figure == figure]
+        found += [(run + pairs.name, pairs, effect) for pairs, effect in one.effects if pairs.metric == metric]
     return found
 
 

@@ -10,8 +10,8 @@ from markupsafe import Markup
 from graftseg.core.durations import duration
 from graftseg.core.errors import UserError
 from graftseg.data.store import Store, is_store
-from graftseg.evaluation.figures import DEVIATION
 from graftseg.evaluation.scores import Evaluation
+from graftseg.evaluation.table_metrics import DEVIATION
 from graftseg.evaluation.testset import IMAGES
 from graftseg.recipes.changes import changes_of
 from graftseg.recipes.recipe import first_few, parse_recipe

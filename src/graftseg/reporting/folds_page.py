@@ -9,8 +9,8 @@ from markupsafe import Markup
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import read_object
 from graftseg.core.run_folder import RunFolder, held_out_by_fold
-from graftseg.evaluation.figures import DEVIATION
 from graftseg.evaluation.scores import Evaluation, read_csv
+from graftseg.evaluation.table_metrics import DEVIATION
 from graftseg.evaluation.verdicts import SEVERAL_TRAININGS
 from graftseg.reporting.cases import Predicted, cases_section, predicted_in
 from graftseg.reporting.comparison import can_be_paired, missed, verdict_between

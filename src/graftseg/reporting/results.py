@@ -10,8 +10,8 @@ from typing import Any
 from markupsafe import Markup
 
 from graftseg.core.files import read_object
-from graftseg.evaluation.figures import DEVIATION, FIGURES, SHARES, VOLUME_COLUMNS
 from graftseg.evaluation.scores import Evaluation, Row, read_csv
+from graftseg.evaluation.table_metrics import DEVIATION, METRIC_NAMES, OVERLAPS, VOLUME_COLUMNS
 from graftseg.reporting.missing import TEST, Missing, Remedy
 from graftseg.reporting.rendering import render
 
@@ -97,11 +97,11 @@ def scores_view(evaluation: Evaluation, checkpoint: str) -> dict[str, Any]:
 
 def _columns(evaluation: Evaluation) -> dict[str, str]:
     """Return the titles of the columns by metric; distances also in mm if that differs from voxels."""
-    columns = {name: f"{FIGURES[name]} %" for name in SHARES}
+    columns = {name: f"{METRIC_NAMES[name]} %" for name in OVERLAPS}
     for name in DISTANCES:
-        columns[name] = f"{FIGURES[name]} {unit_of(evaluation)}"
+        columns[name] = f"{METRIC_NAMES[name]} {unit_of(evaluation)}"
         if evaluation.has_spacing:
-            columns[f"{name}_mm"] = f"{FIGURES[name]} mm"
+            columns[f"{name}_mm"] = f"{METRIC_NAMES[name]} mm"
     return columns | ({metric: title for title, metric in VOLUME_COLUMNS.items()} if evaluation.has_volumes else {})
 
 
@@ -114,9 +114,10 @@ def _cases_view(results: Results) -> dict[str, Any]:
     for case in results.ranking:
         dice = {row.label: row.dice for row in by_case[case]}
         of_classes = [dice.get(label, math.nan) for label, _ in classes]
-        means = [mean([getattr(row, figure) for row in by_case[case]]) for figure in FIGURES]
+        means = [mean([getattr(row, figure) for row in by_case[case]]) for figure in METRIC_NAMES]
         cases.append((case, of_classes, means))
-    return {"case_classes": classes, "distances": [f"{FIGURES[name]} {unit}" for name in DISTANCES], "cases": cases}
+    distances = [f"{METRIC_NAMES[name]} {unit}" for name in DISTANCES]
+    return {"case_classes": classes, "distances": distances, "cases": cases}
 
 
 def _by_case(evaluation: Evaluation) -> dict[str, list[Row]]:

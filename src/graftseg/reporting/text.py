@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
-from graftseg.evaluation.figures import SHARES
+from graftseg.evaluation.table_metrics import OVERLAPS
 
 MINUS = re.compile(r"(?:(?<![\w.])|(?<=\de))-(?=\d)")
 HOMES = ("home", "Users", "")
@@ -30,7 +30,7 @@ def percent(value: float) -> str:
 
 def figure(value: float, name: str) -> str:
     """Return the value of a metric, in percent if it is a share."""
-    return percent(value) if name in SHARES else fixed(value)
+    return percent(value) if name in OVERLAPS else fixed(value)
 
 
 def counted(number: int | None) -> str:

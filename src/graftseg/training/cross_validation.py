@@ -22,19 +22,19 @@ from graftseg.data.sources import Data
 from graftseg.data.store import Store
 from graftseg.evaluation.cached_scores import find_cached_scores
 from graftseg.evaluation.evaluate import evaluate_pair
-from graftseg.evaluation.figures import (
+from graftseg.evaluation.metrics import Protocol
+from graftseg.evaluation.references import Reference, stored_reference
+from graftseg.evaluation.scores import Evaluation, Row
+from graftseg.evaluation.statistics import effect_of, paired
+from graftseg.evaluation.table_metrics import (
     DEVIATION,
-    FIGURES,
-    SHARES,
+    METRIC_NAMES,
+    OVERLAPS,
     format_difference,
     format_interval,
     plain_values,
     spread,
 )
-from graftseg.evaluation.metrics import Protocol
-from graftseg.evaluation.references import Reference, stored_reference
-from graftseg.evaluation.scores import Evaluation, Row
-from graftseg.evaluation.statistics import effect_of, paired
 from graftseg.evaluation.verdicts import SEVERAL_TRAININGS, missed_classes, verdict_between
 from graftseg.inference.ensemble import select_weights
 from graftseg.inference.predict import PredictionSettings, predict_scans
@@ -58,16 +58,16 @@ class CrossValidation:
 
     def table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         """Return the head and one line per metric and class: mean and deviation over cases, and the baseline's."""
-        head = ("figure", "class", "cases", "mean ± spread over cases")
+        head = ("metric", "class", "cases", "mean ± spread over cases")
         if self.baseline is None:
             return head, [self._cells(figure, name) for figure in SHOWN for name in _class_names(self.evaluation)]
         lines = []
         for pairs in paired(self.baseline, self.evaluation):
-            if pairs.figure in SHOWN:
+            if pairs.metric in SHOWN:
                 effect = effect_of(pairs)
                 interval, other = format_interval(effect.low, effect.high), str(spread(pairs.first.tolist()))
                 counts = f"{effect.better}/{effect.worse}/{effect.equal}"
-                own = self._cells(pairs.figure, pairs.name)
+                own = self._cells(pairs.metric, pairs.name)
                 lines.append((*own, other, format_difference(effect.difference), interval, counts))
         return (*head, "baseline", "difference", "95 % interval", "better/worse/equal"), lines
 
@@ -96,13 +96,13 @@ class CrossValidation:
             return facts
         effects: dict[str, dict[str, Any]] = {}
         for pairs in paired(self.baseline, self.evaluation):
-            effects.setdefault(pairs.figure, {})[pairs.name] = plain_values(asdict(effect_of(pairs)))
+            effects.setdefault(pairs.metric, {})[pairs.name] = plain_values(asdict(effect_of(pairs)))
         return facts | {"baseline": _figures(self.baseline), "beside_baseline": effects}
 
     def _cells(self, figure: str, name: str) -> tuple[str, ...]:
         values = _case_values(self.evaluation, figure, name)
-        unit = "%" if figure in SHARES else "voxel"
-        return f"{FIGURES[figure]} {unit}", name, str(len(values)), str(spread(values))
+        unit = "%" if figure in OVERLAPS else "voxel"
+        return f"{METRIC_NAMES[figure]} {unit}", name, str(len(values)), str(spread(values))
 
 
 def _class_names(evaluation: Evaluation) -> list[str]:
@@ -115,7 +115,7 @@ def _case_values(evaluation: Evaluation, figure: str, name: str) -> list[float]:
     """Return a metric per case, for one class or averaged, skipping undefined values; overlaps in percent."""
     by_case: dict[str, list[float]] = {}
     for row in evaluation.rows:
-        value = getattr(row, figure) * (100 if figure in SHARES else 1)
+        value = getattr(row, figure) * (100 if figure in OVERLAPS else 1)
         if name in (row.name, MEAN) and not math.isnan(value):
             by_case.setdefault(row.case, []).append(value)
     return [math.fsum(values) / len(values) for _, values in sorted(by_case.items())]
@@ -128,7 +128,7 @@ def _figures(evaluation: Evaluation) -> dict[str, Any]:
             for name in _class_names(evaluation)
             for values in [_case_values(evaluation, figure, name)]
         }
-        for figure in FIGURES
+        for figure in METRIC_NAMES
     }
 
 

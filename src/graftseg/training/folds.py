@@ -17,8 +17,8 @@ from graftseg.data.layouts import read_layout
 from graftseg.data.prepare import prepare
 from graftseg.data.sources import Data
 from graftseg.data.store import Store, is_store, open_store
-from graftseg.evaluation.figures import figures_of, format_value
 from graftseg.evaluation.scores import Evaluation
+from graftseg.evaluation.table_metrics import format_value, mean_metrics
 from graftseg.recipes.baseline import baseline_of, fitting, require_unlabeled
 from graftseg.recipes.recipe import Recipe, parse_recipe
 from graftseg.training.cross_validation import CrossValidation, References, held_out_scores, references_of, write_scores
@@ -132,7 +132,7 @@ def _train_all(recipe: Recipe, run: RunFolder, shared: _Shared, labels: Sequence
     for number, (part, label) in enumerate(zip(shared.parts, labels, strict=True)):
         complete(fold_recipe(recipe, part), shared.store, run.fold(number), shared.device, label)
         scores.append(held_out_scores(run.fold(number), shared.store, part, shared.references, shared.device))
-        dice = format_value(figures_of(scores[-1])["dice"])
+        dice = format_value(mean_metrics(scores[-1])["dice"])
         shared.report(f"{run.fold(number).path}: Dice {dice} % on {', '.join(part)}")
     rows = sorted((row for score in scores for row in score.rows), key=lambda row: (row.case, row.label))
     evaluation = Evaluation(tuple(rows), scores[0].protocol)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graftseg.evaluation.figures import FIGURES, figures_of, format_value, spread, spreads
 from graftseg.evaluation.scores import Evaluation, Row
+from graftseg.evaluation.table_metrics import METRIC_NAMES, format_value, mean_metrics, spread, spreads
 
 
 def row(label: int, value: float) -> Row:
@@ -17,7 +17,8 @@ def row(label: int, value: float) -> Row:
 
 def test_overlaps_are_in_percent_and_distances_in_voxels() -> None:
     first, second = row(1, 0.5), row(2, 1.0)
-    assert figures_of(Evaluation((first, second), "standard")) == {"dice": 75, "jaccard": 75, "hd95": 0.75, "asd": 0.75}
+    found = mean_metrics(Evaluation((first, second), "standard"))
+    assert found == {"dice": 75, "jaccard": 75, "hd95": 0.75, "asd": 0.75}
 
 
 @given(st.lists(st.floats(0, 100), min_size=2, max_size=6))
@@ -31,7 +32,7 @@ def test_one_run_has_no_deviation_and_a_missing_value_leaves_none() -> None:
     assert spread([3.0]).mean == 3.0 and math.isnan(spread([3.0]).std)
     assert math.isnan(spread([3.0, math.nan]).mean)
     assert math.isnan(spread([]).mean)
-    over = spreads([dict.fromkeys(FIGURES, 1.0), dict.fromkeys(FIGURES, 3.0)])
+    over = spreads([dict.fromkeys(METRIC_NAMES, 1.0), dict.fromkeys(METRIC_NAMES, 3.0)])
     assert {(one.mean, round(one.std, 6)) for one in over.values()} == {(2.0, 1.414214)}
 
 

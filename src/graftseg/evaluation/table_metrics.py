@@ -11,16 +11,15 @@ from graftseg.core.text_tables import format_table
 if TYPE_CHECKING:
     from graftseg.evaluation.scores import Evaluation
 
-FIGURES = {"dice": "Dice", "jaccard": "Jaccard", "hd95": "95HD", "asd": "ASD"}
-SHARES = ("dice", "jaccard")
-"""Metrics that are shown in percent."""
+METRIC_NAMES = {"dice": "Dice", "jaccard": "Jaccard", "hd95": "95HD", "asd": "ASD"}
+"""The four metrics and their names in published tables."""
+OVERLAPS = ("dice", "jaccard")
+"""Metrics in percent; the others are distances."""
 VOLUME_COLUMNS = {"volume error ml": "volume_error_ml", "volume error %": "volume_error_percent"}
 NO_VALUE = "-"
 TEXT_WIDTH = 120
 """Characters per line of a printed score table."""
 DEVIATION = "standard deviation over cases, divided by one less than their number"
-Figures = dict[str, float]
-"""Values by the keys of ``FIGURES``: overlaps in percent, distances in voxels, NaN for missing values."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +33,10 @@ class Spread:
         return format_value(self.mean, self.std)
 
 
-def figures_of(evaluation: "Evaluation") -> Figures:
-    """Return the four metrics of a run: the mean over classes of the means over cases."""
+def mean_metrics(evaluation: "Evaluation") -> dict[str, float]:
+    """Return the four metrics of a run, averaged over cases and then over classes."""
     overall = evaluation.summary().overall
-    return {name: overall[name] * (100 if name in SHARES else 1) for name in FIGURES}
+    return {name: overall[name] * (100 if name in OVERLAPS else 1) for name in METRIC_NAMES}
 
 
 def spread(values: Sequence[float]) -> Spread:
@@ -47,9 +46,9 @@ def spread(values: Sequence[float]) -> Spread:
     return Spread(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else math.nan)
 
 
-def spreads(runs: Sequence[Figures]) -> dict[str, Spread]:
+def spreads(runs: Sequence[Mapping[str, float]]) -> dict[str, Spread]:
     """Return the spread of each metric over several runs."""
-    return {name: spread([run[name] for run in runs]) for name in FIGURES}
+    return {name: spread([run[name] for run in runs]) for name in METRIC_NAMES}
 
 
 def format_value(value: float, deviation: float = math.nan) -> str:
@@ -85,9 +84,9 @@ def scores_table(evaluation: "Evaluation") -> tuple[tuple[str, ...], list[tuple[
     Distances in millimeters are included only if they differ from distances in voxels.
     """
     units = {"voxel": "", "mm": "_mm"} if evaluation.has_spacing else {"voxel": ""}
-    distances = {f"{FIGURES[name]} {unit}": name + end for unit, end in units.items() for name in ("hd95", "asd")}
+    distances = {f"{METRIC_NAMES[name]} {unit}": name + end for unit, end in units.items() for name in ("hd95", "asd")}
     volumes = VOLUME_COLUMNS if evaluation.has_volumes else {}
-    columns = {f"{FIGURES[name]} %": name for name in SHARES} | distances | volumes
+    columns = {f"{METRIC_NAMES[name]} %": name for name in OVERLAPS} | distances | volumes
     summary = evaluation.summary()
     rows = [
         (one.name, *(_cell(metric, one.metrics[metric].mean) for metric in columns.values())) for one in summary.classes
@@ -110,4 +109,4 @@ def extent_of(evaluation: "Evaluation") -> str:
 
 
 def _cell(metric: str, value: float) -> str:
-    return format_value(value * (100 if metric in SHARES else 1))
+    return format_value(value * (100 if metric in OVERLAPS else 1))
