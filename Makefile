@@ -5,7 +5,7 @@ DEMO := demo
 
 .PHONY: demo demo-seeds test test-slow test-real check format docs clean help
 
-demo: $(VENV)/.installed  ## run the whole pipeline on synthetic scans (the default)
+demo: $(VENV)/.installed  ## train, test and report on synthetic scans (the default target)
 	rm -rf $(DEMO)
 	$(BIN)/graftseg demo --out $(DEMO)
 
@@ -13,7 +13,7 @@ demo-seeds: $(VENV)/.installed  ## run the demo with ten seeds
 	rm -rf $(DEMO)-seeds
 	$(BIN)/graftseg demo --seeds 10 --out $(DEMO)-seeds
 
-test: $(VENV)/.installed  ## run the tests
+test: $(VENV)/.installed  ## run all tests except slow tests and tests on benchmark data
 	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not slow and not real_data"
 
 test-slow: $(VENV)/.installed  ## run the slow tests
@@ -28,11 +28,11 @@ check: $(VENV)/.installed  ## check style, types and import layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: $(VENV)/.installed  ## format the code and fix what ruff can fix
+format: $(VENV)/.installed  ## format the code and apply ruff's automatic fixes
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: $(VENV)/.installed  ## regenerate the generated pages: tables, methods, errors
+docs: $(VENV)/.installed  ## update the generated pages: tables, methods, errors
 	$(BIN)/graftseg table all --markdown docs/reference/tables.md
 	$(BIN)/python docs/method_pages.py
 	$(BIN)/python docs/errors.py > docs/reference/errors.md
