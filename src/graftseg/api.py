@@ -44,7 +44,7 @@ from graftseg.reporting.differences import picture
 from graftseg.reporting.run_page import render_report
 from graftseg.reporting.scans_page import render_check
 from graftseg.training.cross_validation import CrossValidation
-from graftseg.training.folds import Count, Report
+from graftseg.training.folds import FoldCount, Report
 from graftseg.training.folds import train_folds as _train_folds
 from graftseg.training.loop import Outcome
 from graftseg.training.recorder import BASELINE, BEFORE_BASELINE, ONLY_RUN
@@ -155,7 +155,7 @@ def train_folds(
     data: Scans,
     out: Folder,
     *,
-    folds: Count | None = None,
+    folds: FoldCount | None = None,
     overrides: Iterable[str] = (),
     shorter: int = 1,
     resume: bool = False,

@@ -61,7 +61,7 @@ def test_steps_with_different_numbers_of_terms_are_read_together(tmp_path: Path)
     with opened(tmp_path) as recorder:
         add(recorder, 1, L_in=0.5, L_out=0.25)
         add(recorder, 2, L=4.0)
-        recorder.forward()
+        recorder.send()
         terms = [line["terms"] for line in read_log(RunFolder(tmp_path).log_file)]
     assert terms == [{"L_in": 0.5, "L_out": 0.25}, {"L": 4.0}]
 
@@ -87,11 +87,11 @@ def test_steps_on_their_way_are_written_with_the_next(tmp_path: Path, monkeypatc
 
     with opened(tmp_path, every=1) as recorder:
         add(recorder, 1, L=1.0)
-        recorder.forward()
+        recorder.send()
         recorder.show({})
         assert steps() == []
         add(recorder, 2, L=2.0)
-        recorder.forward()
+        recorder.send()
         recorder.show({})
         assert steps() == [1]
         add(recorder, 3, L=3.0)
@@ -105,10 +105,10 @@ def test_a_broken_loss_on_its_way_is_told_once(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(module, "_Transfer", SlowTransfer)
     with opened(tmp_path, every=1) as recorder:
         add(recorder, 1, L=float("nan"))
-        recorder.forward()
+        recorder.send()
         add(recorder, 2, L=1.0)
         with pytest.raises(NonFiniteLossError, match="term L is nan at step 1"):
-            recorder.forward()
+            recorder.send()
         recorder.flush()
         assert [line["step"] for line in read_log(RunFolder(tmp_path).log_file)] == [2]
 

@@ -144,7 +144,7 @@ def test_a_stage_without_a_score_goes_on_from_its_last_state(caplog: pytest.LogC
     with caplog.at_level(logging.WARNING):
         selector.rewind(method, {}, 1)
     assert value_of(method) == 4 and selector.checkpoint == "last" and selector.record is None
-    assert "stage 2 ended without a score (selection.every is 5, selection.first 0)" in caplog.text
+    assert "stage 2 ended without a score (selection.every: 5, selection.first: 0)" in caplog.text
 
 
 def test_the_protocol_last_never_rewinds_nor_warns(caplog: pytest.LogCaptureFixture) -> None:

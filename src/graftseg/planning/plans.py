@@ -18,7 +18,7 @@ from graftseg.planning.length import LEAST_FOLD_STEPS, TrainingLength, check_min
 from graftseg.planning.patches import StepShape, choose_step_shape
 from graftseg.planning.plan_file import plan_text
 from graftseg.recipes.recipe import PLANNED, Recipe, parse_recipe
-from graftseg.training.folds import LEAST, suggested_folds
+from graftseg.training.folds import MIN_FOLDS, suggested_folds
 
 StepTimer = Callable[[Recipe], float]
 """Returns the seconds per step of the last stage of a recipe on the device."""
@@ -194,7 +194,7 @@ def _score_lines(facts: Facts, length: TrainingLength) -> list[str]:
     folds = suggested_folds(facts.labeled, has_test=facts.has_test)
     if folds is None or length.folds:
         return []
-    others = "" if folds == LEAST else f" (any number from {LEAST} to {folds})"
+    others = "" if folds == MIN_FOLDS else f" (any number from {MIN_FOLDS} to {folds})"
     add_test_scans = "pass test scans with --test-images and their labels with --test-labels"
     if facts.has_layout:
         add_test_scans = "put test scans into imagesTs and their labels into labelsTs"

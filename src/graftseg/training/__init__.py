@@ -1,1 +1,1 @@
-"""From a recipe and a store to a run."""
+"""Training: from a recipe and a store to a run folder."""

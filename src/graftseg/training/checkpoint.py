@@ -1,7 +1,7 @@
 """Checkpoints: written atomically, verified by a checksum, loaded without running code.
 
-A file is an 8-byte mark, the SHA-256 of the rest, and the output of ``torch.save``. If the newest file is damaged, the
-one before it is used.
+A file consists of an 8-byte signature, the SHA-256 checksum of the content, and the content, written by ``torch.save``.
+If the newest checkpoint is damaged, the previous checkpoint is used.
 """
 
 import hashlib
@@ -18,12 +18,11 @@ import torch
 from graftseg.core.errors import Code, UserError
 from graftseg.core.files import write_bytes
 
-MARK = b"GRAFTSEG"
-HEADER = len(MARK) + hashlib.sha256().digest_size
+SIGNATURE = b"GRAFTSEG"
+HEADER_SIZE = len(SIGNATURE) + hashlib.sha256().digest_size
 KEPT = 2
-"""Checkpoints that are kept per run."""
-OLDER = "the previous checkpoint is used"
-REMEDY = "move it away; --resume then continues from the previous checkpoint or from the first step"
+"""Number of checkpoints that a run keeps."""
+REMEDY = "move the file away; --resume then continues from the previous checkpoint or from the first step"
 logger = logging.getLogger(__name__)
 
 State = dict[str, Any]
@@ -38,7 +37,7 @@ class Checkpoint:
 
     @contextmanager
     def loading(self) -> Iterator[None]:
-        """Raise a UserError if a part of the state does not fit the networks of this run."""
+        """Raise a UserError if loading inside the block fails because the state does not fit this run."""
         try:
             yield
         except torch.OutOfMemoryError:
@@ -50,12 +49,12 @@ class Checkpoint:
 
 
 def save_checkpoint(folder: Path, step: int, state: State) -> Path:
-    """Write the state after ``step`` steps atomically; keep this checkpoint and the previous one."""
+    """Write the state after ``step`` steps atomically, and delete all but the last two checkpoints."""
     stream = io.BytesIO()
     torch.save(state, stream)
     content = stream.getvalue()
     path = checkpoint_path(folder, step)
-    write_bytes(path, MARK + hashlib.sha256(content).digest() + content)
+    write_bytes(path, SIGNATURE + hashlib.sha256(content).digest() + content)
     for old in checkpoints_in(folder)[:-KEPT]:
         old.unlink()
     return path
@@ -64,15 +63,15 @@ def save_checkpoint(folder: Path, step: int, state: State) -> Path:
 def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> State:
     """Load a checkpoint after verifying its checksum; no code in the file is executed."""
     content = path.read_bytes()
-    body = memoryview(content)[HEADER:]
-    if content[: len(MARK)] != MARK or hashlib.sha256(body).digest() != content[len(MARK) : HEADER]:
-        raise UserError(Code.CHECKPOINT_DAMAGED, path, "the checkpoint is damaged", OLDER)
+    body = memoryview(content)[HEADER_SIZE:]
+    if content[: len(SIGNATURE)] != SIGNATURE or hashlib.sha256(body).digest() != content[len(SIGNATURE) : HEADER_SIZE]:
+        raise UserError(Code.CHECKPOINT_DAMAGED, path, "damaged checkpoint", "the previous checkpoint is used")
     state: State = torch.load(io.BytesIO(body), map_location=device, weights_only=True)
     return state
 
 
 def load_latest(folder: Path, device: torch.device | str = "cpu") -> Checkpoint | None:
-    """Load the newest undamaged checkpoint of a folder, or return None if it has none; rename damaged ones."""
+    """Load the newest undamaged checkpoint and rename damaged ones; return None for a folder without checkpoints."""
     paths = checkpoints_in(folder)
     damaged: dict[Path, UserError] = {}
     for path in reversed(paths):
@@ -92,10 +91,10 @@ def load_latest(folder: Path, device: torch.device | str = "cpu") -> Checkpoint 
     return None
 
 
-def load_own(folder: Path, device: torch.device, identity: str | None) -> Checkpoint | None:
-    """Load the newest undamaged checkpoint; refuse one that belongs to another run.
+def load_latest_of_run(folder: Path, device: torch.device, identity: str | None) -> Checkpoint | None:
+    """Load the newest undamaged checkpoint; raise a UserError if it belongs to another run.
 
-    Runs and checkpoints of early versions have no identity; both are then None.
+    In early versions, runs and checkpoints have no identity; ``identity`` and the checkpoint's entry are then None.
     """
     found = load_latest(folder, device)
     if found is not None and found.state.get("run") != identity:

@@ -11,8 +11,8 @@ import torch
 class StepClock:
     """Seconds per phase, summed over steps.
 
-    On a GPU only every ``every``-th step is timed, because the host has to wait for the device. The first step, which
-    warms up, is never timed there.
+    On a GPU, only every ``every``-th step is timed, because timing makes the host wait for the device. The first step,
+    which includes the warm-up, is never timed on a GPU.
     """
 
     def __init__(self, device: torch.device, every: int = 50) -> None:
@@ -25,9 +25,9 @@ class StepClock:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Time the block as part of a phase; a nested phase counts toward the outer one.
+        """Time the block as part of a phase; a nested phase counts toward the outer phase.
 
-        A captured step runs inside an outer phase, so nothing waits for the device during capture.
+        Capture of a step runs inside an outer phase: nested phases must not wait for the device during capture.
         """
         if not self._times_this_step or self._inside:
             yield

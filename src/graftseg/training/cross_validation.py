@@ -1,4 +1,4 @@
-"""Scores of held-out cases over all folds, with and without a baseline."""
+"""Scores of the held-out cases of all folds, compared with a baseline if there is one."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,16 +39,16 @@ from graftseg.evaluation.verdicts import SEVERAL_TRAININGS, missed_classes, verd
 from graftseg.inference.ensemble import select_weights
 from graftseg.inference.predict import PredictionSettings, predict_scans
 
-SHOWN = ("dice", "hd95")
+TABLE_METRICS = ("dice", "hd95")
 MEAN = "mean"
 HELD_OUT = "Held-out labeled cases"
 
 
 @dataclass(frozen=True)
 class CrossValidation:
-    """Scores of every labeled case by a network that never saw it, and of the baseline if there is one.
+    """Scores of all labeled cases, each predicted by a network that never saw it.
 
-    ``parts`` are the held-out cases of each fold.
+    ``parts`` lists the held-out cases of each fold. ``baseline`` has the scores of the baseline, if there is one.
     """
 
     folder: Path
@@ -57,13 +57,14 @@ class CrossValidation:
     baseline: Evaluation | None = None
 
     def table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-        """Return the head and one line per metric and class: mean and deviation over cases, and the baseline's."""
+        """Return column titles and one row per metric and class, including the baseline and the difference if any."""
         head = ("metric", "class", "cases", "mean ± spread over cases")
         if self.baseline is None:
-            return head, [self._cells(figure, name) for figure in SHOWN for name in _class_names(self.evaluation)]
+            names = _class_names(self.evaluation)
+            return head, [self._cells(metric, name) for metric in TABLE_METRICS for name in names]
         lines = []
         for pairs in paired(self.baseline, self.evaluation):
-            if pairs.metric in SHOWN:
+            if pairs.metric in TABLE_METRICS:
                 effect = effect_of(pairs)
                 interval, other = format_interval(effect.low, effect.high), str(spread(pairs.first.tolist()))
                 counts = f"{effect.better}/{effect.worse}/{effect.equal}"
@@ -74,12 +75,12 @@ class CrossValidation:
     def caption(self) -> str:
         """Return one sentence about the table."""
         cases = len({row.case for row in self.evaluation.rows})
-        baseline = "" if self.baseline is None else ", and once by a supervised one"
+        baseline = "" if self.baseline is None else ", and once by a supervised network"
         scored = f"{cases} labeled cases, each scored once by a network that never saw it{baseline}"
         return f"{self.folder}: {scored}; ± is the {DEVIATION}"
 
     def verdict(self) -> Iterator[str]:
-        """Yield sentences about classes that are never found and, with a baseline, about the gain."""
+        """Yield sentences about classes that no prediction contains and, with a baseline, about the gain."""
         yield from missed_classes(str(self.folder), self.evaluation)
         if self.baseline is not None:
             yield from missed_classes(str(self.folder / "baseline"), self.baseline)
@@ -90,45 +91,45 @@ class CrossValidation:
         facts = {
             "cases": len({row.case for row in self.evaluation.rows}),
             "protocol": self.evaluation.protocol,
-            "figures": _figures(self.evaluation),
+            "figures": _spread_over_cases(self.evaluation),
         }
         if self.baseline is None:
             return facts
         effects: dict[str, dict[str, Any]] = {}
         for pairs in paired(self.baseline, self.evaluation):
             effects.setdefault(pairs.metric, {})[pairs.name] = plain_values(asdict(effect_of(pairs)))
-        return facts | {"baseline": _figures(self.baseline), "beside_baseline": effects}
+        return facts | {"baseline": _spread_over_cases(self.baseline), "beside_baseline": effects}
 
-    def _cells(self, figure: str, name: str) -> tuple[str, ...]:
-        values = _case_values(self.evaluation, figure, name)
-        unit = "%" if figure in OVERLAPS else "voxel"
-        return f"{METRIC_NAMES[figure]} {unit}", name, str(len(values)), str(spread(values))
+    def _cells(self, metric: str, name: str) -> tuple[str, ...]:
+        values = _case_values(self.evaluation, metric, name)
+        unit = "%" if metric in OVERLAPS else "voxel"
+        return f"{METRIC_NAMES[metric]} {unit}", name, str(len(values)), str(spread(values))
 
 
 def _class_names(evaluation: Evaluation) -> list[str]:
-    """Return class names in label order, followed by ``mean`` if there are several."""
+    """Return class names in label order, followed by ``mean`` if there are several classes."""
     names = [name for _, name in sorted({(row.label, row.name) for row in evaluation.rows})]
     return [*names, MEAN] if len(names) > 1 else names
 
 
-def _case_values(evaluation: Evaluation, figure: str, name: str) -> list[float]:
-    """Return a metric per case, for one class or averaged, skipping undefined values; overlaps in percent."""
+def _case_values(evaluation: Evaluation, metric: str, name: str) -> list[float]:
+    """Return the defined values of a metric, one per case, for a class or the mean of classes; overlaps in percent."""
     by_case: dict[str, list[float]] = {}
     for row in evaluation.rows:
-        value = getattr(row, figure) * (100 if figure in OVERLAPS else 1)
+        value = getattr(row, metric) * (100 if metric in OVERLAPS else 1)
         if name in (row.name, MEAN) and not math.isnan(value):
             by_case.setdefault(row.case, []).append(value)
     return [math.fsum(values) / len(values) for _, values in sorted(by_case.items())]
 
 
-def _figures(evaluation: Evaluation) -> dict[str, Any]:
+def _spread_over_cases(evaluation: Evaluation) -> dict[str, Any]:
     return {
-        figure: {
+        metric: {
             name: plain_values({"cases": len(values), **asdict(spread(values))})
             for name in _class_names(evaluation)
-            for values in [_case_values(evaluation, figure, name)]
+            for values in [_case_values(evaluation, metric, name)]
         }
-        for figure in METRIC_NAMES
+        for metric in METRIC_NAMES
     }
 
 
@@ -147,14 +148,14 @@ class References:
 def references_of(data: Data, store: Store, cases: Sequence[str]) -> References:
     """Return the reference label maps of labeled cases, from a folder of scans or from a store.
 
-    Raise a UserError for a store with resampled labels, because these are no longer the drawn ones.
+    Raise a UserError for a store with resampled labels, because scores need the original labels.
     """
     if data.resolve() == store.path.resolve():
         return References(store.path, {name: _stored(store, name) for name in cases}, store.path)
     dataset = read_layout(data)
     known = {nfc(case.name): case for case in dataset.of("labeled")}
     if missing := [name for name in cases if nfc(name) not in known]:
-        finding = f"case {missing[0]}, which the run was started with, has no label"
+        finding = f"case {missing[0]} has no label, but the run was started with it"
         raise UserError(Code.RUN_MISMATCH, str(data), finding, "pass the same --data")
     used = {name: known[nfc(name)] for name in cases}
     labels = _folder([label_path(case) for case in used.values()]) or dataset.root
@@ -163,7 +164,7 @@ def references_of(data: Data, store: Store, cases: Sequence[str]) -> References:
 
 
 def _images(dataset: Dataset, cases: Mapping[str, Case], store: Store) -> Path:
-    """Return the folder of the scans if it names the cases as the store does, else the store."""
+    """Return the folder of the scans if its case names are those of the store, else the store."""
     folder = _folder([path for case in cases.values() for path in case.images])
     if folder is None or not isinstance(dataset.reader, ScanFiles):
         return store.path
@@ -173,7 +174,7 @@ def _images(dataset: Dataset, cases: Mapping[str, Case], store: Store) -> Path:
 
 
 def _folder(files: Sequence[Path]) -> Path | None:
-    """Return the folder that contains all files, or None if there are several."""
+    """Return the folder that contains all files, or None if the files are in several folders."""
     folders = {file.parent for file in files}
     return folders.pop() if len(folders) == 1 else None
 
@@ -181,7 +182,7 @@ def _folder(files: Sequence[Path]) -> Path | None:
 def _stored(store: Store, name: str) -> Reference:
     case = next(case for case in store.of("labeled") if case.name == name)
     if case.grid.prepared_shape != case.grid.oriented_shape:
-        finding = f"the labels of the store are resampled (case {name}) and not those of the scans"
+        finding = f"the store contains resampled labels (case {name}) instead of the original labels"
         remedy = "pass the folder of scans as --data, or add --folds 0"
         raise UserError(Code.STORE_MISMATCH, store.path, finding, remedy)
     return stored_reference(store, case)

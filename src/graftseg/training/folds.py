@@ -26,7 +26,7 @@ from graftseg.training.recorder import ProgressLabel, fold_labels
 from graftseg.training.run import case_limits, complete
 
 LEAVE_ONE_OUT: Literal["loo"] = "loo"
-Count = int | Literal["loo"]
+FoldCount = int | Literal["loo"]
 Parts = Sequence[tuple[str, ...]]
 Report = Callable[[str], None]
 FORMAT = {"format": "graftseg folds", "version": 1}
@@ -60,7 +60,7 @@ def train_folds(
     run: RunFolder,
     device: torch.device,
     *,
-    count: Count,
+    count: FoldCount,
     baseline: bool,
     resume: bool = False,
     report: Report = logger.info,
@@ -89,7 +89,7 @@ def train_folds(
 
 
 def _check_target(recipe: Recipe, run: RunFolder, data: Data, resume: bool) -> None:
-    """Raise a UserError if the folds cannot be trained into this folder, before it is touched."""
+    """Raise a UserError if the folds cannot be trained into this folder, before the folder is changed."""
     if recipe.selection.opens_test:
         finding = "this recipe selects checkpoints on test cases, which cross-validation does not have"
         remedy = "set selection.protocol to last, or train with --folds 0"
@@ -99,7 +99,7 @@ def _check_target(recipe: Recipe, run: RunFolder, data: Data, resume: bool) -> N
     run.check_target(FOLDS, resume=resume)
 
 
-def _store(recipe: Recipe, data: Data, run: RunFolder, count: Count, *, baseline: bool) -> Store:
+def _store(recipe: Recipe, data: Data, run: RunFolder, count: FoldCount, *, baseline: bool) -> Store:
     """Return the given store, or prepare one from scans; resumed folds keep their store."""
     if is_store(data):
         return open_store(data)
@@ -121,8 +121,8 @@ def _refuse_duplicates(store: Store, recipe: Recipe, labeled: Sequence[str]) -> 
     known = {case.sha256[case.image]: case.name for case in store.of("labeled") if case.name in labeled}
     for case in training_cases(store, recipe.batches).unlabeled:
         if twin := known.get(case.sha256[case.image]):
-            finding = f"the unlabeled case {case.name} is the same scan as {twin}, which then cannot be held out"
-            raise UserError(Code.CASE_DUPLICATE, store.path, finding, "remove one of the two")
+            finding = f"the unlabeled case {case.name} is the same scan as {twin}, which therefore cannot be held out"
+            raise UserError(Code.CASE_DUPLICATE, store.path, finding, "remove one of the two cases")
 
 
 def _train_all(recipe: Recipe, run: RunFolder, shared: _Shared, labels: Sequence[ProgressLabel]) -> Evaluation:
@@ -148,7 +148,7 @@ def _start(recipe: Recipe, run: RunFolder, shared: _Shared) -> None:
     if not run.folds_file.is_file():
         write_json(run.folds_file, _fold_list(recipe, shared))
     elif held_out_by_fold(run) != list(shared.parts):
-        finding = "the folds were started with other cases, another number or another seed"
+        finding = "the folds were started with other cases, another number of folds or another seed"
         remedy = "resume with the same command, or pass another --out"
         raise UserError(Code.RUN_MISMATCH, run.folds_file, finding, remedy)
     if not run.recipe_file.is_file():
@@ -173,7 +173,7 @@ def _fold_list(recipe: Recipe, shared: _Shared) -> dict[str, object]:
 
 
 DEFAULT_FOLDS = 5
-LEAST = 2
+MIN_FOLDS = 2
 _STREAM = 0xF01D
 """Separates the shuffle from other random numbers of the same seed."""
 
@@ -181,25 +181,25 @@ _STREAM = 0xF01D
 def suggested_folds(labeled: int, *, has_test: bool) -> int | None:
     """Return the suggested number of folds, or None if there is a test set or only one labeled case.
 
-    With fewer than five cases, each fold holds out only one, because every case is needed for training.
+    With fewer than five cases, each fold holds out only one case, because every case is needed for training.
     """
-    if has_test or labeled < LEAST:
+    if has_test or labeled < MIN_FOLDS:
         return None
     return min(labeled, DEFAULT_FOLDS)
 
 
-def divide(cases: Sequence[str], folds: Count, seed: int) -> list[tuple[str, ...]]:
+def divide(cases: Sequence[str], folds: FoldCount, seed: int) -> list[tuple[str, ...]]:
     """Shuffle the cases by seed and split them into ``folds`` parts whose sizes differ by at most one.
 
     The result does not depend on the order of ``cases``.
     """
     names = sorted(cases)
     count = len(names) if folds == LEAVE_ONE_OUT else folds
-    if not LEAST <= count <= len(names):
+    if not MIN_FOLDS <= count <= len(names):
         finding = f"{len(names)} labeled {'case' if len(names) == 1 else 'cases'} cannot be divided into {count} folds"
-        remedy = f"choose from {LEAST} to {len(names)}"
-        if len(names) < LEAST:
+        remedy = f"choose from {MIN_FOLDS} to {len(names)}"
+        if len(names) < MIN_FOLDS:
             remedy = "label at least one more scan, or train a single network with --folds 0"
         raise UserError(Code.TOO_FEW_CASES, f"--folds {count}", finding, remedy)
     order = np.random.default_rng((seed, _STREAM)).permutation(len(names))
-    return [tuple(sorted(names[place] for place in part)) for part in np.array_split(order, count)]
+    return [tuple(sorted(names[index] for index in part)) for part in np.array_split(order, count)]

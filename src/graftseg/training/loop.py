@@ -22,7 +22,7 @@ from graftseg.ops.optimizers import (
     load_optimizer_state,
 )
 from graftseg.recipes.settings import LoopSettings, StageSettings
-from graftseg.training.checkpoint import Checkpoint, State, load_own, save_checkpoint
+from graftseg.training.checkpoint import Checkpoint, State, load_latest_of_run, save_checkpoint
 from graftseg.training.clock import StepClock
 from graftseg.training.recorder import ONLY_RUN, NonFiniteLossError, ProgressLabel, Recorder
 from graftseg.training.selection import Selector
@@ -107,7 +107,7 @@ def fit(
     student instead of its last one. A ``finder`` predicts the unlabeled scans between two stages. Checkpoints contain
     the ``identity`` of the run and cannot be loaded by another run. Progress messages start with ``label``.
     """
-    saved = load_own(run.checkpoints, device, identity) if resume else None
+    saved = load_latest_of_run(run.checkpoints, device, identity) if resume else None
     index = saved.state["stage"] if saved else 0
     method = stages[index].build().train()
     at = Position(index, 0, 0, method, _build_optimizers(method, stages[index].settings), device, identity)
@@ -202,12 +202,12 @@ def _record(
     rate = learning_rate(stage.optimizer, at.step - 1, stage.steps)
     recorder.add({**_log_fields(at, stage), "lr": rate}, result.names, result.values)
     if recorder.is_full:
-        _write(recorder.forward, at, batches)
+        _write(recorder.send, at, batches)
         recorder.show(clock.split())
 
 
 def _save(run: RunFolder, at: Position, recorder: Recorder, batches: Batches, selector: Selector | None) -> None:
-    """Write the log, then a checkpoint. The log raises an error after a non-finite loss, so nothing is saved then."""
+    """Write the log, then a checkpoint; if a loss is not finite, the log raises an error and nothing is saved."""
     _write(recorder.flush, at, batches)
     floats = [tensor for tensor in at.method.state_dict().values() if tensor.is_floating_point()]
     if not torch.stack([torch.isfinite(tensor).all() for tensor in floats]).all():
@@ -220,7 +220,7 @@ def _save(run: RunFolder, at: Position, recorder: Recorder, batches: Batches, se
 
 
 def _write(write: Callable[[], None], at: Position, batches: Batches) -> None:
-    """Call a method of the recorder; name the step, the term and the cases if a loss is not finite."""
+    """Call a method of the recorder. If a loss is not finite, raise a UserError with its step, term and cases."""
     try:
         write()
     except NonFiniteLossError as error:
@@ -232,11 +232,11 @@ def _write(write: Callable[[], None], at: Position, batches: Batches) -> None:
 
 @contextmanager
 def _stop_signals() -> Iterator[list[signal.Signals]]:
-    """Collect Ctrl-C and SIGTERM so that the current step can finish; a second signal stops at once.
+    """Collect Ctrl-C and SIGTERM, so that the current step can finish; a second signal stops at once.
 
     A signal may also kill a process that the step waits for, such as a compiler. The step then never finishes, and only
-    a second signal stops it. A repeat within ``SAME_SIGNAL`` seconds is ignored, because one Ctrl-C may arrive twice:
-    for the process and for its group.
+    a second signal stops it. A second signal within ``SAME_SIGNAL`` seconds is ignored, because a single Ctrl-C may
+    arrive twice: once for the process and once for its process group.
     """
     received: list[signal.Signals] = []
     received_at: list[float] = []

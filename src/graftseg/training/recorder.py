@@ -18,9 +18,9 @@ from graftseg.core.run_folder import RunFolder, RunLog
 
 @dataclass(frozen=True)
 class ProgressLabel:
-    """Which of several runs is training: its name, its position ("2 of 10") and the run after it.
+    """Label of one of several runs: its name, its position ("2 of 10") and the name of the next run.
 
-    A single training has an empty label.
+    A single run has an empty label.
     """
 
     name: str = ""
@@ -45,14 +45,14 @@ BEFORE_BASELINE = ProgressLabel(next=BASELINE.name)
 
 
 def fold_labels(folds: int, *, baseline: bool) -> Sequence[ProgressLabel]:
-    """Return the labels of all folds, followed by those of the baseline's folds if it is trained."""
+    """Return the labels of all folds, followed by the labels of the baseline's folds if there is a baseline."""
     names = [f"fold {number}{of}" for of in ("", f" of {BASELINE.name}")[: 1 + baseline] for number in range(folds)]
     labels = [ProgressLabel(name, f"{number} of {len(names)}") for number, name in enumerate(names, start=1)]
     return [replace(label, next=name) for label, name in zip(labels, [*names[1:], ""], strict=True)]
 
 
-WIDE = 110
-"""Columns of a terminal from which the bar shows the split of the step time."""
+WIDE_TERMINAL = 110
+"""Minimum width of a terminal, in columns, to show how the step time is split."""
 
 
 class NonFiniteLossError(Exception):
@@ -64,9 +64,9 @@ class NonFiniteLossError(Exception):
 
 
 class Recorder:
-    """Collect loss terms on the device and write them in groups, so that no step waits for the host.
+    """Collect loss terms on the device and log them in groups, so that no step waits for a copy to the host.
 
-    On a GPU a group is copied while the next steps run, and written when the next group is sent.
+    On a GPU, a group is copied while the next steps run, and logged when the copy of the next group starts.
     """
 
     def __init__(
@@ -123,20 +123,20 @@ class Recorder:
         """Write a log line of validation scores."""
         self._write([{**fields, "validation": scores}])
 
-    def forward(self) -> None:
-        """Send the waiting steps and write the group sent before; on a CPU write everything at once."""
-        earlier, self._in_transfer = self._in_transfer, self._sent()
+    def send(self) -> None:
+        """Start to copy the waiting steps and write the previous group; on a CPU, write everything at once."""
+        earlier, self._in_transfer = self._in_transfer, self._start_transfer()
         self._write_steps(earlier)
         if self._in_transfer is not None and self._in_transfer.has_arrived:
             self.flush()
 
     def flush(self) -> None:
         """Write all steps; raise NonFiniteLossError at the first term that is not finite."""
-        transfers, self._in_transfer = [self._in_transfer, self._sent()], None
+        transfers, self._in_transfer = [self._in_transfer, self._start_transfer()], None
         for transfer in transfers:
             self._write_steps(transfer)
 
-    def _sent(self) -> "_Transfer | None":
+    def _start_transfer(self) -> "_Transfer | None":
         steps, self._waiting = self._waiting, []
         return _Transfer(steps) if steps else None
 
@@ -161,7 +161,7 @@ class Recorder:
 
 
 class LoggedStep(NamedTuple):
-    """The log fields of a step, the names of its loss terms, and on the device their values followed by the total."""
+    """The log fields of a step, the names of its loss terms, and their values followed by the total, on the device."""
 
     fields: dict[str, Any]
     names: tuple[str, ...]
@@ -190,7 +190,7 @@ class _Transfer:
 
 
 def _events(folder: Path, done: int) -> Any:
-    """Return TensorBoard's writer, or None if TensorBoard is not installed; steps after ``done`` are dropped."""
+    """Return TensorBoard's writer, or None if TensorBoard is not installed; drop events after step ``done``."""
     if find_spec("tensorboard") is None:
         return None
     from torch.utils.tensorboard.writer import SummaryWriter
@@ -218,7 +218,7 @@ class _Bar:
             disable=not self._console.is_terminal,
         )
         self._total, self._label, self._printed_at = total, label, monotonic()
-        # the step and time from which the pace is measured, and their stage
+        # the pace is measured from this step and time of this stage
         self._stage, self._from_step, self._from_time = -1, 0, 0.0
         self._task = self.progress.add_task("training", total=total, completed=done, note="")
 
@@ -228,17 +228,17 @@ class _Bar:
         if not self._console.is_terminal:
             self._print(f"{name}: step {step} of {self._total}, {note}", line["stage"], step)
             return
-        if self._console.width >= WIDE:
-            whole = sum(split.values()) or 1.0
-            shares = " ".join(f"{phase} {seconds / whole:.0%}" for phase, seconds in split.items())
-            note += f" · {1000 * whole:.0f} ms: {shares}{self._label.suffix}"
+        if self._console.width >= WIDE_TERMINAL:
+            total = sum(split.values()) or 1.0
+            shares = " ".join(f"{phase} {seconds / total:.0%}" for phase, seconds in split.items())
+            note += f" · {1000 * total:.0f} ms: {shares}{self._label.suffix}"
         self.progress.update(self._task, completed=step, description=name, note=note)
 
     def note(self, note: str) -> None:
         self.progress.update(self._task, note=note)
 
     def _print(self, text: str, stage: int, step: int) -> None:
-        """Print a line with the remaining time, at the pace of this stage since the last line.
+        """Print a line with the remaining time, estimated from the pace since the last line.
 
         The first steps of a stage are not counted, because they may include a compilation.
         """
@@ -250,12 +250,12 @@ class _Bar:
         left = ""
         if self._from_step < step < self._total:
             pace = (now - self._from_time) / (step - self._from_step)
-            left = f", {_in_words(pace * (self._total - step))} left at this pace"
+            left = f", {_format_minutes(pace * (self._total - step))} left at this pace"
         self._printed_at = self._from_time = now
         self._from_step = step
         self._console.print(f"{text}{left}{self._label.suffix}", soft_wrap=True, highlight=False)
 
 
-def _in_words(seconds: float) -> str:
+def _format_minutes(seconds: float) -> str:
     minutes = round(seconds / 60)
     return "less than a minute" if minutes < 1 else "1 minute" if minutes == 1 else f"{minutes} minutes"

@@ -42,19 +42,19 @@ OUT_OF_MEMORY = (
     "Storage size calculation overflowed",
     "Overflow when unpacking long",
 )
-"""Parts of PyTorch's messages when memory is too small, or when no machine could have enough."""
+"""Fragments of PyTorch's messages for too little memory, or for a size that no memory can have."""
 logger = logging.getLogger(__name__)
 
 
 def train_run(
     recipe: Recipe, data: Data, run: RunFolder, device: torch.device, *, resume: bool, label: ProgressLabel = ONLY_RUN
 ) -> Outcome:
-    """Train into a locked run folder; check everything that can be checked before the folder is touched."""
+    """Train into a locked run folder; first check everything that can be checked without changing the folder."""
     _check_folder(run, recipe, resume)
     store = _store(recipe, data, run)
     _check_store(store, recipe, run)
     _check_classes(recipe, len(store.classes))
-    with _reporting_full_memory(device):
+    with _reporting_out_of_memory(device):
         return _train(recipe, store, run, device, resume=resume, label=label)
 
 
@@ -94,7 +94,7 @@ def _train(
 
 
 @contextmanager
-def _reporting_full_memory(device: torch.device) -> Iterator[None]:
+def _reporting_out_of_memory(device: torch.device) -> Iterator[None]:
     """Turn out-of-memory errors into a UserError."""
     try:
         yield
@@ -120,7 +120,7 @@ def _store(recipe: Recipe, data: Data, run: RunFolder) -> Store:
     if recipe.selection.opens_test:
         dataset = replace(dataset, cases=dataset.cases + layout.of("test"))
     with run.lock():
-        # a folder without a run may contain the store of a refused attempt: replace it
+        # a folder without a run may contain the store of an earlier attempt that failed: replace it
         return prepare(dataset, run.store, recipe.data, overwrite=run.is_free)
 
 
@@ -172,12 +172,12 @@ def _check_classes(recipe: Recipe, classes: int) -> None:
     """Raise a UserError if decision or largest_component do not fit the number of classes."""
     decisions = [recipe.inference.decision, *(stage.settings.get("decision") for stage in recipe.stages)]
     if "threshold" in decisions and classes != 2:
-        finding = f"decision is threshold, which needs 2 classes, and the data have {classes}"
+        finding = f"decision is threshold, which needs 2 classes, but the data have {classes}"
         raise UserError(Code.RECIPE_MISMATCH, f"recipe {recipe.name}", finding, "set decision to argmax")
     rules = [recipe.inference.largest_component, *(stage.settings.get("largest_component") for stage in recipe.stages)]
     if unknown := [number for rule in rules if isinstance(rule, tuple | list) for number in rule if number >= classes]:
         finding = f"largest_component lists class {unknown[0]}, but the data have classes 1 to {classes - 1}"
-        raise UserError(Code.RECIPE_MISMATCH, f"recipe {recipe.name}", finding, "list classes of the data")
+        raise UserError(Code.RECIPE_MISMATCH, f"recipe {recipe.name}", finding, "list only classes of the data")
 
 
 def _batches(store: Store, recipe: Recipe, device: torch.device) -> Batches:
@@ -196,8 +196,8 @@ def _batches(store: Store, recipe: Recipe, device: torch.device) -> Batches:
 def _identity(recipe: Recipe, store: Store, run: RunFolder) -> str | None:
     """Return the hash of recipe and store that ties checkpoints to this run.
 
-    It is computed once when the run starts, because a later version may format the recipe differently. Runs of early
-    versions have none.
+    The hash is computed once when the run starts, because a later version may format the recipe differently. Runs of
+    early versions have no identity.
     """
     if run.exists:
         known: str | None = run.training_manifest().get("identity")
@@ -245,7 +245,7 @@ def _begin(run: RunFolder, recipe: Recipe, facts: dict[str, Any]) -> None:
         # early versions did not record the precision
         was = ["unknown"] * len(now)
     precision = [
-        one if one.split(", then ")[-1] == two else f"{one}, then {two}" for one, two in zip(was, now, strict=True)
+        old if old.split(", then ")[-1] == new else f"{old}, then {new}" for old, new in zip(was, now, strict=True)
     ]
     run.update_manifest({**facts, "started": before["started"], "precision": precision})
     write_text(run.recipe_file, recipe.to_yaml())

@@ -27,14 +27,14 @@ from graftseg.recipes.settings import InferenceSettings, Listed, SelectionSettin
 logger = logging.getLogger(__name__)
 
 Score = Callable[[Method], dict[str, float]]
-"""Score a method in eval mode; returns scores by name, of which ``dice`` selects the checkpoint."""
+"""A function that scores a method in eval mode and returns scores by name; ``dice`` selects the checkpoint."""
 
 
 @dataclass(frozen=True)
 class Best:
-    """The best student of a stage; ``step`` counts from the start of the training.
+    """The best student of a stage on the cases of the list ``on``; ``step`` counts from the start of training.
 
-    ``optimizers`` has the optimizer states at that step if the next stage continues with them.
+    ``optimizers`` contains the optimizer states of this step if the next stage continues with them.
     """
 
     on: Listed
@@ -52,7 +52,7 @@ class Best:
 class Selector:
     """Score students during training and keep the best of the stage for each list of cases.
 
-    Every checkpoint contains the selector's state, so a resumed run repeats exactly the scores after the checkpoint.
+    Every checkpoint contains the selector's state, so a resumed run selects the same student.
     ``carried`` are the stages whose optimizers the next stage continues with.
     """
 
@@ -63,7 +63,7 @@ class Selector:
         self.best: dict[Listed, Best] = {}
 
     def is_due(self, step: int) -> bool:
-        """Return whether the student is scored after ``step`` steps of the training."""
+        """Return whether the student is scored after ``step`` steps of training."""
         every = self.settings.every
         return every is not None and step >= self.settings.first and step % every == 0
 
@@ -88,7 +88,7 @@ class Selector:
         if self.settings.decides is None:
             return
         if self.chosen is None:
-            message = "stage %d ended without a score (selection.every is %d, selection.first %d); using its last state"
+            message = "stage %d ended without a score (selection.every: %d, selection.first: %d); using its last state"
             logger.warning(message, stage + 1, self.settings.every, self.settings.first)
             return
         method.student.load_state_dict(self.chosen.student)
@@ -115,7 +115,7 @@ class Selector:
 
     @property
     def record(self) -> Best | None:
-        """The student saved as ``best.safetensors``: the oracle's, else the best on validation cases."""
+        """The student saved as ``best.safetensors``: the best on test (oracle), the protocol's or validation cases."""
         on = "test" if self.settings.oracle else self.settings.decides or "validation"
         return self.best.get(on)
 
@@ -129,7 +129,7 @@ class Selector:
 
 
 def scored_cases(recipe: Recipe, store: Store) -> dict[Listed, tuple[StoredCase, ...]]:
-    """Return the scored cases by list: validation cases if there are any, test cases if the recipe scores them."""
+    """Return the cases to score: validation cases if there are any, and test cases if the recipe scores them."""
     selection = recipe.selection
     if selection.every is None:
         return {}
@@ -170,8 +170,8 @@ def build_selector(recipe: Recipe, store: Store, device: torch.device) -> Select
 class CaseScores:
     """Score a method on cases in device memory.
 
-    Label maps are predicted as in ``predict``, but all components are kept. They are compared on the prepared grid.
-    A case is an image ``(C, *space)`` float16 and its label map ``(*space)`` uint8.
+    Label maps are predicted as in ``predict``, but keep all components. Prediction and reference are compared on the
+    prepared grid. A case is an image ``(C, *space)`` float16 and its label map ``(*space)`` uint8.
     """
 
     def __init__(self, recipe: Recipe, store: Store, cases: Sequence[StoredCase], device: torch.device) -> None:
@@ -200,13 +200,13 @@ class CaseScores:
 
 
 def scoring_settings(recipe: Recipe) -> InferenceSettings:
-    """Return the inference settings for scoring during training: those of the recipe, without largest components."""
+    """Return the recipe's inference settings for scoring during training: keep all components, use ``stride``."""
     stride = recipe.selection.stride or recipe.inference.stride
     return recipe.inference.model_copy(update={"largest_component": False, "stride": stride})
 
 
 def mean_dice(counts: npt.NDArray[np.int64], *, empty: float) -> npt.NDArray[np.float64]:
-    """Return each class's mean Dice over cases from counts ``(cases, 2, classes)``; ``empty`` if both are empty."""
+    """Return each class's mean Dice over cases from counts ``(cases, 2, classes)``; two empty maps score ``empty``."""
     common, total = counts[:, 0].astype(np.float64), counts[:, 1]
     dice = np.where(total > 0, 2 * common / np.maximum(total, 1), empty)
     mean: npt.NDArray[np.float64] = dice.mean(axis=0)

@@ -14,7 +14,7 @@ Pictures = dict[str, npt.NDArray[Any]]
 
 
 def snapshot_steps(steps: int, count: int) -> set[int]:
-    """Return the steps of a stage to take snapshots at: the first, and ``count`` evenly spaced ones up to the last."""
+    """Return the steps of a stage that get a snapshot: the first step and ``count`` evenly spaced steps to the last."""
     if count == 0:
         return set()
     return {1} | {max(1, round(steps * part / count)) for part in range(1, count + 1)}
@@ -22,12 +22,12 @@ def snapshot_steps(steps: int, count: int) -> set[int]:
 
 @torch.no_grad()
 def snapshot(method: Method, shows: Mapping[str, Tensor], watched: Tensor | None) -> Pictures:
-    """Return 2-D pictures by name: ``X`` images, ``Y`` label maps, ``M`` masks.
+    """Return 2-D pictures by name; names start with ``X`` for images, ``Y`` for label maps, ``M`` for masks.
 
-    Volumes are cut across the last axis at the slice with the most foreground; all pictures of a step share that slice.
+    Volumes in ``shows`` are cut along the last axis at the slice with the most foreground, ``watched`` in the middle.
     """
     first = {name: tensor if name.startswith("M") else tensor[0] for name, tensor in shows.items()}
-    depth = _fullest([tensor for name, tensor in first.items() if name.startswith("Y")])
+    depth = _fullest_slice([tensor for name, tensor in first.items() if name.startswith("Y")])
     pictures = {name: _picture(name, tensor, depth) for name, tensor in first.items()}
     labels = None if watched is None else method.preview_labels(watched)
     if watched is not None and labels is not None:
@@ -38,8 +38,8 @@ def snapshot(method: Method, shows: Mapping[str, Tensor], watched: Tensor | None
     return pictures
 
 
-def _fullest(labels: Sequence[Tensor]) -> int:
-    """Return the index along the last axis with the most foreground over all label maps; 0 if there is none."""
+def _fullest_slice(labels: Sequence[Tensor]) -> int:
+    """Return the index along the last axis with the most foreground over all label maps; 0 without label maps."""
     if not labels:
         return 0
     foreground = torch.stack([label > 0 for label in labels]).sum(0)
@@ -47,7 +47,7 @@ def _fullest(labels: Sequence[Tensor]) -> int:
 
 
 def _picture(name: str, tensor: Tensor, depth: int) -> npt.NDArray[Any]:
-    """Return the first channel of an image, cut to one slice if it is a volume."""
+    """Return a label map, a mask or the first channel of an image; cut a volume to one slice."""
     array = tensor[0] if name.startswith("X") else tensor
     if array.dim() == 3:
         array = array[..., depth]

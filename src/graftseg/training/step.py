@@ -1,7 +1,7 @@
-"""One training step: parameters drawn on the host, computed on the device, replayed as a CUDA graph on a GPU.
+"""A training step: the host draws its parameters, the device computes it, a GPU replays it as a CUDA graph.
 
 Everything that changes between steps is sent to the device in one table: the drawn batch parameters, the step number
-and the learning rates. The kernels are otherwise identical, so the step can be captured once and replayed.
+and the learning rates. All steps run the same kernels, so a step can be captured once and replayed.
 """
 
 import logging
@@ -23,9 +23,9 @@ from graftseg.recipes.settings import StageSettings
 from graftseg.training.clock import StepClock
 
 WARM_UP = 3
-"""Eager steps before capture."""
+"""Number of eager steps before capture."""
 AHEAD = 8
-"""Steps that the host may be ahead of the device."""
+"""Maximum number of steps that the host is ahead of the device."""
 COMPILE_FROM = 3000
 """Minimum number of steps of a stage for which compilation saves time."""
 logger = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class StepMode:
     ) -> "StepMode":
         """Return the requested mode; by default capture steps on a GPU and compile long stages.
 
-        Without Triton neither is possible, because components are then found on the host in the middle of a step.
+        Capture needs Triton: without it, largest components are found on the host in the middle of a step.
         """
         gpu = device.type == "cuda" and has_triton()
         long = gpu and steps >= COMPILE_FROM
@@ -54,7 +54,7 @@ class StepMode:
 
 @dataclass(frozen=True)
 class StepResult:
-    """The names of a step's loss terms and, on the device, their values followed by the total."""
+    """Names of the loss terms, their values followed by the total (on the device), and pictures for snapshots."""
 
     names: tuple[str, ...]
     values: Tensor = field(repr=False)
@@ -140,18 +140,18 @@ class Stepper:
         drawn = self._batches.draw(self.index, step, unlabeled=self.method.uses_unlabeled)
         last = np.zeros((1, drawn.shape[1]))
         last[0, 0] = step
-        for place, name in enumerate(self._rates, start=1):
-            last[0, place] = learning_rate(self.stage.optimizer_of(name), step, self.stage.steps)
+        for column, name in enumerate(self._rates, start=1):
+            last[0, column] = learning_rate(self.stage.optimizer_of(name), step, self.stage.steps)
         return np.concatenate([drawn, last])
 
     def _on_device(self, table: Tensor) -> StepResult:
         now = Progress(table[-1, 0].long(), self.stage.steps)
-        for place, rate in enumerate(self._rates.values(), start=1):
-            rate.copy_(table[-1, place])
+        for column, rate in enumerate(self._rates.values(), start=1):
+            rate.copy_(table[-1, column])
         return self._step(self._gather(table[:-1]), now, None)
 
     def _step(self, batch: Batch, now: Progress, step: int | None) -> StepResult:
-        """Optimize every objective of the method in turn; without ``step`` the learning rates are on the device."""
+        """Optimize the objectives one after the other; if ``step`` is None, the learning rates are on the device."""
         pending, clock, objectives = self.method.objectives(batch, now), self._clock, []
         while True:
             with clock.phase("forward"), autocast(self.precision, self._batches.device):
@@ -177,7 +177,7 @@ class _Graph:
         self._device = device
         self._side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._graph: torch.cuda.CUDAGraph | None = None
-        self._kept: Any = None
+        self._result: Any = None
         self._runs = 0
         self._table: Tensor | None = None
         self._staging: list[tuple[Tensor, torch.cuda.Event]] = []
@@ -200,11 +200,11 @@ class _Graph:
         if self._graph is None and self._runs > WARM_UP:
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
-                self._kept = function(self._table)
+                self._result = function(self._table)
             self._graph = graph
         if self._graph is not None:
             self._graph.replay()
-            return self._kept
+            return self._result
         with self._side_stream():
             return function(self._table)
 
@@ -245,7 +245,7 @@ def autocast(precision: Precision, device: torch.device) -> torch.autocast:
     """Return the autocast context for a precision, without a cache of cast weights.
 
     A cache would be stale in a replayed graph. Older versions of PyTorch also lose gradients if a cached weight was
-    first used without gradients, as prototypes do.
+    first used without gradients, as in the update of prototypes.
     """
     enabled = precision == "bf16" and has_bf16(device)
     return torch.autocast(device.type, torch.bfloat16, enabled=enabled, cache_enabled=False)

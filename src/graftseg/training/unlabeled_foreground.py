@@ -40,7 +40,7 @@ class UnlabeledForeground:
         self._batches.aim(stage, positions)
 
     def restore(self, stage: int) -> None:
-        """Draw patches around the saved positions of a stage that is resumed."""
+        """Draw patches of a resumed stage around its saved positions."""
         if self._applies_to(stage):
             self._batches.aim(stage, Positions.load(self._run.foreground_file(stage)))
 
