@@ -9,7 +9,7 @@ from scipy.stats import wilcoxon
 
 from graftseg.evaluation.scores import Evaluation, Row
 from graftseg.evaluation.statistics import Effect
-from graftseg.evaluation.verdicts import SEVERAL_TRAININGS, never_found, verdict, verdict_between
+from graftseg.evaluation.verdicts import SEVERAL_RUNS, never_found, verdict, verdict_between
 
 
 def effect(difference: float, low: float, high: float, *, p: float = 0.01, first: float = 80.0) -> Effect:
@@ -19,43 +19,43 @@ def effect(difference: float, low: float, high: float, *, p: float = 0.01, first
 def test_a_clear_gain() -> None:
     assert verdict(effect(1.25, 0.5, 2.0)) == (
         "mean Dice 81.25 % with the unlabeled scans and 80.00 % without, +1.25 points (95 % interval +0.50 to +2.00, "
-        "p = 0.01), better in 30 of 40 cases: they helped, in this one training"
+        "p = 0.01), better in 30 of 40 cases: the unlabeled scans helped, in this one run"
     )
 
 
 @pytest.mark.parametrize(
     ("found", "meaning"),
     [
-        (effect(-1.25, -2.0, -0.5), "they did harm, in this one training"),
-        (effect(1.25, -0.5, 3.0), "these cases do not show whether they helped"),
-        (effect(1.25, 0.5, 2.0, p=0.0625), "these cases do not show whether they helped"),
-        (effect(0.0, 0.0, 0.0, p=1.0), "these cases do not show whether they helped"),
-        (effect(0.25, 0.1, 0.4), "too little to matter"),
-        (effect(9.0, 8.0, 10.0, first=2.0), "neither network is good enough for that to mean anything"),
+        (effect(-1.25, -2.0, -0.5), "the unlabeled scans did harm, in this one run"),
+        (effect(1.25, -0.5, 3.0), "these cases do not show whether the unlabeled scans helped"),
+        (effect(1.25, 0.5, 2.0, p=0.0625), "these cases do not show whether the unlabeled scans helped"),
+        (effect(0.0, 0.0, 0.0, p=1.0), "these cases do not show whether the unlabeled scans helped"),
+        (effect(0.25, 0.1, 0.4), "the difference is too small to matter"),
+        (effect(9.0, 8.0, 10.0, first=2.0), "neither network is good enough for a meaningful comparison"),
     ],
 )
 def test_meaning(found: Effect, meaning: str) -> None:
     assert verdict(found).endswith(f" cases: {meaning}")
 
 
-def test_several_trainings() -> None:
-    assert verdict(effect(1.25, 0.5, 2.0), SEVERAL_TRAININGS).endswith(
-        "30 of 40 cases: they helped, in these trainings"
+def test_several_runs() -> None:
+    assert verdict(effect(1.25, 0.5, 2.0), SEVERAL_RUNS).endswith(
+        "30 of 40 cases: the unlabeled scans helped, in these runs"
     )
 
 
 def test_few_cases() -> None:
     found = replace(effect(2.0, 1.0, 3.0, p=0.0625), count=5, better=5, worse=0)
-    assert verdict(found).endswith("better in 5 of 5 cases: fewer than 6 cases cannot show whether they helped")
+    assert verdict(found).endswith(": fewer than 6 cases cannot show whether the unlabeled scans helped")
 
 
 @pytest.mark.parametrize(("count", "least"), [(2, "0.5"), (3, "0.25"), (5, "0.062")])
 def test_few_cases_state_the_smallest_possible_p(count: int, least: str) -> None:
     few = replace(effect(2.0, 1.0, 3.0, p=2 / 2**count), count=count, better=count, worse=0)
-    assert f"+1.00 to +3.00, p = {least}, which {count} cases cannot bring below {least})" in verdict(few)
+    assert f"+1.00 to +3.00, p = {least}, and {count} cases cannot give a p below {least})" in verdict(few)
     assert wilcoxon(np.arange(1.0, count + 1)).pvalue == 2 / 2**count
-    assert "cannot bring" not in verdict(replace(few, low=-1.0))
-    assert "cannot bring" not in verdict(effect(2.0, 1.0, 3.0))
+    assert "cannot give" not in verdict(replace(few, low=-1.0))
+    assert "cannot give" not in verdict(effect(2.0, 1.0, 3.0))
 
 
 def test_no_case() -> None:
@@ -63,7 +63,7 @@ def test_no_case() -> None:
 
 
 def test_a_single_case() -> None:
-    assert verdict(effect(1.25, math.nan, math.nan)).endswith("+1.25 points, in a single case, which shows nothing")
+    assert verdict(effect(1.25, math.nan, math.nan)).endswith(" points, in a single case, too few for a conclusion")
 
 
 def scored(liver: float, gallbladder: float, cases: int = 8) -> Evaluation:
@@ -82,7 +82,7 @@ def test_a_class_that_neither_finds_does_not_hide_the_others() -> None:
         "without gallbladder, which neither network finds: mean Dice 93.50 % with the unlabeled scans and 83.50 % "
         "without, +10.00 points"
     )
-    assert said.endswith("better in 8 of 8 cases: they helped, in this one training")
+    assert said.endswith("better in 8 of 8 cases: the unlabeled scans helped, in this one run")
 
 
 def test_a_class_that_one_of_them_finds_counts() -> None:
@@ -91,9 +91,9 @@ def test_a_class_that_one_of_them_finds_counts() -> None:
 
 
 def test_no_class_found_by_either_network() -> None:
-    said = verdict_between(scored(0.0, 0.0), scored(0.0, 0.0), SEVERAL_TRAININGS)
+    said = verdict_between(scored(0.0, 0.0), scored(0.0, 0.0), SEVERAL_RUNS)
     assert said.startswith("mean Dice 0.00 %") and said.endswith(
-        "neither network is good enough for that to mean anything"
+        "neither network is good enough for a meaningful comparison"
     )
 
 

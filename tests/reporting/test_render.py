@@ -184,7 +184,7 @@ def test_verdict_is_below_the_title(run: Path, tmp_path: Path) -> None:
     texts = rendered(run, other).texts
     title = texts.index(("h1", "demo-2d/bcp"))
     assert texts[title + 1][0] == "p" and texts[title + 1][1].startswith("Mean Dice ")
-    assert texts[title + 1][1].endswith("fewer than 6 cases cannot show whether they helped.")
+    assert texts[title + 1][1].endswith("fewer than 6 cases cannot show whether the unlabeled scans helped.")
     assert rendered(run).texts[title + 1][1].startswith("2 labeled and 3 unlabeled cases, 20 steps, ")
 
 

@@ -59,8 +59,8 @@ def test_deviations_are_the_same_everywhere(trained: tuple[RunFolder, CrossValid
     page = api.report(run.path, tmp_path / "page.html").read_text()
     # once over the classes, once beside the baseline
     assert page.replace("<small>", "").count(written) == 2
-    assert page.count("standard deviation over cases, divided by one less than their number") >= 3
-    assert result.caption().endswith("; ± is the standard deviation over cases, divided by one less than their number")
+    assert page.count("sample standard deviation over cases") >= 3
+    assert result.caption().endswith("; ± is the sample standard deviation over cases")
     (kept,) = (one for one in json.loads((run.path / "metrics.json").read_text())["classes"] if one["name"] == name)
     assert kept["hd95"]["std"] == pytest.approx(stdev(distances))
 
@@ -145,7 +145,7 @@ def test_what_folds_found_stands_under_the_title(trained: tuple[RunFolder, Cross
     run, _ = trained
     page = api.report(run.path, tmp_path / "page.html").read_text()
     assert re.search(r'</h1>\s*<p class="verdict">Held-out labeled cases: ', page)
-    assert "This run finds core right in none of 4 cases, which makes its distances large." in page
+    assert "This run has a Dice of 0 for core in all 4 cases, which makes its distances large." in page
 
 
 def test_what_the_training_says_at_its_end_is_what_the_report_says(
@@ -153,7 +153,7 @@ def test_what_the_training_says_at_its_end_is_what_the_report_says(
 ) -> None:
     run, result = trained
     *_, last = result.verdict()
-    assert last.endswith("neither network is good enough for that to mean anything.")
+    assert last.endswith("neither network is good enough for a meaningful comparison.")
     assert f'<p class="verdict">{typeset(last)}</p>' in api.report(run.path, tmp_path / "page.html").read_text()
 
 
@@ -161,7 +161,7 @@ def test_a_class_that_no_fold_finds_is_told(trained: tuple[RunFolder, CrossValid
     run, result = trained
     rows = tuple(replace(row, dice=0.0 if row.name == "ring" else 0.9) for row in result.evaluation.rows)
     alone = CrossValidation(run.path, result.parts, Evaluation(rows, "standard"))
-    finding = "finds ring right in none of 4 cases, which makes its distances large"
+    finding = "has a Dice of 0 for ring in all 4 cases, which makes its distances large"
     assert list(alone.verdict()) == [f"{run.path} {finding}"]
     found = tuple(replace(row, dice=0.9) for row in rows)
     beside = CrossValidation(run.path, result.parts, Evaluation(found, "standard"), alone.evaluation)

@@ -14,7 +14,9 @@ from graftseg.evaluation.statistics import Effect, Pairs, effect_of, match_case_
 from graftseg.evaluation.table_metrics import METRIC_NAMES, OVERLAPS, format_difference, format_interval, format_value
 
 HEAD = ("metric", "class", "cases", "first", "second", "difference", "95 % interval", "p", "better/worse/equal")
+"""Header of the printed table."""
 COLUMNS = ("first_run", "second_run", "figure", "unit", "label", "class", *Effect.__dataclass_fields__, "equal")
+"""Header of ``comparison.csv``."""
 VOLUME_TOLERANCE = 1e-6
 """Relative difference up to which two reference volumes count as equal."""
 
@@ -23,8 +25,7 @@ VOLUME_TOLERANCE = 1e-6
 class ScoredRun:
     """The scores of a run, and facts about its references, checkpoint and weights.
 
-    ``name`` is the path that the user gave. ``references`` is the path of the references. ``identity`` is that of the
-    store of the training.
+    ``name`` and ``references`` are paths. ``identity`` is the identity of the store that the run was trained on.
     """
 
     name: str
@@ -48,7 +49,7 @@ class ScoredRun:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A run compared with the first run: pairs with their statistics, and the cases that only one of the two has."""
+    """Paired statistics of two runs, and the cases that only one of the two runs has."""
 
     first: ScoredRun
     second: ScoredRun
@@ -57,14 +58,14 @@ class Comparison:
     only_second: tuple[str, ...]
 
     def notes(self) -> Iterator[str]:
-        """Yield the names of both runs and remarks that a reader of the table needs."""
-        for place, run in (("first", self.first), ("second", self.second)):
-            yield f"{place}: {run.name} ({run.about})"
+        """Yield the names of both runs, and remarks on equal weights and on cases that are left out."""
+        for order, run in (("first", self.first), ("second", self.second)):
+            yield f"{order}: {run.name} ({run.about})"
         if self.first.weights is not None and self.first.weights == self.second.weights:
             yield "both runs have the same weights"
-        for place, cases in (("first", self.only_first), ("second", self.only_second)):
+        for order, cases in (("first", self.only_first), ("second", self.only_second)):
             if cases:
-                yield f"left out, since only the {place} run has them: {', '.join(cases)}"
+                yield f"left out, since only the {order} run has them: {', '.join(cases)}"
 
     def table_rows(self) -> list[tuple[str, ...]]:
         """Return the rows of the table under ``HEAD``."""
@@ -74,12 +75,12 @@ class Comparison:
 def compare_runs(folders: Sequence[Path], read: Callable[[Path], ScoredRun] | None = None) -> list[Comparison]:
     """Compare every run with the first. Raise an error for runs that were scored on different references.
 
-    ``read`` reads the scores in a folder, by default those of a run or of label maps.
+    ``read`` reads the scores in a folder. The default is ``read_scored_run``.
     """
     if len(folders) < 2:
-        raise UserError(Code.OPTION_INVALID, "compare", f"{len(folders)} run given", "name two or more runs")
-    for place, folder in enumerate(folders):
-        if any(folder.resolve() == other.resolve() for other in folders[:place]):
+        raise UserError(Code.OPTION_INVALID, "compare", "fewer than two runs given", "name two or more runs")
+    for index, folder in enumerate(folders):
+        if any(folder.resolve() == other.resolve() for other in folders[:index]):
             raise UserError(Code.OPTION_INVALID, folder, "given twice", "name each run once")
     first, *others = [(read or read_scored_run)(folder) for folder in folders]
     return [_compare(first, other) for other in others]
@@ -132,10 +133,7 @@ def _compare(first: ScoredRun, second: ScoredRun) -> Comparison:
 
 
 def write_comparison(comparisons: Sequence[Comparison], folder: Path, picture: str) -> None:
-    """Write ``comparison.csv`` (one line per metric and class), ``comparison.json`` (all pairs) and the picture.
-
-    If one of the three files cannot be written, none is.
-    """
+    """Write ``comparison.csv``, ``comparison.json`` (with all pairs) and the picture. On an error, write no file."""
     lines = [
         list(_entry(comparison, pairs, effect).values())
         for comparison in comparisons
@@ -166,7 +164,7 @@ def _table_row(pairs: Pairs, effect: Effect) -> tuple[str, ...]:
 
 
 def _entry(comparison: Comparison, pairs: Pairs, effect: Effect) -> dict[str, Any]:
-    """Return a line of the CSV table by column; None for NaN."""
+    """Return the cells of a CSV line by column, with None for NaN."""
     values = {key: None if value != value else value for key, value in asdict(effect).items()}
     runs = (comparison.first.name, comparison.second.name)
     about = (*runs, pairs.metric, unit_of(pairs.metric), pairs.label, pairs.name)
@@ -203,13 +201,13 @@ def check_comparable(first: ScoredRun, second: ScoredRun) -> None:
     classes = [{row.label: row.name for row in run.evaluation.rows} for run in (first, second)]
     if classes[0] != classes[1]:
         listed = [", ".join(f"{name} ({label})" for label, name in names.items()) for names in classes]
-        finding = f"its classes are {listed[1]}, but those of {first.name} are {listed[0]}"
+        finding = f"its classes are {listed[1]}, but the classes of {first.name} are {listed[0]}"
         raise UserError(Code.NOT_COMPARABLE, second.name, finding, "compare runs on the same data")
     # If the path of the references is unknown, compare the stores: the same store has the same references.
     ours, theirs = first.references, second.references
     if ours is None or theirs is None:
         ours, theirs = first.identity, second.identity
-    if not _have_same_volumes(first, second) and (ours is None or ours != theirs):
+    if not _check_volumes(first, second) and (ours is None or ours != theirs):
         finding = f"cannot verify that it was scored against the same references as {first.name}"
         remedy = "evaluate both runs on this machine with the same --reference"
         raise UserError(Code.NOT_COMPARABLE, second.name, finding, remedy)
@@ -222,8 +220,8 @@ def check_same_cases(first: ScoredRun, second: ScoredRun) -> None:
         raise UserError(Code.NOT_COMPARABLE, second.name, finding, "test both runs on the same cases")
 
 
-def _have_same_volumes(first: ScoredRun, second: ScoredRun) -> bool:
-    """Raise an error if reference volumes of shared cases differ. Return whether any volume is known."""
+def _check_volumes(first: ScoredRun, second: ScoredRun) -> bool:
+    """Raise an error if reference volumes of shared cases differ. Return whether any volume could be compared."""
     ours, theirs = (
         {(row.case, row.label): row.volume_reference_ml for row in run.evaluation.rows} for run in (first, second)
     )

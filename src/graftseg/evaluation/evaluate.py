@@ -1,4 +1,4 @@
-"""Score label maps against references, one case or a whole folder."""
+"""Score label maps against references, for one case or for folders."""
 
 import logging
 import math
@@ -114,7 +114,7 @@ def evaluate_pair(
     for label in sorted(set(classes) - {0}):
         P, G = prediction == label, reference == label
         voxels = asdict(score(P, G, protocol=protocol))
-        # Distances are most of the work, and many benchmarks have voxels of 1 mm.
+        # Distances take most of the time. With voxels of 1 mm, as in many benchmarks, they are computed only once.
         is_unit = all(step == 1 for step in geometry.spacing)
         millimeters = voxels if is_unit else asdict(score(P, G, spacing=geometry.spacing, protocol=protocol))
         row = Row(
@@ -149,7 +149,7 @@ def _score_case(
 def _pair_files(
     folders: Sequence[Path], references: Path, *, allow_missing: bool, only: Collection[str] | None
 ) -> list[tuple[str, list[Path], Reference]]:
-    """Return the name, the label map in each folder and the reference of every case that has all of them."""
+    """Return the name, the label maps (one per folder) and the reference of every case that has all these files."""
     expected = by_nfc(references_in(references))
     paths = {case: reference.path for case, reference in expected.items()}
     found = []

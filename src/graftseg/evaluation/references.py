@@ -59,8 +59,8 @@ def stored_references(store: Store) -> dict[str, Reference]:
 
 def describe_references(path: Path) -> dict[str, str]:
     """Return the path of the references and, for a store, the identity of its test cases."""
-    place = {"references": str(path.resolve())}
-    return place | ({TESTED_ON: open_store(path).test_identity} if is_store(path) else {})
+    about = {"references": str(path.resolve())}
+    return about | ({TESTED_ON: open_store(path).test_identity} if is_store(path) else {})
 
 
 def label_map_files(folder: Path) -> dict[str, Path]:

@@ -76,7 +76,7 @@ class ClassSummary:
 
 @dataclass(frozen=True)
 class Summary:
-    """Statistics of each class; ``overall`` is the mean over classes of the means over cases, for each metric."""
+    """Statistics of each class. ``overall`` contains each metric averaged over cases and then over classes."""
 
     classes: tuple[ClassSummary, ...]
     overall: dict[str, float]
@@ -189,8 +189,8 @@ def _row_from(line: Mapping[Any, Any]) -> Row:
 
 def _statistic(values: Iterable[float]) -> Statistic:
     known = [value for value in values if not math.isnan(value)]
-    over = spread(known)
-    return Statistic(over.mean, over.std, len(known))
+    found = spread(known)
+    return Statistic(found.mean, found.std, len(known))
 
 
 def _cell(value: str | float) -> str | float:

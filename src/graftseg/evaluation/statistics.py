@@ -14,7 +14,9 @@ from graftseg.evaluation.table_metrics import METRIC_NAMES, OVERLAPS
 Values = npt.NDArray[np.float64]
 RESAMPLES = 10_000
 TAIL = 0.025
+"""Probability beyond each end of the 95 % interval."""
 BLOCK = 2**20
+"""Number of values that are drawn at once, which limits the memory."""
 DECIMALS = 9
 """Differences are rounded to this many decimals, so that rounding errors do not count as differences."""
 
@@ -44,9 +46,8 @@ class Pairs:
 class Effect:
     """Statistics of pairs; NaN if there are too few pairs.
 
-    ``low`` and ``high`` are the 95 % bootstrap interval of the mean difference. ``p`` is the two-sided p-value of
-    Wilcoxon's signed-rank test. ``better`` counts the cases in which
-    the second run has the larger overlap or the smaller distance.
+    ``low`` and ``high`` bound the 95 % bootstrap interval of the mean difference. ``p`` is the two-sided p-value of
+    Wilcoxon's signed-rank test. In ``better`` cases, the second run has the larger overlap or the smaller distance.
     """
 
     count: int
@@ -155,7 +156,7 @@ def _pairs(
     one: dict[tuple[str, int], float],
     two: dict[tuple[str, int], float],
 ) -> Pairs:
-    """Build pairs from groups of keys, one group per case. Average the values of each group."""
+    """Build pairs from groups of (case, label) keys, one group per case. Average the values of each group."""
     first, second = (
         np.array([math.fsum(values[key] for key in group) / len(group) for group in groups]) for values in (one, two)
     )

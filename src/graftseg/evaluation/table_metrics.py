@@ -19,7 +19,7 @@ VOLUME_COLUMNS = {"volume error ml": "volume_error_ml", "volume error %": "volum
 NO_VALUE = "-"
 TEXT_WIDTH = 120
 """Characters per line of a printed score table."""
-DEVIATION = "standard deviation over cases, divided by one less than their number"
+DEVIATION = "sample standard deviation over cases"
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def spreads(runs: Sequence[Mapping[str, float]]) -> dict[str, Spread]:
 
 
 def format_value(value: float, deviation: float = math.nan) -> str:
-    """Format a value with two decimals, and its deviation unless that is NaN; a dash for NaN."""
+    """Format a value with two decimals, followed by its deviation if known. A NaN value becomes a dash."""
     if math.isnan(value):
         return NO_VALUE
     return f"{value:.2f}" if math.isnan(deviation) else f"{value:.2f} ± {deviation:.2f}"

@@ -17,15 +17,15 @@ from graftseg.data.store import Store, find_store, is_store, open_store
 from graftseg.evaluation.references import Reference, references_in
 
 IMAGES, LABELS = "imagesTs", "labelsTs"
-NAME_THEM = f"name a folder with {IMAGES}/ and {LABELS}/, a store with test cases, or --test-images and --test-labels"
-USE_FOLDS = "without test scans, train with --folds, which scores each labeled scan by a network that never saw it"
+DATA_REMEDY = f"name a folder with {IMAGES}/ and {LABELS}/, a store with test cases, or --test-images and --test-labels"
+FOLDS_REMEDY = "without test scans, train with --folds, which scores each labeled scan by a network that never saw it"
 SCORED_BY_FOLDS = "cross-validation has already scored the labeled scans: graftseg report"
 Folder = str | Path
 
 
 @dataclass(frozen=True)
 class EvaluationScans:
-    """Folders of test scans and label maps; both are the same path for a store."""
+    """Folders of test scans and of their label maps. For a store, both are the path of the store."""
 
     images: Path
     labels: Path
@@ -38,8 +38,8 @@ def find_test_scans(
     if images is None and labels is None:
         return _in_data_folder(Path(data)) if data is not None else _of_training_data(run)
     if data is not None or images is None or labels is None:
-        finding = "give either DATA, or both --test-images and --test-labels"
-        raise UserError(Code.OPTION_CONFLICT, "test", finding, NAME_THEM)
+        finding = "needs either DATA, or both --test-images and --test-labels"
+        raise UserError(Code.OPTION_CONFLICT, "test", finding, DATA_REMEDY)
     return EvaluationScans(_existing_folder(Path(images)), _existing_folder(Path(labels)))
 
 
@@ -68,7 +68,7 @@ def check_test_scans(scans: EvaluationScans, run: RunFolder, *, allow_missing: b
     if files:
         if failures:
             raise failures[min(failures)]
-        # Only reading a file shows the number of channels in it.
+        # The number of channels in a file is known only after reading it.
         first = files[min(files)]
         check_channels(first[0], len(read_case(first, channels).array), channels)
 
@@ -81,9 +81,9 @@ def check_test_scans(scans: EvaluationScans, run: RunFolder, *, allow_missing: b
 
 def _existing_folder(path: Path) -> Path:
     if not path.exists():
-        raise UserError(Code.FOLDER_MISSING, path, "does not exist", NAME_THEM)
+        raise UserError(Code.FOLDER_MISSING, path, "does not exist", DATA_REMEDY)
     if not path.is_dir():
-        raise UserError(Code.NOT_A_FOLDER, path, "not a folder", NAME_THEM)
+        raise UserError(Code.NOT_A_FOLDER, path, "not a folder", DATA_REMEDY)
     return path
 
 
@@ -92,19 +92,19 @@ def _in_data_folder(data: Path) -> EvaluationScans:
         return EvaluationScans(data, data)
     if scans := _in_test_folders(_existing_folder(data)):
         return scans
-    raise UserError(Code.NO_TEST_CASES, data, f"has no test scans with labels in {IMAGES}/ and {LABELS}/", NAME_THEM)
+    raise UserError(Code.NO_TEST_CASES, data, f"has no test scans with labels in {IMAGES}/ and {LABELS}/", DATA_REMEDY)
 
 
 def _of_training_data(run: RunFolder) -> EvaluationScans:
-    """Return the test scans of the folder that the run was trained on, or else those of its store."""
-    store = open_store(find_store(run, NAME_THEM))
+    """Return the test scans in the folder that the run was trained on, or else the test scans of its store."""
+    store = open_store(find_store(run, DATA_REMEDY))
     root = Path(store.root)
     if scans := _in_test_folders(root):
         return scans
     if not store.of("test"):
         folder = RunFolder(run.path.parent)
-        more = f"{SCORED_BY_FOLDS} {quote(str(folder.path))}" if folder.folds_file.is_file() else USE_FOLDS
-        raise UserError(Code.NO_TEST_CASES, root, "no test scans with labels", f"{NAME_THEM}; {more}")
+        more = f"{SCORED_BY_FOLDS} {quote(str(folder.path))}" if folder.folds_file.is_file() else FOLDS_REMEDY
+        raise UserError(Code.NO_TEST_CASES, root, "no test scans with labels", f"{DATA_REMEDY}; {more}")
     return EvaluationScans(store.path, store.path)
 
 
@@ -116,7 +116,7 @@ def _in_test_folders(folder: Path) -> EvaluationScans | None:
 def _stored_cases(store: Store, classes: tuple[str, ...], channels: int) -> set[str]:
     """Return the test cases of a store. Raise an error if its classes or channels differ from the run's."""
     if store.classes != classes:
-        finding = f"its classes are {', '.join(store.classes)}, but those of the run are {', '.join(classes)}"
+        finding = f"its classes are {', '.join(store.classes)}, but the classes of the run are {', '.join(classes)}"
         raise UserError(Code.STORE_MISMATCH, store.path, finding, "give the store that the run was trained on")
     check_channels(store.path, store.channels, channels)
     return {case.name for case in store.of("test")}

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from graftseg.core.run_folder import RunFolder
 from graftseg.evaluation import verdicts
 from graftseg.evaluation.scores import Evaluation
-from graftseg.evaluation.verdicts import ONE_TRAINING
+from graftseg.evaluation.verdicts import ONE_RUN
 from graftseg.recipes.baseline import SUPERVISED
 from graftseg.reporting.missing import DEFAULT_COMMANDS, Commands, Missing
 from graftseg.reporting.rendering import render
@@ -50,11 +50,11 @@ def _is_baseline(run: EvaluatedRun, baseline: EvaluatedRun) -> bool:
     return other == SUPERVISED and method != SUPERVISED and labeled[0] == labeled[1]
 
 
-def verdict_between(evaluation: Evaluation, baseline: Evaluation, trainings: str = ONE_TRAINING) -> str | None:
+def verdict_between(evaluation: Evaluation, baseline: Evaluation, scope: str = ONE_RUN) -> str | None:
     """Return the verdict on two evaluations as a sentence; None if they cannot be paired."""
     if not can_be_paired(evaluation, baseline):
         return None
-    sentence = verdicts.verdict_between(baseline, evaluation, trainings)
+    sentence = verdicts.verdict_between(baseline, evaluation, scope)
     return sentence[0].upper() + sentence[1:] + "."
 
 

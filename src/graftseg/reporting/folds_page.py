@@ -11,7 +11,7 @@ from graftseg.core.files import read_object
 from graftseg.core.run_folder import RunFolder, held_out_by_fold
 from graftseg.evaluation.scores import Evaluation, read_csv
 from graftseg.evaluation.table_metrics import DEVIATION
-from graftseg.evaluation.verdicts import SEVERAL_TRAININGS
+from graftseg.evaluation.verdicts import SEVERAL_RUNS
 from graftseg.reporting.cases import Predicted, cases_section, predicted_in
 from graftseg.reporting.comparison import can_be_paired, missed, verdict_between
 from graftseg.reporting.facts import case_span, channels_of, notes_section, provenance_of, run_facts, run_section
@@ -92,7 +92,7 @@ def render_folds(run: RunFolder, out: Path | None = None) -> Path:
 
 def _verdict(place: str, evaluation: Evaluation, baseline: Evaluation | None) -> str | None:
     """Return what the unlabeled scans gained on a group of cases."""
-    verdict = None if baseline is None else verdict_between(evaluation, baseline, SEVERAL_TRAININGS)
+    verdict = None if baseline is None else verdict_between(evaluation, baseline, SEVERAL_RUNS)
     return f"{place}: {verdict[0].lower()}{verdict[1:]}" if verdict else None
 
 

@@ -35,7 +35,7 @@ from graftseg.evaluation.table_metrics import (
     plain_values,
     spread,
 )
-from graftseg.evaluation.verdicts import SEVERAL_TRAININGS, missed_classes, verdict_between
+from graftseg.evaluation.verdicts import SEVERAL_RUNS, missed_classes, verdict_between
 from graftseg.inference.ensemble import select_weights
 from graftseg.inference.predict import PredictionSettings, predict_scans
 
@@ -84,7 +84,7 @@ class CrossValidation:
         yield from missed_classes(str(self.folder), self.evaluation)
         if self.baseline is not None:
             yield from missed_classes(str(self.folder / "baseline"), self.baseline)
-            yield f"{HELD_OUT}: {verdict_between(self.baseline, self.evaluation, SEVERAL_TRAININGS)}."
+            yield f"{HELD_OUT}: {verdict_between(self.baseline, self.evaluation, SEVERAL_RUNS)}."
 
     def to_json(self) -> dict[str, Any]:
         """Return all metrics as plain values; undefined values are None."""
