@@ -1,4 +1,4 @@
-"""The table of methods."""
+"""Table of all methods by name."""
 
 from graftseg.methods.advent import Advent, AdventAdversarial
 from graftseg.methods.base import Method

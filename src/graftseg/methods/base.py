@@ -14,13 +14,13 @@ from graftseg.ops.optimizers import Adam, Sgd
 
 
 class Method(nn.Module):
-    """Base class: mixes a batch and yields the objectives to minimize.
+    """Base class of methods; a method turns each batch into objectives to minimize.
 
     All persistent state is in sub-modules and buffers, so ``state_dict()`` is the complete checkpoint of a method. The
     training loop owns the optimizers.
 
     - ``trained_modules``: names of the sub-modules that get an optimizer.
-    - ``default_optimizers``: optimizer settings of sub-modules for which the recipe gives none.
+    - ``default_optimizers``: optimizer settings of sub-modules that the recipe does not mention.
     - ``uses_unlabeled``: whether the method needs unlabeled images.
     - ``capturable``: false if a step synchronizes with the host or has data-dependent shapes.
     - ``compiled_functions``: names of attributes to compile together with the networks.
@@ -59,7 +59,7 @@ class Method(nn.Module):
             raise ValueError("batches.unlabeled is 0, but the method needs unlabeled images")
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
-        """Yield objectives to minimize; the training loop applies the update of each before it requests the next."""
+        """Yield objectives to minimize; the training loop updates the weights for each before it requests the next."""
         raise NotImplementedError
 
     def segment(self, images: Tensor) -> Tensor:

@@ -26,8 +26,8 @@ class BcpConfig(SelfTrainingConfig):
     - ``mask``: shape of the pasted crop.
     - ``legacy_background_mask``: compute the Dice loss of the background class over the whole image instead of inside
       the mask, as the public code did.
-    - ``joint``: pass both mixtures through the student in one batch, and both unlabeled halves through the teacher.
-      This is faster, but batch statistics are then computed over both.
+    - ``joint``: pass both mixtures through the student in one batch, and both unlabeled halves through the teacher in
+      one batch. This is faster, but changes the batch statistics, which are then computed over the joint batch.
     """
 
     beta: float = Field(2 / 3, gt=0, lt=1)
@@ -50,8 +50,8 @@ class Bcp(SelfTraining):
 
     The targets are true labels and pseudo-labels of a mean teacher, mixed in the same way.
 
-    Unless ``joint`` is set, the mixtures and the unlabeled halves go through their network one after the other, each
-    with its own batch statistics. The teacher stays in training mode, as published.
+    Unless ``joint`` is set, the student processes one mixture after the other, and the teacher one unlabeled half after
+    the other, so that batch statistics are separate. The teacher stays in training mode, as published.
     """
 
     Config = BcpConfig
@@ -99,7 +99,7 @@ class Bcp(SelfTraining):
         return torch.cat(self._logits(self.teacher, halves(images)))
 
     def _logits(self, network: nn.Module, parts: Sequence[Tensor]) -> list[Tensor]:
-        """Return logits of parts of equal size, each with its own batch statistics unless ``joint``."""
+        """Return logits of parts of equal size, with separate batch statistics unless ``joint`` is set."""
         if not self.config.joint:
             return [network(part) for part in parts]
         return list(network(torch.cat([*parts])).chunk(len(parts)))

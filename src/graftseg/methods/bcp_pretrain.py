@@ -20,8 +20,8 @@ class BcpPretrainConfig(Settings):
     - ``beta``: size of the pasted box relative to the image, along each axis.
     - ``mixing``: whether crops are pasted; without it, all labeled images form one batch.
     - ``mask``: shape of the pasted crop.
-    - ``loss``: over the ``whole`` mixed patch (LA, Pancreas), or the sum of the losses of background and foreground
-      ``regions``, each normalized by its own size (ACDC).
+    - ``loss``: ``whole`` is the loss of the whole mixed image (LA, Pancreas). ``regions`` is the sum of the losses of
+      background and foreground, each normalized by the size of its region (ACDC).
     """
 
     beta: float = Field(2 / 3, gt=0, lt=1)
@@ -36,12 +36,12 @@ class BcpPretrainConfig(Settings):
         if self.legacy_background_mask and (self.loss, self.dice) != ("regions", "over-batch"):
             raise ValueError("legacy_background_mask needs loss: regions and dice: over-batch")
         if not self.mixing and (self.loss, self.mask) != ("whole", Box()):
-            raise ValueError("mixing: false needs loss: whole, and mask has no effect")
+            raise ValueError("with mixing: false, loss must be whole, and mask has no effect")
         return self
 
 
 class BcpPretrain(Method):
-    """A crop of one labeled image is pasted onto another; label maps are mixed with the same mask."""
+    """Paste a crop of one labeled image onto another, and mix their label maps with the same mask."""
 
     Config = BcpPretrainConfig
     uses_unlabeled = False

@@ -24,7 +24,7 @@ class CoraNetConfig(Settings):
 
     - ``emphasis``: weight of the foreground in one branch, and of the background in the other.
     - ``swap_weights``: exchange the weights of the two branches on unlabeled images, as the public code does.
-    - ``unlabeled_weight``: weight of both terms of unlabeled images.
+    - ``unlabeled_weight``: weight of the certain and the uncertain term, both of unlabeled images.
     - ``consistency``: additional weight of the uncertain term, multiplied by a ramp that reaches 1 after ``ramp`` times
       ``ramp_every`` steps.
     - ``refresh_every``: number of steps between updates of the network that makes pseudo-labels.
@@ -45,10 +45,10 @@ class CoraNet(Method):
     """Three branches learn pseudo-labels where two of them agree, and a mean teacher's probabilities elsewhere.
 
     The labeler, a copy of the student without dropout, makes the pseudo-labels. It is updated every ``refresh_every``
-    steps. With instance norm and fixed unlabeled crops, as published, its pseudo-labels equal those that the public
-    code stores between updates. Batch norms of the labeler and the teacher use batch statistics: running statistics fit
-    badly if unlabeled scans look different from labeled scans. With more than two classes, a voxel is certain if both
-    branches predict the same class. The teacher stays in training mode.
+    steps. The public code instead stores pseudo-labels between updates, which gives the same pseudo-labels for instance
+    norm and fixed unlabeled crops. Batch norms of the labeler and the teacher use batch statistics: running statistics
+    fit badly if unlabeled scans look different from labeled scans. With more than two classes, a voxel is certain if
+    both branches predict the same class. The teacher stays in training mode.
     """
 
     Config = CoraNetConfig

@@ -25,7 +25,7 @@ class DtcConfig(Settings):
     - ``distance_weight``: weight of the squared error of the distance head.
     - ``weight``: weight of the consistency, multiplied by a ramp that reaches 1 after ``ramp`` times 150 steps.
     - ``sharpness``: slope of the sigmoid that turns distances into a map from 0 to 1.
-    - ``absent``: signed distance of a class that is missing from a patch: 0 as published, 1 for far outside.
+    - ``absent``: signed distance for a class that is missing from a patch: 0 as published, or 1 (far outside).
     """
 
     dice: SupervisedDice = "classes"
@@ -39,8 +39,8 @@ class DtcConfig(Settings):
 class Dtc(Method):
     """A student with a second head for signed distances; the two heads have to agree on all images.
 
-    Gradients of the consistency pass through both heads. Nothing is published for more than two classes. Here every
-    class, including the background, then has its own distance map, which is compared with the probability of the class.
+    Gradients of the consistency pass through both heads. The publication covers two classes only. With more classes,
+    every class including the background has a distance map here, which is compared with the probability of the class.
 
     The networks compute in float32: the sigmoid is so steep that the gradients of the consistency would be mostly
     rounding noise in bfloat16.
@@ -76,7 +76,7 @@ class Dtc(Method):
 
 
 def dual_task_consistency(logits: Tensor, distances: Tensor, sharpness: float) -> Tensor:
-    """Return ``L_dtc = mean (σ(-k s) - q)²`` over samples, channels and voxels; of two classes only the foreground."""
+    """Return ``L_dtc = mean (σ(-k s) - q)²`` over samples, voxels and classes; with two, only the foreground."""
     q = logits.float().softmax(1)[:, -distances.shape[1] :]
     return F.mse_loss(sigmoid_map(distances, sharpness), q)
 

@@ -1,8 +1,8 @@
 """Fine-grained CutMix: patches are exchanged within a batch at random, and predictions are restored.
 
-This is a row of the paper's table of interpolation strategies, whose details were not published. The paper says that
-images of the whole batch are cropped into 4x4 patches, which are combined at random. Two choices are ours: a patch
-keeps its position in the image, and a third axis is not divided.
+The paper lists this method in its table of interpolation strategies. It says only that images of the whole batch are
+cropped into 4x4 patches, which are combined at random. Two choices are ours: a patch keeps its position in the image,
+and a third axis is not divided.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,9 +28,9 @@ class FgCutmixConfig(SelfTrainingConfig):
 
 
 class FgCutmix(SelfTraining):
-    """Patches are permuted within the batch; the student's logits are restored to their images.
+    """Permute patches within the batch, and move the student's logits back to the original images.
 
-    Each image is then supervised by its own label or by the mean teacher's pseudo-label. Labeled and unlabeled images
+    Each image is then supervised by its label or by the mean teacher's pseudo-label. Labeled and unlabeled images
     go through the student in one batch.
     """
 
@@ -52,7 +52,7 @@ class FgCutmix(SelfTraining):
         check_grid(config.cells or DEFAULT_GRID[: len(patch)], patch)
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
-        """Yield ``L_seg`` of the labeled images and ``alpha`` times that of the unlabeled images."""
+        """Yield ``L_seg`` of the labeled images plus ``alpha`` times ``L_seg`` of the unlabeled images."""
         y_l, y_u = batch.labeled.labels, self._pseudo_label(self.teacher, batch.unlabeled)
         x = torch.cat([batch.labeled.images, batch.unlabeled])
         permutations = draw_permutations(self.cells, len(x), x.device)

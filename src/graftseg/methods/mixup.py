@@ -1,7 +1,7 @@
 """Mixup: labeled and unlabeled images are superimposed and their predictions decoupled.
 
-This is a row of the paper's table of interpolation strategies, whose details were not published. The method is
-reconstructed from the paper's sentence about it and from GuidedMix-Net, which that sentence cites.
+The paper lists this method in its table of interpolation strategies without details. The method is reconstructed from
+one sentence of the paper and from GuidedMix-Net, which the sentence cites.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,10 +20,10 @@ from graftseg.ops.losses import segmentation_loss
 class MixupConfig(SelfTrainingConfig):
     """Settings of mixup.
 
-    - ``unlabeled_ratio``: weight of the unlabeled image relative to the labeled one, so that λ = 1 / (1 +
+    - ``unlabeled_ratio``: weight of the unlabeled image relative to the labeled image, so that λ = 1 / (1 +
       ``unlabeled_ratio``). With None, λ is drawn uniformly between 0 and ½ in every step, as in GuidedMix-Net.
-    - ``direct``: weight of a loss on unmixed labeled images. It is 0 in the reconstruction, so that the student only
-      learns from mixed images.
+    - ``direct``: weight of a loss on unmixed labeled images. It is 0 in the reconstruction: the student learns
+      only from mixed images.
     """
 
     unlabeled_ratio: float | None = Field(2.0, gt=0, le=1e9)
@@ -69,7 +69,7 @@ class Mixup(SelfTraining):
             )
 
     def objectives(self, batch: Batch, now: Progress) -> Iterator[Objective]:
-        """Yield ``L_seg`` of the decoupled labeled logits and ``alpha`` times that of the unlabeled logits."""
+        """Yield ``L_seg`` of the decoupled labeled logits plus ``alpha`` times ``L_seg`` of the unlabeled logits."""
         config = self.config
         x_l, y_l, x_u = batch.labeled.images, batch.labeled.labels, batch.unlabeled
         y_u = self._pseudo_label(self.teacher, x_u)

@@ -42,9 +42,9 @@ class SassNet(Method):
     """A student with a second head for signed distances, and a discriminator for these distance maps.
 
     The discriminator gets a distance map and its image and predicts whether the image is labeled. The student learns to
-    make unlabeled images look labeled. Each network is in eval mode while the other is trained. The
-    publication covers two classes only. With more classes, every class including the background has its own distance
-    map here, and the discriminator gets all maps. Patches need at least 16 voxels along each axis.
+    make distance maps of unlabeled images look labeled. Each network is in eval mode while the other is trained. The
+    publication covers two classes only. With more classes, every class including the background has a distance map
+    here, and the discriminator gets all maps. Patches need at least 16 voxels along each axis.
     """
 
     Config = SassNetConfig

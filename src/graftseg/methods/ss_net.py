@@ -24,8 +24,8 @@ SsNetDice = Literal["foreground", "classes"]
 class SsNetConfig(Settings):
     """Settings of SS-Net; the defaults are the values for the left atrium.
 
-    - ``dice``: ``foreground`` uses plain sums without the background, and pools all classes to compare predictions
-      (LA); ``classes`` uses squared sums of every class (ACDC).
+    - ``dice``: ``foreground`` (LA) uses plain sums without the background, and pools all classes to compare
+      predictions. ``classes`` (ACDC) uses squared sums of every class.
     - ``weight``: weight of all terms except the Dice loss, multiplied by a ramp that reaches 1 after ``ramp`` times 150
       steps.
     - ``separation``: additional weight of the distances from prototypes.
@@ -33,7 +33,7 @@ class SsNetConfig(Settings):
     - ``probe``, ``iterations``: length and number of the steps that find the adversarial noise.
     - ``prototypes``: number of prototypes of each class.
     - ``keep``: whether voxels with the lowest or the highest selector scores become prototypes.
-    - ``weigh_prototypes``: weight prototypes by their own selectors; the public code intends this but does not do it.
+    - ``weigh_prototypes``: weight prototypes by separate selectors; the public code intends this but does not do it.
     """
 
     dice: SsNetDice = "foreground"
@@ -49,11 +49,11 @@ class SsNetConfig(Settings):
 
 
 class SsNet(Method):
-    """``Dice + w (L_v + 0.1 (L_l + L_u))``: change under adversarial noise, and distances from class prototypes.
+    """``Dice + w (L_v + 0.1 (L_l + L_u))``, where L_v is the change under adversarial noise.
 
-    Prototypes are correctly predicted, labeled foreground voxels; the background has none. Labeled voxels are pulled to
-    the prototypes of their label, unlabeled voxels to those of the predicted class. The heads are part of the student,
-    but its logits do not depend on them.
+    L_l is the distance of labeled voxels from the prototypes of their label, L_u the distance of unlabeled voxels from
+    the prototypes of the predicted class. Prototypes are correctly predicted, labeled foreground voxels; the background
+    has no prototypes. The logits of the student do not depend on its projection and selection heads.
     """
 
     Config = SsNetConfig

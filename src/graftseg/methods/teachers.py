@@ -48,7 +48,7 @@ class SelfTrainingConfig(Settings):
     - ``alpha``: loss weight of voxels with pseudo-labels.
     - ``ema_decay``, ``ema_scope``: λ of the teacher, and whether buffers are averaged too.
     - ``decision``: how teacher probabilities become labels.
-    - ``largest_component``: keep only the largest component of all classes, of the listed classes or of none.
+    - ``largest_component``: classes of which only the largest component is kept: true (all), false (none) or a list.
     - ``connectivity``: number of axes along which neighbors may differ; by default all.
     """
 

@@ -17,7 +17,7 @@ from graftseg.ops.losses import SupervisedDice, entropy, half_each, supervised_t
 from graftseg.ops.optimizers import RampLength, consistency_ramp, ramp_up
 from graftseg.ops.perturbations import Deviation, add_noise
 
-COPIES = 2
+COPIES_PER_FORWARD = 2  # noisy copies of the batch in a forward pass of the teacher
 
 
 class UaMtConfig(Settings):
@@ -31,14 +31,14 @@ class UaMtConfig(Settings):
       ``entropy_limit``; the fraction grows during the stage.
     - ``entropy_limit``: the public code uses ``ln 2`` for any number of classes; ``ln K`` is the maximum entropy of K
       classes.
-    - ``ema_decay``: maximum λ of the teacher, which starts as the plain mean of all students so far.
+    - ``ema_decay``: maximum λ of the teacher; until λ reaches it, the teacher is the plain mean of all students so far.
     """
 
     dice: SupervisedDice = "classes"
     weight: float = Field(0.1, ge=0, le=1e9)
     ramp: RampLength = 40
     noise: Deviation = 0.1
-    passes: int = Field(8, ge=COPIES, le=64, multiple_of=COPIES)
+    passes: int = Field(8, ge=COPIES_PER_FORWARD, le=64, multiple_of=COPIES_PER_FORWARD)
     threshold_start: float = Field(0.75, ge=0, le=1e9)
     threshold_end: float = Field(1.0, ge=0, le=1e9)
     entropy_limit: Literal["ln 2", "ln K"] = "ln 2"
@@ -79,10 +79,10 @@ class UaMt(MeanTeacherMethod):
 
     def _mean_probabilities(self, images: Tensor) -> Tensor:
         """Return the mean of the teacher's predictions; each forward pass gets two noisy copies of the batch."""
-        copies = torch.cat([images] * COPIES)
-        forwards = range(self.config.passes // COPIES)
+        copies = torch.cat([images] * COPIES_PER_FORWARD)
+        forwards = range(self.config.passes // COPIES_PER_FORWARD)
         predictions = [self.teacher(add_noise(copies, self.config.noise)).float().softmax(1) for _ in forwards]
-        return torch.stack([part for both in predictions for part in both.chunk(COPIES)]).mean(0)
+        return torch.stack([part for both in predictions for part in both.chunk(COPIES_PER_FORWARD)]).mean(0)
 
     def _threshold(self, now: Progress) -> Tensor:
         """Return the entropy below which a voxel is used; it rises over the whole stage."""

@@ -30,7 +30,7 @@ class UrpcConfig(Settings):
 
 
 class Urpc(Method):
-    """A student with a head at every decoder level; on unlabeled images each head has to agree with their mean.
+    """A student with a head at every decoder level; on unlabeled images, each has to agree with the mean of all heads.
 
     Labeled and unlabeled images go through the student in one batch. Prediction uses only the finest logits.
     """
@@ -68,7 +68,7 @@ def pyramid_terms(logits: list[Tensor], labels: Tensor, dice: SupervisedDice) ->
 
 
 def rectified_consistency(logits: list[Tensor]) -> Tensor:
-    """Return ``mean_k L_k``, the distance of each head from the mean of all heads, with less weight where uncertain.
+    """Return ``mean_k L_k``, the distance of each head from the mean of all heads, with less weight if uncertain.
 
     ``L_k = mean(E_k (p̄ - p_k)²) / (mean(E_k) + 1e-8) + mean(D_k)`` with the Kullback-Leibler divergence of a voxel
     ``D_k = Σ_c p̄ (ln p̄ - ln p_k)`` and ``E_k = exp(-D_k)``. Gradients also pass through p̄. Logarithms are computed

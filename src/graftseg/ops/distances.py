@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from graftseg.ops.losses import SupervisedDice, one_hot, supervised_dice
 
-MAX_BLOCK_ELEMENTS = 1 << 26
+MAX_BLOCK_ELEMENTS = 1 << 26  # elements of a temporary array in ``_min_along_last_axis``
 
 
 def distance_to(masks: Tensor) -> Tensor:
@@ -68,10 +68,10 @@ def distance_channels(classes: int) -> int:
 def signed_distance(labels: Tensor, classes: int, absent: float = 0.0) -> Tensor:
     """Convert label maps ``(B, *space)`` to signed distances ``(B, C, *space)`` between -1 and 1, float32.
 
-    ``S = d_out / max d_out - d_in / max d_in``: d_out is the distance of background voxels to the class, d_in that of
-    class voxels to the background. Each is divided by its maximum in the image. S is 0 at voxels of the inner boundary.
-    S of a class is ``absent`` everywhere if the image has no voxel of the class, and ``-absent`` if the class fills the
-    image. With ``absent=0``, the published value, such an image is boundary everywhere. With 1, it is far from it.
+    ``S = d_out / max d_out - d_in / max d_in``: d_out is the distance of background voxels to the class, d_in the
+    distance of class voxels to the background. Maxima are those of the image. S is 0 at voxels of the inner boundary.
+    S is ``absent`` everywhere if the image has no voxel of the class, and ``-absent`` if the class fills the image. The
+    published value is 0, as at the boundary.
     """
     inside = one_hot(labels, classes)[:, -distance_channels(classes) :]
     flat = inside.flatten(0, 1)

@@ -1,6 +1,6 @@
 """Losses of logits or probabilities ``(B, K, *space)`` and label maps ``(B, *space)``.
 
-A mask ``(*space)`` or ``(B, *space)`` limits a loss to the voxels where it is True. Sums are computed in float32, also
+A mask ``(*space)`` or ``(B, *space)`` limits a loss to the voxels where it is True. Sums are computed in float32, even
 if the network computes in bfloat16.
 """
 
@@ -114,7 +114,7 @@ def mixed_loss(
     dice: DiceName = "per-sample",
     legacy_background_mask: bool = False,
 ) -> Tensor:
-    """Eqs. (6) and (7): return ``w_b L_seg`` where the mask is 1 plus ``w_f L_seg`` where it is 0.
+    """Return ``w_b L_seg`` where the mask is 1 plus ``w_f L_seg`` where the mask is 0, Eqs. (6) and (7).
 
     ``weights`` are the weights of background and foreground: ``(1, α)`` inward, ``(α, 1)`` outward. The loss of each
     region is normalized by the size of the region.
@@ -167,7 +167,7 @@ def sharpen(probabilities: Tensor, temperature: float) -> Tensor:
 
 
 def branch_loss(outputs: Sequence[Tensor], labels: Tensor, emphasis: float) -> Tensor:
-    """Return ``¼ [CE(out0) + Dice(out0) + CE_W1(out1) + CE_W2(out2)]``; weighted terms are weighted means."""
+    """Return ``¼ [CE(out0) + Dice(out0) + CE_W1(out1) + CE_W2(out2)]``; CE_W1 and CE_W2 are weighted means."""
     main, *others = outputs
     loss = masked_cross_entropy(main, labels) + dice_per_sample(main.float().softmax(1), labels)
     for logits, weights in zip(others, opposite_weights(emphasis), strict=True):
@@ -177,7 +177,7 @@ def branch_loss(outputs: Sequence[Tensor], labels: Tensor, emphasis: float) -> T
 
 
 def certain_loss(outputs: Sequence[Tensor], labels: Tensor, M: Tensor, emphasis: float, *, swap: bool) -> Tensor:
-    """Return ``branch_loss`` inside the mask, divided by the mask's size; ``swap`` exchanges the weights."""
+    """Return ``branch_loss`` inside the mask, divided by its size; ``swap`` exchanges the weights of the branches."""
     main, *others = outputs
     first, second = opposite_weights(emphasis)
     loss = masked_cross_entropy(main, labels, M) + dice_per_sample(main.float().softmax(1), labels, M)

@@ -35,7 +35,7 @@ class Box(Settings):
 class RandomCubes(Settings):
     """One cube in every cell of a grid with three cells along each axis.
 
-    ``sizes``: size of a cube; ``starts``: number of start positions to draw from; both along each axis.
+    ``sizes`` is the size of a cube along each axis, ``starts`` the number of start positions along each axis.
     ``random_cubes_mask`` describes the defaults.
     """
 
@@ -58,8 +58,8 @@ class RandomCubes(Settings):
 class ContactSlab(Settings):
     """A slab across the whole image, so that background and foreground touch in two planes.
 
-    ``axis``: normal of the slab; ``thickness``: its size along this axis; ``starts``: number of start positions to draw
-    from. ``contact_mask`` describes the defaults.
+    ``axis`` is the normal of the slab, ``thickness`` its size along this axis, and ``starts`` the number of start
+    positions. ``contact_mask`` describes the defaults.
     """
 
     name: Literal["contact"] = "contact"
@@ -105,7 +105,7 @@ def random_cubes_mask(
     sizes: Sequence[int] | None = None,
     starts: Sequence[int] | None = None,
 ) -> Tensor:
-    """Draw a mask that is False in one cube in every cell of a grid of 3 along each axis.
+    """Draw a mask that is False in one cube per cell of a grid with 3 cells along each axis.
 
     A cell has ``floor(n / 3)`` voxels along an axis; the remaining voxels at the end of the axis are background. By
     default a cube has ``beta`` times the size of its cell, so that all cubes together have about the volume of the
@@ -161,7 +161,7 @@ def box_mask(space: Sequence[int], corner: Tensor, size: Sequence[int]) -> Tenso
 
 
 def mix(background: Tensor, foreground: Tensor, M: Tensor) -> Tensor:
-    """Eqs. (1), (2), (4), (5): return ``background * M + foreground * (1 - M)``, for images or label maps."""
+    """Return ``background * M + foreground * (1 - M)`` for images or label maps, Eqs. (1), (2), (4) and (5)."""
     return torch.where(M, background, foreground)
 
 
@@ -176,9 +176,9 @@ class Mixture(NamedTuple):
 def mixtures(direction: Direction, labeled: Labeled, unlabeled: Labeled, alpha: float) -> dict[str, Mixture]:
     """Return the mixtures of a step by name; voxels of ``unlabeled`` images, with pseudo-labels, have weight ``alpha``.
 
-    ``both``: X_in and X_out of Eqs. (1) and (2) with the weights of Eqs. (6) and (7). ``in``, ``out``: only one of
-    these. ``within``: labeled crops pasted onto labeled images, unlabeled crops onto unlabeled images. ``none``: every
-    image without a paste, for a mask that is 1 everywhere.
+    ``both``: X_in and X_out of Eqs. (1) and (2) with the weights of Eqs. (6) and (7). ``in``: only X_in. ``out``: only
+    X_out. ``within``: labeled crops pasted onto labeled images, unlabeled crops onto unlabeled images. ``none``: images
+    without a paste, for a mask that is 1 everywhere.
     """
     if direction == "none":
         return {
@@ -200,7 +200,7 @@ def _start_counts(space: Sequence[int], size: Sequence[int]) -> list[int]:
 def _check_fit(what: str, space: Sequence[int], size: Sequence[int], starts: Sequence[int]) -> None:
     if any(s + choice - 1 > n for n, s, choice in zip(space, size, starts, strict=True)):
         raise ValueError(
-            f"mask: {what} of {list(size)} with {list(starts)} starts does not fit into {list(space)} voxels"
+            f"mask: {what} of {list(size)} with {list(starts)} start positions does not fit into {list(space)} voxels"
         )
 
 

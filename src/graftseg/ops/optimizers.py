@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from graftseg.core.settings import MOST_STEPS, Settings
 
 RAMP_INTERVAL = 150
-"""Number of steps between two increases of a ramp, as in public code."""
+"""Number of steps between two increases of a ramp, as in the public code of the methods."""
 RampLength = Annotated[float, Field(ge=1e-6, le=1e9)]
 """Length of a ramp, within the range of float32."""
 
@@ -88,7 +88,7 @@ class Adam(Settings):
 
 
 DISCRIMINATOR_OPTIMIZER = Adam(learning_rate=1e-4, betas=(0.9, 0.99))
-"""Optimizer of discriminators in public code."""
+"""Optimizer of discriminators, as in the public code of the methods."""
 OptimizerSettings = Annotated[Sgd | Adam, Field(discriminator="name")]
 
 
@@ -131,15 +131,15 @@ def apply_update(optimizer: torch.optim.Optimizer, settings: Sgd | Adam, rate: f
 def load_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
     """Load a saved state from any device.
 
-    On a GPU, biases before a norm get no gradient and thus no momentum; their momentum becomes zero.
+    On a GPU, biases before a norm get no gradient and no momentum. Their missing momentum becomes zero.
     """
     optimizer.load_state_dict(state)
     for group in optimizer.param_groups:
         kept = [optimizer.state[parameter] for parameter in group["params"]]
-        if group.get("momentum") and any(one.get("momentum_buffer") is not None for one in kept):
-            for parameter, one in zip(group["params"], kept, strict=True):
-                if one.get("momentum_buffer") is None:
-                    one["momentum_buffer"] = torch.zeros_like(parameter)
+        if group.get("momentum") and any(state.get("momentum_buffer") is not None for state in kept):
+            for parameter, state in zip(group["params"], kept, strict=True):
+                if state.get("momentum_buffer") is None:
+                    state["momentum_buffer"] = torch.zeros_like(parameter)
 
 
 @dataclass(frozen=True)
@@ -158,11 +158,11 @@ def carry_over_momentum(source: TrainedModule, target: TrainedModule) -> None:
     if type(source.optimizer) is not type(target.optimizer):
         return
     before = dict(source.module.named_parameters())
-    moved = [(name, parameter) for name, parameter in target.module.named_parameters() if parameter.requires_grad]
+    trained = [(name, parameter) for name, parameter in target.module.named_parameters() if parameter.requires_grad]
     state = target.optimizer.state_dict()
     state["state"] = {
-        place: source.optimizer.state[before[name]]
-        for place, (name, parameter) in enumerate(moved)
+        index: source.optimizer.state[before[name]]
+        for index, (name, parameter) in enumerate(trained)
         if name in before and before[name].shape == parameter.shape and before[name] in source.optimizer.state
     }
     load_optimizer_state(target.optimizer, state)

@@ -33,8 +33,8 @@ def adversarial_direction(
     with batch_statistics_only(network), frozen_parameters(network):
         for _ in range(iterations):
             d = d.detach().requires_grad_()
-            moved = distance(probabilities(network, images + probe * d), target)
-            (gradient,) = torch.autograd.grad(moved, d)
+            change = distance(probabilities(network, images + probe * d), target)
+            (gradient,) = torch.autograd.grad(change, d)
             d = unit_length(gradient)
     return d.detach()
 
@@ -66,13 +66,13 @@ def batch_statistics_only(network: nn.Module) -> Iterator[None]:
 @contextmanager
 def frozen_parameters(network: nn.Module) -> Iterator[None]:
     """Compute no parameter gradients inside the block; gradients still pass through the network."""
-    moving = [parameter for parameter in network.parameters() if parameter.requires_grad]
-    for parameter in moving:
+    trainable = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    for parameter in trainable:
         parameter.requires_grad_(False)
     try:
         yield
     finally:
-        for parameter in moving:
+        for parameter in trainable:
             parameter.requires_grad_(True)
 
 
@@ -89,8 +89,8 @@ def invert_permutations(permutations: Tensor) -> Tensor:
 def exchange_patches(tensor: Tensor, permutations: Tensor) -> Tensor:
     """Permute the images of a batch ``(N, C, *space)`` in each grid cell.
 
-    In each cell, image n of the result is image ``permutations[cell, n]``. Voxel x of n along an axis is in cell
-    ``x * cells // n``. A patch keeps its position in the image.
+    In each cell, image i of the result is image ``permutations[cell, i]``. Along an axis of n voxels, voxel x is in
+    cell ``x * cells // n``. A patch keeps its position in the image.
     ``exchange_patches(exchange_patches(x, s), invert_permutations(s))`` is x.
     """
     cells, space = permutations.shape[:-1], tensor.shape[2:]

@@ -29,10 +29,10 @@ def pseudo_label(
     clean: ComponentRule = True,
     connectivity: int | None = None,
 ) -> Tensor:
-    """Return pseudo-labels: teacher probabilities, Eq. (3), turned into labels, then largest components per class.
+    """Return pseudo-labels: the labels that the teacher predicts, Eq. (3), reduced to the largest component per class.
 
-    ``clean`` selects the classes of which only the largest component is kept: all, none or some. The mode of the
-    teacher is not changed; as published it is training mode, with batch statistics and dropout.
+    ``clean`` selects the classes of which only the largest component is kept: all, none or some. The teacher
+    keeps its mode. As published, this is training mode, with batch statistics and dropout.
     """
     probabilities = teacher(images).float().softmax(1)
     labels = decide(probabilities, decision)

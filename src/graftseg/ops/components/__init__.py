@@ -17,7 +17,7 @@ from graftseg.ops.components.rule import ComponentRule, chosen_classes
 
 __all__ = ["ComponentRule", "chosen_classes", "largest_component_of", "largest_components"]
 
-MAX_KERNEL_CLASSES = 256
+MAX_KERNEL_CLASSES = 256  # the kernels store a class in 8 bits
 
 
 def largest_components(

@@ -1,4 +1,4 @@
-"""Largest components on a GPU: memory and launches of the kernels, independent of the label values."""
+"""Largest components on a GPU: allocate memory and launch the kernels, independent of the label values."""
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ MERGE_BLOCK, MERGE_WARPS = 32, 1
 
 
 def largest_components_by_kernels(labels: Tensor, classes: int, connectivity: int) -> Tensor:
-    """Return ``largest_components`` of validated arguments, as five kernels on the current stream."""
+    """Return ``largest_components`` for validated arguments, computed by five kernels on the current stream."""
     voxels = labels.numel()
     if max(voxels, len(labels) * classes) > MAX_VOXELS:
         raise ValueError(f"{voxels} voxels are too many for one call; the maximum is {MAX_VOXELS}")

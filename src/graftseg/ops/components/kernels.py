@@ -6,30 +6,30 @@ background voxel is -1. The parent of another voxel is an earlier voxel of the s
 Five kernels run in sequence: ``runs`` joins the voxels of a row, ``merge`` joins rows, ``count`` points every voxel to
 its root and counts, ``choose`` finds the largest component of each sample and class, and ``keep`` writes the result.
 
-Programs of ``merge`` change the same forest concurrently. Why this is correct: consider the graph whose edges are the
-links from voxels to their parents, and the pairs ``(high, low)`` that still have to be joined. Every step is atomic and
-never splits a component of this graph:
+Programs of ``merge`` change the same forest concurrently. To see that the result is correct, consider the graph whose
+edges are the links from voxels to their parents, and the pairs ``(high, low)`` that still have to be joined. Every step
+is atomic and never splits a component of this graph:
 
 - If a link ``high -> p`` with ``p <= low`` is read, the pair becomes ``(p, low)``; high, p and low stay connected.
 - Otherwise ``atomic_min`` replaces the current link ``high -> old`` by ``high -> min(old, low)``, and the pair becomes
   ``(old, low)``; again all three stay connected. If ``old`` is ``high`` or ``low``, the pair is joined.
 
-The larger voxel of a pair decreases with every step, whatever other programs do: no program waits for another, and all
-terminate. At the end no pair is left and the components of the graph are the trees. Parents only decrease, so the root
-of a tree is the first voxel of its component. A program may read an outdated parent. This parent belongs to the same
-component, so it costs an extra step but never changes the result. Reads of parents bypass the L1 cache to avoid this
-extra step.
+The larger voxel of a pair decreases with every step, even if other programs change the forest: no program waits for
+another, and all terminate. At the end no pair is left, and the components of the graph are the trees. Parents only
+decrease, so the root of a tree is the first voxel of its component. A program may read an outdated parent. This parent
+belongs to the same component, so it costs an extra step but never changes the result. Reads of parents bypass the L1
+cache to avoid this extra step.
 
-``count`` shortens paths while other programs follow them. This is safe: every value they can read is an ancestor.
+``count`` shortens paths while other programs follow them. This is safe: every parent that they can read is an ancestor.
 """
 
 import triton
 import triton.language as tl
 
-LAST = tl.constexpr(0x7FFFFFFF)
-# In each block, ``count`` needs one atomic addition for each of the first four components, and one for every voxel of
-# the other components.
-COUNTED = tl.constexpr(4)
+MAX_INT32 = tl.constexpr(0x7FFFFFFF)
+# Per block, ``count`` adds the sizes of four components with one atomic addition each. Every voxel of other components
+# needs an atomic addition.
+GROUPED_COMPONENTS = tl.constexpr(4)
 
 
 @triton.jit
@@ -95,13 +95,13 @@ def _join(parents, one, other, lanes):
 
 
 @triton.jit
-def _join_row(classes_of, parents, voxel, kind, first, last, beside, lanes, OBLIQUE: tl.constexpr):
-    """Join runs that touch in this row and the row at offset ``beside``, each pair of runs once.
+def _join_row(classes_of, parents, voxel, kind, first, last, offset, lanes, OBLIQUE: tl.constexpr):
+    """Join runs that touch in this row and the row at ``offset``, each pair of runs once.
 
     Straight across, only the first of several pairs of the same two runs is joined. Diagonally, a pair is joined only
     if neither of its two voxels has a neighbor of the class straight across.
     """
-    other = voxel + beside
+    other = voxel + offset
     left = tl.load(classes_of + voxel - 1, mask=lanes & ~first, other=0).to(tl.int32) == kind
     across = tl.load(classes_of + other, mask=lanes, other=0).to(tl.int32) == kind
     across_left = tl.load(classes_of + other - 1, mask=lanes & ~first, other=0).to(tl.int32) == kind
@@ -154,8 +154,8 @@ def count(parents, sizes, voxels, BLOCK: tl.constexpr):
         root = tl.where(walking, parent, root)
     tl.store(parents + voxel, root, mask=lanes)
     counted = 0
-    while _any(lanes) & (counted < COUNTED):
-        earliest = tl.min(tl.where(lanes, root, LAST), axis=0)
+    while _any(lanes) & (counted < GROUPED_COMPONENTS):
+        earliest = tl.min(tl.where(lanes, root, MAX_INT32), axis=0)
         members = lanes & (root == earliest)
         tl.atomic_add(sizes + earliest, tl.sum(members.to(tl.int32), axis=0), sem="relaxed")
         lanes = lanes & (root != earliest)
@@ -175,10 +175,10 @@ def choose(classes_of, parents, sizes, best, voxels, space, classes, BLOCK: tl.c
         size = tl.load(sizes + voxel, mask=roots, other=0).to(tl.int64)
         kind = tl.load(classes_of + voxel, mask=roots, other=0).to(tl.int32)
         sample = voxel // space
-        key = (size << 32) | (sample * space - voxel + LAST).to(tl.int64)
+        key = (size << 32) | (sample * space - voxel + MAX_INT32).to(tl.int64)
         slot = sample * classes + kind
-        standing = tl.load(best + slot, mask=roots, other=0, volatile=True)
-        tl.atomic_max(best + slot, key, mask=roots & (key > standing), sem="relaxed")
+        current = tl.load(best + slot, mask=roots, other=0, volatile=True)
+        tl.atomic_max(best + slot, key, mask=roots & (key > current), sem="relaxed")
 
 
 @triton.jit(do_not_specialize=["space", "classes"])
@@ -190,5 +190,5 @@ def keep(kept, classes_of, parents, best, voxels, space, classes, BLOCK: tl.cons
     root = tl.load(parents + voxel, mask=lanes, other=0)
     sample = voxel // space
     key = tl.load(best + sample * classes + kind, mask=lanes, other=0)
-    kept_here = lanes & (sample * space - root + LAST == (key & LAST))
+    kept_here = lanes & (sample * space - root + MAX_INT32 == (key & MAX_INT32))
     tl.store(kept + voxel, tl.where(kept_here, kind, 0).to(kept.dtype.element_ty), mask=here)

@@ -1,4 +1,4 @@
-"""Rule that selects the classes of which only the largest component is kept."""
+"""Rule for the classes of which only the largest component is kept."""
 
 from typing import Annotated
 
