@@ -1,7 +1,7 @@
 """Semi-supervised medical image segmentation by bidirectional copy-paste.
 
 The verbs of the command line are functions here, with the same names: ``graftseg.train(...)``,
-``graftseg.predict(...)`` and so on. They are imported when first used, so that ``import graftseg`` is immediate.
+``graftseg.predict(...)`` and so on. They are imported when first used, so that ``import graftseg`` is fast.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""The verbs as functions; this module connects data, training, inference, evaluation and reporting."""
+"""The verbs of the command line as functions, which connect data, training, inference, evaluation and reporting."""
 
 import logging
 from collections.abc import Collection, Iterable
@@ -36,7 +36,7 @@ from graftseg.inference.label_maps import ExtraMaps
 from graftseg.inference.predict import Predicted, PredictionSettings, predict_scans
 from graftseg.inference.ranking.rank import Ranking, rank_run
 from graftseg.planning.plans import make_plan
-from graftseg.recipes.baseline import baseline_of, fitting, own_baseline
+from graftseg.recipes.baseline import adapt_to_data, baseline_of, own_baseline
 from graftseg.recipes.reading import shipped_recipes
 from graftseg.recipes.recipe import Recipe, changed, load_recipe
 from graftseg.recipes.shortening import requested_recipe
@@ -129,9 +129,9 @@ def train(
 ) -> Outcome:
     """Train one network on all labeled cases of a prepared store, or of a folder that is prepared into ``out/store``.
 
-    ``baseline`` also trains a supervised run with the same number of steps into ``out/baseline``; the default is the
-    recipe's. Ctrl-C saves the state and raises a ``StoppedError``; ``resume=True`` continues both runs. ``shorter``
-    divides the durations in the recipe, see ``graftseg.recipes.shortening``. Folds in the recipe are ignored, see
+    ``baseline`` also trains a supervised run with the same number of steps into ``out/baseline``. The recipe sets the
+    default. Ctrl-C saves the state and raises a ``StoppedError``, and ``resume=True`` continues both runs. ``shorter``
+    divides the step counts in the recipe, see ``graftseg.recipes.shortening``. Folds in the recipe are ignored, see
     ``train_folds``.
     """
     loaded = requested_recipe(recipe, overrides, shorter)
@@ -139,7 +139,7 @@ def train(
     with_baseline = loaded.baseline if baseline is None else baseline
     if with_baseline or loaded.baseline:
         unlabeled = unlabeled_cases(loaded, source, run)
-        loaded, with_baseline = fitting(loaded, unlabeled=unlabeled, baseline=with_baseline)
+        loaded, with_baseline = adapt_to_data(loaded, unlabeled=unlabeled, baseline=with_baseline)
     label = BEFORE_BASELINE if with_baseline else ONLY_RUN
     outcome = train_run(loaded, source, run, chosen, resume=resume, label=label)
     if outcome.stopped_by is not None:
@@ -163,11 +163,11 @@ def train_folds(
     baseline: bool | None = None,
     tell: Report = logger.info,
 ) -> CrossValidation:
-    """Cross-validate: train one network per fold of the labeled cases on the other cases, into ``out/fold-N``.
+    """Cross-validate: for each fold of the labeled cases, train a network on the other cases, into ``out/fold-N``.
 
-    ``folds`` is the number of folds or ``"loo"`` for leave-one-out; the default is the recipe's. Each labeled case is
-    scored once, by the network that did not see it. ``baseline`` does the same with supervised runs in
-    ``out/baseline``. ``shorter`` divides the durations in the recipe.
+    ``folds`` is the number of folds or ``"loo"`` for leave-one-out. Each labeled case is scored once, by the network
+    that did not see it. ``baseline`` also cross-validates the supervised baseline, in ``out/baseline``. The recipe sets
+    the defaults of ``folds`` and ``baseline``. ``shorter`` divides the step counts in the recipe.
     """
     loaded = requested_recipe(recipe, overrides, shorter)
     count = loaded.folds if folds is None else folds
@@ -215,9 +215,9 @@ def evaluate(
     allow_missing: bool = False,
     only: Collection[str] | None = None,
 ) -> Evaluation:
-    """Compare label maps with references, a folder or the test labels of a store, for each case and class.
+    """Score label maps against references for each case and class.
 
-    ``only`` restricts the evaluation to these cases.
+    ``reference`` is a folder of label maps or a store with labeled test cases. ``only`` selects cases by name.
     """
     targets = {Path(predictions): Path(out) if out else Path(predictions) / "metrics.csv"}
     (evaluation,) = score_folders(targets, Path(reference), protocol=protocol, allow_missing=allow_missing, only=only)
@@ -243,7 +243,7 @@ def test(
 
 
 def report(run: Folder, out: Folder | None = None, *, baseline: Folder | None = None) -> Path:
-    """Write a self-contained HTML page about a run and ``baseline``, by default the evaluated baseline of the run."""
+    """Write a self-contained HTML page about a run and its ``baseline``, by default the evaluated one of the run."""
     if out and Path(out).suffix.lower() not in (".html", ".htm"):
         raise UserError(Code.OPTION_INVALID, out, "not an HTML file", "choose a file that ends in .html as --out")
     other = Path(baseline) if baseline else own_baseline(RunFolder(Path(run)))
@@ -284,7 +284,7 @@ def record(run: Folder, out: Folder | None = None, *, variant: str = "", results
 
 
 def rank(run: Folder, data: Folder | None = None, *, out: Folder | None = None, device: str = "auto") -> Ranking:
-    """Rank the unlabeled scans by how much they are worth annotating, with reasons.
+    """Rank the unlabeled scans by how useful their annotation would be, with reasons.
 
     ``data`` is a prepared store or a folder of scans, by default the training data of the run; ``out`` is a CSV file.
     """

@@ -51,7 +51,7 @@ def test_a_comparison_at_80_columns() -> None:
         "Dice % anterior     40 84.33  86.29      +1.95 +1.03 to +2.90 8.3e-05 31/9/0",
         "Dice % posterior    40 81.91  84.24      +2.33 +1.11 to +3.53 0.00015 32/8/0",
     ]
-    assert laid.head[-1] == "figure class     cases first second difference 95 % interval        p equal"
+    assert laid.head[-1] == "metric class     cases first second difference 95 % interval        p equal"
     assert [line.strip() for line in laid.head[:2]] == ["better/", "worse/"]
 
 

@@ -20,7 +20,7 @@ from graftseg import api
 from graftseg.cli.app import app
 from graftseg.core.errors import Code, StoppedError
 from graftseg.core.run_folder import RunFolder
-from graftseg.recipes.baseline import baseline_of, fitting, own_baseline
+from graftseg.recipes.baseline import adapt_to_data, baseline_of, own_baseline
 from graftseg.recipes.reading import shipped_recipes
 from graftseg.recipes.recipe import Recipe, differences, load_recipe
 from graftseg.training import run as completion
@@ -78,14 +78,14 @@ def supervised(**changes: Any) -> Recipe:
 
 def test_what_is_trained_with_and_without_unlabeled_scans(caplog: pytest.LogCaptureFixture) -> None:
     recipe, wanted = tiny_recipe(), tiny_recipe(baseline=True)
-    assert fitting(recipe, unlabeled=3, baseline=False) == (recipe, False)
-    assert fitting(recipe, unlabeled=3, baseline=True) == (recipe, True)
-    assert fitting(recipe, unlabeled=0, baseline=False) == (recipe, False)
+    assert adapt_to_data(recipe, unlabeled=3, baseline=False) == (recipe, False)
+    assert adapt_to_data(recipe, unlabeled=3, baseline=True) == (recipe, True)
+    assert adapt_to_data(recipe, unlabeled=0, baseline=False) == (recipe, False)
     assert not caplog.messages
-    assert fitting(wanted, unlabeled=0, baseline=False) == (baseline_of(wanted), False)
+    assert adapt_to_data(wanted, unlabeled=0, baseline=False) == (baseline_of(wanted), False)
     assert "there are no unlabeled scans" in caplog.messages[-1]
-    assert fitting(supervised(), unlabeled=0, baseline=True) == (supervised(), False)
-    assert "its own baseline" in caplog.messages[-1]
+    assert adapt_to_data(supervised(), unlabeled=0, baseline=True) == (supervised(), False)
+    assert "no separate baseline" in caplog.messages[-1]
 
 
 def test_both_are_trained_and_the_baseline_is_a_run_of_its_own(scans: Path, tmp_path: Path) -> None:

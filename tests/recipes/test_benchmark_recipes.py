@@ -247,8 +247,8 @@ def test_from_which_step_on_students_are_scored_on_the_left_atrium(name: str) ->
 @each
 def test_by_default_the_last_checkpoint_is_reported_and_nothing_opened(name: str) -> None:
     chosen = load_recipe(name).selection
-    assert chosen.protocol == "last" and chosen.decides is None
-    assert not (chosen.oracle or chosen.opens_test or chosen.needs_validation)
+    assert chosen.protocol == "last" and chosen.selected_on is None
+    assert not (chosen.oracle or chosen.reads_test_labels or chosen.needs_validation)
 
 
 @each
@@ -260,7 +260,7 @@ def test_the_papers_protocol_works_as_it_is(name: str) -> None:
         "pancreas": ("test", 500, (18, 18, 4)),
     }[set_of(name)]
     first = 2000 if set_of(name) == "la" and name.endswith("supervised") else 0
-    assert (chosen.decides, chosen.every, chosen.first, chosen.stride) == (on, every, first, stride)
+    assert (chosen.selected_on, chosen.every, chosen.first, chosen.stride) == (on, every, first, stride)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from graftseg.data.store import Store
 from graftseg.evaluation.metrics import dice
 from graftseg.experiments.seeds import train_seeds
 from graftseg.methods import Method
-from graftseg.recipes.settings import Listed, SelectionSettings
+from graftseg.recipes.settings import ScoredSplit, SelectionSettings
 from graftseg.training.selection import Selector, mean_dice, scored_cases
 from user_errors import user_error
 
@@ -41,7 +41,7 @@ class Scripted:
 
 
 def selector_of(settings: SelectionSettings, carried: Sequence[int] = (), **scores: Sequence[float]) -> Selector:
-    listed: dict[Listed, Any] = {on: Scripted(values) for on, values in scores.items()}  # type: ignore[misc]
+    listed: dict[ScoredSplit, Any] = {on: Scripted(values) for on, values in scores.items()}  # type: ignore[misc]
     return Selector(settings, listed, carried)
 
 
@@ -239,7 +239,7 @@ def test_scores_that_are_needed_are_made_every_200_steps_unless_said(
 
 
 @pytest.mark.parametrize(
-    ("settings", "opens_test", "needs_validation"),
+    ("settings", "reads_test_labels", "needs_validation"),
     [
         ({}, False, False),
         ({"every": 5}, False, True),
@@ -254,9 +254,9 @@ def test_scores_that_are_needed_are_made_every_200_steps_unless_said(
         ({"every": 5, "cases": "test", "protocol": "val"}, False, True),
     ],
 )
-def test_which_cases_are_opened(settings: dict[str, Any], opens_test: bool, needs_validation: bool) -> None:
+def test_which_cases_are_opened(settings: dict[str, Any], reads_test_labels: bool, needs_validation: bool) -> None:
     chosen = SelectionSettings(**settings)
-    assert (chosen.opens_test, chosen.needs_validation) == (opens_test, needs_validation)
+    assert (chosen.reads_test_labels, chosen.needs_validation) == (reads_test_labels, needs_validation)
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.0, 1.0]))

@@ -18,5 +18,5 @@ COLORS = (
 
 
 def color_of(label: int) -> str:
-    """Return the color of a class, counted from 1; colors repeat after the last one."""
+    """Return the color of a class by its label value, which is 1 or more. Colors repeat after the last one."""
     return COLORS[(label - 1) % len(COLORS)]

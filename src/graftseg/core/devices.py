@@ -20,6 +20,7 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.version import __version__
 
 PACKAGES = ("scipy", "nibabel", "connected-components-3d", "pydantic", "safetensors", "jinja2")
+"""Packages whose versions ``graftseg doctor`` prints."""
 EXTRAS = {
     "tensorboard": ("tensorboard",),
     "h5": ("h5py",),
@@ -61,7 +62,7 @@ def hardware_name(device: torch.device) -> str:
 
 
 def choose_device(name: str) -> torch.device:
-    """Return a device and make it the current one; ``auto`` is the GPU if available, else the CPU."""
+    """Return a device. ``auto`` is the GPU if available, else the CPU. ``cuda:N`` becomes the current device."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -110,7 +111,7 @@ def describe_machine(folder: Path) -> dict[str, Any]:
 
 
 def _extra(packages: Sequence[str]) -> str:
-    """Return the version of an optional dependency, by package if it has several."""
+    """Return the version of the only package of an extra, or the names and versions of several packages."""
     found = {package: _version(package) for package in packages}
     if len(found) == 1 or set(found.values()) == {NOT_INSTALLED}:
         return next(iter(found.values()))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 class Code(StrEnum):
-    """Stable names of all user errors; ``docs/reference/errors.md`` explains cause and fix of each."""
+    """Stable names of all user errors. ``docs/reference/errors.md`` explains the cause and the fix of each error."""
 
     BENCHMARK_MISMATCH = "benchmark-mismatch"
     CASE_DUPLICATE = "case-duplicate"
@@ -95,7 +95,7 @@ class UserError(Exception):
 
 
 class StoppedError(Exception):
-    """A training was stopped by Ctrl-C or SIGTERM; its state is saved unless ``is_saved`` is false."""
+    """Training was stopped by Ctrl-C or SIGTERM. Its state is saved unless ``is_saved`` is false."""
 
     def __init__(self, signal: int, steps: int, *, where: str = "", is_saved: bool = True) -> None:
         place = f" in {where}," if where else ""

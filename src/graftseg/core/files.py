@@ -17,9 +17,8 @@ from graftseg.core.errors import Code, UserError
 
 PARTIAL = ".partial-"
 """Prefix of temporary files and folders."""
-DISK = "check free disk space and permissions"
-"""Remedy for every write error."""
-RESTORE = "restore the file or create it again"
+WRITE_REMEDY = "check free disk space and permissions"
+RESTORE_REMEDY = "restore the file or create it again"
 # The umask can only be read by setting it, which is unsafe once threads are running.
 UMASK = os.umask(0o077)
 os.umask(UMASK)
@@ -46,7 +45,7 @@ def _write_errors(target: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or " ".join(str(error).split())
-        raise UserError(Code.WRITE_FAILED, target, f"cannot be written ({reason})", DISK) from None
+        raise UserError(Code.WRITE_FAILED, target, f"cannot be written ({reason})", WRITE_REMEDY) from None
 
 
 @contextmanager
@@ -156,14 +155,15 @@ def read_json(path: Path) -> Any:
     except OSError as error:
         raise UserError(Code.READ_FAILED, path, f"cannot be read ({error.strerror})", "check its permissions") from None
     except (ValueError, RecursionError) as error:
-        raise UserError(Code.DAMAGED_FILE, path, f"damaged or edited, not valid JSON ({error})", RESTORE) from None
+        finding = f"damaged or edited, not valid JSON ({error})"
+        raise UserError(Code.DAMAGED_FILE, path, finding, RESTORE_REMEDY) from None
 
 
 def read_object(path: Path) -> dict[str, Any]:
     """Read a JSON file that contains an object."""
     content = read_json(path)
     if not isinstance(content, dict):
-        raise UserError(Code.DAMAGED_FILE, path, "damaged or edited, not a JSON object", RESTORE)
+        raise UserError(Code.DAMAGED_FILE, path, "damaged or edited, not a JSON object", RESTORE_REMEDY)
     return content
 
 
@@ -188,7 +188,7 @@ def make_folder(path: Path) -> None:
 
 @contextmanager
 def locked(path: Path, finding: str) -> Iterator[None]:
-    """Lock a folder or a lock file for this process, or raise a UserError with ``finding`` if it is locked.
+    """Lock a folder or a lock file for this process. If another process has the lock, raise an error with ``finding``.
 
     The operating system releases the lock when the process ends, even if it is killed.
     """

@@ -85,7 +85,7 @@ def in_parallel(
 
 @dataclass
 class ScanProgress:
-    """Counts of predicted scans and of the windows of the current scan; ``show`` is called after every change."""
+    """Numbers of predicted scans and of predicted windows of the current scan. Every change calls ``show``."""
 
     scans: int
     show: Show

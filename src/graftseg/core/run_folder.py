@@ -90,7 +90,7 @@ class RunFolder:
         return [number for number in numbers if self.seed(number).exists]
 
     def foreground_file(self, stage: int) -> Path:
-        """Return the file with the predicted foreground of unlabeled scans that a stage uses, counted from 0."""
+        """Return the file with the predicted foreground of unlabeled scans for a stage, counted from 0."""
         return self.path / f"foreground-{stage}.npz"
 
     @property
@@ -110,12 +110,12 @@ class RunFolder:
 
     @property
     def content(self) -> str:
-        """The content of the folder as a noun; empty if a run can start here."""
+        """A phrase for the content of the folder, or an empty string if a run can start here."""
         found = {SINGLE_RUN: self.exists, FOLDS: self.folds_file.is_file(), SEEDS: self.seeds}
         return next((name for name, is_found in found.items() if is_found), "" if self.is_free else "other files")
 
     def check_target(self, expected: str, *, resume: bool | None) -> None:
-        """Raise a UserError if the folder contains anything else, or if it does not fit ``resume``, unless None."""
+        """Raise a UserError if the folder contains anything but ``expected``, or contradicts ``resume`` unless None."""
         content = self.content
         if content not in ("", expected):
             options = {FOLDS: f"--folds {fold_count(self)} --resume", SEEDS: "--seeds"}.get(content)
@@ -227,7 +227,7 @@ def read_log(path: Path) -> list[dict[str, Any]]:
 
 
 def complete_log(path: Path, steps: int | None) -> list[dict[str, Any]]:
-    """Return the log of a finished training; raise a UserError if it ends before step ``steps``."""
+    """Return the log of a finished run. Raise a UserError if the log ends before step ``steps``."""
     lines = read_log(path)
     last = max((line["global_step"] for line in lines if "total" in line), default=0)
     if not lines or last < (steps or 0):

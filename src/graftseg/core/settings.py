@@ -7,14 +7,14 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-MOST_STEPS = 10**9
+MAX_STEPS = 10**9
 """Upper limit for steps, cases and folds."""
-MOST_VOXELS = 2**16
+MAX_VOXELS = 2**16
 """Upper limit for the length of an axis."""
-MOST_IMAGES = 2**16
+MAX_IMAGES = 2**16
 """Upper limit for images in a batch."""
-Place = tuple[str | int, ...]
-Voxels = Annotated[int, Field(gt=0, le=MOST_VOXELS)]
+Location = tuple[str | int, ...]
+Voxels = Annotated[int, Field(gt=0, le=MAX_VOXELS)]
 """The length of an axis in voxels."""
 
 
@@ -29,9 +29,9 @@ class Settings(BaseModel):
         """Reject ``true`` and ``false`` for numbers; pydantic's strict mode would also reject lists and ``1e-3``."""
         known = cls.model_fields.items() if isinstance(given, Mapping) else ()
         found = [
-            InitErrorDetails(type=_not_a_number(value), loc=place, input=value)
+            InitErrorDetails(type=_not_a_number(value), loc=location, input=value)
             for name, field in known
-            for place, value in _booleans_for_numbers((name,), given.get(name), _alternatives(field.annotation))
+            for location, value in _booleans_for_numbers((name,), given.get(name), _alternatives(field.annotation))
         ]
         if found:
             raise ValidationError.from_exception_data(cls.__name__, found)
@@ -42,15 +42,15 @@ def _not_a_number(value: bool) -> PydanticCustomError:
     return PydanticCustomError("truth", "should be a number, not {truth}", {"truth": str(value).lower()})
 
 
-def _booleans_for_numbers(place: Place, value: Any, kinds: list[Any]) -> Iterator[tuple[Place, bool]]:
+def _booleans_for_numbers(location: Location, value: Any, kinds: list[Any]) -> Iterator[tuple[Location, bool]]:
     """Yield booleans, alone or in a list, where the types allow numbers but not booleans."""
     if isinstance(value, bool) and bool not in kinds and (int in kinds or float in kinds):
-        yield place, value
+        yield location, value
     elif isinstance(value, list | tuple):
         parts = [part for kind in kinds if get_origin(kind) in (tuple, list) for part in get_args(kind)]
         inner = [kind for part in parts for kind in _alternatives(part)]
         for index, item in enumerate(value):
-            yield from _booleans_for_numbers((*place, index), item, inner)
+            yield from _booleans_for_numbers((*location, index), item, inner)
 
 
 def _alternatives(kind: Any) -> list[Any]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 LAYOUTS = ((False, 2), (True, 2), (True, 1))
-"""Tried in this order: whether names of columns are broken into lines, and the spaces between columns."""
+"""Layouts in the order of trial: whether column names are broken into lines, and the spaces between columns."""
 MAX_INDENT = 12
 MISSING = "-"
 
@@ -39,20 +39,20 @@ def format_table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int)
     are wider than the terminal are not broken.
     """
     cells = [[_printable(cell) for cell in row] for row in rows]
-    columns = [_Column(_printable(name), [row[place] for row in cells]) for place, name in enumerate(head)]
+    columns = [_Column(_printable(name), [row[index] for row in cells]) for index, name in enumerate(head)]
     shown = list(range(len(columns)))
-    while (layout := _fitting_layout([columns[place] for place in shown], width)) is None:
-        shown.remove(max(shown[1:], key=lambda place: (columns[place].widest_cell, place)))
+    while (layout := _fitting_layout([columns[index] for index in shown], width)) is None:
+        shown.remove(max(shown[1:], key=lambda index: (columns[index].widest_cell, index)))
     broken, gap = layout
-    lines = _render([columns[place] for place in shown], broken, gap)
+    lines = _render([columns[index] for index in shown], broken, gap)
     heading, row_lines = lines[: len(lines) - len(rows)], lines[len(lines) - len(rows) :]
     first = columns[0].width(broken)
     indent = " " * (first + gap if first <= MAX_INDENT else gap)
     body = []
     for row, line in enumerate(row_lines):
         body.append(line)
-        for place, column in enumerate(columns):
-            if place not in shown:
+        for index, column in enumerate(columns):
+            if index not in shown:
                 body += _wrap(column.name, column.cells[row], indent, width)
     return TextTable(heading, body)
 

@@ -14,8 +14,9 @@ SPLITS: tuple[Split, ...] = ("labeled", "unlabeled", "validation", "test")
 Precision = Literal["float32", "bf16"]
 Matrix = tuple[tuple[float, ...], ...]
 MILLIMETERS = {"mm": 1.0, "meter": 1000.0, "micron": 0.001, "unknown": 1.0}
+"""Millimeters per unit of length in a NIfTI header."""
 NEIGHBORS = {(2, 1): 4, (2, 2): 8, (3, 1): 6, (3, 2): 18, (3, 3): 26}
-"""Number of neighbors of a voxel by (axes, connectivity): voxels at most one step away along at most that many axes."""
+"""Neighbors of a voxel by number of axes and connectivity, as in ``scipy.ndimage.generate_binary_structure``."""
 
 
 @dataclass(frozen=True)
@@ -23,8 +24,8 @@ class Geometry:
     """Position and orientation of the voxels of a scan.
 
     ``shape`` is the number of voxels along the two or three spatial axes. ``affine`` is the 4x4 matrix from voxel
-    index to world coordinates (right, anterior, superior) in ``units``. ``qform_code`` and ``sform_code`` are those of
-    NIfTI; the orientation is only assumed if both are 0.
+    index to world coordinates (right, anterior, superior) in ``units``. ``qform_code`` and ``sform_code`` are fields of
+    the NIfTI header. If both are 0, the file does not define the orientation.
     """
 
     shape: tuple[int, ...]
@@ -53,7 +54,7 @@ class Geometry:
     def voxel_volume(self) -> float:
         """Volume of a voxel in cubic millimeters, also for sheared grids (tilted gantry)."""
         lengths = self.matrix[:3, :3] / np.linalg.norm(self.matrix[:3, :3], axis=0)
-        # the shear is 1, except for rounding, unless the grid is sheared
+        # without shear, the determinant is 1 except for rounding
         shear = abs(float(np.linalg.det(lengths)))
         return math.prod(self.spacing) * (1.0 if math.isclose(shear, 1.0, rel_tol=1e-6) else shear)
 
@@ -98,7 +99,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress of a stage: ``step`` of ``total`` optimizer steps are done; ``step`` is a 0-d tensor on the device."""
+    """Progress of a stage: ``step`` of ``total`` optimizer steps are done. ``step`` is a 0-d tensor on the device."""
 
     step: Tensor
     total: int
@@ -109,7 +110,7 @@ class Objective:
     """A loss to minimize, and the submodule of the method that it updates.
 
     ``terms`` are named scalars and ``weights`` their factors, 1 by default. ``shows`` contains named pictures of the
-    step for snapshots; they are references without copies.
+    step for snapshots. The pictures are not copied.
     """
 
     updates: str

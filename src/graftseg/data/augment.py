@@ -19,7 +19,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from graftseg.core.settings import MOST_VOXELS, Settings
+from graftseg.core.settings import MAX_VOXELS, Settings
 
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
@@ -40,7 +40,7 @@ class AugmentSettings(Settings):
     rotate_flip: float = Field(1.0, ge=0, le=1)
     rotate: float = Field(0.0, ge=0, le=1)
     degrees: int = Field(20, ge=1, le=180)
-    margin: int = Field(3, ge=0, le=MOST_VOXELS)
+    margin: int = Field(3, ge=0, le=MAX_VOXELS)
 
 
 @dataclass(frozen=True)

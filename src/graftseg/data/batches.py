@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.settings import MOST_IMAGES, MOST_STEPS, MOST_VOXELS, Settings
+from graftseg.core.settings import MAX_IMAGES, MAX_STEPS, MAX_VOXELS, Settings
 from graftseg.core.types import Batch, Labeled
 from graftseg.data.augment import AugmentSettings, Draw, Integers, Table, around, centered, draw, to_device
 from graftseg.data.dataset import divide_labeled
@@ -43,16 +43,16 @@ class BatchSettings(Settings):
     are used without labels. ``held_out``: labeled cases that are not used at all, neither image nor label.
     """
 
-    patch: tuple[Annotated[int, Field(ge=1, le=MOST_VOXELS)], ...] = Field(min_length=2, max_length=3)
-    labeled: int = Field(4, ge=1, le=MOST_IMAGES)
-    unlabeled: int = Field(4, ge=0, le=MOST_IMAGES)
+    patch: tuple[Annotated[int, Field(ge=1, le=MAX_VOXELS)], ...] = Field(min_length=2, max_length=3)
+    labeled: int = Field(4, ge=1, le=MAX_IMAGES)
+    unlabeled: int = Field(4, ge=0, le=MAX_IMAGES)
     augment: AugmentSettings = AugmentSettings()
     fit: Literal["crop", "stretch"] = "crop"
     unlabeled_crop: Literal["random", "centre"] = "random"
     order: Literal["shuffled", "mirrored"] = "shuffled"
     foreground: float = Field(0.0, ge=0, le=1)
-    labeled_cases: int | None = Field(None, ge=1, le=MOST_STEPS)
-    validation_cases: int = Field(0, ge=0, le=MOST_STEPS)
+    labeled_cases: int | None = Field(None, ge=1, le=MAX_STEPS)
+    validation_cases: int = Field(0, ge=0, le=MAX_STEPS)
     held_out: tuple[str, ...] = ()
 
     @model_validator(mode="after")

@@ -12,7 +12,7 @@ from graftseg.planning.frame import Frame
 MOST_LEVELS = 5
 COARSEST = 3
 """Least voxels of a typical scan along its shortest axis at the coarsest level of the network."""
-MOST_VOXELS = {("cpu", 2): 192**2, ("cpu", 3): 64**3, ("cuda", 2): 512**2, ("cuda", 3): 128**3}
+MAX_VOXELS = {("cpu", 2): 192**2, ("cpu", 3): 64**3, ("cuda", 2): 512**2, ("cuda", 3): 128**3}
 """Maximum voxels of a patch, which keep a step short."""
 FEWEST_VOXELS = {2: 64**2, 3: 48**3}
 """Voxels of a patch below which a smaller batch is preferred."""
@@ -76,7 +76,7 @@ def _fitted(
     load, classes = network_load(network, facts.channels, len(facts.classes)), len(facts.classes)
     stride = stride_of(network)
     patch = tuple(max(2, -(-size // stride)) * stride for size in frame.patch_size)
-    while prod(patch) > MOST_VOXELS[kind] and (smaller := _smaller(patch, frame, network)):
+    while prod(patch) > MAX_VOXELS[kind] and (smaller := _smaller(patch, frame, network)):
         patch = smaller
     for batch in BATCHES[kind]:
         fitting = patch

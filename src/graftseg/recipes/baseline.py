@@ -28,8 +28,8 @@ def require_unlabeled(recipe: Recipe, unlabeled: int, where: Path) -> None:
 def baseline_of(recipe: Recipe) -> Recipe:
     """Return a recipe with the same network, batches, seed and number of steps, trained on labeled scans only.
 
-    It has one stage with the optimizer of the recipe's last stage, whose schedule runs over all steps. Settings that
-    the supervised method shares with the last stage's method, such as the kind of Dice, are kept.
+    It has one stage with the optimizer of the recipe's last stage. The learning rate schedule runs over all steps.
+    Settings that the supervised method shares with the last stage's method, such as the kind of Dice loss, are kept.
     """
     last = recipe.stages[-1]
     own, theirs = (METHODS[name].Config.model_fields for name in (SUPERVISED, last.method))
@@ -51,15 +51,14 @@ def baseline_of(recipe: Recipe) -> Recipe:
     return parse_recipe(tree, f"baseline of recipe {recipe.name}")
 
 
-def fitting(recipe: Recipe, *, unlabeled: int, baseline: bool) -> tuple[Recipe, bool]:
+def adapt_to_data(recipe: Recipe, *, unlabeled: int, baseline: bool) -> tuple[Recipe, bool]:
     """Return the recipe to train and whether to train a baseline too, given the number of unlabeled scans.
 
-    Without unlabeled scans, a recipe that requests a baseline is replaced by it, with a warning. A supervised recipe
-    is its own baseline.
+    Without unlabeled scans, only the baseline is trained if a baseline is requested. A supervised recipe needs none.
     """
     if not uses_unlabeled(recipe):
         if baseline:
-            logger.warning("recipe %s is supervised and is its own baseline; training no other", recipe.name)
+            logger.warning("recipe %s is supervised, so no separate baseline is trained", recipe.name)
         return recipe, False
     if unlabeled or not (baseline or recipe.baseline):
         return recipe, baseline
@@ -68,7 +67,7 @@ def fitting(recipe: Recipe, *, unlabeled: int, baseline: bool) -> tuple[Recipe, 
 
 
 def existing_baselines(run: RunFolder) -> list[RunFolder]:
-    """Return the baseline of a run, or of the fold that the run is, if it exists."""
+    """Return the baselines of a run that exist. For a fold, this includes the same fold of the baseline's folds."""
     folder, candidates = RunFolder(run.path.resolve().parent), [run.baseline]
     if folder.folds_file.is_file():
         candidates.append(RunFolder(folder.baseline.path / run.path.name))

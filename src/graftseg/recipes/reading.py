@@ -16,7 +16,7 @@ SHIPPED = Path(str(files("graftseg") / "recipes"))
 """The folder of the recipes that come with the package."""
 Tree = dict[Any, Any]
 SIMILARITY = 0.75
-"""How similar a name has to be, from 0 to 1, to be suggested for a misspelled one."""
+"""Similarity, from 0 to 1, from which a known name is suggested for a misspelled name."""
 
 
 class NotYamlError(ValueError):
@@ -78,7 +78,7 @@ def recipe_path(recipe: str | Path) -> Path:
 
 
 def suggest(name: str, known: Sequence[str]) -> str:
-    """Return a phrase with the most similar known name, or the names of the same folder; empty if there is none."""
+    """Return a phrase with the most similar known name or the names in the same folder, or an empty string."""
     folder, slash, rest = name.lower().partition("/")
     siblings = [one.partition("/")[2] for one in known if one.startswith(f"{folder}/")]
     if siblings and not rest:
@@ -90,7 +90,7 @@ def suggest(name: str, known: Sequence[str]) -> str:
 
 
 def read_tree(path: Path, children: tuple[Path, ...] = ()) -> Tree:
-    """Read the values of a recipe, merged over those of its base; ``children`` are the recipes based on it."""
+    """Read a recipe and merge it over its base. ``children`` are the recipes that are based on this recipe."""
     _refuse_cycle(path, children)
     try:
         tree = read_yaml(path.read_text(encoding="utf-8"))
@@ -139,7 +139,7 @@ def _base_path(path: Path, base: object) -> Path:
 
 
 def _merge(base: Tree, tree: Tree, path: Path) -> Tree:
-    """Merge nested keys over those of the base; a list replaces a list, a mapping changes single items of it."""
+    """Merge nested keys over the base. A list of the base is replaced by a list; a mapping changes single items."""
     merged = dict(base)
     for key, value in tree.items():
         known = base.get(key)
@@ -153,7 +153,7 @@ def _merge(base: Tree, tree: Tree, path: Path) -> Tree:
 
 
 def _merge_items(base: list[Any], items: dict[Any, Any], where: str, path: Path) -> list[Any]:
-    """Merge single items of a list by index, counted from 0; null removes an item."""
+    """Merge single items of a list by index, counted from 0. Null removes an item."""
     numbered = dict(enumerate(base))
     if unknown := [str(key) for key in items if key not in numbered]:
         remedy = f"use item numbers from 0 to {len(base) - 1}, or write the whole list"

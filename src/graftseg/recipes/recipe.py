@@ -9,7 +9,7 @@ import yaml
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from graftseg.core.errors import Code, UserError
-from graftseg.core.settings import MOST_STEPS, MOST_VOXELS, Settings
+from graftseg.core.settings import MAX_STEPS, MAX_VOXELS, Settings
 from graftseg.core.types import Precision
 from graftseg.data.batches import BatchSettings
 from graftseg.data.prepare import PrepareSettings
@@ -29,20 +29,20 @@ class Published(Settings):
     row: str
     dice: float = Field(ge=0, le=100)
     jaccard: float = Field(ge=0, le=100)
-    hd95: float = Field(ge=0, le=MOST_VOXELS)
-    asd: float = Field(ge=0, le=MOST_VOXELS)
+    hd95: float = Field(ge=0, le=MAX_VOXELS)
+    asd: float = Field(ge=0, le=MAX_VOXELS)
     selection: Literal["test list", "validation list", "last", "unknown"]
     note: str = ""
 
 
 PLANNED = "planned"
-"""The name of every planned recipe; it reveals nothing about the scans."""
+"""The name of every planned recipe. It reveals nothing about the scans."""
 FAST_PRECISION: Precision = "bf16"
-SHOWN = 3
-"""Number of settings that an error message lists; the others are only counted."""
-SAME = "pass the same recipe, --set and --shorter, or the run's own recipe.yaml as the recipe, or another --out"
+MAX_LISTED = 3
+"""Number of settings that an error message lists. It only counts the others."""
+RECIPE_REMEDY = "pass the same recipe, --set and --shorter, or the run's recipe.yaml as the recipe, or another --out"
 """The remedy for a run that was started with another recipe."""
-IN_YAML = {
+YAML_MESSAGES = {
     "tuple_type": "should be a list",
     "list_type": "should be a list",
     "dict_type": "should be a mapping of settings",
@@ -50,7 +50,8 @@ IN_YAML = {
     "model_attributes_type": "should be a mapping of settings",
 }
 """Messages for values of the wrong type, in YAML terms."""
-NOT_TRAINED = {"loop", "inference", "name", "about", "published", "baseline", "folds"}
+NOT_COMPARED = {"loop", "inference", "name", "about", "published", "baseline", "folds"}
+"""Settings that do not change the trained network, except ``loop.precision``."""
 
 
 class Recipe(Settings):
@@ -75,7 +76,7 @@ class Recipe(Settings):
     selection: SelectionSettings = SelectionSettings()
     seed: int = Field(0, ge=0, lt=2**63)
     baseline: bool = False
-    folds: int | None = Field(None, ge=2, le=MOST_STEPS)
+    folds: int | None = Field(None, ge=2, le=MAX_STEPS)
     published: Published | None = None
 
     @model_validator(mode="after")
@@ -153,7 +154,7 @@ class Recipe(Settings):
 
 
 def load_recipe(recipe: str | Path, overrides: Iterable[str] = ()) -> Recipe:
-    """Load a recipe from a file or by the name of a shipped one, and apply overrides such as ``stages.0.steps=100``."""
+    """Load a recipe file or a shipped recipe, and apply overrides such as ``stages.0.steps=100``."""
     path, given = recipe_path(recipe), list(overrides)
     plain = read_tree(path)
     if not given:
@@ -165,13 +166,13 @@ def load_recipe(recipe: str | Path, overrides: Iterable[str] = ()) -> Recipe:
     try:
         return parse_recipe(tree, f"{path} {options}")
     except UserError as error:
-        # raises if the recipe is invalid without the overrides, too
+        # raises another error if the recipe is invalid even without the overrides
         parse_recipe(plain, path)
         raise UserError(Code.SETTING_INVALID, options, error.finding, "correct the setting") from None
 
 
 def parse_recipe(tree: Mapping[str, Any], where: str | Path) -> Recipe:
-    """Validate plain values; raise a UserError for the first invalid one."""
+    """Validate plain values. Raise a UserError for the first invalid value."""
     try:
         return _resolved(Recipe.model_validate(tree))
     except ValidationError as error:
@@ -188,7 +189,7 @@ def changed(recipe: Recipe, overrides: Iterable[str]) -> Recipe:
 
 def differences(first: Recipe, second: Recipe) -> list[str]:
     """Return the dotted names of settings that differ and change the trained network."""
-    one, two = (dict(_leaves(recipe.model_dump(mode="json", exclude=NOT_TRAINED))) for recipe in (first, second))
+    one, two = (dict(_leaves(recipe.model_dump(mode="json", exclude=NOT_COMPARED))) for recipe in (first, second))
     changed = [key for key in one.keys() | two.keys() if one.get(key) != two.get(key)]
     if not any(one.selection.oracle or one.selection.protocol != "last" for one in (first, second)):
         changed = [key for key in changed if key != "selection.first"]
@@ -199,8 +200,8 @@ def differences(first: Recipe, second: Recipe) -> list[str]:
 
 def first_few(names: Sequence[str]) -> str:
     """Join names of settings. If there are more than four, list the first three and count the rest."""
-    more = len(names) - SHOWN
-    return ", ".join(names) if more <= 1 else f"{', '.join(names[:SHOWN])} and {more} more"
+    more = len(names) - MAX_LISTED
+    return ", ".join(names) if more <= 1 else f"{', '.join(names[:MAX_LISTED])} and {more} more"
 
 
 def _resolved(recipe: Recipe) -> Recipe:
@@ -222,10 +223,10 @@ def _resolved_stage(stage: StageSettings, fast: bool) -> StageSettings:
 
 
 def _first_problem(error: ValidationError, model: type[BaseModel]) -> str:
-    """Return the first problem with its dotted name; for an unknown setting, list the known ones."""
+    """Return the first problem with the dotted name of its setting. For an unknown setting, list the known settings."""
     first = error.errors()[0]
     place = ".".join(str(part) for part in first["loc"])
-    finding = IN_YAML.get(first["type"], first["msg"].removeprefix("Value error, "))
+    finding = YAML_MESSAGES.get(first["type"], first["msg"].removeprefix("Value error, "))
     if first["type"] in ("too_short", "too_long"):
         finding = finding.replace("Tuple should", "the list should").replace(" after validation", "")
     if first["type"] == "extra_forbidden":

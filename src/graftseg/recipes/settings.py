@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from graftseg.core.settings import MOST_IMAGES, MOST_STEPS, Settings, Voxels
+from graftseg.core.settings import MAX_IMAGES, MAX_STEPS, Settings, Voxels
 from graftseg.core.types import Precision
 from graftseg.ops.components import ComponentRule
 from graftseg.ops.optimizers import Adam, OptimizerSettings, Sgd
@@ -12,23 +12,23 @@ from graftseg.ops.optimizers import Adam, OptimizerSettings, Sgd
 PUBLIC_INTERVAL = 200
 """Number of steps after which the public code scores the student again."""
 
-Listed = Literal["validation", "test"]
+ScoredSplit = Literal["validation", "test"]
 
 
 class LoopSettings(Settings):
-    """How the loop runs and what it logs; only ``precision`` changes the result.
+    """Settings of the training loop and its log. Only ``precision`` changes the result.
 
     ``bf16`` is used if the device and the method support it. In ``float32``, convolutions use TF32 on GPUs that have
-    it, which is PyTorch's default. ``compiled`` and ``captured`` turn compiled networks and CUDA graphs on or off; None
-    uses them if they save time. A checkpoint is written every ``checkpoint_every`` steps and every
+    it, which is PyTorch's default. ``compiled`` and ``captured`` turn compiled networks and CUDA graphs on or off. None
+    turns them on if they save time. A checkpoint is written every ``checkpoint_every`` steps and every
     ``checkpoint_seconds`` seconds.
     """
 
     precision: Precision = "float32"
     compiled: bool | None = None
     captured: bool | None = None
-    log_every: int = Field(10, ge=1, le=MOST_STEPS)
-    checkpoint_every: int = Field(1000, ge=1, le=MOST_STEPS)
+    log_every: int = Field(10, ge=1, le=MAX_STEPS)
+    checkpoint_every: int = Field(1000, ge=1, le=MAX_STEPS)
     checkpoint_seconds: float = Field(60, gt=0, le=1e9)
     snapshots: int = Field(3, ge=0, le=10**4)
     tensorboard: bool = True
@@ -37,12 +37,12 @@ class LoopSettings(Settings):
 class StageSettings(Settings):
     """One stage of training: a method and its number of steps.
 
-    ``settings`` are those of the method. ``optimizers`` are for modules other than the student, such as a
+    ``settings`` are the settings of the method. ``optimizers`` are for modules other than the student, such as a
     discriminator. ``carry_optimizer`` continues with the momenta of the previous stage.
     """
 
     method: str
-    steps: int = Field(ge=1, le=MOST_STEPS)
+    steps: int = Field(ge=1, le=MAX_STEPS)
     settings: dict[str, Any] = Field(default_factory=dict)
     optimizer: OptimizerSettings = Sgd()
     optimizers: dict[str, OptimizerSettings] = Field(default_factory=dict)
@@ -58,7 +58,7 @@ class SelectionSettings(Settings):
 
     ``last`` reports the last checkpoint. ``val`` selects the best on validation cases. ``paper`` selects the best on
     ``cases``, as the public code does, and scores an empty prediction as 0. ``oracle`` also scores the test cases and
-    saves the best student on them; training does not use these scores.
+    saves the best student on them. Training does not use these scores.
 
     The student is scored every ``every`` steps, starting at step ``first``. Both count the steps of all stages.
     ``stride`` is the stride of the windows for these scores.
@@ -68,9 +68,9 @@ class SelectionSettings(Settings):
     """
 
     protocol: Literal["last", "val", "paper"] = "last"
-    cases: Listed = "validation"
-    every: int | None = Field(None, ge=1, le=MOST_STEPS)
-    first: int = Field(0, ge=0, le=MOST_STEPS)
+    cases: ScoredSplit = "validation"
+    every: int | None = Field(None, ge=1, le=MAX_STEPS)
+    first: int = Field(0, ge=0, le=MAX_STEPS)
     stride: tuple[Voxels, ...] | None = None
     oracle: bool = False
 
@@ -84,14 +84,14 @@ class SelectionSettings(Settings):
         return {**given, "every": PUBLIC_INTERVAL} if needed else given
 
     @property
-    def decides(self) -> Listed | None:
-        """The cases on which the checkpoint is selected, or None if none is selected."""
+    def selected_on(self) -> ScoredSplit | None:
+        """The cases on which the checkpoint is selected. None means that the last checkpoint is reported."""
         return {"last": None, "val": "validation", "paper": self.cases}[self.protocol]
 
     @property
-    def opens_test(self) -> bool:
+    def reads_test_labels(self) -> bool:
         """Whether training reads labels of test cases."""
-        return self.every is not None and (self.oracle or self.decides == "test")
+        return self.every is not None and (self.oracle or self.selected_on == "test")
 
     @property
     def needs_validation(self) -> bool:
@@ -99,12 +99,12 @@ class SelectionSettings(Settings):
 
         Under ``last``, validation cases are scored for the curve only. With ``cases: test``, ``last`` scores nothing.
         """
-        idle = not self.opens_test and self.cases == "validation"
-        return self.every is not None and (self.decides == "validation" or idle)
+        for_curve = not self.reads_test_labels and self.cases == "validation"
+        return self.every is not None and (self.selected_on == "validation" or for_curve)
 
 
 class InferenceSettings(Settings):
-    """How a label map is made from the probabilities of overlapping windows."""
+    """Settings of the sliding window and of the decision from probabilities to labels."""
 
     window: Literal["gaussian", "uniform"] = Field(
         "gaussian", description="Weight of voxels within a window: highest in the center, or uniform."
@@ -122,4 +122,4 @@ class InferenceSettings(Settings):
         False, description="Keep only the largest connected component of each class, or of the listed classes."
     )
     flips: bool = Field(False, description="Average over flips of the window along every subset of its axes.")
-    windows_per_forward: int = Field(4, ge=1, le=MOST_IMAGES, description="Windows or slices per forward pass.")
+    windows_per_forward: int = Field(4, ge=1, le=MAX_IMAGES, description="Windows or slices per forward pass.")

@@ -29,8 +29,7 @@ def shortened(recipe: Recipe, shorter: int) -> Recipe:
 
     Lengths are the steps of stages, the ramps of methods, the steps between drops of a learning rate, and the interval
     and first step of ``selection``. The teacher's decay, the lifetime of pseudo-labels and the 150 steps between rises
-    of a ramp are kept, because they do not depend on the length of a run. Raise a UserError if the steps
-    of a stage or between drops would become 0.
+    of a ramp do not depend on the length of a run and are kept. Raise a UserError if a step count would become 0.
     """
     check_shorter(shorter)
     if shorter == 1:
@@ -81,27 +80,27 @@ def _shorten_stages(tree: dict[str, Any], shorter: int, name: str) -> None:
 
 RAMP = "ramp"
 """The only method setting that is a length."""
-LOW = 0.5
-"""Height that a ramp should reach; ramps of shipped recipes come close to 1."""
+MIN_HEIGHT = 0.5
+"""Height that a ramp should reach. Ramps of shipped recipes come close to 1."""
 MIN_RISES = 12
-"""How often a ramp should rise in a shortened training."""
+"""How often a ramp should rise in a shortened run."""
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class _Ramp:
-    """The ramp of a stage, which rises every ``stair`` steps and reaches 1 after ``length`` rises."""
+    """The ramp of a stage, which rises every ``interval`` steps and reaches 1 after ``length`` rises."""
 
     method: str
-    place: str
+    where: str
     steps: int
     length: float
-    stair: int
+    interval: int
 
     @property
     def rises(self) -> int:
         """Number of rises up to the last step."""
-        return (self.steps - 1) // self.stair
+        return (self.steps - 1) // self.interval
 
     @property
     def height(self) -> float:
@@ -110,7 +109,7 @@ class _Ramp:
         return math.exp(-5 * rest**2)
 
     def divided(self, shorter: int) -> "_Ramp":
-        """Return the ramp of a shortened training, with the same steps between rises."""
+        """Return the ramp of a shortened run, with the same interval between rises."""
         return replace(self, steps=self.steps // shorter, length=self.length / shorter)
 
 
@@ -126,22 +125,22 @@ def warn_of_low_ramps(recipe: Recipe, shorter: int = 1) -> None:
         ramp = _ramp_of(stage, f"stages.{index}")
         if ramp is None or (recipe.name, ramp.divided(shorter)) in _warned:
             continue
-        if sentence := _sentence(ramp, shorter):
+        if problem := _problem(ramp, shorter):
             _warned.add((recipe.name, ramp.divided(shorter)))
-            logger.warning("recipe %s%s", recipe.name, sentence)
+            logger.warning("recipe %s%s", recipe.name, problem)
 
 
-def _sentence(ramp: _Ramp, shorter: int) -> str:
-    """Return a sentence about a problem of the ramp; empty if there is none."""
-    if ramp.height < LOW:
-        remedy = f"set {ramp.place}.settings.{RAMP} to {ramp.rises} or less"
+def _problem(ramp: _Ramp, shorter: int) -> str:
+    """Return a problem of the ramp and its remedy as text, or an empty string."""
+    if ramp.height < MIN_HEIGHT:
+        remedy = f"set {ramp.where}.settings.{RAMP} to {ramp.rises} or less"
         if not ramp.rises:
-            steps = f"set {ramp.place}.steps to {ramp.stair + 1} or more and {ramp.place}.settings.{RAMP} to 1"
+            steps = f"set {ramp.where}.steps to {ramp.interval + 1} or more and {ramp.where}.settings.{RAMP} to 1"
             remedy = f"{steps}, or choose a method without a ramp"
-        return f": {_low(ramp)}; {remedy}"
+        return f": {_too_low(ramp)}; {remedy}"
     short = ramp.divided(shorter)
-    if short.height < LOW:
-        return f", --shorter {shorter}: {_low(short)}; shorten less"
+    if short.height < MIN_HEIGHT:
+        return f", --shorter {shorter}: {_too_low(short)}; shorten less"
     if shorter > 1 and short.rises < MIN_RISES:
         count = "once" if short.rises == 1 else f"{short.rises} times"
         finding = f"the ramp of {ramp.method} rises only {count}, so unlabeled scans may have little weight"
@@ -149,13 +148,13 @@ def _sentence(ramp: _Ramp, shorter: int) -> str:
     return ""
 
 
-def _low(ramp: _Ramp) -> str:
+def _too_low(ramp: _Ramp) -> str:
     reach = f"reaches {100 * ramp.height:.0f} % in {ramp.steps} step{'s' if ramp.steps > 1 else ''}"
     return f"the ramp of {ramp.method} {reach}, so unlabeled scans have little weight"
 
 
-def _ramp_of(stage: StageSettings, place: str) -> _Ramp | None:
+def _ramp_of(stage: StageSettings, where: str) -> _Ramp | None:
     if RAMP not in stage.settings:
         return None
-    stair = int(stage.settings.get("ramp_every", RAMP_INTERVAL))
-    return _Ramp(stage.method, place, stage.steps, stage.settings[RAMP], stair)
+    interval = int(stage.settings.get("ramp_every", RAMP_INTERVAL))
+    return _Ramp(stage.method, where, stage.steps, stage.settings[RAMP], interval)

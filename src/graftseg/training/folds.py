@@ -19,7 +19,7 @@ from graftseg.data.sources import Data
 from graftseg.data.store import Store, is_store, open_store
 from graftseg.evaluation.scores import Evaluation
 from graftseg.evaluation.table_metrics import format_value, mean_metrics
-from graftseg.recipes.baseline import baseline_of, fitting, require_unlabeled
+from graftseg.recipes.baseline import adapt_to_data, baseline_of, require_unlabeled
 from graftseg.recipes.recipe import Recipe, parse_recipe
 from graftseg.training.cross_validation import CrossValidation, References, held_out_scores, references_of, write_scores
 from graftseg.training.recorder import ProgressLabel, fold_labels
@@ -73,7 +73,7 @@ def train_folds(
     _check_target(recipe, run, data, resume)
     store = _store(recipe, data, run, count, baseline=baseline)
     unlabeled = training_cases(store, recipe.batches).unlabeled
-    recipe, baseline = fitting(recipe, unlabeled=len(unlabeled), baseline=baseline)
+    recipe, baseline = adapt_to_data(recipe, unlabeled=len(unlabeled), baseline=baseline)
     require_unlabeled(recipe, len(unlabeled), store.path)
     cases = [case.name for case in training_cases(store, recipe.batches).labeled]
     parts = divide(cases, count, recipe.seed)
@@ -90,7 +90,7 @@ def train_folds(
 
 def _check_target(recipe: Recipe, run: RunFolder, data: Data, resume: bool) -> None:
     """Raise a UserError if the folds cannot be trained into this folder, before the folder is changed."""
-    if recipe.selection.opens_test:
+    if recipe.selection.reads_test_labels:
         finding = "this recipe selects checkpoints on test cases, which cross-validation does not have"
         remedy = "set selection.protocol to last, or train with --folds 0"
         raise UserError(Code.RECIPE_MISMATCH, f"recipe {recipe.name}", finding, remedy)

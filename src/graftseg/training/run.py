@@ -27,7 +27,7 @@ from graftseg.inference.model import build_method, load_weights, save_weights
 from graftseg.methods import METHODS
 from graftseg.networks import parameter_count
 from graftseg.recipes.baseline import require_unlabeled, uses_unlabeled
-from graftseg.recipes.recipe import SAME, Recipe, differences, first_few, load_recipe
+from graftseg.recipes.recipe import RECIPE_REMEDY, Recipe, differences, first_few, load_recipe
 from graftseg.training.loop import Outcome, Stage, fit
 from graftseg.training.recorder import ONLY_RUN, ProgressLabel
 from graftseg.training.selection import Selector, build_selector, check_scored, scored_cases
@@ -117,7 +117,7 @@ def _store(recipe: Recipe, data: Data, run: RunFolder) -> Store:
     dataset = layout.for_training(*case_limits(recipe))
     if not dataset.problems:
         require_unlabeled(recipe, len(dataset.of("unlabeled")), dataset.root)
-    if recipe.selection.opens_test:
+    if recipe.selection.reads_test_labels:
         dataset = replace(dataset, cases=dataset.cases + layout.of("test"))
     with run.lock():
         # a folder without a run may contain the store of an earlier attempt that failed: replace it
@@ -148,7 +148,7 @@ def _check_folder(run: RunFolder, recipe: Recipe, resume: bool) -> None:
     run.check_target(SINGLE_RUN, resume=resume)
     if run.exists and (changed := differences(recipe, load_recipe(run.recipe_file))):
         finding = f"the run was started with other settings ({first_few(changed)})"
-        raise UserError(Code.RUN_MISMATCH, run.recipe_file, finding, SAME)
+        raise UserError(Code.RUN_MISMATCH, run.recipe_file, finding, RECIPE_REMEDY)
 
 
 def check_settings(store: Store, recipe: Recipe) -> None:

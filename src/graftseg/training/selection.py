@@ -22,7 +22,7 @@ from graftseg.methods import Method
 from graftseg.networks.layers import eval_mode
 from graftseg.ops.optimizers import load_optimizer_state
 from graftseg.recipes.recipe import Recipe
-from graftseg.recipes.settings import InferenceSettings, Listed, SelectionSettings
+from graftseg.recipes.settings import InferenceSettings, ScoredSplit, SelectionSettings
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class Best:
     ``optimizers`` contains the optimizer states of this step if the next stage continues with them.
     """
 
-    on: Listed
+    on: ScoredSplit
     stage: int
     step: int
     dice: float
@@ -57,10 +57,10 @@ class Selector:
     """
 
     def __init__(
-        self, settings: SelectionSettings, scores: Mapping[Listed, Score], carried: Collection[int] = ()
+        self, settings: SelectionSettings, scores: Mapping[ScoredSplit, Score], carried: Collection[int] = ()
     ) -> None:
         self.settings, self._scores, self._carried = settings, scores, carried
-        self.best: dict[Listed, Best] = {}
+        self.best: dict[ScoredSplit, Best] = {}
 
     def is_due(self, step: int) -> bool:
         """Return whether the student is scored after ``step`` steps of training."""
@@ -78,14 +78,14 @@ class Selector:
             found |= scores if on == "validation" else {f"{on} {name}": value for name, value in scores.items()}
             if on not in self.best or scores["dice"] > self.best[on].dice:
                 student = {name: tensor.detach().clone() for name, tensor in method.student.state_dict().items()}
-                kept = optimizers if stage in self._carried and on == self.settings.decides else {}
+                kept = optimizers if stage in self._carried and on == self.settings.selected_on else {}
                 momenta = {name: copy.deepcopy(optimizer.state_dict()) for name, optimizer in kept.items()}
                 self.best[on] = Best(on, stage, step, scores["dice"], student, momenta)
         return found
 
     def rewind(self, method: Method, optimizers: Mapping[str, torch.optim.Optimizer], stage: int) -> None:
         """Go back to the best student at the end of a stage, if the protocol selects checkpoints."""
-        if self.settings.decides is None:
+        if self.settings.selected_on is None:
             return
         if self.chosen is None:
             message = "stage %d ended without a score (selection.every: %d, selection.first: %d); using its last state"
@@ -99,24 +99,24 @@ class Selector:
         """Drop the students of the previous stage."""
         self.best = {}
 
-    def state(self) -> dict[Listed, dict[str, Any]]:
+    def state(self) -> dict[ScoredSplit, dict[str, Any]]:
         """Return the state to save in a checkpoint."""
         return {on: dict(vars(best)) for on, best in self.best.items()}
 
-    def load_state(self, state: Mapping[Listed, Mapping[str, Any]]) -> None:
+    def load_state(self, state: Mapping[ScoredSplit, Mapping[str, Any]]) -> None:
         """Load the state from a checkpoint."""
         self.best = {on: Best(**best) for on, best in state.items()}
 
     @property
     def chosen(self) -> Best | None:
         """The best student by the protocol, or None if the protocol selects none."""
-        decides = self.settings.decides
-        return None if decides is None else self.best.get(decides)
+        selected_on = self.settings.selected_on
+        return None if selected_on is None else self.best.get(selected_on)
 
     @property
     def record(self) -> Best | None:
         """The student saved as ``best.safetensors``: the best on test (oracle), the protocol's or validation cases."""
-        on = "test" if self.settings.oracle else self.settings.decides or "validation"
+        on = "test" if self.settings.oracle else self.settings.selected_on or "validation"
         return self.best.get(on)
 
     @property
@@ -128,13 +128,13 @@ class Selector:
         return f"best on {self.chosen.on}, step {self.chosen.step}{protocol}"
 
 
-def scored_cases(recipe: Recipe, store: Store) -> dict[Listed, tuple[StoredCase, ...]]:
+def scored_cases(recipe: Recipe, store: Store) -> dict[ScoredSplit, tuple[StoredCase, ...]]:
     """Return the cases to score: validation cases if there are any, and test cases if the recipe scores them."""
     selection = recipe.selection
     if selection.every is None:
         return {}
-    cases: dict[Listed, tuple[StoredCase, ...]] = {"validation": training_cases(store, recipe.batches).validation}
-    cases["test"] = tuple(case for case in store.of("test") if case.label is not None and selection.opens_test)
+    cases: dict[ScoredSplit, tuple[StoredCase, ...]] = {"validation": training_cases(store, recipe.batches).validation}
+    cases["test"] = tuple(case for case in store.of("test") if case.label is not None and selection.reads_test_labels)
     _require_cases(selection, store.path, validation=bool(cases["validation"]), test=bool(cases["test"]))
     return {on: listed for on, listed in cases.items() if listed}
 
@@ -151,7 +151,7 @@ def _require_cases(selection: SelectionSettings, where: Path, *, validation: boo
         finding = f"selection.protocol is {selection.protocol}, but there are no validation cases"
         remedy = "set batches.validation_cases, or set selection.every to null and selection.protocol to last"
         raise UserError(Code.RECIPE_MISMATCH, where, finding, remedy)
-    if selection.opens_test and not test:
+    if selection.reads_test_labels and not test:
         finding = "the recipe scores test cases, but no test case has a label"
         remedy = "add test labels, or change selection.cases and selection.oracle"
         raise UserError(Code.RECIPE_MISMATCH, where, finding, remedy)
@@ -162,7 +162,7 @@ def build_selector(recipe: Recipe, store: Store, device: torch.device) -> Select
     cases = scored_cases(recipe, store)
     if not cases:
         return None
-    scores: dict[Listed, Score] = {on: CaseScores(recipe, store, listed, device) for on, listed in cases.items()}
+    scores: dict[ScoredSplit, Score] = {on: CaseScores(recipe, store, listed, device) for on, listed in cases.items()}
     carried = {index - 1 for index, stage in enumerate(recipe.stages) if stage.carry_optimizer}
     return Selector(recipe.selection, scores, carried)
 
