@@ -21,7 +21,7 @@ from graftseg.data.augment import (
     centered,
     crop_padding,
     draw,
-    turned_size,
+    rotated_size,
 )
 
 Array = npt.NDArray[Any]
@@ -246,9 +246,9 @@ def test_the_crop_is_drawn_in_the_turned_plane() -> None:
         assert tuple(drawn.start[swapped].max(axis=0) + 1) == room
 
 
-def test_turned_size() -> None:
+def test_rotated_size() -> None:
     linear = np.stack([matrix(0, 0), matrix(1, 0), matrix(2, 1), matrix(3, 1), rotation(-20)])
-    turned = turned_size(linear, np.tile(one([4, 7]), (5, 1)))
+    turned = rotated_size(linear, np.tile(one([4, 7]), (5, 1)))
     np.testing.assert_array_equal(turned, [[4, 7], [7, 4], [4, 7], [7, 4], [4, 7]])
 
 

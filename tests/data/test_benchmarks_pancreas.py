@@ -60,7 +60,7 @@ def write_labels(root: Path, number: int, spacing: tuple[float, ...]) -> None:
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Scale margins and sizes down to these small scans."""
     monkeypatch.setattr(pancreas_files, "MARGIN", 2)
-    monkeypatch.setattr(pancreas_files, "LEAST", 6)
+    monkeypatch.setattr(pancreas_files, "MIN_SIZE", 6)
 
 
 @pytest.fixture(params=["dicom", "nifti"])

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from store_fakes import ACDC, NEVER, Shape, batches_of, build, same, source_rows
 
 from graftseg.core.errors import Code
-from graftseg.data.augment import AugmentSettings, Draw, Integers, around, draw, turned_size
+from graftseg.data.augment import AugmentSettings, Draw, Integers, around, draw, rotated_size
 from graftseg.data.batches import Batches, BatchSettings
 from graftseg.data.disk_batches import DiskBatches
 from graftseg.data.foreground import MAX_POSITIONS, Positions, positions_in, positions_of
@@ -56,7 +56,7 @@ def test_the_patch_contains_the_voxel(data: st.DataObject, axes: int, seed: int,
     if tilted:
         middles = [np.arange(n) + start for n, start in zip(patch, moved.start[0], strict=True)]
         # a drawn angle can be a quarter turn
-        turned = turned_size(moved.linear, shapes[:, :2])[0]
+        turned = rotated_size(moved.linear, shapes[:, :2])[0]
         plane = np.stack(np.meshgrid(*middles[:2], indexing="ij"), axis=-1) - (turned - 1) / 2
         away = plane @ moved.linear[0].T + (shapes[0, :2] - 1) / 2 - voxel[:2]
         assert np.abs(away).max(axis=-1).min() < 0.71

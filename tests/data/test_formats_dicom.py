@@ -274,7 +274,7 @@ def test_inconsistent_slices_are_refused(volume: Volume, tmp_path: Path) -> None
     for time in range(2):
         for z in range(3):
             write_slice(folder / f"{time}{z}.dcm", volume[:, :, z].T, (0, 0, z), SeriesInstanceUID=uid)
-    refused(folder, Code.DICOM_SERIES, "6 slices in 3 places")
+    refused(folder, Code.DICOM_SERIES, "6 slices at 3 positions")
     for z, height in enumerate((0, 1, 2, 3, 4.4, 5.8, 7.2, 8.6)):
         write_slice(tmp_path / "d" / f"{z}.dcm", volume[:, :, z].T, (0, 0, height), SeriesInstanceUID=uid)
     refused(tmp_path / "d", Code.DICOM_SERIES, "steps of 1.23 mm")

@@ -70,7 +70,7 @@ def test_inconsistent_multi_frame_files_are_refused(volume: Volume, tmp_path: Pa
     refused(path, Code.SCAN_UNSUPPORTED, "frame 8 of 8")
     one.PerFrameFunctionalGroupsSequence = frames[:4] * 2
     one.save_as(path)
-    with user_error(Code.DICOM_SERIES, keyword="in 4 places"):
+    with user_error(Code.DICOM_SERIES, keyword="at 4 positions"):
         read_scan(path)
     uid = generate_uid()
     for name in "xy":

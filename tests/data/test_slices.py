@@ -13,13 +13,13 @@ def diagonal(*spacing: float) -> Matrix:
 
 @pytest.mark.parametrize(("spacing", "axis", "middle"), [((1, 1, 1), 2, 3), ((1, 3, 1), 1, 2), ((2, 1, 1), 0, 2)])
 def test_slices_are_across_the_largest_spacing(spacing: tuple[float, ...], axis: int, middle: int) -> None:
-    cut = Cut.through(Geometry((4, 5, 6), diagonal(*spacing)))
+    cut = Cut.across_largest_spacing(Geometry((4, 5, 6), diagonal(*spacing)))
     assert cut.axis == axis
     assert cut.fullest() == cut.fullest(np.zeros((4, 5, 6))) == middle
 
 
 def test_the_fullest_slice_of_the_first_nonempty_label_map() -> None:
-    cut = Cut.through(Geometry((4, 5, 6), diagonal(1, 1, 1)))
+    cut = Cut.across_largest_spacing(Geometry((4, 5, 6), diagonal(1, 1, 1)))
     first, second = np.zeros((4, 5, 6), int), np.zeros((4, 5, 6), int)
     second[1, 1, 5] = 1
     assert cut.fullest(first, second) == 5
@@ -34,7 +34,7 @@ def test_the_index_of_a_voxel_is_its_slice(order: list[int], signs: tuple[float,
     matrix[3, 3] = 1
     for axis, (target, sign) in enumerate(zip(order, signs, strict=True)):
         matrix[target, axis] = sign * (1 + axis % 2)
-    cut = Cut.through(Geometry((4, 5, 6), tuple(map(tuple, matrix.tolist()))))
+    cut = Cut.across_largest_spacing(Geometry((4, 5, 6), tuple(map(tuple, matrix.tolist()))))
     voxel = data.draw(st.tuples(st.integers(0, 3), st.integers(0, 4), st.integers(0, 5)))
     array = np.zeros((4, 5, 6))
     array[voxel] = 1

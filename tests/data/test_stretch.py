@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from scipy import ndimage
 from store_fakes import ACDC, Shape, batches_of, build
 
-from graftseg.data.augment import AugmentSettings, Draw, stretching, turned_size
+from graftseg.data.augment import AugmentSettings, Draw, rotated_size, stretching
 from graftseg.data.batches import BatchSettings
 from graftseg.data.stream import Stream
 from zoom_oracle import Plane, zoomed
@@ -28,7 +28,7 @@ sizes = st.tuples(st.integers(1, 9), st.integers(1, 9))
 def gathered(stream: Stream, linear: npt.NDArray[np.float32], patch: Plane) -> tuple[Array, Array]:
     """Return stretched images and labels of all units under one linear map."""
     maps = np.repeat(linear[None], len(stream), axis=0)
-    turned = turned_size(maps, stream.shapes)
+    turned = rotated_size(maps, stream.shapes)
     drawn = Draw(maps, np.zeros_like(stream.shapes), stretching(turned, patch))
     images, labels = stream.gather(torch.from_numpy(stream.table(np.arange(len(stream)), drawn)))
     assert labels is not None

@@ -13,7 +13,7 @@ from dicom_fakes import write_series
 
 from graftseg import api
 
-FINDING = "slices of 2 patients in one place; use a separate folder for each patient"
+FINDING = "slices of 2 patients in one scan; use a separate folder for each patient"
 PATIENTS = {"Alpha^Anna": "4711", "Beta^Bert": "0815"}
 
 

@@ -1,10 +1,10 @@
-"""Crop, rotate-flip and small rotation: drawn on the CPU, applied to a whole batch on the device.
+"""Random crops, rotate-flips and small rotations, drawn on the CPU and applied to a batch on the device.
 
-Together they are one map from patch voxels back to scan voxels, so that a batch is a single gather. With n the size of
-the scan in the plane of its first two axes and n' that size after the rotation,
-``source = A (patch index + start - (n' - 1) / 2) + (n - 1) / 2``, rounded to the nearest voxel. The other axes are
-only shifted. Voxels outside the scan are zero in image and label map. If a slice is stretched to the patch instead of
-cropped, the patch index is first scaled by ``(n' - 1) / (patch - 1)`` and rounded.
+The augmentation maps each patch voxel to a scan voxel, so that one gather operation reads a batch. In the plane of the
+first two axes, ``source = A (patch index + start - (n' - 1) / 2) + (n - 1) / 2``, rounded to the nearest voxel. A
+rotates and flips the plane, n is its size, and n' is its size after the rotation. A third axis is only shifted. Voxels
+outside the scan are zero in image and label map. If a slice is stretched to the patch instead of cropped, the patch
+index is first multiplied by ``(n' - 1) / (patch - 1)`` and rounded.
 
 The drawn parameters of a batch are copied to the device as one table, in a single transfer.
 """
@@ -25,7 +25,7 @@ Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
 Table = npt.NDArray[np.float64]
 STRIDES = slice(10, 12)
-"""Columns of a table with the memory strides of the scan."""
+"""Columns of the parameter table that contain the memory strides of the scan."""
 
 
 class AugmentSettings(Settings):
@@ -33,8 +33,8 @@ class AugmentSettings(Settings):
 
     ``rotate_flip``: a rotation by 0, 90, 180 or 270 degrees in the plane of the first two axes, always followed by a
     flip along one of them. ``rotate``: if no rotate-flip was drawn, a rotation by a whole number of degrees from
-    ``-degrees`` to ``degrees - 1``. ``margin``: zero padding in voxels on each side, in addition to the necessary
-    padding, for scans that are not larger than the patch along every axis.
+    ``-degrees`` to ``degrees - 1``. ``margin``: extra zero padding on each side, in voxels. It is added only to scans
+    that are no larger than the patch along at least one axis.
     """
 
     rotate_flip: float = Field(1.0, ge=0, le=1)
@@ -45,9 +45,9 @@ class AugmentSettings(Settings):
 
 @dataclass(frozen=True)
 class Draw:
-    """Drawn parameters of a batch: ``linear`` is A, ``(B, 2, 2)``; ``start`` is the corner of the crop, ``(B, axes)``.
+    """Drawn parameters of a batch. ``linear`` ``(B, 2, 2)`` is A, ``start`` ``(B, axes)`` is the corner of the crop.
 
-    ``scale`` ``(B, 2)`` stretches the plane to the patch; None keeps its size.
+    ``scale`` ``(B, 2)`` stretches the plane to the patch. None keeps the size of the plane.
     """
 
     linear: Floats
@@ -63,10 +63,10 @@ def draw(
     *,
     stretch: bool = False,
 ) -> Draw:
-    """Draw the augmentation of scans with these ``shapes``, ``(B, axes)``; ``stretch`` uses whole slices."""
+    """Draw the augmentation of scans of ``shapes`` ``(B, axes)``. ``stretch`` stretches slices instead of cropping."""
     linear = np.stack([_draw_linear(rng, settings) for _ in shapes])
     rotated = shapes.copy()
-    rotated[:, :2] = turned_size(linear, shapes[:, :2])
+    rotated[:, :2] = rotated_size(linear, shapes[:, :2])
     if stretch:
         return Draw(linear, np.zeros_like(rotated), stretching(rotated, patch))
     padding = crop_padding(rotated, patch, settings.margin)
@@ -77,7 +77,7 @@ def draw(
 
 
 def centered(shapes: Integers, patch: Sequence[int], *, stretch: bool = False) -> Draw:
-    """Return center crops of each scan without augmentation, or whole slices with ``stretch``."""
+    """Return a center crop of each scan without augmentation. ``stretch`` stretches slices instead of cropping."""
     linear = np.repeat(np.eye(2, dtype=np.float32)[None], len(shapes), axis=0)
     if stretch:
         return Draw(linear, np.zeros_like(shapes), stretching(shapes, patch))
@@ -87,47 +87,47 @@ def centered(shapes: Integers, patch: Sequence[int], *, stretch: bool = False) -
 def around(
     drawn: Draw, shapes: Integers, patch: Sequence[int], margin: int, samples: Integers, voxels: Integers
 ) -> Draw:
-    """Move the patches of some ``samples`` so that each is centered on a voxel ``(n, axes)``.
+    """Center the patches of ``samples`` ``(n,)`` on ``voxels`` ``(n, axes)``.
 
-    Patches are clipped to the padded scan, but always contain their voxel. After a small rotation, the position of the
-    voxel is rounded to whole patch voxels.
+    Near the edge, a patch is moved into the padded scan, but it always contains its voxel. After a small rotation, the
+    position of the voxel is rounded to whole patch voxels.
     """
     linear, size, extent = drawn.linear[samples], shapes[samples], np.asarray(patch)
     rotated = size.copy()
-    rotated[:, :2] = turned_size(linear, size[:, :2])
+    rotated[:, :2] = rotated_size(linear, size[:, :2])
     # A is orthogonal, so its transpose maps the scan to the rotated plane
     offset = np.einsum("bij,bi->bj", linear.astype(np.float64), voxels[:, :2] - (size[:, :2] - 1) / 2)
-    place = voxels.copy()
-    place[:, :2] = np.floor(offset + (rotated[:, :2] - 1) / 2 + 0.5)
+    position = voxels.copy()
+    position[:, :2] = np.floor(offset + (rotated[:, :2] - 1) / 2 + 0.5)
     padding = crop_padding(rotated, patch, margin)
     last = np.maximum(rotated + padding - extent, -padding)
-    within = np.clip(place - extent // 2, -padding, last)
+    within = np.clip(position - extent // 2, -padding, last)
     start = drawn.start.copy()
-    start[samples] = np.clip(within, place - extent + 1, place)
+    start[samples] = np.clip(within, position - extent + 1, position)
     return Draw(drawn.linear, start, drawn.scale)
 
 
 def stretching(shapes: Integers, patch: Sequence[int]) -> Table:
-    """Return slice voxels per patch voxel, ``(B, 2)``, with the corners of slice and patch aligned."""
+    """Return the number of slice voxels per patch voxel, ``(B, 2)``, if the corners of slice and patch are aligned."""
     return np.asarray((shapes[:, :2] - 1) / np.maximum(np.asarray(patch[:2]) - 1, 1), dtype=np.float64)
 
 
-def turned_size(linear: Floats, plane: Integers) -> Integers:
+def rotated_size(linear: Floats, plane: Integers) -> Integers:
     """Return the plane size after the rotation: swapped for an odd number of quarter turns, else unchanged."""
     swapped = np.abs(linear[:, 0, 1]) == 1
     return np.where(swapped[:, None], plane[:, ::-1], plane)
 
 
 def crop_padding(shapes: Integers, patch: Sequence[int], margin: int) -> Integers:
-    """Return the padding per side of each axis: none if the scan is larger than the patch along all axes."""
+    """Return the padding per side of each axis. It is 0 if the scan is larger than the patch along all axes."""
     lacking = np.asarray(patch) - shapes
     padded = np.maximum(np.maximum(lacking // 2 + margin, -(-lacking // 2)), 0)
     return np.where((lacking >= 0).any(axis=1, keepdims=True), padded, 0)
 
 
 def table_of(drawn: Draw, shapes: Integers, strides: Integers, patch: Sequence[int]) -> Table:
-    """Return the input of ``rows_of``, one row per sample; float64 represents every index exactly."""
-    turned = turned_size(drawn.linear, shapes[:, :2])
+    """Return the parameter table that ``rows_of`` reads, one row per sample. Float64 represents every index exactly."""
+    turned = rotated_size(drawn.linear, shapes[:, :2])
     scale = np.ones((len(shapes), 2)) if drawn.scale is None else drawn.scale
     shift, center = drawn.start[:, :2] - (turned - 1) / 2, (shapes[:, :2] - 1) / 2
     depth = drawn.start[:, 2:] if len(patch) == 2 else np.clip(drawn.start[:, 2:], -patch[2], shapes[:, 2:])
@@ -138,9 +138,9 @@ def table_of(drawn: Draw, shapes: Integers, strides: Integers, patch: Sequence[i
 def rows_of(table: Tensor, patch: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Return the start of every patch row in its flat scan, and a mask of the patch voxels inside the scan.
 
-    A row runs along the third axis, which is contiguous in memory; in 2-D it is one voxel. The starts are int64
-    ``(B, *patch[:2])`` and lie between one row length before the scan and its end. The mask is ``(B, *patch)``. This
-    function neither synchronizes with the CPU nor has shapes that depend on drawn values.
+    A row runs along the third axis, which is contiguous in memory. In 2-D, a row is one voxel. The starts are int64
+    ``(B, *patch[:2])`` and lie between one row length before the scan and its end. The mask is ``(B, *patch)``. For
+    CUDA graphs, the function does not synchronize with the CPU, and no shape depends on drawn values.
     """
     at = _Columns.of(table, len(patch))
     along = at.along([torch.arange(n, device=table.device, dtype=torch.float64) for n in patch[:2]])
@@ -158,7 +158,7 @@ def rows_of(table: Tensor, patch: Sequence[int]) -> tuple[Tensor, Tensor]:
 
 
 def boxes_of(table: Table, patch: Sequence[int]) -> tuple[Integers, Integers]:
-    """Return first voxel and shape of the smallest box that ``rows_of`` reads, for each row of a table.
+    """Return the first voxel and the shape of the smallest box that ``rows_of`` reads, for each row of a table.
 
     In the plane the box is enlarged by one voxel within the scan, because devices may round differently than the CPU.
     """
@@ -174,7 +174,7 @@ def boxes_of(table: Table, patch: Sequence[int]) -> tuple[Integers, Integers]:
 
 
 def with_strides(table: Table, strides: Integers) -> Table:
-    """Return the table with other memory strides."""
+    """Return a copy of the table with new memory strides."""
     changed = table.copy()
     changed[:, STRIDES] = strides
     return changed
@@ -201,19 +201,19 @@ class _Columns:
         return cls(A, scale, shift, center.float(), step.long(), last.long(), depth.long())
 
     def along(self, index: Sequence[Tensor]) -> list[Tensor]:
-        """Stretch patch indices (float64) along the first two axes to whole voxels, and shift them."""
+        """Scale patch indices (float64) along the first two axes, round them to whole voxels, and shift them."""
         pairs = zip(index, self.scale.unbind(dim=1), self.shift.unbind(dim=1), strict=True)
         return [((i * scale[:, None] + 0.5).floor() + shift[:, None]).float() for i, scale, shift in pairs]
 
     def voxels(self, axis: int, along: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """Return the nearest voxels along an axis of the scan, and the same clipped to the scan."""
-        place = (
+        """Return the indices of the nearest voxels along an axis of the scan, before and after clipping to the scan."""
+        position = (
             self.linear[:, axis, 0, None, None] * along[0][:, :, None]
             + self.linear[:, axis, 1, None, None] * along[1][:, None, :]
             + self.center[:, axis, None, None]
         )
-        # halves are rounded up and not to even, so that a shift by one voxel shifts the result by one voxel
-        nearest = (place + 0.5).floor().long()
+        # round halves up, not to even, so that a shift by one voxel shifts the result by one voxel
+        nearest = (position + 0.5).floor().long()
         return nearest, nearest.clamp(min=0).minimum(self.last[:, axis, None, None])
 
 
@@ -231,7 +231,7 @@ def _draw_linear(rng: np.random.Generator, settings: AugmentSettings) -> Floats:
 
 
 def _rotate_flip(quarter_turns: int, flipped_axis: int) -> Floats:
-    """Return a matrix of exact zeros and ones, so that quarter turns are detected and no voxel is rounded."""
+    """Return a matrix of exact integers, so that ``rotated_size`` detects quarter turns and no voxel is rounded."""
     turn = np.linalg.matrix_power(np.array([[0, -1], [1, 0]]), quarter_turns)
     flip = np.diag([-1, 1] if flipped_axis == 0 else [1, -1])
     return np.asarray(turn @ flip, dtype=np.float32)

@@ -23,9 +23,9 @@ from graftseg.data.store import Store, StoredCase
 from graftseg.data.stream import Stream
 
 Gathered = tuple[Tensor, Tensor | None]
-LABELED, UNLABELED = 0, 1
-AIMED = 2
-"""Offset added to a stream number to seed the draws of foreground patches independently of all other draws."""
+LABELED, UNLABELED = 0, 1  # stream numbers
+FOREGROUND_SEED = 2
+"""Added to the stream number, so that foreground voxels are drawn independently of all other random numbers."""
 
 
 class BatchSettings(Settings):
@@ -33,14 +33,14 @@ class BatchSettings(Settings):
 
     ``fit``: crop patches from a scan, or stretch slices to the patch size (``stretch``, 2-D only).
     ``unlabeled_crop``: position of unlabeled crops; ``centre`` also disables their augmentation.
-    ``order``: ``shuffled``; or ``mirrored``, where the first half of a batch follows the case list and the second half
-    follows the reversed list, so that each case is always paired with the same partner.
+    ``order``: ``shuffled`` or ``mirrored``. In a mirrored batch, the first half follows the case list and the second
+    half follows the reversed list, so that each case is always paired with the same partner.
     ``foreground``: share of patches centered on a foreground voxel, with equal probability for every class of a case.
     In 2-D, slices with foreground are drawn more often. For unlabeled scans, the foreground is predicted by the network
-    of the previous stage, and the first stage uses none.
+    of the previous stage, and in the first stage no unlabeled patch is centered on foreground.
     ``validation_cases``: number of cases reserved for validation at the end of the list of labeled cases, in addition
-    to the validation cases of the data set. ``labeled_cases``: number of remaining cases used with labels; all others
-    are used without labels. ``held_out``: labeled cases that are not used at all, neither image nor label.
+    to the validation cases of the data set. ``labeled_cases``: number of remaining cases used with labels. All other
+    cases are used without labels. ``held_out``: labeled cases that are not used at all, neither image nor label.
     """
 
     patch: tuple[Annotated[int, Field(ge=1, le=MAX_VOXELS)], ...] = Field(min_length=2, max_length=3)
@@ -76,7 +76,7 @@ class Cases:
 
 
 def training_cases(store: Store, settings: BatchSettings) -> Cases:
-    """Return the cases of a store by role; labeled cases beyond ``labeled_cases`` join the unlabeled cases."""
+    """Return the cases of a store by role. Labeled cases beyond ``labeled_cases`` become unlabeled cases."""
     limits = (settings.labeled_cases, settings.validation_cases, settings.held_out)
     roles = divide_labeled(store.path, store.of("labeled"), *limits)
     return Cases(
@@ -98,7 +98,7 @@ class Batches:
     def __init__(
         self, store: Store, settings: BatchSettings, *, seed: int, device: torch.device | str, unlabeled: bool = True
     ) -> None:
-        """Load the cases into device memory; ``unlabeled=False`` loads only the labeled cases."""
+        """Load the cases into device memory. ``unlabeled=False`` loads only the labeled cases."""
         self.settings, self.seed, self.device = settings, seed, torch.device(device)
         cases = training_cases(store, settings)
         stream = partial(self.stream_type, store, patch=settings.patch, device=self.device)
@@ -112,7 +112,7 @@ class Batches:
         self._unlabeled_at[stage] = positions
 
     def at(self, stage: int, step: int, *, unlabeled: bool = True) -> Batch:
-        """Return the batch of a step; with ``unlabeled=False`` its unlabeled part is empty."""
+        """Return the batch of a step. With ``unlabeled=False``, its unlabeled part is empty."""
         return self.gather(to_device(self.draw(stage, step, unlabeled=unlabeled), self.device))
 
     def draw(self, stage: int, step: int, *, unlabeled: bool = True) -> Table:
@@ -137,7 +137,7 @@ class Batches:
         return sorted(set(names))
 
     def center_patches(self, count: int) -> Tensor | None:
-        """Return center patches of the first unlabeled scans without augmentation; every call returns the same."""
+        """Return center patches of the first unlabeled scans without augmentation, identical in every call."""
         if self.unlabeled is None:
             return None
         middles = [np.flatnonzero(self.unlabeled.case_of == case) for case in range(len(self.unlabeled.names))]
@@ -148,7 +148,7 @@ class Batches:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Number of steps in which every labeled unit is seen once; an incomplete last batch is dropped."""
+        """Number of full batches that the labeled units (volumes or slices) fill, at least 1."""
         return max(1, len(self.labeled) // self.settings.labeled)
 
     def _table(self, stage: int, step: int, number: int, positions: Positions | None) -> Table:
@@ -158,7 +158,7 @@ class Batches:
             return stream.table(units, self._centered(stream.shapes[units]))
         aim = None
         if positions is not None:
-            rng = np.random.default_rng((self.seed, stage, step, AIMED + number))
+            rng = np.random.default_rng((self.seed, stage, step, FOREGROUND_SEED + number))
             aim = positions.aim(rng, stream.case_of[units], settings.foreground)
         if aim is not None:
             units = stream.units_at(units, aim.samples, aim.voxels)
@@ -175,13 +175,13 @@ class Batches:
         return centered(shapes, self.settings.patch, stretch=self.settings.fit == "stretch")
 
     def _units(self, stage: int, step: int, number: int) -> Integers:
-        """Return the units of a step in stream ``number``."""
+        """Return the indices of the units (volumes or slices) that a step takes from stream ``number``."""
         count = len(self._stream(number))
         size = self.settings.labeled if number == LABELED else self.settings.unlabeled
         if self.settings.order == "mirrored":
             return _mirrored(step, count, size)
-        epoch, place = divmod(step, self.steps_per_epoch)
-        return _chain((self.seed, stage, epoch, number), count, place, size)
+        epoch, group = divmod(step, self.steps_per_epoch)
+        return _shuffled((self.seed, stage, epoch, number), count, group, size)
 
     def _stream(self, number: int) -> Stream:
         return self.labeled if number == LABELED else self._unlabeled_stream()
@@ -195,22 +195,22 @@ class Batches:
 
 
 def batch_of(labeled: Gathered, unlabeled: Gathered | None = None) -> Batch:
-    """Return a batch of gathered images; without ``unlabeled`` its unlabeled part is empty."""
+    """Return a batch of gathered images. Without ``unlabeled``, its unlabeled part is empty."""
     images, labels = labeled
     if labels is None:
         raise RuntimeError("the labeled stream has no labels")
     return Batch(Labeled(images, labels), images[:0] if unlabeled is None else unlabeled[0])
 
 
-def _chain(key: tuple[int, ...], count: int, place: int, size: int) -> Integers:
-    """Return group number ``place`` of ``size`` items from an endless sequence of random permutations."""
-    first, last = place * size, (place + 1) * size
+def _shuffled(key: tuple[int, ...], count: int, group: int, size: int) -> Integers:
+    """Return group number ``group``, of ``size`` items, from an endless sequence of random permutations."""
+    first, last = group * size, (group + 1) * size
     links = range(first // count, (last - 1) // count + 1)
     chain = np.concatenate([np.random.default_rng((*key, link)).permutation(count) for link in links])
     return chain[first - links[0] * count :][:size]
 
 
 def _mirrored(step: int, count: int, size: int) -> Integers:
-    """Return half of the units from the list and half from the reversed list, at the same positions, cyclically."""
+    """Return half of the units from the list and half from the reversed list. Both lists start over at their end."""
     forth = (step * (size // 2) + np.arange(size // 2)) % count
     return np.concatenate([forth, count - 1 - forth])

@@ -22,7 +22,7 @@ from graftseg.data.slices import Thumbnail
 
 @dataclass(frozen=True)
 class Examination:
-    """The result of a check: findings (errors first), over which it iterates, and the measured values.
+    """The result of a check: the findings, errors first, and the measured values. Iteration yields the findings.
 
     ``fingerprint`` contains the readable cases. ``thumbnails`` are pictures by case name, if requested. ``mended``
     describes the fixed copy, if requested.
@@ -91,7 +91,7 @@ def check(dataset: Dataset, *, workers: int | None = None) -> list[Finding]:
 
 
 def examine(dataset: Dataset, *, pictures: bool = False, workers: int | None = None) -> Examination:
-    """Read every file of a data set once and report all findings; ``pictures`` adds a thumbnail per case."""
+    """Read every file of a data set once and report all findings. ``pictures`` adds a thumbnail per case."""
     examined = in_parallel(CaseCheck(dataset, pictures), dataset.cases, "Checking scans", workers)
     summaries = Fingerprint(tuple(seen.summary for seen in examined if seen.summary is not None))
     likeness = compare_splits(summaries)

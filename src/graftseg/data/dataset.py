@@ -28,7 +28,7 @@ class Reader(Protocol):
 
 @dataclass(frozen=True)
 class ScanFiles:
-    """Reader of scan files, one per channel, and of a label map. ``named`` is the number of named channels."""
+    """Reader of scan files and label maps. ``named`` is the number of channels in ``dataset.json``."""
 
     named: int | None = None
 
@@ -52,7 +52,7 @@ def label_path(case: Case) -> Path:
 
 
 def same_in_all_cases(numbers: Sequence[int], cases: Sequence[Case], word: str) -> int:
-    """Return the number of channels or axes (``word``) that all cases share; refuse a case with another number."""
+    """Return the number of channels or axes (``word``) of the cases. Refuse a case with a different number."""
     usual = min(multimode(numbers))
     for number, case in zip(numbers, cases, strict=True):
         if number != usual:
@@ -66,9 +66,9 @@ def same_in_all_cases(numbers: Sequence[int], cases: Sequence[Case], word: str) 
 
 @dataclass(frozen=True)
 class Dataset:
-    """The cases of a folder, in the order of names or of a published list within each split.
+    """The cases of a folder. Each split is ordered by name, or like the published list of a benchmark.
 
-    ``classes`` are the names by label value, empty without ``dataset.json``. ``problems`` are defects that ``check``
+    ``classes`` are the class names by label value, empty if unknown. ``problems`` are defects that ``check``
     reports and ``prepare`` refuses. ``ignored`` are files among the scans that are not scans.
     """
 
@@ -94,8 +94,8 @@ class Dataset:
     ) -> "Dataset":
         """Return the cases that training may open, without test cases and without the labels that it must not see.
 
-        ``divide_labeled`` assigns the labeled cases. Those used without labels become unlabeled cases and come first
-        among them. Cases in ``held_out`` and the folder's own validation cases are unchanged.
+        ``divide_labeled`` assigns roles to the labeled cases. Labeled cases used without labels become the first
+        unlabeled cases. Cases in ``held_out`` and the validation cases of the folder are unchanged.
         """
         roles = divide_labeled(self.root, self.of("labeled"), labeled_cases, validation_cases, held_out)
         hidden = tuple(replace(case, label=None, split="unlabeled") for case in roles.hidden)
@@ -130,8 +130,8 @@ def divide_labeled(
 ) -> LabeledRoles[Listed]:
     """Divide labeled cases into roles.
 
-    Cases named in ``held_out`` are not used. Of the others the last ``validation_cases`` are for validation, and the
-    first ``labeled_cases`` (None: all) are used with their labels. The rest is used without labels.
+    Cases named in ``held_out`` are not used. Of the remaining cases, the last ``validation_cases`` are used for
+    validation and the first ``labeled_cases`` (None: all) with labels. The cases in between are used without labels.
     """
     if unknown := sorted(set(held_out) - same_names(held_out, (case.name for case in cases))):
         finding = f"batches.held_out contains {unknown[0]}, which is not a labeled case"
@@ -154,11 +154,11 @@ UNPRINTABLE = ("Cc", "Cs", "Zl", "Zp")
 
 
 INVISIBLE = {0x200B, 0xFEFF, *range(0x202A, 0x202F), *range(0x2060, 0x206A)}
-"""Characters without width, or that change the text direction. Joiners are allowed: some scripts need them."""
+"""Characters that have no width or change the text direction. Joiners are allowed, because some scripts need them."""
 
 
 def name_problem(names: Iterable[str]) -> str | None:
-    """Describe what is wrong with class names, or return None. Letters of all scripts are allowed."""
+    """Describe the problem of invalid class names, or return None. Letters of all scripts are allowed."""
     listed = list(names)
     for name in listed:
         if not name.strip():

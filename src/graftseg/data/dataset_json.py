@@ -12,12 +12,12 @@ from graftseg.data.folders import refuse_broken_link
 from graftseg.data.grouping import CHANNEL
 from graftseg.data.scans import is_scan, scan_stem
 
-MAX_DIGITS = 18
+MAX_DIGITS = 18  # label values with more digits are invalid
 
 
 @dataclass(frozen=True)
 class DatasetJson:
-    """The content of a folder's ``dataset.json``; empty without such a file."""
+    """The content of ``dataset.json`` in a folder, empty if the file is missing."""
 
     path: Path
     content: dict[str, Any]
@@ -40,13 +40,13 @@ class DatasetJson:
 
     @property
     def named_channels(self) -> int | None:
-        """The number of named channels, or None."""
+        """Number of channels that the file names, or None."""
         names = self.content.get("channel_names", self.content.get("modality"))
         return len(names) if names else None
 
     @property
     def has_channel_files(self) -> bool:
-        """Return whether nnU-Net channels are listed, which are in one file each."""
+        """Whether several nnU-Net channels are listed, which are separate files."""
         return len(self.content.get("channel_names") or ()) > 1
 
     def classes(self) -> dict[int, str]:
@@ -76,7 +76,7 @@ class DatasetJson:
         raise _invalid(self.path, finding, 'write labels as {"background": 0, "liver": 1}')
 
     def find_missing(self, cases: set[str]) -> Iterator[UserError]:
-        """Yield the listed files that belong to none of the cases; refuse paths outside of the folder."""
+        """Yield an error for each listed file that belongs to no case. Refuse paths outside of the folder."""
         folder = self.path.parent
         for entry in self._listed():
             inside = Path(os.path.normpath(folder / entry))

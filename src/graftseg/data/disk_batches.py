@@ -1,6 +1,6 @@
 """Training batches read from disk in a background thread, for stores that do not fit into device memory.
 
-The batches equal those of ``Batches`` value for value. For each scan of a batch, the box around the patch is read from
+The batches are identical to those of ``Batches``. For each scan of a batch, the box around the patch is read from
 the memory-mapped file. All boxes are copied to the device together, and the patches are gathered there.
 """
 
@@ -22,7 +22,7 @@ from graftseg.data.batches import Batches, BatchSettings, batch_of
 from graftseg.data.store import Store, StoredCase
 from graftseg.data.stream import Stream, flat, gather, offsets, with_offsets
 
-STEPS_AHEAD = 4
+STEPS_AHEAD = 4  # number of batches that are read in advance
 BatchKey = tuple[int, int, bool]
 
 
@@ -40,7 +40,7 @@ class Boxes:
 
 
 class DiskStream(Stream):
-    """A stream of cases on disk; the checksum of a file is verified before its first use."""
+    """A stream of cases on disk. The checksum of a file is verified before its first use."""
 
     def _open(self, store: Store, cases: Sequence[StoredCase], labels: bool) -> None:
         self._store, self._cases, self._labels = store, cases, labels
@@ -52,8 +52,8 @@ class DiskStream(Stream):
 
     def gather_from(self, boxes: Boxes) -> tuple[Tensor, Tensor | None]:
         """Gather images and labels from boxes."""
-        there = boxes.copied(lambda tensor: tensor.to(self.device, non_blocking=True))
-        return gather(there.table, there.images, there.labels, self.patch, self.channels)
+        moved = boxes.copied(lambda tensor: tensor.to(self.device, non_blocking=True))
+        return gather(moved.table, moved.images, moved.labels, self.patch, self.channels)
 
     def read(self, table: Table) -> Boxes:
         """Read the boxes of a table into CPU memory."""
@@ -65,17 +65,17 @@ class DiskStream(Stream):
         # the offset of the first voxel of the scan relative to the box
         origin = (first[:, :2] * strides).sum(axis=1) + first[:, 2:].sum(axis=1)
         images, maps = offsets(shape.prod(axis=1), self.channels, self.depth)
-        there = with_offsets(with_strides(places, strides), images - origin[:, None], maps - origin)
+        box_table = with_offsets(with_strides(places, strides), images - origin[:, None], maps - origin)
         parts = [self._box(unit, *corner) for unit, *corner in zip(units, first, first + shape, strict=True)]
         labels = flat([label for _, label in parts if label is not None], self.depth) if self._labels else None
-        boxes = Boxes(torch.from_numpy(there), flat([image for image, _ in parts], self.depth), labels)
+        boxes = Boxes(torch.from_numpy(box_table), flat([image for image, _ in parts], self.depth), labels)
         if self.device.type != "cuda":
             return boxes
         with torch.cuda.device(self.device):
             return boxes.copied(Tensor.pin_memory)
 
     def _box(self, unit: int, first: Integers, end: Integers) -> tuple[npt.NDArray[Any], npt.NDArray[Any] | None]:
-        """Return the voxels of a unit from ``first`` up to ``end``: of the image, and of the label map if used."""
+        """Return the voxels from ``first`` up to ``end`` of the image of a unit, and of its label map if used."""
         case = self._cases[self.case_of[unit]]
         box: tuple[slice | int, ...] = tuple(slice(*ends) for ends in zip(first, end, strict=True))
         if len(case.shape) > len(box):
@@ -94,7 +94,7 @@ class DiskStream(Stream):
 
 
 class DiskBatches(Batches):
-    """``Batches`` from files that a thread reads while previous steps run.
+    """Batches from files, which a thread reads while previous steps run.
 
     The checksum of a file is verified when a batch first needs it, so a damaged file stops training at that batch.
     """
@@ -111,7 +111,7 @@ class DiskBatches(Batches):
         self._prefetcher: Prefetcher[BatchKey, list[Boxes]] = Prefetcher(self._read, _next_step, room=STEPS_AHEAD)
 
     def at(self, stage: int, step: int, *, unlabeled: bool = True) -> Batch:
-        """Return the batch of a step; consecutive steps are read in advance."""
+        """Return the batch of a step. The batches of the next steps are read in advance."""
         boxes = self._prefetcher.get((stage, step, unlabeled))
         pairs = zip(self._streams(unlabeled), boxes, strict=True)
         return batch_of(*(stream.gather_from(part) for stream, part in pairs))
@@ -137,8 +137,8 @@ Item = TypeVar("Item")
 class Prefetcher(Generic[Key, Item]):
     """Calls a method for consecutive keys in a thread, up to ``room`` items in advance.
 
-    ``following`` returns the key after a key. A request for any other key restarts the thread there. An error is
-    raised when its item is requested. The thread does not keep the object of the method alive, and ends with it.
+    ``following`` returns the key after a key. A request for any other key starts a new thread at that key. An error in
+    the thread is raised when its item is requested. The thread does not keep the object of the method alive.
     """
 
     def __init__(self, make: Callable[[Key], Item], following: Callable[[Key], Key], *, room: int) -> None:
@@ -147,7 +147,7 @@ class Prefetcher(Generic[Key, Item]):
         self._pending: deque[tuple[Key, Future[Item]]] = deque()
 
     def get(self, key: Key) -> Item:
-        """Return the item of a key; wait for it if necessary."""
+        """Return the item of a key, and wait for it if necessary."""
         if not self._pending or self._pending[0][0] != key:
             self.stop()
             self._schedule(key)
@@ -162,14 +162,14 @@ class Prefetcher(Generic[Key, Item]):
         return item
 
     def stop(self) -> None:
-        """End the thread; a later request starts a new one."""
+        """End the thread. The next request starts a new thread."""
         if self._executor is not None:
             self._executor.shutdown(wait=False, cancel_futures=True)
         self._executor = None
         self._pending.clear()
 
     def _schedule(self, key: Key) -> None:
-        """Schedule items from a key on until ``room`` items are pending."""
+        """Schedule items, starting at a key, until ``room`` items are pending."""
         if self._executor is None:
             self._executor = ThreadPoolExecutor(1, thread_name_prefix="graftseg batches")
         while len(self._pending) < self._room:

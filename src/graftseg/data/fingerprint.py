@@ -14,7 +14,7 @@ from graftseg.data.pieces import Pieces, pieces_of
 from graftseg.data.scans import Scan
 
 PERCENTILES = (0.5, 5.0, 25.0, 50.0, 75.0, 95.0, 99.5)
-SHIFT_LIMIT = 1.0
+SHIFT_LIMIT = 1.0  # larger shifts are reported, see ``intensity_shift``
 Floats = npt.NDArray[np.float64]
 
 
@@ -75,7 +75,7 @@ class Fingerprint:
 
     @property
     def training(self) -> tuple[CaseFingerprint, ...]:
-        """Summaries of the labeled and unlabeled cases, which are the basis of a plan."""
+        """Summaries of the labeled and unlabeled cases, on which a plan is based."""
         return self.of("labeled") + self.of("unlabeled")
 
     @property
@@ -86,7 +86,7 @@ class Fingerprint:
 
 
 def fingerprint_case(case: Case, scan: Scan, label: Scan | None) -> CaseFingerprint:
-    """Summarize a case with this scan ``(C, *space)`` and label ``(*space)``."""
+    """Return the summary of a case from its scan ``(C, *space)`` and its label map ``(*space)``."""
     # adding zero turns -0.0 into 0.0, so that equal voxels have equal bytes
     voxels = scan.array.astype("<f4", order="C") + np.float32(0)
     percentiles = [np.percentile(channel, PERCENTILES) for channel in voxels]
@@ -120,11 +120,11 @@ def intensity_shift(
     .. math:: \frac{|Q_L - Q_U|}{w / 8 + 5 b \sqrt{1/n + 1/m}}
 
     w is the width of a typical scan. The width of a case is the mean absolute deviation of its percentiles from their
-    mean. The width of a group is the median over its cases, and w is the smaller of the two.
+    mean. The width of a group is the median over its cases, and w is the smaller of the two group widths.
 
     b is the typical distance of a scan from its group: the mean of :math:`|q_i - Q|` over both groups, with n + m - 2
-    degrees of freedom. It is limited to twice the median distance, so that a few scans with another scale do not hide
-    a shift. The factor 5 makes this term about three standard errors of the numerator.
+    degrees of freedom. b is limited to twice the median distance, so that a few scans with another intensity scale do
+    not hide a shift. The factor 5 makes this term about three standard errors of the numerator.
 
     A shift of 0 means that the groups are equal. Above ``SHIFT_LIMIT`` (1), they differ by more than an eighth of the
     width of a scan and by more than chance explains. With few labeled cases and large differences between scans, a real

@@ -1,4 +1,4 @@
-"""Write a fixed copy of a data set: equal geometry despite header rounding, and consecutive label values."""
+"""Write a fixed copy of a data set, without rounding errors in headers and with consecutive label values."""
 
 import os
 import shutil
@@ -22,7 +22,7 @@ from graftseg.data.labels import FIXABLE_LAYOUTS, Renumbering, renumber
 from graftseg.data.scans import read_geometry, read_label, read_scan, scan_stem, write_label, write_scan
 
 CLASS_LIST = "dataset.json"
-RECORD = "mended.json"
+RECORD = "mended.json"  # the content of ``FixedCopy``
 NIFTI = (".nii", ".nii.gz")
 PNG = ".png"
 
@@ -51,7 +51,7 @@ class FileFix:
 
 @dataclass(frozen=True)
 class FixedCopy:
-    """The changes in a fixed copy: rewritten files by relative path, renumbered values, and unfixed problems."""
+    """The changes in a fixed copy: rewritten ``files`` by relative path, renumbered ``values``, problems ``left``."""
 
     folder: Path | None
     files: dict[str, str]
@@ -68,12 +68,12 @@ class FixedCopy:
 
 
 def write_fixed_copy(dataset: Dataset, summaries: Fingerprint, out: Path) -> FixedCopy:
-    """Write a copy of a data set with the same layout into ``out``, and fix everything that needs no guess.
+    """Write a copy of a data set with the same layout into ``out``, and fix all unambiguous problems.
 
     A label map or channel whose grid differs from its image by less than a tenth of a voxel gets the geometry of the
-    image; its voxels are unchanged. Label values with gaps become 0, 1, 2, ..., also in the class list, and masks of
+    image, and its voxels are unchanged. Label values with gaps become 0, 1, 2, ..., also in the class list. Masks of
     0 and 255 become masks of 0 and 1. All other files are hard links to the originals, or copies if the disk does not
-    support links. ``out`` is created only when complete, and not at all if nothing needs fixing.
+    support links. ``out`` appears only when it is complete, and is not created if nothing needs fixing.
     """
     check_fix_target(dataset, out)
     counts = {(case.name, case.split): case.label_counts for case in summaries.cases}
@@ -150,45 +150,45 @@ def _difference(image: Geometry, other: Geometry) -> str:
 
 
 def _add_file(path: Path, target: Path, root: Path, fixes: dict[Path, FileFix], classes: dict[int, str]) -> bool:
-    """Add a file to the copy, fixed if necessary; return whether it is unchanged."""
-    place = target / path.relative_to(root)
-    make_folder(place.parent)
+    """Add a file to the copy, fixed if necessary. Return whether it is unchanged."""
+    destination = target / path.relative_to(root)
+    make_folder(destination.parent)
     if path in fixes:
-        _write(fixes[path], place)
+        _write(fixes[path], destination)
         return False
     if path == root / CLASS_LIST and classes:
         return False
-    _link(path, place)
+    _link(path, destination)
     return True
 
 
-def _write(file_fix: FileFix, place: Path) -> None:
-    place = place.with_name(file_fix.name)
+def _write(file_fix: FileFix, destination: Path) -> None:
+    destination = destination.with_name(file_fix.name)
     if file_fix.values is None:
         scan = read_scan(file_fix.path, VOLUMES_ARE_CHANNELS)
-        write_scan(place, scan.array, file_fix.geometry or scan.geometry)
+        write_scan(destination, scan.array, file_fix.geometry or scan.geometry)
         return
     scan = read_label(file_fix.path)
     table = np.arange(int(scan.array.max(initial=0)) + 1, dtype=np.uint16)
     for old, new in file_fix.values.items():
         if old < len(table):
             table[old] = new
-    write_label(place, table[scan.array], file_fix.geometry or scan.geometry)
+    write_label(destination, table[scan.array], file_fix.geometry or scan.geometry)
 
 
-def _link(path: Path, place: Path) -> None:
-    """Create a hard link, or a copy if a link is not possible; links to folders stay links."""
+def _link(path: Path, destination: Path) -> None:
+    """Create a hard link, or a copy if a link is not possible. A folder becomes a symbolic link."""
     if path.is_dir():
-        place.symlink_to(path.resolve(), target_is_directory=True)
+        destination.symlink_to(path.resolve(), target_is_directory=True)
         return
     try:
-        os.link(os.path.realpath(path), place)
+        os.link(os.path.realpath(path), destination)
     except OSError:
-        shutil.copy2(path, place)
+        shutil.copy2(path, destination)
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Yield all visible files below a folder; deeper links to folders are yielded and not followed."""
+    """Yield all visible files below a folder. Links to folders are followed at the top level and yielded below it."""
     pending: list[tuple[Path, int]] = [(folder, 0)]
     while pending:
         current, depth = pending.pop()
@@ -200,7 +200,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _renumbered_list(path: Path, classes: dict[int, str]) -> dict[str, Any]:
-    """Return the content of dataset.json with the new class values, in its original form."""
+    """Return the content of dataset.json with the new class values, by value or by name as before."""
     content = read_object(path) if path.is_file() else {}
     labels = content.get("labels", {})
     by_value = bool(labels) and all(key.isdecimal() and isinstance(entry, str) for key, entry in labels.items())

@@ -1,4 +1,4 @@
-"""The entries of a folder, and image files in it that cannot be read."""
+"""List the entries of a folder, and describe image files in unsupported formats."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -6,21 +6,21 @@ from pathlib import Path
 
 from graftseg.core.errors import Code, UserError
 
-LOSSY = "convert to .png, best from the original: JPEG loses detail"
-PICTURES = "convert to .png"
-ARRAYS = "save as .nii.gz, with the voxel spacing"
-VOLUMES = "convert to .nii.gz"
+CONVERT_JPEG = "convert to .png, best from the original: JPEG loses detail"
+CONVERT_PICTURE = "convert to .png"
+CONVERT_ARRAY = "save as .nii.gz, with the voxel spacing"
+CONVERT_VOLUME = "convert to .nii.gz"
 CONVERSION_ADVICE = {
-    **dict.fromkeys((".jpg", ".jpeg"), LOSSY),
-    **dict.fromkeys((".bmp", ".gif", ".webp"), PICTURES),
-    **dict.fromkeys((".npy", ".npz", ".mat", ".h5", ".hdf5"), ARRAYS),
-    **dict.fromkeys((".img", ".hdr", ".mgz", ".mgh", ".mnc", ".nii.bz2"), VOLUMES),
+    **dict.fromkeys((".jpg", ".jpeg"), CONVERT_JPEG),
+    **dict.fromkeys((".bmp", ".gif", ".webp"), CONVERT_PICTURE),
+    **dict.fromkeys((".npy", ".npz", ".mat", ".h5", ".hdf5"), CONVERT_ARRAY),
+    **dict.fromkeys((".img", ".hdr", ".mgz", ".mgh", ".mnc", ".nii.bz2"), CONVERT_VOLUME),
 }
 """How to convert unsupported image files, by suffix."""
 
 
 def visible_entries(folder: Path) -> list[Path]:
-    """Return the entries of a folder by name, without hidden files (``._case.nii.gz``, ``.DS_Store``)."""
+    """Return the entries of a folder, sorted by name and without hidden files (``._case.nii.gz``, ``.DS_Store``)."""
     refuse_broken_link(folder)
     entries: Iterable[Path] = folder.iterdir() if folder.is_dir() else ()
     return sorted(path for path in entries if not path.name.startswith("."))
@@ -46,18 +46,18 @@ def with_children(folder: Path) -> list[Path]:
 
 
 def unsupported_ending(name: str) -> str | None:
-    """Return the suffix of an image file that cannot be read, or None for other files."""
+    """Return the suffix of an image file in an unsupported format, or None for other files."""
     return next((ending for ending in CONVERSION_ADVICE if name.lower().endswith(ending)), None)
 
 
 def most_common_ending(names: Sequence[str]) -> str | None:
-    """Return the most common suffix of unsupported image files, or None without such files."""
+    """Return the most common suffix of unsupported image files, or None if there are none."""
     endings = Counter(ending for name in names if (ending := unsupported_ending(name)) is not None)
     return max(endings, key=endings.__getitem__, default=None)
 
 
 def unsupported_images_in(folder: Path) -> tuple[str, str] | None:
-    """Describe the unsupported image files of a folder and how to convert them; None without such files."""
+    """Describe the unsupported image files of a folder and how to convert them, or return None if there are none."""
     names = [path.name for path in visible_entries(folder) if path.is_file()]
     ending = most_common_ending(names)
     if ending is None:

@@ -27,7 +27,7 @@ Voxels = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Aim:
-    """Samples of a batch that are centered on foreground, and their voxels ``(n, axes)``."""
+    """Samples ``(n,)`` of a batch that are centered on foreground, and their center voxels ``(n, axes)``."""
 
     samples: Integers
     voxels: Integers
@@ -42,7 +42,7 @@ class Positions:
     def aim(self, rng: np.random.Generator, cases: Integers, share: float) -> Aim | None:
         """Draw a ``share`` of the samples and a foreground voxel for each, with equal probability per class.
 
-        If the share is not a whole number of samples, it is rounded up or down at random, and correct on average.
+        A fractional number of samples is rounded up or down at random, so that the average share is exact.
         Cases without foreground are skipped. Return None if no sample remains.
         """
         count = floor(share * len(cases) + rng.random())
@@ -86,17 +86,17 @@ class Positions:
 def positions_in(label: npt.NDArray[Any]) -> tuple[Voxels, ...]:
     """Return the positions of every foreground class of a label map ``(*space)``, at most ``MAX_POSITIONS`` each.
 
-    The result depends only on the label map.
+    If there are more, positions are drawn at random with a fixed seed.
     """
     flat = np.flatnonzero(label)
     values = label.ravel()[flat]
     found = []
     for value in np.unique(values):
-        places = flat[values == value]
-        if len(places) > MAX_POSITIONS:
-            rng = np.random.default_rng((int(value), len(places)))
-            places = np.sort(rng.choice(places, MAX_POSITIONS, replace=False))
-        found.append(np.stack(np.unravel_index(places, label.shape), axis=1).astype(np.int32))
+        indices = flat[values == value]
+        if len(indices) > MAX_POSITIONS:
+            rng = np.random.default_rng((int(value), len(indices)))
+            indices = np.sort(rng.choice(indices, MAX_POSITIONS, replace=False))
+        found.append(np.stack(np.unravel_index(indices, label.shape), axis=1).astype(np.int32))
     return tuple(found)
 
 

@@ -25,7 +25,7 @@ class Grid:
     """The conversion of a scan to the prepared grid: permute axes, then flip, then resample.
 
     Prepared axis ``k`` is source axis ``order[k]``, reversed if ``flips[k]``. Resampling keeps the outer edges of the
-    volume, so ``prepared_spacing`` (in mm) is the requested spacing up to rounding to integer numbers of voxels.
+    volume, and numbers of voxels are integers, so ``prepared_spacing`` (in mm) may differ from the requested spacing.
     """
 
     source_shape: tuple[int, ...]
@@ -48,7 +48,7 @@ class Grid:
     def coordinates(self, axis: int) -> NDArray[np.float64]:
         """Return the position of each voxel of the reoriented source along an axis, as a fractional prepared index.
 
-        Voxel ``i`` of ``n`` has the index ``(i + 0.5) * n_prepared / n - 0.5``: centers are at half pixels.
+        Voxel ``i`` of ``n`` has the index ``(i + 0.5) * n_prepared / n - 0.5``: voxel centers are at half pixels.
         """
         n = self.oriented_shape[axis]
         return np.asarray((np.arange(n) + 0.5) * (self.prepared_shape[axis] / n) - 0.5, dtype=np.float64)
@@ -65,7 +65,7 @@ def plan_grid(geometry: Geometry, *, orientation: str | None, spacing: Sequence[
 
     ``orientation`` gives the directions of the three axes, such as ``RAS``. Each axis moves to the nearest direction,
     so an oblique scan keeps its tilt. None keeps the axes, and a 2-D scan always keeps its axes.
-    ``spacing`` is in millimeters, with one number per axis after reorientation; None or 0 keeps the spacing of an axis.
+    ``spacing`` is in millimeters, with one number per axis after reorientation. None or 0 keeps the spacing of an axis.
     """
     axes = len(geometry.shape)
     order, flips = tuple(range(axes)), (False,) * axes
@@ -107,7 +107,7 @@ def in_one_orientation(array: NDArray[Any], geometry: Geometry) -> NDArray[Any]:
 
 
 def to_source_axes(array: NDArray[Any], grid: Grid) -> NDArray[Any]:
-    """Undo only the reorientation of ``(C, *oriented_shape)`` or ``(*oriented_shape)``; return a contiguous array."""
+    """Undo only the reorientation of ``(C, *oriented_shape)`` or ``(*oriented_shape)``. The result is contiguous."""
     lead = _leading_axes(array, grid.oriented_shape)
     back = (*range(lead), *(grid.order.index(axis) + lead for axis in range(len(grid.order))))
     return np.ascontiguousarray(np.flip(array, _flipped(grid, lead)).transpose(back))
@@ -127,7 +127,7 @@ def grid_difference(first: Geometry, second: Geometry) -> str | None:
     """
     if first.shape != second.shape:
         return _shape_difference(first.shape, second.shape)
-    A, B = _millimetre_matrix(first), _millimetre_matrix(second)
+    A, B = _millimeter_matrix(first), _millimeter_matrix(second)
     apart, tolerance = corner_distance(first, second), GRID_TOLERANCE * min(first.spacing)
     if apart <= tolerance:
         return None
@@ -138,12 +138,12 @@ def grid_difference(first: Geometry, second: Geometry) -> str | None:
 
 
 def corner_distance(first: Geometry, second: Geometry) -> float:
-    """Return the largest distance between outer corners of two grids, in mm; infinite if the shapes differ."""
+    """Return the largest distance between the outer corners of two grids in mm, or infinity if the shapes differ."""
     if first.shape != second.shape:
         return math.inf
     edges = itertools.product(*[(-0.5, n - 0.5) for n in first.shape])
     corners = np.array([(*corner, 1.0) for corner in edges])
-    apart = _millimetre_matrix(second) - _millimetre_matrix(first)
+    apart = _millimeter_matrix(second) - _millimeter_matrix(first)
     return float(np.linalg.norm(corners @ apart.T, axis=1).max())
 
 
@@ -163,7 +163,7 @@ def _times(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape))
 
 
-def _millimetre_matrix(geometry: Geometry) -> NDArray[np.float64]:
+def _millimeter_matrix(geometry: Geometry) -> NDArray[np.float64]:
     """Return the affine in millimeters ``(3, axes + 1)``, with columns only for existing axes."""
     columns = [*range(len(geometry.shape)), 3]
     return np.asarray(geometry.matrix[:3, columns] * MILLIMETERS[geometry.units])
@@ -188,7 +188,7 @@ def _matrix_differences(
 
 
 def _number(value: float, other: float = 0.0, digits: int = 2) -> str:
-    """Format a value with enough digits to distinguish it from another one and from 0."""
+    """Format a value with enough digits to distinguish it from ``other`` and from 0."""
     while digits < 9 and f"{value:.{digits}f}" in (f"{other:.{digits}f}", f"{0:.{digits}f}"):
         digits += 1
     return f"{value:.{digits}f}"
@@ -224,7 +224,7 @@ def _resampled_shape(
 
 
 def _leading_axes(array: NDArray[Any], space: tuple[int, ...]) -> int:
-    """Return the number of axes before those of space: 0 or 1."""
+    """Return the number of axes before the spatial axes: 0 or 1."""
     lead = array.ndim - len(space)
     if lead not in (0, 1) or array.shape[lead:] != space:
         raise ValueError(f"an array of shape {array.shape} does not fit a grid of {space}")
@@ -236,7 +236,7 @@ def _flipped(grid: Grid, lead: int) -> tuple[int, ...]:
 
 
 def _nearest(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    """Take the voxel that contains the new center, along the last axes. Integer arithmetic avoids rounding."""
+    """Resample the last axes: a new voxel takes the value of the old voxel at its center, in integer arithmetic."""
     for axis, m in enumerate(shape, start=array.ndim - len(shape)):
         n = array.shape[axis]
         if n != m:

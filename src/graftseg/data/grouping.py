@@ -1,4 +1,4 @@
-"""Which files form a case: files that differ only in their channel number, or each file by itself."""
+"""Group files into cases: one case per file, or one case for all files that differ only in the channel number."""
 
 import re
 from collections.abc import Iterator
@@ -13,13 +13,13 @@ from graftseg.data.scans import is_label_map, is_scan, scan_stem
 
 CHANNEL = re.compile(r"(?P<case>.+)_(?P<channel>\d{4})", re.DOTALL)
 Files = dict[str, dict[int, Path]]
-"""The files of each case by channel, by case name."""
+"""Files by case name and channel number."""
 
 
 def group_scans(scans: list[Path], problems: list[UserError], *, is_numbered: bool) -> Files:
-    """Make a case of every scan; with ``is_numbered``, of all scans whose names differ only in the channel number.
+    """Return one case per scan or, with ``is_numbered``, one case for scans that differ only in the channel number.
 
-    A missing channel number is added to the problems.
+    If a name has no channel number, an error is added to ``problems``.
     """
     files: Files = {}
     for path in scans:
@@ -34,7 +34,7 @@ def group_scans(scans: list[Path], problems: list[UserError], *, is_numbered: bo
 
 
 def add_channel(files: Files, case: str, channel: int, path: Path, problems: list[UserError]) -> None:
-    """Add a file to a case; add a problem if the channel already has a file."""
+    """Add a file to a case, or an error to ``problems`` if the channel already has a file."""
     first = files.setdefault(case, {}).setdefault(channel, path)
     if first != path:
         problems.append(duplicate_case_error(path, first))
@@ -54,7 +54,7 @@ def make_case(name: str, files: dict[int, Path], label: Path | None, split: Spli
 
 
 def find_incomplete(files: Files, channels: int, remedy: str) -> Iterator[tuple[str, UserError]]:
-    """Yield the cases with missing or unexpected channels."""
+    """Yield the name and the error of each case with missing or unexpected channels."""
     expected = f"0000 to {channels - 1:04d}" if channels > 1 else "only 0000"
     for name, found in files.items():
         if set(found) != set(range(channels)):
@@ -64,17 +64,17 @@ def find_incomplete(files: Files, channels: int, remedy: str) -> Iterator[tuple[
 
 
 def scans_in(folder: Path) -> list[Path]:
-    """Return the scans of a folder by name, without hidden files."""
+    """Return the scans of a folder, sorted by name and without hidden files."""
     return [path for path in visible_entries(folder) if is_scan(path)]
 
 
 def labels_in(folder: Path) -> list[Path]:
-    """Return the label maps of a folder by name, without hidden files."""
+    """Return the label maps of a folder, sorted by name and without hidden files."""
     return [path for path in visible_entries(folder) if is_label_map(path)]
 
 
 def label_maps_by_case(folder: Path) -> dict[str, Path]:
-    """Return the label maps of a folder by case, without other outputs of a prediction such as probabilities."""
+    """Return the label maps of a folder by case name, without other outputs of a prediction such as probabilities."""
     found: dict[str, Path] = {}
     extras = extra_files(folder)
     for path in labels_in(folder):

@@ -10,7 +10,7 @@ from graftseg.core.settings import Settings
 
 Floats = npt.NDArray[np.float32]
 Intensity = Annotated[float, Field(ge=-1e30, le=1e30)]
-"""A value whose differences are finite in float32."""
+"""An intensity in a range in which all differences are finite in float32."""
 
 
 class IntensitySettings(Settings):
@@ -20,8 +20,8 @@ class IntensitySettings(Settings):
     zscore        mean 0 and standard deviation 1 over the whole volume
     minmax        scaled from the range of the volume to [0, 1]
     percentile    clipped to the percentiles ``low`` and ``high`` of the volume, then scaled to [0, 1]
-    window        clipped to the values ``low`` and ``high`` (Hounsfield units in CT), scaled to [0, 1]
-    window-zscore clipped like window, then minus ``mean`` and divided by ``std``, equal for all scans
+    window        clipped to the values ``low`` and ``high`` (HU in CT), then scaled to [0, 1]
+    window-zscore clipped like window, then ``(value - mean) / std`` with fixed ``mean`` and ``std``
     none          unchanged
     ============= ===================================================================================
     """
@@ -67,7 +67,7 @@ class IntensitySettings(Settings):
 
 
 def normalize(array: npt.NDArray[np.generic], settings: IntensitySettings) -> Floats:
-    """Normalize ``(C, *space)`` to float32; a constant channel becomes zeros."""
+    """Normalize ``(C, *space)`` to float32. The rules zscore, minmax and percentile set a constant channel to 0."""
     return np.stack([_normalize_channel(channel.astype(np.float32), settings) for channel in array])
 
 
@@ -86,7 +86,7 @@ def _normalize_channel(channel: Floats, settings: IntensitySettings) -> Floats:
         return centered / np.float32(np.sqrt(np.square(centered).mean(dtype=np.float64)))
     if settings.rule == "percentile":
         low, high = (float(bound) for bound in np.percentile(channel, (settings.low, settings.high)))
-        # equal percentiles (nearly all background): use the whole range
+        # if both percentiles are equal (nearly all background), use the range of the volume
         if low < high:
             return _to_unit(channel, low, high)
     return _to_unit(channel, lowest, highest)

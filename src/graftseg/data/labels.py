@@ -15,8 +15,8 @@ from graftseg.data.dataset import Dataset, ScanFiles, label_path
 from graftseg.data.grid import grid_difference
 from graftseg.data.scans import Scan
 
-LARGEST_VALUE = 254
-MASK = 255
+LARGEST_VALUE = 254  # of a class
+MASK = 255  # foreground value of masks from image editors
 FIXABLE_LAYOUTS = ("nnunet", "msd")
 """Layouts that ``check --fix`` can copy."""
 
@@ -34,7 +34,7 @@ def refuse_class_list(dataset: Dataset) -> None:
 
 
 def checked_values(dataset: Dataset, case: Case, geometry: Geometry, label: Scan) -> tuple[int, ...]:
-    """Return the sorted values of a label map; refuse invalid values and a grid that differs from the image."""
+    """Return the sorted values of a label map. Refuse invalid values and a grid that differs from the image."""
     path = label_path(case)
     if difference := grid_difference(geometry, label.geometry):
         remedy = "resample the label to the image's grid or correct its header"
@@ -65,7 +65,7 @@ def is_mask(values: Collection[int]) -> bool:
 
 
 def mask_remedy(where: str | Path) -> str:
-    """Return how to fix a mask of 0 and 255; ``check --fix`` needs a folder with imagesTr and labelsTr."""
+    """Return how to fix a mask of 0 and 255: with ``check --fix`` if the folder has imagesTr and labelsTr."""
     folder, root = Path(where).parent, Path(where).parent.parent
     if folder.name in ("labelsTr", "labelsTs") and (root / "imagesTr").is_dir() and (root / "labelsTr").is_dir():
         return f"`graftseg check {quote(str(root))} --fix OUT` writes a copy with the values 0 and 1"
@@ -93,16 +93,16 @@ class Renumbering:
 
     @property
     def changes(self) -> dict[int, int]:
-        """The values that change."""
+        """New label values by old value, without values that stay the same."""
         return {old: new for old, new in self.values.items() if old != new}
 
 
 def renumber(classes: dict[int, str], counts: Sequence[dict[int, int]]) -> Renumbering | str | None:
-    """Return the renumbering of a data set, None if none is needed, or the reason if it is ambiguous.
+    """Return the renumbering of a data set, None if it is not needed, or the reason why it is ambiguous.
 
     ``classes`` is the class list, and ``counts`` has the voxel count per value for every label map. Listed classes
-    keep their names and order. The value 255 is the only class if no label map contains other classes; otherwise it
-    often marks voxels to ignore.
+    keep their names and order. 255 becomes 1 if every label map is a mask of 0 and 255 or of 0 and 1. Otherwise 255
+    must be a listed class, because it often marks voxels to ignore.
     """
     found = {value for label_map in counts for value in label_map}
     if not _consecutive(found | {0}) and MASK in found and (mask := _mask(classes, counts)):
@@ -119,7 +119,7 @@ def renumber(classes: dict[int, str], counts: Sequence[dict[int, int]]) -> Renum
 
 
 def _mask(classes: dict[int, str], counts: Sequence[dict[int, int]]) -> Renumbering | None:
-    """Return the renumbering of 255 to 1 if 255 and 1 are the same class; None if a label map has more classes."""
+    """Return the renumbering of 255 to 1, or None if a label map or the class list has other classes."""
     if set(classes) not in (set(), {0, 1}):
         return None
     if any(set(label_map) not in ({0}, {0, 1}, {0, MASK}, {1}, {MASK}) for label_map in counts):

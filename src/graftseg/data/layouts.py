@@ -18,13 +18,13 @@ from graftseg.data.scans import READABLE, files_of, is_header, is_label_map, is_
 from graftseg.data.sources import Data, Sources
 
 EXPECTED = "imagesTr/ and labelsTr/ (imagesUn/, imagesTs/, labelsTs/ and dataset.json are optional)"
-# There is no folder for labels of unlabeled images: such labels are never read.
+# imagesUn has no folder of labels, because labels of unlabeled images are never read
 FOLDERS: tuple[tuple[str, str | None, Split], ...] = (
     ("imagesTr", "labelsTr", "labeled"),
     ("imagesUn", None, "unlabeled"),
     ("imagesTs", "labelsTs", "test"),
 )
-Places = tuple[tuple[Path, Path | None, Split], ...]
+Places = tuple[tuple[Path, Path | None, Split], ...]  # folder of images, folder of labels, split
 
 
 def read_layout(data: Data) -> Dataset:
@@ -40,7 +40,7 @@ def read_layout(data: Data) -> Dataset:
 
 
 def _nearby_folder(folder: Path) -> str:
-    """Suggest the parent or the only subfolder that has a known layout; empty if there is none."""
+    """Suggest the parent or the only subfolder that has a known layout. Return an empty string if there is none."""
     place = folder.resolve()
     if place.name in {one for named in FOLDERS for one in named[:2]} and (place.parent / "imagesTr").is_dir():
         return f"pass the folder above it, {place.parent}"
@@ -49,7 +49,7 @@ def _nearby_folder(folder: Path) -> str:
 
 
 def _image_folders(folder: Path) -> Dataset | None:
-    """Read the layout of nnU-Net or of the Medical Segmentation Decathlon; None without ``imagesTr``.
+    """Read the layout of nnU-Net or of the Medical Segmentation Decathlon. Return None without ``imagesTr``.
 
     In nnU-Net ``imagesTr/case_0000.nii.gz`` and ``case_0001.nii.gz`` are the channels of ``labelsTr/case.nii.gz``. In
     the Decathlon (msd) ``imagesTr/case.nii.gz`` contains all channels.
@@ -74,7 +74,7 @@ def _separate_folders(sources: Sources) -> Dataset:
 
 
 def _has_channel_numbers(places: Places, description: DatasetJson) -> bool:
-    """Return whether image names end in channel numbers. ``case_0007`` with a label ``case_0007`` is a case."""
+    """Return whether image names end in channel numbers. A number that also ends a label name is not a channel."""
     if description.has_channel_files:
         return True
     images, labels, _ = places[0]
@@ -83,7 +83,7 @@ def _has_channel_numbers(places: Places, description: DatasetJson) -> bool:
     numbered = {stem: match["case"] for stem in stems if (match := CHANNEL.fullmatch(stem))}
     if not numbered or numbered.keys() & labeled:
         return False
-    # one image without a number does not turn channels into cases
+    # a few images without a number do not mean that the other numbers are parts of case names
     return len(numbered) == len(stems) or not labeled.isdisjoint({*numbered.values()} - stems)
 
 
@@ -115,7 +115,7 @@ def _pair(images: Path, files: Files, labels: Path | None, split: Split, problem
     for name, channels in files.items():
         label = found.pop(name, {}).get(0)
         yield make_case(name, channels, label, "unlabeled" if split == "labeled" and label is None else split)
-    # an image without a channel number is a problem already; its label is not a second one
+    # an image without a channel number is already a problem, so its label is not reported
     unnumbered = {scan_stem(path) for path in scans_in(images)} if found else set()
     for name, label_files in found.items():
         if name not in unnumbered or CHANNEL.fullmatch(name):
@@ -125,7 +125,7 @@ def _pair(images: Path, files: Files, labels: Path | None, split: Split, problem
 
 
 def _similar_images(label: str, images: Collection[str]) -> tuple[str, str]:
-    """Describe images that may be channels of a label without an image; also return what to do."""
+    """Return a description of images that may be channels of an unmatched label, and a remedy."""
     similar = names_extending(label, images)
     if len(similar) > 1:
         names = ", ".join(similar[:3]) + (", ..." if len(similar) > 3 else "")
@@ -161,7 +161,7 @@ def _require_labeled(dataset: Dataset, images: Path, labels: Path) -> Dataset:
 
 
 def _ignored(places: Places) -> tuple[str, ...]:
-    """Return the files next to images and labels that are neither."""
+    """Return the files in the folders that are neither images nor labels."""
     ignored = []
     for images, labels, _ in places:
         for folder, belongs in ((images, is_scan), (labels, is_label_map)):

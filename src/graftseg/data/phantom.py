@@ -3,7 +3,7 @@
 A phantom resembles a heart in short-axis view: a bright core in a ring of muscle next to a crescent, inside a body with
 other organs. Position, pose, size and outline vary, as do contrast, blur, bias field and noise. The ``drift`` between 0
 and 1 moves the appearance from one scanner to another. The drift of labeled scans is limited to ``1 - shift``, so that
-unlabeled scans cover appearances without labels. Everything depends only on the seed.
+some unlabeled scans look different from all labeled scans. Equal seeds give equal scans.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ CLASSES = {0: "background", 1: "crescent", 2: "ring", 3: "core"}
 SPLITS: tuple[Split, ...] = ("labeled", "unlabeled", "test")
 Floats = npt.NDArray[np.floating[Any]]
 
-# radius and scatter of the heart by number of axes; larger in volumes for a similar share of the voxels
+# radius of the heart and range of its center, by number of axes; hearts fill a similar share of 2-D and 3-D scans
 HEART_SIZE = {2: (1.0, 0.22), 3: (1.4, 0.12)}
 # brightness of air, body, crescent, ring and core at drift 0 and 1
 NEAR_LOOK = np.array([0.02, 0.42, 0.80, 0.25, 0.90])
@@ -39,7 +39,7 @@ class Phantom:
 
 
 def make_phantom(seed: int, split: Split, index: int, shape: Sequence[int], shift: float) -> Phantom:
-    """Return phantom number ``index``; equal arguments give equal voxels."""
+    """Return phantom number ``index``. Equal arguments give equal voxels."""
     rng = np.random.default_rng((seed, SPLITS.index(split), index, len(shape)))
     reach = 1.0 - shift if split == "labeled" else 1.0
     drift = reach * rng.random()

@@ -9,18 +9,18 @@ from numpy.typing import NDArray
 from graftseg.core.types import NEIGHBORS
 
 SIZES_KEPT = 16
-ISLAND_SHARE = 0.01
+ISLAND_SHARE = 0.01  # of the largest piece
 ISLAND_VOXELS = 10
-ISLAND_OF_CLASS = 0.001
+ISLAND_CLASS_SHARE = 0.001  # of all voxels of the class
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """The pieces of one class in one label map; voxels that share a face, edge or corner are connected.
+    """The pieces of one class in one label map. Voxels that share a face, edge or corner are connected.
 
-    ``sizes`` are the voxel counts of the largest pieces, largest first, at most ``SIZES_KEPT``. An island is a piece
-    below ``ISLAND_SHARE`` of the largest piece with at most ``ISLAND_VOXELS`` voxels or ``ISLAND_OF_CLASS`` of the
-    class; islands are usually annotation errors. ``island_sizes`` are the smallest and the largest island size, and
+    ``sizes`` are the voxel counts of the ``SIZES_KEPT`` largest pieces. An island, usually an annotation error, is
+    smaller than ``ISLAND_SHARE`` of the largest piece. It also has at most ``ISLAND_VOXELS`` voxels or at most
+    ``ISLAND_CLASS_SHARE`` of the class. ``island_sizes`` are the sizes of the smallest and the largest island, and
     ``island_at`` is a voxel of the largest island.
     """
 
@@ -59,7 +59,7 @@ def _pieces(members: NDArray[Any], sizes: NDArray[Any], numbered: NDArray[Any], 
     """Describe the pieces numbered ``members``, which are sorted by size, largest first."""
     total = int(sizes.sum())
     kept = tuple(int(size) for size in sizes[:SIZES_KEPT])
-    small = (sizes < ISLAND_SHARE * sizes[0]) & (sizes <= max(ISLAND_VOXELS, ISLAND_OF_CLASS * total))
+    small = (sizes < ISLAND_SHARE * sizes[0]) & (sizes <= max(ISLAND_VOXELS, ISLAND_CLASS_SHARE * total))
     if not small.any():
         return Pieces(total, len(members), kept)
     first = np.unravel_index(int((numbered == members[small][0]).argmax()), numbered.shape)
@@ -70,7 +70,7 @@ def _pieces(members: NDArray[Any], sizes: NDArray[Any], numbered: NDArray[Any], 
 
 
 def foreground_box(labels: NDArray[Any]) -> tuple[slice, ...] | None:
-    """Return the smallest box that contains all foreground of a label map ``(*space)``; None without foreground."""
+    """Return the smallest box that contains all foreground of a label map ``(*space)``, or None without foreground."""
     inside = labels > 0
     box = []
     for axis in range(labels.ndim):

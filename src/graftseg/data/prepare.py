@@ -29,7 +29,7 @@ from graftseg.data.store import ADAPTER, CASES, FORMAT, LOCK, MANIFEST, Source, 
 
 log = logging.getLogger(__name__)
 
-Millimetres = Annotated[float, Field(le=1e6)]
+Millimeters = Annotated[float, Field(le=1e6)]
 
 
 class PrepareSettings(Settings):
@@ -40,7 +40,7 @@ class PrepareSettings(Settings):
     """
 
     dimensions: Literal[2, 3] = Field(description="2 for slices, 3 for volumes.")
-    spacing: tuple[Millimetres | None, ...] | None = Field(default=None, description="Spacing in mm.")
+    spacing: tuple[Millimeters | None, ...] | None = Field(default=None, description="Spacing in mm.")
     orientation: str | None = Field(default="RAS", description="Axis codes of volumes; None keeps the original axes.")
     intensity: IntensitySettings = IntensitySettings()
 
@@ -86,10 +86,10 @@ def prepared_grid(geometry: Geometry, settings: PrepareSettings, *, where: str |
 def prepare(
     dataset: Dataset, out: Path, settings: PrepareSettings, *, workers: int | None = None, overwrite: bool = False
 ) -> Store:
-    """Create or update the store ``out``: only cases whose files or settings changed are prepared.
+    """Create or update the store ``out``. Only cases whose files or settings changed are prepared.
 
-    The manifest exists only while the store is complete, and an interrupted call is resumed by the next one. A store
-    of other data is refused, or replaced with ``overwrite``.
+    The manifest exists only while the store is complete. The next call resumes an interrupted call. A store that was
+    made from other data is refused, unless ``overwrite`` is set.
     """
     if dataset.problems:
         raise dataset.problems[0]
@@ -122,9 +122,9 @@ def prepare(
 
 
 def first_change(dataset: Dataset, out: Path, settings: PrepareSettings) -> str | None:
-    """Return the first case (or "the classes") of a store that ``prepare`` would change; None if there is none.
+    """Return the first part of a store that ``prepare`` would change ("case NAME" or "the classes"), or None.
 
-    New test cases are not a change, because training does not see them. Invalid data changes nothing, because
+    New test cases are not a change, because training does not see them. Return None for invalid data, because
     ``prepare`` refuses it.
     """
     stored = {nfc(path.stem) for path in (out / CASES).glob("*.json")}
@@ -159,7 +159,7 @@ class _PreparedCase:
 
 @dataclass(frozen=True)
 class _CasePreparer:
-    """Prepares one case; its JSON record is written last and marks the case as complete."""
+    """Prepares one case. Its JSON record is written last and marks the case as complete."""
 
     dataset: Dataset
     out: Path
@@ -174,7 +174,7 @@ class _CasePreparer:
         return _PreparedCase(kept, is_new=False)
 
     def recorded(self, case: Case) -> StoredCase | None:
-        """Return the case from its record, or None if sources or settings changed since."""
+        """Return the case from its record, or None if its sources or the settings changed."""
         try:
             record = read_json(self.out / CASES / f"{case.name}.json")
             kept = ADAPTER.validate_python(record["case"])
@@ -217,7 +217,7 @@ class _CasePreparer:
         return _PreparedCase(stored, is_new=True, guesses=scan.guesses)
 
     def _write(self, arrays: dict[str, npt.NDArray[Any]]) -> dict[str, str]:
-        """Write the arrays and return their checksums; removes the manifest, as the store is now unfinished."""
+        """Remove the manifest, because the store is now unfinished. Write the arrays and return their checksums."""
         (self.out / MANIFEST).unlink(missing_ok=True)
         for name, array in arrays.items():
             with atomic_path(self.out / CASES / name) as partial:
@@ -245,7 +245,7 @@ def _to_float16(image: npt.NDArray[np.float32], where: Path) -> npt.NDArray[np.f
 
 
 def _class_names(dataset: Dataset, cases: tuple[StoredCase, ...]) -> tuple[str, ...]:
-    """Return the class names by value; without a class list, the values of the labeled cases define the classes."""
+    """Return the class names. Without a class list, the values of the labeled cases define the classes."""
     if dataset.classes:
         return tuple(dataset.classes.values())
     top = max(value for case in cases if case.split == "labeled" for value in case.values)
@@ -260,7 +260,7 @@ def _class_names(dataset: Dataset, cases: tuple[StoredCase, ...]) -> tuple[str, 
 
 
 def _remove_unused_files(out: Path, cases: tuple[StoredCase, ...]) -> int:
-    """Remove files of cases that no longer exist and of interrupted calls; return their number."""
+    """Remove files of missing cases and of interrupted calls. Return the number of removed files."""
     used = {nfc(name) for case in cases for name in (*case.sha256, f"{case.name}.json")}
     unused = [path for path in (out / CASES).iterdir() if path.is_file() and nfc(path.name) not in used]
     endings = (".image.npy", ".label.npy", ".json")
@@ -273,7 +273,7 @@ def _remove_unused_files(out: Path, cases: tuple[StoredCase, ...]) -> int:
 
 
 def source_of(path: Path) -> Source:
-    """Return size, time and checksum of a scan; a scan of several files gets one checksum for all of them."""
+    """Return size, time and checksum of a scan. A scan of several files has one checksum for all files."""
     files = _files(path)
     try:
         size, mtime_ns = _size_and_time(files)
@@ -285,7 +285,7 @@ def source_of(path: Path) -> Source:
 
 
 def unchanged(path: Path, source: Source) -> bool:
-    """Return whether a scan is unchanged: by size and time, or by checksum if only the time differs."""
+    """Return whether size and time of a scan are unchanged, or size and checksum if the time differs."""
     try:
         size, mtime_ns = _size_and_time(_files(path))
     except (OSError, UserError):
@@ -309,9 +309,9 @@ def _size_and_time(files: list[Path]) -> tuple[int, int]:
 
 
 def check_target(out: Path, root: Path, *, overwrite: bool) -> None:
-    """Refuse a target that is not a store, or a store of other data than ``root`` unless ``overwrite`` is set.
+    """Refuse a target that is not a store. Refuse a store of other data unless ``overwrite`` is set.
 
-    A link to a store of other data is always refused, because the linked store may be in use.
+    ``root`` is the data folder. A link to a store of other data is always refused, because it may be in use.
     """
     if out.exists() and not out.is_dir():
         raise UserError(Code.TARGET_EXISTS, out, "this is a file", "name a folder for the store")
@@ -327,7 +327,7 @@ def check_target(out: Path, root: Path, *, overwrite: bool) -> None:
 
 
 def _recorded_root(out: Path) -> Path | None:
-    """Return the data folder that a store was made from, finished or not; None if it is not recorded."""
+    """Return the data folder that a finished or unfinished store was made from, or None if it is not recorded."""
     for path in (out / MANIFEST, *sorted((out / CASES).glob("*.json"))):
         try:
             return Path(str(read_json(path)["root"])).resolve()

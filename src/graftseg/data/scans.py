@@ -1,6 +1,6 @@
 """Scans of every supported format: voxels and geometry.
 
-The file name determines the format, and the package ``formats`` reads the files. A folder of DICOM slices is a scan.
+The suffix of a file determines its format, and the package ``formats`` reads it. A folder of DICOM slices is a scan.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ FORMATS: dict[str, Format] = {
     **dict.fromkeys(pictures.SUFFIXES, PICTURE),
     **dict.fromkeys(dicom.SUFFIXES, DICOM),
 }
-LARGEST = float(np.finfo(np.float32).max)
+MAX_FLOAT32 = float(np.finfo(np.float32).max)
 READABLE = "NIfTI, NRRD, MHA, PNG, TIFF or DICOM"
 
 
@@ -43,18 +43,18 @@ def is_scan(path: Path) -> bool:
 
 
 def is_label_map(path: Path) -> bool:
-    """Return whether a file can be a label map by its name. DICOM files are read as images only."""
+    """Return whether a file name can be the name of a label map. DICOM files are read as images only."""
     suffix = _suffix(path)
     return suffix is not None and FORMATS[suffix].label is not None and not path.is_dir()
 
 
 def is_header(path: Path) -> bool:
-    """Return whether a file is, by its name, a header with the voxels in another file."""
+    """Return whether a file name has the suffix of a header whose voxels are in another file."""
     return path.name.lower().endswith(itk.HEADERS)
 
 
 def scan_stem(path: Path) -> str:
-    """Return the name of a scan without its suffix, in Unicode form NFC. The whole name of a folder is its stem."""
+    """Return the name of a scan without its suffix, in Unicode form NFC. The stem of a folder is its name."""
     return nfc(path.name if path.is_dir() else path.name[: len(path.name) - len(_suffix(path) or "")])
 
 
@@ -73,10 +73,10 @@ def read_geometry(path: Path, named: int | None = None) -> Geometry:
 def read_scan(path: Path, named: int | None = None) -> Scan:
     """Read one file, or a folder of DICOM slices, as ``(C, *space)``. All axes after the third are channels.
 
-    ``named`` is the number of channels in ``dataset.json``. A time series is refused and a possible time series is
-    reported as a guess, unless the file has ``named`` volumes or ``named`` is ``VOLUMES_ARE_CHANNELS``. Voxels keep
-    their type, or become float32 or float64 if the header scales them. A file with two axes is a 2-D scan, a file with
-    three axes a volume, even if it is one slice thick.
+    ``named`` is the number of channels in ``dataset.json``. A time series is refused. A possible time series is
+    reported as a guess. Both are accepted if the file has ``named`` volumes or ``named`` is ``VOLUMES_ARE_CHANNELS``.
+    Voxels keep their type, or become float32 or float64 if the header scales them. A file with two axes is a 2-D scan.
+    A file with three axes is a volume, even if it has one slice.
     """
     scan = _format(path).scan(path, named)
     refuse_non_finite(path, scan.array)
@@ -84,7 +84,7 @@ def read_scan(path: Path, named: int | None = None) -> Scan:
 
 
 def read_case(images: Sequence[Path], named: int | None = None, *, same_grid: bool = True) -> Scan:
-    """Read the files of a case, one per channel, as ``(C, *space)``; refuse different grids if ``same_grid``."""
+    """Read the files of a case, one per channel, as ``(C, *space)``. ``same_grid`` refuses different grids."""
     scans = [read_scan(path, named) for path in images]
     geometry = scans[0].geometry
     for path, scan in zip(images, scans, strict=True):
@@ -115,7 +115,7 @@ def read_label(path: Path) -> Scan:
 
 
 def class_numbers(path: Path, labels: NDArray[Any]) -> NDArray[Any]:
-    """Return labels ``(*space)`` as uint8, or uint16 if a value is above 255; all must be integers from 0."""
+    """Return labels ``(*space)`` as uint8, or as uint16 above 255. Refuse values that are not integers from 0."""
     if labels.dtype.kind == "f":
         _refuse_labels(path, labels, labels != np.rint(labels), "not an integer", "save class numbers")
     if labels.min() < 0:
@@ -147,7 +147,7 @@ def write_label(path: Path, labels: NDArray[Any], geometry: Geometry) -> None:
 
 
 def write_scan(path: Path, array: NDArray[Any], geometry: Geometry, *, slope: float = 1.0) -> None:
-    """Write ``(C, *space)`` or ``(*space)`` as NIfTI; readers multiply the voxels by ``slope``.
+    """Write ``(C, *space)`` or ``(*space)`` as NIfTI. Readers multiply the voxels by ``slope``.
 
     Booleans become uint8 and float16 becomes float32.
     """
@@ -166,11 +166,11 @@ def refuse_non_finite(path: Path, array: NDArray[Any]) -> None:
     """Raise a UserError if voxels ``(C, *space)`` are NaN, infinite or too large for float32."""
     if array.dtype.kind != "f":
         return
-    bad = ~np.isfinite(array) if array.itemsize <= 4 else ~(np.abs(array) <= LARGEST)
+    bad = ~np.isfinite(array) if array.itemsize <= 4 else ~(np.abs(array) <= MAX_FLOAT32)
     if count := int(np.count_nonzero(bad)):
         channel, *voxel = _first(bad)
         within = f" of channel {channel + 1}" if len(array) > 1 else ""
-        kinds = f"NaN, infinite or above {LARGEST:.2g}" if array.itemsize > 4 else "NaN or infinite"
+        kinds = f"NaN, infinite or above {MAX_FLOAT32:.2g}" if array.itemsize > 4 else "NaN or infinite"
         finding = f"{count} of {array.size} voxels are {kinds}, the first at {tuple(voxel)}{within}"
         raise UserError(Code.SCAN_DAMAGED, path, finding, "replace them by a number, such as the value of air")
 

@@ -1,6 +1,6 @@
 """Group the scans to predict into cases.
 
-A number at the end of a file name is a channel, or a part of the case name. The names of training cases help to decide.
+A number at the end of a file name is a channel number or a part of the case name, as ``scan_cases`` describes.
 """
 
 import re
@@ -20,9 +20,9 @@ def scan_cases(path: Path, channels: int, trained: Collection[str] = ()) -> tupl
     """Return the cases of a scan or folder to predict, and an error for each case with the wrong channels.
 
     The files ``CASE_0000``, ``CASE_0001``, ... are the channels of one case. A file without a channel number is a case.
-    If every case has only the file ``CASE_0000``, that file may contain all channels; this is checked when it is read.
-    If the network has one channel, the number in ``CASE_0007`` can also be a part of the case name. It is if no file
-    name ends in ``_0000``, or if the names of ``trained`` cases have the same form.
+    If every case has only the file ``CASE_0000``, that file may contain all channels, which reading it will check.
+    If the network has one channel, the number in ``CASE_0007`` is a part of the case name in two situations: no file
+    name ends in ``_0000``, or the names of the training cases (``trained``) have the same form.
     """
     if not path.exists():
         raise UserError(Code.FILE_MISSING, path, "no such file or folder", "check the path")
@@ -39,12 +39,12 @@ def scan_cases(path: Path, channels: int, trained: Collection[str] = ()) -> tupl
     if channels == 1 and all(0 not in found for found in files.values()):
         numbered, files = [], {}
     failures = dict(_find_unfit(files, channels))
-    whole = group_scans([scan for scan in scans if scan not in numbered], problems, is_numbered=False)
-    for name in sorted(whole.keys() & files.keys()):
-        add_channel(whole, name, 0, min(files[name].items())[1], problems)
+    unnumbered = group_scans([scan for scan in scans if scan not in numbered], problems, is_numbered=False)
+    for name in sorted(unnumbered.keys() & files.keys()):
+        add_channel(unnumbered, name, 0, min(files[name].items())[1], problems)
     if problems:
         raise problems[0]
-    complete = {name: found for name, found in files.items() if name not in failures} | whole
+    complete = {name: found for name, found in files.items() if name not in failures} | unnumbered
     cases = [make_case(name, found, None, "test") for name, found in complete.items()]
     return sorted(cases, key=lambda case: case.name), failures
 
@@ -59,7 +59,7 @@ def _scans(path: Path) -> list[Path]:
 
 
 def _prefixes(names: Collection[str]) -> set[str]:
-    """Return names without their last number and with other digits as 0: ``site0`` for ``site12_0007``."""
+    """Return names without channel numbers and with 0 for all other numbers: ``site12_0007`` becomes ``site0``."""
     matches = (CHANNEL.fullmatch(nfc(name)) for name in names)
     return {re.sub(r"\d+", "0", match["case"]) for match in matches if match}
 

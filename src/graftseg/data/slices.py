@@ -16,15 +16,15 @@ RADIOLOGICAL = "LPS"
 class Cut:
     """How to cut an array ``(*space)`` into slices: orientation and axis. A 2-D scan is one slice with axis None.
 
-    Transverse slices show the right of the patient on the left and anterior on top; other slices show the head on top.
+    Transverse slices show the right of the patient on the left and anterior on top. Other slices show the head on top.
     """
 
     grid: Grid
     axis: int | None
 
     @classmethod
-    def through(cls, geometry: Geometry) -> "Cut":
-        """Cut across the axis with the largest spacing, or the last of several such axes."""
+    def across_largest_spacing(cls, geometry: Geometry) -> "Cut":
+        """Cut across the axis with the largest spacing. If several axes have it, use the last of them."""
         grid = plan_grid(geometry, orientation=RADIOLOGICAL, spacing=None)
         if len(geometry.shape) == 2:
             return cls(grid, None)
@@ -56,15 +56,15 @@ class Cut:
         source = self.grid.order[self.axis]
         return self.grid.source_shape[source] - 1 - voxel[source] if self.grid.flips[self.axis] else voxel[source]
 
-    def turned(self, array: NDArray[Any]) -> NDArray[Any]:
+    def oriented(self, array: NDArray[Any]) -> NDArray[Any]:
         """Return a view of the array ``(*space)`` in display orientation."""
         flipped = tuple(axis for axis, flip in enumerate(self.grid.flips) if flip)
         return np.flip(array.transpose(self.grid.order), flipped)
 
     def fullest(self, *label_maps: NDArray[Any]) -> int:
-        """Return the index of the slice with the most foreground, or of the middle slice.
+        """Return the index of the slice with the most foreground in the first label map that has foreground.
 
-        The first label map with foreground decides.
+        Without foreground, return the index of the middle slice.
         """
         if self.axis is None:
             return 0
@@ -81,31 +81,31 @@ class Cut:
         """Return a slice as an image ``(H, W)``."""
         if self.axis is None:
             return array.T
-        plane: NDArray[Any] = self.turned(array).take(index, self.axis).T
+        plane: NDArray[Any] = self.oriented(array).take(index, self.axis).T
         return plane[::-1] if self.axis < 2 else plane
 
 
 @dataclass(frozen=True)
 class Thumbnail:
-    """A small grayscale slice of a case, with its label map if that is on the same grid."""
+    """A small grayscale slice of a case, and of its label map if it has the same shape."""
 
     image: NDArray[np.uint8]
     labels: NDArray[Any] | None
     aspect: float
 
 
-SIDE = 192
+MAX_THUMBNAIL_PIXELS = 192  # per side
 
 
 def thumbnail_of(
     image: NDArray[Any], labels: NDArray[Any] | None, geometry: Geometry, at: tuple[int, ...] | None = None
 ) -> Thumbnail:
-    """Return the slice that contains voxel ``at``, or else the most foreground, reduced to at most ``SIDE`` pixels."""
-    cut = Cut.through(geometry)
+    """Return a small copy of the slice that contains voxel ``at`` or, without ``at``, the most foreground."""
+    cut = Cut.across_largest_spacing(geometry)
     fitting = labels if labels is not None and labels.shape == image.shape else None
     index = cut.index_of(at) if at is not None else cut.fullest(*([] if fitting is None else [fitting]))
     plane = cut.plane(image, index).astype(np.float64)
-    step = -(-max(plane.shape) // SIDE)
+    step = -(-max(plane.shape) // MAX_THUMBNAIL_PIXELS)
     low, high = np.percentile(plane, (0.5, 99.5))
     gray = np.clip((plane[::step, ::step] - low) / max(high - low, np.finfo(np.float64).tiny), 0.0, 1.0)
     shown = None if fitting is None else np.ascontiguousarray(cut.plane(fitting, index)[::step, ::step])

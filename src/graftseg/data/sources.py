@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Sources:
-    """Folders of scans. Functions that take a folder of data also take this object.
+    """Folders of scans, accepted by all functions that take a folder of data.
 
     An image in ``labeled_images`` without a label map in ``labels`` counts as unlabeled.
     """
@@ -45,7 +45,7 @@ class Sources:
 
     @property
     def folders(self) -> tuple[Path, ...]:
-        """The given folders."""
+        """All folders that are not None."""
         return tuple(folder for folder in vars(self).values() if folder is not None)
 
     @property
@@ -62,7 +62,7 @@ class Sources:
 
     @property
     def places(self) -> tuple[tuple[Path, Path | None, Split], ...]:
-        """Folders of images with their folders of labels and their split. A repeated folder appears once."""
+        """Each folder of images with its folder of labels and its split. A repeated folder appears once."""
         found: list[tuple[Path, Path | None, Split]] = [(self.labeled_images, self.labels, "labeled")]
         if self.unlabeled is not None and not self._is_unlabeled_repeated:
             found.append((self.unlabeled, None, "unlabeled"))
@@ -75,5 +75,5 @@ Data = Path | Sources
 
 
 def as_data(data: str | Path | Sources) -> Data:
-    """Convert a path given as text; return separate folders unchanged."""
+    """Convert text to a path. Return separate folders unchanged."""
     return data if isinstance(data, Sources) else Path(data)

@@ -1,6 +1,6 @@
 """The prepared store: one array file per image and label map, and a manifest with their checksums.
 
-``manifest.json`` lists every file with its SHA-256 and is written last: a store without it is unfinished.
+``manifest.json`` lists every file with its SHA-256 and is written last. A store without a manifest is unfinished.
 ``cases/NAME.image.npy`` is float16 ``(C, *space)`` and ``cases/NAME.label.npy`` uint8 ``(*space)``. A store
 for 2-D networks contains whole volumes, with the slices along the last axis.
 """
@@ -48,8 +48,8 @@ class StoredCase:
 
     ``image`` and ``label`` are file names. ``shape`` is the prepared shape without the channel axis, and ``values``
     are the label values that occur. ``grid`` maps prepared voxels back to the scan, which has ``geometry``.
-    ``sources`` are the files that the case was made from, by path relative to the data folder, and ``sha256`` are the
-    checksums of its own files.
+    ``sources`` are the files that the case was made from, by path relative to the data folder. ``sha256`` are the
+    checksums of ``image`` and ``label``.
     """
 
     name: str
@@ -107,32 +107,32 @@ class Store:
 
     @property
     def identity(self) -> str:
-        """Hash of everything that training can see: settings, classes and all files except those of test cases."""
+        """Hash of everything that training can see: settings, classes, and all files except test cases."""
         cases = [[case.name, case.split, sorted(case.sha256.items())] for case in self.cases if case.split != "test"]
         content = json.dumps([self.settings, self.classes, cases], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()
 
     @property
     def test_identity(self) -> str:
-        """Hash of everything that test results depend on: classes, and files and geometry of the test cases."""
+        """Hash of everything that test results depend on: the classes, and files and geometry of the test cases."""
         cases = [[case.name, sorted(case.sha256.items()), asdict(case.geometry)] for case in self.of("test")]
         content = json.dumps([self.classes, cases], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()
 
     def settings_difference(self, requested: Mapping[str, Any]) -> str:
-        """Describe the settings that differ from the requested ones; return an empty string if none do."""
+        """Describe the settings that differ from ``requested``. Return an empty string if all are equal."""
         own = self.settings
         names = [name for name in sorted({*own, *requested}) if own.get(name) != requested.get(name)]
         return ", ".join(f"data.{name} is {own.get(name)}, not {requested.get(name)}" for name in names)
 
     def verify(self) -> None:
-        """Compare the checksums of all files with the manifest."""
+        """Raise a UserError if the checksum of a file differs from the manifest."""
         for case in self.cases:
             for name in case.sha256:
                 self.verify_file(case, name)
 
     def verify_file(self, case: StoredCase, name: str) -> None:
-        """Compare the checksum of one file of a case with the manifest."""
+        """Raise a UserError if the checksum of this file of a case differs from the manifest."""
         path = self.path / CASES / name
         with _reading(path):
             found = sha256_of(path)
@@ -152,7 +152,7 @@ _STORE = TypeAdapter(Store)
 
 
 def is_store(path: Data) -> TypeGuard[Path]:
-    """Return whether the data is a prepared store, finished or not. ``Sources`` (separate folders) are not a store."""
+    """Return whether the data is a prepared store, finished or not. Separate folders (``Sources``) are not a store."""
     if isinstance(path, Sources):
         return False
     return (path / LOCK).is_file() or _manifest(path) is not None
@@ -221,7 +221,7 @@ def _open(path: Path, shape: tuple[int, ...], kind: type[Number]) -> npt.NDArray
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Turn an error in a file of the store into a UserError."""
+    """Turn an error while reading a file of the store into a UserError."""
     if not path.is_file():
         raise _damaged(path, "missing")
     try:

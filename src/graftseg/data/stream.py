@@ -14,10 +14,10 @@ from graftseg.data.store import Store, StoredCase
 
 
 class Stream:
-    """The cases of one stream in flat memory. Samples are drawn from units: volumes, or slices in 2-D.
+    """The cases of one stream in flat memory. Each sample is drawn from one unit: a volume, or a slice in 2-D.
 
-    A batch is gathered in whole rows (see ``rows_of``) as long as the patch depth. The memory is padded with zeros of
-    that length at both ends, because rows may start before the first scan or end after the last.
+    A batch is gathered in rows (see ``rows_of``), each as long as the patch depth. The memory is padded with one row of
+    zeros at both ends, because rows may start before the first scan or end after the last scan.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Stream:
         return len(self.case_of)
 
     def units_at(self, units: Integers, samples: Integers, voxels: Integers) -> Integers:
-        """Replace the units of some samples by the slices of the same cases that contain these voxels."""
+        """In 2-D, replace the units of ``samples`` by the slices of the same volumes that contain ``voxels``."""
         if voxels.shape[1] == len(self.patch):
             return units
         changed = units.copy()
@@ -58,19 +58,19 @@ class Stream:
         return changed
 
     def table(self, units: Integers, drawn: Draw) -> Table:
-        """Return the input of ``gather`` for these units and their augmentation, one row per sample."""
+        """Return the table that ``gather`` reads, with one row per sample, from the units and their augmentation."""
         places = table_of(drawn, self.shapes[units], self.strides[units], self.patch)
         return with_offsets(places, self.image_offset[units], self.label_offset[units])
 
     def gather(self, table: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return augmented images ``(B, C, *patch)`` float32 and labels ``(B, *patch)`` int64 of a table."""
+        """Return augmented images ``(B, C, *patch)`` float32 and labels ``(B, *patch)`` int64 for a table."""
         return gather(table, self.images, self.labels, self.patch, self.channels)
 
 
 def gather(
     table: Tensor, images: Tensor, labels: Tensor | None, patch: Sequence[int], channels: int
 ) -> tuple[Tensor, Tensor | None]:
-    """Gather the images and labels of a table from flat memory."""
+    """Gather the images and labels for a table from flat memory."""
     sizes = [table.shape[1] - channels - 1, channels, 1]
     places, image_offset, label_offset = table.split_with_sizes(sizes, dim=1)
     rows, inside = rows_of(places, patch)
@@ -94,7 +94,7 @@ def offsets(voxels: Integers, channels: int, margin: int) -> tuple[Integers, Int
 
 
 def with_offsets(places: Table, images: Integers, maps: Integers) -> Table:
-    """Append the offset columns that ``gather`` needs to a table of ``table_of``."""
+    """Append the offset columns that ``gather`` needs to a table from ``table_of``."""
     return np.concatenate([places, images, maps[:, None]], axis=1, dtype=np.float64)
 
 

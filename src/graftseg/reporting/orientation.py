@@ -48,7 +48,7 @@ class Orientation:
 
     def cut(self, geometry: Geometry) -> Cut:
         """Return how to slice a scan so that it has the orientation of the training images."""
-        return Cut.as_stored(geometry) if self.codes is None else Cut.through(geometry)
+        return Cut.as_stored(geometry) if self.codes is None else Cut.across_largest_spacing(geometry)
 
     def sides(self, cut: Cut, geometry: Geometry) -> Marks | None:
         """Return the sides of the patient at the left and the right edge of a slice of a scan, if known."""

@@ -16,9 +16,9 @@ from graftseg.data.folders import refuse_no_folder
 class Benchmark:
     """A published data set.
 
-    ``find`` searches a folder for this benchmark when the user has named it. ``recognize`` does the same for a folder
-    of unknown content; it is None if the layout is ambiguous. Both return all matching folders. ``expected`` describes
-    the files for error messages.
+    ``find`` searches a folder for a benchmark that the user named. ``recognize`` searches a folder of unknown content,
+    and is None if the layout is ambiguous. Both functions return all matching folders. ``expected`` describes the files
+    for error messages.
     """
 
     find: Callable[[Path], list[Path]]
@@ -57,12 +57,12 @@ def read_benchmark(name: str, folder: Path) -> Dataset:
 
 
 def classes_of(name: str) -> tuple[str, ...]:
-    """Return the class names of a benchmark by label value; empty for an unknown benchmark."""
+    """Return the class names of a benchmark by label value, or an empty tuple for an unknown benchmark."""
     return tuple(BENCHMARKS[name].classes.values()) if name in BENCHMARKS else ()
 
 
 def recognize_benchmark(folder: Path) -> Dataset | None:
-    """Read the cases if a folder or one of its subfolders is a benchmark; raise a UserError if several are."""
+    """Read the cases of the only benchmark in a folder or its subfolders. Return None if there is no benchmark."""
     known = ((one, one.recognize) for one in BENCHMARKS.values() if one.recognize is not None)
     found = {root: benchmark for benchmark, recognize in known for root in recognize(folder)}
     if not found:

@@ -1,9 +1,9 @@
 """ACDC: right ventricle, myocardium and left ventricle in cine MR, in the shared h5 files.
 
 ``data/PATIENT_FRAME.h5`` is a volume ``(slices, rows, columns)`` with intensities from 0 to 1, and
-``data/slices/PATIENT_FRAME_slice_N.h5`` are its slices; either is enough. ``train.list`` or ``train_slices.list``,
-``val.list`` and ``test.list`` contain the names of the cases. Papers use both frames of the first patients in the list
-as labeled cases.
+``data/slices/PATIENT_FRAME_slice_N.h5`` are its slices. Either the volume or its slices are needed. The lists
+``train.list`` (or ``train_slices.list``), ``val.list`` and ``test.list`` contain the names of the cases. Papers use
+both frames of the first patients in the list as labeled cases.
 """
 
 import re
@@ -37,7 +37,7 @@ SLICE = re.compile(rf"(?P<volume>{VOLUME.pattern})_slice_(?P<number>\d+)")
 
 @dataclass(frozen=True)
 class AcdcFiles:
-    """Reader of one file per volume or per slice; slices become the last axis."""
+    """Reader of one file per volume or per slice. Slices are stacked along the last axis."""
 
     def image(self, case: Case) -> Scan:
         """Read the image without its labels, which are in the same files."""
@@ -65,7 +65,7 @@ def read_acdc(root: Path) -> Dataset:
         for volume in _volumes(source, entries):
             if volume in files:
                 problems += _find_gaps(files[volume])
-                # images and labels are in the same files; a path for the label means that it may be read
+                # images and labels are in the same files; the path of a label permits reading it
                 cases.append(Case(volume, files[volume], files[volume][0], split))
             else:
                 problems.append(missing_case(root, source, volume, f"data/{volume}.h5"))
@@ -75,7 +75,7 @@ def read_acdc(root: Path) -> Dataset:
 
 
 def _data(root: Path) -> Path | None:
-    """Return the folder with the volumes or with the folder of slices, or None if the layout is another one."""
+    """Return the folder with the volumes or with the folder of slices, or None for another layout."""
     places = (root / "data", root)
     patterns = ("patient*_frame*.h5", "slices/patient*_frame*_slice_*.h5")
     return next((place for place in places if any(next(place.glob(pattern), None) for pattern in patterns)), None)

@@ -16,7 +16,7 @@ AGAIN = "copy or download the file again"
 
 
 def read_h5(path: Path, name: Literal["image", "label"], axes: int) -> NDArray[Any]:
-    """Read an array of a file; it must be finite and have ``axes`` axes, and a label map has integers from 0."""
+    """Read an array with ``axes`` axes. Refuse values that are not finite, and labels that are not integers from 0."""
     array = _read(path, name, axes)
     refuse_non_finite(path, array[None])
     return class_numbers(path, array) if name == "label" else array

@@ -58,7 +58,7 @@ def read_la(root: Path) -> Dataset:
 
 
 def _folder_name(source: Path, entry: str) -> str:
-    """Return the name of the folder of a list entry."""
+    """Return the name of the case folder in a list entry."""
     name = entry.removesuffix(f"/{FILE}")
     if Path(name).name != name or name == "..":
         finding = f"{entry!r} is not the name of a case"
@@ -67,6 +67,6 @@ def _folder_name(source: Path, entry: str) -> str:
 
 
 def _scans(root: Path) -> Path | None:
-    """Return the folder with one folder per case, or None if the layout is another one."""
+    """Return the folder with one folder per case, or None for another layout."""
     places = (root / FOLDER, root)
     return next((place for place in places if next(place.glob(f"*/{FILE}"), None)), None)

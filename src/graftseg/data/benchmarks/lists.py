@@ -1,4 +1,4 @@
-"""The case lists of benchmarks: those of a folder, or the published ones."""
+"""The case lists of benchmarks, from the folder of the data or from the publications."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -7,7 +7,7 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.types import Case
 from graftseg.data.folders import with_children
 
-PUBLISHED = Path(__file__).parent / "lists"
+PUBLISHED = Path(__file__).parent / "lists"  # folder of the published lists
 
 
 def read_list(path: Path) -> list[str]:
@@ -24,9 +24,9 @@ def read_list(path: Path) -> list[str]:
 
 
 def entries_of(root: Path, published: str, *names: str) -> tuple[Path, list[str]]:
-    """Return path and entries of the first of the lists in a folder or its subfolders, else of the published list."""
+    """Return path and entries of the first list in a folder or its subfolders, or of the ``published`` list."""
     path = PUBLISHED / published
-    # a broken link is found, and reading it fails, so that it is not replaced by the published list
+    # a broken link counts as found: reading it fails, instead of using the published list
     places = [place / name for name in names for place in with_children(root)]
     found = [place for place in places if place.is_file() or place.is_symlink()]
     if found:

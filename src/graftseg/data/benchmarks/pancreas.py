@@ -1,12 +1,12 @@
 """Pancreas-CT of the NIH: contrast CT with labels of the pancreas, as DICOM (the release) or NIfTI.
 
-``PANCREAS_0001/.../*.dcm``, or a NIfTI file with the four digits in its name, is a scan. ``label0001.nii.gz``, or such
-a file in a folder called labels, is its label map. Two protocols with different cases and preparations are in use:
-``pancreas`` (80 scans, 62 for training and 18 for test) and ``pancreas-62`` (82 scans, 62 and 20). Papers use the first
-cases of the list as labeled cases.
+A scan is ``PANCREAS_0001/.../*.dcm`` or a NIfTI file with four digits in its name. A label map is a NIfTI file with the
+same digits and "label" in its name or in the name of its folder. Two protocols with different cases and preparations
+are in use: ``pancreas`` (62 scans for training, 18 for test) and ``pancreas-62`` (62 for training, 20 for test). Papers
+use the first cases of the list as labeled cases.
 
-Both protocols crop all training scans around the label, including those that are then used without a label. As in the
-published preparation, such labels are read for the crop only.
+Both protocols crop all scans around the label, including training scans that are used without a label. As in the
+published preparation, the labels of these training scans are read only for the crop.
 """
 
 import re
@@ -31,7 +31,7 @@ CLASSES = {0: "background", 1: "pancreas"}
 LISTS: tuple[tuple[str, Split], ...] = (("train", "labeled"), ("test", "test"))
 SERIES = re.compile(r"PANCREAS_(\d{4})", re.IGNORECASE)
 DIGITS = re.compile(r"(?<!\d)(\d{4})(?!\d)")
-DEPTH = 3
+SEARCH_DEPTH = 3  # levels of subfolders
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class _Files:
 
 
 def find_pancreas(folder: Path) -> list[Path]:
-    """Return the folder with scans and label maps if they have the names of the release."""
+    """Return the folder with scans and label maps if they are named as in the release."""
     found = _find_files(folder)
     images = any(SERIES.match(path.name) for path in found.images.values())
     labels = any(path.name.startswith("label") for path in found.labels.values())
@@ -84,7 +84,7 @@ def read_pancreas(root: Path, protocol: Protocol) -> Dataset:
 
 
 def _series(folder: Path) -> list[Path]:
-    """Return the slices of the only series below a folder, by name."""
+    """Return the slices of the only series below a folder, sorted by name."""
     slices = sorted(path for path in folder.rglob("*") if path.suffix.lower() == ".dcm" and path.is_file())
     if not slices:
         finding = "the folder contains no .dcm file"
@@ -111,7 +111,7 @@ def _find_files(folder: Path) -> _Files:
     images: dict[str, Path] = {}
     labels: dict[str, Path] = {}
     problems = []
-    for path in _walk(folder, DEPTH):
+    for path in _walk(folder, SEARCH_DEPTH):
         is_series = path.is_dir()
         if match := SERIES.match(path.name) if is_series else DIGITS.search(scan_stem(path)):
             is_label = not is_series and "label" in f"{path.parent.name}/{path.name}".lower()

@@ -3,18 +3,18 @@
 ============ ============================================ ==================================================
              pancreas (CoraNet, BCP)                      pancreas-62 (DTC, MC-Net)
 ============ ============================================ ==================================================
-spacing      the pixel spacing for all three axes: the    the spacing in the header of the label map, which
-             slice distance is ignored                    replaces that of the scan
-image        linear                                       cubic spline
-label        nearest                                      nearest
+spacing      pixel spacing of the scan for all three      spacing of the label map; the spacing of the scan
+             axes; the slice distance is ignored          is ignored
+image        linear interpolation                         cubic spline interpolation
+label        nearest neighbor                             nearest neighbor
 intensities  clipped to -125 ... 275 HU, then the whole   clipped to -125 ... 275 HU, then z-scores of the
              volume is scaled to 0 ... 1                  crop
 crop         label box with a margin of 25 voxels, at     label box of at least 96 voxels with a margin of 25
              least 96 voxels per side                     voxels in x and y; all of z
 ============ ============================================ ==================================================
 
-Scan and label map are reoriented to left, posterior, superior (the axes of DICOM slices) by their headers. Origins
-are not compared, because those of the released label maps differ from their series.
+Scan and label map are reoriented to left, posterior, superior (the axes of DICOM slices) according to their headers.
+Origins are not compared, because the origins of the released label maps differ from the origins of their series.
 """
 
 from collections.abc import Sequence
@@ -39,26 +39,26 @@ from graftseg.data.scans import Scan, read_geometry, read_label, read_scan
 AXES = "LPS"
 WINDOW = (-125.0, 275.0)
 MARGIN = 25
-LEAST = 96
+MIN_SIZE = 96
 Spacing = tuple[float, float, float]
 Number = TypeVar("Number", bound=np.generic)
 Bounds = tuple[tuple[int, int], ...]
-"""Start and stop voxel along each axis; the stop voxel is not included."""
+"""Start and stop voxel along each axis. The stop voxel is not included."""
 
 
 @dataclass(frozen=True)
 class PancreasFiles:
-    """Reader of a scan, DICOM or NIfTI, that is cropped around its label map."""
+    """Reader of DICOM or NIfTI scans that are cropped around their label maps."""
 
     protocol: Literal["pancreas", "pancreas-62"]
 
     def image(self, case: Case) -> Scan:
-        """Read the image. The label map, the last file of the case, only gives the crop."""
+        """Read the image. The label map, which is the last file of the case, is used only for the crop."""
         *paths, label = case.images
         scan = _read_image(paths)
         grid, box = self._plan(paths, scan.geometry, label)[1:]
-        upright = _upright(scan.array[0], scan.geometry)
-        clipped = self._resampled(upright, grid).clip(*WINDOW)
+        oriented = _to_lps(scan.array[0], scan.geometry)
+        clipped = self._resampled(oriented, grid).clip(*WINDOW)
         image = self._crop(normalize(clipped[None], IntensitySettings(rule="minmax"))[0], box)
         if self.protocol == "pancreas-62":
             image = normalize(image[None], IntensitySettings(rule="zscore"))[0]
@@ -74,14 +74,14 @@ class PancreasFiles:
     def _plan(self, paths: Sequence[Path], image: Geometry, label: Path) -> tuple[NDArray[Any], Grid, Bounds]:
         """Return the resampled label map, the grid of 1 mm and the crop box."""
         scan = read_label(label)
-        upright = _upright(scan.array, scan.geometry)
-        shape = _turned(image).prepared_shape
-        if upright.shape != shape:
-            finding = f"the label map has {upright.shape} voxels, but the scan {paths[0].name} has {shape}"
+        oriented = _to_lps(scan.array, scan.geometry)
+        shape = _lps_grid(image).prepared_shape
+        if oriented.shape != shape:
+            finding = f"the label map has {oriented.shape} voxels, but the scan {paths[0].name} has {shape}"
             raise UserError(Code.BENCHMARK_MISMATCH, label, finding, "keep the label map of the same scan")
         affine = np.diag([*self._spacing(image, scan.geometry), 1.0])
         grid = plan_grid(Geometry(shape, tuple(map(tuple, affine.tolist()))), orientation=None, spacing=(1, 1, 1))
-        resampled = to_grid(upright, grid, labels=True)
+        resampled = to_grid(oriented, grid, labels=True)
         box = foreground_box(resampled)
         if box is None:
             raise UserError(Code.LABELS_EMPTY, label, "the label map for the crop is empty", "restore the file")
@@ -89,32 +89,32 @@ class PancreasFiles:
 
     def _spacing(self, image: Geometry, label: Geometry) -> Spacing:
         if self.protocol == "pancreas":
-            pixel = _turned(image).prepared_spacing[0]
+            pixel = _lps_grid(image).prepared_spacing[0]
             return pixel, pixel, pixel
-        x, y, z = _turned(label).prepared_spacing
+        x, y, z = _lps_grid(label).prepared_spacing
         return x, y, z
 
-    def _resampled(self, upright: NDArray[Any], grid: Grid) -> NDArray[Any]:
+    def _resampled(self, oriented: NDArray[Any], grid: Grid) -> NDArray[Any]:
         if self.protocol == "pancreas":
-            return to_grid(upright, grid, labels=False)
+            return to_grid(oriented, grid, labels=False)
         from scipy.ndimage import zoom
 
-        factors = [new / old for new, old in zip(grid.prepared_shape, upright.shape, strict=True)]
-        return np.asarray(zoom(upright.astype(np.float32), factors, order=3, mode="nearest", grid_mode=True))
+        factors = [new / old for new, old in zip(grid.prepared_shape, oriented.shape, strict=True)]
+        return np.asarray(zoom(oriented.astype(np.float32), factors, order=3, mode="nearest", grid_mode=True))
 
     def _box(self, box: Sequence[tuple[int, int]], shape: Sequence[int]) -> Bounds:
         if self.protocol == "pancreas":
-            return widened(box, shape, MARGIN, LEAST)
+            return widened(box, shape, MARGIN, MIN_SIZE)
         return (*(_in_plane(bounds, size) for bounds, size in zip(box[:2], shape, strict=False)), (0, shape[2]))
 
     def _crop(self, array: NDArray[Any], box: Bounds) -> NDArray[Any]:
-        return cropped(array, box, LEAST if self.protocol == "pancreas" else 0)
+        return cropped(array, box, MIN_SIZE if self.protocol == "pancreas" else 0)
 
 
 def _in_plane(bounds: tuple[int, int], size: int) -> tuple[int, int]:
     """Return the published crop, which counts from the first to the last voxel and so ends one voxel early."""
     first, last = bounds[0], bounds[1] - 1
-    pad = max(LEAST - (last - first), 0) // 2
+    pad = max(MIN_SIZE - (last - first), 0) // 2
     return max(first - pad - MARGIN, 0), min(last + pad + MARGIN, size)
 
 
@@ -127,29 +127,29 @@ def _read_image(paths: Sequence[Path]) -> Scan:
     return scan
 
 
-def _turned(geometry: Geometry) -> Grid:
+def _lps_grid(geometry: Geometry) -> Grid:
     return plan_grid(geometry, orientation=AXES, spacing=None)
 
 
-def _upright(array: NDArray[Any], geometry: Geometry) -> NDArray[Any]:
-    """Reorient voxels to left, posterior, superior by the header."""
-    return to_grid(array, _turned(geometry), labels=True)
+def _to_lps(array: NDArray[Any], geometry: Geometry) -> NDArray[Any]:
+    """Reorient voxels to left, posterior, superior, according to the header."""
+    return to_grid(array, _lps_grid(geometry), labels=True)
 
 
-def widened(box: Sequence[tuple[int, int]], shape: Sequence[int], margin: int, least: int) -> Bounds:
-    """Add a margin to a box, then grow it evenly to at least ``least`` voxels per axis, within the image."""
+def widened(box: Sequence[tuple[int, int]], shape: Sequence[int], margin: int, min_size: int) -> Bounds:
+    """Add a margin to a box, then grow it evenly to at least ``min_size`` voxels per axis, within the image."""
     grown = []
     for (first, last), size in zip(box, shape, strict=True):
         start, stop = max(first - margin, 0), min(last + margin, size)
-        if (missing := least - (stop - start)) > 0:
-            start = min(max(start - missing // 2, 0), max(size - least, 0))
-            stop = min(start + least, size)
+        if (missing := min_size - (stop - start)) > 0:
+            start = min(max(start - missing // 2, 0), max(size - min_size, 0))
+            stop = min(start + min_size, size)
         grown.append((start, stop))
     return tuple(grown)
 
 
-def cropped(array: NDArray[Number], box: Bounds, least: int) -> NDArray[Number]:
-    """Return the voxels in the box, padded with zeros to at least ``least`` voxels per axis."""
+def cropped(array: NDArray[Number], box: Bounds, min_size: int) -> NDArray[Number]:
+    """Return the voxels in the box, padded with zeros to at least ``min_size`` voxels per axis."""
     inside = array[tuple(slice(start, stop) for start, stop in box)]
-    missing = [max(least - size, 0) for size in inside.shape]
+    missing = [max(min_size - size, 0) for size in inside.shape]
     return np.pad(inside, [(lack // 2, lack - lack // 2) for lack in missing])

@@ -1,1 +1,1 @@
-"""What a check looks for, one idea in each file: single cases, labels, the set, copies, labeled against unlabeled."""
+"""Checks of single cases, label maps, differences between cases, copies, and labeled against unlabeled scans."""

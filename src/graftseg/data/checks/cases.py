@@ -14,18 +14,18 @@ from graftseg.data.grid import GRID_TOLERANCE, corner_distance, grid_difference,
 from graftseg.data.scans import Scan, read_case, read_geometry
 from graftseg.data.slices import Thumbnail, thumbnail_of
 
-SMALLEST = 16
+MIN_SIZE = 16
 """Scans with fewer voxels along two axes are too small for a network with several downsampling steps."""
 
 ROUNDING = 0.1
 """Grids whose corners differ by less than this many voxels are considered equal up to header rounding."""
 
-COPY = f"{FIX} writes a copy with the geometry of the "
+FIX_GEOMETRY = f"{FIX} writes a copy with the geometry of the "
 
 
 @dataclass(frozen=True)
 class CaseResult:
-    """The result of reading a case once; the summary is None if reading failed."""
+    """The result of reading a case once. The summary is None if reading failed."""
 
     case: Case
     summary: CaseFingerprint | None = None
@@ -37,7 +37,7 @@ class CaseResult:
 
 @dataclass(frozen=True)
 class CaseCheck:
-    """Checks one case of a data set; ``pictures`` adds a thumbnail."""
+    """Checks one case of a data set. ``pictures`` adds a thumbnail."""
 
     dataset: Dataset
     pictures: bool = False
@@ -50,7 +50,7 @@ class CaseCheck:
         except UserError as error:
             if not isinstance(self.dataset.reader, ScanFiles) or not channels_differ_by_rounding(case):
                 return CaseResult(case, findings=[from_error(self.dataset.root, error, case.name)])
-            fixable = UserError(error.code, error.where, error.finding, f"{COPY}first channel")
+            fixable = UserError(error.code, error.where, error.finding, f"{FIX_GEOMETRY}first channel")
             findings.append(from_error(self.dataset.root, fixable, case.name))
             scan = read_case(case.images, same_grid=False)
         label = None
@@ -75,7 +75,7 @@ def differs_by_rounding(first: Geometry, second: Geometry) -> bool:
 
 
 def channels_differ_by_rounding(case: Case) -> bool:
-    """Return whether the grids of the channels differ by rounding only; reads only headers."""
+    """Return whether the grids of the channels differ by rounding only, according to their headers."""
     try:
         first, *others = [read_geometry(path) for path in case.images]
     except UserError:
@@ -94,9 +94,9 @@ def _image_findings(case: Case, scan: Scan, summary: CaseFingerprint) -> Iterato
         level = f"{summary.mean[constant[0]]:g}"
         size = level if whole else f"{level} in channel {constant[0]:04d}"
         yield Finding("warning", what, case.name, size, "export the scan again, or leave the case out", (case.name,))
-    short = sum(size < SMALLEST for size in summary.shape)
+    short = sum(size < MIN_SIZE for size in summary.shape)
     if short >= 2:
-        size = "x".join(map(str, summary.shape)) + f" voxels, below {SMALLEST} along {counted(short, 'axis', 'axes')}"
+        size = "x".join(map(str, summary.shape)) + f" voxels, below {MIN_SIZE} along {counted(short, 'axis', 'axes')}"
         remedy = "use scans with more of the body, or check that the axes are not mixed up"
         yield Finding("warning", "the scan is smaller than a usable patch", case.name, size, remedy, (case.name,))
 
@@ -109,7 +109,7 @@ def _grids(name: str, image: Geometry, label: Geometry) -> Iterator[Finding]:
     remedy = "resample the label to the image's grid or correct its header"
     if differs_by_rounding(image, label):
         voxels = corner_distance(image, label) / min(image.spacing)
-        what, remedy = "the grids of image and label differ by rounding", f"{COPY}image"
+        what, remedy = "the grids of image and label differ by rounding", f"{FIX_GEOMETRY}image"
         difference += f", {voxels:.2f} of a voxel"
     yield Finding("error", what, name, difference, remedy, (name,))
 

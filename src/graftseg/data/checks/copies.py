@@ -16,10 +16,10 @@ SMALL_GROUP = 3
 """Groups of similar scans up to this size are always reported as copies."""
 EXACT = 1 - 1e-5
 """Correlation of copies that differ only in scaling and rounding."""
-SIDE, MIN_BLOCKS = 16, 64
-"""Most blocks of the coarse grid along an axis, and fewest blocks in all."""
+MAX_AXIS_BLOCKS, MIN_BLOCKS = 16, 64
+"""Maximum number of blocks along an axis of the coarse grid, and minimum number of all blocks."""
 Floats = NDArray[np.float32]
-Seen = tuple[CaseFingerprint, Floats | None]
+Seen = tuple[CaseFingerprint, Floats | None]  # a case and its coarse view
 
 
 def copy_findings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
@@ -33,10 +33,10 @@ def copy_findings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
 
 
 def rescaled_copy_findings(seen: Sequence[Seen]) -> Iterator[Finding]:
-    """Report cases of one shape that agree on a coarse grid up to intensity scaling, but not voxel by voxel.
+    """Report cases of one shape whose voxels differ, but agree on a coarse grid after intensity scaling.
 
     In a cluster of more than ``SMALL_GROUP`` similar scans, the coarse grid shows little more than the body outline.
-    There, copies must agree with ``EXACT`` correlation, or their differences from the cluster mean must be similar.
+    In such a cluster, copies need a correlation above ``EXACT`` or similar differences from the cluster mean.
     """
     for comparable in _by_shape(seen).values():
         vectors = np.stack([vector for _, vector in comparable]).astype(np.float64)
@@ -75,7 +75,7 @@ def _cluster_note(cases: Sequence[CaseFingerprint], of_shape: int) -> Finding:
 def _identical(cases: Sequence[CaseFingerprint]) -> list[list[CaseFingerprint]]:
     """Group cases with identical voxels, either as stored (the header may be lost) or in RAS orientation.
 
-    A case that matches two others in different ways merges their groups.
+    A case that matches one case as stored and another case in RAS orientation merges their groups.
     """
     groups: dict[str, list[CaseFingerprint]] = {}
     for case in cases:
@@ -88,7 +88,7 @@ def _identical(cases: Sequence[CaseFingerprint]) -> list[list[CaseFingerprint]]:
 
 
 def _by_shape(seen: Sequence[Seen]) -> dict[tuple[int, ...], list[tuple[CaseFingerprint, Floats]]]:
-    """Group comparable cases (equal shape and number of channels); drop groups of one case."""
+    """Group cases by shape and number of channels. Drop groups of one case."""
     shapes: dict[tuple[int, ...], list[tuple[CaseFingerprint, Floats]]] = {}
     for case, vector in seen:
         if vector is not None:
@@ -106,7 +106,7 @@ def _connected(near: NDArray[np.bool_]) -> Iterator[list[int]]:
 
 
 def _groups(near: NDArray[np.bool_]) -> Iterator[list[int]]:
-    """Yield disjoint groups of at least two members that are all near one another."""
+    """Yield disjoint groups of at least two members, in which all pairs of members are near."""
     left = list(range(len(near)))
     while left:
         members: list[int] = []
@@ -123,8 +123,8 @@ def _in_splits(group: Sequence[CaseFingerprint]) -> str:
     return f"in {' and '.join(splits)} cases" if len(splits) > 1 else f"in several {splits[0]} cases"
 
 
-def coarse_view(array: NDArray[Any], side: int = SIDE) -> Floats | None:
-    """Return the block means of ``(C, *space)`` as a unit vector; the product of two vectors is their correlation.
+def coarse_view(array: NDArray[Any], side: int = MAX_AXIS_BLOCKS) -> Floats | None:
+    """Return the block means of ``(C, *space)`` as a unit vector. The product of two vectors is their correlation.
 
     Every channel is divided into at most ``side`` blocks along each axis and normalized, so the vector does not change
     if the intensities are multiplied or shifted. Return None if there are fewer than ``MIN_BLOCKS`` blocks or if a
@@ -141,7 +141,7 @@ def coarse_view(array: NDArray[Any], side: int = SIDE) -> Floats | None:
 
 def _block_means(channel: NDArray[Any], side: int) -> NDArray[np.float64]:
     blocks = channel
-    # start with the axis of the largest stride: contiguous slabs are read once, and the rest is small
+    # start with the axis of the largest stride: contiguous slabs are read once, and the remaining array is small
     for axis in sorted(range(channel.ndim), key=lambda axis: -abs(channel.strides[axis])):
         count = min(side, channel.shape[axis])
         cuts = np.arange(1, count) * channel.shape[axis] // count

@@ -13,14 +13,14 @@ MAX_LISTED = 4
 """More warnings or notes of one kind are combined into one line."""
 
 FIX = "`graftseg check DATA --fix OUT`"
-"""The command that writes a fixed copy; findings contain no absolute path, so the caller replaces ``DATA``."""
+"""The command that writes a fixed copy. Findings contain no absolute path, so the caller replaces ``DATA``."""
 
 
 @dataclass(frozen=True)
 class Finding:
     """One result of a check. An ``error`` makes the data unusable or the results worthless.
 
-    ``cases`` are the names of the affected cases.
+    ``size`` is the extent of the problem, and ``cases`` are the names of the affected cases.
     """
 
     severity: Severity
@@ -32,7 +32,7 @@ class Finding:
 
 
 def from_error(root: Path, error: UserError, case: str | None = None) -> Finding:
-    """Return a finding for an error; files are named relative to the data folder."""
+    """Return a finding for an error. Paths of files are relative to the data folder."""
     path, cases = Path(error.where), () if case is None else (case,)
     if path.is_relative_to(root):
         return Finding("error", error.finding, str(path.relative_to(root)), "1 file", error.remedy, cases)
@@ -45,9 +45,9 @@ def ordered(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def grouped(findings: Sequence[Finding]) -> list[Finding]:
-    """Combine many warnings or notes of one kind into one finding; errors stay separate.
+    """Combine more than ``MAX_LISTED`` warnings or notes of one kind into one finding.
 
-    Only identical errors of several cases, such as a missing package, are combined.
+    Errors are combined only if they are identical in several cases, such as a missing package.
     """
     kinds: dict[tuple[str, ...], list[Finding]] = {}
     for finding in findings:

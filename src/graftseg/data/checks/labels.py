@@ -9,8 +9,8 @@ from graftseg.data.labels import LARGEST_VALUE, MASK
 from graftseg.data.pieces import Pieces
 
 MANY_ISLANDS = 20
-"""More islands in a label map are a warning, fewer a note."""
-COPY = f"{FIX} writes a copy with the values "
+"""If a class has more islands in a label map, they are a warning, otherwise a note."""
+FIX_VALUES = f"{FIX} writes a copy with the values "
 
 
 def value_findings(name: str, counts: dict[int, int], classes: dict[int, str]) -> Iterator[Finding]:
@@ -23,7 +23,7 @@ def value_findings(name: str, counts: dict[int, int], classes: dict[int, str]) -
         what = f"the label value {value} has no class"
         remedy = "name the value in dataset.json or correct the label map"
         if value == MASK and set(counts) <= {0, MASK} and set(classes) == {0, 1}:
-            what, remedy = "the mask has the values 0 and 255 instead of 0 and 1", f"{COPY}0 and 1"
+            what, remedy = "the mask has the values 0 and 255 instead of 0 and 1", f"{FIX_VALUES}0 and 1"
         size = f"{counted(counts[value], 'voxel')}, {100 * counts[value] / sum(counts.values()):.2g} %"
         yield Finding("error", what, name, size, remedy, (name,))
 
@@ -33,7 +33,7 @@ def class_findings(dataset: Dataset, summaries: Fingerprint) -> Iterator[Finding
     found = sorted({0, *summaries.label_counts})
     if not dataset.classes and found == [0, MASK]:
         what, size = "the label maps are masks of 0 and 255", "255 is above the highest class, 254"
-        yield Finding("error", what, "label maps", size, f"{COPY}0 and 1")
+        yield Finding("error", what, "label maps", size, f"{FIX_VALUES}0 and 1")
         return
     if not dataset.classes and found != list(range(len(found))):
         yield from _gaps_between(found)
@@ -43,7 +43,7 @@ def class_findings(dataset: Dataset, summaries: Fingerprint) -> Iterator[Finding
     if values != list(range(len(values))):
         gap = min(set(range(len(values))) - set(values))
         what, size = "the class values are not consecutive", f"{gap} is missing below {values[-1]}"
-        yield Finding("error", what, "dataset.json", size, f"{COPY}0, 1, 2, ... in label maps and list")
+        yield Finding("error", what, "dataset.json", size, f"{FIX_VALUES}0, 1, 2, ... in label maps and list")
     elif values[-1] > LARGEST_VALUE:
         what, size = "too many classes", f"values up to {values[-1]}, at most {LARGEST_VALUE}"
         yield Finding("error", what, "dataset.json", size, "remove classes that are not needed")
@@ -58,10 +58,10 @@ def class_findings(dataset: Dataset, summaries: Fingerprint) -> Iterator[Finding
 
 
 def island_findings(cases: tuple[CaseFingerprint, ...], classes: dict[int, str]) -> Iterator[Finding]:
-    """Report tiny separate pieces of a class; for each class, the case with the most islands comes first."""
+    """Report tiny separate pieces of each class. The case with the most islands comes first."""
     for value in sorted({value for case in cases for value in case.pieces}):
-        dotted = [(case.pieces[value], case.name) for case in cases if value in case.pieces]
-        for pieces, name in sorted(dotted, key=lambda pair: (-pair[0].islands, -pair[0].island_voxels, pair[1])):
+        found = [(case.pieces[value], case.name) for case in cases if value in case.pieces]
+        for pieces, name in sorted(found, key=lambda pair: (-pair[0].islands, -pair[0].island_voxels, pair[1])):
             if pieces.islands:
                 yield _islands(name, classes.get(value, f"class {value}"), pieces)
 
@@ -79,12 +79,12 @@ def _islands(name: str, class_name: str, pieces: Pieces) -> Finding:
 
 
 def _gaps_between(found: list[int]) -> Iterator[Finding]:
-    """Report unlisted values that are not consecutive."""
+    """Report label values that are not consecutive, in a data set without a class list."""
     absent = found[-1] + 1 - len(found)
     missing = f"{counted(absent, 'value')} {'is' if absent == 1 else 'are'} missing"
     occur = ", ".join(map(str, found[:8])) + (", ..." if len(found) > 8 else "")
     severity: Severity = "error" if found[-1] > LARGEST_VALUE else "warning"
-    remedy = f"{COPY}0, 1, 2, ..., or name the classes in dataset.json"
+    remedy = f"{FIX_VALUES}0, 1, 2, ..., or name the classes in dataset.json"
     if MASK in found:
         remedy = "name the class 255 in dataset.json, or set unassigned voxels to 0"
     size = f"{occur} occur, {missing} below {found[-1]}"

@@ -1,4 +1,4 @@
-"""Checks across cases: stray files, axes and channels, orientation, intensities, spacing and further channels."""
+"""Checks that compare cases: stray files, axes, channels, orientations, intensities and spacings."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,11 +12,11 @@ from graftseg.core.types import Case, Geometry
 from graftseg.data.checks.findings import Finding, counted
 from graftseg.data.dataset import Dataset
 from graftseg.data.fingerprint import CaseFingerprint
-from graftseg.data.folders import CONVERSION_ADVICE, VOLUMES, most_common_ending, unsupported_ending
+from graftseg.data.folders import CONVERSION_ADVICE, CONVERT_VOLUME, most_common_ending, unsupported_ending
 from graftseg.data.grid import grid_difference
 
-SPACING_FACTOR = 2.0
-SCALE_FACTOR = 20.0
+SPACING_FACTOR = 2.0  # a spacing that differs more from the median is reported
+SCALE_FACTOR = 20.0  # intensity ranges that differ more are reported
 THICK_SLICES = 3.0
 """Volumes whose largest voxel spacing exceeds the smallest by this factor consist of thick slices."""
 
@@ -24,14 +24,14 @@ SLICES_LAST = ("ASR", "RSA", "RAS")
 """Orientations whose last axis is right-left, anterior-posterior and superior-inferior, respectively."""
 
 AIR = -200.0
-"""CT scans with air have values below this. The check applies if most scans do."""
+"""CT scans with air have values below this. ``offset_findings`` expects air in most scans."""
 ZERO = 100.0
-"""A scan without intercept has its lowest value within this distance of 0."""
+"""The lowest value of a CT scan without intercept is within this distance of 0."""
 TISSUE = 700.0
-"""A scan without intercept has its highest value above this, because water is at about 1000."""
+"""The highest value of a CT scan without intercept is above this, because water is at about 1000."""
 
 MAX_CHANNELS = 8
-"""More scans with the same name prefix are slices, time frames or visits, not channels."""
+"""If more scans have the same name prefix, they are slices, time frames or visits, not channels."""
 
 
 def set_findings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
@@ -46,7 +46,7 @@ def stray_findings(dataset: Dataset) -> Iterator[Finding]:
         what = "files that are not scans are ignored"
         ending = most_common_ending(dataset.ignored)
         first = next(name for name in dataset.ignored if ending is None or unsupported_ending(name) == ending)
-        remedy = f"{VOLUMES if ending is None else CONVERSION_ADVICE[ending]}; or remove them"
+        remedy = f"{CONVERT_VOLUME if ending is None else CONVERSION_ADVICE[ending]}; or remove them"
         yield Finding("warning", what, first, counted(len(dataset.ignored), "file"), remedy)
 
 
@@ -70,7 +70,7 @@ def _orientations(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
     usual = min(multimode(codes.values()), default="")
     if odd := tuple(name for name, code in codes.items() if code != usual):
         size = f"{codes[odd[0]]} where most have {usual}, {len(odd)} of {len(codes)} volumes"
-        remedy = "no action needed if the headers are right, as prepare reorients all volumes; look at one of each"
+        remedy = "check one volume of each orientation; if the headers are correct, prepare reorients all volumes"
         yield Finding("note", "orientations are mixed", odd[0], size, remedy, odd)
 
 
@@ -129,7 +129,7 @@ def _thick_slice_axis(case: CaseFingerprint) -> int | None:
 
 
 def offset_findings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
-    """Report scans whose values start near 0 while most scans contain air, for each channel."""
+    """Report CT scans whose values start near 0, although most scans contain air, for each channel."""
     channels = min((len(case.mean) for case in cases), default=0)
     for channel in range(channels):
         lowest, highest = (np.array([case.percentiles[channel][end] for case in cases]) for end in (0, -1))
@@ -146,7 +146,7 @@ def offset_findings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
 
 
 def channel_findings(seen: Sequence[tuple[Case, Geometry]]) -> Iterator[Finding]:
-    """Report unlabeled ``p1_T2`` and labeled ``p1_T1`` on one grid, if several patients have both suffixes."""
+    """Report unlabeled scans that may be channels of labeled scans, such as ``p1_T2`` and labeled ``p1_T1``."""
     groups: dict[str, dict[str, tuple[Case, Geometry]]] = {}
     for case, geometry in seen:
         if case.split in ("labeled", "unlabeled"):
@@ -169,7 +169,7 @@ def channel_findings(seen: Sequence[tuple[Case, Geometry]]) -> Iterator[Finding]
 def _channel_pairs(
     group: Mapping[str, tuple[Case, Geometry]], usual: Mapping[tuple[str, str], int]
 ) -> Iterator[tuple[str, str]]:
-    """Yield labeled and unlabeled cases on one grid whose suffixes also occur together for other patients."""
+    """Yield labeled and unlabeled cases on one grid whose suffixes also occur together in other groups."""
     for pair in combinations(sorted(group), 2):
         both = [group[ending] for ending in pair]
         if usual[pair] < 2 or {case.split for case, _ in both} != {"labeled", "unlabeled"}:

@@ -1,4 +1,4 @@
-"""Compare labeled with unlabeled scans: can they be used together?"""
+"""Check whether labeled and unlabeled scans can be used together."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,10 +13,10 @@ from graftseg.data.fingerprint import SHIFT_LIMIT, CaseFingerprint, Fingerprint,
 Kind = Literal["alike", "scaled", "apart", "too few", "alone"]
 MIN_CASES = 3
 """Minimum number of labeled and of unlabeled cases to call them similar."""
-MIN_TOTAL = 4
+MIN_TOTAL = 4  # labeled and unlabeled cases together, to report a difference
 
-SPACING_SLACK = 1.1
-PLACE = "labeled and unlabeled scans"
+SPACING_SLACK = 1.1  # spacings that differ by a smaller factor are similar
+WHERE = "labeled and unlabeled scans"
 SENTENCES: dict[Kind, str] = {
     "alike": "Labeled and unlabeled scans can be used together: spacing and intensities are similar.",
     "scaled": "Labeled and unlabeled scans can be used together. They differ in brightness or intensity range, but "
@@ -75,9 +75,9 @@ def spacing_shift(labeled: Sequence[CaseFingerprint], unlabeled: Sequence[CaseFi
 
     .. math:: \frac{|S_L - S_U|}{\log 1.1 + 5 b \sqrt{1/n + 1/m}}
 
-    There are n labeled and m unlabeled cases. :math:`s_i` is the logarithm of a case's spacing along the axis,
-    :math:`S_L` and :math:`S_U` are the medians of the two groups, and b is the sum of :math:`|s_i - S|` over both
-    groups, each with its own median, divided by n + m - 2.
+    There are n labeled and m unlabeled cases. :math:`s_i` is the logarithm of the spacing of case i along the axis.
+    :math:`S_L` and :math:`S_U` are the medians of the two groups. b is the sum over all cases of the distance between
+    :math:`s_i` and the median of its group, divided by n + m - 2.
 
     Differences below 10 %, or within the variation of a group, give a shift below 1.
     """
@@ -99,12 +99,12 @@ def shift_findings(summaries: Fingerprint, found: Likeness) -> Iterator[Finding]
         if found.standardised > SHIFT_LIMIT:
             what = "labeled and unlabeled scans differ in contrast; normalizing each scan does not correct this"
         size = f"shift {found.stored:.1f} as stored, {found.standardised:.1f} after z-scores (chance: up to 1)"
-        yield Finding("warning", what, PLACE, size, "check that both come from the same kind of scanner and protocol")
+        yield Finding("warning", what, WHERE, size, "check that both come from the same kind of scanner and protocol")
     if max(found.spacing) > SHIFT_LIMIT and found.kind != "too few":
         axis = found.spacing.index(max(found.spacing))
         size = f"median {found.labeled_spacing[axis]:.2f} mm and {found.unlabeled_spacing[axis]:.2f} mm"
         remedy = "resample to one spacing when preparing, and check that both come from the same protocol"
-        yield Finding("warning", "labeled and unlabeled scans differ in spacing", PLACE, size, remedy)
+        yield Finding("warning", "labeled and unlabeled scans differ in spacing", WHERE, size, remedy)
 
 
 def _median_spacing(cases: Sequence[CaseFingerprint]) -> tuple[float, ...]:

@@ -1,7 +1,7 @@
 """DICOM: read one series from a folder, a zip or a single file.
 
 Files are recognized by content and grouped by series. Localizers next to a volume are skipped. If several series may be
-the volume, reading fails. The patient tags only serve to check that all slices belong to one patient.
+the volume, reading fails. Patient tags are used only to check that all slices belong to one patient.
 """
 
 import logging
@@ -17,17 +17,17 @@ from graftseg.core.types import Geometry
 from graftseg.data.folders import visible_entries
 from graftseg.data.formats.dicom_frames import PER_FRAME, SHARED, read_frames
 from graftseg.data.formats.dicom_members import PROBED_FILES, Member, files_below, is_dicom, members_of
-from graftseg.data.formats.dicom_series import PLACE, SPACINGS, Slice, arranged, pixel_spacing, read_slice, volume_of
+from graftseg.data.formats.dicom_series import POSE, SPACINGS, Slice, arranged, pixel_spacing, read_slice, volume_of
 from graftseg.data.formats.dicom_tags import AGAIN, number, read_tags, user_errors, value
 from graftseg.data.formats.scan import Scan, lps_geometry, refuse_absent
 
 SUFFIXES: tuple[str, ...] = (".dcm", ".zip")
 TAGS = ("SeriesInstanceUID", "SeriesNumber", "Modality", "ImageType", "NumberOfFrames", "Rows")
-PATIENT = ("PatientID", "PatientName")
-NOT_IMAGES = ("SEG", "RTDOSE", "RTSTRUCT", "RTPLAN", "PR", "KO", "SR")
+PATIENT_TAGS = ("PatientID", "PatientName")
+NON_IMAGE_MODALITIES = ("SEG", "RTDOSE", "RTSTRUCT", "RTPLAN", "PR", "KO", "SR")
 LOCALIZER_SLICES = 5
 VOLUME_RATIO = 4
-"""A series of at most ``LOCALIZER_SLICES`` is a localizer if another one has ``VOLUME_RATIO`` times as many slices."""
+"""A series of up to ``LOCALIZER_SLICES`` is a localizer if another series is ``VOLUME_RATIO`` times as long."""
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class _ImageFile:
 
 
 def contains_dicom(folder: Path) -> bool:
-    """Return whether there are DICOM files below a folder. A link to a parent folder contains none."""
+    """Return whether there are DICOM files below a folder. A link to a parent folder is not searched."""
     if folder.is_symlink() and folder.parent.resolve().is_relative_to(folder.resolve()):
         return False
     return any(is_dicom(file) for file in islice(files_below(folder), PROBED_FILES))
@@ -77,7 +77,7 @@ def dicom_files(folder: Path) -> list[Path]:
 
 
 def dicom_geometry(path: Path, named: int | None = None) -> Geometry:
-    """Return the geometry from the headers; ``named`` channels are not needed, as a series has one."""
+    """Return the geometry from the headers. ``named`` is ignored, because a series has one channel."""
     slices = _slices(path, pixels=False)
     return _picture_geometry(slices[0]) if _is_picture(slices) else arranged(slices)[1]
 
@@ -118,19 +118,19 @@ def _image_files(members: Sequence[Member]) -> list[_ImageFile]:
 
 
 def _image_file(member: Member) -> _ImageFile | None:
-    """Read the tags of a file; return None if it contains no image."""
-    header = read_tags(member.where, member.content(), (*TAGS, *PATIENT, "SOPClassUID", SHARED, PER_FRAME))
-    tags = {tag: value(member.where, header, tag) for tag in (*TAGS, *PATIENT)}
+    """Read the tags of a file. Return None if it contains no image."""
+    header = read_tags(member.where, member.content(), (*TAGS, *PATIENT_TAGS, "SOPClassUID", SHARED, PER_FRAME))
+    tags = {tag: value(member.where, header, tag) for tag in (*TAGS, *PATIENT_TAGS)}
     modality = str(tags["Modality"] or "unknown modality")
-    if modality in NOT_IMAGES:
+    if modality in NON_IMAGE_MODALITIES:
         return None
     if not tags["Rows"]:
         kind = value(member.where, header, "SOPClassUID")
-        # a SOP class without a name, such as a list, is treated as an image
+        # a class UID without a name, such as an invalid list of UIDs, is treated as an image
         if getattr(kind, "name", "Image Storage").endswith("Image Storage"):
             raise UserError(Code.SCAN_DAMAGED, member.where, "the file is truncated before its pixels", AGAIN)
         return None
-    patient, name = (str(tags[tag] or "").strip("^ ") for tag in PATIENT)
+    patient, name = (str(tags[tag] or "").strip("^ ") for tag in PATIENT_TAGS)
     series_number = tags["SeriesNumber"]
     return _ImageFile(
         member,
@@ -149,7 +149,7 @@ def _choose_series(path: Path, images: Sequence[_ImageFile]) -> list[_ImageFile]
     if not images:
         raise UserError(Code.NOT_A_SCAN, path, "no DICOM images found", "pass the folder or zip of one series")
     if (patients := _count_patients(images)) > 1:
-        finding = f"slices of {patients} patients in one place"
+        finding = f"slices of {patients} patients in one scan"
         raise UserError(Code.DICOM_SERIES, path, finding, "use a separate folder for each patient")
     series: dict[str, list[_ImageFile]] = {}
     for image in images:
@@ -159,7 +159,7 @@ def _choose_series(path: Path, images: Sequence[_ImageFile]) -> list[_ImageFile]
     localizer_slices = min(LOCALIZER_SLICES, _count_slices(largest) / VOLUME_RATIO)
     volumes = [largest, *(one for one in others if _count_slices(one) > localizer_slices)]
     if len(volumes) > 1:
-        finding = f"{len(volumes)} series in one place ({', '.join(map(_describe, volumes))})"
+        finding = f"{len(volumes)} series in one scan ({', '.join(map(_describe, volumes))})"
         raise UserError(Code.DICOM_SERIES, path, finding, "pass a folder or zip that contains only the right one")
     for one in ranked:
         if one is not largest:
@@ -168,7 +168,7 @@ def _choose_series(path: Path, images: Sequence[_ImageFile]) -> list[_ImageFile]
 
 
 def _count_patients(images: Sequence[_ImageFile]) -> int:
-    """Return how many patients are certainly different, by ID, or by name where the ID is missing."""
+    """Return the number of patients that certainly differ: by ID, or by name if the ID is missing."""
     patients = {image.patient for image in images} - {None}
     if len(patients) > 1:
         return len(patients)
@@ -189,7 +189,7 @@ def _describe(images: Sequence[_ImageFile]) -> str:
 def _is_picture(slices: Sequence[Slice]) -> bool:
     """Return whether the scan is a single picture without a position, such as a radiograph."""
     one = slices[0]
-    return len(slices) == 1 and all(value(one.where, one.header, tag) is None for tag in PLACE)
+    return len(slices) == 1 and all(value(one.where, one.header, tag) is None for tag in POSE)
 
 
 def _picture_geometry(one: Slice) -> Geometry:

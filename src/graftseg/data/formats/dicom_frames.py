@@ -1,4 +1,4 @@
-"""The slices of an enhanced DICOM file (CT or MR), which has one frame or several."""
+"""Read the frames of an enhanced DICOM file (CT or MR) as slices."""
 
 from collections.abc import Iterator
 from functools import cache, partial
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from graftseg.core.errors import Code, UserError
 from graftseg.data.formats.dicom_pixels import PIXEL_VALUES, PIXELS, decoding_error, refuse_lookup_table, rescale
 from graftseg.data.formats.dicom_series import HEADER as SLICE_HEADER
-from graftseg.data.formats.dicom_series import PLACE, Slice
+from graftseg.data.formats.dicom_series import POSE, Slice
 from graftseg.data.formats.dicom_tags import AGAIN, number, read_tags, user_errors, value
 
 SHARED, PER_FRAME = "SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence"
@@ -26,7 +26,7 @@ SINGLE_SLICES = "export the series as single slices"
 
 
 def read_frames(where: Path, content: Path | BinaryIO, *, pixels: bool) -> list[Slice]:
-    """Return the frames of a file in stored order. Each of several frames must have a position."""
+    """Return the frames of a file in stored order. If there are several frames, each must have a position."""
     header = read_tags(where, content, (*HEADER, *PIXELS) if pixels else HEADER)
     count = int(number(where, header, "NumberOfFrames", 1))
     refuse_lookup_table(where, header)
@@ -41,7 +41,7 @@ def read_frames(where: Path, content: Path | BinaryIO, *, pixels: bool) -> list[
     slices = []
     for index, own in enumerate(groups):
         merged = dict(_merged_tags(where, header, shared, own, is_single=count == 1))
-        if count > 1 and any(tag not in merged for tag in PLACE):
+        if count > 1 and any(tag not in merged for tag in POSE):
             finding = f"frame {index + 1} of {count} has no position or orientation"
             raise UserError(Code.SCAN_UNSUPPORTED, where, finding, SINGLE_SLICES)
         slices.append(Slice(where, merged, partial(decoded.frame, index, merged)))
@@ -49,12 +49,12 @@ def read_frames(where: Path, content: Path | BinaryIO, *, pixels: bool) -> list[
 
 
 def _merged_tags(where: Path, header: Any, shared: Any, own: Any, *, is_single: bool) -> Iterator[tuple[str, Any]]:
-    """Yield the tags of the file, then of all frames, then of one frame; later values override earlier ones.
+    """Yield the tags of the file, then of all frames, then of one frame. Later values override earlier values.
 
     The position of the file is ignored if it has several frames.
     """
     for tag in (*SLICE_HEADER, *PIXEL_VALUES):
-        if (is_single or tag not in PLACE) and (found := value(where, header, tag)) is not None:
+        if (is_single or tag not in POSE) and (found := value(where, header, tag)) is not None:
             yield tag, found
     for group, tags in GROUPS.items():
         for source in (shared, own):

@@ -20,13 +20,13 @@ from graftseg.data.formats.scan import MAX_BYTES, read_head, unreadable
 
 MAX_FILES = 100_000
 PROBED_FILES = 64
-"""How many files of a folder are checked before it is considered to contain no DICOM files."""
+"""If none of the first ``PROBED_FILES`` files of a folder is DICOM, the folder contains no DICOM files."""
 
 _MAGIC = b"DICM"
 _HEAD = 128 + len(_MAGIC)  # a DICOM file begins with a preamble of 128 bytes
 _ENCRYPTED = 0x1
 _CHUNK = 4 * 2**20
-_END_RECORD, _MAX_END_RECORD, _ZIP64 = b"PK\x05\x06", 22 + 0xFFFF, 0xFFFF
+_END_RECORD, _MAX_END_RECORD, _ZIP64 = b"PK\x05\x06", 22 + 0xFFFF, 0xFFFF  # signature, size, count in ZIP64
 _ONE_SERIES = "export the series to a folder or zip of its own"
 
 
@@ -45,7 +45,7 @@ class Member:
 
 @contextmanager
 def members_of(path: Path) -> Iterator[list[Member]]:
-    """Open the DICOM files below a folder, in a zip, or the single file, sorted by name."""
+    """Open the DICOM files of a folder or a zip, sorted by name, or a single file."""
     if path.is_dir():
         yield [Member.on_disk(file) for file in files_below(path) if is_dicom(file)]
     elif path.suffix.lower() == ".zip":
@@ -56,7 +56,7 @@ def members_of(path: Path) -> Iterator[list[Member]]:
 
 
 def files_below(folder: Path) -> Iterator[Path]:
-    """Yield the files below a folder by name, without hidden files and without following links to folders."""
+    """Yield the files below a folder, sorted by name. Skip hidden files and links to folders."""
     count = 0
     for root, folders, files in os.walk(folder, onerror=_refuse_folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
@@ -108,7 +108,7 @@ def _refuse_missing_members(path: Path, archive: ZipFile) -> None:
 
 
 def _zip_members(path: Path, archive: ZipFile) -> Iterator[Member]:
-    """Yield the DICOM files of a zip by name."""
+    """Yield the DICOM files of a zip, sorted by name."""
     members = [member for member in archive.infolist() if not member.is_dir()]
     size = sum(member.file_size for member in members)
     if size > MAX_BYTES or len(members) > MAX_FILES:

@@ -1,4 +1,4 @@
-"""The pixels of a DICOM file: decoded, with high values bright, and rescaled."""
+"""Decode the pixels of a DICOM file, invert them if high values are dark, and rescale them."""
 
 import re
 from pathlib import Path
@@ -21,7 +21,7 @@ SAFE_REASONS = {
     re.compile(r"Missing required element: \(\w{4},\w{4}\) '([\w ]+)'"): r"the header has no \1",
     re.compile(r"has no 'Pixel Data'"): "there are none",
 }
-"""Messages of pydicom that are passed on. Other messages may quote the header, including a patient's name."""
+"""Messages of pydicom that errors may show. Other messages may quote the header, including a patient's name."""
 
 
 def stored_pixels(where: Path, header: Any) -> NDArray[np.float32]:

@@ -1,4 +1,4 @@
-"""The slices of a DICOM series as a volume. Only tags for voxels and geometry are read, none about the patient."""
+"""Read the slices of a DICOM series as a volume. Only tags for voxels and geometry are read, no patient tags."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,16 +18,16 @@ from graftseg.data.formats.dicom_tags import AGAIN, Floats, number, numbers, rea
 from graftseg.data.formats.scan import Guess, Scan, lps_geometry, refuse_bytes
 
 SPACINGS = ("PixelSpacing", "ImagerPixelSpacing", "NominalScannedPixelSpacing")
-PLACE = {"ImagePositionPatient": 3, "ImageOrientationPatient": 6}
-"""The tags with position and orientation of a slice, and how many numbers each has."""
+POSE = {"ImagePositionPatient": 3, "ImageOrientationPatient": 6}
+"""The tags with position and orientation of a slice, and the number of values of each tag."""
 
 SLICE_DISTANCES = ("SpacingBetweenSlices", "SliceThickness")
 """Tags for the distance between slices without positions, in order of preference."""
 
-HEADER = ("Rows", "Columns", "InstanceNumber", *SPACINGS, *SLICE_DISTANCES, *PLACE)
+HEADER = ("Rows", "Columns", "InstanceNumber", *SPACINGS, *SLICE_DISTANCES, *POSE)
 
 GAP = 1.5
-"""A distance of more than ``GAP`` times the median distance means that a slice is missing."""
+"""If a distance between slices exceeds ``GAP`` times the median distance, a slice is missing."""
 
 ONE_SERIES = "keep the slices of one series only"
 
@@ -71,7 +71,7 @@ def read_slice(where: Path, content: Path | BinaryIO, *, pixels: bool) -> Slice:
 
 
 def volume_of(where: Path, slices: Sequence[Slice]) -> Scan:
-    """Return the volume ``(1, columns, rows, slices)`` of the slices at a path, sorted along their normal."""
+    """Return the volume ``(1, columns, rows, slices)``, with slices sorted along their normal."""
     order, geometry = arranged(slices)
     volume = np.empty(geometry.shape, np.float32)
     for place, index in enumerate(order):
@@ -135,7 +135,7 @@ def _common_spacing(slices: Sequence[Slice]) -> Floats:
 
 
 def pixel_spacing(one: Slice, tags: Sequence[str] = ("PixelSpacing",), default: Floats | None = None) -> Floats:
-    """Return the first of the tags that the header has, or the default: the distances of rows and of columns."""
+    """Return the distances between rows and between columns, from the first of ``tags`` that the header has."""
     values = next((found for tag in tags if (found := one.numbers(tag, 2)) is not None), default)
     if values is None:
         raise UserError(Code.SCAN_HEADER, one.where, "the header has no PixelSpacing", AGAIN)
@@ -158,7 +158,7 @@ def _guesses(where: Path, slices: Sequence[Slice]) -> tuple[Guess, ...]:
 
 
 def _order_by_number(slices: Sequence[Slice]) -> tuple[list[int], str]:
-    """Return the order by instance number, or by file if these are not unique, and what it is based on."""
+    """Return the order by instance number, or by file name if the numbers are not unique, and its name."""
     instances = [one.number("InstanceNumber", -1.0) for one in slices]
     if len(set(instances)) < len(instances):
         return list(range(len(slices))), "file name"
@@ -166,16 +166,16 @@ def _order_by_number(slices: Sequence[Slice]) -> tuple[list[int], str]:
 
 
 def _assumed_distance(one: Slice) -> tuple[float, str]:
-    """Return the distance between slices without positions, in mm, and its tag; 1 mm and "default" without a tag."""
+    """Return the distance between slices without positions, in mm, and its tag, or 1 mm and "default"."""
     # some scanners write a negative distance to give the direction
     found = ((abs(one.number(tag)), tag) for tag in SLICE_DISTANCES)
     return next(((distance, tag) for distance, tag in found if distance > 0), (1.0, "default"))
 
 
 def _refuse_unplaced(slices: Sequence[Slice]) -> None:
-    """Raise a UserError if only some slices have position and orientation: their order would be a guess."""
+    """Raise a UserError if a slice has no position or orientation, because its place in the order would be a guess."""
     where = slices[0].where if len(slices) == 1 else slices[0].where.parent
-    for tag, count in PLACE.items():
+    for tag, count in POSE.items():
         if unplaced := [one.where.name for one in slices if one.numbers(tag, count) is None]:
             finding = f"{len(unplaced)} of {len(slices)} slices have no {tag}, the first is {unplaced[0]}"
             remedy = "export the series again, or remove files that are not slices of it"
@@ -200,13 +200,13 @@ def _axes(slices: Sequence[Slice]) -> Floats:
 
 
 def _refuse_gaps(slices: Sequence[Slice], heights: Floats, order: Sequence[int]) -> None:
-    """Raise a UserError for missing slices and for several slices in one place."""
+    """Raise a UserError for missing slices and for several slices at one position."""
     if len(order) == 1:
         return
     steps = np.diff(heights[list(order)])
-    places = 1 + int(np.count_nonzero(steps > 1e-3))
-    if len(order) >= 2 * places:
-        finding = f"{len(order)} slices in {places} places: several time points, echoes or volumes"
+    positions = 1 + int(np.count_nonzero(steps > 1e-3))
+    if len(order) >= 2 * positions:
+        finding = f"{len(order)} slices at {positions} positions: several time points, echoes or volumes"
         raise UserError(Code.DICOM_SERIES, slices[0].where.parent, finding, "keep one volume")
     median = float(np.median(steps))
     for lower, upper in pairwise(order):
@@ -224,7 +224,7 @@ def _refuse_gaps(slices: Sequence[Slice], heights: Floats, order: Sequence[int])
 def _step(
     slices: Sequence[Slice], positions: Sequence[Floats], normal: Floats, order: Sequence[int]
 ) -> tuple[Floats, float]:
-    """Return the unit direction and the length of the step between slices; oblique for a tilted gantry."""
+    """Return direction (unit vector) and length of the step between slices. It is oblique for a tilted gantry."""
     if len(positions) == 1:
         return normal, abs(slices[0].number("SliceThickness")) or 1.0
     step = (positions[-1] - positions[0]) / (len(positions) - 1)
@@ -232,7 +232,7 @@ def _step(
     for place, position in enumerate(positions):
         away = float(np.linalg.norm(position - positions[0] - place * step))
         if away > length / 2:
-            finding = f"the slice is {away:.2f} mm from its place at regular steps of {length:.2f} mm"
+            finding = f"the slice is {away:.2f} mm from its position at regular steps of {length:.2f} mm"
             remedy = "export the series with slices at regular distances"
             raise UserError(Code.DICOM_SERIES, slices[order[place]].where, finding, remedy)
     return step / length, length

@@ -49,7 +49,7 @@ def value(where: Path, header: Any, tag: str) -> Any:
     try:
         return header.get(tag)
     except Exception:
-        # the original message may quote the value, and with it a patient's name
+        # the original message may quote the value, which may be a patient's name
         raise UserError(Code.SCAN_HEADER, where, f"{tag} in the header cannot be read", AGAIN) from None
 
 
@@ -82,7 +82,7 @@ def numbers(where: Path, header: Any, tag: str, count: int) -> Floats | None:
 
 
 def pydicom_package() -> Any:
-    """Import pydicom and disable its warnings about header values, which quote them."""
+    """Import pydicom and disable its warnings, which quote header values."""
     pydicom = optional("pydicom", "pydicom", "DICOM files")
     pydicom.config.settings.reading_validation_mode = pydicom.config.IGNORE
     # not restored afterwards: warning filters are shared between threads
@@ -92,5 +92,5 @@ def pydicom_package() -> Any:
 
 
 def silence_dicom_packages() -> AbstractContextManager[None]:
-    """Suppress warnings and log lines of pydicom and highdicom, which quote header values."""
+    """Suppress warnings and log lines of pydicom and highdicom, because they quote header values."""
     return silence("pydicom", "highdicom", below=logging.CRITICAL + 1)

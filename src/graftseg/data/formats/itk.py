@@ -30,7 +30,7 @@ from graftseg.data.formats.scan import (
 )
 
 SUFFIXES: tuple[str, ...] = (".nrrd", ".nhdr", ".mha", ".mhd")
-HEADERS = (".nhdr", ".mhd")
+HEADERS = (".nhdr", ".mhd")  # suffixes of headers with the voxels in another file
 _MAX_HEADER_BYTES = 2**20
 _CHUNK = 4 * 2**20
 _FIELD = re.compile(r"([A-Za-z][\w ]*?)\s*[=:]\s*(.*)")
@@ -39,12 +39,12 @@ _ANATOMICAL = re.compile(r"(?i)(right-anterior|left-anterior|left-posterior)-sup
 _DIRECTIONS = {"transformmatrix", "orientation", "rotation"}
 """MetaImage fields with axis directions."""
 _MAX_EXPANSION = {"raw": 1, "zlib": 1100, "other": 50_000}
-"""Upper limit of the bytes of voxels per byte of the file."""
+"""Largest possible number of voxel bytes per byte of the file, by encoding."""
 
 
 @dataclass(frozen=True)
-class _Text:
-    """The header fields by lowercase name without spaces, the file with the voxels and where they begin in it."""
+class _HeaderText:
+    """The header fields by lowercase name without spaces, the file with the voxels, and their offset in bytes."""
 
     fields: dict[str, str]
     voxels: Path
@@ -61,7 +61,7 @@ class _Text:
 
     @property
     def is_placed(self) -> bool:
-        """Return whether the header contains the directions of the axes in the patient."""
+        """Whether the header contains the directions of the axes in the patient."""
         if "ndims" in self.fields:
             return not _DIRECTIONS.isdisjoint(self.fields)
         return "spacedirections" in self.fields and bool(_ANATOMICAL.fullmatch(self.fields.get("space", "")))
@@ -69,10 +69,10 @@ class _Text:
 
 @dataclass(frozen=True)
 class _Header:
-    """The checked header; ``size`` is the number of bytes of all voxels."""
+    """The checked header. ``size`` is the number of bytes of all voxels."""
 
     reader: Any
-    text: _Text
+    text: _HeaderText
     geometry: Geometry
     size: int
     fourth: FourthAxis
@@ -84,18 +84,18 @@ def itk_files(path: Path) -> list[Path]:
         refuse_absent(path)
         voxels = _read_text(path).voxels
     except UserError:
-        # reported when the scan is read
+        # the error is raised again when the scan is read
         return [path]
     return [path] if voxels == path else [path, voxels]
 
 
 def itk_geometry(path: Path, named: int | None = None) -> Geometry:
-    """Return the geometry from the header; refuse a time series unless ``named`` channels match."""
+    """Return the geometry from the header. Refuse a time series unless it has ``named`` volumes."""
     return _read_header(path, named).geometry
 
 
 def read_itk(path: Path, named: int | None = None) -> Scan:
-    """Read voxels ``(C, *space)`` of an image or label map; vector components and the fourth axis are channels."""
+    """Read voxels ``(C, *space)`` of an image or label map. Vector components and the fourth axis are channels."""
     header = _read_header(path, named)
     if header.text.encoding == "zlib":
         _verify_checksum(path, header)
@@ -151,7 +151,7 @@ def _geometry(path: Path, reader: Any, is_placed: bool) -> Geometry:
     return lps_geometry(shape, direction, spacing, origin, is_placed=is_placed)
 
 
-def _read_text(path: Path) -> _Text:
+def _read_text(path: Path) -> _HeaderText:
     """Read the header: up to an empty line in NRRD, up to the name of the data file in MetaImage."""
     head = read_head(path, _MAX_HEADER_BYTES)
     fields: dict[str, str] = {}
@@ -168,8 +168,8 @@ def _read_text(path: Path) -> _Text:
                 break
     data_file = fields.get("elementdatafile", fields.get("datafile", "LOCAL"))
     if data_file.upper() == "LOCAL":
-        return _Text(fields, path, min(place, len(head)))
-    return _Text(fields, _data_file(path, data_file), 0)
+        return _HeaderText(fields, path, min(place, len(head)))
+    return _HeaderText(fields, _data_file(path, data_file), 0)
 
 
 def _data_file(path: Path, named: str) -> Path:

@@ -30,7 +30,7 @@ from graftseg.data.grid import grid_difference
 SUFFIXES: tuple[str, ...] = (".nii.gz", ".nii")
 _CHUNK = 4 * 2**20
 _MAX_TRAILING = 2**20  # bytes after the voxels of a compressed file that are ignored
-_MAX_EXPANSION = 1100  # upper limit of the bytes per compressed byte
+_MAX_EXPANSION = 1100  # largest possible number of bytes per compressed byte
 _GZIP_MAGIC = b"\x1f\x8b"
 _UNITS = {0: "unknown", 1: "meter", 2: "mm", 3: "micron"}
 _SECONDS, _OTHER_TIME_UNITS = 8, (16, 24)  # many programs write seconds for files without a time axis
@@ -61,7 +61,7 @@ class _Header:
 
 
 def nifti_geometry(path: Path, named: int | None = None) -> Geometry:
-    """Return the geometry from the header; refuse a time series unless ``named`` channels match."""
+    """Return the geometry from the header. Refuse a time series unless it has ``named`` volumes."""
     with _open_nifti(path, named) as (_, header):
         return header.geometry
 
@@ -185,7 +185,7 @@ def _scaling(path: Path, raw: Any) -> tuple[float, float] | None:
 
 
 def _geometry(path: Path, raw: Any, shape: tuple[int, ...]) -> Geometry:
-    """Return the sform, else the qform, else the voxel size; ambiguous headers are read as nibabel reads them."""
+    """Return the geometry from the sform, the qform or the voxel size. Read ambiguous headers like nibabel does."""
     for name in ("qform_code", "sform_code"):
         if not 0 <= int(raw[name]) <= 5:
             raw[name] = 0

@@ -33,17 +33,17 @@ from graftseg.data.formats.scan import (
 
 SUFFIXES: tuple[str, ...] = (".png", ".tif", ".tiff")
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
-_PNG_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
-_COLOR_BIT, _PALETTE = 2, 3  # the bit of a PNG color type for color, and the color type with a palette
-_GRAY_ALPHA, _RGB_ALPHA = 4, 6
+_PNG_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # by PNG color type
+_COLOR_BIT, _PALETTE = 2, 3  # the PNG color type: bit of color pictures, value of palette pictures
+_GRAY_ALPHA, _RGB_ALPHA = 4, 6  # PNG color types
 _UNSUPPORTED_SPACES = {5: "CMYK", 8: "CIELab", 9: "ICCLab", 10: "ITULab"}  # by TIFF photometric interpretation
-_TIFF_MAX_EXPANSION = (8, 50_000)  # upper limit of the pixels per byte of a file, raw (bits) and compressed
+_TIFF_MAX_EXPANSION = (8, 50_000)  # most pixel bytes per file byte, raw (1-bit pixels) and compressed
 _ONE_EACH = "save one picture per file, or the volume as NIfTI or NRRD, which contain the slice distance"
 _HEADER, _CHECKSUM = slice(12, 29), slice(29, 33)  # the PNG header and its checksum
 
 
 def picture_geometry(path: Path, named: int | None = None) -> Geometry:
-    """Return the size of a picture from its header; ``named`` channels are not needed, as they are never ambiguous."""
+    """Return the geometry of a picture from its header. ``named`` is ignored, because channels are never ambiguous."""
     refuse_absent(path)
     if path.suffix.lower() == ".png":
         width, height, *_ = _png_header(path)
@@ -53,7 +53,7 @@ def picture_geometry(path: Path, named: int | None = None) -> Geometry:
 
 
 def read_picture(path: Path, named: int | None = None, *, is_label: bool = False) -> Scan:
-    """Read pixels ``(C, columns, rows)`` in their stored type; in a label map, palette indices are class numbers."""
+    """Read pixels ``(C, columns, rows)`` in their stored type. In a label map, palette indices are class numbers."""
     refuse_absent(path)
     pixels = (_read_png if path.suffix.lower() == ".png" else _read_tiff)(path, is_label)
     channels = _without_alpha(path, pixels if pixels.ndim == 3 else pixels[..., None])
@@ -115,7 +115,7 @@ def _read_png(path: Path, is_label: bool) -> NDArray[Any]:
         raise _unsupported(path, "16-bit colors cannot be read from PNG", "save it as TIFF or with 8 bits")
     image = optional("PIL.Image", "pillow", "PNG files")
     try:
-        # the size is checked above; the limit of Pillow is meant for web pages
+        # the limit of Pillow is too low for large scans, and the size is checked above
         image.MAX_IMAGE_PIXELS = None
         is_gray_alpha_16 = (bits, color_type) == (16, _GRAY_ALPHA)
         with image.open(_as_rgba_8(path) if is_gray_alpha_16 else path, formats=("PNG",)) as picture:
@@ -139,7 +139,7 @@ def _read_png(path: Path, is_label: bool) -> NDArray[Any]:
 def _as_rgba_8(path: Path) -> BytesIO:
     """Return a 16-bit gray-alpha PNG relabeled as 8-bit RGBA, with the two bytes of each number as two channels.
 
-    Pillow would drop the lower bytes. The pixel data of both kinds is the same, only the header differs.
+    Pillow would drop the lower bytes. The two kinds differ only in the header, not in the pixel data.
     """
     content = bytearray(path.read_bytes())
     before = bytes(content[_HEADER])
@@ -215,7 +215,7 @@ def _decode_tiff(path: Path, page: Any) -> NDArray[Any]:
     try:
         pixels = np.asarray(page.asarray())
     except Exception as error:
-        # newer Python versions decode some kinds themselves
+        # Python can decode some compressions without imagecodecs, so other errors mean damaged pixels
         if "imagecodecs" not in str(error) and not isinstance(error, ImportError):
             raise
         finding = f"no installed package decodes its pixels ({page.compression.name})"

@@ -15,22 +15,22 @@ from graftseg.core.types import Geometry
 from graftseg.data.folders import refuse_broken_link
 
 MAX_BYTES = 16 * 2**30
-"""Upper limit for the voxels of one file, in bytes: larger than any scan, small enough for a large machine."""
+"""Largest size of the voxels of one file, in bytes: above any real scan, within the memory of a large machine."""
 
 MAX_GUESS_LINES = 4
-"""More guesses of one kind than this are summarized in one line."""
+"""More guesses of one kind are summarized in one line."""
 
 MAX_VOLUMES = 16
-"""A file with more volumes is a time series, unless ``dataset.json`` names as many channels."""
+"""A file with more volumes is a time series, unless ``dataset.json`` names the same number of channels."""
 
 USUAL_CHANNELS = 8
-"""More volumes are probably points in time, whatever the header says."""
+"""More volumes in a file are reported as a guess, because they are probably time points."""
 
 VOLUMES_ARE_CHANNELS = -1
 """Passed instead of a number of named channels if the volumes of a file are known to be channels."""
 
 NAME_CHANNELS = 'if they are channels, name them in dataset.json, as in "modality": {"0": "T1", "1": "T2"}'
-SPLIT = "save the volume to segment, or the channels of a case as CASE_0000, CASE_0001"
+SAVE_VOLUME = "save the volume to segment, or the channels of a case as CASE_0000, CASE_0001"
 
 AGAIN = "copy or export the file again"
 
@@ -74,8 +74,8 @@ class Scan:
 class FourthAxis:
     """The number of volumes in a file and the distance between them in the header.
 
-    A ``step`` of 0 or 1 is ambiguous, and so is the unit second: many programs write both for channels.
-    ``says_time`` means that the header contains a word or number that only time series have.
+    A ``step`` of 0 or 1 and the unit second are ambiguous, because many programs write them for channels.
+    ``says_time`` means that the header contains a word or number that only occurs in time series.
     """
 
     volumes: int
@@ -91,10 +91,10 @@ class FourthAxis:
         if self.volumes > MAX_VOLUMES or has_step or self.says_time:
             step = f" with a step of {self.step:g}" if has_step else ""
             finding = f"a time series of {self.volumes} volumes{step}"
-            raise UserError(Code.SCAN_UNSUPPORTED, path, finding, f"{SPLIT}; {NAME_CHANNELS}")
+            raise UserError(Code.SCAN_UNSUPPORTED, path, finding, f"{SAVE_VOLUME}; {NAME_CHANNELS}")
 
     def guesses(self, path: Path, named: int | None) -> tuple[Guess, ...]:
-        """Return a guess if the volumes may be points in time."""
+        """Return a guess if the volumes may be time points."""
         has_seconds = self.in_seconds and self.step > 0
         if self._is_certain(named) or not (has_seconds or self.volumes > USUAL_CHANNELS):
             return ()
@@ -110,8 +110,8 @@ class FourthAxis:
 class Format:
     """The readers of a file format: geometry from the header, scan ``(C, *space)`` and label map ``(1, *space)``.
 
-    The first two take the number of channels that ``dataset.json`` names, or None. ``label`` is None if label maps are
-    not read from the format.
+    ``geometry`` and ``scan`` take the number of channels that ``dataset.json`` names, or None. ``label`` is None if
+    the format is not supported for label maps.
     """
 
     geometry: Callable[[Path, int | None], Geometry]
@@ -180,7 +180,7 @@ def read_head(path: Path, count: int) -> bytes:
 
 
 def optional(module: str, package: str, what: str) -> Any:
-    """Import a module of an optional package; raise a UserError with the install command if it is missing."""
+    """Import a module of an optional package. If it is missing, raise a UserError with the install command."""
     try:
         return import_module(module)
     except ImportError:
@@ -188,14 +188,14 @@ def optional(module: str, package: str, what: str) -> Any:
 
 
 def short_reason(error: BaseException, path: Path, length: int = 120) -> str:
-    """Return the message of another package's error about a file in one short line, without the file's folder."""
+    """Return the message of an error from another package in one short line, without the folder of the file."""
     return " ".join(without_folder(str(error), path).split())[:length]
 
 
 def without_folder(text: str, path: Path) -> str:
     """Remove the folder of a file from a text, in all spellings: relative, absolute and resolved."""
     folders = {str(folder) for folder in (path.parent, path.parent.absolute(), path.parent.resolve())}
-    # repr doubles backslashes
+    # a message may quote the path with repr, which doubles backslashes
     spellings = {word.rstrip("/\\") for folder in folders for word in (folder, repr(folder)[1:-1])} - {"", "."}
     for folder in sorted(spellings, key=len, reverse=True):
         text = re.sub(rf"(?<![\w.-]){re.escape(folder)}[/\\]+", "", text)
