@@ -117,9 +117,17 @@ def test_pair_kernels_need_an_even_last_size(monkeypatch: pytest.MonkeyPatch) ->
     assert not recorded
 
 
+def launch_tables() -> tuple[dict[tuple[torch.dtype, int], dict[str, int]], ...]:
+    return (
+        convolution.FORWARD_LAUNCHES,
+        convolution.INPUT_GRADIENT_LAUNCHES,
+        convolution.WEIGHT_GRADIENT_LAUNCHES,
+    )
+
+
 @needs_triton
 def test_pair_kernels_across_tiles_and_planes(monkeypatch: pytest.MonkeyPatch) -> None:
-    for table in (convolution.FORWARD, convolution.INPUT, convolution.WEIGHT):
+    for table in launch_tables():
         launch = {"BM": 16, "num_warps": 4, "num_stages": 1, "planes": 2}
         monkeypatch.setitem(table, (torch.float32, 16), launch)
     assert_agrees("convolve", torch.float32, (16, 16), (5, 7, 6))
@@ -182,7 +190,7 @@ def test_float64_uses_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_launch_tables_contain_only_supported_channels() -> None:
-    for table in (convolution.FORWARD, convolution.INPUT, convolution.WEIGHT):
+    for table in launch_tables():
         assert table
         for (dtype, channels), launch in table.items():
             assert dtype in convolution.DTYPES

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from graftseg.networks import unet
-from graftseg.networks.layers import convolve_one_channel, prefers_written_out
+from graftseg.networks.layers import convolve_one_channel, prefers_convolve_one_channel
 from graftseg.networks.unet import Convolution2d
 
 
@@ -37,11 +37,11 @@ def test_result_is_channels_last_and_rounded_once() -> None:
 def test_written_out_only_if_compiled_in_reduced_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     x, _, _ = operands(torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
-        assert not prefers_written_out(x)
+        assert not prefers_convolve_one_channel(x)
         monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-        assert prefers_written_out(x)
-        assert not prefers_written_out(x.expand(-1, 2, -1, -1))
-    assert not prefers_written_out(x)
+        assert prefers_convolve_one_channel(x)
+        assert not prefers_convolve_one_channel(x.expand(-1, 2, -1, -1))
+    assert not prefers_convolve_one_channel(x)
 
 
 def test_compiled_layer_equals_uncompiled_layer(monkeypatch: pytest.MonkeyPatch) -> None:

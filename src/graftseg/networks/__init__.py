@@ -27,7 +27,7 @@ class NetworkSettings(Settings):
     width: int = Field(
         default=16, ge=1, le=4096, description="channels at full resolution; doubled at each coarser level"
     )
-    levels: int = Field(default=5, ge=2, le=6, description="number of levels; each one halves the resolution")
+    levels: int = Field(default=5, ge=2, le=6, description="levels, each with half the resolution of the previous one")
     dropout: bool = Field(default=True, description="use the published dropout (vnet-in has none)")
 
 

@@ -1,4 +1,4 @@
-"""Switch between our GPU layers and PyTorch's own, and compiler options."""
+"""Switch between our GPU layers and PyTorch's layers, and options of the compiler."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ def accelerated(x: Tensor) -> bool:
 def tf32_allowed() -> bool:
     """Return whether float32 convolutions on a GPU may use TF32.
 
-    PyTorch refuses to read the older setting after a program has used the newer one.
+    PyTorch raises a RuntimeError if the older setting is read after the newer setting was used.
     """
     try:
         return torch.backends.cudnn.allow_tf32
@@ -28,7 +28,7 @@ def tf32_allowed() -> bool:
 
 @contextmanager
 def plain_layers() -> Iterator[None]:
-    """Use PyTorch's own layers inside the block, also on a GPU."""
+    """Use PyTorch's layers instead of ours inside the block."""
     global _enabled
     before, _enabled = _enabled, False
     try:

@@ -12,7 +12,7 @@ class Tail(nn.Module):
     """The last decoder stage, its dropout and the head."""
 
     def __init__(self, network: EncoderDecoder) -> None:
-        """Take these parts out of a network, whose decoder then ends before its last stage."""
+        """Move these parts out of a network; its decoder then ends before the last stage."""
         super().__init__()
         self.stage = _take_out(network.decoder, "stages")
         self.dropout = _take_out(network.decoder, "dropouts" if hasattr(network.decoder, "dropouts") else "dropout")
@@ -25,9 +25,9 @@ class Tail(nn.Module):
 
 
 class Branches(EncoderDecoder):
-    """A network with a main branch and other branches on the same features; three on vnet-in: 9,457,190 parameters.
+    """A network with a main branch and other branches on the same features.
 
-    The decoder ends before its last stage; each branch has its own last stage.
+    Each branch has a last decoder stage and a head. ``vnet-in`` with three branches has 9,457,190 parameters.
     """
 
     def __init__(self, network: EncoderDecoder, others: list[EncoderDecoder]) -> None:
@@ -43,13 +43,13 @@ class Branches(EncoderDecoder):
 
 
 def build_branches(networks: Networks, count: int = 3) -> Branches:
-    """Build the recipe's network with ``count`` branches, each with its own initialization."""
+    """Build the recipe's network with ``count`` branches, which are initialized separately."""
     network, *others = (cast(EncoderDecoder, networks.build()) for _ in range(count))
     return Branches(network, others)
 
 
 def _take_out(decoder: nn.Module, name: str) -> nn.Module:
-    """Take a part out of the decoder and replace it by an identity; of a list, take the last item."""
+    """Take a part, or the last item of a list of parts, out of the decoder and replace it by an identity."""
     part: nn.Module | None = getattr(decoder, name, None)
     if isinstance(part, nn.ModuleList):
         last = part[-1]

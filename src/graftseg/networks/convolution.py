@@ -1,4 +1,4 @@
-"""Convolutions of the 3-D networks: PyTorch's own on a CPU, the faster of cuDNN and our kernels on a GPU.
+"""Convolutions of the 3-D networks: PyTorch on a CPU, the faster of cuDNN and our kernels on a GPU.
 
 Results are equal up to rounding. Volumes and weights stay channels-last, which ``torch.compile`` does not preserve for
 PyTorch's 3-D convolutions. A bias before a norm gets no gradient: the norm subtracts the mean, so the gradient is zero
@@ -17,18 +17,18 @@ from torch.nn import functional as F
 from graftseg.core.devices import has_triton
 from graftseg.networks.acceleration import accelerated, tf32_allowed
 
-# Launch parameters by channels, where our kernels were faster than cuDNN on an H200; otherwise cuDNN is used. Entries
-# with "planes" belong to the kernels of convolution_pairs.
-FORWARD: dict[tuple[torch.dtype, int], dict[str, int]] = {
+# Launch parameters of our kernels by precision and input channels, if faster than cuDNN on an H200. Without an entry,
+# cuDNN is used. Entries with "planes" belong to the kernels of convolution_pairs.
+FORWARD_LAUNCHES: dict[tuple[torch.dtype, int], dict[str, int]] = {
     (torch.bfloat16, 1): {"BM": 256, "num_warps": 4, "num_stages": 2},
     (torch.bfloat16, 16): {"BM": 64, "num_warps": 4, "num_stages": 1, "planes": 28},
     (torch.float32, 1): {"BM": 256, "num_warps": 4, "num_stages": 4},
 }
-INPUT: dict[tuple[torch.dtype, int], dict[str, int]] = {
+INPUT_GRADIENT_LAUNCHES: dict[tuple[torch.dtype, int], dict[str, int]] = {
     (torch.bfloat16, 16): {"BM": 64, "num_warps": 4, "num_stages": 1, "planes": 28},
     (torch.float32, 16): {"BM": 256, "num_warps": 8, "num_stages": 1, "planes": 14},
 }
-WEIGHT: dict[tuple[torch.dtype, int], dict[str, int]] = {
+WEIGHT_GRADIENT_LAUNCHES: dict[tuple[torch.dtype, int], dict[str, int]] = {
     (torch.bfloat16, 1): {"BM": 128, "num_warps": 4, "num_stages": 3},
     (torch.bfloat16, 16): {"BM": 64, "num_warps": 4, "num_stages": 3, "planes": 56},
     (torch.bfloat16, 32): {"BM": 64, "num_warps": 8, "num_stages": 3, "planes": 56},
@@ -36,8 +36,8 @@ WEIGHT: dict[tuple[torch.dtype, int], dict[str, int]] = {
     (torch.float32, 16): {"BM": 64, "num_warps": 4, "num_stages": 1, "planes": 28},
     (torch.float32, 32): {"BM": 64, "num_warps": 4, "num_stages": 2},
 }
-MAX_PAIRED_CHANNELS = 32
-MIN_CHANNELS = 16
+MAX_PAIRED_CHANNELS = 32  # channels of the finer volume up to which ``halve`` and ``double`` use our kernels
+MIN_CHANNELS = 16  # smallest size of Triton's matrix products
 DTYPES = (torch.bfloat16, torch.float32)
 HAS_TRITON = has_triton()
 # kernels index elements with 32 bits
@@ -101,14 +101,14 @@ def _accelerated(x: Tensor) -> bool:
 def _has_wrong_cpu_gradient(x: Tensor) -> bool:
     """Return whether a CPU would leave most of the weight gradient unset.
 
-    oneDNN does so in bfloat16 if the first axis of the volume has two voxels (PyTorch 2.13). This occurs only at the
-    coarsest level, where float32 costs little.
+    oneDNN has this bug in bfloat16 if the first axis of the volume has two voxels (PyTorch 2.13). Only the coarsest
+    level is so small, and float32 costs little there.
     """
     return x.device.type == "cpu" and x.shape[2] == 2 and torch.is_autocast_enabled("cpu")
 
 
 def _cast(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Cast both to the autocast precision, as PyTorch's convolutions do."""
+    """Cast input and weight to the autocast precision, as PyTorch's convolutions do."""
     dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else weight.dtype
     return x.to(dtype), weight.to(dtype)
 
@@ -123,7 +123,7 @@ def _add_bias(y: Tensor, bias: Tensor | None) -> Tensor:
 @torch.library.custom_op("graftseg::convolve", mutates_args=())
 def convolve(x: Tensor, weight: Tensor) -> Tensor:
     """3x3x3 convolution with zero padding."""
-    launch = _launch(FORWARD, x, weight.shape[0])
+    launch = _launch(FORWARD_LAUNCHES, x, weight.shape[0])
     if launch:
         y: Tensor = _kernels(launch).convolve(x, weight, **launch)
         return y
@@ -133,7 +133,7 @@ def convolve(x: Tensor, weight: Tensor) -> Tensor:
 @torch.library.custom_op("graftseg::convolve_input", mutates_args=())
 def convolve_input(dy: Tensor, weight: Tensor) -> Tensor:
     """Gradient of the input of ``convolve``: a convolution with flipped taps."""
-    launch = _launch(INPUT, dy, weight.shape[1])
+    launch = _launch(INPUT_GRADIENT_LAUNCHES, dy, weight.shape[1])
     if launch:
         dx: Tensor = _kernels(launch).convolve(dy, weight.flip(2, 3, 4).transpose(0, 1), **launch)
         return dx
@@ -143,7 +143,7 @@ def convolve_input(dy: Tensor, weight: Tensor) -> Tensor:
 @torch.library.custom_op("graftseg::convolve_weight", mutates_args=())
 def convolve_weight(x: Tensor, dy: Tensor) -> Tensor:
     """Gradient of the weight of ``convolve``, in the precision of the input."""
-    launch = _launch(WEIGHT, x, dy.shape[1])
+    launch = _launch(WEIGHT_GRADIENT_LAUNCHES, x, dy.shape[1])
     if launch:
         dw: Tensor = _kernels(launch).convolve_weight(x, dy, **launch)
         return dw.to(x.dtype)
@@ -152,7 +152,7 @@ def convolve_weight(x: Tensor, dy: Tensor) -> Tensor:
 
 @torch.library.custom_op("graftseg::halve", mutates_args=())
 def halve(x: Tensor, weight: Tensor) -> Tensor:
-    """2x2x2 convolution of stride 2; ``weight`` is ``(many, few, 2, 2, 2)``."""
+    """2x2x2 convolution of stride 2; ``weight`` is ``(coarse channels, fine channels, 2, 2, 2)``."""
     if weight.shape[1] <= MAX_PAIRED_CHANNELS and suits_kernels(x, *weight.shape[:2]):
         y: Tensor = _kernels().halve(x, weight)
         return y
@@ -161,7 +161,7 @@ def halve(x: Tensor, weight: Tensor) -> Tensor:
 
 @torch.library.custom_op("graftseg::double", mutates_args=())
 def double(x: Tensor, weight: Tensor) -> Tensor:
-    """2x2x2 transposed convolution of stride 2 from ``many`` to ``few`` channels."""
+    """2x2x2 transposed convolution of stride 2; ``weight`` is ``(coarse channels, fine channels, 2, 2, 2)``."""
     if weight.shape[1] <= MAX_PAIRED_CHANNELS and suits_kernels(x, *weight.shape[:2]):
         y: Tensor = _kernels().double(x, weight)
         return y
@@ -171,15 +171,15 @@ def double(x: Tensor, weight: Tensor) -> Tensor:
 @torch.library.custom_op("graftseg::pair_weight", mutates_args=())
 def pair_weight(fine: Tensor, coarse: Tensor) -> Tensor:
     """Gradient of the weight of ``halve`` and ``double``, in the precision of the input."""
-    few, many = fine.shape[1], coarse.shape[1]
-    if few <= MAX_PAIRED_CHANNELS // 2 and suits_kernels(fine, few, many):
+    fine_channels, coarse_channels = fine.shape[1], coarse.shape[1]
+    if fine_channels <= MAX_PAIRED_CHANNELS // 2 and suits_kernels(fine, fine_channels, coarse_channels):
         dw: Tensor = _kernels().pair_weight(fine, coarse)
         return dw.to(fine.dtype)
-    return _gradient(coarse, fine, _empty_weight(fine, many, few, 2), "weight", stride=2)
+    return _gradient(coarse, fine, _empty_weight(fine, coarse_channels, fine_channels, 2), "weight", stride=2)
 
 
 def _gradient(dy: Tensor, x: Tensor, weight: Tensor, of: str, *, stride: int) -> Tensor:
-    """Return cuDNN's gradient of a convolution; of the tensor named by ``of``, only the shape is read."""
+    """Return cuDNN's gradient of the tensor named by ``of``, "input" or "weight"; only its shape is read."""
     found = torch.ops.aten.convolution_backward(
         _channels_last(dy), _channels_last(x), _channels_last(weight), None,
         [stride] * 3, [2 - stride] * 3, [1] * 3, False, [0] * 3, 1, [of == "input", of == "weight", False],
@@ -188,7 +188,7 @@ def _gradient(dy: Tensor, x: Tensor, weight: Tensor, of: str, *, stride: int) ->
 
 
 def _launch(table: dict[tuple[torch.dtype, int], dict[str, int]], x: Tensor, out: int) -> dict[str, int] | None:
-    """Return launch parameters of our kernels, or None to use cuDNN; kernels for pairs need an even last size."""
+    """Return launch parameters of our kernels, or None to use cuDNN; kernels of pairs need an even last size."""
     launch = table.get((x.dtype, x.shape[1]))
     if launch is None or not suits_kernels(x, out) or ("planes" in launch and x.shape[-1] % 2):
         return None
@@ -198,7 +198,7 @@ def _launch(table: dict[tuple[torch.dtype, int], dict[str, int]], x: Tensor, out
 def suits_kernels(x: Tensor, *channels: int) -> bool:
     """Return whether our kernels support the GPU, the precision and the channels.
 
-    Sizes of Triton's matrix products must be powers of two and at least 16. Float32 products use TF32.
+    Sizes of Triton's matrix products must be powers of two and at least 16. In float32, products use TF32.
     """
     exact = x.dtype == torch.float32 and not tf32_allowed()
     fits = (
@@ -233,8 +233,8 @@ def _empty_volume(x: Tensor, channels: int, space: Sequence[int]) -> Tensor:
     return torch.empty(shape, device=x.device, dtype=x.dtype, memory_format=torch.channels_last_3d)
 
 
-def _empty_weight(x: Tensor, out: int, entry: int, size: int) -> Tensor:
-    shape = (out, entry, size, size, size)
+def _empty_weight(x: Tensor, out_channels: int, in_channels: int, size: int) -> Tensor:
+    shape = (out_channels, in_channels, size, size, size)
     return torch.empty(shape, device=x.device, dtype=x.dtype, memory_format=torch.channels_last_3d)
 
 

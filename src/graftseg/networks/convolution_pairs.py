@@ -1,10 +1,10 @@
 # mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False, disallow-untyped-decorators=False
 """3x3x3 convolutions with few channels as Triton kernels that compute pairs of voxels, plane by plane.
 
-A row of the matrix product is a pair of neighbors along the last axis. Both are computed from the same four voxels,
-which are contiguous in channels-last memory: the left matrix has no padding columns. A program processes a tile of
-pairs and moves along the first axis. Each plane that it reads contributes to three output planes, so that a voxel is
-read six times instead of twenty-seven. Numbers of channels are powers of two, at least sixteen.
+A row of the matrix product is a pair of neighbors along the last axis. Both voxels of a pair are computed from the same
+four input voxels, which are contiguous in channels-last memory: the left matrix has no padding columns. A program
+processes a tile of pairs and moves along the first axis. Each plane that it reads contributes to three output planes:
+a voxel is read six times instead of 27. Numbers of channels are powers of two, at least 16.
 """
 
 from typing import Any
@@ -16,8 +16,8 @@ from torch import Tensor
 
 
 @triton.jit
-def _run(x, sample, at, dy, p, yy, zz, X, Y, Z, Q, C: tl.constexpr):
-    """Return four voxels around each pair in the row at offset ``dy``, all channels: ``(BM, 4 * C)``, zero outside."""
+def _load_neighbors(x, sample, at, dy, p, yy, zz, X, Y, Z, Q, C: tl.constexpr):
+    """Load the four voxels around each pair, in the row at offset ``dy``: ``(BM, 4 * C)``, zero outside the volume."""
     j = tl.arange(0, 4 * C)
     rows = (p < tl.where((at >= 0) & (at < X), Q, 0)) & (yy + dy >= 0) & (yy + dy < Y)
     low, high = (zz > 0)[:, None] | (j >= C)[None, :], (zz < Z - 2)[:, None] | (j < 3 * C)[None, :]
@@ -30,7 +30,7 @@ def _convolve_kernel(
     x, w, y, X, Y, Z, Q, planes,
     C: tl.constexpr, COUT: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
-    """``w`` is ``(3, 3, 4 * C, 2 * COUT)``; ``Q`` is the number of pairs in a plane."""
+    """Convolve; ``w`` is ``(3, 3, 4 * C, 2 * COUT)``, ``Q`` is the number of pairs in a plane."""
     p = tl.program_id(0) * BM + tl.arange(0, BM)
     yy, zz = p // (Z // 2), p % (Z // 2) * 2
     first, sample = tl.program_id(1) * planes, tl.program_id(2)
@@ -42,7 +42,7 @@ def _convolve_kernel(
         at = first - 1 + step
         behind = tl.zeros((BM, 2 * COUT), dtype=tl.float32)
         for row in tl.static_range(3):
-            a = _run(x, sample, at, row - 1, p, yy, zz, X, Y, Z, Q, C)
+            a = _load_neighbors(x, sample, at, row - 1, p, yy, zz, X, Y, Z, Q, C)
             b2 = tl.load(tile + (6 + row) * 8 * C * COUT)
             b1 = tl.load(tile + (3 + row) * 8 * C * COUT)
             b0 = tl.load(tile + row * 8 * C * COUT)
@@ -51,8 +51,8 @@ def _convolve_kernel(
             behind = tl.dot(a, b0, behind, input_precision="tf32")
         done = at - 1
         keep = p < tl.where((done >= first) & (done < X), Q, 0)
-        place = ((sample * X + done) * Q + p)[:, None] * (2 * COUT) + n[None, :]
-        tl.store(y + place, before.to(y.dtype.element_ty), mask=keep[:, None])
+        offset = ((sample * X + done) * Q + p)[:, None] * (2 * COUT) + n[None, :]
+        tl.store(y + offset, before.to(y.dtype.element_ty), mask=keep[:, None])
         before, here = here, behind
 
 
@@ -61,7 +61,7 @@ def _weight_kernel(
     x, dy, out, X, Y, Z, Q, planes,
     C: tl.constexpr, COUT: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
-    """Each program sums over its tile and planes for one row of taps; ``out`` is ``(programs, 3, 3, 4C, 2COUT)``."""
+    """Sum over a tile and its planes, for one row of taps; ``out`` is ``(programs, 3, 3, 4 * C, 2 * COUT)``."""
     p = tl.program_id(0) * BM + tl.arange(0, BM)
     yy, zz = p // (Z // 2), p % (Z // 2) * 2
     chunks = tl.cdiv(X, planes)
@@ -73,11 +73,11 @@ def _weight_kernel(
     acc2 = tl.zeros((4 * C, 2 * COUT), dtype=tl.float32)
     for step in range(planes):
         at = first + step
-        a = tl.trans(_run(x, sample, at, row - 1, p, yy, zz, X, Y, Z, Q, C))
-        place = ((sample * X + at) * Q + p)[:, None] * (2 * COUT) + n[None, :]
-        g0 = tl.load(dy + place + Q * 2 * COUT, mask=(p < tl.where(at + 1 < X, Q, 0))[:, None], other=0.0)
-        g1 = tl.load(dy + place, mask=(p < tl.where(at < X, Q, 0))[:, None], other=0.0)
-        g2 = tl.load(dy + place - Q * 2 * COUT, mask=(p < tl.where((at > 0) & (at < X), Q, 0))[:, None], other=0.0)
+        a = tl.trans(_load_neighbors(x, sample, at, row - 1, p, yy, zz, X, Y, Z, Q, C))
+        offset = ((sample * X + at) * Q + p)[:, None] * (2 * COUT) + n[None, :]
+        g0 = tl.load(dy + offset + Q * 2 * COUT, mask=(p < tl.where(at + 1 < X, Q, 0))[:, None], other=0.0)
+        g1 = tl.load(dy + offset, mask=(p < tl.where(at < X, Q, 0))[:, None], other=0.0)
+        g2 = tl.load(dy + offset - Q * 2 * COUT, mask=(p < tl.where((at > 0) & (at < X), Q, 0))[:, None], other=0.0)
         acc0 = tl.dot(a, g0, acc0, input_precision="tf32")
         acc1 = tl.dot(a, g1, acc1, input_precision="tf32")
         acc2 = tl.dot(a, g2, acc2, input_precision="tf32")

@@ -1,8 +1,8 @@
 # mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False, disallow-untyped-decorators=False
 """Convolutions of volumes as Triton kernels, for layers with few channels, where cuDNN is slow.
 
-Each kernel is a matrix product: rows are voxels, columns are pairs of tap and channel. The left matrix is never stored;
-its entries are read directly from the volume. Volumes are channels-last, so that the channels of a voxel are
+Each kernel is a matrix product: rows are voxels, columns are pairs of tap and channel. The left matrix is never stored,
+because its entries are read directly from the volume. Volumes are channels-last, so that the channels of a voxel are
 contiguous. Block sizes were measured on an H200.
 """
 
@@ -13,9 +13,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-COLUMNS = 128
-PROGRAMS = 1056
-PAIRS = {"BM": 128, "num_warps": 4, "num_stages": 2}
+MAX_BLOCK_COLUMNS = 128  # columns of the left matrix that a program processes at once
+PROGRAMS = 1056  # maximum number of programs that share the voxels of a weight gradient
+PAIR_LAUNCH = {"BM": 128, "num_warps": 4, "num_stages": 2}  # launch parameters of the 2x2x2 kernels
 
 
 @triton.jit
@@ -28,8 +28,8 @@ def _gather(x, m, kk, M, X, Y, Z, C: tl.constexpr):
     px, py, pz = xx[:, None] + dx[None, :], yy[:, None] + dy[None, :], zz[:, None] + dz[None, :]
     inside = (px >= 0) & (px < X) & (py >= 0) & (py < Y) & (pz >= 0) & (pz < Z)
     inside = inside & (tap < 27)[None, :] & (m < M)[:, None]
-    place = (m[:, None] + ((dx * Y + dy) * Z + dz)[None, :]) * C + c[None, :]
-    return tl.load(x + place, mask=inside, other=0.0)
+    offset = (m[:, None] + ((dx * Y + dy) * Z + dz)[None, :]) * C + c[None, :]
+    return tl.load(x + offset, mask=inside, other=0.0)
 
 
 @triton.jit
@@ -53,7 +53,7 @@ def _weight_kernel(
     x, dy, out, M, X, Y, Z, tiles,
     C: tl.constexpr, COUT: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Each program sums over its share of the voxels, for one block of columns."""
+    """Sum over this program's share of the voxels, for one block of columns."""
     kk = tl.program_id(1) * BK + tl.arange(0, BK)
     co = tl.arange(0, COUT)
     acc = tl.zeros((BK, COUT), dtype=tl.float32)
@@ -61,8 +61,8 @@ def _weight_kernel(
     for tile in range(begin, begin + tiles):
         m = tile * BM + tl.arange(0, BM)
         a = _gather(x, m, kk, M, X, Y, Z, C)
-        # a column of ones after the last tap, which is never read: without it the kernel was about three times slower
-        # in float32
+        # set the column after the last tap to one: it is never used, but without it the kernel was about three times
+        # slower in float32
         a = tl.where((kk == 27 * C)[None, :], 1.0, a).to(x.dtype.element_ty)
         g = tl.load(dy + m[:, None] * COUT + co[None, :], mask=(m < M)[:, None], other=0.0)
         acc = tl.dot(tl.trans(a), g, acc, input_precision="tf32")
@@ -74,7 +74,7 @@ def _halve_kernel(
     x, w, y, M, X, Y, Z,
     C: tl.constexpr, COUT: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Reduce 2x2x2 voxels to one; ``X, Y, Z`` are the coarse sizes; pairs along the last axis are contiguous."""
+    """Reduce 2x2x2 voxels to one; ``X, Y, Z`` are the coarse sizes. Pairs along the last axis are contiguous."""
     m = tl.program_id(0) * BM + tl.arange(0, BM)
     zz, t = m % Z, m // Z
     yy, t = t % Y, t // Y
@@ -94,7 +94,7 @@ def _double_kernel(
     x, w, y, M, X, Y, Z,
     C: tl.constexpr, COUT: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """Expand one voxel to 2x2x2; ``X, Y, Z`` are the coarse sizes; a program writes one pair of rows."""
+    """Expand one voxel to 2x2x2; ``X, Y, Z`` are the coarse sizes. Each program writes one of four pairs of voxels."""
     m = tl.program_id(0) * BM + tl.arange(0, BM)
     group = tl.program_id(1)
     zz, t = m % Z, m // Z
@@ -116,7 +116,7 @@ def _pair_weight_kernel(
     fine_values, coarse_values, out, M, X, Y, Z, tiles,
     CF: tl.constexpr, CC: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Sum products of fine and coarse channels for each of the 2x2x2 taps: the weight gradient of both directions."""
+    """Sum products of fine and coarse channels for each of the 2x2x2 taps: the weight gradient of halve and double."""
     group = tl.program_id(1)
     j, co = tl.arange(0, 2 * CF), tl.program_id(2) * BN + tl.arange(0, BN)
     acc = tl.zeros((2 * CF, BN), dtype=tl.float32)
@@ -130,8 +130,8 @@ def _pair_weight_kernel(
         a = tl.load(fine_values + fine[:, None] * (2 * CF) + j[None, :], mask=(m < M)[:, None], other=0.0)
         g = tl.load(coarse_values + m[:, None] * CC + co[None, :], mask=(m < M)[:, None], other=0.0)
         acc = tl.dot(tl.trans(a), g, acc, input_precision="tf32")
-    place = ((tl.program_id(0) * 4 + group) * 2 * CF + j[:, None]) * CC + co[None, :]
-    tl.store(out + place, acc)
+    offset = ((tl.program_id(0) * 4 + group) * 2 * CF + j[:, None]) * CC + co[None, :]
+    tl.store(out + offset, acc)
 
 
 def convolve(x: Tensor, weight: Tensor, **launch: Any) -> Tensor:
@@ -172,7 +172,7 @@ def halve(x: Tensor, weight: Tensor, **launch: Any) -> Tensor:
     count = batch * space[0] * space[1] * space[2]
     w = weight.permute(2, 3, 4, 1, 0).reshape(8 * channels, width).to(x.dtype).contiguous()
     y = _like(x, (batch, width, *space))
-    chosen = PAIRS | {"BN": min(width, 64)} | launch
+    chosen = PAIR_LAUNCH | {"BN": min(width, 64)} | launch
     _halve_kernel[(triton.cdiv(count, chosen["BM"]), width // chosen["BN"])](
         x, w, y, count, *space,
         C=channels, COUT=width, **chosen,
@@ -187,7 +187,7 @@ def double(x: Tensor, weight: Tensor, **launch: Any) -> Tensor:
     width, count = weight.shape[1], x.numel() // channels
     w = weight.permute(0, 2, 3, 4, 1).reshape(channels, 8 * width).to(x.dtype).contiguous()
     y = _like(x, (batch, width, *(2 * n for n in space)))
-    chosen = PAIRS | {"BK": min(channels, 64)} | launch
+    chosen = PAIR_LAUNCH | {"BK": min(channels, 64)} | launch
     _double_kernel[(triton.cdiv(count, chosen["BM"]), 4)](
         x, w, y, count, *space,
         C=channels, COUT=width, **chosen,
@@ -196,11 +196,11 @@ def double(x: Tensor, weight: Tensor, **launch: Any) -> Tensor:
 
 
 def pair_weight(fine: Tensor, coarse: Tensor, **launch: Any) -> Tensor:
-    """Weight gradient of both directions: ``(coarse channels, fine channels, 2, 2, 2)``, float32."""
+    """Weight gradient of ``halve`` and ``double``: ``(coarse channels, fine channels, 2, 2, 2)``, float32."""
     fine, coarse = _channels_last(fine), _channels_last(coarse)
     (_, few, *_), (_, many, *space) = fine.shape, coarse.shape
     count = coarse.numel() // many
-    chosen = PAIRS | {"BN": min(many, 64)} | launch
+    chosen = PAIR_LAUNCH | {"BN": min(many, 64)} | launch
     splits, tiles = split(count, chosen["BM"], PROGRAMS // 4)
     out = torch.empty((splits, 8 * few, many), device=fine.device)
     _pair_weight_kernel[(splits, 4, many // chosen["BN"])](
@@ -210,13 +210,13 @@ def pair_weight(fine: Tensor, coarse: Tensor, **launch: Any) -> Tensor:
 
 
 def _columns(channels: int) -> tuple[int, int]:
-    """Return the columns of a block, a power of two, and of the whole matrix, a multiple of it."""
-    block = min(COLUMNS, triton.next_power_of_2(27 * channels + 1))
+    """Return the number of columns of a block, a power of two, and of the matrix, a multiple of the block."""
+    block = min(MAX_BLOCK_COLUMNS, triton.next_power_of_2(27 * channels + 1))
     return block, triton.cdiv(27 * channels + 1, block) * block
 
 
 def split(count: int, voxels: int, programs: int) -> tuple[int, int]:
-    """Return the number of programs that share the voxels, and the number of blocks for each."""
+    """Return the number of programs that share the voxels, and the number of blocks of each program."""
     blocks = triton.cdiv(count, voxels)
     tiles = triton.cdiv(blocks, max(1, min(programs, blocks)))
     return triton.cdiv(blocks, tiles), tiles

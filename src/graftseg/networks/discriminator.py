@@ -1,4 +1,4 @@
-"""Discriminators of predictions of labeled and unlabeled images."""
+"""Discriminators between predictions of labeled and unlabeled images."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,20 +11,20 @@ from torch.nn import functional as F
 from graftseg.core.errors import Code, UserError
 from graftseg.networks.layers import eval_mode
 
-WIDTH = 64
-MIN_SIDE = 16
-SLOPE = 0.2
+WIDTH = 64  # channels of the first convolution
+MIN_SIDE = 16  # smallest patch size along each axis, in voxels
+SLOPE = 0.2  # of the leaky ReLU
 DROPOUT = 0.5
 
 
 class Discriminator(nn.Module):
     """Two logits for a map and its image: class 1 means that the image is labeled, class 0 that it is unlabeled.
 
-    Map and image are convolved separately and added; three convolutions follow that halve the size and double the
+    Map and image are convolved separately and added. Three convolutions follow, which halve the size and double the
     channels. In 3-D, as in SASSNet, activation and dropout follow the sum, and features are averaged over space. In
     2-D, as in SSL4MIS, nothing follows the sum, and features are averaged over a 2x2 grid.
 
-    11,020,290 parameters for volumes and one map channel, 11,024,386 for two; 2,762,754 for 2-D and four.
+    Parameters in 3-D: 11,020,290 with one map channel, 11,024,386 with two. In 2-D with four: 2,762,754.
     """
 
     def __init__(self, map_channels: int, image_channels: int, dimensions: int) -> None:
@@ -59,8 +59,8 @@ class Discriminator(nn.Module):
 class EntropyDiscriminator(nn.Module):
     """Logits for regions of an entropy map, as in ADVENT.
 
-    Four convolutions halve the size, with 64 to 512 channels; a fifth returns one channel. Features that are too small
-    for the fifth, from sides below 32 voxels, are zero-padded.
+    Four convolutions with 64 to 512 channels halve the size. A fifth convolution returns one channel. For maps with a
+    side below 32 voxels, the input of the fifth convolution is zero-padded.
     """
 
     def __init__(self, map_channels: int, dimensions: int) -> None:
@@ -68,8 +68,8 @@ class EntropyDiscriminator(nn.Module):
         super().__init__()
         widths = [map_channels, WIDTH, 2 * WIDTH, 4 * WIDTH, 8 * WIDTH]
         units = (
-            nn.Sequential(_strided_convolution(entry, width, dimensions), nn.LeakyReLU(SLOPE))
-            for entry, width in pairwise(widths)
+            nn.Sequential(_strided_convolution(in_channels, out_channels, dimensions), nn.LeakyReLU(SLOPE))
+            for in_channels, out_channels in pairwise(widths)
         )
         self.stages = nn.Sequential(*units)
         self.head = _strided_convolution(8 * WIDTH, 1, dimensions)

@@ -11,10 +11,10 @@ from graftseg.networks.heads import Head2d, Head3d
 class DualTask(EncoderDecoder):
     """A network with a second head for signed distances between -1 and 1.
 
-    For two classes, the segmentation head returns one logit ``z``, which becomes the pair ``(0, z)``, so that the
-    softmax is a sigmoid, and the distance head returns the distance of the foreground. For more classes, there is a
-    distance for each. 9,448,866 parameters with the left atrium network and two classes, 1,814,344 with the 2-D U-Net
-    and four.
+    For two classes, the distance head returns the distance of the foreground, and the segmentation head returns one
+    logit ``z``. The logits are then ``(0, z)``, so that the softmax is a sigmoid. For more classes, the distance head
+    returns a distance for every class. The left atrium network with two classes has 9,448,866 parameters, the 2-D U-Net
+    with four classes 1,814,344.
     """
 
     def __init__(self, network: EncoderDecoder, classes: int) -> None:

@@ -20,7 +20,7 @@ def ema_update(teacher: nn.Module, student: nn.Module, decay: float | Tensor, sc
     """Move the teacher towards the student, Eq. (10), in a few fused kernels without synchronizing with the host.
 
     ``scope="parameters"`` averages parameters and leaves buffers unchanged, as published for the left atrium and the
-    pancreas. ``scope="state"`` also averages buffers, as published for ACDC; an integer buffer (the batch count of a
+    pancreas. ``scope="state"`` also averages buffers, as published for ACDC. An integer buffer (the batch count of a
     batch norm) is averaged in float32 and rounded towards zero.
 
     ``decay`` is λ, a number or a 0-d float32 tensor on the networks' device. On a CPU the result is bit-identical to
@@ -32,11 +32,11 @@ def ema_update(teacher: nn.Module, student: nn.Module, decay: float | Tensor, sc
     integers = [pair for pair in pairs if not pair[0].is_floating_point()]
     _average(floats, decay)
     if integers:
-        whole = [target for target, _ in integers]
-        target, source = _joined(whole), _joined([source for _, source in integers])
+        counts = [target for target, _ in integers]
+        target, source = _joined(counts), _joined([source for _, source in integers])
         _average([(target, source)], decay)
-        parts = target.split_with_sizes([tensor.numel() for tensor in whole])
-        torch._foreach_copy_(whole, [part.view_as(tensor) for part, tensor in zip(parts, whole, strict=True)])
+        parts = target.split_with_sizes([tensor.numel() for tensor in counts])
+        torch._foreach_copy_(counts, [part.view_as(tensor) for part, tensor in zip(parts, counts, strict=True)])
 
 
 def warmup_decay(step: Tensor, decay: float = 0.99) -> Tensor:
@@ -54,7 +54,7 @@ def _tensors(network: nn.Module, scope: Scope) -> list[Tensor]:
 
 
 def _joined(tensors: list[Tensor]) -> Tensor:
-    """Concatenate small tensors as float32: two kernels instead of one per tensor."""
+    """Concatenate small tensors as float32, in two kernels instead of one per tensor."""
     return torch.cat([tensor.reshape(-1) for tensor in tensors]).float()
 
 

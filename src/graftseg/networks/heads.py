@@ -48,4 +48,4 @@ class Head3d(nn.Conv3d):
 def logits_by_products(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Compute a 1x1x1 convolution as sums of products, in float32."""
     channels = [(x.float() * row.view(1, -1, 1, 1, 1)).sum(1) for row in weight]
-    return torch.stack([channel + one for channel, one in zip(channels, bias, strict=True)], dim=1)
+    return torch.stack([channel + b for channel, b in zip(channels, bias, strict=True)], dim=1)

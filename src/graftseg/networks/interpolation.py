@@ -59,8 +59,8 @@ class Interpolation3d(nn.Module):
 def upsample_3d_by_matmul(x: Tensor, factor: int, *, align_corners: bool) -> Tensor:
     """Interpolate by matrix products, equal up to rounding; channels-last volumes are not copied.
 
-    The last axis is first, when the volume is smallest. The precision of the volume is kept: float32 logits stay
-    float32, bfloat16 features stay bfloat16.
+    The last axis is interpolated first, while the volume is smallest. The precision of the volume is kept: float32
+    logits stay float32, bfloat16 features stay bfloat16.
     """
     rows = x.movedim(1, -1)
     shape = list(rows.shape)
@@ -75,10 +75,10 @@ def upsample_3d_by_matmul(x: Tensor, factor: int, *, align_corners: bool) -> Ten
 
 def _interpolation_matrix(size: int, factor: int, like: Tensor, *, align_corners: bool) -> Tensor:
     """Return the matrix ``(factor n, n)`` that interpolates along an axis of n voxels."""
-    place = torch.arange(factor * size, device=like.device, dtype=torch.float32)
+    position = torch.arange(factor * size, device=like.device, dtype=torch.float32)
     if align_corners:
-        place = place * ((size - 1) / (factor * size - 1))
+        position = position * ((size - 1) / (factor * size - 1))
     else:
-        place = ((place + 0.5) / factor - 0.5).clamp(0, size - 1)
-    distance = (place[:, None] - torch.arange(size, device=like.device)).abs()
+        position = ((position + 0.5) / factor - 0.5).clamp(0, size - 1)
+    distance = (position[:, None] - torch.arange(size, device=like.device)).abs()
     return (1 - distance).clamp(min=0).to(like.dtype)

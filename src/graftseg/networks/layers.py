@@ -33,7 +33,7 @@ class _UncountedBatchNorm(_BatchNorm):
         """Normalize with batch statistics in training mode, with running statistics in eval mode."""
         kept = (self.running_mean, self.running_var)
         mean, var = kept if self.track_running_stats or not self.training else (None, None)
-        # PyTorch also counts batches, for a momentum of None; no network here uses that
+        # PyTorch also counts batches, which only a momentum of None needs; no network here has such a momentum
         return F.batch_norm(x, mean, var, self.weight, self.bias, self.training, self.momentum or 0.0, self.eps)
 
 
@@ -63,15 +63,15 @@ def normalize_over_space(x: Tensor, epsilon: float) -> Tensor:
     return ((wide - mean) * torch.rsqrt(var + epsilon)).to(x.dtype)
 
 
-def prefers_written_out(x: Tensor) -> bool:
-    """Return whether ``convolve_one_channel`` is faster: only if compiled, in reduced precision, with one channel."""
+def prefers_convolve_one_channel(x: Tensor) -> bool:
+    """Return whether ``convolve_one_channel`` is faster: for one channel, in compiled code and reduced precision."""
     return x.shape[1] == 1 and torch.compiler.is_compiling() and torch.is_autocast_enabled(x.device.type)
 
 
 def convolve_one_channel(x: Tensor, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> Tensor:
     """Convolve ``(B, 1, H, W)`` with ``(C, 1, 3, 3)`` and zero padding to channels-last ``(B, C, H, W)`` of ``dtype``.
 
-    Factors are rounded to ``dtype``, as in autocast; products are summed in the precision of the weight.
+    Image and weight are rounded to ``dtype``, as in autocast. Products are summed in the precision of the weight.
     """
     height, width = x.shape[-2:]
     around = F.pad(x[:, 0].to(dtype), (1, 1, 1, 1))

@@ -1,4 +1,4 @@
-"""The head of the 2-D network on a GPU: a 3x3 convolution from features to a few classes by our own kernels.
+"""The head of the 2-D network on a GPU: a 3x3 convolution from features to a few classes by our kernels.
 
 cuDNN pads the classes to many more channels, and a float32 head needs a float32 copy of the features at full
 resolution. Our kernels read bfloat16 features directly, and one kernel computes all three gradients. Results are equal
@@ -14,12 +14,12 @@ from torch.nn import functional as F
 from graftseg.networks.acceleration import accelerated, tf32_allowed
 from graftseg.networks.convolution import HAS_TRITON, MAX_ELEMENTS, suits_kernels
 
-MAX_COLUMNS = 128
-MAX_CHANNELS = 64
+MAX_COLUMNS = 128  # pairs of tap and class
+MAX_CHANNELS = 64  # channels of the features
 
 
 def can_use_kernels(x: Tensor, weight: Tensor) -> bool:
-    """Return whether these operators support the features and weight."""
+    """Return whether ``logits`` supports these features and this weight."""
     few = 9 * weight.shape[0] <= MAX_COLUMNS and x.dim() == 4 and x.shape[1] <= MAX_CHANNELS
     return accelerated(x) and HAS_TRITON and few and 0 < x.numel() < MAX_ELEMENTS and weight.dtype == torch.float32
 

@@ -4,7 +4,7 @@
 Images are channels-last: the channels of a pixel are contiguous. In the forward kernel, each of the nine taps is a
 matrix product of pixels x channels with channels x classes. In the backward kernel, rows are pixels and columns are
 pairs of tap and class. This matrix is read once from the gradient of the logits and multiplied by the weights to get
-the gradient of the features, and by the features to get that of the weights. Block sizes were measured on an H200.
+the gradient of the features, and by the features to get the gradient of the weights. Block sizes are tuned on an H200.
 """
 
 from typing import Any
@@ -16,9 +16,9 @@ from torch import Tensor
 
 from graftseg.networks.convolution_triton import PROGRAMS, split
 
-FORWARD = {"BM": 128, "num_warps": 4, "num_stages": 3}
-BACKWARD = {"BM": 64, "num_warps": 4, "num_stages": 1}
-LEAST = 16
+FORWARD_LAUNCH = {"BM": 128, "num_warps": 4, "num_stages": 3}
+BACKWARD_LAUNCH = {"BM": 64, "num_warps": 4, "num_stages": 1}
+MIN_DOT_SIZE = 16  # smallest size of Triton's matrix products
 
 
 @triton.jit
@@ -33,8 +33,8 @@ def _logits_kernel(
     for tap in tl.static_range(9):
         dr, dc = tap // 3 - 1, tap % 3 - 1
         inside = (row + dr >= 0) & (row + dr < H) & (column + dc >= 0) & (column + dc < W) & (m < M)
-        place = (m + dr * W + dc)[:, None] * C + c[None, :]
-        a = tl.load(x + place, mask=inside[:, None], other=0.0).to(tl.float32)
+        offset = (m + dr * W + dc)[:, None] * C + c[None, :]
+        a = tl.load(x + offset, mask=inside[:, None], other=0.0).to(tl.float32)
         b = tl.load(w + k[None, :] * wk + c[:, None] * wc + tap * wt, mask=(k < K)[None, :], other=0.0)
         acc = tl.dot(a, b, acc, input_precision="tf32")
     tl.store(y + m[:, None] * K + k[None, :], acc, mask=(m < M)[:, None] & (k < K)[None, :])
@@ -45,7 +45,7 @@ def _gradients_kernel(
     dy, x, w, dx, sums, M, H, W, tiles, wk, wc, wt, dk, dp, di,
     C: tl.constexpr, K: tl.constexpr, COLUMNS: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
-    """Each program processes its share of the pixels; the last row of its sums is the sum of the gradient itself."""
+    """Compute gradients for a share of the pixels; the last row of ``sums`` contains the gradient of the bias."""
     kk, c = tl.arange(0, COLUMNS), tl.arange(0, C)
     tap, k = kk // K, kk % K
     dr, dc = tap // 3 - 1, tap % 3 - 1
@@ -57,8 +57,8 @@ def _gradients_kernel(
         column, row, image = m % W, (m // W) % H, m // (W * H)
         pr, pc = row[:, None] - dr[None, :], column[:, None] - dc[None, :]
         inside = (pr >= 0) & (pr < H) & (pc >= 0) & (pc < W) & (tap < 9)[None, :] & (m < M)[:, None]
-        place = (m * dp + image * di)[:, None] + (k * dk - (dr * W + dc) * dp)[None, :]
-        g = tl.load(dy + place, mask=inside, other=0.0)
+        offset = (m * dp + image * di)[:, None] + (k * dk - (dr * W + dc) * dp)[None, :]
+        g = tl.load(dy + offset, mask=inside, other=0.0)
         own = m[:, None] * C + c[None, :]
         a = tl.load(x + own, mask=(m < M)[:, None], other=0.0).to(tl.float32)
         d = tl.dot(g, b, input_precision="tf32")
@@ -72,14 +72,14 @@ def _gradients_kernel(
 
 def logits(x: Tensor, weight: Tensor, bias: Tensor, **launch: Any) -> Tensor:
     """Convert ``(B, C, H, W)`` to channels-last float32 ``(B, K, H, W)``; ``weight`` is ``(K, C, 3, 3)``."""
-    x, (weight, steps) = x.contiguous(memory_format=torch.channels_last), _with_steps(weight)
+    x, (weight, weight_strides) = x.contiguous(memory_format=torch.channels_last), _with_strides(weight)
     (batch, channels, height, width), classes = x.shape, weight.shape[0]
     shape, count = (batch, classes, height, width), batch * height * width
     y = torch.empty(shape, device=x.device, dtype=torch.float32, memory_format=torch.channels_last)
-    chosen = FORWARD | launch
-    padded = max(LEAST, triton.next_power_of_2(classes))
+    chosen = FORWARD_LAUNCH | launch
+    padded = max(MIN_DOT_SIZE, triton.next_power_of_2(classes))
     _logits_kernel[(triton.cdiv(count, chosen["BM"]),)](
-        x, weight, bias.contiguous(), y, count, height, width, *steps,
+        x, weight, bias.contiguous(), y, count, height, width, *weight_strides,
         C=channels, K=classes, KP=padded, **chosen,
     )  # fmt: skip
     return y
@@ -88,29 +88,29 @@ def logits(x: Tensor, weight: Tensor, bias: Tensor, **launch: Any) -> Tensor:
 def logits_gradients(dy: Tensor, x: Tensor, weight: Tensor, **launch: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of features (in their precision), weight and bias; ``dy`` may have either memory format."""
     dw = torch.empty_like(weight)
-    x, (weight, steps) = x.contiguous(memory_format=torch.channels_last), _with_steps(weight)
+    x, (weight, weight_strides) = x.contiguous(memory_format=torch.channels_last), _with_strides(weight)
     (batch, channels, height, width), classes = x.shape, weight.shape[0]
     pixels, count = height * width, batch * height * width
     if not dy.is_contiguous():
         dy = dy.contiguous(memory_format=torch.channels_last)
     # strides between classes and between pixels, and the extra offset between images
-    strides = (pixels, 1, (classes - 1) * pixels) if dy.is_contiguous() else (1, classes, 0)
-    dx, chosen = torch.empty_like(x), BACKWARD | launch
-    columns = max(LEAST, triton.next_power_of_2(9 * classes))
+    dy_strides = (pixels, 1, (classes - 1) * pixels) if dy.is_contiguous() else (1, classes, 0)
+    dx, chosen = torch.empty_like(x), BACKWARD_LAUNCH | launch
+    columns = max(MIN_DOT_SIZE, triton.next_power_of_2(9 * classes))
     splits, tiles = split(count, chosen["BM"], PROGRAMS)
     sums = torch.empty((splits, channels + 1, columns), device=x.device)
     _gradients_kernel[(splits,)](
-        dy, x, weight, dx, sums, count, height, width, tiles, *steps, *strides,
+        dy, x, weight, dx, sums, count, height, width, tiles, *weight_strides, *dy_strides,
         C=channels, K=classes, COLUMNS=columns, **chosen,
     )  # fmt: skip
     found = sums.sum(0)[:, : 9 * classes].view(channels + 1, 3, 3, classes)
     return dx, dw.copy_(found[:-1].permute(3, 0, 1, 2)), found[-1, 1, 1].clone()
 
 
-def _with_steps(weight: Tensor) -> tuple[Tensor, tuple[int, int, int]]:
+def _with_strides(weight: Tensor) -> tuple[Tensor, tuple[int, int, int]]:
     """Return the weight and its strides between classes, channels and taps.
 
-    In both memory formats, rows of taps are contiguous.
+    One stride is enough for the taps: rows of taps are contiguous in both memory formats.
     """
     if weight.stride(2) != 3 * weight.stride(3):
         weight = weight.contiguous()

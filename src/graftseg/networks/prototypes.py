@@ -31,7 +31,7 @@ class PrototypeNetwork(EncoderDecoder):
 
 
 class VoxelMlp(nn.Sequential):
-    """Linear, batch norm, ReLU, linear; applied to rows."""
+    """Linear layer, batch norm, ReLU and linear layer, applied to rows."""
 
     def __init__(self, in_channels: int) -> None:
         super().__init__(
@@ -42,7 +42,7 @@ class VoxelMlp(nn.Sequential):
         )
 
     def forward_eval(self, rows: Tensor) -> Tensor:
-        """Return the output of eval mode, in any mode."""
+        """Return the output of eval mode, without changing the mode."""
         first, norm, activation, last = self
         assert isinstance(norm, nn.BatchNorm1d)
         normed = F.batch_norm(first(rows), norm.running_mean, norm.running_var, norm.weight, norm.bias, eps=norm.eps)
@@ -51,7 +51,7 @@ class VoxelMlp(nn.Sequential):
 
 
 class Selector(nn.Module):
-    """Linear, batch norm, leaky ReLU, linear: a score for each row. Norm statistics use only masked rows."""
+    """Score each row: linear layer, batch norm, leaky ReLU, linear layer. The norm uses only rows in the mask."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,8 +73,8 @@ class Selector(nn.Module):
 class ClassSeparation(nn.Module):
     """Projection, prediction, two selectors per class, and ``slots`` prototypes of each foreground class.
 
-    ``keep`` chooses whether the lowest or highest scores become prototypes. With ``weigh_memory``, prototypes are
-    weighted by their own selectors, which are unused otherwise.
+    ``keep`` chooses whether voxels with the lowest or the highest scores become prototypes. With ``weigh_memory``, the
+    second selector of a class weights its prototypes. Otherwise, this selector is unused.
     """
 
     memory: Tensor
@@ -111,17 +111,17 @@ class ClassSeparation(nn.Module):
         return self.prototype_distance(rows, y), self.prototype_distance(voxel_rows(others), pseudo_labels.reshape(-1))
 
     @torch.no_grad()
-    def update_prototypes(self, rows: Tensor, labels: Tensor, right: Tensor) -> None:
-        """Overwrite the prototypes of each class that has correctly predicted voxels by such voxels."""
+    def update_prototypes(self, rows: Tensor, labels: Tensor, correct: Tensor) -> None:
+        """Replace the prototypes of each class by correctly predicted voxels, if the class has any."""
         v = self.project.forward_eval(rows).float()
         highest = self.keep == "highest"
         for c in range(1, len(self.memory)):
-            m = right & (labels == c)
+            m = correct & (labels == c)
             scores = self.selectors[c](v, m).masked_fill(~m, float("-inf" if highest else "inf"))
-            chosen, places = scores.topk(min(self.memory.shape[1], len(scores)), largest=highest)
+            chosen, indices = scores.topk(min(self.memory.shape[1], len(scores)), largest=highest)
             found = chosen.isfinite()
-            memory, filled = self.memory[c, : len(places)], self.filled[c, : len(places)]
-            memory.copy_(torch.where(m.any(), v[places], memory))
+            memory, filled = self.memory[c, : len(indices)], self.filled[c, : len(indices)]
+            memory.copy_(torch.where(m.any(), v[indices], memory))
             filled.copy_(torch.where(m.any(), found, filled))
 
     def prototype_distance(self, rows: Tensor, labels: Tensor) -> Tensor:
@@ -137,8 +137,8 @@ class ClassSeparation(nn.Module):
             m = labels == c
             a = self.selectors[c](v.detach(), m).sigmoid() * m
             d = 1 - (direction * self._center(c)).sum(1)
-            both = (m.sum() > 1) & (self.filled[c].sum() > 1)
-            loss = loss + both * (a * d).sum() / a.sum().clamp(min=1e-12)
+            enough = (m.sum() > 1) & (self.filled[c].sum() > 1)
+            loss = loss + enough * (a * d).sum() / a.sum().clamp(min=1e-12)
         return loss / len(self.memory)
 
     def _center(self, c: int) -> Tensor:

@@ -9,16 +9,16 @@ from graftseg.networks.interpolation import Interpolation3d
 
 
 class Pyramid(EncoderDecoder):
-    """The finest head belongs to the original network; each coarser level gets a head, whose logits are upsampled.
+    """A network with a head at every decoder level. Logits of the coarser levels are upsampled.
 
     ``unet-3d`` is the published network for the left atrium: 1x1x1 heads, trilinear upsampling, and decoder dropout as
     the only perturbation; 5,884,504 parameters. V-Nets with the same heads are our generalization.
 
     ``unet-2d`` is the published network for ACDC: 3x3 heads, nearest-neighbor upsampling, and perturbed features for
-    the coarser heads in training. The published network also has a head on the features of the coarsest level that is
-    never used; this head is included, which gives 1,831,060 parameters.
+    the coarser heads in training. As published, it also has a head for the coarsest level, which is never used. It has
+    1,831,060 parameters.
 
-    A network with two levels has a single decoder level; its second head uses the coarsest encoder features.
+    A network with two levels has a single decoder level. Its second head uses the coarsest encoder features.
     """
 
     decoder: LevelDecoder

@@ -7,11 +7,10 @@ from graftseg.networks.encoder_decoder import EncoderDecoder, Extensible
 
 
 class MultiDecoder(EncoderDecoder):
-    """The first decoder and head belong to the original network; the others use different upsampling.
+    """A network with decoders of different upsampling. The first decoder and head are those of the original network.
 
-    If the first decoder uses transposed convolutions, the second interpolates linearly (V-Net with batch norm:
-    12,347,716 parameters), and the other way round (``unet-2d``: 2,577,624). The third uses nearest-neighbor
-    interpolation, as in MC-Net+ (15,246,566 and 3,210,924).
+    Two decoders use transposed convolutions and linear interpolation: 12,347,716 parameters for ``vnet-bn``, 2,577,624
+    for ``unet-2d``. A third decoder uses nearest-neighbor interpolation, as in MC-Net+: 15,246,566 and 3,210,924.
     """
 
     def __init__(self, network: Extensible, decoders: int) -> None:

@@ -11,15 +11,15 @@ from graftseg.networks.acceleration import accelerated
 from graftseg.networks.encoder_decoder import Extensible, LevelDecoder, LevelEncoder
 from graftseg.networks.heads import Head2d
 from graftseg.networks.interpolation import Interpolation2d, Upsampling
-from graftseg.networks.layers import BatchNorm2d, convolve_one_channel, prefers_written_out
+from graftseg.networks.layers import BatchNorm2d, convolve_one_channel, prefers_convolve_one_channel
 
-PUBLISHED_DROPOUT = (0.05, 0.1, 0.2, 0.3, 0.5)
+PUBLISHED_DROPOUT = (0.05, 0.1, 0.2, 0.3, 0.5)  # encoder levels, finest first
 
 
 class UNet2d(Extensible):
     """An encoder, a decoder that concatenates encoder features, and a 3x3 head.
 
-    A block is two times convolution, batch norm, leaky ReLU; encoder blocks have dropout between the two. Level ``l``
+    A block is convolution, batch norm and leaky ReLU, twice. Encoder blocks have dropout in between. Level ``l``
     (0 is full resolution) has ``width * 2**l`` channels. Downsampling is max pooling. Upsampling is a 1x1 convolution
     and bilinear interpolation with aligned corners. ``dropout`` gives a probability for each level; the last value is
     used for all coarser levels. The defaults give 1,813,764 parameters.
@@ -58,7 +58,7 @@ class Encoder(LevelEncoder):
 
 
 class Decoder(LevelDecoder):
-    """One upsampling step and one block per level; encoder features are concatenated in front.
+    """One upsampling step and one block per level; encoder features precede the upsampled features.
 
     ``transposed`` upsamples by a transposed convolution of kernel 2; ``linear`` (with aligned corners) and ``nearest``
     by a 1x1 convolution and interpolation.
@@ -111,6 +111,6 @@ class Convolution2d(nn.Conv2d):
         """Convert ``(B, in, H, W)`` to ``(B, out, H, W)``."""
         if self.bias is None or not accelerated(x):
             return super().forward(x)
-        if prefers_written_out(x):
+        if prefers_convolve_one_channel(x):
             return convolve_one_channel(x, self.weight, self.bias.detach(), torch.get_autocast_dtype(x.device.type))
         return F.conv2d(x, self.weight, self.bias.detach(), padding=1)

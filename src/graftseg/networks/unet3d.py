@@ -20,7 +20,7 @@ Part = TypeVar("Part", bound=nn.Module)
 class UNet3d(Extensible):
     """An encoder, a decoder that concatenates encoder features, and a 1x1x1 head.
 
-    A block is two times convolution, instance norm, ReLU. Level ``l`` (0 is full resolution) has ``width * 2**l``
+    A block is convolution, instance norm and ReLU, twice. Level ``l`` (0 is full resolution) has ``width * 2**l``
     channels. Downsampling is max pooling, upsampling is trilinear interpolation without aligned corners. Channel
     dropout follows every decoder level. Weights are initialized by Kaiming normal for ReLU.
 
@@ -62,7 +62,7 @@ class Encoder(LevelEncoder):
 
 
 class Decoder(LevelDecoder):
-    """One upsampling step, one block and one dropout per level; encoder features are concatenated in front.
+    """One upsampling step, one block and one dropout per level; encoder features precede the upsampled features.
 
     ``transposed`` is a unit of kernel 2 that keeps the number of channels; ``linear`` and ``nearest`` interpolate.
     """

@@ -12,7 +12,7 @@ from graftseg.networks.interpolation import Interpolation3d, Upsampling
 from graftseg.networks.layers import BatchNorm3d, InstanceNorm
 
 Norm = Literal["batch", "instance"]
-MAX_UNITS = 3
+MAX_UNITS = 3  # units of a stage
 
 
 class VNet(Extensible):
@@ -68,8 +68,8 @@ class Encoder(LevelEncoder):
 class Decoder(LevelDecoder):
     """An upsampling unit and a stage of units per level; encoder features are added after the upsampling unit.
 
-    The upsampling unit has a transposed convolution of kernel 2, or an interpolation, ``linear`` (with aligned corners)
-    or ``nearest``, and a convolution of kernel 3.
+    With ``transposed``, the upsampling unit has a transposed convolution of kernel 2. With ``linear`` (aligned corners)
+    or ``nearest``, it has an interpolation and a convolution of kernel 3.
     """
 
     def __init__(
