@@ -1,10 +1,10 @@
 """Random crops, rotate-flips and small rotations, drawn on the CPU and applied to a batch on the device.
 
 The augmentation maps each patch voxel to a scan voxel, so that one gather operation reads a batch. In the plane of the
-first two axes, ``source = A (patch index + start - (n' - 1) / 2) + (n - 1) / 2``, rounded to the nearest voxel. A
-rotates and flips the plane, n is its size, and n' is its size after the rotation. A third axis is only shifted. Voxels
-outside the scan are zero in image and label map. If a slice is stretched to the patch instead of cropped, the patch
-index is first multiplied by ``(n' - 1) / (patch - 1)`` and rounded.
+first two axes, ``source = A (patch index + start - (n' - 1) / 2) + (n - 1) / 2``, rounded to the nearest voxel. Here
+``A`` rotates and flips the plane, ``n`` is its size, and ``n'`` is its size after rotation. The third axis is only
+shifted. Voxels outside the scan are zero in image and label map. If a slice is stretched to the patch instead of
+cropped, the patch index is first multiplied by ``(n' - 1) / (patch - 1)`` and rounded.
 
 The drawn parameters of a batch are copied to the device as one table, in a single transfer.
 """
@@ -90,7 +90,7 @@ def around(
     """Center the patches of ``samples`` ``(n,)`` on ``voxels`` ``(n, axes)``.
 
     Near the edge, a patch is moved into the padded scan, but it always contains its voxel. After a small rotation, the
-    position of the voxel is rounded to whole patch voxels.
+    position of the voxel is rounded to the nearest patch voxel.
     """
     linear, size, extent = drawn.linear[samples], shapes[samples], np.asarray(patch)
     rotated = size.copy()

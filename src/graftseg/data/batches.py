@@ -32,7 +32,7 @@ class BatchSettings(Settings):
     """Content of a batch: patch size, number of images per stream, and augmentation.
 
     ``fit``: crop patches from a scan, or stretch slices to the patch size (``stretch``, 2-D only).
-    ``unlabeled_crop``: position of unlabeled crops; ``centre`` also disables their augmentation.
+    ``unlabeled_crop``: position of unlabeled crops. ``centre`` also disables the augmentation of unlabeled scans.
     ``order``: ``shuffled`` or ``mirrored``. In a mirrored batch, the first half follows the case list and the second
     half follows the reversed list, so that each case is always paired with the same partner.
     ``foreground``: share of patches centered on a foreground voxel, with equal probability for every class of a case.

@@ -1,6 +1,6 @@
 """Training batches read from disk in a background thread, for stores that do not fit into device memory.
 
-The batches are identical to those of ``Batches``. For each scan of a batch, the box around the patch is read from
+The batches are identical to batches of ``Batches``. For each scan of a batch, the box around the patch is read from
 the memory-mapped file. All boxes are copied to the device together, and the patches are gathered there.
 """
 
@@ -59,13 +59,13 @@ class DiskStream(Stream):
         """Read the boxes of a table into CPU memory."""
         # label offsets increase with the unit, so an offset identifies its unit
         units = np.searchsorted(self.label_offset, table[:, -1].astype(np.int64))
-        places = table[:, : -self.channels - 1]
-        first, shape = boxes_of(places, self.patch)
+        parameters = table[:, : -self.channels - 1]
+        first, shape = boxes_of(parameters, self.patch)
         strides = np.stack([shape[:, 1:].prod(axis=1), shape[:, 2:].prod(axis=1)], axis=1)
         # the offset of the first voxel of the scan relative to the box
         origin = (first[:, :2] * strides).sum(axis=1) + first[:, 2:].sum(axis=1)
         images, maps = offsets(shape.prod(axis=1), self.channels, self.depth)
-        box_table = with_offsets(with_strides(places, strides), images - origin[:, None], maps - origin)
+        box_table = with_offsets(with_strides(parameters, strides), images - origin[:, None], maps - origin)
         parts = [self._box(unit, *corner) for unit, *corner in zip(units, first, first + shape, strict=True)]
         labels = flat([label for _, label in parts if label is not None], self.depth) if self._labels else None
         boxes = Boxes(torch.from_numpy(box_table), flat([image for image, _ in parts], self.depth), labels)

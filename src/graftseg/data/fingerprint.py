@@ -80,7 +80,7 @@ class Fingerprint:
 
     @property
     def label_counts(self) -> dict[int, int]:
-        """Voxel count per label value over the labeled cases."""
+        """Total voxel count per label value in the labeled cases."""
         total = sum((Counter(case.label_counts) for case in self.of("labeled")), Counter[int]())
         return dict(sorted(total.items()))
 
@@ -123,8 +123,8 @@ def intensity_shift(
     mean. The width of a group is the median over its cases, and w is the smaller of the two group widths.
 
     b is the typical distance of a scan from its group: the mean of :math:`|q_i - Q|` over both groups, with n + m - 2
-    degrees of freedom. b is limited to twice the median distance, so that a few scans with another intensity scale do
-    not hide a shift. The factor 5 makes this term about three standard errors of the numerator.
+    degrees of freedom. b is limited to twice the median distance, so that a few scans with another scale do not hide a
+    shift. The factor 5 makes the second term of the denominator about three standard errors of the numerator.
 
     A shift of 0 means that the groups are equal. Above ``SHIFT_LIMIT`` (1), they differ by more than an eighth of the
     width of a scan and by more than chance explains. With few labeled cases and large differences between scans, a real
@@ -171,7 +171,7 @@ def _shift(first: Floats, second: Floats) -> float:
     width = min(np.median(np.abs(group - group.mean(axis=1, keepdims=True)).mean(axis=1)) for group in groups)
     away = np.concatenate([np.abs(group - center).mean(axis=1) for group, center in zip(groups, centers, strict=True)])
     between = min(away.sum() / max(1, len(away) - 2), 2 * np.median(away))
-    usual = float(width / 8 + 5 * between * np.sqrt(1 / len(first) + 1 / len(second)))
-    if usual == 0:
+    tolerance = float(width / 8 + 5 * between * np.sqrt(1 / len(first) + 1 / len(second)))
+    if tolerance == 0:
         return 0.0 if distance == 0 else float("inf")
-    return distance / usual
+    return distance / tolerance

@@ -132,11 +132,11 @@ def _file_fixes(case: Case, counts: dict[int, int], renumbering: Renumbering | N
             yield FileFix(path, f"geometry of {case.images[0].name}, {_difference(image, grids[path])}", image)
     if case.label is None or not counts:
         return
-    own = read_geometry(case.label)
+    label_grid = read_geometry(case.label)
     done, geometry, values = [], None, None
-    if differs_by_rounding(image, own):
+    if differs_by_rounding(image, label_grid):
         geometry = image
-        done.append(f"geometry of its image, {_difference(image, own)}")
+        done.append(f"geometry of its image, {_difference(image, label_grid)}")
     changes = {} if renumbering is None else renumbering.changes
     if renumbering is not None and changes.keys() & counts.keys():
         values = renumbering.values

@@ -164,7 +164,7 @@ def _times(shape: tuple[int, ...]) -> str:
 
 
 def _millimeter_matrix(geometry: Geometry) -> NDArray[np.float64]:
-    """Return the affine in millimeters ``(3, axes + 1)``, with columns only for existing axes."""
+    """Return the affine in millimeters ``(3, axes + 1)``, with a column per axis of the scan and the origin."""
     columns = [*range(len(geometry.shape)), 3]
     return np.asarray(geometry.matrix[:3, columns] * MILLIMETERS[geometry.units])
 

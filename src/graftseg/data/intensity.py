@@ -17,7 +17,7 @@ class IntensitySettings(Settings):
     """Intensity normalization.
 
     ============= ===================================================================================
-    zscore        mean 0 and standard deviation 1 over the whole volume
+    zscore        mean 0 and standard deviation 1 over all voxels
     minmax        scaled from the range of the volume to [0, 1]
     percentile    clipped to the percentiles ``low`` and ``high`` of the volume, then scaled to [0, 1]
     window        clipped to the values ``low`` and ``high`` (HU in CT), then scaled to [0, 1]
@@ -38,7 +38,7 @@ class IntensitySettings(Settings):
 
     @model_serializer(mode="wrap")
     def _without_unused(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Omit unused mean and std, so that the settings of older stores stay equal."""
+        """Omit unused mean and std, so that settings remain equal to the settings of older stores."""
         content: dict[str, Any] = handler(self)
         return {name: value for name, value in content.items() if name not in ("mean", "std") or value is not None}
 
@@ -93,5 +93,5 @@ def _normalize_channel(channel: Floats, settings: IntensitySettings) -> Floats:
 
 
 def _to_unit(channel: Floats, low: float, high: float) -> Floats:
-    # clipped after scaling, because the division may round to a value above 1
+    # clip after scaling, because the division may round to a value above 1
     return ((channel - np.float32(low)) / np.float32(high - low)).clip(0, 1)

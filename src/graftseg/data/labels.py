@@ -15,8 +15,8 @@ from graftseg.data.dataset import Dataset, ScanFiles, label_path
 from graftseg.data.grid import grid_difference
 from graftseg.data.scans import Scan
 
-LARGEST_VALUE = 254  # of a class
-MASK = 255  # foreground value of masks from image editors
+LARGEST_VALUE = 254  # the largest label value of a class
+MASK_VALUE = 255  # foreground value of masks from image editors
 FIXABLE_LAYOUTS = ("nnunet", "msd")
 """Layouts that ``check --fix`` can copy."""
 
@@ -61,7 +61,7 @@ def refuse_unlisted(dataset: Dataset, case: Case, values: Collection[int]) -> No
 
 def is_mask(values: Collection[int]) -> bool:
     """Return whether a label map is a mask of 0 and 255."""
-    return MASK in values and set(values) <= {0, MASK}
+    return MASK_VALUE in values and set(values) <= {0, MASK_VALUE}
 
 
 def mask_remedy(where: str | Path) -> str:
@@ -105,7 +105,7 @@ def renumber(classes: dict[int, str], counts: Sequence[dict[int, int]]) -> Renum
     must be a listed class, because it often marks voxels to ignore.
     """
     found = {value for label_map in counts for value in label_map}
-    if not _consecutive(found | {0}) and MASK in found and (mask := _mask(classes, counts)):
+    if not _consecutive(found | {0}) and MASK_VALUE in found and (mask := _mask(classes, counts)):
         return mask
     if classes:
         if unlisted := sorted(found - classes.keys()):
@@ -113,7 +113,7 @@ def renumber(classes: dict[int, str], counts: Sequence[dict[int, int]]) -> Renum
         return None if _consecutive(classes) else _in_order(classes)
     if _consecutive(found | {0}):
         return None
-    if MASK in found:
+    if MASK_VALUE in found:
         return "255 occurs with other label values: name it in dataset.json, or set unassigned voxels to 0"
     return _in_order({value: f"label {value}" if value else "background" for value in found | {0}})
 
@@ -122,9 +122,9 @@ def _mask(classes: dict[int, str], counts: Sequence[dict[int, int]]) -> Renumber
     """Return the renumbering of 255 to 1, or None if a label map or the class list has other classes."""
     if set(classes) not in (set(), {0, 1}):
         return None
-    if any(set(label_map) not in ({0}, {0, 1}, {0, MASK}, {1}, {MASK}) for label_map in counts):
+    if any(set(label_map) not in ({0}, {0, 1}, {0, MASK_VALUE}, {1}, {MASK_VALUE}) for label_map in counts):
         return None
-    return Renumbering({0: 0, 1: 1, MASK: 1}, {})
+    return Renumbering({0: 0, 1: 1, MASK_VALUE: 1}, {})
 
 
 def _in_order(classes: dict[int, str]) -> Renumbering:

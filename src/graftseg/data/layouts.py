@@ -41,9 +41,9 @@ def read_layout(data: Data) -> Dataset:
 
 def _nearby_folder(folder: Path) -> str:
     """Suggest the parent or the only subfolder that has a known layout. Return an empty string if there is none."""
-    place = folder.resolve()
-    if place.name in {one for named in FOLDERS for one in named[:2]} and (place.parent / "imagesTr").is_dir():
-        return f"pass the folder above it, {place.parent}"
+    resolved = folder.resolve()
+    if resolved.name in {one for named in FOLDERS for one in named[:2]} and (resolved.parent / "imagesTr").is_dir():
+        return f"pass the folder above it, {resolved.parent}"
     inside = [path for path in visible_entries(folder) if path.is_dir() and (path / "imagesTr").is_dir()]
     return f"pass the folder in it that contains imagesTr/, {inside[0]}" if len(inside) == 1 else ""
 

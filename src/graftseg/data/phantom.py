@@ -23,7 +23,7 @@ CLASSES = {0: "background", 1: "crescent", 2: "ring", 3: "core"}
 SPLITS: tuple[Split, ...] = ("labeled", "unlabeled", "test")
 Floats = npt.NDArray[np.floating[Any]]
 
-# radius of the heart and range of its center, by number of axes; hearts fill a similar share of 2-D and 3-D scans
+# radius of the heart and range of its center by number of axes, for a similar share of voxels in 2-D and 3-D
 HEART_SIZE = {2: (1.0, 0.22), 3: (1.4, 0.12)}
 # brightness of air, body, crescent, ring and core at drift 0 and 1
 NEAR_LOOK = np.array([0.02, 0.42, 0.80, 0.25, 0.90])
@@ -49,14 +49,14 @@ def make_phantom(seed: int, split: Split, index: int, shape: Sequence[int], shif
 
 def write_phantoms(folder: Path, *, shape: Sequence[int], counts: dict[Split, int], seed: int, shift: float) -> None:
     """Write a data set of phantoms as NIfTI files in nnU-Net layout."""
-    places: dict[Split, tuple[str, str | None]] = {
+    folders: dict[Split, tuple[str, str | None]] = {
         "labeled": ("imagesTr", "labelsTr"),
         "unlabeled": ("imagesUn", None),
         "test": ("imagesTs", "labelsTs"),
     }
     affine = tuple(tuple(row) for row in np.diag([1.5, 1.5, 1.5, 1.0]).tolist())
     geometry = Geometry(tuple(shape), affine)
-    for split, (images, labels) in places.items():
+    for split, (images, labels) in folders.items():
         for index in range(counts[split]):
             phantom = make_phantom(seed, split, index, shape, shift)
             name = f"{split}_{index:03d}"
@@ -80,8 +80,8 @@ def _draw_anatomy(rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[npt
     body = _ellipsoid(space, rng.normal(0, 0.03, len(shape)), rng.uniform(0.80, 0.95, len(shape))) < 1
     organs = np.where(body, 1.0, 0.0)
     for _ in range(int(rng.integers(4, 8))):
-        place, size = rng.uniform(-0.75, 0.75, len(shape)), rng.uniform(0.06, 0.22, len(shape))
-        organs[(_ellipsoid(space, place, size) < 1) & body] = rng.uniform(0.3, 2.2)
+        center, radii = rng.uniform(-0.75, 0.75, len(shape)), rng.uniform(0.06, 0.22, len(shape))
+        organs[(_ellipsoid(space, center, radii) < 1) & body] = rng.uniform(0.3, 2.2)
     return _draw_heart(rng, space), organs
 
 

@@ -36,7 +36,7 @@ class PrepareSettings(Settings):
     """Settings that turn a scan into network input.
 
     A 2-D recipe uses 2-D scans, or the slices of volumes along the last axis after reorientation. ``spacing`` is in mm
-    along the prepared axes, with one entry per dimension; None keeps the spacing of an axis.
+    along the prepared axes, with one entry per dimension. None keeps the spacing of an axis.
     """
 
     dimensions: Literal[2, 3] = Field(description="2 for slices, 3 for volumes.")
@@ -311,7 +311,7 @@ def _size_and_time(files: list[Path]) -> tuple[int, int]:
 def check_target(out: Path, root: Path, *, overwrite: bool) -> None:
     """Refuse a target that is not a store. Refuse a store of other data unless ``overwrite`` is set.
 
-    ``root`` is the data folder. A link to a store of other data is always refused, because it may be in use.
+    ``root`` is the data folder. A link to a store of other data is always refused, because the store may be in use.
     """
     if out.exists() and not out.is_dir():
         raise UserError(Code.TARGET_EXISTS, out, "this is a file", "name a folder for the store")

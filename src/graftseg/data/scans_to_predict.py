@@ -20,7 +20,7 @@ def scan_cases(path: Path, channels: int, trained: Collection[str] = ()) -> tupl
     """Return the cases of a scan or folder to predict, and an error for each case with the wrong channels.
 
     The files ``CASE_0000``, ``CASE_0001``, ... are the channels of one case. A file without a channel number is a case.
-    If every case has only the file ``CASE_0000``, that file may contain all channels, which reading it will check.
+    If every case has only the file ``CASE_0000``, that file may contain all channels, which is checked on reading.
     If the network has one channel, the number in ``CASE_0007`` is a part of the case name in two situations: no file
     name ends in ``_0000``, or the names of the training cases (``trained``) have the same form.
     """

@@ -14,7 +14,7 @@ RADIOLOGICAL = "LPS"
 
 @dataclass(frozen=True)
 class Cut:
-    """How to cut an array ``(*space)`` into slices: orientation and axis. A 2-D scan is one slice with axis None.
+    """Orientation and axis of the slices of an array ``(*space)``. A 2-D scan is one slice, and its axis is None.
 
     Transverse slices show the right of the patient on the left and anterior on top. Other slices show the head on top.
     """
@@ -24,7 +24,7 @@ class Cut:
 
     @classmethod
     def across_largest_spacing(cls, geometry: Geometry) -> "Cut":
-        """Cut across the axis with the largest spacing. If several axes have it, use the last of them."""
+        """Cut across the axis with the largest spacing. If several axes share it, use the last axis."""
         grid = plan_grid(geometry, orientation=RADIOLOGICAL, spacing=None)
         if len(geometry.shape) == 2:
             return cls(grid, None)

@@ -121,9 +121,9 @@ class Store:
 
     def settings_difference(self, requested: Mapping[str, Any]) -> str:
         """Describe the settings that differ from ``requested``. Return an empty string if all are equal."""
-        own = self.settings
-        names = [name for name in sorted({*own, *requested}) if own.get(name) != requested.get(name)]
-        return ", ".join(f"data.{name} is {own.get(name)}, not {requested.get(name)}" for name in names)
+        stored = self.settings
+        names = [name for name in sorted({*stored, *requested}) if stored.get(name) != requested.get(name)]
+        return ", ".join(f"data.{name} is {stored.get(name)}, not {requested.get(name)}" for name in names)
 
     def verify(self) -> None:
         """Raise a UserError if the checksum of a file differs from the manifest."""
@@ -194,10 +194,10 @@ def find_store(run: RunFolder, remedy: str = NAME_DATA) -> Path:
     if is_store(run.store):
         return run.store
     above = (folder / run.store.name for folder in run.path.resolve().parents[:2])
-    for place in (recorded, *above):
+    for candidate in (recorded, *above):
         # another run may have replaced the store
-        if is_store(place) and open_store(place).identity == facts["identity"]:
-            return place
+        if is_store(candidate) and open_store(candidate).identity == facts["identity"]:
+            return candidate
     raise UserError(Code.STORE_MISSING, run.path, f"its store is no longer at {recorded}", remedy)
 
 

@@ -59,8 +59,8 @@ class Stream:
 
     def table(self, units: Integers, drawn: Draw) -> Table:
         """Return the table that ``gather`` reads, with one row per sample, from the units and their augmentation."""
-        places = table_of(drawn, self.shapes[units], self.strides[units], self.patch)
-        return with_offsets(places, self.image_offset[units], self.label_offset[units])
+        parameters = table_of(drawn, self.shapes[units], self.strides[units], self.patch)
+        return with_offsets(parameters, self.image_offset[units], self.label_offset[units])
 
     def gather(self, table: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return augmented images ``(B, C, *patch)`` float32 and labels ``(B, *patch)`` int64 for a table."""
@@ -72,8 +72,8 @@ def gather(
 ) -> tuple[Tensor, Tensor | None]:
     """Gather the images and labels for a table from flat memory."""
     sizes = [table.shape[1] - channels - 1, channels, 1]
-    places, image_offset, label_offset = table.split_with_sizes(sizes, dim=1)
-    rows, inside = rows_of(places, patch)
+    parameters, image_offset, label_offset = table.split_with_sizes(sizes, dim=1)
+    rows, inside = rows_of(parameters, patch)
     values = _read(images, rows[:, None] + image_offset.long()[..., None, None], inside[:, None], patch).float()
     if labels is None:
         return values, None
@@ -93,9 +93,9 @@ def offsets(voxels: Integers, channels: int, margin: int) -> tuple[Integers, Int
     return begin[:, None] * channels + np.arange(channels) * voxels[:, None] + margin, begin + margin
 
 
-def with_offsets(places: Table, images: Integers, maps: Integers) -> Table:
+def with_offsets(parameters: Table, images: Integers, maps: Integers) -> Table:
     """Append the offset columns that ``gather`` needs to a table from ``table_of``."""
-    return np.concatenate([places, images, maps[:, None]], axis=1, dtype=np.float64)
+    return np.concatenate([parameters, images, maps[:, None]], axis=1, dtype=np.float64)
 
 
 def flat(arrays: Sequence[npt.NDArray[Any]], margin: int) -> Tensor:

@@ -49,7 +49,7 @@ class AcdcFiles:
 
 
 def find_acdc(folder: Path) -> list[Path]:
-    """Return the folders with this layout: the given folder, or else its subfolders."""
+    """Return the given folder if it has this layout, or else all subfolders that do."""
     return [folder] if _data(folder) else [child for child in with_children(folder) if _data(child)]
 
 
@@ -65,7 +65,7 @@ def read_acdc(root: Path) -> Dataset:
         for volume in _volumes(source, entries):
             if volume in files:
                 problems += _find_gaps(files[volume])
-                # images and labels are in the same files; the path of a label permits reading it
+                # images and labels are in the same files; the label path means that the case has a label
                 cases.append(Case(volume, files[volume], files[volume][0], split))
             else:
                 problems.append(missing_case(root, source, volume, f"data/{volume}.h5"))
@@ -76,9 +76,9 @@ def read_acdc(root: Path) -> Dataset:
 
 def _data(root: Path) -> Path | None:
     """Return the folder with the volumes or with the folder of slices, or None for another layout."""
-    places = (root / "data", root)
+    folders = (root / "data", root)
     patterns = ("patient*_frame*.h5", "slices/patient*_frame*_slice_*.h5")
-    return next((place for place in places if any(next(place.glob(pattern), None) for pattern in patterns)), None)
+    return next((folder for folder in folders if any(next(folder.glob(pattern), None) for pattern in patterns)), None)
 
 
 def _files(data: Path) -> dict[str, tuple[Path, ...]]:
@@ -88,8 +88,8 @@ def _files(data: Path) -> dict[str, tuple[Path, ...]]:
         if path.suffix == ".h5" and (match := SLICE.fullmatch(path.stem)):
             slices.setdefault(match["volume"], []).append(path)
     files = {volume: tuple(sorted(paths, key=_number)) for volume, paths in slices.items()}
-    whole = (path for path in visible_entries(data) if path.suffix == ".h5" and VOLUME.fullmatch(path.stem))
-    return files | {path.stem: (path,) for path in whole}
+    volumes = (path for path in visible_entries(data) if path.suffix == ".h5" and VOLUME.fullmatch(path.stem))
+    return files | {path.stem: (path,) for path in volumes}
 
 
 def _number(path: Path) -> int:

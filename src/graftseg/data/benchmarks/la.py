@@ -35,7 +35,7 @@ class LaFiles:
 
 
 def find_la(folder: Path) -> list[Path]:
-    """Return the folders with this layout: the given folder, or else its subfolders."""
+    """Return the given folder if it has this layout, or else all subfolders that do."""
     return [folder] if _scans(folder) else [child for child in with_children(folder) if _scans(child)]
 
 
@@ -68,5 +68,5 @@ def _folder_name(source: Path, entry: str) -> str:
 
 def _scans(root: Path) -> Path | None:
     """Return the folder with one folder per case, or None for another layout."""
-    places = (root / FOLDER, root)
-    return next((place for place in places if next(place.glob(f"*/{FILE}"), None)), None)
+    folders = (root / FOLDER, root)
+    return next((folder for folder in folders if next(folder.glob(f"*/{FILE}"), None)), None)

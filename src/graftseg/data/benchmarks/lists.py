@@ -27,8 +27,8 @@ def entries_of(root: Path, published: str, *names: str) -> tuple[Path, list[str]
     """Return path and entries of the first list in a folder or its subfolders, or of the ``published`` list."""
     path = PUBLISHED / published
     # a broken link counts as found: reading it fails, instead of using the published list
-    places = [place / name for name in names for place in with_children(root)]
-    found = [place for place in places if place.is_file() or place.is_symlink()]
+    paths = [folder / name for name in names for folder in with_children(root)]
+    found = [path for path in paths if path.is_file() or path.is_symlink()]
     if found:
         path, same = found[0], [other for other in found if other.name == found[0].name]
         if path.parent != root and len(same) > 1:
@@ -44,8 +44,8 @@ def find_repeated(root: Path, cases: Iterable[Case]) -> list[UserError]:
     for case in cases:
         first = seen.setdefault(case.name, case)
         if first is not case:
-            places = f"twice as {case.split}" if first.split == case.split else f"as {first.split} and as {case.split}"
-            finding = f"the case {case.name} is listed {places}"
+            splits = f"twice as {case.split}" if first.split == case.split else f"as {first.split} and as {case.split}"
+            finding = f"the case {case.name} is listed {splits}"
             problems.append(UserError(Code.CASE_DUPLICATE, root, finding, "keep one of the entries"))
     return problems
 

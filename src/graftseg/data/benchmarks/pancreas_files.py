@@ -7,7 +7,7 @@ spacing      pixel spacing of the scan for all three      spacing of the label m
              axes; the slice distance is ignored          is ignored
 image        linear interpolation                         cubic spline interpolation
 label        nearest neighbor                             nearest neighbor
-intensities  clipped to -125 ... 275 HU, then the whole   clipped to -125 ... 275 HU, then z-scores of the
+intensities  clipped to -125 ... 275 HU, then the         clipped to -125 ... 275 HU, then z-scores of the
              volume is scaled to 0 ... 1                  crop
 crop         label box with a margin of 25 voxels, at     label box of at least 96 voxels with a margin of 25
              least 96 voxels per side                     voxels in x and y; all of z
@@ -112,7 +112,7 @@ class PancreasFiles:
 
 
 def _in_plane(bounds: tuple[int, int], size: int) -> tuple[int, int]:
-    """Return the published crop, which counts from the first to the last voxel and so ends one voxel early."""
+    """Return the bounds of the published crop, which ends one voxel early, because its stop is the last voxel."""
     first, last = bounds[0], bounds[1] - 1
     pad = max(MIN_SIZE - (last - first), 0) // 2
     return max(first - pad - MARGIN, 0), min(last + pad + MARGIN, size)

@@ -89,10 +89,10 @@ def _image_findings(case: Case, scan: Scan, summary: CaseFingerprint) -> Iterato
         yield Finding("warning", guess.what, case.name, guess.taken, guess.remedy, (case.name,))
     constant = [channel for channel, std in enumerate(summary.std) if std == 0]
     if constant:
-        whole = len(constant) == len(summary.std)
-        what = "every voxel of the scan has the same value" if whole else "a channel has one value everywhere"
+        is_constant = len(constant) == len(summary.std)
+        what = "every voxel of the scan has the same value" if is_constant else "a channel has one value everywhere"
         level = f"{summary.mean[constant[0]]:g}"
-        size = level if whole else f"{level} in channel {constant[0]:04d}"
+        size = level if is_constant else f"{level} in channel {constant[0]:04d}"
         yield Finding("warning", what, case.name, size, "export the scan again, or leave the case out", (case.name,))
     short = sum(size < MIN_SIZE for size in summary.shape)
     if short >= 2:

@@ -33,10 +33,10 @@ def copy_findings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
 
 
 def rescaled_copy_findings(seen: Sequence[Seen]) -> Iterator[Finding]:
-    """Report cases of one shape whose voxels differ, but agree on a coarse grid after intensity scaling.
+    """Report cases of one shape whose voxels differ, but whose coarse views agree after intensity scaling.
 
     In a cluster of more than ``SMALL_GROUP`` similar scans, the coarse grid shows little more than the body outline.
-    In such a cluster, copies need a correlation above ``EXACT`` or similar differences from the cluster mean.
+    In a cluster of this size, copies need a correlation above ``EXACT`` or similar differences from the cluster mean.
     """
     for comparable in _by_shape(seen).values():
         vectors = np.stack([vector for _, vector in comparable]).astype(np.float64)
@@ -45,9 +45,9 @@ def rescaled_copy_findings(seen: Sequence[Seen]) -> Iterator[Finding]:
             products = views @ views.T
             near = products > SIMILAR
             if len(cluster) > SMALL_GROUP:
-                own = views - views.mean(axis=0)
-                own /= np.maximum(np.linalg.norm(own, axis=1, keepdims=True), np.finfo(np.float64).tiny)
-                near = (products > EXACT) | (own @ own.T > SIMILAR)
+                residuals = views - views.mean(axis=0)
+                residuals /= np.maximum(np.linalg.norm(residuals, axis=1, keepdims=True), np.finfo(np.float64).tiny)
+                near = (products > EXACT) | (residuals @ residuals.T > SIMILAR)
             groups = [group for group in _groups(near) if len(group) <= max(SMALL_GROUP, len(comparable) // 2)]
             for group in groups:
                 copies = [cases[member] for member in group]

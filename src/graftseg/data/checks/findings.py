@@ -51,8 +51,8 @@ def grouped(findings: Sequence[Finding]) -> list[Finding]:
     """
     kinds: dict[tuple[str, ...], list[Finding]] = {}
     for finding in findings:
-        place = (finding.where, finding.size) if finding.severity == "error" else ()
-        kinds.setdefault((finding.severity, finding.what, finding.remedy, *place), []).append(finding)
+        location = (finding.where, finding.size) if finding.severity == "error" else ()
+        kinds.setdefault((finding.severity, finding.what, finding.remedy, *location), []).append(finding)
     lines: list[Finding] = []
     for first, *others in kinds.values():
         cases = [name for finding in (first, *others) for name in finding.cases]

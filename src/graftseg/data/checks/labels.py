@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from graftseg.data.checks.findings import FIX, Finding, Severity, counted
 from graftseg.data.dataset import Dataset
 from graftseg.data.fingerprint import CaseFingerprint, Fingerprint
-from graftseg.data.labels import LARGEST_VALUE, MASK
+from graftseg.data.labels import LARGEST_VALUE, MASK_VALUE
 from graftseg.data.pieces import Pieces
 
 MANY_ISLANDS = 20
@@ -22,7 +22,7 @@ def value_findings(name: str, counts: dict[int, int], classes: dict[int, str]) -
     for value in sorted(counts.keys() - classes.keys()) if classes else ():
         what = f"the label value {value} has no class"
         remedy = "name the value in dataset.json or correct the label map"
-        if value == MASK and set(counts) <= {0, MASK} and set(classes) == {0, 1}:
+        if value == MASK_VALUE and set(counts) <= {0, MASK_VALUE} and set(classes) == {0, 1}:
             what, remedy = "the mask has the values 0 and 255 instead of 0 and 1", f"{FIX_VALUES}0 and 1"
         size = f"{counted(counts[value], 'voxel')}, {100 * counts[value] / sum(counts.values()):.2g} %"
         yield Finding("error", what, name, size, remedy, (name,))
@@ -31,7 +31,7 @@ def value_findings(name: str, counts: dict[int, int], classes: dict[int, str]) -
 def class_findings(dataset: Dataset, summaries: Fingerprint) -> Iterator[Finding]:
     """Compare the class list with the label values that occur."""
     found = sorted({0, *summaries.label_counts})
-    if not dataset.classes and found == [0, MASK]:
+    if not dataset.classes and found == [0, MASK_VALUE]:
         what, size = "the label maps are masks of 0 and 255", "255 is above the highest class, 254"
         yield Finding("error", what, "label maps", size, f"{FIX_VALUES}0 and 1")
         return
@@ -50,7 +50,7 @@ def class_findings(dataset: Dataset, summaries: Fingerprint) -> Iterator[Finding
         return
     # an unreadable label map may contain the missing class
     if all(case.label_counts for case in summaries.of("labeled")):
-        shown = {*found, 1} if values == [0, 1] and MASK in found else {*found}
+        shown = {*found, 1} if values == [0, 1] and MASK_VALUE in found else {*found}
         for value in (value for value in values[1:] if value not in shown):
             what = f"no labeled case contains {listed[value]} (value {value})"
             size = f"0 of {len(summaries.of('labeled'))} cases"
@@ -85,7 +85,7 @@ def _gaps_between(found: list[int]) -> Iterator[Finding]:
     occur = ", ".join(map(str, found[:8])) + (", ..." if len(found) > 8 else "")
     severity: Severity = "error" if found[-1] > LARGEST_VALUE else "warning"
     remedy = f"{FIX_VALUES}0, 1, 2, ..., or name the classes in dataset.json"
-    if MASK in found:
+    if MASK_VALUE in found:
         remedy = "name the class 255 in dataset.json, or set unassigned voxels to 0"
     size = f"{occur} occur, {missing} below {found[-1]}"
     yield Finding(severity, "the label values have gaps", "label maps", size, remedy)

@@ -36,7 +36,7 @@ MAX_CHANNELS = 8
 
 def set_findings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
     """Report differences between cases that matter for training."""
-    checks = (_mixtures, _orientations, _spacings, _scales, offset_findings, _slice_axes)
+    checks = (_axis_and_channel_counts, _orientations, _spacings, _scales, offset_findings, _slice_axes)
     return (finding for check in checks for finding in check(cases))
 
 
@@ -50,7 +50,7 @@ def stray_findings(dataset: Dataset) -> Iterator[Finding]:
         yield Finding("warning", what, first, counted(len(dataset.ignored), "file"), remedy)
 
 
-def _mixtures(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
+def _axis_and_channel_counts(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
     """Report differing numbers of axes or channels."""
     axes, channels = {case.name: len(case.shape) for case in cases}, {case.name: len(case.mean) for case in cases}
     for one, many, counts, remedy in (
@@ -59,8 +59,8 @@ def _mixtures(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
     ):
         usual = min(multimode(counts.values()), default=0)
         if odd := tuple(name for name, number in counts.items() if number != usual):
-            own = counted(counts[odd[0]], one, many)
-            size = f"{own} where the others have {usual}, {len(odd)} of {len(counts)} cases"
+            found = counted(counts[odd[0]], one, many)
+            size = f"{found} where the others have {usual}, {len(odd)} of {len(counts)} cases"
             yield Finding("error", f"the number of {many} differs between cases", odd[0], size, remedy, odd)
 
 
@@ -137,10 +137,10 @@ def offset_findings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
         if 2 * np.count_nonzero(has_air) <= len(cases):
             continue
         usual = float(np.median(lowest[has_air]))
-        for place in np.flatnonzero((np.abs(lowest) <= ZERO) & (highest > TISSUE)).tolist():
-            name, within = cases[place].name, f" in channel {channel:04d}" if channels > 1 else ""
+        for index in np.flatnonzero((np.abs(lowest) <= ZERO) & (highest > TISSUE)).tolist():
+            name, within = cases[index].name, f" in channel {channel:04d}" if channels > 1 else ""
             what = "the CT rescale intercept may be missing: values start near 0 instead of near -1000"
-            size = f"lowest value {lowest[place]:.0f}, but {usual:.0f} in other scans{within}"
+            size = f"lowest value {lowest[index]:.0f}, but {usual:.0f} in other scans{within}"
             remedy = "convert the scan again with its intercept, or subtract the missing offset, often 1024"
             yield Finding("warning", what, name, size, remedy, (name,))
 
@@ -153,8 +153,8 @@ def channel_findings(seen: Sequence[tuple[Case, Geometry]]) -> Iterator[Finding]
             beginning, ending = split_suffix(case.name)
             groups.setdefault(beginning, {})[ending] = case, geometry
     few = [group for group in groups.values() if 2 <= len(group) <= MAX_CHANNELS]
-    usual = Counter(pair for group in few for pair in combinations(sorted(group), 2))
-    pairs = [pair for group in few for pair in _channel_pairs(group, usual)]
+    pair_counts = Counter(pair for group in few for pair in combinations(sorted(group), 2))
+    pairs = [pair for group in few for pair in _channel_pairs(group, pair_counts)]
     if not pairs:
         return
     labeled, other = pairs[0]
@@ -167,12 +167,12 @@ def channel_findings(seen: Sequence[tuple[Case, Geometry]]) -> Iterator[Finding]
 
 
 def _channel_pairs(
-    group: Mapping[str, tuple[Case, Geometry]], usual: Mapping[tuple[str, str], int]
+    group: Mapping[str, tuple[Case, Geometry]], pair_counts: Mapping[tuple[str, str], int]
 ) -> Iterator[tuple[str, str]]:
     """Yield labeled and unlabeled cases on one grid whose suffixes also occur together in other groups."""
     for pair in combinations(sorted(group), 2):
         both = [group[ending] for ending in pair]
-        if usual[pair] < 2 or {case.split for case, _ in both} != {"labeled", "unlabeled"}:
+        if pair_counts[pair] < 2 or {case.split for case, _ in both} != {"labeled", "unlabeled"}:
             continue
         if grid_difference(both[0][1], both[1][1]) is None:
             first, second = sorted((case for case, _ in both), key=lambda case: case.split)

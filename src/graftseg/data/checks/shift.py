@@ -13,7 +13,7 @@ from graftseg.data.fingerprint import SHIFT_LIMIT, CaseFingerprint, Fingerprint,
 Kind = Literal["alike", "scaled", "apart", "too few", "alone"]
 MIN_CASES = 3
 """Minimum number of labeled and of unlabeled cases to call them similar."""
-MIN_TOTAL = 4  # labeled and unlabeled cases together, to report a difference
+MIN_TOTAL = 4  # minimum number of all cases to report a difference
 
 SPACING_SLACK = 1.1  # spacings that differ by a smaller factor are similar
 WHERE = "labeled and unlabeled scans"
@@ -85,8 +85,8 @@ def spacing_shift(labeled: Sequence[CaseFingerprint], unlabeled: Sequence[CaseFi
     centers = [np.median(group, axis=0) for group in groups]
     away = np.concatenate([np.abs(group - center) for group, center in zip(groups, centers, strict=True)])
     between = away.sum(axis=0) / max(1, len(away) - 2)
-    usual = np.log(SPACING_SLACK) + 5 * between * np.sqrt(1 / len(labeled) + 1 / len(unlabeled))
-    return tuple(float(shift) for shift in np.abs(centers[0] - centers[1]) / usual)
+    tolerance = np.log(SPACING_SLACK) + 5 * between * np.sqrt(1 / len(labeled) + 1 / len(unlabeled))
+    return tuple(float(shift) for shift in np.abs(centers[0] - centers[1]) / tolerance)
 
 
 def shift_findings(summaries: Fingerprint, found: Likeness) -> Iterator[Finding]:

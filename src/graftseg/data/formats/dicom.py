@@ -67,8 +67,8 @@ def contains_dicom(folder: Path) -> bool:
 
 def is_dicom_case(folder: Path) -> bool:
     """Return whether a folder is one case: it directly contains a single DICOM file, or files with one slice each."""
-    own = [Member.on_disk(file) for file in visible_entries(folder) if file.is_file() and is_dicom(file)]
-    return len(own) == 1 or any(image.frames == 1 for image in _image_files(own[:PROBED_FILES]))
+    members = [Member.on_disk(file) for file in visible_entries(folder) if file.is_file() and is_dicom(file)]
+    return len(members) == 1 or any(image.frames == 1 for image in _image_files(members[:PROBED_FILES]))
 
 
 def dicom_files(folder: Path) -> list[Path]:

@@ -39,8 +39,8 @@ def read_frames(where: Path, content: Path | BinaryIO, *, pixels: bool) -> list[
     shared = (header.get(SHARED) or [{}])[0]
     decoded = _DecodedPixels(where, header, count)
     slices = []
-    for index, own in enumerate(groups):
-        merged = dict(_merged_tags(where, header, shared, own, is_single=count == 1))
+    for index, frame in enumerate(groups):
+        merged = dict(_merged_tags(where, header, shared, frame, is_single=count == 1))
         if count > 1 and any(tag not in merged for tag in POSE):
             finding = f"frame {index + 1} of {count} has no position or orientation"
             raise UserError(Code.SCAN_UNSUPPORTED, where, finding, SINGLE_SLICES)
@@ -48,7 +48,7 @@ def read_frames(where: Path, content: Path | BinaryIO, *, pixels: bool) -> list[
     return slices
 
 
-def _merged_tags(where: Path, header: Any, shared: Any, own: Any, *, is_single: bool) -> Iterator[tuple[str, Any]]:
+def _merged_tags(where: Path, header: Any, shared: Any, frame: Any, *, is_single: bool) -> Iterator[tuple[str, Any]]:
     """Yield the tags of the file, then of all frames, then of one frame. Later values override earlier values.
 
     The position of the file is ignored if it has several frames.
@@ -57,7 +57,7 @@ def _merged_tags(where: Path, header: Any, shared: Any, own: Any, *, is_single: 
         if (is_single or tag not in POSE) and (found := value(where, header, tag)) is not None:
             yield tag, found
     for group, tags in GROUPS.items():
-        for source in (shared, own):
+        for source in (shared, frame):
             if sequence := source.get(group):
                 values = ((tag, value(where, sequence[0], tag)) for tag in tags)
                 yield from ((tag, found) for tag, found in values if found is not None)

@@ -76,7 +76,7 @@ def _inversion_sum(header: Any) -> float | None:
 
 
 def _decode_with_itk(where: Path, header: Any) -> NDArray[np.float32] | None:
-    """Return rescaled pixels ``(columns, rows)`` from SimpleITK, which has more decoders; None if it fails."""
+    """Return rescaled pixels ``(columns, rows)`` from SimpleITK, which has more decoders, or None if it fails."""
     syntax = header.file_meta.get("TransferSyntaxUID")
     if not (syntax and syntax.is_transfer_syntax and syntax.is_compressed and where.is_file()):
         return None

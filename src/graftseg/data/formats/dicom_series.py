@@ -41,11 +41,11 @@ class Slice:
     pixels: Callable[[], NDArray[np.float32]]
 
     def numbers(self, tag: str, count: int) -> Floats | None:
-        """Return a tag with ``count`` numbers, or None if the tag is missing or empty."""
+        """Return the ``count`` numbers of a tag, or None if the tag is missing or empty."""
         return numbers(self.where, self.header, tag, count)
 
     def number(self, tag: str, default: float = 0.0) -> float:
-        """Return a tag with one number, or the default if the tag is missing or empty."""
+        """Return the number of a tag, or the default if the tag is missing or empty."""
         return number(self.where, self.header, tag, default)
 
     @property
@@ -74,19 +74,19 @@ def volume_of(where: Path, slices: Sequence[Slice]) -> Scan:
     """Return the volume ``(1, columns, rows, slices)``, with slices sorted along their normal."""
     order, geometry = arranged(slices)
     volume = np.empty(geometry.shape, np.float32)
-    for place, index in enumerate(order):
+    for z, index in enumerate(order):
         pixels = slices[index].pixels()
         if pixels.shape != geometry.shape[:2]:
             finding = f"the pixels have the shape {pixels.shape}"
             raise UserError(Code.SCAN_UNSUPPORTED, slices[index].where, finding, "export one gray slice per file")
-        volume[:, :, place] = pixels
+        volume[:, :, z] = pixels
     return Scan(volume[None], geometry, _guesses(where, slices))
 
 
 def arranged(slices: Sequence[Slice]) -> tuple[list[int], Geometry]:
-    """Return the order of slices along their normal and their grid.
+    """Return the order of slices along their normal, and the geometry of the volume.
 
-    Without any positions, slices are ordered by instance number or file name.
+    If no slice has a position, slices are ordered by instance number or file name.
     """
     columns, rows = _common_size(slices)
     shape = (columns, rows, len(slices))
@@ -146,7 +146,7 @@ def pixel_spacing(one: Slice, tags: Sequence[str] = ("PixelSpacing",), default: 
 
 
 def _guesses(where: Path, slices: Sequence[Slice]) -> tuple[Guess, ...]:
-    """Return the guess about order, direction and distance of slices if none has a position."""
+    """Return the guess about order, direction and distance of slices if no slice has a position."""
     if any(one.numbers("ImagePositionPatient", 3) is not None for one in slices):
         return ()
     distance, source = _assumed_distance(slices[0])
@@ -158,7 +158,7 @@ def _guesses(where: Path, slices: Sequence[Slice]) -> tuple[Guess, ...]:
 
 
 def _order_by_number(slices: Sequence[Slice]) -> tuple[list[int], str]:
-    """Return the order by instance number, or by file name if the numbers are not unique, and its name."""
+    """Return the order by instance number, or by file name if numbers repeat, and the criterion."""
     instances = [one.number("InstanceNumber", -1.0) for one in slices]
     if len(set(instances)) < len(instances):
         return list(range(len(slices))), "file name"
@@ -173,7 +173,7 @@ def _assumed_distance(one: Slice) -> tuple[float, str]:
 
 
 def _refuse_unplaced(slices: Sequence[Slice]) -> None:
-    """Raise a UserError if a slice has no position or orientation, because its place in the order would be a guess."""
+    """Raise a UserError if a slice has no position or orientation, because the order would be a guess."""
     where = slices[0].where if len(slices) == 1 else slices[0].where.parent
     for tag, count in POSE.items():
         if unplaced := [one.where.name for one in slices if one.numbers(tag, count) is None]:
@@ -183,7 +183,7 @@ def _refuse_unplaced(slices: Sequence[Slice]) -> None:
 
 
 def _axes(slices: Sequence[Slice]) -> Floats:
-    """Return the directions of columns, rows and normal as unit columns; all slices must agree."""
+    """Return the directions of columns, rows and normal as unit columns. All slices must agree."""
     found = [one.numbers("ImageOrientationPatient", 6) for one in slices]
     directions, *others = [values for values in found if values is not None]
     for one, other in zip(slices[1:], others, strict=True):
@@ -224,15 +224,15 @@ def _refuse_gaps(slices: Sequence[Slice], heights: Floats, order: Sequence[int])
 def _step(
     slices: Sequence[Slice], positions: Sequence[Floats], normal: Floats, order: Sequence[int]
 ) -> tuple[Floats, float]:
-    """Return direction (unit vector) and length of the step between slices. It is oblique for a tilted gantry."""
+    """Return direction (unit vector) and length of the step between slices. The step is oblique for a tilted gantry."""
     if len(positions) == 1:
         return normal, abs(slices[0].number("SliceThickness")) or 1.0
     step = (positions[-1] - positions[0]) / (len(positions) - 1)
     length = float(np.linalg.norm(step))
-    for place, position in enumerate(positions):
-        away = float(np.linalg.norm(position - positions[0] - place * step))
+    for z, position in enumerate(positions):
+        away = float(np.linalg.norm(position - positions[0] - z * step))
         if away > length / 2:
             finding = f"the slice is {away:.2f} mm from its position at regular steps of {length:.2f} mm"
             remedy = "export the series with slices at regular distances"
-            raise UserError(Code.DICOM_SERIES, slices[order[place]].where, finding, remedy)
+            raise UserError(Code.DICOM_SERIES, slices[order[z]].where, finding, remedy)
     return step / length, length

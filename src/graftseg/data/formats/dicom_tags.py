@@ -54,7 +54,7 @@ def value(where: Path, header: Any, tag: str) -> Any:
 
 
 def number(where: Path, header: Any, tag: str, default: float = 0.0) -> float:
-    """Return a tag with one number, or the default if the tag is missing or empty."""
+    """Return the number of a tag, or the default if the tag is missing or empty."""
     found = value(where, header, tag)
     if found is None:
         return default
@@ -68,7 +68,7 @@ def number(where: Path, header: Any, tag: str, default: float = 0.0) -> float:
 
 
 def numbers(where: Path, header: Any, tag: str, count: int) -> Floats | None:
-    """Return a tag with ``count`` numbers, or None if the tag is missing or empty."""
+    """Return the ``count`` numbers of a tag, or None if the tag is missing or empty."""
     found = value(where, header, tag)
     if found is None:
         return None
@@ -85,7 +85,7 @@ def pydicom_package() -> Any:
     """Import pydicom and disable its warnings, which quote header values."""
     pydicom = optional("pydicom", "pydicom", "DICOM files")
     pydicom.config.settings.reading_validation_mode = pydicom.config.IGNORE
-    # not restored afterwards: warning filters are shared between threads
+    # the filter stays active, because warning filters are shared between threads
     warnings.filterwarnings("ignore", module=r"pydicom\.")
     logging.getLogger("pydicom").setLevel(logging.CRITICAL + 1)
     return pydicom

@@ -155,9 +155,9 @@ def _read_text(path: Path) -> _HeaderText:
     """Read the header: up to an empty line in NRRD, up to the name of the data file in MetaImage."""
     head = read_head(path, _MAX_HEADER_BYTES)
     fields: dict[str, str] = {}
-    place = 0
+    offset = 0
     for line in head.split(b"\n"):
-        place += len(line) + 1
+        offset += len(line) + 1
         text = line.decode("latin-1").strip()
         if not text and head.startswith(b"NRRD"):
             break
@@ -168,7 +168,7 @@ def _read_text(path: Path) -> _HeaderText:
                 break
     data_file = fields.get("elementdatafile", fields.get("datafile", "LOCAL"))
     if data_file.upper() == "LOCAL":
-        return _HeaderText(fields, path, min(place, len(head)))
+        return _HeaderText(fields, path, min(offset, len(head)))
     return _HeaderText(fields, _data_file(path, data_file), 0)
 
 

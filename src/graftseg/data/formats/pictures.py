@@ -34,7 +34,7 @@ from graftseg.data.formats.scan import (
 SUFFIXES: tuple[str, ...] = (".png", ".tif", ".tiff")
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _PNG_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # by PNG color type
-_COLOR_BIT, _PALETTE = 2, 3  # the PNG color type: bit of color pictures, value of palette pictures
+_COLOR_BIT, _PALETTE = 2, 3  # bit of color in a PNG color type, and the color type with a palette
 _GRAY_ALPHA, _RGB_ALPHA = 4, 6  # PNG color types
 _UNSUPPORTED_SPACES = {5: "CMYK", 8: "CIELab", 9: "ICCLab", 10: "ITULab"}  # by TIFF photometric interpretation
 _TIFF_MAX_EXPANSION = (8, 50_000)  # most pixel bytes per file byte, raw (1-bit pixels) and compressed
@@ -131,7 +131,7 @@ def _read_png(path: Path, is_label: bool) -> NDArray[Any]:
     if pixels.dtype == np.bool_:
         return pixels.astype(np.uint8)
     if color_type == 0 and bits < 8:
-        # Pillow stretches gray values of few bits to a byte; undo it, since they may be class numbers
+        # Pillow stretches gray values below 8 bits to 0 ... 255, but they may be class numbers
         return np.asarray(pixels // (255 // (2**bits - 1)), np.uint8)
     return pixels.astype(np.uint16) if bits == 16 else pixels
 
@@ -200,7 +200,7 @@ def _read_tiff(path: Path, is_label: bool) -> NDArray[Any]:
     top = int(np.iinfo(pixels.dtype).max) if pixels.dtype.kind == "u" else int(pixels.dtype == np.bool_)
     if pixels.dtype == np.bool_:
         pixels = pixels.astype(np.uint8)
-    # photometric 0 stores white as 0; class numbers are not inverted
+    # photometric 0 stores white as 0, so gray values are inverted, but class numbers are not
     return (top - pixels).astype(pixels.dtype) if photometric == 0 and top and not is_label else pixels
 
 

@@ -37,7 +37,7 @@ AGAIN = "copy or export the file again"
 
 @dataclass(frozen=True)
 class Guess:
-    """An assumption about a file: the open question, the assumed answer and how to make it certain."""
+    """An assumption about a file (``what``), the assumed value (``taken``), and how to make it certain."""
 
     where: Path
     what: str
@@ -63,7 +63,7 @@ def guess_lines(guesses: Iterable[Guess]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Scan:
-    """Voxels ``(C, *space)``, or ``(*space)`` for a label map, with their geometry and the guesses about both."""
+    """Voxels ``(C, *space)``, or ``(*space)`` for a label map, with their geometry and the guesses about the file."""
 
     array: NDArray[Any]
     geometry: Geometry
@@ -72,7 +72,7 @@ class Scan:
 
 @dataclass(frozen=True)
 class FourthAxis:
-    """The number of volumes in a file and the distance between them in the header.
+    """The number of volumes in a file, and the ``step`` between volumes in the header.
 
     A ``step`` of 0 or 1 and the unit second are ambiguous, because many programs write them for channels.
     ``says_time`` means that the header contains a word or number that only occurs in time series.
@@ -84,7 +84,7 @@ class FourthAxis:
     in_seconds: bool = False
 
     def refuse_time(self, path: Path, named: int | None) -> None:
-        """Raise a UserError for a time series, unless ``named`` channels match the number of volumes."""
+        """Raise a UserError for a time series, unless the number of volumes is ``named``."""
         if self._is_certain(named):
             return
         has_step = self.step > 0 and abs(self.step - 1) > 1e-6
