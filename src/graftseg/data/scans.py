@@ -196,5 +196,5 @@ def _format(path: Path) -> Format:
         return DICOM
     if suffix is None:
         remedy = f"use {READABLE} files with their usual suffixes"
-        raise UserError(Code.NOT_A_SCAN, path, "not a scan by its name", remedy)
+        raise UserError(Code.NOT_A_SCAN, path, "the file ending is not a supported scan format", remedy)
     return FORMATS[suffix]

@@ -10,7 +10,7 @@ from graftseg.inference.sliding_window import Segment
 
 
 def mean_of(segments: Sequence[Segment]) -> Segment:
-    """Return a network that averages the probabilities of others, or the only network itself."""
+    """Return a network that averages the probabilities of the given networks. Return a single network unchanged."""
     if not segments:
         raise ValueError("no network to average")
     if len(segments) == 1:
@@ -24,9 +24,9 @@ def flipped(segment: Segment, axes: tuple[int, ...]) -> Segment:
 
 
 def over_flips(segment: Segment, axes: int = 3) -> Segment:
-    """Return the mean over images ``(B, C, *space)`` flipped along every subset of the first ``axes`` spatial axes.
+    """Return a network that averages over images flipped along every subset of the first ``axes`` spatial axes.
 
-    This is four views of a slice and eight of a volume. The first view is the image itself.
+    A slice has four views and a volume eight. The first view is the image without flips.
     """
 
     def averaged(images: Tensor) -> Tensor:

@@ -32,14 +32,14 @@ class Weights:
 
 
 def select_weights(run: RunFolder, checkpoint: Checkpoint) -> Weights:
-    """Return the weights that a run ships, or the best checkpoint it scored."""
+    """Return the reported weights of a run, or the weights of its best checkpoint."""
     facts = run.manifest()
     shipped = Weights(run.weights_file, facts.get("weights"), str(facts.get("checkpoint", "last")))
     if checkpoint == "shipped":
         return shipped
     best = facts.get("best")
     if not best or not run.best_file.is_file():
-        remedy = "train with selection.every, on the test cases with selection.oracle=true"
+        remedy = "train with selection.every, or with selection.oracle=true for the best checkpoint on the test cases"
         raise UserError(Code.NO_BEST_CHECKPOINT, run.path, "the run has no best checkpoint", remedy)
     if best["sha256"] == shipped.sha256:
         return Weights(run.best_file, best["sha256"], shipped.chosen)
@@ -72,8 +72,8 @@ class Ensemble:
             load_weights(member.method, chosen.path, chosen.sha256)
             members.append(member)
             if _input_of(member) != _input_of(members[0]):
-                finding = f"its network takes other images than the network of {runs[0].path}"
-                raise UserError(Code.RECIPE_MISMATCH, run.path, finding, "predict with one of them, selected by --fold")
+                finding = f"its network needs another input than the network of {runs[0].path}"
+                raise UserError(Code.RECIPE_MISMATCH, run.path, finding, "predict with one fold, selected by --fold")
         return cls(tuple(members), weights, members[0].recipe)
 
     @property
@@ -98,12 +98,12 @@ class Ensemble:
 
     @property
     def is_mirrored(self) -> bool:
-        """Return whether all networks were trained on mirrored scans; other networks may confuse left and right."""
+        """Return whether all networks were trained on mirrored scans. Other networks may confuse left and right."""
         return all(member.recipe.batches.augment.rotate_flip > 0 for member in self.members)
 
     @property
     def uncertainty_source(self) -> str:
-        """Return whose probabilities are averaged for the uncertainty, as text."""
+        """Return a phrase for the predictions that are averaged for the uncertainty."""
         if len(self.members) > 1:
             return f"{len(self.members)} networks" + (", flipped" if self.recipe.inference.flips else "")
         if self.recipe.inference.flips or self.is_mirrored:

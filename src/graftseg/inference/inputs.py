@@ -98,7 +98,7 @@ def sources_in(
 
 
 def read_training_cases(data: Path, batches: BatchSettings) -> Dataset:
-    """Read a folder of scans with the splits of the training, without the labels that the training did not use."""
+    """Read a folder of scans with the splits of the run, without the labels that the run did not use."""
     dataset = read_layout(data)
     if dataset.problems:
         raise dataset.problems[0]

@@ -49,7 +49,7 @@ LABELS_ONLY = ExtraMaps()
 
 @dataclass(frozen=True)
 class Maps(Generic[Array]):
-    """Labels ``(*space)``; probabilities ``(K, *space)`` and uncertainty ``(*space)`` in ``LEVELS``.
+    """Labels ``(*space)``, and probabilities ``(K, *space)`` and uncertainty ``(*space)`` from 0 to ``LEVELS``.
 
     ``mean_uncertainty`` is between 0 and 1. It is None if it was not requested or no voxel may be foreground.
     """
@@ -67,7 +67,7 @@ class Maps(Generic[Array]):
 
 
 PreparedMaps = Maps[Tensor]
-"""Maps before they are on the grid of the scan: labels on the device, the others in main memory."""
+"""Maps in the axis order of the prepared image. Labels are on the device, the other maps in main memory."""
 ScanMaps = Maps[NDArray[np.uint8]]
 """Maps on the grid of the scan."""
 
@@ -110,7 +110,7 @@ def to_levels(fractions: Tensor) -> Tensor:
 
 
 def decide_labels(probabilities: Tensor, settings: InferenceSettings, classes: int) -> Tensor:
-    """Return the label map ``(*space)`` of probabilities ``(K, *space)``; ties go to the lowest class."""
+    """Return the label map ``(*space)`` of probabilities ``(K, *space)``. Ties go to the lowest class."""
     if len(probabilities) != classes:
         raise ValueError(f"the network returns {len(probabilities)} classes instead of {classes}")
     if settings.decision == "threshold":
@@ -119,7 +119,7 @@ def decide_labels(probabilities: Tensor, settings: InferenceSettings, classes: i
 
 
 def clean_labels(labels: Tensor, settings: InferenceSettings, classes: int) -> Tensor:
-    """Keep the largest component of the classes that the settings name in a label map ``(*space)``."""
+    """Remove all but the largest component of each class in ``settings.largest_component`` from ``(*space)``."""
     rule = settings.largest_component
     return largest_components(labels[None], classes, only=chosen_classes(rule))[0] if rule else labels
 
@@ -127,7 +127,7 @@ def clean_labels(labels: Tensor, settings: InferenceSettings, classes: int) -> T
 def check_decision(settings: InferenceSettings, classes: int) -> None:
     """Raise an error if the decision rule does not fit the number of classes."""
     if settings.decision == "threshold" and classes != 2:
-        finding = f"a threshold decides between two classes, but there are {classes}"
+        finding = f"a threshold needs exactly two classes, but there are {classes}"
         raise UserError(Code.RECIPE_MISMATCH, "inference.decision", finding, "use argmax")
     if classes > 256:
         finding = f"{classes} classes, but a label map can contain at most 256"

@@ -42,11 +42,11 @@ def save_weights(state: Mapping[str, Tensor], path: Path) -> None:
 
 
 def check_weights_exist(path: Path, sha256: str | None) -> None:
-    """Raise an error if a weights file is missing. A known hash means that the training had finished."""
+    """Raise an error if a weights file is missing. A run has a known hash only after training has finished."""
     if path.is_file():
         return
     if sha256 is None:
-        remedy = "finish the training, with --resume if it stopped"
+        remedy = "finish training; --resume continues a stopped run"
         raise UserError(Code.RUN_UNFINISHED, path, "the run has no trained network yet", remedy)
     remedy = "restore the file, or train again into another folder"
     raise UserError(Code.WEIGHTS_MISSING, path, "the trained network of the run is missing", remedy)

@@ -1,4 +1,4 @@
-"""The folder that label maps are written to, and its manifest from one call to the next."""
+"""The output folder of label maps, and its manifest, which every call updates."""
 
 import csv
 import os
@@ -23,10 +23,9 @@ OTHER_FOLDER = "name another folder as --out"
 
 @dataclass(frozen=True)
 class OutputFolder:
-    """A folder for the label maps of some cases; ``files`` are the names of all files to write.
+    """A folder for the label maps of some cases. ``files`` are the names of all files to write.
 
-    Only files that the manifest of an earlier call lists are ever replaced or removed. ``remedy`` tells the user what
-    to do if the folder contains something else.
+    Only files in the manifest of an earlier call are replaced or removed. Errors about other files end in ``remedy``.
     """
 
     path: Path
@@ -115,7 +114,7 @@ class OutputFolder:
 
 
 def now() -> str:
-    """Return the current time in UTC, in seconds."""
+    """Return the current UTC time as ISO text, rounded down to seconds."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 

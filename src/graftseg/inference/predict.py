@@ -26,7 +26,7 @@ from graftseg.inference.output_folder import OTHER_FOLDER, OutputFolder, check_i
 
 FLIPS = "inference.flips=true"
 FLIPS_WARNING = (
-    "the network was trained without mirrored scans (batches.augment.rotate_flip is 0): flips may spoil its label maps"
+    "the network was trained without mirrored scans (batches.augment.rotate_flip is 0), so flips may harm label maps"
 )
 SCORES_REMOVED = "{}: removed the scores of label maps that have been predicted again; test or evaluate again"
 
@@ -50,8 +50,8 @@ class PredictionSettings:
     """Options of a prediction.
 
     ``overrides`` change settings under ``inference``. ``only`` selects cases by name, from any split of a store.
-    ``fold`` selects one network of a cross-validation. ``extras`` never change the label maps. ``remedy`` tells the
-    user what to do if the output folder contains something else.
+    ``fold`` selects one network of a cross-validation. ``extras`` are additional files. Errors about other files in
+    the output folder end in ``remedy``.
     """
 
     overrides: Iterable[str] = ()
@@ -70,8 +70,8 @@ def predict_scans(
 ) -> Predicted:
     """Predict every scan. A scan that fails is reported in the result and does not stop the others.
 
-    ``scans`` is a scan, a folder of scans or a prepared store, whose test cases are predicted. A run with folds
-    predicts with the mean of all of them. Label maps of other cases that the same networks wrote into ``out`` are kept.
+    ``scans`` is a scan, a folder of scans or a prepared store, whose test cases are predicted. A cross-validation
+    predicts with the mean of all folds. Label maps of other cases that the same networks wrote into ``out`` are kept.
     """
     return plan_prediction(run, scans, out, device, settings).predict()
 
@@ -79,7 +79,7 @@ def predict_scans(
 def plan_prediction(
     run: RunFolder, scans: Path, out: Path, device: torch.device, settings: PredictionSettings = DEFAULT
 ) -> "PlannedPrediction":
-    """Load the networks and list the scans. Raise an error for everything that cannot work; nothing is written."""
+    """Load the networks and list the scans. Raise an error for invalid input. Nothing is written."""
     runs = ensemble_members(run, settings.fold)
     networks = Ensemble.load(runs, device, settings.overrides, settings.checkpoint)
     cases, failures = sources_in(
@@ -88,7 +88,7 @@ def plan_prediction(
     if scans.is_file() and not is_scan(scans):
         usual = f"use {READABLE} files with their usual endings"
         remedy = CONVERSION_ADVICE.get(unsupported_ending(scans.name) or "", usual)
-        raise UserError(Code.NOT_A_SCAN, scans, "not a scan by its name", remedy)
+        raise UserError(Code.NOT_A_SCAN, scans, "the file ending is not a supported scan format", remedy)
     names = (*failures, *(case.name for case in cases))
     files = output_files(names, settings.extras)
     if scans.is_dir() and scans.resolve() == out.resolve():

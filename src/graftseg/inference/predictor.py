@@ -39,12 +39,12 @@ class Predictor:
     uncertainty comes from ``uncertainty_segment`` if given. ``on_windows`` is called with the number of windows or
     slices of each forward pass.
 
-    Probabilities are interpolated linearly to the resolution of the scan, and labels are decided there. With equal
-    resolutions nothing is interpolated. Probabilities of the whole scan are never in memory at once. The image is moved
-    to ``device`` if it fits, and the finished labels are copied back once.
+    Probabilities are interpolated linearly to the resolution of the scan before labels are decided. With equal
+    resolutions nothing is interpolated. Probabilities are processed in slabs, which limits the memory. The image is
+    moved to ``device`` if it fits, and the finished labels are copied back once.
 
-    With ``fit`` set to ``stretch``, slices are resized to the patch and labels are decided there. The labels are then
-    resized by nearest neighbor, first to the slice and then to the resolution of the scan.
+    With ``fit`` set to ``stretch``, slices are resized to the patch, and labels are decided at the size of the patch.
+    The labels are then resized by nearest neighbor, first to the slice and then to the resolution of the scan.
     """
 
     segment: Segment
@@ -106,7 +106,7 @@ class Predictor:
         """Compute the maps of slabs ``(K, n, *rest)`` that cover ``shape`` once.
 
         With ``uncertainty_segment``, the channels after the classes are the probabilities for the uncertainty. If only
-        labels are requested, no slab waits for a copy to main memory.
+        labels are requested, nothing is copied to main memory between slabs.
         """
         space, classes = tuple(shape), self.classes
         labels = torch.empty(space, dtype=torch.uint8, device=self.device)

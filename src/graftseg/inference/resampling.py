@@ -13,12 +13,12 @@ from graftseg.inference.sliding_window import Segment
 from graftseg.recipes.settings import InferenceSettings
 
 PLANES_AT_ONCE = 8
-"""Planes of a slab that are interpolated together, which limits the memory."""
+"""Number of planes that are interpolated at once, which limits the memory."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """Linear interpolation along an axis: the prepared voxels around each scan voxel and the weight of the upper."""
+    """Linear interpolation along an axis: for each scan voxel, two prepared voxels and the weight of the upper one."""
 
     lower: NDArray[np.int64]
     upper: NDArray[np.int64]
@@ -29,7 +29,7 @@ class Axis:
 
     @property
     def is_same(self) -> bool:
-        """Return whether the voxels of the scan are the prepared voxels."""
+        """Return whether scan voxels and prepared voxels coincide, so that interpolation changes nothing."""
         return not self.fraction.any() and np.array_equal(self.lower, np.arange(self.upper[-1] + 1))
 
     def part(self, begin: int, end: int, offset: int) -> "Axis":
@@ -54,11 +54,11 @@ def axis_of(coordinates: NDArray[np.float64], size: int) -> Axis:
 
 def at_source_resolution(slabs: Iterable[tuple[int, Tensor]], axes: Sequence[Axis]) -> Iterator[tuple[int, Tensor]]:
     """Interpolate slabs ``(K, n, *rest)`` from the prepared grid to the grid of the scan, in the same axis order."""
-    thin = _interpolated_across(slabs, axes[1:])
-    return thin if axes[0].is_same else _interpolated_along(thin, axes[0])
+    thin = _interpolated_in_planes(slabs, axes[1:])
+    return thin if axes[0].is_same else _interpolated_between_planes(thin, axes[0])
 
 
-def _interpolated_across(slabs: Iterable[tuple[int, Tensor]], axes: Sequence[Axis]) -> Iterator[tuple[int, Tensor]]:
+def _interpolated_in_planes(slabs: Iterable[tuple[int, Tensor]], axes: Sequence[Axis]) -> Iterator[tuple[int, Tensor]]:
     for start, slab in slabs:
         for offset in range(0, slab.shape[1], PLANES_AT_ONCE):
             thin = slab[:, offset : offset + PLANES_AT_ONCE]
@@ -67,8 +67,8 @@ def _interpolated_across(slabs: Iterable[tuple[int, Tensor]], axes: Sequence[Axi
             yield start + offset, thin
 
 
-def _interpolated_along(slabs: Iterable[tuple[int, Tensor]], axis: Axis) -> Iterator[tuple[int, Tensor]]:
-    """Interpolate between planes. The last plane of a slab is kept for scan voxels between it and the next slab."""
+def _interpolated_between_planes(slabs: Iterable[tuple[int, Tensor]], axis: Axis) -> Iterator[tuple[int, Tensor]]:
+    """Interpolate between planes. The last plane of a slab is kept for scan voxels before the next slab."""
     done, kept = 0, None
     for start, slab in slabs:
         known = slab if kept is None else torch.cat([kept, slab], dim=1)
@@ -83,7 +83,7 @@ def _interpolated_along(slabs: Iterable[tuple[int, Tensor]], axis: Axis) -> Iter
 def stretched_slabs(
     segment: Segment, image: Tensor, patch: tuple[int, ...], settings: InferenceSettings, *, device: torch.device
 ) -> Iterator[tuple[int, Tensor]]:
-    """Yield the probabilities of a volume ``(C, X, Y, slices)``: the first slice and ``(K, n, *patch)``.
+    """Yield the probabilities of a volume ``(C, X, Y, slices)``: the index of the first slice and ``(K, n, *patch)``.
 
     Each forward pass takes ``settings.windows_per_forward`` slices, which are moved to ``device`` as float32.
     """

@@ -41,7 +41,7 @@ def is_slicewise(image: Tensor, patch: Index) -> bool:
     if len(patch) == 2 and axes == 3:
         return True
     finding = f"the patch has {len(patch)} axes, but the scan has {axes} spatial axes"
-    raise UserError(Code.RECIPE_MISMATCH, "patch", finding, "predict with a network trained on such scans")
+    raise UserError(Code.RECIPE_MISMATCH, "patch", finding, f"predict with a network for {axes}-D scans")
 
 
 @torch.inference_mode()
@@ -80,7 +80,7 @@ def probability_slabs(
 def _rolling_average(
     forward: Callable[[list[Index]], Tensor], shape: Index, patch: Index, stride: Index, settings: InferenceSettings
 ) -> Iterator[tuple[int, Tensor]]:
-    """Yield the weighted mean of all windows. Planes that no later window covers are yielded and dropped.
+    """Yield the weighted mean of all windows. Planes are yielded and dropped once no later window covers them.
 
     The buffer ``(K + 1, patch[0], *rest)`` contains the weighted sums and, in its last channel, the sum of weights.
     """

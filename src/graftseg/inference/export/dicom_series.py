@@ -18,14 +18,14 @@ GRID = ("Rows", "Columns", "PixelSpacing", "ImagePositionPatient", "ImageOrienta
 NEEDED = (*UIDS, "Modality", *GRID)
 PATIENT = ("PatientID", "PatientName", "PatientBirthDate", "PatientSex")
 MAY_BE_EMPTY = (*PATIENT, "AccessionNumber", "StudyID", "StudyDate", "StudyTime")
-"""Tags that may be empty but not missing; de-identified series often lack them."""
+"""Tags that may be empty but not missing. De-identified series often lack them, so they are added."""
 
 
 @dataclass(frozen=True)
 class Series:
     """Headers of slices sorted by position.
 
-    ``shape`` is (columns, rows, slices). ``affine`` maps such an index to RAS coordinates in millimeters.
+    ``shape`` is (columns, rows, slices). ``affine`` maps an index (column, row, slice) to RAS coordinates in mm.
     """
 
     slices: tuple[Any, ...]

@@ -1,7 +1,7 @@
 """Export of label maps to DICOM segmentations that refer to the original series.
 
-By the standard, a segmentation contains patient and study, so these fields are copied from the series. They never
-appear in a file name, in printed text or in an error.
+The DICOM standard requires the patient and the study in a segmentation, so both are copied from the series. Patient
+and study never appear in a file name, in printed text or in an error.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ from graftseg.inference.export.request import Request, atomic_folder, label_maps
 
 SERIES_NUMBER = 900
 TOLERANCE = 0.01
-"""Distance in voxels between a pixel and a voxel center up to which both are the same."""
+"""Largest distance, in voxels, between a pixel and a voxel center that count as the same point."""
 MAX_NAME = 64
 """Maximum length of a segment name in DICOM."""
 
@@ -43,7 +43,7 @@ def write(request: Request) -> list[str]:
     maps = {name: path for name, path in found.items() if path is not None}
     if not maps:
         finding = f"no label map of the {'case' if len(cases) == 1 else f'{len(cases)} cases'} in {request.data}"
-        remedy = "predict them first and name that folder as --predictions"
+        remedy = "predict the scans first and name the folder of the label maps as --predictions"
         raise UserError(Code.PREDICTIONS_MISMATCH, request.label_maps, finding, remedy)
     with atomic_folder(request.out) as out:
         for name, path in maps.items():
@@ -93,7 +93,7 @@ def _segmentation(folder: Path, name: str, label: Scan, classes: Sequence[str]) 
 def on_slices(label: Scan, series: Series) -> NDArray[np.uint8] | None:
     """Return the label map as frames ``(slices, rows, columns)`` of a series, or None if the grids differ.
 
-    Nothing is interpolated: every pixel must be a voxel of the label map.
+    Labels are not interpolated, so every pixel must coincide with a voxel of the label map.
     """
     volume = label.array if label.array.ndim == 3 else label.array[..., None]
     if volume.size != np.prod(series.shape):

@@ -24,16 +24,17 @@ from graftseg.recipes.settings import InferenceSettings
 
 Config = dict[str, Any]
 PACKAGES = {"pytorch-ignite": "0.5.0", "fire": "0.6.0", "scikit-image": "0.22.0"}
-"""Packages that are needed to run a bundle; scikit-image finds the largest components."""
-CHANNEL = "_0000.nii"
+"""Packages that are needed to run a bundle. MONAI finds the largest components with scikit-image."""
+# The following strings are expressions in the configuration language of MONAI bundles.
+FIRST_CHANNEL = "_0000.nii"
 FILES = "glob.glob(os.path.join(@dataset_dir, '*.nii*'))"
-CASES = f"$[{{'image': path}} for path in sorted({FILES})]"
-CHANNELS = (
-    f"$[{{'image': sorted(glob.glob(glob.escape(path).replace('{CHANNEL}', '_[0-9][0-9][0-9][0-9].nii')))}}"
-    f" for path in sorted({FILES}) if '{CHANNEL}' in path]"
+SINGLE_CHANNEL_CASES = f"$[{{'image': path}} for path in sorted({FILES})]"
+MULTI_CHANNEL_CASES = (
+    f"$[{{'image': sorted(glob.glob(glob.escape(path).replace('{FIRST_CHANNEL}', '_[0-9][0-9][0-9][0-9].nii')))}}"
+    f" for path in sorted({FILES}) if '{FIRST_CHANNEL}' in path]"
     f" + [{{'image': path}} for path in sorted({FILES}) if re.search('_[0-9]{{4}}.nii', path) is None]"
 )
-# Spacingd places voxels by the requested spacing. Resize places them by the edges of the volume, as graftseg does.
+# Resize keeps the edges of the volume in place, as graftseg does. Spacingd keeps the exact spacing instead.
 RESIZE = (
     "$lambda image: monai.transforms.Resize(mode=@resampling, spatial_size=[max(1, round(n * float(s) / t)) if t else n"
     " for n, s, t in zip(image.shape[1:], image.pixdim, @spacing)])(image)"
@@ -72,10 +73,10 @@ def write(request: Request) -> list[str]:
 
 
 def _axes(request: Request, shipped: TrainedNetwork) -> int:
-    """Return the number of spatial axes of the scans; a 2-D network may be trained on images or on volumes."""
+    """Return the number of spatial axes of the scans. A 2-D network may be trained on images or on volumes."""
     if shipped.recipe.data.dimensions == 3:
         return 3
-    remedy = "restore it there or in RUN/store; it shows whether the scans are slices or volumes"
+    remedy = "restore it there or in RUN/store, because only the store shows whether the scans are slices or volumes"
     return len(open_store(find_store(request.run, remedy)).cases[0].shape)
 
 
@@ -101,7 +102,7 @@ def _inference(shipped: TrainedNetwork, axes: int) -> Config:
         "device": "$torch.device('cuda:0' if torch.cuda.is_available() else 'cpu')",
         "network_def": "$torch.jit.load(@bundle_root + '/models/model.ts', map_location=@device)",
         "network": "$@network_def.eval()",
-        "datalist": CASES if shipped.channels == 1 else CHANNELS,
+        "datalist": SINGLE_CHANNEL_CASES if shipped.channels == 1 else MULTI_CHANNEL_CASES,
         **_spacing(shipped.recipe.data, axes),
         "loading": {"_target_": "Compose", "transforms": _loading(shipped.recipe.data, axes)},
         "preprocessing": {"_target_": "Compose", "transforms": _preprocessing(shipped.recipe.data)},
@@ -122,7 +123,7 @@ def _inference(shipped: TrainedNetwork, axes: int) -> Config:
 
 
 def _loading(data: PrepareSettings, axes: int) -> list[Config]:
-    """Return the transforms that load a file and reorder its axes; label maps are inverted through them."""
+    """Return the transforms that load a file and reorder its axes. Their inverse is applied to label maps."""
     transforms: list[Config] = [
         {"_target_": "LoadImaged", "keys": "scan", "reader": "NibabelReader"},
         {"_target_": "EnsureChannelFirstd", "keys": "scan"},
@@ -155,7 +156,7 @@ def _spacing(data: PrepareSettings, axes: int) -> Config:
 
 
 def _intensity(settings: IntensitySettings) -> list[Config]:
-    """Return MONAI's transform for an intensity rule. Constant channels become zero in each of them."""
+    """Return MONAI's transform for an intensity rule. As in graftseg, zscore and minmax set a constant channel to 0."""
     mean, std = settings.mean or 0.0, settings.std or 1.0
     unit = {"b_min": 0.0, "b_max": 1.0, "clip": True}
     window = {"_target_": "ScaleIntensityRanged", "a_min": settings.low, "a_max": settings.high, **unit}
@@ -189,7 +190,7 @@ def _inferer(shipped: TrainedNetwork, axes: int) -> Config:
 
 
 def _overlap(settings: InferenceSettings, patch: tuple[int, ...]) -> list[float]:
-    """Return the overlap for which MONAI computes the same stride; MONAI rounds down."""
+    """Return the overlap for which MONAI, which rounds down, computes the same stride."""
     if settings.stride is None:
         return [settings.overlap] * len(patch)
     return [max(0.0, 1 - (step + 0.01) / size) for step, size in zip(settings.stride, patch, strict=True)]

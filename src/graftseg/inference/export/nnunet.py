@@ -1,6 +1,6 @@
 """Export to an nnU-Net raw data set: labeled scans with their labels, unlabeled scans with label maps of a run.
 
-Labels that the recipe of the run did not use are not exported; these cases count as unlabeled.
+Labels that the recipe of the run did not use are not exported. Their cases count as unlabeled.
 """
 
 import os
@@ -45,7 +45,7 @@ def write(request: Request) -> list[str]:
     pseudo = [case for case in unlabeled if nfc(case.name) in predicted]
     if not pseudo:
         finding = f"none of the {len(unlabeled)} unlabeled cases has a label map"
-        remedy = "predict them first with graftseg predict RUN DATA/imagesUn, and name that folder as --predictions"
+        remedy = "run graftseg predict RUN DATA/imagesUn first, and name the folder of the label maps as --predictions"
         raise UserError(Code.PREDICTIONS_MISMATCH, request.label_maps, finding, remedy)
     with atomic_folder(request.out) as folder:
         for case in (*labeled, *pseudo):

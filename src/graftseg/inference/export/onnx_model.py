@@ -70,7 +70,7 @@ def _convert(network: nn.Module, shipped: TrainedNetwork, model: Path) -> None:
 
 
 def _difference(runtime: object, model: Path, network: nn.Module, images: Tensor) -> float:
-    """Return the largest difference of a probability, for a batch of one image and of all images."""
+    """Return the largest difference between probabilities, for a batch of all images and a batch of one image."""
     session = runtime.InferenceSession(str(model), providers=["CPUExecutionProvider"])  # type: ignore[attr-defined]
     largest = 0.0
     for batch in (images, images[:1]):
@@ -102,7 +102,7 @@ def _middle(shape: tuple[int, ...], size: list[int]) -> tuple[slice, ...]:
 
 
 def _described(shipped: TrainedNetwork, difference: float, checked_on: str) -> dict[str, object]:
-    """Return what a user of the network needs to know, without any data of the scans."""
+    """Describe the network for its users, without any data of the scans."""
     recipe = shipped.recipe
     return {
         "format": "graftseg onnx",

@@ -29,7 +29,7 @@ class Request:
 
     @property
     def label_maps(self) -> Path:
-        """Return the folder of label maps, by default that of the run."""
+        """Return the folder of label maps, by default the predictions of the run."""
         return self.predictions or self.run.predictions
 
 
@@ -56,5 +56,5 @@ def needed(package: str, extra: str, load: Callable[[str], Any] = import_module)
     try:
         return load(package)
     except ImportError:
-        finding, remedy = "this export needs the package and it is missing", f"run pip install '.[{extra}]'"
+        finding, remedy = "this export needs the package, which is not installed", f"run pip install '.[{extra}]'"
         raise UserError(Code.PACKAGE_MISSING, package, finding, f"{remedy} in the folder of graftseg") from None

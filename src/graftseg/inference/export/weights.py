@@ -1,4 +1,4 @@
-"""Export to one safetensors file with weights, recipe, classes and channels, and loading of such a file."""
+"""Export of weights, recipe, classes and channels to one safetensors file, and loading of an exported file."""
 
 import json
 from pathlib import Path
@@ -37,7 +37,7 @@ def write(request: Request) -> list[str]:
 
 
 def load(path: str | Path, device: torch.device | str = "cpu") -> TrainedNetwork:
-    """Build the network from such a file. No code from the file is executed."""
+    """Build the network from an exported file. No code from the file is executed."""
     file = Path(path)
     description = _read_description(file)
     shipped = build_network(parse_recipe(description["recipe"], file), description, torch.device(device))

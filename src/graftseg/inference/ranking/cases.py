@@ -1,4 +1,4 @@
-"""Unlabeled scans to rank and labeled scans to compare with. Labels that the run did not see are never opened."""
+"""Unlabeled scans to rank and labeled scans to compare with. Labels that the run did not use are never read."""
 
 import math
 from collections.abc import Callable

@@ -21,7 +21,7 @@ from graftseg.inference.sliding_window import Segment, is_slicewise, probability
 
 Labels = NDArray[np.uint8]
 OVERLAP = 0.25
-"""Overlap of windows. Less than for a label map, because sums over a scan do not need smooth borders of windows."""
+"""Overlap of windows. It is smaller than for label maps, because sums over a scan do not need smooth borders."""
 NOT_FOREGROUND = -1.0
 """Entropy value of voxels that are almost certainly background."""
 

@@ -25,7 +25,7 @@ from graftseg.inference.ranking.observe import Observation, observe
 Floats = NDArray[np.float64]
 HEAD = ("rank", "case", "score", "uncertainty", "unlike", "size", "specks", "reasons")
 FLOORS = (0.02, 0.25, 1.0, 1.0)
-"""Smallest spread of each measure; smaller differences are noise even if all scans are alike."""
+"""Minimum spread of each measure. Smaller differences are noise, even if all scans are alike."""
 STANDS_OUT = 0.5
 """Value of a scaled measure, from 0 to 1, at which it becomes a reason."""
 SIMILAR = 0.25
@@ -37,7 +37,7 @@ CLIP = 3.0
 RARE = 0.1
 """Fraction of scans below which a common class counts as not learned."""
 COMMON = 0.5
-"""Fraction of labeled scans that must contain a class for it to be expected in the others."""
+"""Fraction of labeled scans that must contain a class for it to count as common."""
 AMOUNTS = {r"\d+\.\d times as large as": "larger than", r"\d+\.\d times smaller": "smaller", r"^\d+ specks?": "specks"}
 """Patterns of amounts in reasons and their replacements, so that reasons of different scans can be compared."""
 
@@ -82,16 +82,16 @@ class Ranking:
         return [row.cells(rank) for rank, row in enumerate(self.rows[:top], start=1)]
 
     def in_common(self) -> str | None:
-        """Return a sentence if all scans share a reason, apart from amounts.
+        """Return a sentence if all scans share a reason, ignoring amounts.
 
-        Only a reason of all scans counts, because scans at the top of the ranking naturally share reasons.
+        A reason that only the top scans share is expected and is not reported.
         """
         kinds = [[_kind(reason) for reason in row.reasons] for row in self.rows]
         shared = [kind for kind in kinds[0] if all(kind in others for others in kinds)] if len(kinds) > 1 else []
         if not shared:
             return None
         return (
-            f"All scans share a reason ({'; '.join(shared)}): it describes the network rather than the scans. "
+            f"All scans share a reason ({'; '.join(shared)}), which describes the network rather than the scans. "
             "A class that is found nowhere has not been learned yet."
         )
 
@@ -143,8 +143,8 @@ def rank_cases(
     """
     pool = sorted(unlabeled, key=lambda one: one.case)
     known = sorted(labeled, key=lambda one: one.case)
-    places = whitened(np.stack([one.features for one in (*pool, *known)]))
-    own, references = places[: len(pool)], places[len(pool) :]
+    points = whitened(np.stack([one.features for one in (*pool, *known)]))
+    own, references = points[: len(pool)], points[len(pool) :]
     uncertainties = [one.uncertainty for one in pool]
     sizes = [max(map(abs, doublings(one, known)), default=0.0) for one in pool]
     extra_parts = [sum(specks(one, known)) for one in pool]
@@ -193,19 +193,19 @@ def shrunken_covariance(centered: Floats) -> Floats:
     count, width = centered.shape
     covariance = centered.T @ centered / count
     sphere = np.trace(covariance) / width * np.eye(width)
-    apart = float(((covariance - sphere) ** 2).sum())
+    distance = float(((covariance - sphere) ** 2).sum())
     noise = float(((centered**2).sum(axis=1) ** 2).sum() - count * (covariance**2).sum()) / count**2
-    weight = min(1.0, noise / apart) if apart > 0 else 1.0
+    weight = min(1.0, noise / distance) if distance > 0 else 1.0
     return np.asarray((1 - weight) * covariance + weight * sphere)
 
 
-def spread_out(scores: Floats, places: Floats) -> tuple[list[int], list[int | None]]:
-    """Order scans greedily by score and distance to all scans before. Return the order and, per scan, a similar scan.
+def spread_out(scores: Floats, points: Floats) -> tuple[list[int], list[int | None]]:
+    """Order scans greedily by score. Return the order and, for each scan, the index of a similar earlier scan or None.
 
-    A score is multiplied by the distance to the nearest earlier scan, divided by the median distance, at most 1.
+    A score is multiplied by the distance to the nearest earlier scan, in units of the median distance and at most 1.
     """
     count = len(scores)
-    median = _median_distance(places)
+    median = _median_distance(points)
     nearest, above = np.full(count, np.inf), np.full(count, -1)
     left, order = np.ones(count, dtype=bool), []
     for _ in range(count):
@@ -214,7 +214,7 @@ def spread_out(scores: Floats, places: Floats) -> tuple[list[int], list[int | No
         best = int(gain.argmax())
         order.append(best)
         left[best] = False
-        to_best = np.linalg.norm(places - places[best], axis=1)
+        to_best = np.linalg.norm(points - points[best], axis=1)
         closer = left & (to_best < nearest)
         nearest[closer], above[closer] = to_best[closer], best
     similar = [int(above[i]) if median > 0 and nearest[i] < SIMILAR * median else None for i in range(count)]
@@ -222,7 +222,7 @@ def spread_out(scores: Floats, places: Floats) -> tuple[list[int], list[int | No
 
 
 def doublings(one: Observation, known: Sequence[Observation]) -> list[float]:
-    """Return per class the doublings above the largest labeled size, or below the smallest (negative); 0 in between."""
+    """Return per class the log2 ratio to the largest labeled size if larger, to the smallest if smaller, else 0."""
     result = []
     for index, size in enumerate(one.sizes):
         low, high = (edge(max(other.sizes[index], other.voxel) for other in known) for edge in (min, max))
@@ -232,12 +232,12 @@ def doublings(one: Observation, known: Sequence[Observation]) -> list[float]:
 
 
 def specks(one: Observation, known: Sequence[Observation]) -> list[int]:
-    """Return per class the number of components beyond the maximum of the labeled scans."""
+    """Return for each class the number of components beyond the maximum of the labeled scans."""
     return [max(0, count - max(1, *(other.parts[index] for other in known))) for index, count in enumerate(one.parts)]
 
 
 def _unlike(own: Floats, references: Floats) -> Floats:
-    """Return the distance to the nearest labeled scan, divided by the median such distance of labeled scans."""
+    """Return the distance to the nearest labeled scan, divided by the median distance of neighboring labeled scans."""
     nearest = np.linalg.norm(own[:, None] - references[None], axis=2).min(axis=1)
     if len(references) > 1:
         among = np.linalg.norm(references[:, None] - references[None], axis=2)
@@ -248,9 +248,9 @@ def _unlike(own: Floats, references: Floats) -> Floats:
     return np.asarray(nearest / typical if typical > 0 else nearest)
 
 
-def _median_distance(places: Floats) -> float:
-    """Return the median distance of two scans among the first 400."""
-    some = places[:400]
+def _median_distance(points: Floats) -> float:
+    """Return the median distance between pairs of the first 400 scans, which limits the memory."""
+    some = points[:400]
     upper = np.triu_indices(len(some), 1)
     distances = np.linalg.norm(some[:, None] - some[None], axis=2)[upper]
     return float(np.median(distances)) if len(distances) else 0.0
