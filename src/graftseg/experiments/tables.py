@@ -31,31 +31,31 @@ HEAD = (
     "checkpoint",
     *METRIC_NAMES.values(),
     "published",
-    "theirs chosen on",
+    "published checkpoint selected on",
     "our best on test (oracle)",
 )
 INTRODUCTION = """\
 # Tables
 
-`make docs` makes this page from the records in `results/` and the published figures in the recipes. Rows are in the
-order of the paper; recipes that are not in the paper follow. See [run a table](../how-to/run-a-table.md) for how to
-fill it.
+`make docs` generates this page from the records in `results/` and the published results in the recipes. Rows are in the
+order of the paper, followed by recipes that are not in the paper. [Run a table](../how-to/run-a-table.md) explains how
+to add results.
 """
 LEGEND = """\
-Dice and Jaccard are in percent, 95HD and ASD in voxels. Each run is averaged over the test cases and the classes. The
-figures are the mean ± standard deviation of these averages over the seeds. A "variant" differs from the recipe, for
-example by a shorter training. The column "checkpoint" tells how our checkpoint was chosen; `last` uses no score. It
-also tells if empty predictions score 0, as in the paper. If a prediction misses a class, our standard protocol sets
-both distances to the diagonal of the image. The public code sets them to 0, so published distances are smaller where
-classes are missed. Published figures and those of the oracle are Dice / Jaccard / 95HD / ASD. The oracle is the
-checkpoint with the best scores on the test cases during training. It is optimistic and can only be compared with
-published figures chosen in the same way. Scores during training may be coarser than the final test, so the oracle can
-be worse than the last checkpoint. A dash means: not recorded, or no recipe.
+- Dice and Jaccard are in percent, 95HD and ASD in voxels. Each value is averaged over the test cases and the classes of
+  a run. With several seeds, it is the mean ± standard deviation over the seeds.
+- "variant" names a difference from the recipe, for example fewer steps. "checkpoint" says how our checkpoint was
+  selected (`last`: without scores), and whether empty predictions score 0, as in the paper.
+- "published" and "our best on test (oracle)" are Dice / Jaccard / 95HD / ASD. The oracle is the checkpoint with the
+  best scores on the test cases during training, so it is optimistic. Compare it only with results selected in the same
+  way. Scores during training can be coarser than the final test, so the oracle can be worse than the last checkpoint.
+- If a prediction misses a class, its distances are the diagonal of the image. In the public code they are 0, so the
+  published distances are smaller. A dash means that there is no value.
 """
 BASELINE_LEGEND = """\
-A second table compares a method with the supervised run of the same setting, variant and seed: the difference in Dice,
-averaged over the shared seeds, with a 95 % interval over the test cases. No difference is given if the two runs trained
-different fractions of their recipes' steps.
+The second table compares a method with the supervised run of the same setting, variant and seed. The difference in Dice
+is averaged over the shared seeds, and the 95 % interval is over the test cases. If the two runs trained different
+fractions of the steps of their recipes, no difference is given.
 """
 BASELINE_TITLE = "Compared with the supervised baseline of the same setting and variant:"
 Lines = Sequence[Sequence[str]]
@@ -175,7 +175,7 @@ def _published(theirs: Published | None) -> list[str]:
 
 BASELINE = "supervised"
 FIGURE = "dice"
-SHORTENED = "different shortening"
+SHORTENED = "not comparable: shortened differently"
 GAINS_HEAD = (
     "recipe",
     "variant",
