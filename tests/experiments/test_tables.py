@@ -220,7 +220,7 @@ def test_a_table_has_its_title_and_a_legend(shipped: Path, tmp_path: Path) -> No
     page = api.table("la", tmp_path)
     title, body, legend = page.partition(table("la", tmp_path))
     assert title == "## Left atrium (LA)\n\n" and body
-    assert all(word in legend for word in ("±", "variant", "oracle", "A dash", "95 % interval over the test"))
+    assert all(word in legend for word in ("±", "variant", "oracle", "A dash", "95 % interval"))
     masks = api.table("masks", tmp_path)
     assert masks.startswith("## Masks\n\n| row | recipe |") and "A dash means" in masks
     assert "second table" not in masks
