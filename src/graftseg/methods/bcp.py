@@ -20,9 +20,9 @@ class BcpConfig(SelfTrainingConfig):
     """Settings of self-training by copy-paste; the defaults are the paper's values.
 
     - ``beta``: size of the pasted box relative to the image, along each axis.
-    - ``direction``: ``in`` pastes unlabeled crops onto labeled images, ``out`` labeled crops onto unlabeled images, and
-      ``both`` does both. ``within`` pastes labeled onto labeled and unlabeled onto unlabeled images. ``none`` pastes
-      nothing.
+    - ``direction``: ``in`` pastes unlabeled crops onto labeled images, ``out`` pastes labeled crops onto unlabeled
+      images, and ``both`` does both. ``within`` pastes labeled crops onto labeled images and unlabeled crops onto
+      unlabeled images. ``none`` pastes nothing.
     - ``mask``: shape of the pasted crop.
     - ``legacy_background_mask``: compute the Dice loss of the background class over the whole image instead of inside
       the mask, as the public code did.
@@ -48,7 +48,7 @@ class BcpConfig(SelfTrainingConfig):
 class Bcp(SelfTraining):
     """Train a student on mixtures of labeled and unlabeled images.
 
-    The targets are true labels and pseudo-labels of a mean teacher, mixed in the same way.
+    The targets are true labels and pseudo-labels of a mean teacher, mixed like the images.
 
     Unless ``joint`` is set, the student processes one mixture after the other, and the teacher one unlabeled half after
     the other, so that batch statistics are separate. The teacher stays in training mode, as published.

@@ -24,7 +24,7 @@ class CoraNetConfig(Settings):
 
     - ``emphasis``: weight of the foreground in one branch, and of the background in the other.
     - ``swap_weights``: exchange the weights of the two branches on unlabeled images, as the public code does.
-    - ``unlabeled_weight``: weight of the certain and the uncertain term, both of unlabeled images.
+    - ``unlabeled_weight``: weight of the two terms on unlabeled images, the certain and the uncertain term.
     - ``consistency``: additional weight of the uncertain term, multiplied by a ramp that reaches 1 after ``ramp`` times
       ``ramp_every`` steps.
     - ``refresh_every``: number of steps between updates of the network that makes pseudo-labels.

@@ -1,6 +1,6 @@
 """Fine-grained CutMix: patches are exchanged within a batch at random, and predictions are restored.
 
-The paper lists this method in its table of interpolation strategies. It says only that images of the whole batch are
+The paper lists this method in its table of interpolation strategies. The paper says only that images of the batch are
 cropped into 4x4 patches, which are combined at random. Two choices are ours: a patch keeps its position in the image,
 and a third axis is not divided.
 """

@@ -85,7 +85,7 @@ class UaMt(MeanTeacherMethod):
         return torch.stack([part for both in predictions for part in both.chunk(COPIES_PER_FORWARD)]).mean(0)
 
     def _threshold(self, now: Progress) -> Tensor:
-        """Return the entropy below which a voxel is used; it rises over the whole stage."""
+        """Return the entropy below which a voxel is used; this threshold rises during the stage."""
         start, end = self.config.threshold_start, self.config.threshold_end
         return (start + (end - start) * ramp_up(now.step, now.total)) * self.limit
 

@@ -68,7 +68,7 @@ def dimensions_of(name: str) -> int:
 
 
 def stride_of(settings: NetworkSettings) -> int:
-    """Return the stride; every input size must be a multiple of it."""
+    """Return the stride; every input size must be a multiple of the stride."""
     return 1 << (settings.levels - 1)
 
 

@@ -70,9 +70,9 @@ class LevelDecoder(nn.Module):
 
 
 class Extensible(EncoderDecoder):
-    """A network that can build more decoders and heads of its own kind.
+    """A network that can build more decoders and heads of the same kind.
 
-    ``upsamplings`` lists the kinds of upsampling its decoders can have, its own kind first. Level ``l`` has
+    ``upsamplings`` lists the kinds of upsampling that its decoders support, the default first. Level ``l`` has
     ``width * 2**l`` channels.
     """
 

@@ -12,7 +12,7 @@ class Pyramid(EncoderDecoder):
     """A network with a head at every decoder level. Logits of the coarser levels are upsampled.
 
     ``unet-3d`` is the published network for the left atrium: 1x1x1 heads, trilinear upsampling, and decoder dropout as
-    the only perturbation; 5,884,504 parameters. V-Nets with the same heads are our generalization.
+    the only perturbation. It has 5,884,504 parameters. V-Nets with the same heads are our generalization.
 
     ``unet-2d`` is the published network for ACDC: 3x3 heads, nearest-neighbor upsampling, and perturbed features for
     the coarser heads in training. As published, it also has a head for the coarsest level, which is never used. It has

@@ -60,8 +60,8 @@ class Encoder(LevelEncoder):
 class Decoder(LevelDecoder):
     """One upsampling step and one block per level; encoder features precede the upsampled features.
 
-    ``transposed`` upsamples by a transposed convolution of kernel 2; ``linear`` (with aligned corners) and ``nearest``
-    by a 1x1 convolution and interpolation.
+    ``transposed`` upsamples by a transposed convolution of kernel 2. ``linear`` (with aligned corners) and ``nearest``
+    upsample by a 1x1 convolution and interpolation.
     """
 
     def __init__(self, *, width: int, levels: int, upsampling: Upsampling = "linear") -> None:

@@ -64,7 +64,7 @@ class Encoder(LevelEncoder):
 class Decoder(LevelDecoder):
     """One upsampling step, one block and one dropout per level; encoder features precede the upsampled features.
 
-    ``transposed`` is a unit of kernel 2 that keeps the number of channels; ``linear`` and ``nearest`` interpolate.
+    ``transposed`` upsamples by a transposed convolution with equal channels; ``linear`` and ``nearest`` interpolate.
     """
 
     def __init__(self, *, width: int, levels: int, dropout: bool, upsampling: Upsampling = "linear") -> None:

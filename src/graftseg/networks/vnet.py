@@ -22,8 +22,8 @@ class VNet(Extensible):
     ``min(l + 1, 3)`` units of kernel 3, in the encoder and in the decoder. Strided units of kernel 2 connect the
     levels. Channel dropout is applied after the coarsest level and before the head.
 
-    ``norm="batch"`` with ``dropout=0.5`` is the left atrium network, 9,448,866 parameters; ``norm="instance"`` with
-    ``dropout=0`` is the pancreas network, 9,443,266 parameters.
+    ``norm="batch"`` with ``dropout=0.5`` is the left atrium network with 9,448,866 parameters. ``norm="instance"`` with
+    ``dropout=0`` is the pancreas network with 9,443,266 parameters.
     """
 
     dimensions = 3

@@ -69,7 +69,7 @@ def signed_distance(labels: Tensor, classes: int, absent: float = 0.0) -> Tensor
     """Convert label maps ``(B, *space)`` to signed distances ``(B, C, *space)`` between -1 and 1, float32.
 
     ``S = d_out / max d_out - d_in / max d_in``: d_out is the distance of background voxels to the class, d_in the
-    distance of class voxels to the background. Maxima are those of the image. S is 0 at voxels of the inner boundary.
+    distance of class voxels to the background. Maxima are over the image. S is 0 at voxels of the inner boundary.
     S is ``absent`` everywhere if the image has no voxel of the class, and ``-absent`` if the class fills the image. The
     published value is 0, as at the boundary.
     """

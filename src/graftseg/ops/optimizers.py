@@ -22,7 +22,7 @@ def ramp_up(elapsed: Tensor, length: float) -> Tensor:
 
 
 def consistency_ramp(step: Tensor, length: float, every: int = RAMP_INTERVAL) -> Tensor:
-    """Return ``ρ(t // every, R)``, the ramp factor of a consistency weight; it increases once per ``every`` steps."""
+    """Return ``ρ(t // every, R)``, the ramp factor of a consistency weight, which increases every ``every`` steps."""
     return ramp_up(step // every, length)
 
 

@@ -94,7 +94,7 @@ def load_latest(folder: Path, device: torch.device | str = "cpu") -> Checkpoint 
 def load_latest_of_run(folder: Path, device: torch.device, identity: str | None) -> Checkpoint | None:
     """Load the newest undamaged checkpoint; raise a UserError if it belongs to another run.
 
-    In early versions, runs and checkpoints have no identity; ``identity`` and the checkpoint's entry are then None.
+    Early versions saved no identity: ``identity`` and the checkpoint's entry ``run`` are then both None.
     """
     found = load_latest(folder, device)
     if found is not None and found.state.get("run") != identity:

@@ -65,7 +65,7 @@ def train_folds(
     resume: bool = False,
     report: Report = logger.info,
 ) -> CrossValidation:
-    """Train every fold into ``run/fold-N`` and score its held-out cases; then do the same for the baseline.
+    """Train every fold into ``run/fold-N`` and score its held-out cases, first of the recipe, then of the baseline.
 
     ``resume`` keeps finished folds and continues a stopped one. ``run/metrics.csv`` lists every labeled case once.
     ``run/folds.json`` lists the held-out cases and scores of each fold. The baseline is trained in ``run/baseline``.

@@ -31,7 +31,7 @@ from graftseg.training.step import StepMode, Stepper, StepResult, autocast, unco
 from graftseg.training.unlabeled_foreground import UnlabeledForeground
 
 SAME_SIGNAL = 1.0
-"""Seconds within which a repeated signal counts as the same one."""
+"""Seconds within which a repeated signal counts as the same signal."""
 
 
 @dataclass(frozen=True)

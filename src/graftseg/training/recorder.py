@@ -201,7 +201,7 @@ def _events(folder: Path, done: int) -> Any:
 class _Bar:
     """A progress bar over all stages, with the remaining time and, on a wide terminal, the split of the step time.
 
-    Without a terminal it prints a line to stderr twice a minute.
+    Without a terminal, a line is printed to stderr twice a minute instead.
     """
 
     def __init__(self, total: int, done: int, label: ProgressLabel) -> None:

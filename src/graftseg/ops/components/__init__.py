@@ -1,7 +1,7 @@
 """Largest connected components per sample and class.
 
 ``device`` finds components on a GPU with the Triton ``kernels`` and does not synchronize with the host. ``host`` finds
-components on the CPU with cc3d. Both give the same result.
+components on the CPU with cc3d. Results are equal.
 """
 
 from collections.abc import Collection
@@ -30,8 +30,8 @@ def largest_components(
     have the same size, the first in the array is kept. Values that are not a class become background. If ``only`` is
     given, other classes keep all their voxels. No gradient passes.
 
-    On a GPU this is a fixed sequence of kernels on the current stream, without a transfer to the host. Call it once
-    before CUDA graph capture to compile the kernels.
+    On a GPU this is a fixed sequence of kernels on the current stream, without a transfer to the host. Call the
+    function once before CUDA graph capture to compile the kernels.
     """
     if labels.dtype == torch.bool or labels.is_floating_point() or labels.is_complex():
         raise TypeError(f"label maps must be integers, not {labels.dtype}")

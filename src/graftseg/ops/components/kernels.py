@@ -62,8 +62,8 @@ def _class_of(labels, voxel, here, classes):
 def runs(labels, classes_of, parents, sizes, best, voxels, columns, classes, slots, BLOCK: tl.constexpr):
     """Write the class and the parent of every voxel, and set ``best`` and the sizes of possible roots to 0.
 
-    The parent is the first voxel of the run. If the run started in an earlier block, it is the last voxel of the
-    previous block.
+    The parent is the first voxel of the run. If the run started in an earlier block, the parent is the last voxel of
+    the previous block.
     """
     voxel, here = _voxels(voxels, BLOCK)
     kind = _class_of(labels, voxel, here, classes)
@@ -98,8 +98,8 @@ def _join(parents, one, other, lanes):
 def _join_row(classes_of, parents, voxel, kind, first, last, offset, lanes, OBLIQUE: tl.constexpr):
     """Join runs that touch in this row and the row at ``offset``, each pair of runs once.
 
-    Straight across, only the first of several pairs of the same two runs is joined. Diagonally, a pair is joined only
-    if neither of its two voxels has a neighbor of the class straight across.
+    Two runs may touch in several pairs of voxels. Of the pairs straight across, only the first is joined. A diagonal
+    pair is joined only if neither of its voxels has a neighbor of the class straight across.
     """
     other = voxel + offset
     left = tl.load(classes_of + voxel - 1, mask=lanes & ~first, other=0).to(tl.int32) == kind
