@@ -1,9 +1,9 @@
-"""Times of the 3x3x3 convolutions with few channels on this GPU: cuDNN, and both kinds of our kernels.
+"""Measure 3x3x3 convolutions with few channels on this GPU, with cuDNN and with both kinds of our kernels.
 
     python benchmarks/convolutions.py [bfloat16|float32]
 
-For each layer and direction it prints cuDNN's time and the fastest settings of each kernel. Kernels are compiled in
-several processes first; then one process at a time measures, so that nothing else runs on the GPU.
+For each layer and direction, the script prints the time of cuDNN and the five fastest settings of our kernels. One
+process per layer compiles the kernels. Then one process at a time measures, so that nothing else runs on the GPU.
 """
 
 import argparse
@@ -29,7 +29,7 @@ REPEATS = 15
 
 
 def main() -> None:
-    """Run one process for each layer, each waiting for its turn to measure."""
+    """Run one process for each layer."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("precision", nargs="?", default="bfloat16", choices=["bfloat16", "float32"])
     parser.add_argument("--layer", choices=LAYERS)
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def measure(layer: str, dtype: torch.dtype, turn: Path) -> None:
-    """Compile everything, wait until all others have too, then measure alone."""
+    """Compile all kernels of a layer, wait for the other processes, then measure while no other process does."""
     torch.backends.cudnn.benchmark = True
     directions = list(directions_of(layer, dtype))
     compiled = turn / f"{list(LAYERS).index(layer)}.compiled"
@@ -79,7 +79,7 @@ Run = Callable[[], Tensor]
 
 
 def directions_of(layer: str, dtype: torch.dtype) -> Iterator[tuple[str, Run, dict[str, Run]]]:
-    """Forward, gradient of the input, gradient of the weight: cuDNN's, and ours by settings."""
+    """Yield each direction (forward, input gradient, weight gradient) with cuDNN's function and ours by settings."""
     from graftseg.networks import convolution_pairs as pairs
     from graftseg.networks import convolution_triton as gathers
 
@@ -102,7 +102,7 @@ def directions_of(layer: str, dtype: torch.dtype) -> Iterator[tuple[str, Run, di
     def candidates(name: str, channels: int, *tensors: Tensor) -> dict[str, Run]:
         settings = itertools.product((64, 128, 256), (4, 8), (1, 2, 3))
         gathered = [{"BM": m, "num_warps": n, "num_stages": s} for m, n, s in settings]
-        # a single channel has no run of memory to read
+        # with a single channel, there are no neighboring channels to read together
         paired = [s | {"planes": planes} for s in gathered for planes in (14, 28, 56)] if channels > 1 else []
         return {f"gather {label(s)}": partial(getattr(gathers, name), *tensors, **s) for s in gathered} | {
             f"pairs {label(s)}": partial(getattr(pairs, name), *tensors, **s) for s in paired
@@ -115,12 +115,12 @@ def directions_of(layer: str, dtype: torch.dtype) -> Iterator[tuple[str, Run, di
 
 
 def label(settings: dict[str, int]) -> str:
-    """Settings in short."""
+    """Return the settings as short text."""
     return "/".join(str(value) for value in settings.values())
 
 
 def median(run: Run) -> float:
-    """Milliseconds on the device."""
+    """Return the median time of a function on the device in milliseconds."""
     times = []
     for _ in range(REPEATS):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -133,7 +133,7 @@ def median(run: Run) -> float:
 
 
 def difference(found: Tensor, expected: Tensor) -> float:
-    """Relative to the size of the result."""
+    """Return the norm of the difference, relative to the norm of the expected result."""
     return float((found.float() - expected).norm() / expected.norm())
 
 

@@ -1,4 +1,5 @@
 #!/bin/sh
-# A 3-D step on a CPU, beside the usual way: about a minute on two idle cores. Further options go to graftseg bench.
+# Measure a 3-D step on a CPU and compare it with the usual implementation. This takes about a minute on two cores.
+# Options are passed on to graftseg bench.
 set -eu
 exec graftseg bench demo-3d/bcp --device cpu --set 'batches.patch=[64,64,48]' --steps 15 --rounds 3 "$@"

@@ -1,9 +1,10 @@
-"""Times of the 2-D head on this GPU, 16 bfloat16 channels to 4 classes in float32: cuDNN, and our kernels.
+"""Measure the last layer of the 2-D network on this GPU, with cuDNN and with our kernels.
 
     python benchmarks/logits.py
 
-It prints cuDNN's time, that of a copy of the features in float32 included, and ours by the sizes of blocks, fastest
-first. Every time is that of a call within a captured graph of twenty, so that launches do not count.
+The layer maps 16 bfloat16 channels to 4 classes in float32. The script prints the time of cuDNN, including a copy of the
+features in float32, and the times of our kernels for several block sizes, fastest first. Twenty calls are captured in
+one CUDA graph, so that launch times are not measured.
 """
 
 import itertools
@@ -21,7 +22,7 @@ CALLS, REPEATS = 20, 5
 
 
 def main() -> None:
-    """Time both directions."""
+    """Measure the forward pass and the gradients."""
     torch.backends.cudnn.benchmark = True
 
     def drawn(*shape: int) -> Tensor:
@@ -41,7 +42,7 @@ def main() -> None:
 
 
 def show(direction: str, reference: Callable[[], object], ours: Callable[..., object]) -> None:
-    """One line for cuDNN and one for each setting of ours."""
+    """Print a line for cuDNN and a line for each block size of our kernel."""
     print(f"{direction}: cuDNN {milliseconds(reference):.3f} ms", flush=True)
     times = sorted((milliseconds(partial(ours, **settings)), str(settings)) for settings in blocks())
     for ms, settings in times:
@@ -49,13 +50,13 @@ def show(direction: str, reference: Callable[[], object], ours: Callable[..., ob
 
 
 def blocks() -> Iterator[dict[str, int]]:
-    """Sizes of blocks that are tried."""
+    """Yield the block sizes to try."""
     for pixels, warps, stages in itertools.product((32, 64, 128, 256), (4, 8), (1, 2, 3)):
         yield {"BM": pixels, "num_warps": warps, "num_stages": stages}
 
 
 def milliseconds(run: Callable[[], object]) -> float:
-    """Of one call on the device, the median of a few replays."""
+    """Return the time of one call on the device, as the median of a few replays."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):

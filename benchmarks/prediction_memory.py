@@ -1,8 +1,9 @@
-"""The most memory that the prediction of a large CT takes on a CPU: each way in a process of its own.
+"""Measure the peak memory while a large CT is predicted on a CPU, with several outputs in separate processes.
 
-A scan of 512x512x600 voxels of 16 bits is made in a temporary folder and predicted by a tiny, untrained network of five
-classes in windows of 96x96x96. The network that ``default-3d`` has is tried on one pass of four such windows besides,
-since the tiny one takes next to nothing. Takes some ten minutes on one core; ``--shape 128 128 150`` takes seconds.
+A scan of 512x512x600 voxels of 16 bits is written to a temporary folder. A tiny, untrained network with five classes
+predicts it in windows of 96x96x96. The tiny network needs almost no memory, so the script also measures one forward
+pass of four windows through the network of ``default-3d``. It takes about ten minutes on one core; with
+``--shape 128 128 150`` it takes seconds.
 """
 
 import argparse
@@ -35,10 +36,11 @@ WAYS: dict[str, tuple[ExtraMaps, list[float]]] = {
     "labels, resampled to 1 mm": (ExtraMaps(), [1.0, 1.0, 1.0]),
     "labels and probabilities": (ExtraMaps(probabilities=True), [0, 0, 0]),
 }
+"""Measured predictions: the additional maps, and the spacing of prepared scans (0 keeps the spacing)."""
 
 
 def recipe_tree(spacing: list[float], width: int, levels: int) -> dict[str, object]:
-    """Settings of a 3-D network, tiny or not."""
+    """Return a recipe with a 3-D network of the given size."""
     stage = {"optimizer": {"name": "adam", "learning_rate": 0.01, "schedule": {"name": "poly"}}}
     return {
         "name": "memory",
@@ -51,7 +53,7 @@ def recipe_tree(spacing: list[float], width: int, levels: int) -> dict[str, obje
 
 
 def make_run(folder: Path, spacing: list[float]) -> RunFolder:
-    """A run as a training leaves it, with untrained weights."""
+    """Write a finished run with untrained weights."""
     run, recipe = RunFolder(folder), parse_recipe(recipe_tree(spacing, 2, 2), "memory")
     torch.manual_seed(0)
     method = build_method(recipe, recipe.stages[-1], 1, len(CLASSES), CPU)
@@ -64,7 +66,7 @@ def make_run(folder: Path, spacing: list[float]) -> RunFolder:
 
 
 def make_scan(path: Path, shape: tuple[int, ...]) -> None:
-    """Waves and noise in Hounsfield units, axes pointing left, posterior and superior as those of a CT."""
+    """Write a scan of waves and noise in Hounsfield units, with the axes of a CT (left, posterior, superior)."""
     noise = np.random.default_rng(0)
     scan = np.empty(shape, np.int16)
     x, y = (np.sin(np.arange(size) / 40) for size in shape[:2])
@@ -75,7 +77,7 @@ def make_scan(path: Path, shape: tuple[int, ...]) -> None:
 
 
 def predict(run: RunFolder, scan: Path, out: Path, way: str) -> dict[str, float]:
-    """Within a child: predict, and say how much memory that took and how much was expected."""
+    """Predict the scan and return the measured and the estimated memory; called in a separate process."""
     wanted = WAYS[way][0]
     networks = Ensemble.load([run], CPU, (), "shipped")
     grid = sources_in(scan, networks.recipe.data, 1)[0][0].grid()
@@ -86,7 +88,7 @@ def predict(run: RunFolder, scan: Path, out: Path, way: str) -> dict[str, float]
 
 
 def forward() -> dict[str, float]:
-    """Within a child: one pass of four windows through a network of the usual size."""
+    """Measure one forward pass of four windows through the default network; called in a separate process."""
     recipe = parse_recipe(recipe_tree([0, 0, 0], 16, 5), "memory")
     method = build_method(recipe, recipe.stages[-1], 1, len(CLASSES), CPU).eval()
     begun = peak()
@@ -96,22 +98,22 @@ def forward() -> dict[str, float]:
 
 
 def peak() -> float:
-    """GiB that this process has held at most."""
+    """Return the peak memory of this process in GiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / GIB
 
 
 def child(*arguments: str) -> dict[str, float]:
-    """Run this script again and read its last line."""
+    """Run this script in a separate process and return the values in its last line."""
     done = subprocess.run([sys.executable, __file__, *arguments], check=True, capture_output=True, text=True)
     said: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return said
 
 
 def main() -> None:
-    """Make the scan, predict it in every way and print a table."""
+    """Write the scan, predict it with each output and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shape", nargs=3, type=int, default=[512, 512, 600])
-    parser.add_argument("--only", choices=WAYS, help="One way alone.")
+    parser.add_argument("--only", choices=WAYS, help="Measure only this prediction.")
     parser.add_argument("--way", choices=[*WAYS, "forward"], help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -123,7 +125,7 @@ def main() -> None:
     else:
         with tempfile.TemporaryDirectory() as folder:
             make_scan(Path(folder) / "scan.nii", tuple(given.shape))
-            print("way\tGiB before\tGiB expected\tGiB at most\tseconds")
+            print("prediction\tGiB before\tGiB estimated\tpeak GiB\tseconds")
             for number, way in enumerate([given.only] if given.only else WAYS):
                 place = Path(folder) / str(number)
                 place.mkdir()
@@ -132,7 +134,7 @@ def main() -> None:
                 row = (f"{said[key]:.2f}" for key in ("begun", "expected", "peak", "seconds"))
                 print(way, *row, sep="\t", flush=True)
         said = child("--way", "forward")
-        print(f"four windows through a network of the usual size\t{said['begun']:.2f}\t\t{said['peak']:.2f}\t")
+        print(f"four windows through the default network\t{said['begun']:.2f}\t\t{said['peak']:.2f}\t")
 
 
 if __name__ == "__main__":

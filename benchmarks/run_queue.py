@@ -1,4 +1,4 @@
-"""Run the queued trainings that fit into a time budget, one after the other.
+"""Train, test and record the queued recipes that fit into a time budget, one after the other.
 
 Each run is a ``graftseg sweep`` of one recipe, which trains, tests and records it. Recorded runs are skipped. If a run
 does not end in time, SIGTERM makes it save a checkpoint, and the next call resumes it.
@@ -15,11 +15,11 @@ import yaml
 
 QUEUE = Path(__file__).with_name("queue.yaml")
 STOP_SECONDS = 20
-"""Time that a stopped training gets to save its checkpoint."""
+"""Time for a stopped run to save its checkpoint."""
 
 
 def main() -> None:
-    """Run the queue until the budget is spent."""
+    """Run the queue until the time is over."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, required=True, help="time budget")
     parser.add_argument("--data", action="append", required=True, help="prepared store by name, as in acdc=STORE")
