@@ -2,8 +2,8 @@
 
     python benchmarks/logits.py
 
-The layer maps 16 bfloat16 channels to 4 classes in float32. The script prints the time of cuDNN, including a copy of the
-features in float32, and the times of our kernels for several block sizes, fastest first. Twenty calls are captured in
+The layer maps 16 bfloat16 channels to 4 classes in float32. The script prints the time of cuDNN, including a float32
+copy of the features, and the times of our kernels for several block sizes, fastest first. Twenty calls are captured in
 one CUDA graph, so that launch times are not measured.
 """
 
