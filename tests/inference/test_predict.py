@@ -324,7 +324,7 @@ def test_two_predictions_cannot_write_into_one_folder(run: Path, images: Path, o
     out.mkdir(parents=True)
     with (
         locked(out, "taken"),
-        pytest.raises(UserError, match="another prediction writes into this folder; wait for it"),
+        pytest.raises(UserError, match="another prediction writes into this folder; wait until it ends"),
     ):
         api.predict(run, images, out, device="cpu")
     assert content(out) == {}

@@ -200,7 +200,7 @@ def locked(path: Path, finding: str) -> Iterator[None]:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError:
-        raise UserError(Code.FOLDER_LOCKED, folder, finding, "wait for it or choose another --out") from None
+        raise UserError(Code.FOLDER_LOCKED, folder, finding, "wait until it ends or choose another --out") from None
     finally:
         os.close(handle)
 

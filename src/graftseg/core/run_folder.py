@@ -115,7 +115,7 @@ class RunFolder:
         return next((name for name, is_found in found.items() if is_found), "" if self.is_free else "other files")
 
     def check_target(self, expected: str, *, resume: bool | None) -> None:
-        """Raise a UserError if the folder contains anything but ``expected``, or contradicts ``resume`` unless None."""
+        """Check that the folder contains nothing but ``expected``. ``resume`` requires (True) or forbids (False) it."""
         content = self.content
         if content not in ("", expected):
             options = {FOLDS: f"--folds {fold_count(self)} --resume", SEEDS: "--seeds"}.get(content)

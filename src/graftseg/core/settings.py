@@ -19,7 +19,7 @@ Voxels = Annotated[int, Field(gt=0, le=MAX_VOXELS)]
 
 
 class Settings(BaseModel):
-    """Base class of settings. Each module defines its own settings; a recipe combines them."""
+    """Base class of settings. Each module defines its settings, and a recipe combines the settings of all modules."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 

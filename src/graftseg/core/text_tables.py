@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 LAYOUTS = ((False, 2), (True, 2), (True, 1))
-"""Layouts in the order of trial: whether column names are broken into lines, and the spaces between columns."""
+"""Layouts, tried in this order: whether column names are broken into lines, and the spaces between columns."""
 MAX_INDENT = 12
 MISSING = "-"
 

@@ -29,7 +29,7 @@ CLASSES = "classes.json"
 CLASS_KEYS = {"name", "value", "colour"}
 
 LEVELS = 255
-"""Probabilities and uncertainties are stored as integers from 0 to this, with an error of at most 0.002."""
+"""Probabilities and uncertainties are stored as integers from 0 to this value, with an error of at most 0.002."""
 
 MIN_FOREGROUND = 0.05
 """The mean uncertainty is over voxels with at least this probability of foreground."""
@@ -119,7 +119,7 @@ def decide_labels(probabilities: Tensor, settings: InferenceSettings, classes: i
 
 
 def clean_labels(labels: Tensor, settings: InferenceSettings, classes: int) -> Tensor:
-    """Remove all but the largest component of each class in ``settings.largest_component`` from ``(*space)``."""
+    """Remove all but the largest component of each class in ``settings.largest_component`` from ``labels``."""
     rule = settings.largest_component
     return largest_components(labels[None], classes, only=chosen_classes(rule))[0] if rule else labels
 

@@ -46,7 +46,7 @@ class Axis:
 
 
 def axis_of(coordinates: NDArray[np.float64], size: int) -> Axis:
-    """Return the axis of scan voxels with these coordinates among ``size`` prepared voxels, clamped at the ends."""
+    """Return the interpolation from ``size`` prepared voxels to scan voxels at these coordinates, with clamping."""
     clamped = np.clip(coordinates, 0, size - 1)
     lower = np.floor(clamped).astype(np.int64)
     return Axis(lower, np.minimum(lower + 1, size - 1), (clamped - lower).astype(np.float32))

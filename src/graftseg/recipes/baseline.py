@@ -67,7 +67,7 @@ def adapt_to_data(recipe: Recipe, *, unlabeled: int, baseline: bool) -> tuple[Re
 
 
 def existing_baselines(run: RunFolder) -> list[RunFolder]:
-    """Return the baselines of a run that exist. For a fold, this includes the same fold of the baseline's folds."""
+    """Return the existing baselines of a run. For ``fold-N`` of a cross-validation, ``baseline/fold-N`` is included."""
     folder, candidates = RunFolder(run.path.resolve().parent), [run.baseline]
     if folder.folds_file.is_file():
         candidates.append(RunFolder(folder.baseline.path / run.path.name))

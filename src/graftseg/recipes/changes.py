@@ -10,7 +10,7 @@ from graftseg.recipes.recipe import Recipe, differences, load_recipe
 def changes_of(recipe: Recipe, inference: Mapping[str, Any] | None = None) -> list[str]:
     """Return settings other than the seed that differ from the shipped recipe of the same name and change metrics.
 
-    ``inference`` are the settings used for prediction, by default those of the recipe.
+    ``inference`` are the settings used for prediction, by default the inference settings of the recipe.
     """
     inference = recipe.inference.model_dump(mode="json") if inference is None else inference
     if recipe.name not in shipped_recipes():

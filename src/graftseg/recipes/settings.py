@@ -10,7 +10,7 @@ from graftseg.ops.components import ComponentRule
 from graftseg.ops.optimizers import Adam, OptimizerSettings, Sgd
 
 PUBLIC_INTERVAL = 200
-"""Number of steps after which the public code scores the student again."""
+"""Number of steps between two scores of the student in the public code."""
 
 ScoredSplit = Literal["validation", "test"]
 

@@ -45,7 +45,7 @@ def export_run(kind: str, request: Request) -> list[str]:
     if unused := [name for name, value in given.items() if value is not None and name not in KINDS[kind].takes]:
         takers = " and ".join(name for name, other in KINDS.items() if unused[0] in other.takes)
         finding = f"export {kind} does not use this option"
-        raise UserError(Code.OPTION_INVALID, f"--{unused[0]}", finding, f"leave it out; it is for {takers}")
+        raise UserError(Code.OPTION_INVALID, f"--{unused[0]}", finding, f"leave it out; only {takers} can use it")
     request.run.training_manifest()
     if request.out.exists() or request.out.is_symlink():
         raise UserError(Code.TARGET_EXISTS, request.out, "already exists", "name another --out or remove it")

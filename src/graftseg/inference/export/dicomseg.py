@@ -20,7 +20,7 @@ from graftseg.data.formats.dicom_tags import silence_dicom_packages
 from graftseg.data.labels import check_label_values
 from graftseg.data.scans import Scan, read_label
 from graftseg.inference.export.dicom_series import Series, series_in
-from graftseg.inference.export.request import Request, atomic_folder, label_maps_of, needed
+from graftseg.inference.export.request import Request, atomic_folder, import_package, label_maps_of
 
 SERIES_NUMBER = 900
 TOLERANCE = 0.01
@@ -31,7 +31,7 @@ MAX_NAME = 64
 
 def write(request: Request) -> list[str]:
     """Write ``OUT/CASE.dcm`` for every case with a label map."""
-    needed("highdicom", "dicom")
+    import_package("highdicom", "dicom")
     classes = tuple(request.run.training_manifest()["store"]["classes"])
     predicted = label_maps_of(request)
     if request.data is None:

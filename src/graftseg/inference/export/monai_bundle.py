@@ -18,7 +18,7 @@ from graftseg.core.version import __version__
 from graftseg.data.intensity import IntensitySettings
 from graftseg.data.prepare import PrepareSettings
 from graftseg.data.store import find_store, open_store
-from graftseg.inference.export.request import Request, atomic_folder, needed
+from graftseg.inference.export.request import Request, atomic_folder, import_package
 from graftseg.inference.model import Probabilities, TrainedNetwork, load_network
 from graftseg.recipes.settings import InferenceSettings
 
@@ -234,7 +234,7 @@ def _metadata(shipped: TrainedNetwork) -> Config:
     return {
         "version": "0.1.0",
         "changelog": {"0.1.0": f"exported by graftseg {__version__}"},
-        "monai_version": needed("monai", "export", version),
+        "monai_version": import_package("monai", "export", version),
         "pytorch_version": version("torch"),
         "numpy_version": version("numpy"),
         "required_packages_version": {"nibabel": version("nibabel"), **PACKAGES},

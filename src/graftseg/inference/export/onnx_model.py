@@ -12,7 +12,7 @@ from graftseg.core.errors import Code, UserError
 from graftseg.core.files import write_json
 from graftseg.core.progress import silence
 from graftseg.data.scans_to_predict import check_channels
-from graftseg.inference.export.request import Request, atomic_folder, needed
+from graftseg.inference.export.request import Request, atomic_folder, import_package
 from graftseg.inference.inputs import sources_in
 from graftseg.inference.model import Probabilities, TrainedNetwork, load_network
 
@@ -23,8 +23,8 @@ TOLERANCE = 1e-3
 
 def write(request: Request) -> list[str]:
     """Write ``model.onnx``, and ``model.json`` with its inputs, outputs and difference from PyTorch."""
-    onnx, runtime = needed("onnx", "export"), needed("onnxruntime", "export")
-    needed("onnxscript", "export")
+    onnx, runtime = import_package("onnx", "export"), import_package("onnxruntime", "export")
+    import_package("onnxscript", "export")
     shipped = load_network(request.run)
     if request.check is None:
         images, checked_on = (

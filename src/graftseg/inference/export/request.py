@@ -51,7 +51,7 @@ def label_maps_of(request: Request) -> dict[str, Path]:
     return label_maps_by_case(folder)
 
 
-def needed(package: str, extra: str, load: Callable[[str], Any] = import_module) -> Any:
+def import_package(package: str, extra: str, load: Callable[[str], Any] = import_module) -> Any:
     """Import an optional package, or ``load`` its version. If it is missing, the error names the extra to install."""
     try:
         return load(package)

@@ -71,7 +71,7 @@ def observe(network: TrainedNetwork, case: str, given: Prepared) -> Observation:
 def _segment(network: TrainedNetwork, given: Prepared, features: "_Features") -> Segment:
     """Return a network that averages its predictions of an image and of two copies, each flipped along one axis.
 
-    The axes are the first two. Flipped copies are used only for unlabeled cases, and only if the training mirrored
+    The axes are the first two. Flipped copies are used only for unlabeled cases, and only if training mirrored
     scans. A ranking averages three views and ``predict --uncertainty`` four (it also flips both axes at once), so the
     two uncertainties differ slightly.
     """
@@ -82,7 +82,7 @@ def _segment(network: TrainedNetwork, given: Prepared, features: "_Features") ->
 
 
 def _predict(network: TrainedNetwork, image: Tensor, segment: Segment) -> tuple[Labels, NDArray[np.float32]]:
-    """Return labels and entropy ``(*space)`` of a prepared image; entropy is ``NOT_FOREGROUND`` in sure background."""
+    """Return labels and entropy ``(*space)`` of a prepared image. Entropy is ``NOT_FOREGROUND`` in background."""
     settings = network.recipe.inference.model_copy(update={"stride": None, "overlap": OVERLAP})
     is_stretched = network.recipe.batches.fit == "stretch"
     is_slices = is_slicewise(image, network.patch)

@@ -33,7 +33,7 @@ SIMILAR = 0.25
 LITTLE_FOREGROUND = 0.1
 """Fraction of the smallest labeled foreground below which a scan has hardly any foreground."""
 CLIP = 3.0
-"""Deviations at which features are clipped before their covariance is computed."""
+"""Number of deviations at which features are clipped before their covariance is computed."""
 RARE = 0.1
 """Fraction of scans below which a common class counts as not learned."""
 COMMON = 0.5
