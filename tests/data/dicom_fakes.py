@@ -34,7 +34,7 @@ def write_slice(path: Path, pixels: NDArray[np.int16], position: Sequence[float]
 
 
 def write_series(folder: Path, volume: NDArray[np.int16], spacing: Sequence[float], **tags: Any) -> list[Path]:
-    """Write the slices of a volume ``(x, y, z)`` with LPS axes; file names count from the head down."""
+    """Write the slices of a volume ``(x, y, z)`` with LPS axes. File names count from the head down."""
     count = volume.shape[2]
     paths = [folder / f"{count - z:03d}.dcm" for z in range(count)]
     tags = {"PixelSpacing": [spacing[1], spacing[0]]} | tags

@@ -21,7 +21,7 @@ ACDC = AugmentSettings(rotate_flip=0.5, rotate=0.5)
 
 
 def image_of(rng: np.random.Generator, shape: Shape, channels: int, value: int | None) -> npt.NDArray[np.float16]:
-    """Return positive integers that float16 represents exactly; the second channel is 2000 minus the first."""
+    """Return positive integers that float16 represents exactly. The second channel is 2000 minus the first."""
     first = rng.integers(1, 2000, shape) if value is None else np.full(shape, value)
     return np.stack([first, 2000 - first][:channels]).astype(np.float16)
 
@@ -37,8 +37,8 @@ def build(
 ) -> Store:
     """Build a store without source scans. The label is the first channel modulo 4.
 
-    With ``constant`` the first labeled case is 1 everywhere, the next 2, and so on; unlabeled cases begin at 101
-    and validation cases at 201.
+    With ``constant``, all voxels of a case have one value: labeled cases count from 1, unlabeled cases from 101 and
+    validation cases from 201.
     """
     rng, cases = np.random.default_rng(0), []
     (folder / CASES).mkdir(parents=True)
@@ -79,5 +79,5 @@ def same(one: Batch, two: Batch) -> bool:
 def source_rows(
     drawn: Draw, shapes: Integers, strides: Integers, patch: Sequence[int], device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """Return ``rows_of`` drawn parameters; ``strides`` ``(B, 2)`` are the strides of the first two axes in elements."""
+    """Return ``rows_of`` for drawn parameters. ``strides`` ``(B, 2)`` are the strides of the first two axes."""
     return rows_of(to_device(table_of(drawn, shapes, strides, patch), device), patch)

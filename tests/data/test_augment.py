@@ -33,7 +33,7 @@ SHAPES = [(6, 6), (5, 5), (4, 7), (7, 4), (6, 6, 3), (4, 7, 5), (5, 8, 4)]
 
 
 def one(numbers: Sequence[int]) -> Integers:
-    """Return the numbers as a batch of one."""
+    """Return the numbers as a batch of one sample."""
     return np.array([numbers], dtype=np.int64)
 
 
@@ -102,7 +102,7 @@ def test_a_crop_follows_the_turn(shape: tuple[int, ...], turns: int, axis: int) 
 
 
 def test_rotate_flip_draws_four_reflections() -> None:
-    """A flip always follows the turn, so the eight pairs give four results, each twice, and never a pure turn."""
+    """A flip always follows the rotation, so the eight pairs give four reflections, each twice, and no rotation."""
     linear = draw(np.random.default_rng(0), np.full((4000, 2), 9), (5, 5), AugmentSettings()).linear
     drawn = Counter(matrix_.tobytes() for matrix_ in linear)
     pairs = Counter((matrix(*pair) + 0.0).tobytes() for pair in TURNS_AND_FLIPS)
@@ -120,7 +120,7 @@ def test_probabilities_and_angles() -> None:
     np.testing.assert_allclose(angle, whole, atol=1e-4)
     assert set(whole) == set(range(-20, 20))
     assert abs(mirrored.sum() - 4000) < 180
-    # no rotation, or one of forty angles, one of which is zero
+    # no rotation, or one of forty angles, including zero
     counts = Counter(whole.tolist())
     assert abs(counts.pop(0) - 2050) < 160
     assert all(25 < count < 80 for count in counts.values())
@@ -146,7 +146,7 @@ def test_a_small_rotation_equals_scipy(shape: tuple[int, ...], degrees: int) -> 
     expected = ndimage.rotate(scan, degrees, order=0, reshape=False, mode="grid-constant")
     # except positions that single precision cannot distinguish from the border between two voxels
     assert np.mean(rotated != expected) <= 1e-3
-    # the default mode of scipy differs only less than half a voxel outside the scan
+    # the default mode of scipy differs only within half a voxel outside the scan
     strict = ndimage.rotate(scan, degrees, order=0, reshape=False)
     assert np.mean((rotated != strict) & (strict != 0)) <= 1e-3
     assert np.mean(rotated != strict) < 0.1

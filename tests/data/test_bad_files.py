@@ -1,4 +1,4 @@
-"""Truncated files, broken links and oversized values: one error each, and nothing is skipped."""
+"""Truncated files, broken links and too large values give one error each, and no file is skipped."""
 
 import json
 import logging
@@ -110,7 +110,7 @@ def test_a_label_map_is_never_written_over_a_scan(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("target", [".", "..", "../.."])
 def test_a_link_to_a_parent_folder_is_not_a_scan(tmp_path: Path, target: str) -> None:
-    """Following it would read all series at once, or the whole disk."""
+    """Following the link would read all series at once, or the whole disk."""
     folder = tmp_path / "data" / "imagesTr"
     write_series(folder / "a", np.zeros((4, 4, 4), np.int16), (1, 1, 1))
     (folder / "loop").symlink_to(target)

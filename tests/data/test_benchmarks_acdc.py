@@ -1,4 +1,4 @@
-"""ACDC: synthetic volumes and slices in the published layout."""
+"""Read synthetic volumes and slices in the published layout of ACDC."""
 
 from itertools import chain
 from pathlib import Path

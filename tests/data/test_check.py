@@ -72,7 +72,7 @@ def test_a_name_used_twice(root: Path) -> None:
     assert (finding.severity, finding.where, finding.size) == ("error", "l0", "1 case")
 
 
-def test_strays(root: Path) -> None:
+def test_a_file_that_is_not_a_scan(root: Path) -> None:
     (root / "imagesUn/u9.txt").touch()
     finding = only(root)
     assert (finding.severity, finding.where, finding.size) == ("warning", "imagesUn/u9.txt", "1 file")
@@ -108,7 +108,7 @@ def test_label_values_without_a_class(root: Path) -> None:
     ]
 
 
-def test_a_class_that_no_label_shows(root: Path) -> None:
+def test_a_class_without_voxels(root: Path) -> None:
     for number in range(3):
         put(root, f"labelsTr/l{number}", label(1))
     finding = only(root)
@@ -171,26 +171,26 @@ def test_channels_that_differ(root: Path) -> None:
     put(root, "imagesUn/u9", np.stack([image(40), image(41)]))
     finding = only(root)
     assert (finding.severity, finding.where) == ("error", "u9")
-    assert finding.size == "2 channels where the others have 1, 1 of 7 cases"
+    assert finding.size == "2 channels instead of 1, in 1 of 7 cases"
     for number in range(3):
         put(root, f"imagesUn/u{number}", np.stack([image(60 + number), image(70 + number)]))
         put(root, f"imagesTr/l{number}", np.stack([image(80 + number), image(90 + number)]))
     put(root, "imagesUn/u9", image(40))
-    assert only(root).size == "1 channel where the others have 2, 1 of 7 cases"
+    assert only(root).size == "1 channel instead of 2, in 1 of 7 cases"
 
 
 def test_axes_that_differ(root: Path) -> None:
     put(root, "imagesUn/u9", image(50, (30, 4)), geometry((30, 4)))
     finding = only(root)
     assert (finding.severity, finding.where) == ("error", "u9")
-    assert finding.size == "2 axes where the others have 3, 1 of 7 cases"
+    assert finding.size == "2 axes instead of 3, in 1 of 7 cases"
 
 
-def test_an_odd_spacing(root: Path) -> None:
+def test_a_spacing_far_from_the_median(root: Path) -> None:
     put(root, "imagesUn/u9", image(60), geometry(step=2.5))
     finding = only(root)
     assert (finding.severity, finding.where) == ("note", "u9")
-    assert finding.size == "2.50 mm against 1.00 mm, the median"
+    assert finding.size == "2.50 mm, but the median is 1.00 mm"
 
 
 @pytest.mark.parametrize(
@@ -306,7 +306,7 @@ def test_orientations_that_are_mixed(root: Path) -> None:
     put(root, "imagesUn/u9", image(40), flipped)
     finding = only(root)
     assert (finding.severity, finding.what, finding.where) == ("note", "orientations are mixed", "u9")
-    assert finding.size == "LAS where most have RAS, 1 of 7 volumes"
+    assert finding.size == "LAS instead of RAS, in 1 of 7 volumes"
 
 
 def test_intensities_on_very_different_scales(root: Path) -> None:
@@ -324,7 +324,7 @@ def test_many_notes_of_one_kind_are_combined_and_errors_are_not(root: Path) -> N
         (root / f"imagesUn/broken{number}.nii.gz").write_bytes(b"garbage")
     found = findings(root)
     assert [finding.severity for finding in found] == ["error"] * 6 + ["note"]
-    assert (found[-1].where, found[-1].size) == ("s5 and 5 more", "3.00 mm against 1.00 mm, the median; in 6 cases")
+    assert (found[-1].where, found[-1].size) == ("s5 and 5 more", "3.00 mm, but the median is 1.00 mm; in 6 cases")
     assert found[-1].cases == ("s5", "s4", "s3", "s2", "s1", "s0")
 
 

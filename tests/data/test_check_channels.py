@@ -11,7 +11,7 @@ NAMED = "unlabeled scans may be further channels of labeled scans (same name pre
 
 
 def named(root: Path, labeled: list[str], unlabeled: list[str], apart: float = 0.0) -> list[Finding]:
-    """Return the findings about names in a data set of these cases; unlabeled scans may have another origin."""
+    """Return the findings about names in a data set of these cases. Unlabeled scans may have another origin."""
     for number, name in enumerate((*labeled, *unlabeled)):
         put(root, f"imagesTr/{name}", image(number), geometry(origin=apart if name in unlabeled else 0.0))
     for name in labeled:

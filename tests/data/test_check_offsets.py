@@ -47,7 +47,7 @@ def test_most_scans_must_contain_air(ends: list[tuple[float, float]], named: lis
     assert [finding.where for finding in offset_findings(scans(*ends))] == named
 
 
-def test_the_verdict_mentions_them() -> None:
+def test_the_comparison_mentions_scans_without_intercept() -> None:
     cases = scans(*[(-1000, 500)] * 8, (0, 1500))
     summaries = Fingerprint((*cases[:4], *(replace(case, split="unlabeled") for case in cases[4:])))
     found = compare_splits(summaries)

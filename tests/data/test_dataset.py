@@ -18,7 +18,7 @@ EYE = tuple(tuple(float(value) for value in row) for row in np.eye(4))
 
 @dataclass(frozen=True)
 class Numbers:
-    """Reader of constant scans; the value is the text of the file."""
+    """Reader of constant scans. The text of the file is the value of all voxels."""
 
     offset: int = 0
 

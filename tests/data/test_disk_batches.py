@@ -1,4 +1,4 @@
-"""Batches read from disk: the same as from memory, value for value."""
+"""Batches read from disk are identical to batches from memory."""
 
 import gc
 import logging
@@ -95,7 +95,7 @@ def test_names_and_center_patches_are_equal(tmp_path: Path, shapes: list[Shape],
 
 
 def test_steps_in_any_order(tmp_path: Path) -> None:
-    """Steps in the order of a resumed training, of the next stage, and backwards."""
+    """Request steps of a resumed run, of the next stage, and in reverse order."""
     resident, from_disk = pair(build(tmp_path / "s", [(9, 7, 6)] * 3, [(8, 8, 8)] * 3), (6, 6, 4), augment=ACDC)
     asked = [(0, 0), (0, 1), (1, 0), (1, 1), (1, 700), (1, 701), (0, 1), (0, 1), (0, 2)]
     for number, (stage, step) in enumerate(asked):
@@ -197,7 +197,7 @@ def is_reading() -> bool:
     return any(thread.name.startswith("graftseg batches") for thread in threading.enumerate())
 
 
-def test_a_training_that_does_not_fit_reads_from_disk(
+def test_training_on_a_store_that_does_not_fit_reads_from_disk(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One warning is logged, and the weights are bit-identical."""

@@ -26,7 +26,7 @@ def test_the_store_in_the_run_comes_first(store: Store, tmp_path: Path) -> None:
     assert find_store(run) == run.store
 
 
-def test_another_store_in_its_old_place_is_not_taken(store: Store, tmp_path: Path) -> None:
+def test_another_store_at_the_recorded_path_is_not_used(store: Store, tmp_path: Path) -> None:
     with user_error(Code.STORE_MISSING, tmp_path / "run"):
         find_store(begun(tmp_path / "run", store.path, "another"))
 
@@ -44,7 +44,7 @@ def test_a_folder_of_runs_that_was_moved_with_its_store(store: Store, tmp_path: 
     assert find_store(run) == tmp_path / "runs" / "store"
 
 
-def test_the_store_of_another_run_is_not_taken(store: Store, tmp_path: Path) -> None:
+def test_the_store_of_another_run_is_not_used(store: Store, tmp_path: Path) -> None:
     run = begun(tmp_path / "runs" / "fold-0", tmp_path / "gone", "another")
     shutil.copytree(store.path, tmp_path / "runs" / "store")
     with user_error(Code.STORE_MISSING, run.path, "gone"):

@@ -28,7 +28,7 @@ def scan(array: npt.NDArray[np.generic]) -> Scan:
 
 
 def spread(centre: float, scale: float = 7.0, split: Split = "labeled") -> CaseFingerprint:
-    """Return a case with evenly spaced percentiles; their mean absolute deviation is 12/7 of the scale."""
+    """Return a case with evenly spaced percentiles. Their mean absolute deviation is 12/7 of the scale."""
     levels = tuple(centre + scale * step for step in range(-3, 4))
     return CaseFingerprint("x", split, (4, 4), (1, 1), "RA", (levels,), (centre,), (2 * scale,), {}, "")
 
@@ -80,7 +80,7 @@ def test_training_cases_and_their_label_counts() -> None:
 
 def test_shift_by_hand() -> None:
     labeled, unlabeled = [spread(10), spread(12), spread(14)], [spread(32), spread(36)]
-    # Groups lie 22 apart, a scan is 12 wide, and the five scans lie 8 from their groups' middles altogether.
+    # The group medians differ by 22, a scan has width 12, and the distances from the group medians sum to 8.
     expected = 22 / (12 / 8 + 5 * 8 / 3 * sqrt(1 / 3 + 1 / 2))
     assert intensity_shift(labeled, unlabeled) == pytest.approx(expected, rel=1e-12)
     assert intensity_shift(unlabeled, labeled) == pytest.approx(expected, rel=1e-12)
@@ -95,7 +95,7 @@ def test_an_outlier_does_not_hide_a_shift() -> None:
     assert intensity_shift([spread(0)] * 3, [spread(10), spread(10), spread(1e6)]) == pytest.approx(10 / 1.5)
 
 
-def test_the_worst_channel_counts() -> None:
+def test_the_shift_is_the_maximum_over_channels() -> None:
     same, far = spread(0), spread(60)
     pair = replace(same, percentiles=same.percentiles * 2, mean=(0, 0), std=(1, 1))
     other = replace(pair, percentiles=same.percentiles + far.percentiles)

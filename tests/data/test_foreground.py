@@ -25,7 +25,7 @@ TURNS = AugmentSettings(rotate_flip=1)
 TILTS = AugmentSettings(rotate_flip=0, rotate=1, degrees=180)
 
 
-def places(drawn: Draw, shape: Integers, patch: Shape) -> list[tuple[int, ...]]:
+def patch_voxels(drawn: Draw, shape: Integers, patch: Shape) -> list[tuple[int, ...]]:
     """Return the scan voxels in the patch of a draw of one sample."""
     strides = np.array([[int(np.prod(shape[0, 1:])), int(np.prod(shape[0, 2:]))]])
     rows, inside = source_rows(drawn, shape, strides, patch, CPU)
@@ -62,7 +62,7 @@ def test_the_patch_contains_the_voxel(data: st.DataObject, axes: int, seed: int,
         assert np.abs(away).max(axis=-1).min() < 0.71
         assert all(depth in middles[2] for depth in voxel[2:])
     else:
-        assert voxel in places(moved, shapes, patch)
+        assert voxel in patch_voxels(moved, shapes, patch)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_the_share_of_samples(share: float, size: int) -> None:
 
 
 def test_classes_are_equally_likely_and_empty_cases_are_skipped() -> None:
-    """A class of one voxel is drawn as often as one of a thousand."""
+    """A class of one voxel is drawn as often as a class of a thousand voxels."""
     large = np.stack([np.arange(1000), np.zeros(1000)], axis=1).astype(np.int32)
     positions = Positions(((large, np.array([[0, 1]], np.int32)), ()))
     rng = np.random.default_rng(0)
@@ -142,7 +142,7 @@ def blob_store(folder: Path, shape: Shape, labeled: int = 3) -> Store:
 def test_every_patch_of_a_batch_contains_foreground(
     tmp_path: Path, shape: Shape, patch: Shape, augment: AugmentSettings
 ) -> None:
-    """Test 2-D scans, volumes and slices; random patches would rarely contain foreground."""
+    """Test 2-D scans, volumes and slices. Random patches would rarely contain foreground."""
     store = blob_store(tmp_path / "s", shape)
     batches = batches_of(store, patch, augment=augment, labeled=4, foreground=1.0)
     plain = batches_of(store, patch, augment=augment, labeled=4)

@@ -59,7 +59,7 @@ def zipped(folder: Path, target: Path, prefix: str = "x/") -> Path:
 
 
 def refused(path: Path, code: Code, keyword: str = "") -> str:
-    """Expect a UserError with this code that does not identify a person; return its text."""
+    """Expect a UserError with this code that does not identify a person. Return its text."""
     with user_error(code, path, keyword) as caught:
         read_scan(path)
     assert not any(secret in str(caught.value) for secret in SECRETS)

@@ -150,7 +150,7 @@ def test_a_rescaling_of_the_whole_file(volume: Volume, tmp_path: Path) -> None:
     write_enhanced(path, volume, SPACING)
     without(path, ["PixelValueTransformationSequence"], RescaleSlope=2, RescaleIntercept=-1024)
     np.testing.assert_array_equal(read_scan(path).array[0], 2.0 * volume - 1024)
-    # tags of the frames override those of the file
+    # tags of the frames override tags of the file
     write_enhanced(path, volume, SPACING, slope=3.0, RescaleSlope=2, RescaleIntercept=-1024)
     np.testing.assert_array_equal(read_scan(path).array[0], 3.0 * volume)
 

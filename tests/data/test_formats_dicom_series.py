@@ -79,7 +79,7 @@ def test_a_missing_slice_is_refused(volume: NDArray[np.int16], tmp_path: Path, l
         read_series([*paths[:lost], *paths[lost + 1 :]])
 
 
-def test_two_slices_in_one_place(volume: NDArray[np.int16], tmp_path: Path) -> None:
+def test_two_slices_at_one_position(volume: NDArray[np.int16], tmp_path: Path) -> None:
     paths = write_series(tmp_path, volume, (1, 1, 2))
     write_slice(tmp_path / "extra.dcm", volume[:, :, 0].T, (-10, -20, 5), PixelSpacing=[1, 1])
     with user_error(Code.DICOM_SERIES, keyword="0.00 mm"):
@@ -166,7 +166,7 @@ def test_pydicom_missing_names_the_install_command(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.parametrize("cut", [140, 300])
 def test_a_truncated_slice_is_not_skipped(volume: NDArray[np.int16], tmp_path: Path, cut: int) -> None:
-    """Even at the end of the series, where there would be no gap."""
+    """Test this also at the end of the series, where a missing slice leaves no gap."""
     write_series(tmp_path / "a", volume, (0.7, 0.8, 2.5))
     last = sorted((tmp_path / "a").iterdir())[-1]
     last.write_bytes(last.read_bytes()[:cut])

@@ -1,4 +1,4 @@
-"""NRRD and MetaImage: exact voxels and geometry, and damage is detected."""
+"""NRRD and MetaImage files: voxels and geometry are exact, and damage is detected."""
 
 import sys
 from pathlib import Path
@@ -72,7 +72,7 @@ def test_voxels_and_types(tmp_path: Path, suffix: str, compressed: bool, dtype: 
 def test_voxel_positions_equal_those_of_itk_and_nibabel(
     tmp_path: Path, angles: Any, flips: Any, spacing: Any, origin: Any, suffix: str
 ) -> None:
-    """ITK coordinates are LPS, those of an affine are RAS."""
+    """ITK coordinates are LPS, and coordinates of an affine are RAS."""
     image = image_of(ramp(3, 4, 5))
     image.SetSpacing(spacing)
     image.SetOrigin(origin)

@@ -36,7 +36,7 @@ def tiff(path: Path, pixels: NDArray[Any], **options: Any) -> Path:
 
 
 def by_hand(path: Path, header: bytes, rows: bytes) -> Path:
-    """Write a PNG from its chunks, of a kind that Pillow cannot write."""
+    """Write a PNG chunk by chunk, because Pillow cannot write this kind."""
     content = b"\x89PNG\r\n\x1a\n"
     for name, data in ((b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")):
         content += struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
@@ -123,7 +123,7 @@ def test_class_numbers_of_few_bits_and_of_palettes_are_kept(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("bits", [2, 4])
 def test_gray_values_of_few_bits(tmp_path: Path, bits: int) -> None:
-    """A row with every value; Pillow stretches such values to a byte."""
+    """The row contains every value. Pillow stretches values below 8 bits to 0 ... 255."""
     values = np.arange(2**bits, dtype=np.uint8)
     packed = np.packbits(np.unpackbits(values[:, None], axis=1)[:, -bits:].ravel()).tobytes()
     header = struct.pack(">IIBBBBB", 2**bits, 1, bits, 0, 0, 0, 0)
@@ -156,7 +156,7 @@ def test_lab_colors_are_refused(tmp_path: Path) -> None:
 
 
 def grey_alpha(path: Path, grey: NDArray[Any], alpha: NDArray[Any]) -> Path:
-    """Write a 16-bit gray-alpha PNG; each row after the first is stored as the difference to the previous row."""
+    """Write a 16-bit gray-alpha PNG. Each row after the first is stored as the difference to the previous row."""
     rows = np.stack([grey, alpha], axis=-1).astype(">u2").reshape(len(grey), -1).view(np.uint8)
     told = np.concatenate([rows[:1], np.diff(rows, axis=0)])
     filters = np.array([[0], *[[2]] * (len(rows) - 1)], np.uint8)
@@ -183,7 +183,7 @@ def test_16_bit_gray_with_alpha(tmp_path: Path) -> None:
         assert "object at" not in refused(path, Code.SCAN_DAMAGED, "damaged or truncated")
 
 
-def test_what_is_refused(tmp_path: Path) -> None:
+def test_unsupported_or_damaged_pictures_are_refused(tmp_path: Path) -> None:
     pages = tiff(tmp_path / "a.tif", np.zeros((5, 3, 4), np.uint8), photometric="minisblack")
     refused(pages, Code.SCAN_UNSUPPORTED, "5 pages")
     five = tiff(tmp_path / "b.tif", np.zeros((6, 4, 5), np.uint8), photometric="minisblack", planarconfig="contig")
@@ -203,7 +203,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
 
 
 def test_errors_do_not_contain_the_folder(tmp_path: Path) -> None:
-    """Damage every byte in turn. Undetected damage must not crash the reader."""
+    """Damage each byte separately. Undetected damage must not crash the reader."""
     findings = set()
     kinds = (
         png(tmp_path / "a.png", GREY),
@@ -250,7 +250,7 @@ def test_strips_and_tiles(tmp_path: Path, options: dict[str, Any]) -> None:
     np.testing.assert_array_equal(read_scan(tiff(tmp_path / "a.tif", pixels, **options)).array[0], pixels.T)
 
 
-def test_bits(tmp_path: Path) -> None:
+def test_1_bit_tiff(tmp_path: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 2, (128, 200)) == 1
     Image.fromarray(pixels).save(tmp_path / "a.tif")
     assert (tmp_path / "a.tif").stat().st_size < pixels.size / 4

@@ -287,13 +287,13 @@ def test_grid_differences_are_described(second: Geometry, phrase: str | None) ->
     assert grid_difference(geometry(SHAPE), second) == phrase
 
 
-def test_many_small_differences_are_still_one() -> None:
+def test_small_differences_add_up() -> None:
     second = np.diag([1.0001, 1.0001, 1.0001, 1])
     second[:3, 3] = 0.005
     assert grid_difference(geometry((90, 90, 90)), geometry((90, 90, 90), second)) == "corners 0.02 mm apart"
 
 
-def test_planes_differ_in_their_own_axes_only() -> None:
+def test_2d_grids_differ_only_along_two_axes() -> None:
     assert grid_difference(geometry((8, 8)), geometry((8, 8), np.diag([1, 1, 7, 1]))) is None
     assert grid_difference(geometry((8, 8)), geometry((8, 8), np.diag([1, 2, 1, 1]))) == (
         "spacing 1.00 and 2.00 mm along axis 2"

@@ -1,4 +1,4 @@
-"""Guesses about ambiguous files: slices without positions, and volumes that may be points in time."""
+"""Guesses about ambiguous files: slices without positions, and volumes that may be time points."""
 
 import json
 import logging
@@ -115,7 +115,7 @@ def test_many_guesses_of_a_kind_are_one_line() -> None:
 
 
 def series(path: Path, volumes: int = 4, step: float = 1, units: int = 10, **fields: Any) -> Path:
-    """Write a file with several volumes; units of 10 are millimeters and seconds."""
+    """Write a file with several volumes. Units of 10 are millimeters and seconds."""
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {"pixdim": [1, 1, 1, 1, step, 1, 1, 1], "xyzt_units": units, **fields}
     return saved(path, nifti(ramp(16, 16, 16, volumes), content))

@@ -57,7 +57,7 @@ def test_window_zscore() -> None:
 
 
 def test_settings_of_other_rules_omit_mean_and_std() -> None:
-    """Stores record their settings; a setting that only one rule uses must not outdate other stores."""
+    """Stores record their settings. A setting that only one rule uses must not outdate stores with other rules."""
     assert IntensitySettings().model_dump(mode="json") == {"rule": "zscore", "low": 0.5, "high": 99.5}
     fixed = IntensitySettings(rule="window-zscore", low=-100, high=300, mean=100, std=50)
     assert fixed.model_dump(mode="json") == {

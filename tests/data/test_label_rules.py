@@ -88,5 +88,5 @@ def test_masks_among_references() -> None:
     with user_error(Code.LABEL_INVALID, "a", "255"):
         check_label_values("a", np.array([0, 255]), {0: "background", 1: "liver"})
     for values, classes in (([0, 7], {1: "liver"}), ([0, 255], {1: "a", 2: "b"}), ([0, 1, 255], {1: "a"})):
-        with pytest.raises(UserError, match="name that class or correct the label map"):
+        with pytest.raises(UserError, match="correct the label map"):
             check_label_values("a", np.array(values), classes)

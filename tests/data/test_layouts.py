@@ -245,7 +245,7 @@ def test_scans_of_a_folder_are_visible_files(tmp_path: Path) -> None:
 
 @pytest.fixture
 def six(tmp_path: Path) -> Dataset:
-    """Six labeled cases, two unlabeled ones and a test case."""
+    """Return six labeled cases, two unlabeled cases and a test case."""
     for name in "abcdef":
         touch(tmp_path, f"imagesTr/{name}.nii", f"labelsTr/{name}.nii")
     return read_layout(touch(tmp_path, "imagesUn/u.nii", "imagesUn/v.nii", "imagesTs/t.nii", "labelsTs/t.nii"))

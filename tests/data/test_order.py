@@ -21,7 +21,7 @@ def mirrored(folder: Path, cases: int, others: int, **options: Any) -> Batches:
 
 
 def test_half_of_a_batch_follows_the_list_and_half_the_reversed_list(tmp_path: Path) -> None:
-    """Four labeled and six unlabeled cases repeat independently; every stage starts with the first case."""
+    """Four labeled and six unlabeled cases repeat independently. Every stage starts with the first case."""
     batches = mirrored(tmp_path, 4, 6, labeled=4, unlabeled=4)
     for stage in range(2):
         shown = [batches.at(stage, step) for step in range(4)]

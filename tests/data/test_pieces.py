@@ -41,7 +41,7 @@ def test_islands_are_small_by_count_and_by_share() -> None:
     assert pieces_of(labels) == {1: Pieces(2400, 1, (2400,))}
     labels[55, 55:58] = 1  # 9 voxels: an island
     labels[0, 0, 0] = 1
-    labels[55:57, 0:5] = 1  # 30 voxels, above 1 % of 2400: a piece in its own right
+    labels[55:57, 0:5] = 1  # 30 voxels, above 1 % of 2400: a piece, not an island
     assert pieces_of(labels) == {1: Pieces(2440, 4, (2400, 30, 9, 1), 2, 10, (1, 9), (55, 55, 0))}
 
 

@@ -37,7 +37,7 @@ def wait_for_threads_to_end(timeout: float = 5.0) -> None:
 
 
 def settled(maker: Maker, count: int) -> list[int]:
-    """Return the finished items a short time after there are ``count``."""
+    """Wait until ``count`` items are finished, then a short time, and return all finished items."""
     end = monotonic() + 5
     while len(maker.made) < count and monotonic() < end:
         sleep(0.001)

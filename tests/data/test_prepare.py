@@ -204,7 +204,7 @@ def test_the_same_files_in_another_split(root: Path, out: Path) -> None:
 
 
 def stop_at(monkeypatch: pytest.MonkeyPatch, name: str) -> list[str]:
-    """Interrupt the program when a scan is read; return a list that collects the names of the scans read."""
+    """Interrupt the program when a scan is read. Return a list that collects the names of the scans read."""
     reads: list[str] = []
 
     def read(paths: tuple[Path, ...], named: int | None) -> Scan:

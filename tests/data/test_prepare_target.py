@@ -21,7 +21,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def other(root: Path, tmp_path: Path) -> Path:
-    """Return a copy of the data in which one scan differs; all other files have the same names, sizes and times."""
+    """Return a copy of the data in which one scan differs. All files have the same names, sizes and times."""
     copied = Path(shutil.copytree(root, tmp_path / "other"))
     put(copied, "imagesTr/l0", image(99))
     return copied

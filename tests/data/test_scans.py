@@ -1,4 +1,4 @@
-"""NIfTI files: valid ones are read exactly, invalid ones are refused."""
+"""Valid NIfTI files are read exactly, and invalid files are refused."""
 
 import gzip
 from pathlib import Path
@@ -32,7 +32,7 @@ from scan_fakes import (
 from user_errors import user_error
 
 
-def test_names() -> None:
+def test_suffixes_of_scans() -> None:
     assert all(scans.is_scan(Path(name)) for name in ("a.nii", "A.NII.GZ", "a.nrrd", "a.MHA", "a.png", "a.tif"))
     assert all(scans.is_scan(Path(name)) for name in ("a.mhd", "a.nhdr", "a.tiff", "a.dcm", "a.zip", "a.nii.gz"))
     assert not any(scans.is_scan(Path(name)) for name in ("a.gz", "a.jpg", "nii", ".nii.gz", "a.raw", "zip"))
@@ -226,7 +226,7 @@ def test_every_header_is_read_or_refused(tmp_path: Path, changes: list[tuple[int
         assert np.isfinite(scan.geometry.spacing).all()
 
 
-def test_what_is_not_a_scan_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refused(tmp_path / "none.nii.gz", Code.FILE_MISSING, "check the path")
     (tmp_path / "folder.nii").mkdir()
     refused(tmp_path / "folder.nii", Code.NOT_A_SCAN, "a folder")

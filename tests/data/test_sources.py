@@ -76,7 +76,7 @@ def test_channels_and_names_of_classes(tmp_path: Path) -> None:
     assert problem.code is Code.CHANNELS_MISMATCH and "0000 to 0001" in problem.finding
 
 
-def test_what_is_refused(tmp_path: Path) -> None:
+def test_invalid_folders_are_refused(tmp_path: Path) -> None:
     touch(tmp_path, "x/a.nii", "y/b.nii", "empty/notes.txt")
     x, y = tmp_path / "x", tmp_path / "y"
     with user_error(Code.OPTION_CONFLICT, keyword="same folder"):

@@ -83,7 +83,7 @@ def test_rotate_then_zoom(tmp_path: Path, size: Plane, degrees: int) -> None:
 
 
 def test_batches_contain_whole_slices(tmp_path: Path) -> None:
-    """Every sample is a turned, flipped and zoomed slice, and all combinations occur."""
+    """Every sample is a rotated, flipped and zoomed slice, and all combinations occur."""
     store = build(tmp_path / "s", [(5, 7, 2), (6, 4, 1)], [(7, 5, 3)], channels=2)
     batches = batches_of(store, (8, 6), fit="stretch", augment=AugmentSettings(), labeled=2, unlabeled=2)
     known: dict[bytes, tuple[int, ...]] = {}

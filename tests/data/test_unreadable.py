@@ -45,5 +45,5 @@ def test_unsupported_files_of_a_data_set_are_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "ending"), [("a.JPEG", ".jpeg"), ("a.nii.gz", None), ("a.png", None), ("a", None)])
-def test_endings(name: str, ending: str | None) -> None:
+def test_unsupported_endings(name: str, ending: str | None) -> None:
     assert unsupported_ending(name) == ending

@@ -188,9 +188,9 @@ class _Columns:
     scale: Tensor
     shift: Tensor
     center: Tensor
-    step: Tensor
-    last: Tensor
-    depth: Tensor
+    step: Tensor  # strides of the first two axes
+    last: Tensor  # index of the last voxel along each axis
+    depth: Tensor  # start along the third axis
 
     @classmethod
     def of(cls, table: Tensor, axes: int) -> "_Columns":

@@ -22,7 +22,7 @@ from graftseg.data.foreground import Positions, positions_of
 from graftseg.data.store import Store, StoredCase
 from graftseg.data.stream import Stream
 
-Gathered = tuple[Tensor, Tensor | None]
+Gathered = tuple[Tensor, Tensor | None]  # images and labels
 LABELED, UNLABELED = 0, 1  # stream numbers
 FOREGROUND_SEED = 2
 """Added to the stream number, so that foreground voxels are drawn independently of all other random numbers."""

@@ -23,7 +23,7 @@ from graftseg.data.store import Store, StoredCase
 from graftseg.data.stream import Stream, flat, gather, offsets, with_offsets
 
 STEPS_AHEAD = 4  # number of batches that are read in advance
-BatchKey = tuple[int, int, bool]
+BatchKey = tuple[int, int, bool]  # stage, step, and whether unlabeled images are included
 
 
 @dataclass(frozen=True)

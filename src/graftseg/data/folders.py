@@ -6,7 +6,7 @@ from pathlib import Path
 
 from graftseg.core.errors import Code, UserError
 
-CONVERT_JPEG = "convert to .png, best from the original: JPEG loses detail"
+CONVERT_JPEG = "convert to .png, if possible from the original, because JPEG loses detail"
 CONVERT_PICTURE = "convert to .png"
 CONVERT_ARRAY = "save as .nii.gz, with the voxel spacing"
 CONVERT_VOLUME = "convert to .nii.gz"

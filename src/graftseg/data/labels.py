@@ -78,7 +78,7 @@ def check_label_values(where: str | Path, labels: NDArray[Any], classes: Collect
     for value, count in zip(values.tolist(), counts.tolist(), strict=True):
         if value != 0 and value not in classes:
             finding = f"value {value} in {count} voxels is not one of the classes {sorted(set(classes) - {0})}"
-            remedy = "name that class or correct the label map"
+            remedy = "add the value to the classes or correct the label map"
             if is_mask(values.tolist()) and set(classes) - {0} == {1}:
                 finding, remedy = "a mask of 0 and 255, but the class is 1", mask_remedy(where)
             raise UserError(Code.LABEL_INVALID, where, finding, remedy)

@@ -60,7 +60,7 @@ def _axis_and_channel_counts(cases: Sequence[CaseFingerprint]) -> Iterator[Findi
         usual = min(multimode(counts.values()), default=0)
         if odd := tuple(name for name, number in counts.items() if number != usual):
             found = counted(counts[odd[0]], one, many)
-            size = f"{found} where the others have {usual}, {len(odd)} of {len(counts)} cases"
+            size = f"{found} instead of {usual}, in {len(odd)} of {len(counts)} cases"
             yield Finding("error", f"the number of {many} differs between cases", odd[0], size, remedy, odd)
 
 
@@ -69,7 +69,7 @@ def _orientations(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
     codes = {case.name: case.orientation for case in cases if len(case.shape) == 3}
     usual = min(multimode(codes.values()), default="")
     if odd := tuple(name for name, code in codes.items() if code != usual):
-        size = f"{codes[odd[0]]} where most have {usual}, {len(odd)} of {len(codes)} volumes"
+        size = f"{codes[odd[0]]} instead of {usual}, in {len(odd)} of {len(codes)} volumes"
         remedy = "check one volume of each orientation; if the headers are correct, prepare reorients all volumes"
         yield Finding("note", "orientations are mixed", odd[0], size, remedy, odd)
 
@@ -102,7 +102,7 @@ def _spacings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
             ratio = np.abs(np.log(np.array(case.canonical_spacing) / median))
             worst = int(ratio.argmax())
             if ratio[worst] > np.log(SPACING_FACTOR):
-                size = f"{case.canonical_spacing[worst]:.2f} mm against {median[worst]:.2f} mm, the median"
+                size = f"{case.canonical_spacing[worst]:.2f} mm, but the median is {median[worst]:.2f} mm"
                 found.append((-float(ratio[worst]), case.name, size))
         for _, name, size in sorted(found):
             what = "the voxel spacing differs greatly from the other cases"

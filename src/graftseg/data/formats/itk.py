@@ -110,7 +110,7 @@ def read_itk(path: Path, named: int | None = None) -> Scan:
     if image.GetNumberOfComponentsPerPixel() > 1:
         array = np.moveaxis(array, -1, 0)
     shape = header.geometry.shape
-    # SimpleITK returns the last axis of space first
+    # SimpleITK returns the last spatial axis first
     channels = array.reshape(-1, *shape[::-1]).transpose(0, *range(len(shape), 0, -1))
     return Scan(channels, header.geometry, header.fourth.guesses(path, named))
 
@@ -131,7 +131,7 @@ def _read_header(path: Path, named: int | None) -> _Header:
     refuse_bytes(path, needed, (text.voxels.stat().st_size - text.offset) * _MAX_EXPANSION[text.encoding])
     if not 2 <= len(sizes) <= 4 or 0 in sizes:
         finding = f"the header lists {len(sizes)} axes" if all(sizes) else "the volume is empty"
-        raise UserError(Code.SCAN_UNSUPPORTED, path, finding, "save two or three axes of space")
+        raise UserError(Code.SCAN_UNSUPPORTED, path, finding, "save two or three spatial axes")
     says_time = "time" in text.fields.get("kinds", "").lower().split()
     fourth = FourthAxis(sizes[3] if len(sizes) > 3 else 1, reader.GetSpacing()[-1], says_time)
     for axis in (fourth, FourthAxis(components, 1.0)):

@@ -155,7 +155,7 @@ def _axes(path: Path, raw: Any) -> tuple[tuple[int, ...], int]:
     count, *sizes = (int(size) for size in raw["dim"])
     if not 2 <= count <= 7:
         finding = f"the header lists {count} axes"
-        raise UserError(Code.SCAN_UNSUPPORTED, path, finding, "save two or three axes of space")
+        raise UserError(Code.SCAN_UNSUPPORTED, path, finding, "save two or three spatial axes")
     sizes = sizes[:count]
     if min(sizes) < 1:
         finding = f"the volume is empty: the header lists {'x'.join(map(str, sizes))} voxels"
