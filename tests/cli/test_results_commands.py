@@ -113,7 +113,7 @@ def test_files_without_geometry_have_no_millimeters(cli: CommandLine, scans: Pat
     labels = scans / "labelsTs"
     code, out, _ = cli("evaluate", labels, "--reference", labels, "--out", tmp_path / "metrics.csv")
     assert code == 0 and out.splitlines()[0] == "class\tDice %\tJaccard %\t95HD voxel\tASD voxel"
-    assert "distances in millimeters would be the same as in voxels" in out
+    assert "distances in millimeters are the same as in voxels" in out
 
 
 @pytest.fixture

@@ -118,10 +118,10 @@ def test_the_best_checkpoint_is_tested_beside_the_reported_one(store: Store, tmp
     (run / "run.json").write_text(json.dumps(json.loads((run / "run.json").read_text()) | {"best": best}))
     (after,) = train_seeds(RECIPE, store.path, tmp_path, 1, device="cpu")
     assert (after.figures, after.checkpoint) == (before.figures, before.checkpoint) and before.best is None
-    assert after.best_words == "best on test, step 1 (oracle)" and after.best is not None
+    assert after.best_checkpoint == "best on test, step 1 (oracle)" and after.best is not None
     assert after.line().endswith(f"; Dice {after.best['dice']:.2f} with the best on test, step 1 (oracle)")
     (told,) = json.loads((tmp_path / "summary.json").read_text())["seeds"]
-    assert told["best"]["checkpoint"] == after.best_words and told["best"]["dice"] == after.best["dice"]
+    assert told["best"]["checkpoint"] == after.best_checkpoint and told["best"]["dice"] == after.best["dice"]
     said = json.loads((run / "predictions-best" / "manifest.json").read_text())
     assert said["checkpoint"] == "best on test, step 1 (oracle)"
     assert (run / "predictions-best" / "metrics.csv").is_file()

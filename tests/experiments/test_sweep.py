@@ -99,9 +99,9 @@ def test_a_change_needs_a_variant(sweeper: Sweeper, monkeypatch: pytest.MonkeyPa
     assert (sweeper.runs / "la-4/bcp/seed-0-short/model.safetensors").is_file()
     forbid(monkeypatch)
     again = sweeper("masks", ROW, overrides=["network.width=4"], variant="short")
-    assert (again.before, again.otherwise) == ((), ("la-4/bcp, seed 0, short",))
+    assert (again.before, again.other_settings) == ((), ("la-4/bcp, seed 0, short",))
     state = "la-4/bcp, seed 0, short: recorded with other settings (network.width, stages.0.steps)"
-    remedy = f"; name another --variant, or remove {sweeper.results}/la-4/bcp/seed-0-short"
+    remedy = f"; pass another --variant, or remove {sweeper.results}/la-4/bcp/seed-0-short"
     counts = "0 recorded before, 0 recorded now, 0 to do, 0 failed, 1 recorded with other settings"
     assert sweeper.told == [state + remedy, counts]
     sweeper("masks", ROW, overrides=["network.width=4"], variant="short", dry_run=True)

@@ -13,9 +13,9 @@ from graftseg.core.errors import Code
 from graftseg.experiments.paper import TABLES
 from graftseg.experiments.tables import (
     BASELINE_TITLE,
+    DIFFERENT_FACTORS,
     GAINS_HEAD,
     HEAD,
-    SHORTENED,
     markdown,
     rows_of,
     table,
@@ -132,8 +132,8 @@ def test_a_shorter_training_is_a_variant_compared_with_its_baseline(shipped: Pat
     ("steps", "of_baseline", "expected"),
     [
         (17, 15, ["17", "15", "50.00", "70.00", "+20.00", "-"]),
-        (17, 3, ["17", "3", "50.00", "70.00", "-", SHORTENED]),
-        (3400, 15000, ["3400", "15000", "50.00", "70.00", "-", SHORTENED]),
+        (17, 3, ["17", "3", "50.00", "70.00", "-", DIFFERENT_FACTORS]),
+        (3400, 15000, ["3400", "15000", "50.00", "70.00", "-", DIFFERENT_FACTORS]),
     ],
 )
 def test_differently_shortened_trainings_have_no_difference(
@@ -232,7 +232,7 @@ def test_without_records_a_table_has_published_figures(
     monkeypatch.chdir(tmp_path)
     code, out, error = cli("table", "la")
     assert code == 0 and "| BCP | la-8/bcp | - |" in out and "| 89.62 / 81.31 / 6.81 / 1.76 |" in out
-    assert error.startswith("graftseg: ") and "published numbers only" in error
+    assert error.startswith("graftseg: ") and "published scores only" in error
     for words in (("--results", "results"), ("--markdown", tmp_path / "la.md")):
         assert cli.fails("table", "la", *words, code=Code.NOT_A_FOLDER).startswith("graftseg: results: ")
     assert not (tmp_path / "la.md").exists()

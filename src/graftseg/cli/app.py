@@ -35,7 +35,7 @@ from graftseg.experiments.paper import MAX_SEEDS
 
 app = typer.Typer(
     name="graftseg",
-    help="Segment medical scans from a few labeled and many unlabeled ones, by bidirectional copy-paste.",
+    help="Segment medical scans with bidirectional copy-paste, from a few labeled and many unlabeled scans.",
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -54,14 +54,14 @@ def verb(function: Callable[..., None]) -> Callable[..., None]:
 @verb
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for scans, runs and the report.")] = Path("demo"),
-    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of the phantoms and of the training.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of the phantoms and the training.")] = 0,
     dimensions: Annotated[int, typer.Option(min=2, max=3, help="2 for slices, 3 for volumes.")] = 2,
     seeds: Annotated[
         int, typer.Option(min=0, max=MAX_SEEDS, help="Repeat with this number of seeds and print a table.")
     ] = 0,
     device: Device = "auto",
 ) -> None:
-    """Create synthetic scans and run the whole pipeline on them, with and without the unlabeled scans."""
+    """Create synthetic scans and run the complete pipeline on them, with and without the unlabeled scans."""
     from graftseg.cli.demo import run_demo, run_seeds
 
     if seeds:
@@ -79,7 +79,7 @@ def plan(
     data: Given,
     out: Annotated[Path, typer.Option(help="Recipe to write.")] = Path("plan.yaml"),
     minutes: Annotated[
-        float | None, typer.Option(help="Time limit for all training that the plan contains; 60 by default.")
+        float | None, typer.Option(help="Minutes for training, including all folds and baselines; by default 60.")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda:N, or cuda even if this machine has no GPU.")] = "auto",
 ) -> None:
@@ -101,7 +101,7 @@ def prepare(
     data: Given,
     out: Annotated[Path, typer.Option(help="Store to create or update.")],
     recipe: Annotated[
-        str | None, typer.Option(help="Recipe whose settings are used; by default the plan for the data.")
+        str | None, typer.Option(help="Recipe with the data settings; by default they are planned from the data.")
     ] = None,
     benchmark: Annotated[
         str | None, typer.Option(help="la, acdc, pancreas or pancreas-62: read DATA as this published data set.")
@@ -121,11 +121,11 @@ verb(cli_training.train)
 @verb
 def predict(
     run: Run,
-    scans: Annotated[Path, typer.Argument(help="Scan, folder of scans, or prepared store: its test cases.")],
+    scans: Annotated[Path, typer.Argument(help="Scan, folder of scans, or prepared store with test cases.")],
     out: Annotated[Path | None, typer.Option(help="Folder for the label maps; by default RUN/predictions.")] = None,
     checkpoint: Annotated[
         Literal["shipped", "best"],
-        typer.Option(help="shipped, or best: the checkpoint with the best score (into RUN/predictions-best)."),
+        typer.Option(help="shipped, or best: the checkpoint with the best score, written to RUN/predictions-best."),
     ] = "shipped",
     overrides: Annotated[
         list[str] | None, typer.Option("--set", help="Override an inference setting: inference.overlap=0.75.")
@@ -182,7 +182,7 @@ def evaluate(
         Path | None, typer.Option(help="Table to write; by default metrics.csv in the folder of the label maps.")
     ] = None,
     protocol: Annotated[
-        Literal["standard", "paper"], typer.Option(help="standard, or paper: an empty prediction scores 0 everywhere.")
+        Literal["standard", "paper"], typer.Option(help="standard, or paper: a missed class scores 0 in every metric.")
     ] = "standard",
     allow_missing: AllowMissing = False,
 ) -> None:
@@ -193,9 +193,9 @@ def evaluate(
     evaluation = api.evaluate(predictions, reference, out, protocol=protocol, allow_missing=allow_missing)
     print_table(*scores_table(evaluation))
     if not evaluation.has_spacing:
-        typer.echo("distances in millimeters would be the same as in voxels")
-    rule = {"standard": "the image's diagonal as distance", "paper": "0 in every metric"}[protocol]
-    typer.echo(f"protocol: {protocol} (a missed class scores {rule})")
+        typer.echo("distances in millimeters are the same as in voxels")
+    rule = {"standard": "has the image diagonal as its distances", "paper": "scores 0 in every metric"}[protocol]
+    typer.echo(f"protocol: {protocol} (a missed class {rule})")
 
 
 @verb
@@ -219,24 +219,24 @@ def bench(
         typer.Option(
             min=1,
             max=MAX_TIMED_STEPS,
-            help="Timed steps of each implementation in all rounds: 30 in 3 rounds are 10 per round.",
+            help="Timed steps of each implementation, divided into rounds: 30 steps in 3 rounds are 10 per round.",
         ),
     ] = 30,
-    rounds: Annotated[int, typer.Option(min=1, max=MAX_TIMED_STEPS, help="Number of alternating rounds.")] = 3,
-    usual: Annotated[bool, typer.Option("--usual/--no-usual", help="Also time the usual implementation.")] = True,
+    rounds: Annotated[int, typer.Option(min=1, max=MAX_TIMED_STEPS, help="Rounds of both implementations.")] = 3,
+    usual: Annotated[bool, typer.Option("--usual/--no-usual", help="Also time the step of published scripts.")] = True,
     persistent_workers: Annotated[
         bool, typer.Option("--persistent-workers", help="Use persistent workers in the usual implementation.")
     ] = False,
     json_file: Annotated[
-        Path | None, typer.Option("--json", help="File for the timings; errors are printed as JSON, too.")
+        Path | None, typer.Option("--json", help="File for the timings. Errors are printed as JSON, too.")
     ] = None,
     overrides: Overrides = None,
     device: Device = "auto",
 ) -> None:
-    """Time the phases of a bcp self-training step on this machine and compare it with the usual implementation.
+    """Time the phases of a bcp self-training step on this machine.
 
-    The recipe must have a bcp stage that pastes boxes in both directions, such as la-8/bcp and default-2d/bcp. Steps
-    of other methods are not timed.
+    The step is compared with the usual implementation in published training scripts. The recipe must have a bcp stage
+    that pastes boxes in both directions, such as la-8/bcp and default-2d/bcp.
     """
     from graftseg import api
     from graftseg.core.files import check_target_file, write_json
@@ -257,11 +257,11 @@ for command in (*cli_results.COMMANDS, *cli_export.COMMANDS):
 
 
 @verb
-@takes_sources(Annotated[str | None, typer.Argument(help="Folder of a run, a store or scans, or a recipe.")], "what")
+@takes_sources(Annotated[str | None, typer.Argument(help="Run, prepared store, folder of scans, or recipe.")], "what")
 def info(
     what: str | Given,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON with all case names; errors are JSON, too.")
+        bool, typer.Option("--json", help="Print JSON with all case names. Errors are JSON, too.")
     ] = False,
 ) -> None:
     """Describe a run, a store, a folder of scans or a recipe."""
@@ -283,7 +283,7 @@ def doctor(as_json: AsJson = False) -> None:
 def root(
     context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False
 ) -> None:
-    """Segment medical scans from a few labeled and many unlabeled ones, by bidirectional copy-paste."""
+    """Segment medical scans with bidirectional copy-paste, from a few labeled and many unlabeled scans."""
     if version:
         typer.echo(__version__)
         raise typer.Exit
@@ -293,7 +293,7 @@ def root(
 
 
 def main() -> NoReturn:
-    """Run the command line; print a user error as one line on stderr and exit with code 2."""
+    """Run the command line. Print a user error as one line on stderr and exit with code 2."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         # a path that is not UTF-8 must not make a successful command fail
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -20,14 +20,14 @@ else:
     Given = Path
 
 Data = Annotated[
-    Path | None, typer.Argument(help="Folder with imagesTr, labelsTr and, if any, imagesUn, imagesTs, labelsTs.")
+    Path | None, typer.Argument(help="Folder with imagesTr, labelsTr and optional imagesUn, imagesTs, labelsTs.")
 ]
 SOURCES: dict[str, Any] = {
     "labeled_images": Annotated[Path | None, typer.Option(help="Instead of DATA: folder of the labeled images.")],
-    "labels": Annotated[Path | None, typer.Option(help="Folder of their label maps.")],
+    "labels": Annotated[Path | None, typer.Option(help="Folder of the label maps of the labeled images.")],
     "unlabeled": Annotated[Path | None, typer.Option(help="Folder of the unlabeled images.")],
     "test_images": Annotated[Path | None, typer.Option(help="Folder of the test images.")],
-    "test_labels": Annotated[Path | None, typer.Option(help="Folder of their label maps.")],
+    "test_labels": Annotated[Path | None, typer.Option(help="Folder of the label maps of the test images.")],
 }
 Run = Annotated[Path, typer.Argument(help="Folder of a training run.")]
 Overrides = Annotated[list[str] | None, typer.Option("--set", help="Override a setting: stages.0.steps=100.")]
@@ -39,12 +39,12 @@ Results = Annotated[Path, typer.Option(help="Folder of all records.")]
 AllowMissing = Annotated[
     bool, typer.Option("--allow-missing", help="Skip label maps and references without a counterpart.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON; errors are JSON, too.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print output and errors as JSON.")]
 JsonErrors = Annotated[bool, typer.Option("--json", help="Print errors and warnings as JSON on stderr.")]
 
 
 def with_json_errors(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the option ``--json`` to a command, unless it has one that also selects the format of its output."""
+    """Add the option ``--json`` to a command, unless the command has its own option ``--json``."""
     parameters = inspect.signature(function).parameters
     if {"as_json", "json_file"} & parameters.keys():
         return function
@@ -120,7 +120,7 @@ def print_facts(facts: dict[str, Any], as_json: bool) -> None:
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table that fits the terminal; without a terminal, separate cells by tabs."""
+    """Print a table that fits the terminal. Without a terminal, separate the cells by tabs."""
     from rich.console import Console
     from rich.text import Text
 

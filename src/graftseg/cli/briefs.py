@@ -1,14 +1,14 @@
-"""Short descriptions of runs and folds: cases are counted instead of listed."""
+"""Short descriptions of runs and folds, with numbers of cases instead of their names."""
 
 from typing import Any
 
-CASES = ("labeled", "unlabeled", "held_out", "validation", "test")
+CASE_LISTS = ("labeled", "unlabeled", "held_out", "validation", "test")
 
 
 def brief(facts: dict[str, Any]) -> dict[str, Any]:
-    """Return a shorter version of the output of ``info``; a recipe stays complete."""
+    """Return a shorter version of the output of ``info``."""
     if facts.get("kind") == "recipe":
-        # the printed recipe can be saved and trained
+        # a recipe stays complete, so that users can save and train it
         return {key: value for key, value in facts.items() if key != "kind"}
     if facts.get("kind") != "folds":
         return {key: _counted(key, value) for key, value in facts.items()}
@@ -21,20 +21,20 @@ def brief(facts: dict[str, Any]) -> dict[str, Any]:
 def _counted(key: str, value: Any) -> Any:
     if isinstance(value, dict):
         return {inner: _counted(inner, one) for inner, one in value.items()}
-    return len(value) if key in CASES and isinstance(value, list) else value
+    return len(value) if key in CASE_LISTS and isinstance(value, list) else value
 
 
 def _dice(facts: dict[str, Any]) -> dict[str, Any]:
-    """Return Dice in percent by class, for the run and its baseline, and their difference with its interval."""
-    said: dict[str, Any] = {}
+    """Return Dice of the run and its baseline in percent by class, and the difference with its interval."""
+    dice: dict[str, Any] = {}
     for title, part in (("dice_percent", "figures"), ("dice_percent_of_baseline", "baseline")):
         if part in facts:
             means = {name: one["mean"] for name, one in facts[part]["dice"].items()}
-            said[title] = {name: None if mean is None else round(mean, 2) for name, mean in means.items()}
+            dice[title] = {name: None if mean is None else round(mean, 2) for name, mean in means.items()}
     if "beside_baseline" in facts:
-        said["dice_difference"] = {
+        dice["dice_difference"] = {
             name: f"{one['difference']:+.2f}"
             + ("" if one["low"] is None else f" ({one['low']:+.2f} to {one['high']:+.2f})")
             for name, one in facts["beside_baseline"]["dice"].items()
         }
-    return said
+    return dice

@@ -24,7 +24,7 @@ def check(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Report what a folder of scans contains, its problems and how to fix them; exit with 2 if it has errors."""
+    """Report the contents and problems of a folder of scans, and how to fix them. Exit with 2 if it has errors."""
     from graftseg import api
 
     examination = api.check(data, out=out, fix=fix)
@@ -53,7 +53,7 @@ def _print(examination: "Examination", data: Given) -> None:
 
 
 def _with_path(remedy: str, data: Given) -> str:
-    """Insert the path of the folder into the command of a remedy; separate folders must be merged into one first."""
+    """Insert the data folder into the command of a remedy. ``--fix`` needs one folder instead of separate folders."""
     from graftseg.data.checks.findings import FIX
 
     if isinstance(data, Path):

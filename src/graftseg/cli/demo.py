@@ -1,4 +1,4 @@
-"""The demo: the whole pipeline on synthetic scans."""
+"""The demo: the complete pipeline on synthetic scans."""
 
 import csv
 from collections.abc import Iterable
@@ -16,13 +16,13 @@ from graftseg.recipes.recipe import load_recipe
 
 COUNTS: dict[Split, int] = {"labeled": 4, "unlabeled": 40, "test": 40}
 SHAPES = {2: (64, 64), 3: (32, 32, 32)}
-SHIFT = 0.8
+APPEARANCE_SHIFT = 0.8
 METHODS = ("supervised", "bcp")
 
 
 @dataclass(frozen=True)
 class Result:
-    """Test result of a method: Dice in percent by class, and the mean."""
+    """Test result of a method: Dice in percent by class, and the mean over the classes."""
 
     method: str
     classes: dict[str, float]
@@ -30,7 +30,7 @@ class Result:
 
 
 def run_demo(out: Path, *, seed: int, dimensions: int = 2, device: str = "auto", overrides: Iterable[str] = ()) -> str:
-    """Create scans, check, prepare, train both methods, predict, evaluate and report; return the results as text."""
+    """Run the complete pipeline with both methods, from new scans to the report. Return the results as text."""
     _check_unused(out, device)
     began = monotonic()
     results = compare(out, seed=seed, dimensions=dimensions, device=device, overrides=overrides)
@@ -46,9 +46,9 @@ def run_demo(out: Path, *, seed: int, dimensions: int = 2, device: str = "auto",
 
 
 def compare(out: Path, *, seed: int, dimensions: int, device: str, overrides: Iterable[str] = ()) -> list[Result]:
-    """Train with and without the unlabeled scans and test both."""
+    """Train with and without the unlabeled scans and test both runs."""
     scans, store, overrides = out / "scans", out / "store", [*overrides, f"seed={seed}"]
-    write_phantoms(scans, shape=SHAPES[dimensions], counts=COUNTS, seed=seed, shift=SHIFT)
+    write_phantoms(scans, shape=SHAPES[dimensions], counts=COUNTS, seed=seed, shift=APPEARANCE_SHIFT)
     errors = [finding for finding in api.check(scans) if finding.severity == "error"]
     if errors:
         raise UserError(Code.DATASET_INVALID, scans, f"the check found {errors[0].what}", "report this as a bug")
@@ -65,7 +65,7 @@ def compare(out: Path, *, seed: int, dimensions: int, device: str, overrides: It
 
 
 def run_seeds(out: Path, seeds: Iterable[int], *, dimensions: int, device: str) -> str:
-    """Run the demo with several seeds; return a table of both methods and write ``seeds.csv``."""
+    """Run the demo with several seeds. Write ``seeds.csv`` and return a table of both methods."""
     _check_unused(out, device)
     rows: list[tuple[int, float, float]] = []
     for seed in seeds:

@@ -8,7 +8,7 @@ import typer
 from graftseg.cli.arguments import Device, Run, print_table
 from graftseg.cli.messages import print_errors
 
-KINDS = "onnx, weights, monai, nnunet or dicomseg."
+KINDS_HELP = "onnx, weights, monai, nnunet or dicomseg."
 
 
 def rank(
@@ -16,8 +16,8 @@ def rank(
     data: Annotated[
         Path | None, typer.Option(help="Prepared store or folder of scans; by default the training data of the run.")
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="Number of scans to print; the table contains all.")] = 10,
-    out: Annotated[Path | None, typer.Option(help="Table to write, such as rank.csv.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="Number of scans to print.")] = 10,
+    out: Annotated[Path | None, typer.Option(help="Table of all scans to write, such as rank.csv.")] = None,
     device: Device = "auto",
 ) -> None:
     """List the unlabeled scans that are most worth annotating next, with reasons."""
@@ -38,17 +38,17 @@ def rank(
 
 
 def export(
-    kind: Annotated[str, typer.Argument(help=KINDS)],
+    kind: Annotated[str, typer.Argument(help=KINDS_HELP)],
     run: Run,
-    out: Annotated[Path, typer.Option(help="File (weights) or folder to write; it must not exist.")],
+    out: Annotated[Path, typer.Option(help="New folder to write, or new file for weights.")],
     check: Annotated[
-        Path | None, typer.Option(help="onnx: a scan on which to compare the exported network with the original.")
+        Path | None, typer.Option(help="Scan on which to compare the exported network with the original (onnx).")
     ] = None,
     data: Annotated[
-        Path | None, typer.Option(help="nnunet: folder of the scans; dicomseg: folder of one or several DICOM series.")
+        Path | None, typer.Option(help="Folder of the scans (nnunet) or of one or more DICOM series (dicomseg).")
     ] = None,
     predictions: Annotated[
-        Path | None, typer.Option(help="nnunet, dicomseg: folder of label maps; by default RUN/predictions.")
+        Path | None, typer.Option(help="Folder of label maps (nnunet, dicomseg); by default RUN/predictions.")
     ] = None,
 ) -> None:
     """Export a run as ONNX, safetensors, MONAI bundle, nnU-Net data set or DICOM segmentations."""

@@ -18,7 +18,7 @@ try:
 except ModuleNotFoundError:  # before 0.29 typer raised click's exceptions
     from click.exceptions import ClickException as UsageError  # type: ignore[assignment]
 
-AGAIN = "run the same command again"
+RUN_AGAIN = "run the same command again"
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 _as_json = False
 
@@ -31,7 +31,7 @@ def wants_json(words: Sequence[str]) -> bool:
 
 @contextmanager
 def stderr_format(as_json: bool) -> Iterator[None]:
-    """Inside the block, print errors, warnings and log messages as JSON and hide progress; or print all as text."""
+    """Set the format of stderr inside the block: text, or JSON objects without progress bars."""
     global _as_json
     before, _as_json = _as_json, as_json
     hide_progress(as_json)
@@ -73,13 +73,13 @@ def print_warnings(texts: Iterable[str]) -> None:
 
 
 def print_errors(errors: Iterable[UserError]) -> None:
-    """Print each distinct error once; a missing package, for example, is the same error for every scan."""
+    """Print each distinct error once, because a missing package, for example, causes the same error for every scan."""
     for error in {str(error): error for error in errors}.values():
         print_error(error)
 
 
 def as_user_error(error: Exception, verb: str) -> tuple[UserError, int] | None:
-    """Return the UserError and the exit code for an exception, or None for a bug, which needs a traceback."""
+    """Return the UserError and the exit code for an exception, or None if the exception is a bug of this package."""
     if isinstance(error, UserError):
         return error, 2
     if isinstance(error, StoppedError):
@@ -106,16 +106,16 @@ def as_user_error(error: Exception, verb: str) -> tuple[UserError, int] | None:
 def interruptible(verb: str) -> Iterator[None]:
     """Print an error on Ctrl-C or SIGTERM, then raise an exception, so that the block can clean up.
 
-    A second SIGTERM ends the process at once. Training installs its own handlers instead, which save the state first.
+    A second SIGTERM ends the process at once. Training replaces these handlers by handlers that save the state first.
     """
 
     def interrupt(number: int, frame: object) -> None:
-        print_error(UserError(Code.INTERRUPTED, verb, "interrupted", AGAIN))
+        print_error(UserError(Code.INTERRUPTED, verb, "interrupted", RUN_AGAIN))
         raise KeyboardInterrupt
 
     def terminate(number: int, frame: object) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        print_error(UserError(Code.INTERRUPTED, verb, "stopped by SIGTERM", AGAIN))
+        print_error(UserError(Code.INTERRUPTED, verb, "stopped by SIGTERM", RUN_AGAIN))
         raise SystemExit(128 + number)
 
     handlers = {signal.SIGINT: interrupt, signal.SIGTERM: terminate}

@@ -10,8 +10,8 @@ from graftseg.cli.messages import print_warning
 from graftseg.core.errors import Code, UserError
 from graftseg.experiments.paper import ALL, MAX_SEEDS, TABLES
 
-NAMES = f"{', '.join(TABLES)} or {ALL}."
-RESULTS = Path("results")
+NAMES_HELP = f"{', '.join(TABLES)} or {ALL}."
+DEFAULT_RESULTS = Path("results")
 
 
 def test(
@@ -21,11 +21,11 @@ def test(
         typer.Argument(help="Folder with imagesTs and labelsTs, or prepared store; default: training data of RUN."),
     ] = None,
     test_images: Annotated[Path | None, typer.Option(help="Instead of DATA: folder of the test images.")] = None,
-    test_labels: Annotated[Path | None, typer.Option(help="Folder of their label maps.")] = None,
+    test_labels: Annotated[Path | None, typer.Option(help="Folder of the label maps of the test images.")] = None,
     allow_missing: AllowMissing = False,
     device: Device = "auto",
 ) -> None:
-    """Predict and score test scans with a run and its baseline, compare both, and write the report."""
+    """Predict and score test scans with a run and its baseline, compare the scores, and write the report."""
     from graftseg import api
     from graftseg.evaluation.comparison import HEAD
     from graftseg.evaluation.table_metrics import scores_table
@@ -46,12 +46,12 @@ def test(
 
 
 def compare(
-    runs: Annotated[list[Path], typer.Argument(help="Tested runs or records; each is compared with the first.")],
+    runs: Annotated[list[Path], typer.Argument(help="Tested runs or records, compared with the first.")],
     out: Annotated[
         Path | None, typer.Option(help="Folder for comparison.csv, comparison.json and comparison.svg.")
     ] = None,
 ) -> None:
-    """Compare runs with the first, case by case: differences, 95 % intervals, Wilcoxon test, wins and losses."""
+    """Compare runs with the first run, case by case: differences, 95 % intervals, Wilcoxon test, wins and losses."""
     from graftseg import api
     from graftseg.evaluation.comparison import HEAD
 
@@ -66,56 +66,56 @@ def record(
     out: Annotated[
         Path | None, typer.Option(help="Folder of this record; by default RESULTS/RECIPE/seed-N[-VARIANT].")
     ] = None,
-    variant: Annotated[str, typer.Option(help="Name of the changes to the shipped recipe.")] = "",
-    results: Results = RESULTS,
+    variant: Annotated[str, typer.Option(help="Name for the changes to the shipped recipe.")] = "",
+    results: Results = DEFAULT_RESULTS,
 ) -> None:
-    """Save settings, log, scores and environment of a tested run, without data and weights."""
+    """Save settings, log, scores and environment of a tested run, but no data and no weights."""
     from graftseg import api
 
     typer.echo(api.record(run, out, variant=variant, results=results))
 
 
 def table(
-    name: Annotated[str, typer.Argument(help=NAMES)],
+    name: Annotated[str, typer.Argument(help=NAMES_HELP)],
     results: Annotated[Path | None, typer.Option(help="Folder of all records; by default results.")] = None,
-    markdown: Annotated[Path | None, typer.Option(help="File to write instead of printing.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="File to write instead of printing the table.")] = None,
 ) -> None:
-    """Print a table of the paper: recorded runs next to published numbers."""
+    """Print a table of the paper, with the scores of recorded runs and the published scores."""
     from graftseg import api
     from graftseg.core.files import check_target_file, write_text
 
     if markdown is None:
         text = api.table(name, results)
-        if results is None and not RESULTS.exists():
-            print_warning(f"folder {RESULTS} is missing; the table contains published numbers only")
+        if results is None and not DEFAULT_RESULTS.exists():
+            print_warning(f"folder {DEFAULT_RESULTS} is missing, so the table contains published scores only")
         typer.echo(text, nl=False)
         return
-    # a missing folder of records is an error if a file is written
-    results = results or RESULTS
+    # with --markdown, a missing folder of records is an error
+    results = results or DEFAULT_RESULTS
     text = api.table(name, results)
     if (markdown.parent.resolve() / markdown.name).is_relative_to(results.resolve()):
         finding = f"is in the folder of the records, {results}"
-        raise UserError(Code.UNSAFE_TARGET, markdown, finding, "choose another --markdown outside this folder")
+        raise UserError(Code.UNSAFE_TARGET, markdown, finding, "choose a path outside this folder")
     check_target_file(markdown)
     write_text(markdown, text)
     typer.echo(markdown)
 
 
 def sweep(
-    name: Annotated[str, typer.Argument(help=NAMES)],
+    name: Annotated[str, typer.Argument(help=NAMES_HELP)],
     data: Annotated[
-        list[str] | None, typer.Option(help="Prepared store; for several data sets NAME=STORE, such as la=STORE.")
+        list[str] | None, typer.Option(help="Prepared store, or NAME=STORE for each of several data sets: la=STORE.")
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the runs, as RECIPE/seed-N[-VARIANT].")] = Path("runs"),
-    results: Results = RESULTS,
+    results: Results = DEFAULT_RESULTS,
     seeds: Annotated[int, typer.Option(min=1, max=MAX_SEEDS, help="Number of seeds per row.")] = 1,
     only: Annotated[
-        list[str] | None, typer.Option(help="Only recipes that match: la-8/bcp or 'la-4/*'. May be repeated.")
+        list[str] | None, typer.Option(help="Run only recipes that match: la-8/bcp or 'la-4/*'. May be repeated.")
     ] = None,
     overrides: Overrides = None,
     shorter: Shorter = 1,
     variant: Annotated[
-        str, typer.Option(help="Name of the changes by --set and --shorter, under which the runs are recorded.")
+        str, typer.Option(help="Name for the changes by --set and --shorter. Records are saved under this name.")
     ] = "",
     device: Device = "auto",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list recorded and missing runs.")] = False,
@@ -137,12 +137,12 @@ def sweep(
         dry_run=dry_run,
         tell=typer.echo,
     )
-    if swept.failures or swept.otherwise:
+    if swept.failures or swept.other_settings:
         raise typer.Exit(1)
 
 
 def _stores(given: list[str]) -> Path | dict[str, Path] | None:
-    """Return one store, or stores by data set for ``NAME=STORE``."""
+    """Return the path of the only store, or a dictionary of paths by data set if stores are given as ``NAME=STORE``."""
     named = {name.lower(): path for name, path in (one.split("=", 1) for one in given if _is_named(one))}
     plain = [one for one in given if not _is_named(one)]
     if len(plain) > 1 or (plain and named) or len(named) + len(plain) < len(given):
@@ -152,7 +152,7 @@ def _stores(given: list[str]) -> Path | dict[str, Path] | None:
 
 
 def _is_named(text: str) -> bool:
-    """Return whether a store is given as ``NAME=STORE``; a path may contain an equals sign, too."""
+    """Return whether a store is given as ``NAME=STORE`` and not as a path that contains an equals sign."""
     name, equals, path = text.partition("=")
     known = sorted({row.benchmark for one in TABLES.values() for row in one.rows})
     if not equals or (name.lower() not in known and ("/" in name or Path(text).exists())):

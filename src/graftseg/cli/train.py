@@ -24,24 +24,24 @@ def train(
     shorter: Shorter = 1,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was stopped.")] = False,
     protocol: Annotated[
-        Literal["last", "val", "paper"] | None, typer.Option(help="Checkpoint to report (sets selection.protocol).")
+        Literal["last", "val", "paper"] | None, typer.Option(help="Rule to choose a checkpoint (selection.protocol).")
     ] = None,
     baseline: Annotated[
         bool | None,
         typer.Option(
             "--baseline/--no-baseline",
-            help="Also train a supervised run into OUT/baseline; by default as the recipe says.",
+            help="Also train a supervised run into OUT/baseline; by default, the recipe sets this.",
         ),
     ] = None,
     folds: Annotated[
         str | None,
-        typer.Option(help="Number of cross-validation folds, loo for leave-one-out, 0 for none; default: see recipe."),
+        typer.Option(help="Number of cross-validation folds, loo, or 0 for none; by default, the recipe sets this."),
     ] = None,
-    leave_one_out: Annotated[bool, typer.Option("--leave-one-out", help="The same as --folds loo.")] = False,
+    leave_one_out: Annotated[bool, typer.Option("--leave-one-out", help="Same as --folds loo.")] = False,
     seeds: Annotated[
         int,
         typer.Option(
-            min=0, max=MAX_SEEDS, help="Train with this number of seeds, each into OUT/seed-N, and test each run."
+            min=0, max=MAX_SEEDS, help="Train one run per seed into OUT/seed-N, for this number of seeds, and test it."
         ),
     ] = 0,
     device: Device = "auto",

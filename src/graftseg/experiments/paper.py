@@ -1,4 +1,4 @@
-"""The rows of the paper's tables in its order, each with its name in the paper and its recipe."""
+"""The rows of the paper's tables, in the order of the paper."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the paper; ``compares`` is true if its rows are methods, not variations of one method."""
+    """A table of the paper. ``compares`` is true if its rows are methods, and false if they vary one method."""
 
     title: str
     rows: tuple[Row, ...]
@@ -37,7 +37,7 @@ def benchmark_of(recipe: str) -> str:
 
 
 def _rows(settings: Iterable[str], names: Mapping[str, str]) -> tuple[Row, ...]:
-    """Return a row for each setting and each method, given as names by method."""
+    """Return a row for each setting and each method. ``names`` maps methods to their names in the paper."""
     return tuple(Row(name, f"{setting}/{method}") for setting in settings for method, name in names.items())
 
 
@@ -84,7 +84,7 @@ TABLES = {
     "init": Table("Pre-training", _rows(_LA, _INIT)),
     "components": Table("Parts of the method", _rows(("acdc-3",), _COMPONENTS)),
 }
-"""The tables by their names on the command line."""
+"""Tables by their names on the command line."""
 ALL = "all"
 MAX_SEEDS = 100
 """Upper limit for the number of seeds of a recipe."""

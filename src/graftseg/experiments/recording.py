@@ -1,4 +1,4 @@
-"""Recording: write the record of a tested run, if it fits the records of the other seeds."""
+"""Recording: write the record of a tested run, if it can be averaged with the records of other seeds."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -13,7 +13,7 @@ from graftseg.evaluation import comparison
 from graftseg.evaluation.scores import description_file, read_csv
 from graftseg.evaluation.statistics import match_case_names
 from graftseg.experiments.records import (
-    DERIVED,
+    DERIVED_KEYS,
     NAME,
     Record,
     Scored,
@@ -27,16 +27,16 @@ from graftseg.experiments.records import (
 from graftseg.recipes.changes import changes_of, differing
 from graftseg.recipes.recipe import Recipe, load_recipe
 
-LONGEST_VARIANT = 100
-TEST = "test it with graftseg test RUN STORE"
-OTHER_FOLDER = "name another folder as --results or --out"
-OTHER_VARIANT = "name another --variant"
+MAX_VARIANT_LENGTH = 100
+TEST_IT = "test it with graftseg test RUN STORE"
+OTHER_FOLDER = "pass another folder as --results or --out"
+OTHER_VARIANT = "pass another --variant"
 
 
 def record_run(run: RunFolder, out: Path | None = None, *, variant: str = "", results: Path = Path("results")) -> Path:
     """Write the record of a finished and tested run, by default into ``results/RECIPE/seed-N[-VARIANT]``.
 
-    A run that differs from the shipped recipe of its name needs a variant, so that no table mixes the two.
+    A run whose settings differ from the shipped recipe needs a variant, so that tables list it in a separate row.
     """
     facts = run.training_manifest()
     if facts.get("status") != "finished":
@@ -76,8 +76,8 @@ def check_target(folder: Path, run: Path) -> None:
 
 def check_variant(where: str | Path, recipe: Recipe, changes: list[str], variant: str) -> None:
     """Raise if a variant is too long, or missing although settings differ from the shipped recipe."""
-    if len(variant) > LONGEST_VARIANT:
-        finding = f"longer than {LONGEST_VARIANT} letters"
+    if len(variant) > MAX_VARIANT_LENGTH:
+        finding = f"longer than {MAX_VARIANT_LENGTH} letters"
         raise UserError(Code.OPTION_INVALID, f"--variant {variant[:20]}...", finding, "choose a shorter name")
     if changes and not variant:
         finding = f"the run differs from the shipped recipe {recipe.name} ({', '.join(changes)})"
@@ -85,7 +85,7 @@ def check_variant(where: str | Path, recipe: Recipe, changes: list[str], variant
 
 
 def siblings(folder: Path, variant: str) -> Iterable[Record]:
-    """Yield the records of other seeds of the same recipe and variant; damaged records are skipped."""
+    """Yield the records of other seeds of the same recipe and variant. Skip damaged records."""
     for other in sorted(folder.parent.glob("seed-*")):
         name = NAME.fullmatch(other.name)
         if other == folder or name is None or (name.group(2) or "") != variant or not is_record(other):
@@ -97,14 +97,14 @@ def siblings(folder: Path, variant: str) -> Iterable[Record]:
 
 
 def check_same_settings(record: Record, recipe: Recipe, where: str | Path) -> None:
-    """Raise if a recipe differs from that of a record, so that the two seeds cannot be averaged."""
+    """Raise if the recipe of a new run differs from the recipe of a record, because the two cannot be averaged."""
     if names := differing(record.settings, recipe):
         finding = f"{record.name} has the same variant and different settings ({', '.join(names)})"
         raise UserError(Code.VARIANT_NEEDED, where, finding, OTHER_VARIANT)
 
 
 def check_same_store(record: Record, identity: str | None, where: str | Path) -> None:
-    """Raise if a store differs from that of a record; older records may not say which store they used."""
+    """Raise if a record was trained on another store. Older records may not name their store and are accepted."""
     if None not in (record.identity, identity) and record.identity != identity:
         finding = f"{record.name} has the same variant and was trained on a different store"
         raise UserError(Code.VARIANT_NEEDED, where, finding, OTHER_VARIANT)
@@ -118,15 +118,15 @@ def check_same_cases(first: Record, second: Record) -> None:
         comparison.check_comparable(*runs)
         comparison.check_same_cases(*runs)
         if None not in (tested := (first.reported.tested_on, second.reported.tested_on)) and tested[0] != tested[1]:
-            finding = f"tested on other scans or labels than {first.name}"
+            finding = f"not tested on the same scans and labels as {first.name}"
             raise UserError(Code.NOT_COMPARABLE, second.name, finding, "")
     except UserError as error:
-        remedy = "move one of the two records elsewhere, or record it under another --variant"
+        remedy = "move one of the two records elsewhere, or record one of them with another --variant"
         raise UserError(error.code, error.where, error.finding, remedy) from None
 
 
 def _variant_of(folder: Path, recipe: Recipe, variant: str) -> str:
-    """Return the variant of a record from its option or folder name; raise if no table would find the folder."""
+    """Return the variant from ``--variant`` or the name of the folder. Raise if tables would not find the folder."""
     name = NAME.fullmatch(folder.name)
     variant = variant or (name and name.group(2)) or ""
     expected = record_path(recipe, variant)
@@ -137,7 +137,7 @@ def _variant_of(folder: Path, recipe: Recipe, variant: str) -> str:
 
 
 def _check_replaced(folder: Path, weights: str | None) -> None:
-    """Raise if a folder contains the record of another run; a damaged record may be replaced."""
+    """Raise if a folder contains the record of another run. A damaged record may be replaced."""
     try:
         before = read_record(folder).facts.get("weights") if is_record(folder) else None
     except UserError:
@@ -148,19 +148,19 @@ def _check_replaced(folder: Path, weights: str | None) -> None:
 
 
 def _scores_in(folder: Path, weights: str | None) -> Scored:
-    """Read the scores in a folder of label maps, which must have been predicted with the given weights."""
+    """Read the scores in a folder of label maps. Raise if the label maps were predicted with other weights."""
     table = folder / "metrics.csv"
     manifest = read_manifest(folder, "remove the folder and predict again")
     if manifest is None or not table.is_file():
-        raise UserError(Code.NOT_TESTED, folder, "the run has not been tested", TEST)
+        raise UserError(Code.NOT_TESTED, folder, "the run has not been tested", TEST_IT)
     if manifest.weights != weights:
-        raise UserError(Code.PREDICTIONS_MISMATCH, folder, "the label maps are from other weights than the run's", TEST)
+        raise UserError(Code.PREDICTIONS_MISMATCH, folder, "the label maps are from other weights", TEST_IT)
     if not manifest.is_complete:
-        raise UserError(Code.PREDICTIONS_MISMATCH, folder, "label maps of some cases are missing", TEST)
+        raise UserError(Code.PREDICTIONS_MISMATCH, folder, "label maps of some cases are missing", TEST_IT)
     evaluation, described = read_csv(table), description_file(table)
     known: dict[str, Any] = read_object(described) if described.is_file() else {}
     about = {
-        **without_paths({key: value for key, value in known.items() if key not in ("references", *DERIVED)}),
+        **without_paths({key: value for key, value in known.items() if key not in ("references", *DERIVED_KEYS)}),
         "protocol": evaluation.protocol,
         "checkpoint": manifest.checkpoint,
         "cases": len({row.case for row in evaluation.rows}),

@@ -1,7 +1,7 @@
-"""Records: the form in which ``results/`` keeps a tested run, without data, weights or paths.
+"""Records: tested runs as they are kept in ``results/``, without data, weights or paths.
 
-A record is a folder with ``recipe.yaml`` and ``record.json``: the facts of the run, the scores of each case, and a
-thinned log. Older records, which are folders of five to seven files, are read as well.
+A record is a folder with ``recipe.yaml`` and ``record.json``. The JSON file contains the facts of the run, the scores
+of each case, and a thinned log. Records in the older format, folders of five to seven files, can be read as well.
 """
 
 import hashlib
@@ -29,8 +29,8 @@ RECORD, RECIPE = "record.json", "recipe.yaml"
 FORMAT = 2
 COLUMNS = tuple(column.name for column in fields(Row))
 OLDER_FILES = ("run.json", "log.jsonl", "metrics.csv", "metrics.json", "metrics-best.csv", "metrics-best.json")
-DERIVED = ("rows", "classes", "overall")
-"""Keys of ``metrics.json`` that follow from the scores of the cases."""
+DERIVED_KEYS = ("rows", "classes", "overall")
+"""Keys of ``metrics.json`` that can be computed from the scores of the cases."""
 VARIANT = re.compile(r"[A-Za-z0-9][\w.+-]*")
 NAME = re.compile(rf"seed-(0|[1-9][0-9]*)(?:-({VARIANT.pattern}))?")
 LOG_LINES, LOG_EVERY = 200, 50
@@ -39,7 +39,7 @@ Facts = dict[str, Any]
 
 @dataclass(frozen=True)
 class Scored:
-    """The scores of a checkpoint, with a description: how it was chosen, how it was used, on which device."""
+    """The scores of a checkpoint. ``about`` describes how the checkpoint was chosen and how predictions were made."""
 
     evaluation: Evaluation
     about: Facts
@@ -56,7 +56,7 @@ class Scored:
 
     @property
     def chosen(self) -> str:
-        """How the checkpoint was chosen, without its step; the protocol is added unless it is the standard one."""
+        """How the checkpoint was chosen, without its step. The protocol is added unless it is ``standard``."""
         words = re.sub(r", step \d+", "", self.checkpoint)
         return words if self.evaluation.protocol == "standard" else f"{words}; an empty prediction scores 0"
 
@@ -88,7 +88,7 @@ class Record:
 
     @property
     def variant(self) -> str:
-        """The name of the difference from the shipped recipe; empty for the recipe itself."""
+        """The name for the changes to the shipped recipe; empty without changes."""
         return str(self.facts.get("variant", ""))
 
     @property
@@ -109,7 +109,7 @@ class Record:
 
     @property
     def scored_run(self) -> comparison.ScoredRun:
-        """The scores for a comparison; the path of the references is never recorded."""
+        """The scores for a comparison, without the path of the references, which is not recorded."""
         reported, weights = self.reported, self.reported.about.get("weights", self.facts.get("weights"))
         return comparison.ScoredRun(
             self.name, reported.evaluation, reported.checkpoint, None, self.identity, weights, self.steps
@@ -122,7 +122,7 @@ class Record:
 
     @property
     def best_checkpoint(self) -> Scored | None:
-        """The scores of the best checkpoint; those of the reported one if both have the same weights."""
+        """The scores of the best checkpoint. The reported checkpoint is used if it has the same weights."""
         best = self.facts.get("best")
         if self.best is not None and self.best.checkpoint != self.reported.checkpoint:
             return self.best
@@ -156,12 +156,12 @@ def read_records(results: Path, recipe: str) -> list[Record]:
 
 
 def is_record(folder: Path) -> bool:
-    """Return whether a folder contains a record, in today's or in the older form."""
+    """Return whether a folder contains a record, in the current or in the older format."""
     return (folder / RECORD).is_file() or _is_older_record(folder)
 
 
 def read_record(folder: Path) -> Record:
-    """Read a record in today's or in the older form; a damaged one is a ``UserError``."""
+    """Read a record in the current or in the older format. Raise a ``UserError`` if it is damaged."""
     if not is_record(folder):
         raise UserError(Code.RECORD_INVALID, folder, "not a record", "pass a folder written by graftseg record")
     try:
@@ -187,7 +187,7 @@ def _read(folder: Path) -> Record:
 
 
 def write_record(record: Record, recipe: str) -> None:
-    """Write a record and its recipe, given as YAML text; an existing record is replaced once both are on the disk."""
+    """Write a record and its recipe, given as YAML text. Replace an existing record once both files are on the disk."""
     content: Facts = {
         "format": FORMAT,
         "checksum": "",
@@ -212,7 +212,7 @@ def _checksum(content: Facts, recipe: str) -> str:
 
 
 def _plain_scores(scored: Scored) -> Facts:
-    """Return scores as plain values: the description, the names of the columns, and a list for each row."""
+    """Return scores as plain values: the description, the names of the columns, and one list per row."""
     rows = [[null_if_nan(getattr(row, name)) for name in COLUMNS] for row in scored.evaluation.rows]
     return {**scored.about, "protocol": scored.evaluation.protocol, "columns": list(COLUMNS), "rows": rows}
 
@@ -227,7 +227,7 @@ def _parse_scores(content: Facts) -> Scored:
 
 
 def _readable(content: Any, indent: str = "") -> str:
-    """Return JSON with one line for each key of an object and for each row of a table."""
+    """Return JSON text with one line for each key of an object and for each row of a table."""
     inner = f"{indent}  "
     if isinstance(content, dict) and content:
         items = [f"{json.dumps(key)}: {_readable(value, inner)}" for key, value in content.items()]
@@ -238,7 +238,7 @@ def _readable(content: Any, indent: str = "") -> str:
 
 
 def _is_older_record(folder: Path) -> bool:
-    """Return whether a folder contains ``run.json`` and ``metrics.csv`` and is not a run itself."""
+    """Return whether a folder contains ``run.json`` and ``metrics.csv``, but no weights or other files of a run."""
     run = RunFolder(folder)
     if not (folder / "metrics.csv").is_file() or not run.manifest_file.is_file():
         return False
@@ -256,11 +256,11 @@ def _read_older(folder: Path) -> Record:
 def _read_older_scores(table: Path, facts: Facts) -> Scored:
     described = table.with_suffix(".json")
     about = read_object(described) if described.is_file() else {"checkpoint": facts.get("checkpoint", "last")}
-    return Scored(read_csv(table), {key: value for key, value in about.items() if key not in DERIVED})
+    return Scored(read_csv(table), {key: value for key, value in about.items() if key not in DERIVED_KEYS})
 
 
 def thinned(lines: Sequence[Facts]) -> list[Facts]:
-    """Return at most 200 lines of a log: up to 100 scores, the last step, and every 50th, 100th, 150th, ... step."""
+    """Return at most 200 lines of a log: up to 100 lines of scores, the last step, and regular steps."""
     steps = [line for line in lines if "total" in line]
     scores = [line for line in lines if "total" not in line]
     scores = scores[:: max(1, math.ceil(2 * len(scores) / LOG_LINES))]
@@ -272,7 +272,7 @@ def thinned(lines: Sequence[Facts]) -> list[Facts]:
 
 
 def without_paths(content: Any) -> Any:
-    """Return plain values without strings that are paths of this machine."""
+    """Return nested plain values without strings that are paths of this machine."""
     if isinstance(content, Mapping):
         return {key: without_paths(value) for key, value in content.items() if not _is_path(value)}
     if isinstance(content, list):
@@ -291,7 +291,7 @@ def read_scored(folder: Path) -> comparison.ScoredRun:
 
 @contextmanager
 def as_run_folder(folder: Path) -> Iterator[Path]:
-    """Yield a folder with the files of a run: the folder itself, or a temporary one made from a record."""
+    """Yield a folder with the files of a run: the given folder, or a temporary folder made from a record."""
     if not is_record(folder):
         yield folder
         return

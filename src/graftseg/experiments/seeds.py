@@ -30,21 +30,21 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class SeedResult:
-    """The figures of one seed, None if the run could not be tested, and how its checkpoint was chosen.
+    """The metrics of one seed, or None if it could not be tested, and a text on how the checkpoint was chosen.
 
-    ``best`` and ``best_words`` are the figures and the choice of the best checkpoint, if the run kept one.
+    ``best`` and ``best_checkpoint`` are the metrics and the text for the best checkpoint, if it was saved separately.
     """
 
     seed: int
     checkpoint: str
     figures: dict[str, float] | None
     best: dict[str, float] | None = None
-    best_words: str = ""
+    best_checkpoint: str = ""
 
     def line(self) -> str:
         """Return the line of this seed in the printed table."""
         cells = (format_value(self.figures[name]) if self.figures else "-" for name in METRIC_NAMES)
-        best = f"; Dice {format_value(self.best['dice'])} with the {self.best_words}" if self.best else ""
+        best = f"; Dice {format_value(self.best['dice'])} with the {self.best_checkpoint}" if self.best else ""
         return "\t".join([f"seed {self.seed}", *cells, self.checkpoint + best])
 
 
@@ -59,11 +59,11 @@ def train_seeds(
     device: str = "auto",
     tell: Tell = logger.info,
 ) -> list[SeedResult]:
-    """Train with the recipe's seed and the ``count`` - 1 after it, each into ``out/seed-N``, and test each run.
+    """Train ``count`` runs with consecutive seeds, starting at the recipe's seed, and test each run.
 
-    Finished runs in ``out`` are kept, also those with other seeds. A stopped run is resumed. ``out/summary.json`` is
-    updated after every seed, and ``tell`` is called with a line of text for it. If the test cases of the store have no
-    labels, the runs are not tested. ``shorter`` divides the recipe's lengths.
+    Each run is written to ``out/seed-N``. Finished runs in ``out`` are kept, even with other seeds. A stopped run is
+    resumed. After every seed, ``out/summary.json`` is updated and ``tell`` is called with a line of text. If the test
+    cases have no labels, the runs are not tested. ``shorter`` divides the durations in the recipe.
     """
     choose_device(device)
     check_seeds(count)
@@ -92,7 +92,7 @@ def train_seeds(
 
 @dataclass
 class _Summary:
-    """The finished seeds of a folder, as the file ``summary.json`` and as printed lines."""
+    """Results of the finished seeds, which are written to ``summary.json`` and printed line by line."""
 
     recipe: Recipe
     store: Store
@@ -121,8 +121,8 @@ class _Summary:
         reported, best = tested_run(run, self.store, self.device)
         if best is None:
             return SeedResult(seed, chosen, mean_metrics(reported))
-        best_words = select_weights(run, "best").chosen
-        return SeedResult(seed, chosen, mean_metrics(reported), mean_metrics(best), best_words)
+        best_checkpoint = select_weights(run, "best").chosen
+        return SeedResult(seed, chosen, mean_metrics(reported), mean_metrics(best), best_checkpoint)
 
 
 def _with_seed(recipe: Recipe, seed: int) -> Recipe:
@@ -130,21 +130,21 @@ def _with_seed(recipe: Recipe, seed: int) -> Recipe:
 
 
 def mean_line(results: Sequence[SeedResult]) -> str:
-    """Return the printed line with mean and standard deviation of each figure over the tested seeds."""
+    """Return the printed line with mean and standard deviation of each metric over the tested seeds."""
     over = _spreads(results)
     return "\t".join(["mean", *(str(over[name]) for name in METRIC_NAMES)])
 
 
 def _check_target(folder: RunFolder, data: Data) -> None:
-    """Raise if the folder contains anything but seeds: a single run, folds, the data, or the user's own files."""
+    """Raise if the folder contains a single run, folds, the data or other files that are no seeds."""
     if folder.path.resolve() == data.resolve():
-        raise UserError(Code.UNSAFE_TARGET, folder.path, "is the data itself", "name another --out")
+        raise UserError(Code.UNSAFE_TARGET, folder.path, "is the data folder", "choose another --out")
     if not _is_free(folder):
         folder.check_target(SEEDS, resume=None)
 
 
 def _is_free(folder: RunFolder) -> bool:
-    """Return whether a folder is empty, or contains only leftovers of a failed start or a prepared store."""
+    """Return whether a folder is empty, or contains only a prepared store or files from a failed start."""
     if folder.is_free or not folder.path.is_dir():
         return folder.is_free
     entries = [entry for entry in folder.path.iterdir() if not entry.name.startswith(PARTIAL)]
@@ -154,17 +154,17 @@ def _is_free(folder: RunFolder) -> bool:
 
 
 def _prepared(recipe: Recipe, data: Data, folder: RunFolder) -> Store:
-    """Prepare scans into the store of the folder; a store that existing seeds were trained on is not changed."""
+    """Prepare scans into the store of the folder. A store that existing seeds were trained on is reused unchanged."""
     dataset = read_layout(data)
     check_scored(recipe, dataset)
     if folder.seeds and is_store(folder.store):
         refuse_other_data(folder.store, dataset.root, overwrite=False)
         return open_store(folder.store)
     if not (folder.path / LOCK).exists():
-        # without a lock file the store was prepared by the user, and must not be replaced
+        # without a lock file, the user has prepared the store, and it must not be replaced
         refuse_other_data(folder.store, dataset.root, overwrite=False)
     with folder.lock():
-        # a free folder contains at most the store of a failed start, which may be replaced
+        # a store in a folder without runs is from a failed start and may be replaced
         return prepare(dataset, folder.store, recipe.data, overwrite=folder.is_free)
 
 
@@ -189,12 +189,12 @@ def _write_summary(path: Path, recipe: str, results: Sequence[SeedResult], untes
         "untested": untested or None,
         "seeds": [
             {
-                "seed": result.seed,
-                "checkpoint": result.checkpoint,
-                **plain_values(result.figures or {}),
-                **({"best": {"checkpoint": result.best_words, **plain_values(result.best)}} if result.best else {}),
+                "seed": one.seed,
+                "checkpoint": one.checkpoint,
+                **plain_values(one.figures or {}),
+                **({"best": {"checkpoint": one.best_checkpoint, **plain_values(one.best)}} if one.best else {}),
             }
-            for result in results
+            for one in results
         ],
         "mean": plain_values({name: spread.mean for name, spread in over.items()}),
         "std": plain_values({name: spread.std for name, spread in over.items()}),

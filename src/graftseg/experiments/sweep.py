@@ -1,4 +1,4 @@
-"""Sweep: train, test and record the missing rows of a table; finished work is reused."""
+"""Sweep: train, test and record the missing rows of a table. Finished work is reused."""
 
 import gc
 import logging
@@ -33,29 +33,29 @@ from graftseg.training.run import check_settings
 FIXED_SETTINGS = ("name", "published")
 """Settings that identify the row of a recipe and cannot be overridden."""
 LISTED_ROWS = 12
-"""The largest number of rows that an error lists by name."""
+"""An error lists the rows of a table up to this number."""
 Stores = str | Path | Mapping[str, str | Path] | None
-"""A store, or stores by the name of their data set."""
+"""A store, or a mapping from data sets to stores."""
 Tell = Callable[[str], None]
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Swept:
-    """The outcome of a sweep: names of trials recorded before and now, and the reason for each failure.
+    """The names of trials that were recorded before or by this sweep, and the reason for each failure.
 
-    ``otherwise`` names trials whose record has other settings; they are neither trained nor replaced.
+    ``other_settings`` names trials whose existing record has other settings. They are not trained again.
     """
 
     before: tuple[str, ...]
     recorded: tuple[str, ...]
     failures: dict[str, str]
-    otherwise: tuple[str, ...] = ()
+    other_settings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One seed of one row: its recipe, which includes the seed, its run and the folder of its record."""
+    """One seed of one row, with its recipe (including the seed), its run and the folder of its record."""
 
     recipe: Recipe
     run: RunFolder
@@ -64,12 +64,12 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """Recipe, seed and variant."""
+        """The recipe, the seed and the variant as text."""
         return f"{self.recipe.name}, seed {self.recipe.seed}" + (f", {self.variant}" if self.variant else "")
 
     @property
     def benchmark(self) -> str:
-        """The name of its data set."""
+        """The name of the data set."""
         return benchmark_of(self.recipe.name)
 
     @cached_property
@@ -79,7 +79,7 @@ class Trial:
 
     @cached_property
     def changes(self) -> list[str]:
-        """Settings in which an existing record differs from the recipe."""
+        """The settings in which an existing record differs from the recipe."""
         return differing(read_record(self.record).settings, self.recipe) if self.is_recorded else []
 
     @property
@@ -93,7 +93,7 @@ class Trial:
         return "trained, to be tested and recorded" if finished else "started, to be resumed"
 
     def check(self, store: Store | None) -> None:
-        """Raise if the trial cannot be trained and tested on a store, or averaged with the records of other seeds."""
+        """Raise if the trial cannot be trained or tested on a store, or averaged with records of other seeds."""
         for other in recording.siblings(self.record, self.variant):
             recording.check_same_settings(other, self.recipe, self.record)
             recording.check_same_store(other, store.identity if store else None, self.record)
@@ -125,10 +125,10 @@ def sweep(
 ) -> Swept:
     """Train, test and record the missing rows of a table, or of ``all``, with ``seeds`` seeds each.
 
-    ``data`` is a prepared store, or stores by the name of their data set. Runs are written below ``out`` and records
+    ``data`` is a prepared store, or a mapping from data sets to stores. Runs are written below ``out`` and records
     below ``results``. ``only`` selects recipes by name or pattern, including recipes that are not in the paper.
-    ``shorter`` divides the lengths of every row, see ``recipes.shortening``. A row that fails is reported and the
-    other rows are run. A ``StoppedError`` ends the sweep; the same call resumes it.
+    ``shorter`` divides the durations in every recipe, see ``recipes.shortening``. If a row fails, the error is
+    reported and the sweep continues. A ``StoppedError`` ends the sweep, and the same call resumes it.
     """
     choose_device(device)
     check_shorter(shorter)
@@ -156,7 +156,7 @@ def sweep(
             tell(f"{trial.name}: {trial.state}" + (f", but would fail: {problem}" if problem else ""))
     else:
         for trial in different:
-            tell(f"{trial.name}: {trial.state}; name another --variant, or remove {trial.record}")
+            tell(f"{trial.name}: {trial.state}; pass another --variant, or remove {trial.record}")
         for trial_name, error in problems.items():
             tell(f"{trial_name}: failed: {error}")
         for folder in (Path(out), Path(results)) if ready else ():
@@ -169,7 +169,7 @@ def sweep(
 
 
 def chosen_recipes(name: str, only: Iterable[str]) -> list[str]:
-    """Return the recipes of a table, each once: the paper's rows, or those that match the patterns ``only``."""
+    """Return the recipes of a table without repetitions: the paper's rows, or all rows that match ``only``."""
     names = list(TABLES) if name.lower() == ALL else [name.lower()]
     known = list(dict.fromkeys(row.recipe for one in names for row in rows_of(one)))
     patterns = list(only)
@@ -183,7 +183,7 @@ def chosen_recipes(name: str, only: Iterable[str]) -> list[str]:
 
 
 def _suggestion(name: str, pattern: str, known: list[str]) -> str:
-    """Return the rows to choose from, the pattern of a folder, or the most similar row of a long table."""
+    """Suggest the pattern for a folder, the rows of a short table, or the most similar row of a long table."""
     folder = pattern.rstrip("/")
     if any(recipe.startswith(f"{folder}/") for recipe in known):
         return f"write --only '{folder}/*' for all recipes in {folder}"
@@ -196,7 +196,7 @@ def _suggestion(name: str, pattern: str, known: list[str]) -> str:
 def _load_recipes(
     names: Iterable[str], overrides: list[str], shorter: int, variant: str
 ) -> tuple[list[Recipe], dict[str, str]]:
-    """Return the recipes with overrides applied, and why others could not be loaded; raise if no recipe can be."""
+    """Return the recipes with overrides applied, and errors by recipe. Raise if overrides fit none of the recipes."""
     for override in overrides:
         setting = override.partition("=")[0].partition(".")[0].strip()
         if setting in FIXED_SETTINGS:
@@ -225,7 +225,7 @@ def _trials(bases: Iterable[Recipe], out: Path, results: Path, seeds: int, varia
 
 
 def open_stores(data: Stores, needed: set[str]) -> dict[str, Store]:
-    """Open the store of each needed data set; a store without a name is that of the only needed data set."""
+    """Open the store of each needed data set. A store without a name is accepted if only one data set is needed."""
     if isinstance(data, Mapping):
         given = {name: Path(path) for name, path in data.items()}
     else:
@@ -244,7 +244,7 @@ def _prepare(benchmark: str) -> str:
 
 
 def _problems(missing: Iterable[Trial], stores: Mapping[str, Store]) -> dict[str, UserError]:
-    """Return the trials that are known to fail before anything is trained, with the error of each."""
+    """Check trials before any training, and return the errors by trial."""
     problems: dict[str, UserError] = {}
     for trial in missing:
         try:
@@ -265,7 +265,7 @@ def _run(
             failures[trial.name] = reason
             tell(f"{trial.name}: failed: {reason}")
         if choose_device(device).type == "cuda":
-            # free compiled code and cached memory of the training
+            # free the compiled code and the cached memory of this trial
             torch.compiler.reset()
             gc.collect()
             torch.cuda.empty_cache()
@@ -273,7 +273,7 @@ def _run(
 
 
 def _failure_of(trial: Trial, store: Store, results: Path, device: str, tell: Tell) -> str:
-    """Train, test and record a trial and print its figures; return the reason for a failure, or an empty string."""
+    """Train, test and record a trial and print its scores. Return the reason for a failure, or an empty string."""
     try:
         trained_run(trial.recipe, store, trial.run, device)
         figures = mean_metrics(tested_run(trial.run, store, device)[0])
@@ -296,6 +296,6 @@ def _summary(swept: Swept, to_do: int) -> str:
         "to do": to_do,
         "failed": len(swept.failures),
     }
-    if swept.otherwise:
-        counts["recorded with other settings"] = len(swept.otherwise)
+    if swept.other_settings:
+        counts["recorded with other settings"] = len(swept.other_settings)
     return ", ".join(f"{count} {words}" for words, count in counts.items())

@@ -1,4 +1,4 @@
-"""The paper's tables: recorded and published figures of each row, as Markdown."""
+"""The paper's tables: recorded and published scores of each row, as Markdown."""
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -75,9 +75,9 @@ def table_page(name: str, results: Path) -> str:
 
 
 def table(name: str, results: Path) -> str:
-    """Return one table as Markdown, with a line for each row and for each recorded variant of it.
+    """Return one table as Markdown, with one line for each recorded variant of each row.
 
-    A table of methods is followed by a comparison with the supervised runs, if any were recorded.
+    In a table of methods, a comparison with recorded supervised runs follows.
     """
     rows = rows_of(name)
     records = {row.recipe: read_records(results, row.recipe) for row in rows}
@@ -90,7 +90,7 @@ def table(name: str, results: Path) -> str:
 
 
 def rows_of(name: str) -> list[Row]:
-    """Return the rows of a table; a table of methods ends with the shipped recipes that are in no table."""
+    """Return the rows of a table. A table of methods ends with shipped recipes that the paper does not contain."""
     if name not in TABLES:
         raise UserError(Code.UNKNOWN_NAME, f"table {name}", "unknown", f"choose one of {', '.join([*TABLES, ALL])}")
     rows = list(TABLES[name].rows)
@@ -102,14 +102,14 @@ def rows_of(name: str) -> list[Row]:
 
 
 def _labels_and_method(recipe: str) -> tuple[int, str]:
-    """Return the number of labels and the method of a recipe."""
+    """Return the number of labeled cases and the method of a recipe."""
     setting, _, method = recipe.partition("/")
     count = setting.rpartition("-")[2]
     return int(count) if count.isdigit() else 0, method
 
 
 def markdown(lines: Lines) -> str:
-    """Return a head and lines as a Markdown table."""
+    """Return lines of cells as a Markdown table. The first line is the head."""
     head, *rest = ([cell.replace("|", r"\|") for cell in line] for line in lines)
     return "".join(f"| {' | '.join(line)} |\n" for line in (head, ["---"] * len(head), *rest))
 
@@ -133,7 +133,7 @@ def _lines(row: Row, records: Sequence[Record]) -> list[list[str]]:
 
 
 def lines_of(records: Sequence[Record]) -> list[list[Record]]:
-    """Group the records of a recipe into the lines of a table, in order; raise if a line mixes settings or cases."""
+    """Group the records of a recipe into the lines of a table. Raise if a line mixes different settings or cases."""
     ordered = sorted(records, key=lambda record: (*_group(record), record.seed))
     lines = [list(members) for _, members in groupby(ordered, key=_group)]
     for first, *others in lines:
@@ -144,12 +144,12 @@ def lines_of(records: Sequence[Record]) -> list[list[Record]]:
 
 
 def _group(record: Record) -> tuple[str, str]:
-    """Return what the records of a line share: the variant, and the rules for checkpoints and empty masks."""
+    """Return the variant and the rules for checkpoints and empty masks, which all records of a line share."""
     return record.variant, record.reported.chosen
 
 
 def ours(records: Sequence[Record]) -> list[str]:
-    """Return the cells of a line: variant, seeds, checkpoint and figures."""
+    """Return the cells of a line: variant, seeds, checkpoint and scores."""
     variant, choice = _group(records[0])
     over = spreads([mean_metrics(record.reported.evaluation) for record in records])
     seeds = ", ".join(str(record.seed) for record in records)
@@ -157,7 +157,7 @@ def ours(records: Sequence[Record]) -> list[str]:
 
 
 def _oracle(records: Sequence[Record]) -> str:
-    """Return the figures of the best checkpoints on the test cases, if every run of the line recorded one."""
+    """Return the mean scores of the best checkpoints on the test cases, if every run of the line recorded them."""
     found = [record.best_checkpoint for record in records]
     best = [scored for scored in found if scored and scored.checkpoint.startswith("best on test")]
     if len(best) < len(records):
@@ -182,19 +182,19 @@ GAINS_HEAD = (
     "seeds",
     "steps",
     "steps of the baseline",
-    f"{METRIC_NAMES[FIGURE]} of the baseline",
-    METRIC_NAMES[FIGURE],
+    f"{METRIC_NAMES[COMPARED_METRIC]} of the baseline",
+    METRIC_NAMES[COMPARED_METRIC],
     "difference",
     "95 % interval",
 )
 
 
 def gains(records: Mapping[str, Sequence[Record]]) -> list[tuple[str, ...]]:
-    """Return a head and a line for each recipe and variant that shares a seed with its supervised baseline.
+    """Return a head and one line for each recipe and variant that shares a seed with its supervised baseline.
 
-    The keys of ``records`` are recipes. Pairs with different rules for checkpoints or empty masks are skipped. Pairs
-    that were scored on different cases or references raise. No difference is printed for pairs that trained different
-    fractions of their recipes' steps.
+    The keys of ``records`` are recipes. Pairs with different rules for checkpoints or empty masks are skipped. No
+    difference is printed for pairs that were shortened by different factors. Raise if a pair was scored on different
+    cases or references.
     """
     lines = []
     for recipe, own in records.items():
@@ -212,24 +212,24 @@ def gains(records: Mapping[str, Sequence[Record]]) -> list[tuple[str, ...]]:
 
 
 def _pairs(baseline: Sequence[Record], own: Sequence[Record], variant: str) -> list[tuple[Record, Record]]:
-    """Return pairs of baseline and record with the same variant, seed, and rules for checkpoints and empty masks."""
+    """Pair records with baselines of the same variant, seed, and rules for checkpoints and empty masks."""
     known = {(one.seed, one.reported.chosen): one for one in baseline if one.variant == variant}
     keys = [((one.seed, one.reported.chosen), one) for one in own if one.variant == variant]
     return [(known[key], one) for key, one in keys if key in known]
 
 
 def _gain(recipe: str, variant: str, pairs: Sequence[tuple[Record, Record]]) -> tuple[str, ...]:
-    """Return the line of a recipe: Dice of both, their difference and its interval over the test cases."""
-    # `paired` returns several items per figure; the last one is for the mean over the classes, or for the only class
+    """Return the line of a recipe: Dice of recipe and baseline, the difference and its interval over the test cases."""
+    # `paired` returns items for each class and, if there are several classes, a last item for their mean
     found = [paired(baseline.evaluation, record.evaluation) for baseline, record in pairs]
-    by_seed = [[pairs_of for pairs_of in seed if pairs_of.metric == FIGURE][-1] for seed in found]
+    by_seed = [[pairs_of for pairs_of in seed if pairs_of.metric == COMPARED_METRIC][-1] for seed in found]
     shared = sorted(set.intersection(*(set(seed.cases) for seed in by_seed)))
-    places = [[seed.cases.index(case) for case in shared] for seed in by_seed]
-    first = np.array([seed.first[place] for seed, place in zip(by_seed, places, strict=True)])
-    second = np.array([seed.second[place] for seed, place in zip(by_seed, places, strict=True)])
+    indices = [[seed.cases.index(case) for case in shared] for seed in by_seed]
+    first = np.array([seed.first[index] for seed, index in zip(by_seed, indices, strict=True)])
+    second = np.array([seed.second[index] for seed, index in zip(by_seed, indices, strict=True)])
     differences = (second - first).mean(axis=0)
     low, high = bootstrap(differences) if len(shared) else (np.nan, np.nan)
-    alike = all(_same_fraction(*pair) for pair in pairs)
+    comparable = all(_same_factor(*pair) for pair in pairs)
     return (
         recipe,
         variant or NO_VALUE,
@@ -238,21 +238,21 @@ def _gain(recipe: str, variant: str, pairs: Sequence[tuple[Record, Record]]) -> 
         _steps([baseline for baseline, _ in pairs]),
         format_value(float(first.mean()) if shared else np.nan),
         format_value(float(second.mean()) if shared else np.nan),
-        format_difference(differences.mean()) if shared and alike else NO_VALUE,
-        format_interval(low, high) if alike else SHORTENED,
+        format_difference(differences.mean()) if shared and comparable else NO_VALUE,
+        format_interval(low, high) if comparable else DIFFERENT_FACTORS,
     )
 
 
-def _same_fraction(first: Record, second: Record) -> bool:
-    """Return whether the steps of two records can come from the same ``--shorter`` factor."""
-    (least, most), (other_least, other_most) = map(_divisors, (first, second))
+def _same_factor(first: Record, second: Record) -> bool:
+    """Return whether two records may have been trained with the same factor ``--shorter``."""
+    (least, most), (other_least, other_most) = map(_possible_factors, (first, second))
     return least <= other_most and other_least <= most
 
 
-def _divisors(record: Record) -> tuple[float, float]:
-    """Return the smallest and the largest factor that can have led to the recorded steps.
+def _possible_factors(record: Record) -> tuple[float, float]:
+    """Return the smallest and the largest factor ``--shorter`` that gives the recorded number of steps.
 
-    This is a range, because the steps of every stage are rounded down.
+    Several factors are possible, because the steps of every stage are rounded down.
     """
     if not record.steps or record.recipe not in shipped_recipes():
         return 0.0, np.inf

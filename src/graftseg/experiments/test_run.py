@@ -1,4 +1,4 @@
-"""Test a run and its baseline on test scans: label maps, scores, a comparison and a report."""
+"""Test a run and its baseline: write label maps, scores, a comparison and a report."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ Folder = str | Path
 
 @dataclass(frozen=True)
 class ScoredTest:
-    """The scores of a run and of its baseline, if it has one, with their comparison, a report and warnings."""
+    """The result of a test: scores by run folder, comparison with the baseline, path of the report, and warnings."""
 
     scans: EvaluationScans
     scores: dict[Path, Evaluation] = field(repr=False)
@@ -53,7 +53,7 @@ def score_run(
     device: torch.device,
     allow_missing: bool = False,
 ) -> ScoredTest:
-    """Predict test scans with a run and its baseline, score both, and call ``report`` with the run's folder.
+    """Predict and score test scans with a run and its baseline, then call ``report`` with the folder of the run.
 
     ``data`` is a folder with ``imagesTs`` and ``labelsTs`` or a prepared store, by default the training data of the
     run. ``images`` and ``labels`` are separate folders instead of ``data``.
@@ -85,7 +85,7 @@ def _is_finished(run: RunFolder) -> bool:
 
 
 def _check_baseline(run: RunFolder) -> None:
-    """Raise if the baseline folder contains a run whose settings or scans differ from those of the run's baseline."""
+    """Raise if the run in the baseline folder does not have the settings and scans of a baseline of this run."""
     expected, found = baseline_of(load_recipe(run.recipe_file)), load_recipe(run.baseline.recipe_file)
     other = differences(expected, found)
     stores, baseline_stores = (
@@ -110,7 +110,7 @@ def _training_cases_warning(names: set[str], networks: list[RunFolder]) -> Itera
 
 
 def _plan(run: RunFolder, scans: EvaluationScans, device: torch.device) -> PlannedPrediction:
-    """Load the networks and check that label maps and scores can be written; existing files are not changed."""
+    """Load the networks and check that label maps and scores can be written. Existing files are not changed."""
     check_writable(run.path)
     settings = PredictionSettings(remedy=f"move {run.predictions} elsewhere and test again")
     plan = plan_prediction(run, scans.images, run.predictions, device, settings)
@@ -120,7 +120,7 @@ def _plan(run: RunFolder, scans: EvaluationScans, device: torch.device) -> Plann
 
 
 def _predict(plan: PlannedPrediction) -> Predicted:
-    """Write label maps of all test scans; raise if one cannot be predicted."""
+    """Write label maps of all test scans. Raise if a scan cannot be predicted."""
     predicted = plan.predict()
     if predicted.failures:
         raise predicted.failures[0]
@@ -130,7 +130,7 @@ def _predict(plan: PlannedPrediction) -> Predicted:
 def _score(
     predicted: Mapping[Path, Predicted], scans: EvaluationScans, *, allow_missing: bool
 ) -> dict[Path, Evaluation]:
-    """Score only the given test scans; a folder may also contain label maps of other scans."""
+    """Score only the label maps of these predictions. The folders may also contain label maps of other scans."""
     names = {case.case for one in predicted.values() for case in one.cases}
     targets = {one.folder: one.folder / "metrics.csv" for one in predicted.values()}
     scores = score_folders(targets, scans.labels, allow_missing=allow_missing, only=names)

@@ -1,4 +1,4 @@
-"""Train and test one run; finished steps are reused and a stopped training is resumed."""
+"""Train and test one run. Finished work is reused, and a stopped run is resumed."""
 
 from graftseg.core.devices import choose_device
 from graftseg.core.errors import Code, UserError
@@ -19,15 +19,15 @@ PROTOCOL: Protocol = "standard"
 
 
 def trained_run(recipe: Recipe, store: Store, run: RunFolder, device: str) -> None:
-    """Train or resume a run, without a baseline; a finished run of the same settings and store is kept."""
+    """Train or resume a run, without a baseline. Keep a finished run with the same settings and store."""
     if not is_complete(recipe, store, run):
         complete(recipe.model_copy(update={"baseline": False}), store, run, choose_device(device))
 
 
 def tested_run(run: RunFolder, store: Store, device: str) -> tuple[Evaluation, Evaluation | None]:
-    """Return the scores of the reported checkpoint, and of the best one if it was kept separately.
+    """Return the scores of the reported checkpoint, and of the best checkpoint if it has different weights.
 
-    Label maps and scores are made only if they are missing or outdated.
+    Predict and score only if label maps or scores are missing or outdated.
     """
     facts = run.manifest()
     has_best = bool(facts.get("best")) and facts["best"]["sha256"] != facts.get("weights")
@@ -51,6 +51,6 @@ def _scores(run: RunFolder, store: Store, device: str, checkpoint: Checkpoint) -
 
 
 def check_seeds(count: int) -> None:
-    """Raise a UserError if a recipe would be trained with too many seeds."""
+    """Raise a UserError if there are too many seeds."""
     if count > MAX_SEEDS:
         raise UserError(Code.OPTION_INVALID, f"--seeds {count}", f"more than {MAX_SEEDS} seeds", "pass fewer")

@@ -1,8 +1,7 @@
 """The usual data loader: compressed h5 files, worker processes, two streams of indices, augmentation in numpy.
 
-A worker reads a whole scan, rotates and flips it, and crops a patch. A 2-D slice is resized to the patch with
-``scipy.ndimage.zoom``. Unlabeled scans are read in the same way; their label maps are
-empty.
+A worker reads a complete scan, rotates and flips it, and crops a patch. A 2-D slice is resized to the patch with
+``scipy.ndimage.zoom``. Unlabeled scans are read in the same way, with empty label maps.
 """
 
 import warnings
@@ -27,13 +26,13 @@ from graftseg.data.store import Store, StoredCase
 from graftseg.experiments.speed.subject import Subject
 
 WORKERS = 4
-# more unlabeled scans than the loader prefetches; more files would take longer to write and change nothing
+# the loader prefetches fewer scans, so more files would take longer to write without changing the times
 UNLABELED_FILES = 24
 Array = npt.NDArray[Any]
 
 
 class Files:
-    """The training scans as h5 files: one for each volume, or for each slice of a 2-D recipe."""
+    """The training scans as h5 files, one file per volume, or per slice for a 2-D recipe."""
 
     def __init__(self, subject: Subject, folder: Path) -> None:
         cases = training_cases(subject.store, subject.recipe.batches)
@@ -92,7 +91,7 @@ class TwoStreams(Sampler[list[int]]):
 def usual_batches(
     subject: Subject, files: Files, *, workers: int = WORKERS, persistent_workers: bool = False
 ) -> Iterator[Iterator[Batch]]:
-    """Yield endless batches on the device; without ``persistent_workers`` every epoch starts new processes."""
+    """Yield endless batches on the device. Without ``persistent_workers``, every epoch starts new processes."""
     settings = subject.recipe.batches
     scans = H5Scans([*files.labeled, *files.unlabeled], settings.patch, settings.augment)
     with warnings.catch_warnings():
@@ -112,7 +111,7 @@ def usual_batches(
 
 
 def import_h5py() -> Any:
-    """Return the h5py module; raise if it is not installed."""
+    """Return the h5py module. Raise if it is not installed."""
     try:
         import h5py
     except ImportError:
@@ -124,7 +123,7 @@ def import_h5py() -> Any:
 def augmented(
     rng: np.random.Generator, image: Array, label: Array, patch: Sequence[int], settings: AugmentSettings
 ) -> tuple[Array, Array]:
-    """Rotate by 90 degrees and flip, or rotate by a small angle; then crop a volume or zoom a slice.
+    """Rotate by multiples of 90 degrees and flip, or rotate by a small angle. Then crop a volume or zoom a slice.
 
     Arrays are ``(C, *space)``.
     """
@@ -167,7 +166,7 @@ def _endless(
 
 
 def _write(store: Store, cases: Sequence[StoredCase], folder: Path, axes: int, *, labels: bool) -> list[Path]:
-    """Write cases as h5 files, one for each slice of a 2-D recipe; unlabeled cases get an empty label map."""
+    """Write one h5 file per volume, or per slice for a 2-D recipe. Unlabeled cases get an empty label map."""
     h5py = import_h5py()
     folder.mkdir(parents=True, exist_ok=True)
     paths: list[Path] = []

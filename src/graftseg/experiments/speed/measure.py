@@ -22,10 +22,10 @@ from graftseg.methods import METHODS
 from graftseg.recipes.recipe import Recipe
 from graftseg.training.step import effective_precision
 
-# steps between two reads of the loss, as in a real run; reading a loss costs nothing on a CPU
+# number of steps between two reads of the loss, as in a real run (on a CPU, reading costs no time)
 READ_EVERY = {"cpu": 1, "cuda": 10}
 WARM_UP = {"cpu": 2, "cuda": 20}
-# the usual step is neither compiled nor captured
+# the usual step needs fewer warm-up steps, because it is neither compiled nor captured
 USUAL_WARM_UP = {"cpu": 2, "cuda": 4}
 
 
@@ -73,7 +73,7 @@ class Times:
 
     @property
     def peak_mib(self) -> float:
-        """The median peak memory in MiB; the first round of a process is higher because it loads libraries."""
+        """The median peak memory in MiB. The first round is higher, because it also loads libraries."""
         return median(self.peaks) / 2**20
 
     def to_json(self) -> dict[str, Any]:
@@ -89,7 +89,7 @@ class Times:
 
 @dataclass(frozen=True)
 class Measurement:
-    """The times of both implementations; ``facts`` describes recipe, data, device and settings."""
+    """The times of both implementations. ``facts`` describes recipe, data, device and settings."""
 
     facts: dict[str, Any]
     own: Times
@@ -158,7 +158,7 @@ def _run_usual(times: Times, subject: Subject, plan: Plan, files: Files) -> None
 
 
 def whole_epochs(steps: int, epoch: int) -> int:
-    """Round steps up to whole epochs, whose start is slow, unless that more than doubles the steps."""
+    """Round steps up to complete epochs, because the start of an epoch is slow. Long epochs are not completed."""
     return epoch * ceil(steps / epoch) if epoch <= 2 * steps else steps
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import torch
 
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-RESET_PEAK = "5"
+RESET_PEAK = "5"  # written to clear_refs, it resets the peak memory of the process
 
 
 @dataclass
 class Peak:
-    """Peak memory in bytes; 0 until the block ends."""
+    """Peak memory in bytes, which is 0 until the block ends."""
 
     value: int = 0
 
@@ -36,7 +36,7 @@ def peak_memory(device: torch.device) -> Iterator[Peak]:
         peak.value = torch.cuda.max_memory_allocated(device)
         return
     with suppress(AttributeError, OSError):
-        # return freed pages to the system; a block that reused them would seem to need no memory
+        # return freed pages to the system, because a block that reuses such pages seems to need no memory
         ctypes.CDLL(None).malloc_trim(0)
     with suppress(OSError):
         CLEAR.write_text(RESET_PEAK)

@@ -1,4 +1,4 @@
-"""Time this package's step: as a whole, as in a training run, and phase by phase."""
+"""Time a complete step of this package, as in a training run, and each phase of the step."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -23,13 +23,13 @@ from graftseg.training.loop import Stage
 from graftseg.training.recorder import Recorder
 from graftseg.training.step import Stepper
 
-NEVER = 10**9
+NEVER = 10**9  # an interval in steps or seconds, longer than any measurement
 
 
 def time_whole(
     subject: Subject, batches: Batches, folder: Path, warm_up: int, steps: int, every: int
 ) -> tuple[float, Method]:
-    """Return the seconds per step of a training into a new folder, and the trained method.
+    """Train into a new folder, and return the seconds per step and the trained method.
 
     The loss is read every ``every`` steps. The host runs ahead of a GPU by a varying number of steps, so the time is
     measured on the device, between the ends of two steps.
@@ -41,15 +41,15 @@ def time_whole(
         """A recorder that marks the first and last timed step."""
 
         def add(self, place: dict[str, Any], *args: Any) -> None:
-            """Set a mark before and after the timed steps, and record the step."""
+            """Set a mark before and after the timed steps, and record each step."""
             if place["step"] in (warm_up, warm_up + steps):
                 ends.append(Mark(subject.device))
             super().add(place, *args)
 
     if subject.mode.compiled:
-        # the number of compiled versions of a function is limited
+        # discard earlier compilations, because torch limits the number of compiled versions of a function
         torch.compiler.reset()
-    # neither pictures nor checkpoints; compiled and captured as in a long training
+    # write no pictures and no checkpoints, and compile and capture as in a long run
     changes = {"checkpoint_every": NEVER, "checkpoint_seconds": float(NEVER), "snapshots": 0, "tensorboard": False}
     changes |= {"compiled": subject.mode.compiled, "captured": subject.mode.captured, "log_every": every}
     loop = subject.recipe.loop.model_copy(update=changes)
@@ -64,7 +64,7 @@ def time_whole(
 def time_phases(subject: Subject, batches: Batches, method: Method, warm_up: int, steps: int) -> Split:
     """Return the seconds per step of each phase of a trained method, with a synchronization after each phase.
 
-    Compiled networks stay compiled. Nothing is captured in a CUDA graph, which has no phases.
+    Compiled networks stay compiled. No CUDA graph is used, because the phases inside a graph cannot be timed.
     """
     watch, stage = Stopwatch(subject.device), subject.stage
     optimizers = {

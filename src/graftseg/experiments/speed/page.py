@@ -3,11 +3,11 @@
 from graftseg.experiments.speed.measure import Measurement
 from graftseg.experiments.speed.stopwatch import PHASES
 
-LARGEST_SPREAD = 0.1
+MAX_SPREAD = 0.1  # relative difference between the ratios of two rounds
 
 
 def table(result: Measurement) -> str:
-    """Return a table of phases, whole step and memory, and the ratio of both implementations."""
+    """Return a table with the times of the phases and of a step, the memory, and the ratio of both implementations."""
     facts = result.facts
     size, batch = "x".join(map(str, facts["patch"])), facts["batch"]
     both = [result.own] if result.usual is None else [result.own, result.usual]
@@ -16,24 +16,24 @@ def table(result: Measurement) -> str:
     settings = [facts["precision"], *(name for name in ("compiled", "captured") if facts[name]), facts["data"]]
     lines = [
         f"{facts['recipe']} on {facts['device']}: patches of {size}, {batch['labeled']} labeled and "
-        f"{batch['unlabeled']} unlabeled a step, {', '.join(settings)}",
+        f"{batch['unlabeled']} unlabeled per step, {', '.join(settings)}",
         "",
-        _row("ms a step", heads),
+        _row("ms per step", heads),
         *(_row(name, [f"{times.split_ms[name]:.2f}" for times in both]) for name in PHASES),
-        _row("phases, one by one", [f"{sum(times.split_ms.values()):.2f}" for times in both]),
+        _row("sum of the phases", [f"{sum(times.split_ms.values()):.2f}" for times in both]),
         _row("whole step", [f"{times.step_ms:.2f}" for times in both]),
-        _row("steps a second", [f"{1000 / times.step_ms:.2f}" for times in both]),
+        _row("steps per second", [f"{1000 / times.step_ms:.2f}" for times in both]),
         _row("peak memory, MiB", [f"{times.peak_mib:.0f}" for times in both]),
         "",
-        f"Medians over rounds in turn: {facts['rounds']}, each of {facts['steps_a_round']} timed steps "
-        f"({facts['rounds'] * facts['steps_a_round']} together) after {facts['warm_up']} to warm up{usual_warm_up}.",
+        f"Medians over rounds: {facts['rounds']}, each of {facts['steps_a_round']} timed steps "
+        f"({facts['rounds'] * facts['steps_a_round']} in total) after {facts['warm_up']} warm-up steps{usual_warm_up}.",
     ]
     if result.usual is not None:
         ratios = [usual / own for own, usual in zip(result.own.steps, result.usual.steps, strict=True)]
         low, high = min(ratios), max(ratios)
         lines.append(f"The usual way takes {result.ratio:.2f} times as long ({low:.2f} to {high:.2f} by round).")
-        if high > (1 + LARGEST_SPREAD) * low:
-            lines.append("The rounds differ by more than a tenth: close other programs and measure again.")
+        if high > (1 + MAX_SPREAD) * low:
+            lines.append("The ratios of the rounds differ by more than 10 %: close other programs and measure again.")
     return "\n".join(lines)
 
 

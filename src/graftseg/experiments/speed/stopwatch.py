@@ -1,4 +1,4 @@
-"""A stopwatch for nested phases; time counts for the innermost phase only."""
+"""A stopwatch for nested phases. Time counts only for the innermost phase."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ class Stopwatch:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Add the time of the block, or of a decorated function, to a phase, without the phases inside it."""
+        """Add the time of the block or decorated function to a phase, except the time of phases inside it."""
         self._mark()
         self._open.append(name)
         try:

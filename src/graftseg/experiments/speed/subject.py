@@ -39,7 +39,7 @@ class Subject:
 
     @property
     def mode(self) -> StepMode:
-        """The step mode of a full training of the recipe on the device."""
+        """The step mode of a complete training run of the recipe on the device."""
         loop, steps = self.recipe.loop, self.stage.steps
         return StepMode.chosen(loop.precision, self.device, steps, compiled=loop.compiled, captured=loop.captured)
 
@@ -54,20 +54,20 @@ class Subject:
 
 
 def self_training_stage(recipe: Recipe) -> StageSettings:
-    """Return the last stage of bidirectional copy-paste of a recipe; raise if it has none that can be timed."""
+    """Return the last stage of bidirectional copy-paste of a recipe. Raise if it cannot be timed."""
     stages = [stage for stage in recipe.stages if METHODS[stage.method] is Bcp]
     if not stages:
         finding = "has no stage with the method bcp"
-        raise UserError(Code.RECIPE_MISMATCH, f"recipe {recipe.name}", finding, "choose a recipe that has one")
+        raise UserError(Code.RECIPE_MISMATCH, f"recipe {recipe.name}", finding, "choose a recipe like la-8/bcp")
     config = BcpConfig.model_validate(stages[-1].settings)
     if (config.direction, config.mask) != ("both", Box()):
-        finding = "does not paste boxes in both directions, as the usual step does"
-        raise UserError(Code.RECIPE_MISMATCH, f"recipe {recipe.name}", finding, "choose a recipe that does")
+        finding = "the bcp stage must paste boxes in both directions"
+        raise UserError(Code.RECIPE_MISMATCH, f"recipe {recipe.name}", finding, "choose a recipe like la-8/bcp")
     return stages[-1].model_copy(update={"carry_optimizer": False})
 
 
 def subject_of(recipe: Recipe, store: Store, device: torch.device) -> Subject:
-    """Return the self-training of a recipe on a store; raise if the store does not fit."""
+    """Return the self-training stage of a recipe on a store. Raise if the store does not fit."""
     stage = self_training_stage(recipe)
     check_settings(store, recipe)
     if not training_cases(store, recipe.batches).unlabeled:

@@ -1,4 +1,4 @@
-"""Phantoms of the size that a recipe expects, for measurements without data."""
+"""Phantoms of the size of a recipe's benchmark, for measurements without data."""
 
 import shutil
 from math import ceil
@@ -15,26 +15,26 @@ from graftseg.data.scans import write_label, write_scan
 from graftseg.data.store import Store
 from graftseg.recipes.recipe import Recipe
 
-# volumes of the left atrium are about 1.5 times as large as a patch in plane, and slightly deeper
-VOLUME = (1.5, 1.5, 1.1)
-# ACDC slices are slightly smaller than the patch they are resized to; a volume has about ten
-SLICE, SLICES = 0.85, 10
-DIFFERENT = 4
-NAMES = {2: CLASSES, 3: {0: "background", 1: "heart"}}
+# left atrium volumes are about 1.5 times as large as a patch in plane, and slightly deeper
+VOLUME_FACTORS = (1.5, 1.5, 1.1)
+# ACDC slices are slightly smaller than the patch to which they are resized, and a volume has about ten slices
+SLICE_FACTOR, SLICE_COUNT = 0.85, 10
+DISTINCT_PHANTOMS = 4
+CLASS_NAMES = {2: CLASSES, 3: {0: "background", 1: "heart"}}
 
 
 def synthetic_shape(recipe: Recipe) -> tuple[int, ...]:
-    """Return the shape of the volumes: the patch times the factors of the published benchmarks."""
+    """Return the shape of the volumes. Its ratio to the patch is the same as in the published benchmarks."""
     patch = recipe.batches.patch
     if recipe.data.dimensions == 2:
-        return (*(ceil(SLICE * n) for n in patch), SLICES)
-    return tuple(ceil(factor * n) for factor, n in zip(VOLUME, patch, strict=True))
+        return (*(ceil(SLICE_FACTOR * n) for n in patch), SLICE_COUNT)
+    return tuple(ceil(factor * n) for factor, n in zip(VOLUME_FACTORS, patch, strict=True))
 
 
 def synthetic_store(recipe: Recipe, folder: Path) -> Store:
-    """Write and prepare phantoms: slices with four classes or volumes with two, as in the benchmarks.
+    """Write and prepare phantoms: 2-D slices with four classes, or volumes with two classes, as in the benchmarks.
 
-    Most phantoms are copies of a few, because the time depends only on their size and number.
+    Only a few phantoms are distinct and the others are copies, because times depend only on size and number.
     """
     scans, shape = folder / "scans", synthetic_shape(recipe)
     settings = recipe.batches
@@ -42,30 +42,30 @@ def synthetic_store(recipe: Recipe, folder: Path) -> Store:
     spacing = recipe.data.spacing or ()
     steps = [step or 1.0 for step in (*spacing, *(None,) * (3 - len(spacing)))]
     geometry = Geometry(shape, tuple(tuple(row) for row in np.diag([*steps, 1.0]).tolist()))
-    different = min(DIFFERENT, labeled)
-    for index in range(different):
+    distinct = min(DISTINCT_PHANTOMS, labeled)
+    for index in range(distinct):
         phantom = make_phantom(0, "unlabeled", index, shape, shift=0.0)
         image = (phantom.image - phantom.image.mean()) / phantom.image.std()
         label = phantom.label if recipe.data.dimensions == 2 else (phantom.label > 0).astype(np.uint8)
-        write_scan(_place(scans, "imagesTr", index), image.astype(np.float32), geometry)
-        write_label(_place(scans, "labelsTr", index), label, geometry)
+        write_scan(_file(scans, "imagesTr", index), image.astype(np.float32), geometry)
+        write_label(_file(scans, "labelsTr", index), label, geometry)
     for kind, count in (("imagesTr", labeled), ("labelsTr", labeled), ("imagesUn", 2 * settings.unlabeled)):
-        _repeat(scans, kind, different, count)
-    names = NAMES[recipe.data.dimensions]
+        _repeat(scans, kind, distinct, count)
+    names = CLASS_NAMES[recipe.data.dimensions]
     write_json(scans / "dataset.json", {"name": "phantoms", "labels": {name: value for value, name in names.items()}})
     return prepare(read_layout(scans), folder / "store", recipe.data)
 
 
-def _place(scans: Path, kind: str, index: int) -> Path:
+def _file(scans: Path, kind: str, index: int) -> Path:
     stem = f"{'other' if kind == 'imagesUn' else 'case'}_{index:03d}"
     return scans / kind / (f"{stem}.nii.gz" if kind == "labelsTr" else f"{stem}_0000.nii.gz")
 
 
-def _repeat(scans: Path, kind: str, different: int, count: int) -> None:
-    """Copy the first ``different`` files of a kind in turn until there are ``count`` files."""
+def _repeat(scans: Path, kind: str, distinct: int, count: int) -> None:
+    """Repeat the first ``distinct`` files of a kind until there are ``count`` files."""
     source = "imagesTr" if kind == "imagesUn" else kind
     for index in range(count):
-        target = _place(scans, kind, index)
+        target = _file(scans, kind, index)
         target.parent.mkdir(exist_ok=True)
         if not target.exists():
-            shutil.copy(_place(scans, source, index % different), target)
+            shutil.copy(_file(scans, source, index % distinct), target)

@@ -1,8 +1,8 @@
 """The usual implementation of a step of bidirectional copy-paste, as in published training scripts.
 
-It computes the same loss in float32 without compilation, with torch's own layers in the default memory format. The
-largest components are found by scipy on the CPU for each sample and class. The optimizer is not fused, the teacher is
-averaged parameter by parameter, and the loss is read at every step.
+The step computes the same loss as this package, in float32 without compilation, with torch's layers in the default
+memory format. Scipy finds the largest components on the CPU for each sample and class. The optimizer is not fused, the
+teacher is averaged parameter by parameter, and the loss is read at every step.
 """
 
 from collections.abc import Collection, Iterator
@@ -124,7 +124,7 @@ def time_whole(trainer: UsualTrainer, batches: Iterator[Batch], warm_up: int, st
 
 
 def time_phases(trainer: UsualTrainer, batches: Iterator[Batch], steps: int) -> Split:
-    """Return the seconds per step of each phase; ``batch`` is the wait for the loader and the copy to the device."""
+    """Return the seconds per step of each phase. ``batch`` is the wait for the loader and the copy to the device."""
     trainer.watch = Stopwatch(trainer.device)
     with _script_settings():
         for step in range(steps):
