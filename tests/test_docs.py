@@ -285,7 +285,8 @@ def test_the_demo_is_as_it_is_explained() -> None:
     for row, look in ((near, phantom.NEAR_LOOK), (far, phantom.FAR_LOOK)):
         assert [float(cell) for cell in row[1:]] == look.tolist()
     words = " ".join(page.read_text().split())
-    assert f"a shift of {demo.APPEARANCE_SHIFT} leaves drifts from 0 to {1 - demo.APPEARANCE_SHIFT:.1f}" in words
+    shift = demo.APPEARANCE_SHIFT
+    assert f"a shift of {shift} leaves drifts from 0 to {1 - shift:.1f}" in words
     counts = "{labeled} labeled, {unlabeled} unlabeled, {test} for testing".format(**demo.COUNTS)
     assert counts in (DOCS / "tutorials" / "first-run.md").read_text()
 

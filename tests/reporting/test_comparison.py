@@ -56,7 +56,7 @@ def test_different_protocols_are_reported(results: Results, baseline: RunFolder)
     metrics = baseline.predictions / "metrics.csv"
     metrics.write_text(metrics.read_text().replace("standard", "paper"))
     text = Page(comparison_section(EvaluatedRun(FACTS, results), EvaluatedRun.load(baseline))).text
-    assert "The protocols differ: standard here, paper for the baseline." in text
+    assert "The protocols differ: standard for this run, paper for the baseline." in text
 
 
 def test_baseline_without_predictions(results: Results, baseline: RunFolder) -> None:

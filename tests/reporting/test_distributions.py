@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_fakes import Page
 
-from graftseg.reporting.distributions import DOTS, LEFT, RIGHT, WIDTH, Band, Strip, bands, strips
+from graftseg.reporting.distributions import LEFT, MAX_DOTS, RIGHT, WIDTH, Band, Strip, bands, strips
 
 values = st.floats(-1e6, 1e6, allow_subnormal=False)
 
@@ -32,7 +32,7 @@ def test_positions_by_hand() -> None:
 
 def test_thousands_of_cases_are_thinned_and_keep_their_ends() -> None:
     drawn = strips("Size, ml", [Strip("x", "labeled", {f"c{n:04}": float(n) for n in range(5000)})])
-    assert len(circles(drawn)) == DOTS
+    assert len(circles(drawn)) == MAX_DOTS
     assert "c0000: 0<" in drawn and "c4999: 4,999<" in drawn
 
 

@@ -64,13 +64,12 @@ def test_empty_mask_rule_follows_the_protocol(protocol: str, words: str) -> None
 
 
 def test_notes_name_the_checkpoint() -> None:
-    assert "no checkpoint was selected by its score." in notes_section({}, None)
+    assert "No checkpoint was selected by its score." in notes_section({}, None)
     on_validation = notes_section({}, None, "best on validation, step 40")
     assert "“best on validation, step 40”, selected by its score." in on_validation
     on_test = notes_section({}, None, "best on test, step 40 (protocol paper)")
     assert (
-        "“best on test, step 40 (protocol paper)”: selected on the test cases, so the figures are optimistic."
-        in on_test
+        "“best on test, step 40 (protocol paper)”: selected on the test cases, so the scores are optimistic." in on_test
     )
 
 

@@ -20,11 +20,11 @@ from graftseg.data.scans import read_scan
 from graftseg.data.store import Store, StoredCase
 from graftseg.reporting.cases import views_of
 from graftseg.reporting.orientation import (
+    AS_STORED,
     MIRRORED,
     SIDES_UNKNOWN,
     TURNED,
     UNKNOWN_ORIENTATION,
-    UPRIGHT,
     Orientation,
     orientation_of,
     view_sentence,
@@ -172,7 +172,7 @@ def test_orientation_is_unknown_without_settings(recipe: dict[str, Any] | None) 
     assert orientation_of(recipe, None, False) == UNKNOWN_ORIENTATION
 
 
-@pytest.mark.parametrize(("tested", "sentence"), [(None, SIDES_UNKNOWN), (False, UPRIGHT), (True, SIDES_UNKNOWN)])
+@pytest.mark.parametrize(("tested", "sentence"), [(None, SIDES_UNKNOWN), (False, AS_STORED), (True, SIDES_UNKNOWN)])
 def test_2d_run_without_store_has_pictures_only_if_pictures_were_tested(tested: bool | None, sentence: str) -> None:
     recipe = {"data": {"dimensions": 2, "orientation": "RAS", "spacing": None}}
     orientation = orientation_of(recipe, None, tested)
@@ -183,7 +183,7 @@ def test_untested_run_without_store_has_unknown_sides(tmp_path: Path) -> None:
     run = write_run(tmp_path)
     shutil.rmtree(run / "predictions")
     page = Page(render_report(run).read_text())
-    assert page.text.count(SIDES_UNKNOWN) == 2 and UPRIGHT not in page.text
+    assert page.text.count(SIDES_UNKNOWN) == 2 and AS_STORED not in page.text
 
 
 def test_caption_names_the_shown_channel() -> None:
@@ -212,6 +212,6 @@ def test_a_report_of_volumes_has_marks_in_all_three_places(tmp_path: Path) -> No
 
 def test_pictures_have_no_marks(tmp_path: Path) -> None:
     page = Page(render_report(write_run(tmp_path)).read_text())
-    assert marks_of(page) == [] and page.text.count(UPRIGHT) == 3
+    assert marks_of(page) == [] and page.text.count(AS_STORED) == 3
     assert "Picture, reference and prediction from left to right." in page.text
     assert "95HD voxel" not in page.text and "95HD pixel" in page.text

@@ -4,7 +4,7 @@ from report_fakes import Page, decode_uri
 
 from graftseg.reporting.pictures import (
     FILL_OPACITY,
-    LARGEST_SIDE,
+    MAX_SIDE,
     Album,
     label_layer,
     outline_layer,
@@ -37,8 +37,8 @@ def test_shrink_takes_block_means() -> None:
 
 @pytest.mark.parametrize("shape", [(513, 20), (20, 1500), (1024, 1024)])
 def test_pictures_are_bounded(shape: tuple[int, int]) -> None:
-    assert max(shrink(np.zeros(shape)).shape) <= LARGEST_SIDE
-    assert max(label_layer(np.zeros(shape, np.uint8)).shape) <= LARGEST_SIDE
+    assert max(shrink(np.zeros(shape)).shape) <= MAX_SIDE
+    assert max(label_layer(np.zeros(shape, np.uint8)).shape) <= MAX_SIDE
 
 
 def test_labels_become_filled_areas_with_opaque_borders() -> None:

@@ -172,7 +172,7 @@ def test_comparison_with_a_baseline(run: Path, tmp_path: Path) -> None:
     write_predictions(other, tmp_path / "labels", dict.fromkeys(CASES, 6.0))
     text = rendered(run, other).text
     assert "labeled scans only, Dice %" in text and "with unlabeled scans, Dice %" in text
-    assert "Recipes: labeled scans only, demo-2d/supervised; with unlabeled scans, demo-2d/bcp." in text
+    assert "Recipes: demo-2d/supervised (labeled scans only) and demo-2d/bcp (with unlabeled scans)." in text
     assert text.count("Mean Dice ") == 1 and "% with the unlabeled scans and" in text
     assert "2 / 1 / 1" in text
 

@@ -23,7 +23,7 @@ def row(case: str, label: int, dice: float, hd95: float = 2.0) -> Row:
     return Row(case, label, f"class {label}", dice, dice / 2, *distances, 0.5, 1.0)
 
 
-OPTIMISTIC = "This checkpoint was selected on the test cases, so the figures are optimistic."
+OPTIMISTIC = "This checkpoint was selected on the test cases, so the scores are optimistic."
 ROWS = (row("good", 1, 0.9), row("good", 2, 0.8), row("bad", 1, 0.5), row("bad", 2, 0.2, math.nan))
 RESULTS = Results(Path("x"), Evaluation(ROWS, "paper"), None)
 

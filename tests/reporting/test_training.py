@@ -22,19 +22,19 @@ def test_a_chart_for_every_logged_value(tmp_path: Path) -> None:
 def test_the_caption_says_what_is_smoothed(tmp_path: Path) -> None:
     write_log(tmp_path, first=40, second=400)
     html = training_section(read_curves(RunFolder(tmp_path)), {})
-    assert "running mean of the last steps (10 to 20, depending on the stage)." in Page(html).text
+    assert "running mean over 10 to 20 steps, depending on the stage." in Page(html).text
     assert "mean of last 20 steps 1" in texts(html, "text")
     write_log(tmp_path, first=40, second=0)
     html = training_section(read_curves(RunFolder(tmp_path)), {})
-    assert "running mean of the last steps (10). The number next to a loss is the last running mean" in Page(html).text
+    assert "running mean over 10 steps. The number next to a loss is the last value" in Page(html).text
     write_log(tmp_path, first=4, second=0)
-    assert "Strong line" not in Page(training_section(read_curves(RunFolder(tmp_path)), {})).text
+    assert "strong line" not in Page(training_section(read_curves(RunFolder(tmp_path)), {})).text
 
 
 def test_a_jump_of_the_total_is_explained(tmp_path: Path) -> None:
     write_log(tmp_path)
     text = Page(training_section(read_curves(RunFolder(tmp_path)), {})).text
-    assert "The total of bcp is L_in + L_out, the total of bcp-pretrain is L_pretrain, so" in text
+    assert "The total loss is L_pretrain in bcp-pretrain and L_in + L_out in bcp." in text
     assert "may jump between the stages" in text
     write_log(tmp_path, first=0)
     assert "may jump" not in Page(training_section(read_curves(RunFolder(tmp_path)), {})).text

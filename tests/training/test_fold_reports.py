@@ -173,7 +173,7 @@ def test_the_test_of_all_folds_is_in_their_report(trained: tuple[RunFolder, Cros
     data = write_scans(tmp_path / "data", labeled=1, unlabeled=0, test=3)
     examined = api.test(run, data, device="cpu")
     page = examined.report.read_text()
-    assert "averaged networks of all 2 folds" in page and '<a href="#test">Test scans</a>' in page
+    assert "ensemble of all 2 folds" in page and '<a href="#test">Test scans</a>' in page
     part = page[page.index('<section id="test">') : page.index('<section id="run">')]
     _, distances = most_varied(examined.scores[run])
     written = f"{fmean(distances):.2f} ± {stdev(distances):.2f}"

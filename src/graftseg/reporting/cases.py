@@ -1,4 +1,4 @@
-"""Pictures of the worst cases, the median case and the best case: scan, reference, prediction."""
+"""Pictures of the worst cases, the median case and the best case, with scan, reference and prediction."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,10 +30,10 @@ REFERENCE_MISSING = "its reference has been moved or deleted"
 
 @dataclass(frozen=True)
 class View:
-    """A slice of a case; ``aspect`` is the height of a pixel divided by its width.
+    """A slice of a case. ``aspect`` is the height of a pixel divided by its width.
 
-    ``axis`` is the patient's axis across which it was cut, None for a picture. A second slice ``shows`` classes that
-    the first slice lacks; it ``hides`` classes that are in neither slice.
+    ``axis`` is the patient's axis perpendicular to the slice, or None for a picture. ``shows`` and ``hides`` are set
+    for a second slice: classes that only this slice shows, and classes that neither slice shows.
     """
 
     image: Plane
@@ -48,7 +48,7 @@ class View:
 
 @dataclass(frozen=True)
 class Predicted:
-    """A label map: its entry in the manifest of a folder, the reference labels, and the fold it was held out of."""
+    """A label map: its folder and manifest entry, its references, and ``origin``, the fold that held out the case."""
 
     folder: Path
     entry: dict[str, Any]
@@ -57,7 +57,7 @@ class Predicted:
 
 
 def predicted_in(results: Results, only: Collection[str] | None = None, origin: str = "") -> dict[str, Predicted]:
-    """Return all or some label maps of a folder by case."""
+    """Return the label maps of a folder by case. ``only`` restricts them to some cases."""
     names = None if only is None else {nfc(case) for case in only}
     entries = {scan_stem(Path(entry["output"])): entry for entry in read_entries(results.folder)}
     return {
@@ -70,9 +70,9 @@ def predicted_in(results: Results, only: Collection[str] | None = None, origin: 
 def cases_section(
     results: Results | None, gallery: Gallery, predicted: Mapping[str, Predicted] | None = None
 ) -> Markup:
-    """Render a row of three pictures for each chosen case, and a second row for classes missing in the first.
+    """Render a row of three pictures for each chosen case, and a second row for classes missing in the first row.
 
-    The label maps are those in the folder of the scores unless ``predicted`` names others.
+    ``predicted`` are the label maps by case, by default all label maps in the folder of the scores.
     """
     if results is None:
         return render("cases", empty=Missing("There is no evaluated case to show.", see_results=True))
@@ -101,21 +101,21 @@ def cases_section(
 
 
 def chosen_cases(ranking: Sequence[str]) -> dict[str, str]:
-    """Return the worst three, the median and the best of cases ranked worst first, each with its rank."""
+    """Return the worst three, the median and the best case with their ranks. ``ranking`` begins with the worst case."""
     if len(ranking) == 1:
         return {ranking[0]: "the only case"}
     last = len(ranking) - 1
-    places = {1: "second worst", 2: "third worst", last // 2: "median", 0: "worst", last: "best"}
-    return {ranking[place]: rank for place, rank in sorted(places.items()) if place <= last}
+    ranks = {1: "second worst", 2: "third worst", last // 2: "median", 0: "worst", last: "best"}
+    return {ranking[index]: rank for index, rank in sorted(ranks.items()) if index <= last}
 
 
 def views_of(
     image: Plane, reference: Labels, prediction: Labels, geometry: Geometry, orientation: Orientation
 ) -> tuple[View, ...]:
-    """Return the slice of arrays ``(*space)`` with most reference voxels, and a slice for the classes it lacks.
+    """Return the slice with most reference voxels, and if it lacks classes, a second slice with these classes.
 
-    A volume is cut across its widest spacing. An axial slice shows the patient's right on the left and the front on
-    top. Without a known orientation, slices are shown as stored.
+    Arrays are ``(*space)``. Slices are perpendicular to the axis with the widest spacing. An axial slice shows the
+    patient's right on the left and the front on top. Without a known orientation, slices are shown as stored.
     """
     cut = orientation.cut(geometry)
     first = _view(
@@ -147,16 +147,16 @@ def _row(case: str, view: View, gallery: Gallery) -> dict[str, Any]:
     names = dict(enumerate(gallery.classes))
     shown, hidden = ([names.get(label, f"class {label}") for label in labels] for labels in (view.shows, view.hides))
     layers = {"scan": None, "reference": label_layer(view.reference), "prediction": label_layer(view.prediction)}
-    place = f" ({joined(shown)})" if shown else ""
+    suffix = f" ({joined(shown)})" if shown else ""
     pictures = [
-        gallery.album.picture(view.image, layer, alt=f"{case}: {name}{place}", aspect=view.aspect, marks=view.marks)
+        gallery.album.picture(view.image, layer, alt=f"{case}: {name}{suffix}", aspect=view.aspect, marks=view.marks)
         for name, layer in layers.items()
     ]
     return {"pictures": pictures, "shown": shown, "hidden": hidden}
 
 
 def _read(case: str, predicted: Predicted | None, orientation: Orientation) -> tuple[View, ...] | str:
-    """Return the views of a case, or the reason why there are none, without full paths."""
+    """Return the views of a case, or the reason why it cannot be shown, without full paths."""
     if predicted is None:
         return "the manifest of the predictions does not list this case"
     prediction = predicted.folder / predicted.entry["output"]
@@ -180,7 +180,7 @@ def _read(case: str, predicted: Predicted | None, orientation: Orientation) -> t
 
 
 def _read_stored(case: str, path: Path, prediction: Path, orientation: Orientation) -> tuple[View, ...] | str:
-    """Return the views of a case of a store, with the axes of its scan."""
+    """Return the views of a case of a store, in the orientation of the original scan."""
     try:
         store, found = open_store(path), read_label(prediction)
         labeled = [one for one in store.cases if one.label is not None and nfc(one.name) == nfc(case)]

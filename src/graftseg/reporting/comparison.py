@@ -27,7 +27,7 @@ class EvaluatedRun:
 
     @classmethod
     def load(cls, run: RunFolder) -> "EvaluatedRun":
-        """Load both from the folder of a run."""
+        """Load facts and scores from the folder of a run."""
         return cls(run.manifest(), read_results(run.predictions))
 
     @property
@@ -37,7 +37,7 @@ class EvaluatedRun:
 
 
 def verdict_of(run: EvaluatedRun, baseline: EvaluatedRun | None) -> str | None:
-    """Return what the unlabeled scans gained, if that is the only difference between two evaluated runs."""
+    """Return a sentence on the benefit of the unlabeled scans, if the runs differ only in their use."""
     if baseline is None or run.results is None or baseline.results is None or not _is_baseline(run, baseline):
         return None
     return verdict_between(run.results.evaluation, baseline.results.evaluation)
@@ -51,7 +51,7 @@ def _is_baseline(run: EvaluatedRun, baseline: EvaluatedRun) -> bool:
 
 
 def verdict_between(evaluation: Evaluation, baseline: Evaluation, scope: str = ONE_RUN) -> str | None:
-    """Return the verdict on two evaluations as a sentence; None if they cannot be paired."""
+    """Return the verdict on two evaluations as a sentence, or None if they cannot be paired."""
     if not can_be_paired(evaluation, baseline):
         return None
     sentence = verdicts.verdict_between(baseline, evaluation, scope)
@@ -73,9 +73,9 @@ def can_be_paired(first: Evaluation, second: Evaluation) -> bool:
 def comparison_section(
     run: EvaluatedRun, baseline: EvaluatedRun | None, commands: Commands = DEFAULT_COMMANDS
 ) -> Markup:
-    """Render the mean Dice per class of both runs over shared cases, the difference, and cases won and lost.
+    """Render the mean Dice of both runs by class over shared cases, the difference, and cases won and lost.
 
-    ``commands`` are those of the run, or of a baseline that was trained elsewhere.
+    ``commands`` are the commands of the run, or of a baseline in another folder.
     """
     if baseline is None or run.results is None or baseline.results is None:
         return render("comparison", empty=_missing(run, baseline, commands))
@@ -83,7 +83,7 @@ def comparison_section(
 
 
 def _missing(run: EvaluatedRun, baseline: EvaluatedRun | None, commands: Commands) -> Missing:
-    """Return why there is no comparison and the command that makes it, unless the results already name it."""
+    """Return why the comparison is missing and, unless the results already name it, the command that adds it."""
     if baseline is None and not commands.by_test:
         return Missing(commands.reason, *commands.comparison)
     if run.results is None:
@@ -115,7 +115,7 @@ def _comparison(run: EvaluatedRun, results: Results, baseline: EvaluatedRun, oth
 
 
 def _dice(results: Results, label: int | None) -> Scores:
-    """Return the Dice of each case for a class; with None the mean over the classes."""
+    """Return the Dice of each case for a class, or the mean over the classes if ``label`` is None."""
     chosen: dict[str, list[float]] = {}
     for row in results.evaluation.rows:
         if label in (None, row.label):
@@ -124,7 +124,7 @@ def _dice(results: Results, label: int | None) -> Scores:
 
 
 def _line(label: int | None, name: str, theirs: Scores, ours: Scores) -> dict[str, Any]:
-    """Compare the mean Dice over shared cases; ``label`` is None for the mean over classes."""
+    """Compare the mean Dice over shared cases. ``label`` is None for the mean over the classes."""
     shared = ours.keys() & theirs.keys()
     before, after = mean([theirs[case] for case in sorted(shared)]), mean([ours[case] for case in sorted(shared)])
     won, lost = (sum(one[case] > two[case] for case in shared) for one, two in ((ours, theirs), (theirs, ours)))

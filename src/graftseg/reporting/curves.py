@@ -1,4 +1,4 @@
-"""Training curves: thinned so that spikes remain, with a mark where each stage begins."""
+"""Charts of training curves. Thinning keeps spikes, and a mark shows where each stage begins."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ from graftseg.reporting.svg import Axis, chart, element, number, points
 Values = npt.NDArray[np.float64]
 Style = Literal["noisy", "plain", "dots"]
 
-POINTS = 400
+MAX_POINTS = 400
 SMOOTH_POINTS = 100
-SMOOTH_SHARE, SMOOTH_LEAST = 0.05, 10
+SMOOTH_FRACTION, SMOOTH_MINIMUM = 0.05, 10
 LEFT, RIGHT, TOP, BOTTOM = 52.0, 10.0, 26.0, 22.0
-CHARACTER = 6.2
+CHARACTER_WIDTH = 6.2
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ class Frame:
         return Axis.enclosing(ends, self.height - BOTTOM, TOP, count)
 
 
-def thin(curve: Curve, limit: int = POINTS) -> Curve:
-    """Return at most ``limit`` points: the lowest and the highest of every group of neighbors."""
+def thin(curve: Curve, limit: int = MAX_POINTS) -> Curve:
+    """Return at most ``limit`` points: the lowest and the highest point of every group of neighbors."""
     if len(curve.steps) <= limit:
         return curve
     kept: list[int] = []
@@ -75,18 +75,18 @@ def thin(curve: Curve, limit: int = POINTS) -> Curve:
 
 
 def window(count: int) -> int:
-    """Return how many of ``count`` values a running mean covers: 5 %, or at least 10 if that is at most a quarter."""
-    return max(1, round(count * SMOOTH_SHARE), min(SMOOTH_LEAST, count // 4))
+    """Return the width of a running mean over ``count`` values: 5 %, but at least 10 values or a quarter of them."""
+    return max(1, round(count * SMOOTH_FRACTION), min(SMOOTH_MINIMUM, count // 4))
 
 
 def smooth(curve: Curve, points: int = SMOOTH_POINTS) -> Curve:
-    """Return the running mean at ``points`` steps, including the last; short curves are returned unchanged."""
+    """Return the running mean at ``points`` steps, including the last step. Short curves are unchanged."""
     count = len(curve.steps)
     width = window(count)
     if width == 1:
         return curve
     kept = np.unique(np.linspace(0, count - 1, min(points, count)).round().astype(np.int64))
-    means = [curve.values[max(0, place + 1 - width) : place + 1].mean() for place in kept]
+    means = [curve.values[max(0, index + 1 - width) : index + 1].mean() for index in kept]
     return Curve(curve.steps[kept], np.array(means))
 
 
@@ -100,8 +100,8 @@ def split(curve: Curve, stages: Sequence[Stage]) -> list[Curve]:
 def panel(title: str, curve: Curve, frame: Frame, *, stages: Sequence[Stage] = (), style: Style = "noisy") -> Markup:
     """Draw one chart.
 
-    A ``noisy`` curve is a faint line through its values and a strong line through their running mean. A ``plain`` curve
-    is one line. ``dots`` also marks each point and suits a few measurements.
+    A ``noisy`` curve is drawn as a faint line of values and a strong line of their running mean. A ``plain`` curve is
+    one line. ``dots`` also marks each point, for curves of a few measurements.
     """
     steps, values = frame.steps, frame.values(curve)
     parts = [curve] if style == "dots" else split(curve, stages)
@@ -109,7 +109,7 @@ def panel(title: str, curve: Curve, frame: Frame, *, stages: Sequence[Stage] = (
     content = [*values.rows(LEFT, frame.right), *_step_labels(frame, steps), *_stage_marks(frame, steps, stages)]
     content += _title(frame, title, end)
     for part in parts:
-        extremes, means = thin(part, POINTS // len(parts)), smooth(part, SMOOTH_POINTS // len(parts))
+        extremes, means = thin(part, MAX_POINTS // len(parts)), smooth(part, SMOOTH_POINTS // len(parts))
         if style != "noisy" or means is part:
             content.append(_line(extremes, steps, values, "means"))
         else:
@@ -133,7 +133,7 @@ def _dots(curve: Curve, steps: Axis, values: Axis) -> list[Markup]:
 
 
 def _end_label(part: Curve, style: Style) -> str:
-    """Return the last value of a curve; for a noisy curve the mean of its last steps."""
+    """Return a text with the last value of a curve, or with the mean of the last steps of a noisy curve."""
     width = window(len(part.steps)) if style == "noisy" else 1
     mean = number(part.values[-width:].mean())
     return f"last {mean}" if width == 1 else f"mean of last {width} steps {mean}"
@@ -147,7 +147,7 @@ def _title(frame: Frame, title: str, last: str) -> list[Markup]:
 
 
 def _step_labels(frame: Frame, steps: Axis) -> list[Markup]:
-    """Draw the numbers below the horizontal axis; numbers near its right end are right-aligned."""
+    """Draw the numbers below the horizontal axis. Numbers near its right end are right-aligned."""
     drawn = []
     for step in steps.ticks:
         x = f"{steps.at(step):.1f}"
@@ -157,14 +157,14 @@ def _step_labels(frame: Frame, steps: Axis) -> list[Markup]:
 
 
 def _stage_marks(frame: Frame, steps: Axis, stages: Sequence[Stage]) -> list[Markup]:
-    """Draw a dashed line where a stage begins, and the name of its method if there is room."""
+    """Draw a dashed line where a stage begins, and the name of its method if there is enough space."""
     drawn: list[Markup] = []
     starts = [steps.at(stage.first) for stage in stages]
-    for place, stage in enumerate(stages):
-        x, end = starts[place], [*starts, frame.right][place + 1]
-        if place > 0:
+    for index, stage in enumerate(stages):
+        x, end = starts[index], [*starts, frame.right][index + 1]
+        if index > 0:
             ends = {"y1": f"{TOP:g}", "y2": f"{frame.height - BOTTOM:g}"}
             drawn.append(element("line", class_="border", x1=f"{x:.1f}", x2=f"{x:.1f}", **ends))
-        if len(stages) > 1 and end - x > CHARACTER * len(stage.method) + 8:
+        if len(stages) > 1 and end - x > CHARACTER_WIDTH * len(stage.method) + 8:
             drawn.append(element("text", stage.method, class_="stage", x=f"{x + 5:.1f}", y=f"{TOP + 10:g}"))
     return drawn

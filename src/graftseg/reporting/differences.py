@@ -1,4 +1,4 @@
-"""Paired differences as an SVG file: a dot for each case, the mean and its confidence interval."""
+"""Chart of paired differences as an SVG file: a dot for each case, the mean and its confidence interval."""
 
 import math
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from graftseg.reporting.svg import Axis, element, number
 
 WIDTH, LEFT, RIGHT = 760.0, 230.0, 24.0
 TITLE, ROW, AXIS, GAP = 26.0, 26.0, 36.0, 14.0
-OFFSETS = (0.0, -3.2, 3.2, -6.4, 6.4)
+OFFSETS = (0.0, -3.2, 3.2, -6.4, 6.4)  # vertical shifts, so that dots do not hide each other
 STYLE = """\
 svg{background:#fff;font:12px system-ui,sans-serif;fill:#222}
 .name{font-weight:600}.grid{stroke:#e4e4e4}.zero{stroke:#888}
@@ -22,7 +22,7 @@ svg{background:#fff;font:12px system-ui,sans-serif;fill:#222}
 
 
 def picture(comparisons: Sequence[Comparison]) -> str:
-    """Return an SVG file with a panel for each metric and in it a row for each class of each run."""
+    """Return an SVG file with a panel for each metric. A panel has a row for each class of each run."""
     content: list[Markup] = []
     top = 8.0
     for place, one in enumerate(comparisons, start=1):
@@ -70,7 +70,7 @@ def _rows(metric: str, comparisons: Sequence[Comparison]) -> list[tuple[str, Pai
 
 
 def _row(pairs: Pairs, effect: Effect, axis: Axis, middle: float) -> list[Markup]:
-    """Draw a dot for each case, slightly offset so that they do not hide each other, the interval and the mean."""
+    """Draw a dot for each case, the confidence interval and the mean."""
     drawn = []
     for index, (case, value) in enumerate(zip(pairs.cases, pairs.differences.tolist(), strict=True)):
         label = element("title", f"{case}: {number(value)}")

@@ -1,4 +1,4 @@
-"""Distributions: a dot for each case in rows, and intensity quantiles of two groups of cases."""
+"""Charts of distributions: rows with one dot per case, and intensity quantiles of two groups of cases."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,15 +15,15 @@ WIDTH, LEFT, RIGHT = 330.0, 84.0, 16.0
 TITLE, ROW, AXIS = 26.0, 28.0, 22.0
 HEIGHT = 190.0
 CURVE_LEFT = 48.0
-DOTS = 300
-OFFSETS = (0.0, -3.0, 3.0, -6.0, 6.0, -9.0, 9.0)
-NAME_LENGTH = 12
+MAX_DOTS = 300
+OFFSETS = (0.0, -3.0, 3.0, -6.0, 6.0, -9.0, 9.0)  # vertical shifts, so that dots do not hide each other
+MAX_NAME_LENGTH = 12
 LABELED_LEVELS = (5.0, 25.0, 50.0, 75.0, 95.0)
 
 
 @dataclass(frozen=True)
 class Strip:
-    """A row of dots: a value for each case, in the color of a kind (``labeled``, ``unlabeled`` ...)."""
+    """A row of dots with values by case. ``kind`` sets the color: ``labeled``, ``unlabeled`` and so on."""
 
     name: str
     kind: str
@@ -37,27 +37,27 @@ class Strip:
 
 @dataclass(frozen=True)
 class Band:
-    """Quantiles of a group of cases ``(case, level)``, drawn as their median and interquartile range."""
+    """Intensity quantiles ``(case, level)`` of a group of cases, drawn as median and interquartile range."""
 
     kind: str
     curves: Floats
 
 
 def strips(title: str, rows: Sequence[Strip]) -> Markup:
-    """Draw rows of dots over an axis that starts at 0, with a line at the median of each row."""
+    """Draw rows of dots over an axis that contains 0, with a line at the median of each row."""
     rows = [row for row in rows if row.values]
     values = [value for row in rows for value in row.values.values()]
     axis = Axis.enclosing([min(0.0, *values), max(values)], LEFT, WIDTH - RIGHT)
     height = TITLE + ROW * len(rows) + AXIS
     content = [element("text", title, class_="name", x=0, y=12), *axis.columns(TITLE, height - AXIS, height - 6)]
-    for place, row in enumerate(rows):
-        content += _strip(row, axis, TITLE + ROW * (place + 0.5))
+    for index, row in enumerate(rows):
+        content += _strip(row, axis, TITLE + ROW * (index + 0.5))
     medians = ", ".join(f"{row.name} {number(row.median)}" for row in rows)
     return chart(f"{title}; medians: {medians}", WIDTH, height, content)
 
 
 def bands(title: str, levels: Sequence[float], groups: Sequence[Band]) -> Markup:
-    """Draw intensities over quantiles: the median case of each group as a line, its interquartile range shaded."""
+    """Draw intensity over quantile level: the median of each group as a line, the interquartile range as an area."""
     quartiles = [np.percentile(group.curves, (25, 50, 75), axis=0) for group in groups]
     ends = [float(end(quartile)) for quartile in quartiles for end in (np.min, np.max)]
     axis = Axis.enclosing(ends, HEIGHT - AXIS, TITLE)
@@ -77,9 +77,9 @@ def bands(title: str, levels: Sequence[float], groups: Sequence[Band]) -> Markup
 
 
 def _strip(row: Strip, axis: Axis, middle: float) -> list[Markup]:
-    name = row.name if len(row.name) <= NAME_LENGTH else row.name[: NAME_LENGTH - 1] + "…"
-    place = {"x": f"{LEFT - 12:g}", "y": f"{middle:g}", "dy": "0.32em", "text_anchor": "end"}
-    drawn = [element("text", element("title", row.name), name, **place)]
+    name = row.name if len(row.name) <= MAX_NAME_LENGTH else row.name[: MAX_NAME_LENGTH - 1] + "…"
+    position = {"x": f"{LEFT - 12:g}", "y": f"{middle:g}", "dy": "0.32em", "text_anchor": "end"}
+    drawn = [element("text", element("title", row.name), name, **position)]
     for index, (case, value) in enumerate(_thinned(row.values)):
         x, y = f"{axis.at(value):.1f}", f"{middle + OFFSETS[index % len(OFFSETS)]:.1f}"
         label = element("title", f"{case}: {number(value)}")
@@ -89,8 +89,8 @@ def _strip(row: Strip, axis: Axis, middle: float) -> list[Markup]:
 
 
 def _thinned(values: dict[str, float]) -> list[tuple[str, float]]:
-    """Return at most ``DOTS`` cases in the order of their values, including the lowest and the highest."""
+    """Return at most ``MAX_DOTS`` cases, sorted by value, including the lowest and the highest value."""
     ranked = sorted(values.items(), key=lambda pair: (pair[1], pair[0]))
-    if len(ranked) <= DOTS:
+    if len(ranked) <= MAX_DOTS:
         return ranked
-    return [ranked[round(place * (len(ranked) - 1) / (DOTS - 1))] for place in range(DOTS)]
+    return [ranked[round(index * (len(ranked) - 1) / (MAX_DOTS - 1))] for index in range(MAX_DOTS)]

@@ -1,4 +1,4 @@
-"""The facts and settings of a run or of all folds, the names of their data, and notes on how to read the page."""
+"""Sections with the facts and settings of a run or of all folds, and with notes on how to read the page."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -26,17 +26,17 @@ Rows = Iterable[tuple[str, str]]
 
 @dataclass(frozen=True)
 class Provenance:
-    """The names of the folder of the training data and of the test scans, never full paths; empty if unknown."""
+    """The folder names of training data and test scans, without full paths. Unknown names are empty."""
 
     data: str = ""
     scans: str = ""
 
 
-UNKNOWN = Provenance()
+UNKNOWN_PROVENANCE = Provenance()
 
 
 def provenance_of(store: Store | None, results: Results | None) -> Provenance:
-    """Return the names, from the store of the run and the manifest of its predictions."""
+    """Return the names from the store of the run and the manifest of its predictions."""
     root = None if store is None else Path(store.root)
     return Provenance("" if root is None else folder_name(root), "" if results is None else _scans(results, root))
 
@@ -53,14 +53,14 @@ def _scans(results: Results, root: Path | None) -> str:
 
 
 def _images(predictions: Path) -> Path | None:
-    """Return the folder or store of all predicted scans; None if there are several."""
+    """Return the folder or store of all predicted scans, or None if there are several."""
     files = [predictions / path for entry in read_entries(predictions) for path in entry.get("images", [])]
     folders = {file.parent.parent if is_store(file.parent.parent) else file.parent for file in files}
     return folders.pop() if len(folders) == 1 else None
 
 
 def run_section(recipe: dict[str, Any] | None, rows: Rows) -> Markup:
-    """Render the facts of a run and its settings, folded away."""
+    """Render the facts of a run, and its settings in a collapsed table."""
     facts = [[name, value] for name, value in with_variation(rows, recipe) if value]
     if recipe is None:
         return render("run", empty=Missing("The run folder has no recipe.yaml.", *TRAIN), facts=facts)
@@ -70,7 +70,7 @@ def run_section(recipe: dict[str, Any] | None, rows: Rows) -> Markup:
 def notes_section(
     facts: dict[str, Any], evaluation: Evaluation | None, checkpoint: str = "last", folds: str = ""
 ) -> Markup:
-    """Render the definitions of the figures, the rule for empty masks, the checkpoint and the data.
+    """Render the definitions of the metrics, the rule for empty masks, the checkpoint and the data.
 
     ``folds`` describes the data and the seed of all folds.
     """
@@ -86,7 +86,7 @@ def notes_section(
 
 
 def case_counts(facts: dict[str, Any]) -> str:
-    """Return the number of labeled and, if it used any, unlabeled cases of a run as a phrase."""
+    """Return a phrase with the number of labeled cases of a run, and of unlabeled cases if it used any."""
     store = facts.get("store", {})
     labeled, unlabeled = len(store.get("labeled", [])), len(store.get("unlabeled", []))
     used = f"{labeled:,} labeled" + (f" and {unlabeled:,} unlabeled" if unlabeled else "")
@@ -94,9 +94,9 @@ def case_counts(facts: dict[str, Any]) -> str:
 
 
 def run_facts(
-    runs: Sequence[dict[str, Any]], names: Provenance = UNKNOWN, parts: Sequence[Sequence[str]] = ()
+    runs: Sequence[dict[str, Any]], names: Provenance = UNKNOWN_PROVENANCE, parts: Sequence[Sequence[str]] = ()
 ) -> Iterator[tuple[str, str]]:
-    """Yield the facts of a run, or of all folds, by name; ``parts`` are the held-out cases of each fold."""
+    """Yield the facts of a run, or of all folds, by name. ``parts`` are the held-out cases of each fold."""
     stores = [facts.get("store", {}) for facts in runs]
     each = " in each fold" if parts else ""
     yield "Folds", str(len(parts) or "")
@@ -139,7 +139,7 @@ def channels_of(facts: dict[str, Any]) -> int | None:
 
 
 def case_span(runs: Sequence[dict[str, Any]], kind: str) -> str:
-    """Return the number of labeled or unlabeled cases of each run, or its range."""
+    """Return the number of labeled or unlabeled cases per run. It is a range if the runs differ."""
     return _span([len(facts.get("store", {}).get(kind, [])) for facts in runs])
 
 
@@ -160,7 +160,7 @@ def _joined(values: Iterable[str]) -> str:
 
 
 def with_variation(rows: Rows, recipe: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
-    """Yield rows, with the settings that differ from the shipped recipe after the row of the recipe."""
+    """Yield the rows, and after the recipe an additional row with the settings that differ from the shipped recipe."""
     for name, value in rows:
         yield name, value
         if name == "Recipe":
@@ -168,11 +168,11 @@ def with_variation(rows: Rows, recipe: dict[str, Any] | None) -> Iterator[tuple[
 
 
 def variation_of(recipe: dict[str, Any] | None) -> str:
-    """Return the settings that differ from the shipped recipe of the same name; empty if there is no such recipe."""
+    """Return the settings that differ from the shipped recipe of the same name, or an empty string without it."""
     try:
         return first_few(changes_of(parse_recipe(recipe or {}, "recipe.yaml")))
     except UserError:
-        # recipes of runs of an older version may be invalid today
+        # recipes written by an older version may be invalid now
         return ""
 
 
@@ -183,13 +183,13 @@ def flatten(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, s
         if isinstance(value, dict) and value:
             yield from flatten(value, f"{name}.")
         elif isinstance(value, list) and any(isinstance(item, dict) for item in value):
-            yield from flatten({str(place): item for place, item in enumerate(value)}, f"{name}.")
+            yield from flatten({str(index): item for index, item in enumerate(value)}, f"{name}.")
         else:
             yield name, _value_text(value)
 
 
 def _value_text(value: Any) -> str:
-    """Return the value of a setting as text; a path is shortened."""
+    """Return the value of a setting as text. A path is shortened."""
     if isinstance(value, list):
         return ", ".join(_value_text(item) for item in value) or "none"
     if isinstance(value, str):

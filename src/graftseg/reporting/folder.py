@@ -19,13 +19,13 @@ from graftseg.core.run_folder import LOG_REMEDY, RunFolder, read_log
 from graftseg.data.store import Store, find_store, open_store
 from graftseg.reporting.curves import Curve, Stage
 
-LARGEST_VALUE = 1e30
+MAX_VALUE = 1e30  # larger values are treated as not finite
 Pairs = list[tuple[float, float]]
 
 
 @dataclass(frozen=True)
 class Log:
-    """The training log as curves by name; ``dropped`` counts the values that are not finite."""
+    """The training log as curves by name. ``dropped`` counts the values that are not finite."""
 
     total: Curve | None
     terms: dict[str, Curve]
@@ -35,7 +35,7 @@ class Log:
     dropped: int
 
     def stage_of(self, global_step: int) -> int:
-        """Return the index of the stage of a global step; 0 if the log has no stages."""
+        """Return the index of the stage of a global step, or 0 if the log has no stages."""
         begun = [index for index, stage in enumerate(self.stages) if stage.first <= global_step]
         return begun[-1] if begun else 0
 
@@ -54,7 +54,7 @@ def class_names(facts: dict[str, Any]) -> list[str]:
 
 
 def read_recipe(run: RunFolder) -> dict[str, Any] | None:
-    """Load the resolved recipe; None if the run has no recipe file."""
+    """Load the resolved recipe, or return None if the run has no recipe file."""
     path = run.recipe_file
     if not path.is_file():
         return None
@@ -66,13 +66,13 @@ def read_recipe(run: RunFolder) -> dict[str, Any] | None:
 
 
 def read_entries(predictions: Path) -> list[dict[str, Any]]:
-    """Load the entries of the manifest of a folder of predictions, one for each case; empty without a manifest."""
+    """Load the manifest of a folder of predictions, with one entry per case. Without a manifest, the list is empty."""
     path = predictions / "manifest.json"
     return read_object(path).get("cases", []) if path.is_file() else []
 
 
 def read_store(run: RunFolder) -> Store | None:
-    """Open the store that the run was trained on; None if it no longer exists or is incomplete."""
+    """Open the store that the run was trained on, or return None if it no longer exists or is incomplete."""
     try:
         return open_store(find_store(run))
     except (UserError, OSError, KeyError):
@@ -80,7 +80,7 @@ def read_store(run: RunFolder) -> Store | None:
 
 
 def read_curves(run: RunFolder) -> Log | None:
-    """Load the curves of the training log; None if no step was logged."""
+    """Load the curves of the training log, or return None if no step was logged."""
     lines = read_log(run.log_file)
     try:
         return _log_of(lines) if lines else None
@@ -147,7 +147,7 @@ def _curves(pairs: dict[str, Pairs]) -> dict[str, Curve]:
 
 def _curve(pairs: Pairs) -> Curve | None:
     points = np.array(pairs, dtype=np.float64).reshape(-1, 2)
-    finite = points[np.abs(points[:, 1]) < LARGEST_VALUE]
+    finite = points[np.abs(points[:, 1]) < MAX_VALUE]
     ordered = finite[np.argsort(finite[:, 0], kind="stable")]
     return Curve(ordered[:, 0], ordered[:, 1]) if len(ordered) else None
 

@@ -1,4 +1,4 @@
-"""The page of a cross-validation: every labeled case, scored by a network that never saw it."""
+"""The page of a cross-validation, in which every labeled case is scored by a network that was not trained on it."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -49,7 +49,7 @@ COLUMNS = {"mean ± spread over cases": "with unlabeled scans", "baseline": "lab
 
 
 def render_folds(run: RunFolder, out: Path | None = None) -> Path:
-    """Write the page of a folder of folds and return its path, ``report.html`` in that folder if ``out`` is None."""
+    """Write the page of a folder of folds and return its path, by default ``report.html`` in this folder."""
     description, parts = read_object(run.folds_file), held_out_by_fold(run)
     results = read_results(run.path)
     missing = [run.fold(number).path for number in range(len(parts)) if not run.fold(number).exists]
@@ -85,19 +85,19 @@ def render_folds(run: RunFolder, out: Path | None = None) -> Path:
     summary = render("fold_summary", verdicts=verdicts, cases=cases, folds=len(parts), description=description)
     title = f"{run_title(facts, names.data)}, {len(parts)} folds"
     contents = {identity: name for identity, name in CONTENTS.items() if sections[identity]}
-    footer = "This page is self-contained and loads nothing."
+    footer = "This page is self-contained and loads no other files."
     target = out or run.path / "report.html"
     return write_page(target, "graftseg report", title, summary, contents, sections.values(), footer)
 
 
-def _verdict(place: str, evaluation: Evaluation, baseline: Evaluation | None) -> str | None:
-    """Return what the unlabeled scans gained on a group of cases."""
+def _verdict(cases: str, evaluation: Evaluation, baseline: Evaluation | None) -> str | None:
+    """Return a sentence on the benefit of the unlabeled scans for a group of cases."""
     verdict = None if baseline is None else verdict_between(evaluation, baseline, SEVERAL_RUNS)
-    return f"{place}: {verdict[0].lower()}{verdict[1:]}" if verdict else None
+    return f"{cases}: {verdict[0].lower()}{verdict[1:]}" if verdict else None
 
 
 def _cases(run: RunFolder, parts: Sequence[tuple[str, ...]], results: Results, gallery: Gallery) -> Markup:
-    """Render cases of all folds, each as predicted by the network that never saw it."""
+    """Render cases of all folds, each predicted by the network that was not trained on it."""
     held_out: dict[str, Predicted] = {}
     for number, part in enumerate(parts):
         of_fold = read_results(run.fold(number).predictions)
@@ -107,7 +107,7 @@ def _cases(run: RunFolder, parts: Sequence[tuple[str, ...]], results: Results, g
 
 
 def _comparison(run: RunFolder, result: CrossValidation) -> Markup:
-    """Render the gain over the same folds without unlabeled scans."""
+    """Render the comparison with a baseline trained on the same folds without unlabeled scans."""
     if result.baseline is None:
         sentence = BASELINE_UNFINISHED if run.baseline.folds_file.is_file() else NO_BASELINE
         return render("fold_comparison", empty=Missing(sentence, *baseline_for(run)))
@@ -115,7 +115,7 @@ def _comparison(run: RunFolder, result: CrossValidation) -> Markup:
 
 
 def _table(result: CrossValidation) -> dict[str, Any]:
-    """Return the head and the rows of the comparison of all folds with those of the baseline."""
+    """Return the head and the rows of the comparison with the baseline."""
     head, rows = result.table()
     unit = unit_of(result.evaluation)
     cells = [[typeset(cell) for cell in (row[0].replace("voxel", unit), *row[1:])] for row in rows]
@@ -131,7 +131,7 @@ def _folds(parts: Sequence[tuple[str, ...]], evaluation: Evaluation, folds: Sequ
 
 
 def _test(tested: Results | None, baseline: Results | None, count: int, scans: str) -> Markup:
-    """Render the scores of the ensemble of all folds on test scans; empty if nothing was tested."""
+    """Render the scores of the ensemble of all folds on test scans, or nothing if it was not tested."""
     if tested is None:
         return Markup()
     comparison = None

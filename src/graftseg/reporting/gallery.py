@@ -1,4 +1,4 @@
-"""Training images, and pseudo-labels of the same unlabeled scans over training."""
+"""Galleries of training images, and of pseudo-labels of the same unlabeled scans over training."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,28 +13,28 @@ from graftseg.reporting.orientation import UNKNOWN_ORIENTATION, Orientation
 from graftseg.reporting.pictures import Album, Pixels, Plane, label_layer, outline_layer
 from graftseg.reporting.rendering import render
 
-WATCHED = "X_watch_"
-LARGEST_SIDE = 256
-COLUMNS = 6
-ROWS = 4
-PER_STAGE = 3
+WATCHED = "X_watch_"  # prefix of unlabeled scans that every snapshot contains
+MAX_SIDE = 256
+MAX_COLUMNS = 6
+MAX_ROWS = 4
+SNAPSHOTS_PER_STAGE = 3
 TrainingImage = tuple[str, str, list[Markup]]
 """The name, the step and the pictures of a training image."""
 
 
 @dataclass(frozen=True)
 class Gallery:
-    """The classes and the orientation of the pictures of training, and the album of the page."""
+    """The album of a page, with the classes and the orientation of its pictures."""
 
     classes: Sequence[str]
     album: Album
     orientation: Orientation = UNKNOWN_ORIENTATION
 
     def picture(self, image: Plane, layer: Pixels | None, alt: str, *, augmented: bool) -> Markup:
-        """Draw an image of a snapshot; ``augmented`` if training may have flipped or rotated it."""
+        """Draw an image of a snapshot. ``augmented`` is true if training may have flipped or rotated the image."""
         aspect, marks = self.orientation.aspect, self.orientation.marks(augmented=augmented)
         shown = self.orientation.plane(image)
-        return self.album.picture(shown, layer, alt=alt, limit=LARGEST_SIDE, aspect=aspect, marks=marks)
+        return self.album.picture(shown, layer, alt=alt, limit=MAX_SIDE, aspect=aspect, marks=marks)
 
     def section(self, template: str, *, augmented: bool, **view: Any) -> Markup:
         """Render a section with the legend and the orientation of its pictures."""
@@ -55,10 +55,10 @@ def watched_section(paths: dict[int, Path], gallery: Gallery) -> Markup:
     """Render the pseudo-labels of the same unlabeled scans (rows) in several snapshots (columns)."""
     steps = [step for step, path in paths.items() if any(map(_is_watched, snapshot_names(path)))]
     if not steps:
-        sentence = "This run has no snapshots of pseudo-labels; only methods with a teacher save them."
+        sentence = "This run has no snapshots of pseudo-labels. Only methods with a teacher save them."
         return render("pseudo_labels", empty=Missing(sentence, *TRAIN))
-    snapshots = [read_snapshot(paths[step]) for step in _spread(steps, COLUMNS)]
-    names = sorted({name for snapshot in snapshots for name in snapshot.arrays if _is_watched(name)})[:ROWS]
+    snapshots = [read_snapshot(paths[step]) for step in _spread(steps, MAX_COLUMNS)]
+    names = sorted({name for snapshot in snapshots for name in snapshot.arrays if _is_watched(name)})[:MAX_ROWS]
     rows = [[_watched(snapshot, name, gallery) for snapshot in snapshots] for name in names]
     shown_steps = [snapshot.step for snapshot in snapshots]
     return gallery.section("pseudo_labels", augmented=False, steps=shown_steps, rows=rows)
@@ -68,14 +68,14 @@ def _training_images(steps: Sequence[int], paths: dict[int, Path], gallery: Gall
     """Return the training images in a few snapshots of a stage."""
     return [
         _training_image(snapshot, name, gallery)
-        for snapshot in (read_snapshot(paths[step]) for step in _spread(steps, PER_STAGE))
+        for snapshot in (read_snapshot(paths[step]) for step in _spread(steps, SNAPSHOTS_PER_STAGE))
         for name in snapshot.arrays
         if name.startswith("X") and not _is_watched(name)
     ]
 
 
 def _training_image(snapshot: Snapshot, name: str, gallery: Gallery) -> TrainingImage:
-    """Draw an image, and where they exist its pasted region and its target labels."""
+    """Draw an image, and its pasted region and target labels if the snapshot contains them."""
     image, suffix = snapshot.arrays[name], name[1:]
     mask = snapshot.arrays.get(f"M{suffix}", snapshot.arrays.get("M"))
     labels = snapshot.arrays.get(f"Y{suffix}")
@@ -83,7 +83,7 @@ def _training_image(snapshot: Snapshot, name: str, gallery: Gallery) -> Training
     if _fits(mask, image):
         layers["edge of the pasted region"] = outline_layer(gallery.orientation.plane(mask))
     if _fits(labels, image):
-        layers["supervisory signal"] = label_layer(gallery.orientation.plane(labels))
+        layers["target labels"] = label_layer(gallery.orientation.plane(labels))
     step = f"step {snapshot.step:,}"
     pictures = [
         gallery.picture(image, layer, f"{name}, {step}: {content}", augmented=True) for content, layer in layers.items()
@@ -110,7 +110,7 @@ def _is_watched(name: str) -> bool:
 
 
 def _stages(steps: Iterable[int], log: Log | None) -> list[tuple[str, list[int]]]:
-    """Return the snapshots of each stage by its method; a single stage without a log."""
+    """Return the method and the snapshot steps of each stage. Without a log, all snapshots are one stage."""
     if log is None or not log.stages:
         return [("All of training", list(steps))]
     members: list[tuple[str, list[int]]] = [(stage.method, []) for stage in log.stages]
@@ -123,4 +123,4 @@ def _spread(steps: Sequence[int], count: int) -> list[int]:
     """Return at most ``count`` evenly spaced steps, including the first and the last."""
     if len(steps) <= count:
         return list(steps)
-    return [steps[round(place * (len(steps) - 1) / (count - 1))] for place in range(count)]
+    return [steps[round(index * (len(steps) - 1) / (count - 1))] for index in range(count)]

@@ -1,4 +1,4 @@
-"""Empty parts of a page: why they are empty and which command fills them."""
+"""Explanations for empty parts of a page: why a part is empty and which command fills it."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from graftseg.reporting.text import folder_name
 
 
 class Remedy(NamedTuple):
-    """A command that fills a part, and a note on it."""
+    """A command that fills a part of a page, and a note on the command."""
 
     command: str
     note: str = ""
@@ -20,7 +20,7 @@ class Remedy(NamedTuple):
 
 @dataclass(frozen=True)
 class Missing:
-    """Why a part is empty and which command fills it; ``see_results`` if the results already name the command."""
+    """Why a part is empty and which command fills it. ``see_results`` refers to the command in the results."""
 
     sentence: str
     command: str = ""
@@ -39,9 +39,9 @@ BASELINE_UNTESTED = "The supervised baseline of this run has not been tested yet
 
 @dataclass(frozen=True)
 class Commands:
-    """Commands that give a run scores and a comparison, and why there is no comparison yet.
+    """Commands that add scores and a comparison to a run, and the reason why the comparison is missing.
 
-    ``by_test``: the command for the scores also gives the comparison.
+    If ``by_test`` is true, the command for the scores also adds the comparison.
     """
 
     scores: Remedy
@@ -54,7 +54,7 @@ DEFAULT_COMMANDS = Commands(TEST, TEST)
 
 
 def commands_for(run: RunFolder) -> Commands:
-    """Return the commands for a run, depending on its test scans and its baseline."""
+    """Return the commands for a run. They depend on its test scans and its baseline."""
     name = command_path(run)
     test = Remedy(f"graftseg test {name}")
     scores = test if has_test_scans(run) else Remedy(f"{test.command} DATA", TEST_SCANS)
@@ -62,13 +62,13 @@ def commands_for(run: RunFolder) -> Commands:
     if any(one.manifest().get("status") == "finished" for one in baselines):
         return Commands(scores, scores, BASELINE_UNTESTED, by_test=True)
     if run.manifest().get("method") == SUPERVISED:
-        # a supervised run is its own baseline
+        # a supervised run needs no supervised baseline
         return Commands(scores, Remedy(f"graftseg report {name} --baseline OTHER_RUN"), NOT_COMPARED)
     return Commands(scores, baseline_for(run), BASELINE_UNFINISHED if baselines else NO_BASELINE)
 
 
 def baseline_for(run: RunFolder) -> Remedy:
-    """Return the command that trains, or resumes, the baseline of a run or of folds."""
+    """Return the command that trains or resumes the baseline of a run or of folds."""
     folds, name = fold_count(run), command_path(run)
     # recipe.yaml includes settings from the command line
     recipe, many = ("RECIPE", f" --folds {folds}") if folds else (f"{name}/recipe.yaml", "")
@@ -77,9 +77,9 @@ def baseline_for(run: RunFolder) -> Remedy:
 
 
 def command_path(run: RunFolder) -> str:
-    """Return the folder of a run for a command, after the run it is a part of; ``RUN`` for a home folder.
+    """Return the folder of a run for use in a command, or ``RUN`` for a home folder.
 
-    Pages are shared with other people, so they contain no full paths.
+    Pages are shared with other people, so the path is relative. A part of a run begins with the folder of that run.
     """
     names = _names(run.path.resolve())
     return quote("/".join(names)) if names[0] else "RUN"

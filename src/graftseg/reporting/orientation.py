@@ -20,22 +20,22 @@ VIEWS = (
     "axial slices with the patient's right (R) on the left and the front on top",
 )
 SIDES: tuple[Marks, ...] = (("A", "P"), ("R", "L"), ("R", "L"))
-SIDES_UNKNOWN = "All slices on this page have the same orientation; which side is the patient's right is unknown."
-UPRIGHT = "Pictures are shown as stored."
+SIDES_UNKNOWN = "All slices on this page have the same orientation, but the patient's left and right side are unknown."
+AS_STORED = "Pictures are shown as stored."
 MIRRORED = "Training flipped and rotated these images at random"
 TURNED = "Training rotated these images by large random angles"
-LARGE_ANGLE = 45
-"""Degrees; after a larger rotation, another side of the patient may be on the left."""
+MAX_ANGLE = 45
+"""Largest rotation in degrees after which the same side of the patient is still on the left."""
 
 
 @dataclass(frozen=True)
 class Orientation:
     """The orientation of the arrays that a run was trained on.
 
-    ``codes`` are the directions of the three axes, such as ``RAS``; None for pictures and for volumes of unknown
-    orientation. ``is_volume`` is True unless the arrays are known to be pictures. ``is_placed``: every file contains
-    its position in the patient. ``is_mirrored`` and ``is_turned`` describe the augmentation. ``spacing`` is that of the
-    first two axes in mm. The first of several ``channels`` is shown.
+    ``codes`` are the directions of the three axes, such as ``RAS``, or None for pictures and for volumes of unknown
+    orientation. ``is_volume`` is true unless the arrays are known to be pictures. ``is_placed`` is true if every file
+    contains its position in the patient. ``is_mirrored`` and ``is_turned`` describe the augmentation. ``spacing`` is
+    the spacing of the first two axes in mm. The first of several ``channels`` is shown.
     """
 
     codes: str | None = None
@@ -56,7 +56,7 @@ class Orientation:
 
     @property
     def training_cut(self) -> Cut | None:
-        """Return how slices across the last axis of the arrays are shown; None if they are shown as stored."""
+        """Return how to show slices across the last axis of the arrays, or None to show them as stored."""
         if self.codes is None:
             return None
         affine = np.zeros((4, 4))
@@ -66,17 +66,17 @@ class Orientation:
         return Cut.across(Geometry((1, 1, 1), tuple(tuple(row) for row in affine.tolist())), 2)
 
     def plane(self, plane: Plane) -> Plane:
-        """Return a slice of the training arrays as it is shown."""
+        """Return a slice of the training arrays in the orientation of the page."""
         cut = self.training_cut
         return plane.T if cut is None else cut.plane(plane[:, :, None], 0)
 
     @property
     def aspect(self) -> float:
-        """Return the height of a pixel of such a slice divided by its width."""
+        """Return the height of a pixel of a training slice divided by its width."""
         return 1.0 if self.training_cut is None else self.training_cut.aspect
 
     def marks(self, *, augmented: bool) -> Marks | None:
-        """Return the marks of such a slice, if its orientation is known."""
+        """Return the marks of a training slice, if its orientation is known."""
         cut = self.training_cut
         if cut is None or cut.axis is None or not self.is_placed or (augmented and self._disoriented):
             return None
@@ -92,11 +92,11 @@ class Orientation:
 
     @property
     def _disoriented(self) -> str | None:
-        """Return a phrase on an augmentation after which marks would be wrong, if there was one."""
+        """Return a phrase on an augmentation that would make marks wrong, or None."""
         return MIRRORED if self.is_mirrored else TURNED if self.is_turned else None
 
     def with_channel(self, sentence: str) -> str:
-        """Add to a sentence which of several channels is shown."""
+        """Append a sentence on the shown channel, if there are several channels."""
         return f"{sentence} The first of {self.channels} channels is shown." if self.channels > 1 else sentence
 
 
@@ -108,7 +108,7 @@ def view_sentence(axes: Iterable[int | None], is_volume: bool, is_known: bool) -
     """Return a sentence on the orientation of slices across these axes."""
     across = sorted({axis for axis in axes if axis is not None}, reverse=True)
     if not is_volume:
-        return UPRIGHT
+        return AS_STORED
     if not across or not is_known:
         return SIDES_UNKNOWN
     return f"Radiological view: {'; '.join(VIEWS[axis] for axis in across)}."
@@ -119,27 +119,27 @@ def orientation_of(
 ) -> Orientation:
     """Return the orientation from the settings of a run, its store if it still exists, and its predictions.
 
-    ``has_volumes`` is None if nothing was tested; a 2-D run without its store may then have seen pictures or volumes.
-    The arrays of a run have the orientation in its recipe, because training rejects others.
+    ``has_volumes`` is None if nothing was tested. Without a store, it is then unknown whether a 2-D run was trained on
+    pictures or on volumes. All arrays have the orientation in the recipe, because training rejects other arrays.
     """
     data, batches = ((recipe or {}).get(name, {}) for name in ("data", "batches"))
     augment = batches.get("augment", {})
     cases: tuple[StoredCase, ...] = () if store is None else store.cases
     is_volume = data.get("dimensions") == 3 or bool(has_volumes) or any(len(case.shape) == 3 for case in cases)
-    is_open = not is_volume and store is None and has_volumes is None
+    is_unknown = not is_volume and store is None and has_volumes is None
     return Orientation(
         codes=data.get("orientation") if is_volume else None,
-        is_volume=is_volume or is_open,
+        is_volume=is_volume or is_unknown,
         is_placed=bool(cases) and all(case.geometry.is_placed for case in cases),
         is_mirrored=augment.get("rotate_flip", 0) > 0,
-        is_turned=augment.get("rotate", 0) > 0 and augment.get("degrees", 0) > LARGE_ANGLE,
+        is_turned=augment.get("rotate", 0) > 0 and augment.get("degrees", 0) > MAX_ANGLE,
         spacing=_spacing(data.get("spacing"), cases) if batches.get("fit") != "stretch" else (1.0, 1.0),
         channels=channels,
     )
 
 
 def _spacing(steps: Sequence[float | None] | None, cases: Sequence[StoredCase]) -> tuple[float, float]:
-    """Return the spacing in the recipe, else the median of the scans, else equal spacings."""
+    """Return the spacing in the recipe or, for each axis without it, the median of the scans. The default is 1 mm."""
     spacings = []
     for axis, step in enumerate([*(steps or ()), None, None][:2]):
         if not step and not cases:

@@ -1,4 +1,4 @@
-"""Pictures of scans and label maps: a gray scan, embedded once, and transparent layers over it."""
+"""Pictures of scans and label maps: a gray scan with a transparent layer over it."""
 
 import struct
 import zlib
@@ -16,12 +16,12 @@ Pixels = npt.NDArray[np.uint8]
 Plane = npt.NDArray[Any]
 Labels = npt.NDArray[Any]
 
-LARGEST_SIDE = 512
-SMALL_SIDE = 160
-LAYER_SIDE = 384
-BORDER_SHARE = 1 / 128
-MARK_SHARE = 1 / 11
-EDGE_SHARE = 1 / 64
+MAX_SIDE = 512
+SMALL_SIDE = 160  # smaller pictures have the class "small"
+LAYER_SIDE = 384  # smaller layers are enlarged up to this side
+BORDER_WIDTH = 1 / 128  # fraction of the longer side
+MARK_SIZE = 1 / 11  # fraction of the width
+MARK_MARGIN = 1 / 64  # fraction of the width
 FILL_OPACITY = 90
 OPAQUE = 255
 WINDOW_PERCENTILES = (0.5, 99.5)
@@ -31,7 +31,7 @@ PNG_FILTER_UP = 2
 
 
 class Album:
-    """The pictures of one page. A scan shown several times is embedded once and referenced afterwards."""
+    """The pictures of one page. A scan that is shown several times is embedded once and then referenced."""
 
     def __init__(self) -> None:
         """Create an album without pictures."""
@@ -44,10 +44,10 @@ class Album:
         *,
         alt: str,
         aspect: float = 1.0,
-        limit: int = LARGEST_SIDE,
+        limit: int = MAX_SIDE,
         marks: tuple[str, str] | None = None,
     ) -> Markup:
-        """Draw a scan ``(H, W)`` in gray, a layer ``(h, w, 4)`` over it, and marks at its left and right edge.
+        """Draw a scan ``(H, W)`` in gray, a layer ``(h, w, 4)`` over it, and letters at the left and right edge.
 
         ``aspect`` is the height of a pixel divided by its width.
         """
@@ -70,17 +70,17 @@ class Album:
 
 
 def to_gray(image: Plane) -> Pixels:
-    """Return gray values that span the 0.5th to the 99.5th percentile; a constant image is black."""
+    """Return gray values with a window from the 0.5th to the 99.5th percentile. A constant image is black."""
     values = np.nan_to_num(np.asarray(image, dtype=np.float64), posinf=0.0, neginf=0.0)
     low, high = np.percentile(values, WINDOW_PERCENTILES)
     if high <= low:
         low, high = values.min(), max(values.max(), values.min() + 1.0)
-    shares = np.clip((values - low) / (high - low), 0.0, 1.0)
-    return np.asarray(np.rint(shares * 255), dtype=np.uint8)
+    scaled = np.clip((values - low) / (high - low), 0.0, 1.0)
+    return np.asarray(np.rint(scaled * 255), dtype=np.uint8)
 
 
-def shrink(image: Plane, limit: int = LARGEST_SIDE) -> Plane:
-    """Return block means so that the longer side is at most ``limit``; a small image is returned unchanged."""
+def shrink(image: Plane, limit: int = MAX_SIDE) -> Plane:
+    """Average blocks of pixels so that the longer side is at most ``limit``. A small image is unchanged."""
     factor = _factor(image.shape, limit)
     if factor == 1:
         return image
@@ -90,7 +90,7 @@ def shrink(image: Plane, limit: int = LARGEST_SIDE) -> Plane:
 
 
 def label_layer(labels: Labels) -> Pixels:
-    """Return a label map as colored areas with opaque borders, ``(h, w, 4)``; the background is transparent."""
+    """Return a label map as colored areas with opaque borders, ``(h, w, 4)``. The background is transparent."""
     drawn = _fit(labels.astype(np.int64))
     layer = np.zeros((*drawn.shape, 4), np.uint8)
     layer[..., :3] = rgb_table(int(drawn.max(initial=0)) + 1)[drawn]
@@ -100,7 +100,7 @@ def label_layer(labels: Labels) -> Pixels:
 
 
 def outline_layer(mask: Labels) -> Pixels:
-    """Return the edge of a mask's zeros, ``(h, w, 4)``: white inside and black outside, visible on any scan."""
+    """Return the edge of the region where a mask is 0, ``(h, w, 4)``, white inside and black outside."""
     drawn = _fit(mask.astype(np.int64))
     layer = np.zeros((*drawn.shape, 4), np.uint8)
     layer[..., :3] = np.where(drawn == 0, OPAQUE, 0)[..., None]
@@ -109,14 +109,14 @@ def outline_layer(mask: Labels) -> Pixels:
 
 
 def rgb_table(count: int) -> Pixels:
-    """Return the colors by label, ``(count, 3)``; row 0, the background, is black and never shown."""
+    """Return the colors by label, ``(count, 3)``. The background in row 0 is black and never shown."""
     rows = [(0, 0, 0), *(tuple(bytes.fromhex(color_of(label)[1:])) for label in range(1, count))]
     return np.array(rows, dtype=np.uint8)
 
 
 def _side_marks(marks: tuple[str, str], width: int, height: float) -> list[Markup]:
-    """Draw letters at the left and the right edge, of the same relative size on every picture."""
-    size, edge = width * MARK_SHARE, width * EDGE_SHARE
+    """Draw letters at the left and the right edge. Their size is relative to the picture."""
+    size, edge = width * MARK_SIZE, width * MARK_MARGIN
     where = {"y": f"{height / 2:g}", "dy": "0.35em", "font_size": f"{size:g}", "class_": "mark"}
     left, right = marks
     return [
@@ -135,8 +135,8 @@ def _factor(shape: tuple[int, ...], limit: int) -> int:
 
 
 def _fit(labels: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Subsample a large map; repeat the voxels of a small map, so that borders are thin lines."""
-    factor = _factor(labels.shape, LARGEST_SIDE)
+    """Subsample a large map, or enlarge a small map so that borders are thin lines."""
+    factor = _factor(labels.shape, MAX_SIDE)
     height, width = (side // factor * factor for side in labels.shape)
     small = labels[factor // 2 : height : factor, factor // 2 : width : factor]
     times = max(1, LAYER_SIDE // max(small.shape))
@@ -144,9 +144,9 @@ def _fit(labels: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 def _border(labels: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Return the pixels near a pixel with another label; the width of the line depends on the size."""
+    """Return the pixels near a pixel with another label. The width of the border is relative to the picture."""
     border = np.zeros(labels.shape, bool)
-    for step in range(1, max(1, round(max(labels.shape) * BORDER_SHARE)) + 1):
+    for step in range(1, max(1, round(max(labels.shape) * BORDER_WIDTH)) + 1):
         down = labels[step:] != labels[:-step]
         right = labels[:, step:] != labels[:, :-step]
         border[step:] |= down
@@ -157,9 +157,9 @@ def _border(labels: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
 
 
 def encode_png(pixels: Pixels) -> bytes:
-    """Return pixels ``(H, W)`` gray, ``(H, W, 3)`` RGB or ``(H, W, 4)`` RGBA as a PNG file.
+    """Return pixels as a PNG file: gray ``(H, W)``, RGB ``(H, W, 3)`` or RGBA ``(H, W, 4)``.
 
-    Each row is stored as the difference from the row above, which compresses both smooth scans and flat overlays well.
+    Each row is stored as the difference from the row above. Smooth scans and flat overlays then compress well.
     """
     height, width = pixels.shape[:2]
     channels = 1 if pixels.ndim == 2 else pixels.shape[2]

@@ -1,4 +1,4 @@
-"""Pages and their sections from the Jinja2 templates of this package; every value is escaped."""
+"""Pages and their sections from the Jinja2 templates of this package. Every value is escaped."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -27,11 +27,11 @@ ENVIRONMENT.globals["color_of"] = color_of
 ENVIRONMENT.filters |= {"fixed": fixed, "percent": percent, "figure": figure, "counted": counted}
 ENVIRONMENT.filters |= {"duration": duration, "joined": joined, "typeset": typeset, "shown_text": shown_text}
 PLANNED_NAMES = ("", PLANNED, f"{PLANNED}-{SUPERVISED}")
-"""Recipe names that do not distinguish a run: no name, any plan, the baseline of any plan."""
+"""Recipe names that do not tell runs apart: no name, and the names of all plans and of their baselines."""
 
 
 def render(template: str, *, empty: Missing | None = None, **view: object) -> Markup:
-    """Return a template filled with the values of a view, or with the reason why the section is empty."""
+    """Fill a template with the values of a view, or with the reason why the section is empty."""
     return Markup(ENVIRONMENT.get_template(f"{template}.html").render(view, empty=empty))  # noqa: S704 - escaped
 
 
@@ -44,7 +44,7 @@ def write_page(
     sections: Iterable[Markup],
     footer: str,
 ) -> Path:
-    """Write a page and return its path; ``contents`` are the titles of the sections by their HTML id."""
+    """Write a page and return its path. ``contents`` maps the HTML ids of the sections to their titles."""
     page = render(
         "page", kicker=kicker, title=title, summary=summary, contents=contents, sections=sections, footer=footer
     )
@@ -53,7 +53,7 @@ def write_page(
 
 
 def run_title(facts: dict[str, Any], data: str = "") -> str:
-    """Return the name of the recipe; for a planned recipe the classes, the data and the method."""
+    """Return the name of the recipe, or classes, data and method for a planned recipe."""
     recipe, method = str(facts.get("recipe") or ""), str(facts.get("method") or "")
     classes = class_names(facts)[1:]
     if classes and method and recipe in PLANNED_NAMES:

@@ -1,4 +1,4 @@
-"""The scores of a run: headline figures, each class, each case."""
+"""The scores of a run: the headline, a table of classes and a table of cases."""
 
 import math
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ NOT_EVALUATED = "This run has not been evaluated."
 
 @dataclass(frozen=True)
 class Results:
-    """Scores of the label maps in a folder; ``references`` is the location of the reference labels."""
+    """Scores of the label maps in a folder. ``references`` is the location of the reference labels."""
 
     folder: Path
     evaluation: Evaluation
@@ -29,25 +29,25 @@ class Results:
 
     @property
     def ranking(self) -> list[str]:
-        """Return the cases from the worst mean Dice to the best; ties are ordered by name."""
+        """Return the cases, sorted from the worst to the best mean Dice and then by name."""
         scores = case_dice(self.evaluation)
         return sorted(scores, key=lambda case: (scores[case], case))
 
 
 def on_test(checkpoint: str) -> bool:
-    """Return whether a checkpoint was selected on the test cases, by its description in the run."""
+    """Return whether a checkpoint was selected on the test cases, according to its description."""
     return checkpoint.startswith("best on test")
 
 
 def used_checkpoint(results: Results | None, facts: dict[str, Any]) -> str:
-    """Return the checkpoint that was evaluated: from the manifest of the predictions, else from the run."""
+    """Return the evaluated checkpoint from the manifest of the predictions or, without a manifest, from the run."""
     manifest = None if results is None else results.folder / "manifest.json"
     content = read_object(manifest) if manifest is not None and manifest.is_file() else {}
     return str(content.get("checkpoint") or facts.get("checkpoint", "last"))
 
 
 def read_results(folder: Path) -> Results | None:
-    """Load the scores in a folder of predictions; None if nothing has been evaluated."""
+    """Load the scores in a folder of predictions, or return None if nothing has been evaluated."""
     if not (folder / "metrics.csv").is_file():
         return None
     described = folder / "metrics.json"
@@ -62,18 +62,18 @@ def case_dice(evaluation: Evaluation) -> dict[str, float]:
 
 
 def mean(values: Sequence[float]) -> float:
-    """Return the mean of the values that are not NaN; NaN if there are none."""
+    """Return the mean of the values that are not NaN, or NaN without such values."""
     known = [value for value in values if not math.isnan(value)]
     return fmean(known) if known else math.nan
 
 
 def unit_of(evaluation: Evaluation) -> str:
-    """Return the unit of distances without spacing."""
+    """Return the unit of distances that ignore the spacing."""
     return "voxel" if evaluation.has_volumes else "pixel"
 
 
 def results_section(results: Results | None, facts: dict[str, Any], remedy: Remedy = TEST, scans: str = "") -> Markup:
-    """Render headline figures, a table of classes and a table of cases, worst first; ``scans`` names the test scans."""
+    """Render the headline, a table of classes and a table of cases, worst first. ``scans`` names the test scans."""
     if results is None:
         return render("results", empty=Missing(NOT_EVALUATED, *remedy))
     scores = scores_view(results.evaluation, used_checkpoint(results, facts))
@@ -81,7 +81,7 @@ def results_section(results: Results | None, facts: dict[str, Any], remedy: Reme
 
 
 def scores_view(evaluation: Evaluation, checkpoint: str) -> dict[str, Any]:
-    """Collect the values of the headline figures and the table of classes."""
+    """Collect the values of the headline and the table of classes."""
     return {
         "summary": evaluation.summary(),
         "cases": len(_by_case(evaluation)),
@@ -96,7 +96,7 @@ def scores_view(evaluation: Evaluation, checkpoint: str) -> dict[str, Any]:
 
 
 def _columns(evaluation: Evaluation) -> dict[str, str]:
-    """Return the titles of the columns by metric; distances also in mm if that differs from voxels."""
+    """Return the titles of the columns by metric. Distances in mm are included if they differ from voxels."""
     columns = {name: f"{METRIC_NAMES[name]} %" for name in OVERLAPS}
     for name in DISTANCES:
         columns[name] = f"{METRIC_NAMES[name]} {unit_of(evaluation)}"
@@ -106,7 +106,7 @@ def _columns(evaluation: Evaluation) -> dict[str, str]:
 
 
 def _cases_view(results: Results) -> dict[str, Any]:
-    """Collect the table of cases, with several classes also the Dice of each class; NaN is shown as a dash."""
+    """Collect the table of cases. With several classes, it also contains the Dice of each class."""
     by_case, unit = _by_case(results.evaluation), unit_of(results.evaluation)
     names = sorted({row.label: row.name for row in results.evaluation.rows}.items())
     classes = names if len(names) > 1 else []

@@ -28,17 +28,17 @@ CONTENTS = {
     "notes": "Notes",
 }
 STATES = {
-    "running": "This run has not finished; the page shows its progress so far.",
+    "running": "This run has not finished. The page shows its progress so far.",
     "stopped": "This run was stopped before it finished.",
     "failed": "This run failed before it finished.",
 }
 
 
 def render_report(run: Path, out: Path | None = None, *, baseline: Path | None = None) -> Path:
-    """Write the report of a run folder and return its path, ``run/report.html`` if ``out`` is None.
+    """Write the report of a run folder and return its path, by default ``run/report.html``.
 
-    ``baseline`` is another run folder to compare with. Parts without data state why they are empty. The same run
-    folder gives the same bytes. A folder of folds has a page of its own, which compares with the folds' own baseline.
+    ``baseline`` is another run folder for comparison. Parts without data state why they are empty. The output is
+    deterministic. For a folder of folds, the page of the cross-validation is written, with the baseline in that folder.
     """
     folder = RunFolder(run)
     if folder.folds_file.is_file():
@@ -65,12 +65,12 @@ def render_report(run: Path, out: Path | None = None, *, baseline: Path | None =
     verdicts, state = [verdict_of(this, other), *missed(results)], STATES.get(str(facts.get("status", "")), "")
     summary = render("run_summary", verdicts=verdicts, facts=facts, counts=case_counts(facts), state=state)
     version = facts.get("versions", {}).get("graftseg", "")
-    footer = f"Trained with graftseg {version}. This page is self-contained and loads nothing."
+    footer = f"Trained with graftseg {version}. This page is self-contained and loads no other files."
     title, target = run_title(facts, names.data), out or run / "report.html"
     return write_page(target, "graftseg report", title, summary, CONTENTS, sections, footer)
 
 
 def _comparison_commands(run: RunFolder, baseline: Path | None) -> Commands:
-    """Return the commands of a baseline from elsewhere, else of the run, whose test also scores its own baseline."""
+    """Return the commands of the run, which also test its baseline, or of a baseline in another folder."""
     own = [one.path.resolve() for one in existing_baselines(run)]
     return commands_for(run if baseline is None or baseline.resolve() in own else RunFolder(baseline))

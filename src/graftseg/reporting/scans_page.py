@@ -24,21 +24,21 @@ CONTENTS = {
     "classes": "Classes",
     "pictures": "Pictures",
 }
-PICTURES = 12
-NAMED = 3
+MAX_PICTURES = 12
+LISTED_CASES = 3
 TITLES: dict[Severity, str] = {
     "error": "Errors: fix these before training",
     "warning": "Warnings: check these",
     "note": "Notes: for your information",
 }
 AXES = ("right-left", "front-back", "head-foot")
-FOOTER = f"Checked with graftseg {__version__}. This page is self-contained and loads nothing."
+FOOTER = f"Checked with graftseg {__version__}. This page is self-contained and loads no other files."
 NO_SCAN = Missing("No scan could be read.", "graftseg check DATA --out check.html")
 NO_LABEL = Missing("No label map could be read, or all are empty.")
 
 
 def render_check(examination: Examination, out: Path) -> Path:
-    """Write the page about a data set and return its path. The same data gives the same bytes."""
+    """Write the page about a data set and return its path. The output is deterministic."""
     sections = [
         _findings(examination.findings),
         _together(examination),
@@ -69,7 +69,7 @@ def _summary(examination: Examination) -> Markup:
 def _findings(findings: Sequence[Finding]) -> Markup:
     """Render a table of findings for each severity, errors first."""
     tables = [(one, TITLES[one], [found for found in findings if found.severity == one]) for one in SEVERITIES]
-    return render("findings", tables=[table for table in tables if table[2]], listed_cases=NAMED)
+    return render("findings", tables=[table for table in tables if table[2]], listed_cases=LISTED_CASES)
 
 
 def _together(examination: Examination) -> Markup:
@@ -150,12 +150,12 @@ def _classes(examination: Examination) -> Markup:
 
 
 def _pictures(examination: Examination) -> Markup:
-    """Render a slice of each of the first cases that findings name, with its label."""
+    """Render one slice, with its label map, of each of the first cases that are named in findings."""
     reasons: dict[str, list[str]] = {}
     for found in examination.findings:
-        for name in found.cases[:NAMED]:
+        for name in found.cases[:LISTED_CASES]:
             reasons.setdefault(name, []).append(found.what)
-    shown = [name for name in reasons if name in examination.thumbnails][:PICTURES]
+    shown = [name for name in reasons if name in examination.thumbnails][:MAX_PICTURES]
     figures, album = [], Album()
     for name in shown:
         thumbnail, why = examination.thumbnails[name], "; ".join(dict.fromkeys(reasons[name]))

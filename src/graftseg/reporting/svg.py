@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-SAME = 1e-9
-NOTHING = 1e-27
+RELATIVE_TOLERANCE = 1e-9
+ABSOLUTE_TOLERANCE = 1e-27
 
 
 def element(name: str, /, *children: str, **attributes: str | float | None) -> Markup:
-    """Return an SVG element; plain strings and attributes are escaped.
+    """Return an SVG element. Plain strings and attributes are escaped.
 
     Underscores in attribute names become hyphens and a trailing underscore is dropped (``class_``, ``text_anchor``).
     Attributes with the value None are left out.
@@ -31,21 +31,21 @@ def chart(title: str, width: float, height: float, content: Iterable[Markup], cl
 
 
 def points(xs: Iterable[float], ys: Iterable[float]) -> str:
-    """Return the ``points`` attribute of a line through positions."""
+    """Return the ``points`` attribute of a line through these positions."""
     return " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(xs, ys, strict=True))
 
 
 def number(value: float) -> str:
-    """Return a value with three significant digits; values from a thousand to a million are written in full."""
+    """Return a value with three significant digits. Values from 1,000 to 1,000,000 are rounded to integers."""
     written = f"{value:,.0f}" if 1e3 <= abs(value) < 1e6 else f"{value:.3g}"
     mantissa, _, exponent = written.partition("e")
     return (f"{mantissa}e{int(exponent)}" if exponent else mantissa).replace("-", "−")
 
 
 def nice_ticks(low: float, high: float, count: int = 4) -> list[float]:
-    """Return round numbers (1, 2 or 5 times a power of ten) that enclose both ends in about ``count`` steps."""
-    if high - low <= max(SAME * max(abs(low), abs(high)), NOTHING):
-        high = low + (abs(low) if abs(low) > NOTHING else 1.0)
+    """Return round tick values that enclose both ends. Their distance is 1, 2 or 5 times a power of ten."""
+    if high - low <= max(RELATIVE_TOLERANCE * max(abs(low), abs(high)), ABSOLUTE_TOLERANCE):
+        high = low + (abs(low) if abs(low) > ABSOLUTE_TOLERANCE else 1.0)
     rough = (high - low) / count
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
@@ -71,7 +71,7 @@ class Axis:
 
     @classmethod
     def between(cls, low: float, high: float, start: float, end: float, count: int) -> "Axis":
-        """Return an axis that ends exactly at ``low`` and ``high``, at least 1 apart, with the ticks between them."""
+        """Return an axis that ends exactly at ``low`` and ``high``, or at ``low + 1`` if ``high`` is smaller."""
         ticks = (tick for tick in nice_ticks(low, high, count) if low <= tick <= high)
         return cls(low, max(high, low + 1.0), start, end, tuple(ticks))
 

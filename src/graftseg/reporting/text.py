@@ -1,4 +1,4 @@
-"""Numbers, names and paths as a page writes them."""
+"""Formatting of numbers, names and paths on a page."""
 
 import math
 import re
@@ -7,14 +7,14 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from graftseg.evaluation.table_metrics import OVERLAPS
 
-MINUS = re.compile(r"(?:(?<![\w.])|(?<=\de))-(?=\d)")
+MINUS = re.compile(r"(?:(?<![\w.])|(?<=\de))-(?=\d)")  # a hyphen before a number or in an exponent
 HOMES = ("home", "Users", "")
 """Folders whose subfolders are named after people."""
 LISTED_NAMES = 3
 
 
 def typeset(text: str) -> str:
-    """Return a text with real minus signs in its numbers; hyphens in names stay."""
+    """Replace hyphens in numbers by minus signs. Hyphens in names stay."""
     return "–" if text == "-" else MINUS.sub("−", text)
 
 
@@ -29,35 +29,35 @@ def percent(value: float) -> str:
 
 
 def figure(value: float, name: str) -> str:
-    """Return the value of a metric, in percent if it is a share."""
+    """Return the value of a metric, in percent if the metric is a fraction."""
     return percent(value) if name in OVERLAPS else fixed(value)
 
 
 def counted(number: int | None) -> str:
-    """Return a number with thousands separators; empty if unknown."""
+    """Return a number with thousands separators, or an empty string for None."""
     return "" if number is None else f"{number:,}"
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return names as a phrase; of many names the first few and the number of the others."""
+    """Join names to a phrase. A long list is shortened to the first names and the number of the remaining names."""
     many = len(names) > LISTED_NAMES + 1
     return joined([*names[:LISTED_NAMES], f"{len(names) - LISTED_NAMES} more"] if many else names)
 
 
 def joined(names: Sequence[str]) -> str:
-    """Return all names as a phrase."""
+    """Join all names to a phrase."""
     return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
 
 
 def short_path(path: str) -> str:
-    """Return the last two parts of a path, which do not reveal a home folder."""
+    """Return the last two parts of a path."""
     pure = PureWindowsPath(path) if "\\" in path else PurePosixPath(path)
     parts = [part for part in pure.parts if part != pure.anchor]
     return "/".join(parts[-2:])
 
 
 def shown_text(text: str) -> str:
-    """Return a text, shortened if it is an absolute path or starts at a home folder."""
+    """Return a text. Shorten it if it looks like a path, because pages must not reveal home folders."""
     return short_path(text) if looks_like_path(text) else text
 
 
@@ -67,5 +67,5 @@ def looks_like_path(text: str) -> bool:
 
 
 def folder_name(folder: Path) -> str:
-    """Return the name of a folder, or nothing if it is the name of a person's home."""
+    """Return the name of a folder, or an empty string for a home folder, which is named after a person."""
     return "" if folder.parent.name in HOMES else folder.name

@@ -1,4 +1,4 @@
-"""The course of training: loss curves, validation, learning rate, and the time of each phase of a step."""
+"""The training section: curves of losses, validation scores and learning rate, and the time of each phase of a step."""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -17,7 +17,7 @@ NOT_LOGGED = Missing("No step has been logged.", *TRAIN)
 
 
 def training_section(log: Log | None, facts: dict[str, Any]) -> Markup:
-    """Render the curves of every logged value and the share of each phase of a step."""
+    """Render the curves of all logged values and the time of each phase of a step."""
     seconds = facts.get("seconds_per_step") or {}
     phases = sorted(seconds.items(), key=lambda item: PHASES.index(item[0]) if item[0] in PHASES else len(PHASES))
     view: dict[str, Any] = {"has_phases": True, "phases": phases, "total": sum(seconds.values())}
@@ -66,7 +66,7 @@ def _main_curves(log: Log, total: Curve) -> list[Markup]:
 
 
 def _term_curves(log: Log) -> list[Markup]:
-    """Draw a small chart for each term of the loss; none if the only term is the total."""
+    """Draw a small chart for each term of the loss, if there are several terms."""
     if len(log.terms) < 2:
         return []
     frame = Frame(NARROW, 170.0, *_span(log))
@@ -74,9 +74,9 @@ def _term_curves(log: Log) -> list[Markup]:
 
 
 def _caption(log: Log) -> dict[str, Any]:
-    """Collect what the caption says: stages, widths of the running means, jumps, and values left out.
+    """Collect the values of the caption: stages, widths of the running means, jumps, and number of dropped values.
 
-    The total may jump where a stage has more or fewer loss terms than the previous stage.
+    The total loss may jump where a stage has more or fewer loss terms than the previous stage.
     """
     parts = [] if log.total is None else split(log.total, log.stages)
     terms = [(stage.method, _terms_of(log, stage)) for stage in log.stages]
