@@ -13,7 +13,7 @@ from graftseg.core.types import Geometry
 from graftseg.data.layouts import read_layout
 from graftseg.data.scans import write_label, write_scan
 from graftseg.data.sources import Sources
-from graftseg.planning.facts import SAMPLE, Foreground, PieceCount, channel_names_in, facts_of
+from graftseg.planning.facts import MAX_SAMPLES, Foreground, PieceCount, channel_names_in, facts_of
 from user_errors import user_error
 
 
@@ -58,7 +58,7 @@ def test_folders_named_one_by_one(tmp_path: Path) -> None:
 
 def test_sampled_voxels_are_the_same_in_every_call(tmp_path: Path) -> None:
     label = np.ones((40, 40, 40), np.uint8)
-    assert label.size > SAMPLE
+    assert label.size > MAX_SAMPLES
     write(tmp_path, "a", np.arange(label.size, dtype=np.float32).reshape(label.shape), label)
     once, again = (facts_of(read_layout(tmp_path)).foreground for _ in range(2))
     assert once == again and once is not None

@@ -15,8 +15,8 @@ from graftseg.planning.frame import choose_frame
         ("RAS", (20, 20, 16), (1.0, 1.0, 4.0), 2, "4.0 times the pixel spacing", "RAS"),
         ("PIL", (20, 20, 16), (1.0, 1.0, 4.0), 2, "4.0 times the pixel spacing", "ASR"),
         ("LIP", (20, 20, 4), (1.0, 1.0, 4.0), 2, "4.0 times the pixel spacing", "RSA"),
-        ("LPS", (9, 20, 20), (1.0, 1.0, 1.0), 2, "has 9 of them, too few", "ASR"),
-        ("RAS", (9, 9, 9), (1.0, 1.0, 1.0), 2, "has 9 of them, too few", "RAS"),
+        ("LPS", (9, 20, 20), (1.0, 1.0, 1.0), 2, "has 9 slices, too few", "ASR"),
+        ("RAS", (9, 9, 9), (1.0, 1.0, 1.0), 2, "has 9 slices, too few", "RAS"),
         ("RAS", (20, 40, 40), (2.0, 1.0, 1.0), 3, "volumes", "ASR"),
     ],
 )

@@ -102,7 +102,7 @@ def test_a_plan_for_volumes_on_a_gpu() -> None:
     assert recipe.stages[0].steps + recipe.stages[1].steps <= 17_000
     assert all(stage.optimizer.schedule.name == "poly" for stage in recipe.stages)
     assert recipe.batches.foreground == 0
-    assert "a whole typical scan" in of(plan, "batches.patch")[1]
+    assert "a complete typical scan" in of(plan, "batches.patch")[1]
 
 
 def test_a_plan_for_large_ct_on_a_cpu() -> None:
@@ -220,8 +220,8 @@ def test_invalid_minutes_are_rejected(minutes: float) -> None:
 @pytest.mark.parametrize(
     ("labeled", "has_test", "seconds", "folds", "reason"),
     [
-        (4, False, 0.01, 4, "never saw it"),
-        (30, False, 0.01, 5, "never saw it"),
+        (4, False, 0.01, 4, "not trained on it"),
+        (30, False, 0.01, 5, "not trained on it"),
         (30, True, 0.01, None, "there is a test set"),
         (1, False, 0.01, None, "cannot be divided"),
         (30, False, 1.0, None, "--folds 5 trains them"),

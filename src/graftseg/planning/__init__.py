@@ -1,1 +1,1 @@
-"""Planning: from a data set to a recipe that fits the scans and a device, with a reason for every value."""
+"""Planning: choose a recipe that fits a data set and a device, with a reason for every value."""

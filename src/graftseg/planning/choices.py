@@ -20,15 +20,15 @@ def tree_of(choices: Choices) -> dict[str, Any]:
     tree: dict[str, Any] = {}
     for name, choice in choices.items():
         *parents, last = name.split(".")
-        place = tree
+        parent = tree
         for part in parents:
-            place = place.setdefault(part, {})
-        place[last] = choice.value
+            parent = parent.setdefault(part, {})
+        parent[last] = choice.value
     if stages := tree.get("stages"):
         tree["stages"] = [stages[number] for number in sorted(stages, key=int)]
     return tree
 
 
 def times(sizes: tuple[int, ...]) -> str:
-    """Return sizes as text: 96 x 96 x 64."""
+    """Return sizes as text, such as ``96 x 96 x 64``."""
     return " x ".join(str(size) for size in sizes)

@@ -1,4 +1,4 @@
-"""The classes of which only the largest component is kept: those that are one piece in the labels."""
+"""The rule for largest components: keep only the largest component of classes that are one piece in the labels."""
 
 from collections.abc import Sequence
 
@@ -6,12 +6,12 @@ from graftseg.planning.choices import Choice, Choices
 from graftseg.planning.facts import Facts, PieceCount
 from graftseg.planning.frame import Frame
 
-USUAL_SHARE = 0.95
-"""Share of label maps or slices in which a class must be one piece."""
+MIN_ONE_PIECE = 0.95
+"""Minimum fraction of label maps or slices in which a class must be one piece."""
 
 
 def component_choices(facts: Facts, frame: Frame, stages: int) -> Choices:
-    """Choose the rule for pseudo-labels of patches or slices, and for label maps of whole scans."""
+    """Choose the rule for pseudo-labels of patches or slices, and for label maps of complete scans."""
     choices = {"inference.largest_component": _rule(facts, facts.pieces, "label maps")}
     if stages == 2:
         seen, where = (facts.slice_pieces, "slices") if frame.is_stacked else (facts.pieces, "label maps")
@@ -21,7 +21,7 @@ def component_choices(facts: Facts, frame: Frame, stages: int) -> Choices:
 
 def _rule(facts: Facts, pieces: Sequence[PieceCount], where: str) -> Choice:
     classes = range(1, len(facts.classes))
-    single = [value for value in classes if value < len(pieces) and pieces[value].share >= USUAL_SHARE]
+    single = [value for value in classes if value < len(pieces) and pieces[value].share >= MIN_ONE_PIECE]
     several = [value for value in classes if value not in single]
     counts = [f"{facts.classes[value]} in {_counts(pieces, value)}" for value in several]
     if not several:
@@ -29,7 +29,7 @@ def _rule(facts: Facts, pieces: Sequence[PieceCount], where: str) -> Choice:
     named = "; ".join(counts[:3]) + ("; ..." if len(counts) > 3 else "")
     if not single:
         return Choice(False, f"off, because classes have several pieces (one piece: {named} {where})")
-    return Choice(single, f"these classes only; the others have several pieces (one piece: {named} {where})")
+    return Choice(single, f"these classes only, because others have several pieces (one piece: {named} {where})")
 
 
 def _counts(pieces: Sequence[PieceCount], value: int) -> str:

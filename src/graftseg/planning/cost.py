@@ -1,4 +1,4 @@
-"""The device of a plan, and the cost of a step: operations, memory and seconds, counted without running a network."""
+"""The device of a plan, and the cost of a step in operations, bytes and seconds, estimated without running it."""
 
 import os
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ GIB = 2**30
 ABSENT_GPU = 16 * GIB
 """Assumed memory of a GPU that is not in this machine."""
 
-FLOAT = 4
+FLOAT_BYTES = 4
 ACTIVATION_COPIES = 1.5
-"""Saved activations, gradients and workspace, relative to the saved activations."""
+"""Memory for saved activations, gradients and workspace, divided by the memory for saved activations."""
 LOSS_COPIES = 10
-"""Arrays of the size of all probabilities that losses and pseudo-labels need."""
+"""Number of arrays with the size of the class probabilities that losses and pseudo-labels need."""
 WEIGHT_COPIES = 5
-"""Student, teacher, gradients and two momenta."""
+"""Number of arrays with the size of the weights: student, teacher, gradients and two momenta."""
 
 PRETRAIN, SELF_TRAINING, SUPERVISED = 1.5, 4.0, 3.0
 """Cost of a step in forward passes per image of one stream. A backward pass counts as two forward passes.
@@ -29,7 +29,7 @@ Pre-training mixes two images into one. In self-training the teacher also sees e
 
 @dataclass(frozen=True)
 class Target:
-    """A device with its memory in bytes; ``present``: it is in this machine and can be timed."""
+    """A device with its memory in bytes. ``present`` is true if it is in this machine and can be timed."""
 
     kind: Literal["cpu", "cuda"]
     memory: int
@@ -38,7 +38,7 @@ class Target:
 
     @property
     def share(self) -> float:
-        """Return the share of the memory that training may use; other programs need memory of a CPU, too."""
+        """Return the fraction of the memory that training may use. On a CPU, other programs need memory, too."""
         return 0.85 if self.kind == "cuda" else 0.5
 
 
@@ -53,14 +53,14 @@ class NetworkLoad:
 
 @dataclass(frozen=True)
 class Speed:
-    """The speed of a device: a fixed time per step and operations per second. ``source`` is where they come from."""
+    """The speed of a device: operations per second and a fixed time per step. ``source`` tells how they are known."""
 
     rate: float
     fixed: float
     source: str
 
     def seconds(self, operations: float) -> float:
-        """Return the seconds of a step with this many operations."""
+        """Return the seconds of a step with this number of operations."""
         return self.fixed + operations / self.rate
 
 
@@ -72,7 +72,7 @@ SPEEDS = {
 
 @lru_cache(maxsize=64)
 def network_load(network: NetworkSettings, channels: int, classes: int) -> NetworkLoad:
-    """Count the cost of a network on a small patch, without allocating memory (torch device ``meta``)."""
+    """Count the cost of a network on a small patch. The torch device ``meta`` allocates no memory."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -93,19 +93,19 @@ def network_load(network: NetworkSettings, channels: int, classes: int) -> Netwo
     with counter, torch.autograd.graph.saved_tensors_hooks(record, lambda tensor: tensor):
         built(images)
     parameters = parameter_count(built)
-    saved = sum(storage.nbytes() for storage in storages.values()) - FLOAT * parameters
-    return NetworkLoad(counter.get_total_flops() / prod(patch), max(saved, FLOAT) / prod(patch), parameters)
+    saved = sum(storage.nbytes() for storage in storages.values()) - FLOAT_BYTES * parameters
+    return NetworkLoad(counter.get_total_flops() / prod(patch), max(saved, FLOAT_BYTES) / prod(patch), parameters)
 
 
 def step_bytes(load: NetworkLoad, patch: tuple[int, ...], batch: int, classes: int) -> int:
-    """Estimate the peak memory of a step with ``batch`` images in float32; bf16 needs less."""
+    """Estimate the peak memory of a step with ``batch`` images in float32. With bf16, a step needs less."""
     voxels = batch * prod(patch)
-    activations = ACTIVATION_COPIES * load.saved_bytes * voxels + LOSS_COPIES * classes * FLOAT * voxels
-    return int(activations + WEIGHT_COPIES * FLOAT * load.parameters)
+    activations = ACTIVATION_COPIES * load.saved_bytes * voxels + LOSS_COPIES * classes * FLOAT_BYTES * voxels
+    return int(activations + WEIGHT_COPIES * FLOAT_BYTES * load.parameters)
 
 
 def target_of(device: str) -> Target:
-    """Return the device with this name; ``cuda`` without a number need not be in this machine."""
+    """Return the device with this name. ``cuda`` without a number may be a GPU of another machine."""
     import torch
 
     from graftseg.core.devices import choose_device
@@ -115,7 +115,7 @@ def target_of(device: str) -> Target:
     chosen = choose_device(device)
     if chosen.type == "cpu":
         threads = torch.get_num_threads()
-        # the free memory would make plans vary
+        # the total memory, because plans would vary with the free memory
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         return Target("cpu", memory, f"this CPU with {threads} thread{'' if threads == 1 else 's'}", True)
     facts = torch.cuda.get_device_properties(chosen)

@@ -1,4 +1,4 @@
-"""The facts behind a plan: fingerprints of the scans, foreground intensities and connected components of classes.
+"""The facts that a plan depends on: fingerprints of scans, foreground intensities and connected components of classes.
 
 Only training scans are read, never test scans or their labels.
 """
@@ -24,13 +24,13 @@ from graftseg.data.fingerprint import CaseFingerprint, Fingerprint, fingerprint_
 from graftseg.data.labels import checked_values, refuse_class_list
 from graftseg.data.pieces import Pieces, pieces_of
 
-SAMPLE = 20_000
+MAX_SAMPLES = 20_000
 """Maximum number of sampled foreground voxels per case."""
 
-ONE_PIECE_SHARE = 0.99
-"""A class counts as one piece if its largest piece contains at least this share of its voxels."""
+ONE_PIECE_FRACTION = 0.99
+"""A class counts as one piece if its largest piece contains at least this fraction of its voxels."""
 
-LEAST_SLICES = 16
+MIN_SLICES = 16
 """Volumes with fewer voxels along an axis are too thin for 3-D patches."""
 
 Floats = npt.NDArray[np.float32]
@@ -49,7 +49,7 @@ class Foreground:
 
 @dataclass(frozen=True)
 class PieceCount:
-    """The number of label maps or slices that contain a class, and in how many of them it is one piece."""
+    """The number of label maps or slices that contain a class (``shown``), or contain it as one piece (``whole``)."""
 
     shown: int = 0
     whole: int = 0
@@ -57,11 +57,11 @@ class PieceCount:
     @classmethod
     def of(cls, pieces: Pieces) -> "PieceCount":
         """Count one label map or slice."""
-        return cls(1, int(pieces.sizes[0] >= ONE_PIECE_SHARE * pieces.voxels))
+        return cls(1, int(pieces.sizes[0] >= ONE_PIECE_FRACTION * pieces.voxels))
 
     @property
     def share(self) -> float:
-        """Return the share of these label maps or slices in which the class is one piece."""
+        """Return the fraction of these label maps or slices in which the class is one piece."""
         return self.whole / self.shown if self.shown else 0.0
 
     def __add__(self, other: "PieceCount") -> "PieceCount":
@@ -131,7 +131,7 @@ def facts_of(dataset: Dataset, *, workers: int | None = None) -> Facts:
 
 
 def channel_names_in(root: Path) -> tuple[str, ...]:
-    """Return the names of the channels in ``dataset.json``, in order; empty if it has none."""
+    """Return the channel names in ``dataset.json``, in order, or an empty tuple without channel names."""
     path = root / "dataset.json"
     content = read_json(path) if path.is_file() else {}
     named = content.get("channel_names", content.get("modality")) if isinstance(content, dict) else None
@@ -141,32 +141,32 @@ def channel_names_in(root: Path) -> tuple[str, ...]:
     return tuple(in_one_line(str(named[key])) for key in sorted(named, key=int))
 
 
-def coarseness(spacings: Spacings) -> float:
+def anisotropy(spacings: Spacings) -> float:
     """Return the median ratio of the longest to the shortest side of a voxel."""
-    return median(_length(spacing) for spacing in spacings)
+    return median(_side_ratio(spacing) for spacing in spacings)
 
 
-def _length(spacing: Sequence[float]) -> float:
-    """Return the ratio of the longest to the shortest side of a voxel, rounded to hide float errors of the affine."""
+def _side_ratio(spacing: Sequence[float]) -> float:
+    """Return the ratio of the longest to the shortest side of a voxel, rounded to remove float errors of the affine."""
     return round(max(spacing) / min(spacing), 3)
 
 
-def thinness(shapes: Shapes) -> float:
+def shortest_axis(shapes: Shapes) -> float:
     """Return the median number of voxels along the shortest axis."""
     return median(min(shape) for shape in shapes)
 
 
 def is_sliced(shapes: Shapes, spacings: Spacings) -> bool:
     """Return whether to treat volumes as slices, because voxels are anisotropic or an axis has few voxels."""
-    return len(shapes[0]) == 3 and (coarseness(spacings) > THICK_SLICES or thinness(shapes) < LEAST_SLICES)
+    return len(shapes[0]) == 3 and (anisotropy(spacings) > THICK_SLICES or shortest_axis(shapes) < MIN_SLICES)
 
 
 def stacked_axis(shape: Sequence[int], spacing: Sequence[float]) -> int:
-    """Return the axis with the largest spacing if voxels are anisotropic, else with the fewest voxels.
+    """Return the axis perpendicular to the slices: the last axis with the largest spacing, or with the fewest voxels.
 
-    Among equal axes, return the last.
+    The spacing is used if voxels are anisotropic.
     """
-    long = _length(spacing) > THICK_SLICES
+    long = _side_ratio(spacing) > THICK_SLICES
     sizes = list(spacing) if long else [-voxels for voxels in shape]
     return max(range(len(sizes)), key=lambda axis: (sizes[axis], axis))
 
@@ -205,8 +205,8 @@ def _slice_pieces(summary: CaseFingerprint, label: npt.NDArray[Any]) -> dict[int
 def _sample(image: npt.NDArray[Any], label: npt.NDArray[Any]) -> Floats:
     """Return the intensities of a reproducible sample of foreground voxels."""
     inside = np.flatnonzero(label)
-    if len(inside) > SAMPLE:
-        inside = np.random.default_rng(len(inside)).choice(inside, SAMPLE, replace=False)
+    if len(inside) > MAX_SAMPLES:
+        inside = np.random.default_rng(len(inside)).choice(inside, MAX_SAMPLES, replace=False)
     return image.reshape(len(image), -1)[:, inside].astype(np.float32).ravel()
 
 

@@ -9,10 +9,10 @@ import numpy.typing as npt
 
 from graftseg.data.checks.sets import SLICES_LAST, THICK_SLICES
 from graftseg.planning.choices import Choice, Choices
-from graftseg.planning.facts import Facts, coarseness, is_sliced, stacked_axis, thinness
+from graftseg.planning.facts import Facts, anisotropy, is_sliced, shortest_axis, stacked_axis
 
-LONG = 1.2
-"""Voxels with a larger ratio of length to width get their long axis last, so that rotations act on square voxels."""
+ANISOTROPIC = 1.2
+"""For a larger ratio of voxel sides, the longest side becomes the last axis, so that rotations act on square voxels."""
 
 ORDERS = {"ASR": (1, 2, 0), "RSA": (0, 2, 1), "RAS": (0, 1, 2)}
 """The order of the canonical axes (right-left first) in each orientation."""
@@ -34,12 +34,12 @@ class Frame:
 
     @property
     def patch_size(self) -> tuple[int, ...]:
-        """Return the size of a full patch: a slice, or a whole volume."""
+        """Return the size of the largest possible patch: a slice or a complete volume."""
         return self.size[: self.dimensions]
 
     @property
     def is_stacked(self) -> bool:
-        """Return whether a scan consists of several slices for the network."""
+        """Return whether a scan is a stack of slices, which the network sees one by one."""
         return len(self.size) > self.dimensions
 
 
@@ -51,16 +51,16 @@ def choose_frame(facts: Facts) -> Frame:
         return _frame(facts, 2, None, "the scans are 2-D", np.array(shapes), np.array(spacings))
     shapes, spacings = [case.canonical_shape for case in cases], [case.canonical_spacing for case in cases]
     stacked = Counter(stacked_axis(*pair) for pair in zip(shapes, spacings, strict=True)).most_common(1)[0][0]
-    long, thin = coarseness(spacings), thinness(shapes)
+    long, thin = anisotropy(spacings), shortest_axis(shapes)
     dimensions: Literal[2, 3] = 2 if is_sliced(shapes, spacings) else 3
     if dimensions == 3:
         widest = int(np.median(spacings, axis=0).argmax())
-        stacked = widest if long > LONG else 2
+        stacked = widest if long > ANISOTROPIC else 2
         reason = f"volumes: {thin:g} voxels along the shortest axis, and voxels only {long:.1f} times as long as wide"
     elif long > THICK_SLICES:
-        reason = f"slices: their distance is {long:.1f} times the pixel spacing, too far for 3-D patches"
+        reason = f"slices: their distance is {long:.1f} times the pixel spacing, too much for 3-D patches"
     else:
-        reason = f"slices: a volume has {thin:g} of them, too few for 3-D patches"
+        reason = f"slices: a volume has {thin:g} slices, too few for 3-D patches"
     orientation = SLICES_LAST[stacked]
     order = list(ORDERS[orientation])
     return _frame(facts, dimensions, orientation, reason, np.array(shapes)[:, order], np.array(spacings)[:, order])
@@ -106,7 +106,7 @@ def _orientation_reason(orientation: str | None, dimensions: int) -> str:
     if orientation is None:
         return "not used: 2-D scans keep their axes"
     if dimensions == 2:
-        return "the last axis is the axis across slices"
+        return "the last axis is perpendicular to the slices"
     if orientation == "RAS":
         return "all volumes get the same orientation"
     return "all volumes get the same orientation, with the longest voxel side last; rotations act on the other axes"

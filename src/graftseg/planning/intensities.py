@@ -1,4 +1,4 @@
-"""The normalization of intensities: a fixed window for CT, z-scores for scans without a unit."""
+"""The normalization of intensities: a fixed window for CT, and z-scores for scans without a unit."""
 
 import re
 
@@ -8,10 +8,10 @@ import numpy.typing as npt
 from graftseg.planning.choices import Choice, Choices
 from graftseg.planning.facts import Facts, Foreground
 
-LOWEST_CT, HIGHEST_CT = -400.0, 5000.0
-"""Limits in Hounsfield units: the lowest values of a CT scan are below the first, the highest between the two."""
-CT_SHARE = 0.9
-"""Fraction of scans whose values must look like CT."""
+CT_LOW, CT_HIGH = -400.0, 5000.0
+"""Limits in Hounsfield units. In CT, the lowest values (air) are below ``CT_LOW``, the highest between the limits."""
+MIN_CT_FRACTION = 0.9
+"""Minimum fraction of scans whose values must look like CT."""
 
 
 def intensity_choices(facts: Facts) -> Choices:
@@ -23,11 +23,11 @@ def intensity_choices(facts: Facts) -> Choices:
 
 
 def ct_reason(facts: Facts) -> str | None:
-    """Return why the scans seem to be CT, or None if they do not. Channel names count more than values."""
+    """Return why the scans seem to be CT, or None otherwise. Values are used only without channel names."""
     if facts.channel_names:
         are_ct = [bool(re.search(r"(?<![a-z])ct(?![a-z])", name.lower())) for name in facts.channel_names]
         return f"dataset.json calls the channel {facts.channel_names[0]}" if all(are_ct) else None
-    if _look_like_ct(facts).mean() < CT_SHARE:
+    if _look_like_ct(facts).mean() < MIN_CT_FRACTION:
         return None
     lowest = [[channel[0] for channel in case.percentiles] for case in facts.fingerprint.training]
     return f"values reach down to {np.median(lowest):.0f}, as Hounsfield units do"
@@ -51,15 +51,15 @@ def _look_like_ct(facts: Facts) -> npt.NDArray[np.bool_]:
         np.array([[channel[end] for channel in case.percentiles] for case in facts.fingerprint.training])
         for end in (0, -1)
     )
-    has_values = (lowest <= LOWEST_CT) & (lowest >= -HIGHEST_CT) & (highest > LOWEST_CT) & (highest <= HIGHEST_CT)
+    has_values = (lowest <= CT_LOW) & (lowest >= -CT_HIGH) & (highest > CT_LOW) & (highest <= CT_HIGH)
     return np.asarray(has_values.all(axis=1), dtype=np.bool_)
 
 
 def _window(foreground: Foreground, why: str) -> Choices:
     """Choose a window between two percentiles of the labeled voxels, and map its lower bound to 0.
 
-    Convolutions and cropping pad scans with zeros. It is common to map the mean of the labeled voxels to 0, but then
-    the padding looks like an organ. A network trained for a short time could find organs along the edges of scans.
+    Convolutions and cropping pad scans with zeros. If the mean of the labeled voxels were mapped to 0, as is common,
+    the padding would look like an organ, and a network could find organs along the edges of scans after a short run.
     """
     low, high = float(np.floor(foreground.low)), float(np.ceil(foreground.high))
     if low == high:
@@ -79,5 +79,5 @@ def _without_units(facts: Facts) -> str:
     if not facts.channel_names:
         largest = [case.percentiles[0][-1] for case in facts.fingerprint.training]
         span = f"range from {min(largest):.3g} to {max(largest):.3g}"
-        because = f"the scans share no unit (their largest values {span})"
+        because = f"the scans have no common unit (their largest values {span})"
     return f"each scan to mean 0 and standard deviation 1, because {because}"

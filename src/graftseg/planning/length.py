@@ -1,4 +1,4 @@
-"""The length of training: how many steps the available time allows, and which optimizer suits that many steps."""
+"""The length of training: the number of steps that fit into the available time, and an optimizer for this number."""
 
 from bisect import bisect_right
 from dataclasses import dataclass
@@ -12,20 +12,20 @@ from graftseg.planning.frame import Frame
 from graftseg.training.folds import suggested_folds
 
 DEFAULT_MINUTES = 60.0
-LONGEST = 1_000_000
+MAX_MINUTES = 1_000_000
 """Upper limit of --minutes: two years."""
-PUBLISHED = {2: 40_000, 3: 17_000}
-"""Total steps of both stages in the paper, for 2-D and 3-D. Without --minutes, no plan is longer."""
-MOST, FEWEST = 100_000, 400
-LEAST_FOLD_STEPS = 2000
+PUBLISHED_STEPS = {2: 40_000, 3: 17_000}
+"""Total steps of both stages in the paper, for 2-D and 3-D. Without --minutes, a plan has at most this number."""
+MAX_STEPS, MIN_STEPS = 100_000, 400
+MIN_FOLD_STEPS = 2000
 """Minimum number of steps per fold. If the time allows fewer, no folds are planned."""
-LONG = 5000
-"""Minimum number of steps for the published optimizer."""
+MIN_PUBLISHED_STEPS = 5000
+"""Minimum number of steps for the published optimizer. Shorter runs use Adam."""
 TIME_MARGIN = 1.1
 """Factor between the expected and the recommended minutes, because measured step times vary."""
-PRETRAINING_SHARE = 0.2
-LEAST_PRETRAINING = 1000
-"""Pre-training takes more than a fifth of all steps if a fifth is fewer than this."""
+PRETRAINING_FRACTION = 0.2
+MIN_PRETRAINING_STEPS = 1000
+"""If a fifth of all steps is fewer than this, pre-training takes more than a fifth."""
 
 
 @dataclass(frozen=True)
@@ -38,24 +38,24 @@ class StepTimes:
     uses_unlabeled: bool
 
     def seconds(self, steps: int) -> tuple[float, float]:
-        """Return how many seconds this many steps take, divided over both stages, and how many the baseline takes."""
+        """Return the seconds that a run with this number of steps takes, and the seconds that its baseline takes."""
         if not self.uses_unlabeled:
             return steps * self.supervised, 0.0
         first = pretraining_steps(steps)
         return first * self.pretraining + (steps - first) * self.self_training, steps * self.supervised
 
     def steps_in(self, budget: float) -> int:
-        """Return the number of steps that fit into this many seconds, at most ``MOST + 1``."""
-        return bisect_right(range(MOST + 2), budget, key=lambda steps: sum(self.seconds(steps))) - 1
+        """Return the number of steps that fit into ``budget`` seconds, at most ``MAX_STEPS + 1``."""
+        return bisect_right(range(MAX_STEPS + 2), budget, key=lambda steps: sum(self.seconds(steps))) - 1
 
     def minutes_for(self, steps: int, trainings: int = 1) -> int:
-        """Return the minutes to request so that each run and its baseline can have this many steps."""
+        """Return the value of --minutes that gives each of several runs, with its baseline, this number of steps."""
         return ceil(TIME_MARGIN * trainings * sum(self.seconds(steps)) / 60)
 
 
 @dataclass(frozen=True)
 class TrainingLength:
-    """Steps of both stages, folds, and the expected seconds; ``pretraining`` is 0 without unlabeled scans."""
+    """Steps of both stages, folds, and the expected seconds. ``pretraining`` is 0 without unlabeled scans."""
 
     pretraining: int
     training: int
@@ -71,28 +71,28 @@ class TrainingLength:
         return self.seconds_of(self.folds or 1)
 
     def seconds_of(self, trainings: int) -> float:
-        """Return the expected seconds for training this many runs, each with its baseline."""
+        """Return the expected seconds for this number of runs, each with its baseline."""
         return trainings * (self.seconds + self.baseline_seconds)
 
 
 def check_minutes(minutes: float | None) -> None:
     """Raise if the requested minutes are not positive or too large."""
-    if minutes is not None and not 0 < minutes < LONGEST:
-        remedy = f"give minutes above 0 and below {LONGEST}"
+    if minutes is not None and not 0 < minutes < MAX_MINUTES:
+        remedy = f"give minutes above 0 and below {MAX_MINUTES}"
         raise UserError(Code.OPTION_INVALID, f"--minutes {minutes:g}", "not a valid training time", remedy)
 
 
 def choose_length(facts: Facts, frame: Frame, operations: float, speed: Speed, minutes: float | None) -> TrainingLength:
-    """Choose steps and folds. ``operations``: those of a forward pass of the labeled images of a batch."""
+    """Choose steps and folds. ``operations`` is the cost of a forward pass over the labeled images of a batch."""
     uses_unlabeled = facts.unlabeled > 0
     first, second, alone = (speed.seconds(work * operations) for work in (PRETRAIN, SELF_TRAINING, SUPERVISED))
     step_times = StepTimes(first, second, alone, uses_unlabeled)
     budget = 60 * (DEFAULT_MINUTES if minutes is None else minutes)
-    most = PUBLISHED[frame.dimensions] if minutes is None else MOST
+    most = PUBLISHED_STEPS[frame.dimensions] if minutes is None else MAX_STEPS
     suggested = suggested_folds(facts.labeled, has_test=facts.has_test)
-    folds = suggested if suggested and step_times.steps_in(budget / suggested) >= LEAST_FOLD_STEPS else None
+    folds = suggested if suggested and step_times.steps_in(budget / suggested) >= MIN_FOLD_STEPS else None
     fits = step_times.steps_in(budget / (folds or 1))
-    steps = round_down(min(max(fits, FEWEST), most))
+    steps = round_down(min(max(fits, MIN_STEPS), most))
     first_steps = pretraining_steps(steps) if uses_unlabeled else 0
     limit = f"{DEFAULT_MINUTES:g} minutes (change with --minutes)" if minutes is None else requested(minutes)
     choices = _stage_choices(first_steps, steps - first_steps, _steps_reason(fits, most, minutes, limit))
@@ -109,11 +109,11 @@ def requested(minutes: float) -> str:
 
 
 def pretraining_steps(steps: int) -> int:
-    """Return the number of pre-training steps, which train the first teacher: a fifth, or up to half of a short run.
+    """Return the number of pre-training steps: a fifth of all steps, or up to half of a short run.
 
-    A teacher that has not learned a class never labels it, and the student unlearns the class.
+    Pre-training trains the first teacher. If the teacher has not learned a class, the student unlearns this class.
     """
-    return max(1, round_down(max(PRETRAINING_SHARE * steps, min(LEAST_PRETRAINING, steps / 2))))
+    return max(1, round_down(max(PRETRAINING_FRACTION * steps, min(MIN_PRETRAINING_STEPS, steps / 2))))
 
 
 def round_down(number: float) -> int:
@@ -125,20 +125,20 @@ def round_down(number: float) -> int:
 
 
 def _steps_reason(fits: float, most: int, minutes: float | None, limit: str) -> str:
-    if fits < FEWEST:
-        return f"the minimum for a useful network, which takes longer than the {limit}"
+    if fits < MIN_STEPS:
+        return f"the minimum for a useful network, although it takes longer than the {limit}"
     if fits > most:
         return "as published; the time allows more" if minutes is None else f"the maximum, within the {limit}"
-    return f"as many as fit into the {limit}"
+    return f"the number that fits into the {limit}"
 
 
 def _stage_choices(first: int, second: int, reason: str) -> Choices:
     if not first:
         method = Choice("supervised", "there are no unlabeled scans")
         return {"stages.0.method": method, "stages.0.steps": Choice(second, reason)}
-    share = "more than the usual fifth; classes that the first teacher has not learned would be lost"
-    if first <= PRETRAINING_SHARE * (first + second):
-        share = "a fifth of all steps; the first pseudo-labels need not be accurate"
+    share = "more than the usual fifth, so that the first teacher learns all classes"
+    if first <= PRETRAINING_FRACTION * (first + second):
+        share = "a fifth of all steps, because the first pseudo-labels need not be accurate"
     return {
         "stages.0.method": Choice("bcp-pretrain", "copy-paste between labeled scans trains the first teacher"),
         "stages.0.steps": Choice(first, share),
@@ -149,7 +149,7 @@ def _stage_choices(first: int, second: int, reason: str) -> Choices:
 
 def _optimizer_choices(stages: int, steps: int) -> Choices:
     name, rate = Choice("sgd", "as published"), Choice(0.01, "initial value; as published")
-    if steps < LONG:
+    if steps < MIN_PUBLISHED_STEPS:
         name = Choice("adam", f"learns faster than SGD in {steps} steps")
         rate = Choice(0.001, "initial value; the usual value for Adam")
     decay = "decays to zero, so the last network does not depend on its last few steps"
@@ -160,7 +160,7 @@ def _optimizer_choices(stages: int, steps: int) -> Choices:
 
 def _fold_reason(facts: Facts, folds: int | None, suggested: int | None, limit: str) -> str:
     if folds:
-        return "there is no test set, so every labeled scan is scored by a network that never saw it"
+        return "there is no test set, so every labeled scan is scored by a network that was not trained on it"
     if facts.has_test:
         return "none, because there is a test set"
     if suggested is None:

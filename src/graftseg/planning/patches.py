@@ -9,22 +9,22 @@ from graftseg.planning.cost import GIB, Target, network_load, step_bytes
 from graftseg.planning.facts import Facts
 from graftseg.planning.frame import Frame
 
-MOST_LEVELS = 5
-COARSEST = 3
-"""Least voxels of a typical scan along its shortest axis at the coarsest level of the network."""
-MAX_VOXELS = {("cpu", 2): 192**2, ("cpu", 3): 64**3, ("cuda", 2): 512**2, ("cuda", 3): 128**3}
-"""Maximum voxels of a patch, which keep a step short."""
-FEWEST_VOXELS = {2: 64**2, 3: 48**3}
-"""Voxels of a patch below which a smaller batch is preferred."""
+MAX_LEVELS = 5
+MIN_COARSE_VOXELS = 3
+"""Minimum size in voxels of a typical scan along its shortest axis, at the coarsest level of the network."""
+MAX_PATCH_VOXELS = {("cpu", 2): 192**2, ("cpu", 3): 64**3, ("cuda", 2): 512**2, ("cuda", 3): 128**3}
+"""Maximum number of voxels of a patch, by device and dimensions. It limits the time of a step."""
+MIN_PATCH_VOXELS = {2: 64**2, 3: 48**3}
+"""Minimum number of voxels of a patch, by dimensions. If a smaller patch is needed, the batch is reduced instead."""
 BATCHES = {("cpu", 2): (4, 2), ("cpu", 3): (4, 2), ("cuda", 2): (12, 8, 4, 2), ("cuda", 3): (4, 2)}
-"""Images per stream, the preferred number first; on a GPU as published."""
+"""Numbers of labeled images (and of unlabeled images) in a batch, by preference. The first on a GPU is as published."""
 WIDTHS = {"cpu": 8, "cuda": 16}
-STORE_SHARE = 0.6
-"""Share of the memory above which training reads scans from disk."""
-COVERED = 0.8
-"""If a patch contains at least this fraction of a typical scan, its position does not matter."""
-OVERSAMPLED = 0.33
-OVERSAMPLED_REASON = (
+MAX_STORE_FRACTION = 0.6
+"""If the prepared scans exceed this fraction of the memory, training reads them from disk."""
+MIN_COVERED = 0.8
+"""If a patch contains at least this fraction of a typical scan, patches are not centered on the foreground."""
+FOREGROUND_FRACTION = 0.33
+FOREGROUND_REASON = (
     "a third of the patches are centered on a foreground voxel (in unlabeled scans, as predicted by the first stage), "
     "because many other patches show only background"
 )
@@ -32,7 +32,7 @@ OVERSAMPLED_REASON = (
 
 @dataclass(frozen=True)
 class StepShape:
-    """The patch, the batch and the network of a step, and the memory they need."""
+    """The patch, the batch and the network of a step, and the required memory."""
 
     patch: tuple[int, ...]
     batch: int
@@ -52,7 +52,7 @@ def choose_step_shape(facts: Facts, frame: Frame, target: Target) -> StepShape:
         {"name": name, "width": WIDTHS[target.kind], "levels": levels, "dropout": target.kind == "cuda"}
     )
     stored = frame.voxels * (2 * facts.channels + 1)
-    resident = stored < STORE_SHARE * target.memory
+    resident = stored < MAX_STORE_FRACTION * target.memory
     room = target.share * target.memory - (stored if resident else 0)
     patch, batch = _fitted(facts, frame, target, network, room)
     needed = step_bytes(network_load(network, facts.channels, len(facts.classes)), patch, batch, len(facts.classes))
@@ -61,9 +61,9 @@ def choose_step_shape(facts: Facts, frame: Frame, target: Target) -> StepShape:
 
 
 def _levels(size: tuple[int, ...]) -> int:
-    """Return the number of levels, from 2 to 5, so that a few voxels of the shortest axis remain."""
+    """Return the number of levels, from 2 to 5, so that the shortest axis keeps 3 or more voxels if possible."""
     levels = 2
-    while levels < MOST_LEVELS and min(size) >= COARSEST * 2**levels:
+    while levels < MAX_LEVELS and min(size) >= MIN_COARSE_VOXELS * 2**levels:
         levels += 1
     return levels
 
@@ -71,18 +71,18 @@ def _levels(size: tuple[int, ...]) -> int:
 def _fitted(
     facts: Facts, frame: Frame, target: Target, network: NetworkSettings, room: float
 ) -> tuple[tuple[int, ...], int]:
-    """Reduce the patch until it fits; reduce the batch before the patch becomes too small."""
+    """Reduce the patch until it fits into the memory, but reduce the batch before the patch becomes too small."""
     kind = (target.kind, frame.dimensions)
     load, classes = network_load(network, facts.channels, len(facts.classes)), len(facts.classes)
     stride = stride_of(network)
     patch = tuple(max(2, -(-size // stride)) * stride for size in frame.patch_size)
-    while prod(patch) > MAX_VOXELS[kind] and (smaller := _smaller(patch, frame, network)):
+    while prod(patch) > MAX_PATCH_VOXELS[kind] and (smaller := _smaller(patch, frame, network)):
         patch = smaller
     for batch in BATCHES[kind]:
         fitting = patch
         while step_bytes(load, fitting, batch, classes) > room:
             reduced = _smaller(fitting, frame, network)
-            if reduced is None or (prod(reduced) < FEWEST_VOXELS[frame.dimensions] and batch != BATCHES[kind][-1]):
+            if reduced is None or (prod(reduced) < MIN_PATCH_VOXELS[frame.dimensions] and batch != BATCHES[kind][-1]):
                 break
             fitting = reduced
         else:
@@ -91,7 +91,7 @@ def _fitted(
 
 
 def _smaller(patch: tuple[int, ...], frame: Frame, network: NetworkSettings) -> tuple[int, ...] | None:
-    """Return a patch one stride shorter along the axis longest in mm; None if no axis can be shorter."""
+    """Return a patch that is one stride shorter along the axis longest in mm, or None if no axis can be shorter."""
     stride = stride_of(network)
     lengths = [n * step if n > 2 * stride else 0.0 for n, step in zip(patch, frame.spacing, strict=False)]
     if not any(lengths):
@@ -103,10 +103,10 @@ def _smaller(patch: tuple[int, ...], frame: Frame, network: NetworkSettings) -> 
 def _network_choices(network: NetworkSettings, size: tuple[int, ...], target: Target) -> Choices:
     kind = {"unet-2d": "the U-Net for slices", "vnet-bn": "the V-Net for volumes"}[network.name]
     shortest, left = min(size), max(1, min(size) // stride_of(network))
-    levels = f"at most {MOST_LEVELS}; {shortest} voxels along the shortest axis become {left} at the coarsest level"
+    levels = f"at most {MAX_LEVELS}; the shortest axis has {shortest} voxels, and {left} at the coarsest level"
     width = dropout = "as published"
     if target.kind == "cpu":
-        width = "half the published width, a quarter of the work, for a CPU"
+        width = "half the published width, because a CPU is slow"
         dropout = "off, because a narrow network in a short run needs none"
     return {
         "network.name": Choice(network.name, f"{kind}, as published"),
@@ -121,15 +121,15 @@ def _patch_choices(frame: Frame, patch: tuple[int, ...], batch: int, target: Tar
     covered = prod(min(1.0, p / n) for p, n in zip(patch, size, strict=True))
     whole = "slice" if frame.is_stacked else "scan"
     if covered > 0.999:
-        seen = f"a whole typical {whole} ({times(size)} voxels)"
+        seen = f"a complete typical {whole} ({times(size)} voxels)"
     else:
-        room = f"as much as {target.memory / GIB:.0f} GiB of memory and the time allow"
+        room = f"limited by {target.memory / GIB:.0f} GiB of memory and by the time of a step"
         seen = f"{covered:.0%} of a typical {whole} ({times(size)} voxels), {room}"
     preferred = BATCHES[target.kind, frame.dimensions][0]
-    fewer = "" if batch == preferred else f"; {preferred} do not fit into the memory"
-    foreground = Choice(0.0, "a patch shows nearly the whole scan, so its position does not matter")
-    if frame.is_stacked or covered < COVERED:
-        foreground = Choice(OVERSAMPLED, OVERSAMPLED_REASON)
+    fewer = "" if batch == preferred else f"; {preferred} images do not fit into the memory"
+    foreground = Choice(0.0, "a patch shows nearly the complete scan, so its position does not matter")
+    if frame.is_stacked or covered < MIN_COVERED:
+        foreground = Choice(FOREGROUND_FRACTION, FOREGROUND_REASON)
     paired = "the same number, because each labeled image is paired with an unlabeled image"
     return {
         "batches.patch": Choice(list(patch), f"{seen}, in multiples of the network's stride"),

@@ -20,7 +20,7 @@ IMPLIED_BY_FAST = {"loop.precision", "settings.joint"}
 
 
 def plan_text(recipe: Recipe, choices: Choices, head: Sequence[str]) -> str:
-    """Return the text of a plan: the summary, then all settings with the reasons of the choices or of defaults."""
+    """Return the text of a plan: the summary, then all settings with the reasons for their values."""
     lines = [line for part in head for line in _comment(part, 0)]
     for name, value in recipe.model_dump(mode="json", exclude=NOT_WRITTEN).items():
         lines += _entry(name, value, name, 0, choices)
@@ -28,7 +28,7 @@ def plan_text(recipe: Recipe, choices: Choices, head: Sequence[str]) -> str:
 
 
 def _entry(key: str, value: Any, name: str, depth: int, choices: Choices, dash: str = "") -> Iterator[str]:
-    """Yield the lines of a setting; ``dash`` begins an item of a list."""
+    """Yield the lines of a setting. ``dash`` begins an item of a list."""
     lead = " " * depth + dash
     inside = depth + len(dash)
     if isinstance(value, dict) and value:
@@ -38,9 +38,9 @@ def _entry(key: str, value: Any, name: str, depth: int, choices: Choices, dash: 
     elif isinstance(value, list) and value and isinstance(value[0], dict):
         yield f"{lead}{key}:"
         for number, item in enumerate(value):
-            for place, (part, inner) in enumerate(item.items()):
-                begin, own = (inside + 2, "- ") if place == 0 else (inside + 4, "")
-                yield from _entry(part, inner, f"{name}.{number}.{part}", begin, choices, own)
+            for index, (part, inner) in enumerate(item.items()):
+                begin, item_dash = (inside + 2, "- ") if index == 0 else (inside + 4, "")
+                yield from _entry(part, inner, f"{name}.{number}.{part}", begin, choices, item_dash)
     elif _without_stage(name) not in IMPLIED_BY_FAST:
         reason = " ".join((choices[name].reason if name in choices else default_reason(name)).split())
         line = f"{lead}{key}: {_flow(value)}"
@@ -60,7 +60,7 @@ def _flow(value: Any) -> str:
 
 
 def default_reason(name: str) -> str:
-    """Return the reason for a setting by its dotted name, or else the description of the setting."""
+    """Return the default reason for a setting, given by its dotted name, or the description of the setting."""
     return _default_reasons().get(_without_stage(name)) or _description(name.split(".")) or "the default"
 
 

@@ -1,4 +1,4 @@
-"""Plans: from facts about scans and a device to a complete recipe, with the reason for every value."""
+"""Plans: complete recipes chosen from facts about the scans and the device, with the reason for every value."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,19 +14,19 @@ from graftseg.planning.cost import GIB, SELF_TRAINING, SPEEDS, SUPERVISED, Speed
 from graftseg.planning.facts import Facts, facts_of
 from graftseg.planning.frame import Frame, choose_frame
 from graftseg.planning.intensities import intensity_choices, intensity_lines
-from graftseg.planning.length import LEAST_FOLD_STEPS, TrainingLength, check_minutes, choose_length, requested
+from graftseg.planning.length import MIN_FOLD_STEPS, TrainingLength, check_minutes, choose_length, requested
 from graftseg.planning.patches import StepShape, choose_step_shape
 from graftseg.planning.plan_file import plan_text
 from graftseg.recipes.recipe import PLANNED, Recipe, parse_recipe
 from graftseg.training.folds import MIN_FOLDS, suggested_folds
 
 StepTimer = Callable[[Recipe], float]
-"""Returns the seconds per step of the last stage of a recipe on the device."""
+"""Function that returns the seconds per step of the last stage of a recipe on the device."""
 
-TOLERANCE = 1.1
-"""A plan warns if it takes this many times the requested minutes."""
-FEWEST_USEFUL = 1500
-"""Steps below which a plan warns that the network will not be good."""
+TIME_TOLERANCE = 1.1
+"""A plan warns if its time exceeds the requested minutes by this factor."""
+MIN_USEFUL_STEPS = 1500
+"""A plan with fewer steps warns that the network will not be good."""
 ONE_LABELED_SCAN = (
     "Warning: one labeled scan is very little. Training works, but no scan can be held out to score the network, and "
     "it learns the labels of one patient only. Label a few more scans."
@@ -50,9 +50,9 @@ class Plan:
 
 
 def make_plan(dataset: Dataset, *, device: str = "auto", minutes: float | None = None, timed: bool = True) -> Plan:
-    """Read the training scans and plan for a device. A device of this machine is timed with a few steps.
+    """Read the training scans and make a plan for a device. Time a few steps if the device is in this machine.
 
-    The preparation of scans does not depend on the device.
+    The data settings of the plan do not depend on the device.
     """
     check_minutes(minutes)
     target, facts = target_of(device), facts_of(dataset)
@@ -103,7 +103,7 @@ def _recipe(choices: Choices) -> Recipe:
 
 
 def _other_choices(frame: Frame, target: Target, uses_unlabeled: bool) -> Choices:
-    """Choose the settings that depend only on the kind of device and of network."""
+    """Choose the settings that depend only on the kind of device and the kind of network."""
     is_cpu = target.kind == "cpu"
     overlap = "a quarter of a window; half takes several times as long on a CPU" if is_cpu else "half of a window"
     fast = "faster: bf16 if the device supports it (loop.precision), both mixtures in one pass (joint)"
@@ -134,7 +134,7 @@ def _data_lines(facts: Facts, frame: Frame) -> list[str]:
     names = ", ".join(facts.classes[1:4]) + (", ..." if len(facts.classes) > 4 else "")
     spacing = " x ".join(f"{step:g}" for step in frame.spacing)
     lines = [
-        "A plan by graftseg with the reason for every value. Change any value you know better.",
+        "A plan by graftseg with the reason for every value. You may change any value.",
         "",
         f"Scans: {counted(facts.labeled, kind)} with labels and {facts.unlabeled} without; "
         f"{counted(len(facts.classes) - 1, 'class', 'classes')} ({names}), {counted(facts.channels, 'channel')}. "
@@ -149,10 +149,10 @@ def _data_lines(facts: Facts, frame: Frame) -> list[str]:
 
 
 def _memory_line(shape: StepShape, target: Target) -> str:
-    place = "in the device's memory" if shape.is_resident else "read from files, because they exceed the memory"
+    where = "in the device's memory" if shape.is_resident else "read from files, because they exceed the memory"
     return (
         f"Device: {target.name}, {target.memory / GIB:.1f} GiB of memory. A step takes about {_gib(shape.step_bytes)} "
-        f"GiB. The prepared scans take {_gib(shape.store_bytes)} GiB, {place}."
+        f"GiB. The prepared scans take {_gib(shape.store_bytes)} GiB, {where}."
     )
 
 
@@ -171,21 +171,21 @@ def _time_lines(length: TrainingLength, speed: Speed, minutes: float | None) -> 
         f"Time: about {duration(total)} in total: {duration(length.seconds)} for {steps} steps{baseline}{folds}. "
         f"Seconds per step are {speed.source}. Reading, preparing and scoring take additional time."
     ]
-    if minutes is not None and total / 60 > TOLERANCE * minutes:
+    if minutes is not None and total / 60 > TIME_TOLERANCE * minutes:
         lines.append(
-            f"Warning: this is more than the {requested(minutes)}. Fewer steps are not useful; these take --minutes "
-            f"{ceil(total / 60)}."
+            f"Warning: this is more than the {requested(minutes)}. Fewer steps are not useful. This plan needs "
+            f"--minutes {ceil(total / 60)}."
         )
-    if steps < FEWEST_USEFUL:
+    if steps < MIN_USEFUL_STEPS:
         lines.append(
             f"Warning: {steps} steps only test that everything works and do not give a good network. Give --minutes "
-            f"{length.times.minutes_for(FEWEST_USEFUL)} or more."
+            f"{length.times.minutes_for(MIN_USEFUL_STEPS)} or more."
         )
     return lines
 
 
 def _score_lines(facts: Facts, length: TrainingLength) -> list[str]:
-    """Warn if the networks cannot be scored, or on too few test scans."""
+    """Return a warning if the networks cannot be scored, or a note if there are too few test scans."""
     if facts.unlabeled and 0 < facts.tested < MIN_CASES:
         return [
             f"Note: {counted(facts.tested, 'test scan')} with labels can be scored. `graftseg test` needs at least "
@@ -202,6 +202,6 @@ def _score_lines(facts: Facts, length: TrainingLength) -> list[str]:
         "Warning: this run cannot be scored, because there are no labeled test scans and no time for folds. Either "
         f"train this plan with --folds {folds}{others}, which takes {folds} times as long, about "
         f"{duration(length.seconds_of(folds))}; or plan with --minutes "
-        f"{length.times.minutes_for(LEAST_FOLD_STEPS, folds)} or more for {folds} folds of at least {LEAST_FOLD_STEPS} "
+        f"{length.times.minutes_for(MIN_FOLD_STEPS, folds)} or more for {folds} folds of at least {MIN_FOLD_STEPS} "
         f"steps each; or {add_test_scans}."
     ]

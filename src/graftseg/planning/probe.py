@@ -15,15 +15,15 @@ from graftseg.recipes.recipe import Recipe
 from graftseg.training.clock import StepClock
 from graftseg.training.step import WARM_UP, StepMode, Stepper
 
-STEPS = 3
+TIMED_STEPS = 3
 MAX_SECONDS = 8.0
-"""Seconds after which no further step is timed."""
+"""No further step is timed after this number of seconds."""
 
 
 def seconds_per_step(recipe: Recipe, channels: int, classes: int, device: torch.device) -> float:
-    """Return the shortest time of a few steps of the last stage, which run as in training.
+    """Return the shortest time of a few steps of the last stage. On a GPU, a captured step is replayed, as in training.
 
-    On a GPU, steps are replays of a captured step. A long run also compiles its networks and is faster.
+    A long run is faster than measured, because it also compiles its networks.
     """
     stage, loop = recipe.stages[-1], recipe.loop
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
@@ -32,16 +32,16 @@ def seconds_per_step(recipe: Recipe, channels: int, classes: int, device: torch.
             name: build_optimizer(method.get_submodule(name), stage.optimizer_of(name))
             for name in method.trained_modules
         }
-        way = StepMode.chosen(loop.precision, device, stage.steps, compiled=False, captured=loop.captured)
+        mode = StepMode.chosen(loop.precision, device, stage.steps, compiled=False, captured=loop.captured)
         noise = ConstantBatches(_noise(recipe, channels, classes, device), device)
-        return _shortest(Stepper(method, optimizers, stage, noise, way, StepClock(device), index=0), device)
+        return _shortest(Stepper(method, optimizers, stage, noise, mode, StepClock(device), index=0), device)
 
 
 def _shortest(stepper: Stepper, device: torch.device) -> float:
-    """Return the shortest time. On a GPU the first steps are not counted; on a CPU a slow first step is."""
+    """Return the shortest time after warm-up. On a CPU, the first step is the result if it is very slow."""
     first = [_measure(stepper, step, device) for step in range(WARM_UP + 2 if device.type == "cuda" else 1)]
     times = first if device.type == "cpu" and first[0] > MAX_SECONDS else []
-    while len(times) < STEPS and sum(times) < MAX_SECONDS:
+    while len(times) < TIMED_STEPS and sum(times) < MAX_SECONDS:
         times.append(_measure(stepper, len(first) + len(times), device))
     return min(times)
 
