@@ -174,8 +174,8 @@ def _published(theirs: Published | None) -> list[str]:
 
 
 BASELINE = "supervised"
-FIGURE = "dice"
-SHORTENED = "not comparable: shortened differently"
+COMPARED_METRIC = "dice"
+DIFFERENT_FACTORS = "not comparable: shortened differently"
 GAINS_HEAD = (
     "recipe",
     "variant",
