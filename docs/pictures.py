@@ -23,12 +23,17 @@ if TYPE_CHECKING:
 PICTURE = Path(__file__).parent / "images" / "copy-paste.png"
 
 SIDE, GAP, WIDE_GAP, LETTERING = 224, 20, 60, 44
+"""Side of a tile, gaps between columns, and height of the text below a tile, in pixels."""
 CORNER = (56, 66)
+"""Row and column of the upper left corner of the pasted box."""
 WARM, COOL = (1.00, 0.86, 0.66), (0.66, 0.86, 1.00)
+"""Tints of the labeled and the unlabeled scan."""
 GRAYS = 40
+"""Number of gray values of a scan."""
 TEXT = (125, 133, 144)
 PAPER = np.array([236, 238, 241], np.uint8)
 INK = np.array([38, 42, 48], np.uint8)
+"""Colors of the text and of the mask where it is 1 (PAPER) and 0 (INK)."""
 
 Colors = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.floating]
@@ -36,10 +41,10 @@ Mask = npt.NDArray[np.bool_]
 
 
 def tiles() -> dict[str, Colors]:
-    """Return the seven tiles of the picture by name, ``(SIDE, SIDE, 3)``.
+    """Return the seven tiles of the picture by name, each ``(SIDE, SIDE, 3)``.
 
-    Warm tints mark the labeled scan, cool tints the unlabeled scan. The phantom's own labels replace the teacher's
-    pseudo-labels and are drawn paler.
+    Warm tints mark the labeled scan, cool tints the unlabeled scan. The true labels of the unlabeled phantom are drawn
+    paler and stand for the pseudo-labels of a teacher.
     """
     space = (SIDE, SIDE)
     labeled = make_phantom(0, "labeled", 4, space, 0.8)
@@ -60,7 +65,7 @@ def tiles() -> dict[str, Colors]:
 
 
 def draw(target: Path = PICTURE) -> None:
-    """Write the picture, transparent around the tiles for light and dark pages."""
+    """Write the picture. It is transparent around the tiles, so it fits light and dark pages."""
     from PIL import Image, ImageDraw, ImageFont
 
     columns = [0, SIDE + WIDE_GAP, 2 * (SIDE + WIDE_GAP), 3 * SIDE + 2 * WIDE_GAP + GAP]
@@ -107,7 +112,7 @@ def _colored(label: npt.NDArray[np.uint8], tint: Sequence[float], *, pale: bool)
 
 
 def _mixed(background: Colors, foreground: Colors, M: torch.Tensor) -> Colors:
-    """Mix two pictures with the ``mix`` of the package."""
+    """Mix two pictures with ``graftseg.ops.masks.mix``."""
     colors = mix(torch.from_numpy(background), torch.from_numpy(foreground), M[..., None])
     return np.asarray(colors.numpy())
 
