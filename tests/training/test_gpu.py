@@ -205,4 +205,4 @@ def test_a_plan_times_replays_of_a_captured_step(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", counted)
     assert 0 < probe.seconds_per_step(wide("vnet-bn"), 1, 2, GPU) < probe.MAX_SECONDS
-    assert len(replays) == 2 + probe.STEPS
+    assert len(replays) == 2 + probe.TIMED_STEPS
