@@ -28,13 +28,13 @@ class Reader(Protocol):
 
 @dataclass(frozen=True)
 class ScanFiles:
-    """Reader of scan files and label maps. ``named`` is the number of channels in ``dataset.json``."""
+    """Reader of scan files and label maps. ``channel_count`` is the number of channels in ``dataset.json``."""
 
-    named: int | None = None
+    channel_count: int | None = None
 
     def image(self, case: Case) -> Scan:
         """Read the channels of a case into one array."""
-        return read_case(case.images, self.named if len(case.images) == 1 else None)
+        return read_case(case.images, self.channel_count if len(case.images) == 1 else None)
 
     def label(self, case: Case) -> Scan:
         """Read the label map of a labeled case."""

@@ -65,27 +65,27 @@ def files_of(path: Path) -> list[Path]:
     return itk.itk_files(path) if _suffix(path) in itk.SUFFIXES else [path]
 
 
-def read_geometry(path: Path, named: int | None = None) -> Geometry:
+def read_geometry(path: Path, channel_count: int | None = None) -> Geometry:
     """Return the geometry from the header, without checking the voxels."""
-    return _format(path).geometry(path, named)
+    return _format(path).geometry(path, channel_count)
 
 
-def read_scan(path: Path, named: int | None = None) -> Scan:
+def read_scan(path: Path, channel_count: int | None = None) -> Scan:
     """Read one file, or a folder of DICOM slices, as ``(C, *space)``. All axes after the third are channels.
 
-    ``named`` is the number of channels in ``dataset.json``. A time series is refused. A possible time series is
-    reported as a guess. Both are accepted if the file has ``named`` volumes or ``named`` is ``VOLUMES_ARE_CHANNELS``.
-    Voxels keep their type, or become float32 or float64 if the header scales them. A file with two axes is a 2-D scan.
-    A file with three axes is a volume, even if it has one slice.
+    ``channel_count`` is the number of channels in ``dataset.json``. If it equals the number of volumes in the file, or
+    is ``VOLUMES_ARE_CHANNELS``, the volumes are channels. Otherwise, a time series is refused, and a possible time
+    series is reported as a guess. Voxels keep their type, or become float32 or float64 if the header scales them. A
+    file with two axes is a 2-D scan. A file with three axes is a volume, even if it has one slice.
     """
-    scan = _format(path).scan(path, named)
+    scan = _format(path).scan(path, channel_count)
     refuse_non_finite(path, scan.array)
     return scan
 
 
-def read_case(images: Sequence[Path], named: int | None = None, *, same_grid: bool = True) -> Scan:
+def read_case(images: Sequence[Path], channel_count: int | None = None, *, same_grid: bool = True) -> Scan:
     """Read the files of a case, one per channel, as ``(C, *space)``. ``same_grid`` refuses different grids."""
-    scans = [read_scan(path, named) for path in images]
+    scans = [read_scan(path, channel_count) for path in images]
     geometry = scans[0].geometry
     for path, scan in zip(images, scans, strict=True):
         if same_grid and (difference := grid_difference(geometry, scan.geometry)):

@@ -76,14 +76,14 @@ def dicom_files(folder: Path) -> list[Path]:
     return [file for file in files_below(folder) if is_dicom(file)]
 
 
-def dicom_geometry(path: Path, named: int | None = None) -> Geometry:
-    """Return the geometry from the headers. ``named`` is ignored, because a series has one channel."""
+def dicom_geometry(path: Path, channel_count: int | None = None) -> Geometry:
+    """Return the geometry from the headers. The number of channels in ``dataset.json`` is ignored: a series has one."""
     slices = _slices(path, pixels=False)
     return _picture_geometry(slices[0]) if _is_picture(slices) else arranged(slices)[1]
 
 
-def read_dicom(path: Path, named: int | None = None) -> Scan:
-    """Read a series as float32 ``(1, columns, rows, slices)``, or a picture without position ``(1, columns, rows)``."""
+def read_dicom(path: Path, channel_count: int | None = None) -> Scan:
+    """Read a series as float32 ``(1, columns, rows, slices)``, or a 2-D picture as ``(1, columns, rows)``."""
     slices = _slices(path, pixels=True)
     if not _is_picture(slices):
         return volume_of(path, slices)

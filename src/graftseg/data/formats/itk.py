@@ -53,11 +53,11 @@ class _HeaderText:
     @property
     def encoding(self) -> str:
         """The encoding: raw, zlib or other."""
-        named = self.fields.get("encoding", "raw").lower()
-        if named in ("gzip", "gz") or self.fields.get("compresseddata", "").lower() == "true":
+        encoding = self.fields.get("encoding", "raw").lower()
+        if encoding in ("gzip", "gz") or self.fields.get("compresseddata", "").lower() == "true":
             return "zlib"
         binary = self.fields.get("binarydata", "true").lower() == "true"
-        return "raw" if named == "raw" and binary else "other"
+        return "raw" if encoding == "raw" and binary else "other"
 
     @property
     def is_placed(self) -> bool:
@@ -89,14 +89,14 @@ def itk_files(path: Path) -> list[Path]:
     return [path] if voxels == path else [path, voxels]
 
 
-def itk_geometry(path: Path, named: int | None = None) -> Geometry:
-    """Return the geometry from the header. Refuse a time series unless it has ``named`` volumes."""
-    return _read_header(path, named).geometry
+def itk_geometry(path: Path, channel_count: int | None = None) -> Geometry:
+    """Return the geometry from the header. Refuse a time series, unless ``dataset.json`` lists a channel per volume."""
+    return _read_header(path, channel_count).geometry
 
 
-def read_itk(path: Path, named: int | None = None) -> Scan:
+def read_itk(path: Path, channel_count: int | None = None) -> Scan:
     """Read voxels ``(C, *space)`` of an image or label map. Vector components and the fourth axis are channels."""
-    header = _read_header(path, named)
+    header = _read_header(path, channel_count)
     if header.text.encoding == "zlib":
         _verify_checksum(path, header)
     try:
@@ -112,10 +112,10 @@ def read_itk(path: Path, named: int | None = None) -> Scan:
     shape = header.geometry.shape
     # SimpleITK returns the last spatial axis first
     channels = array.reshape(-1, *shape[::-1]).transpose(0, *range(len(shape), 0, -1))
-    return Scan(channels, header.geometry, header.fourth.guesses(path, named))
+    return Scan(channels, header.geometry, header.fourth.guesses(path, channel_count))
 
 
-def _read_header(path: Path, named: int | None) -> _Header:
+def _read_header(path: Path, channel_count: int | None) -> _Header:
     refuse_absent(path)
     itk = _simple_itk()
     text = _read_text(path)
@@ -135,7 +135,7 @@ def _read_header(path: Path, named: int | None) -> _Header:
     says_time = "time" in text.fields.get("kinds", "").lower().split()
     fourth = FourthAxis(sizes[3] if len(sizes) > 3 else 1, reader.GetSpacing()[-1], says_time)
     for axis in (fourth, FourthAxis(components, 1.0)):
-        axis.refuse_time(path, named)
+        axis.refuse_time(path, channel_count)
     return _Header(reader, text, _geometry(path, reader, text.is_placed), needed, fourth)
 
 
@@ -172,15 +172,15 @@ def _read_text(path: Path) -> _HeaderText:
     return _HeaderText(fields, _data_file(path, data_file), 0)
 
 
-def _data_file(path: Path, named: str) -> Path:
+def _data_file(path: Path, data_file: str) -> Path:
     """Return the file with the voxels, which must be in the folder of its header."""
     # errors show only the last part of the path, which may come from another system
-    name = PureWindowsPath(named).name
-    if Path(named).name != named:
+    name = PureWindowsPath(data_file).name
+    if Path(data_file).name != data_file:
         finding = f"the voxels are in {name!r}, outside of the header's folder"
         remedy = "move the two files into one folder and correct the header"
         raise UserError(Code.SCAN_UNSUPPORTED, path, finding, remedy)
-    voxels = path.parent / named
+    voxels = path.parent / data_file
     if not voxels.is_file():
         finding = f"the file with the voxels, {name!r}, does not exist"
         raise UserError(Code.FILE_MISSING, path, finding, "copy that file too, or save the scan in one file")

@@ -60,15 +60,15 @@ class _Header:
         return math.prod(self.geometry.shape) * self.channels * self.dtype.itemsize
 
 
-def nifti_geometry(path: Path, named: int | None = None) -> Geometry:
-    """Return the geometry from the header. Refuse a time series unless it has ``named`` volumes."""
-    with _open_nifti(path, named) as (_, header):
+def nifti_geometry(path: Path, channel_count: int | None = None) -> Geometry:
+    """Return the geometry from the header. Refuse a time series, unless ``dataset.json`` lists a channel per volume."""
+    with _open_nifti(path, channel_count) as (_, header):
         return header.geometry
 
 
-def read_nifti(path: Path, named: int | None = None) -> Scan:
+def read_nifti(path: Path, channel_count: int | None = None) -> Scan:
     """Read voxels ``(C, *space)`` of an image or label map in their stored type, or scaled by the header."""
-    with _open_nifti(path, named) as (stream, header):
+    with _open_nifti(path, channel_count) as (stream, header):
         stream.seek(header.offset)
         content = _read_bytes(stream, header.size)
         if len(content) < header.size:
@@ -78,11 +78,11 @@ def read_nifti(path: Path, named: int | None = None) -> Scan:
     flat = np.frombuffer(content, header.dtype)
     flat = _scaled(flat.astype(header.dtype.newbyteorder("="), copy=False), header.scaling)
     array = flat.reshape((*header.geometry.shape, header.channels), order="F")
-    return Scan(np.moveaxis(array, -1, 0), header.geometry, header.fourth.guesses(path, named))
+    return Scan(np.moveaxis(array, -1, 0), header.geometry, header.fourth.guesses(path, channel_count))
 
 
 @contextmanager
-def _open_nifti(path: Path, named: int | None) -> Iterator[tuple[BinaryIO, _Header]]:
+def _open_nifti(path: Path, channel_count: int | None) -> Iterator[tuple[BinaryIO, _Header]]:
     """Open a NIfTI file, compressed or not, and check its header against the size of the file."""
     try:
         refuse_absent(path)
@@ -93,7 +93,7 @@ def _open_nifti(path: Path, named: int | None) -> Iterator[tuple[BinaryIO, _Head
             header = _read_header(path, stream)
             available = path.stat().st_size * (_MAX_EXPANSION if compressed else 1)
             refuse_bytes(path, header.offset + header.size, available)
-            header.fourth.refuse_time(path, named)
+            header.fourth.refuse_time(path, channel_count)
             yield stream, header
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise damaged(path, f"the compressed data is damaged or truncated ({error})") from None

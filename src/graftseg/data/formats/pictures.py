@@ -42,8 +42,8 @@ _ONE_EACH = "save one picture per file, or the volume as NIfTI or NRRD, which co
 _HEADER, _CHECKSUM = slice(12, 29), slice(29, 33)  # the PNG header and its checksum
 
 
-def picture_geometry(path: Path, named: int | None = None) -> Geometry:
-    """Return the geometry of a picture from its header. ``named`` is ignored, because channels are never ambiguous."""
+def picture_geometry(path: Path, channel_count: int | None = None) -> Geometry:
+    """Return the geometry from the header. The number of channels in ``dataset.json`` is ignored: the header has it."""
     refuse_absent(path)
     if path.suffix.lower() == ".png":
         width, height, *_ = _png_header(path)
@@ -52,7 +52,7 @@ def picture_geometry(path: Path, named: int | None = None) -> Geometry:
         return _geometry(tiff.page.imagewidth, tiff.page.imagelength)
 
 
-def read_picture(path: Path, named: int | None = None, *, is_label: bool = False) -> Scan:
+def read_picture(path: Path, channel_count: int | None = None, *, is_label: bool = False) -> Scan:
     """Read pixels ``(C, columns, rows)`` in their stored type. In a label map, palette indices are class numbers."""
     refuse_absent(path)
     pixels = (_read_png if path.suffix.lower() == ".png" else _read_tiff)(path, is_label)

@@ -27,7 +27,7 @@ USUAL_CHANNELS = 8
 """More volumes in a file are reported as a guess, because they are probably time points."""
 
 VOLUMES_ARE_CHANNELS = -1
-"""Passed instead of a number of named channels if the volumes of a file are known to be channels."""
+"""Passed as ``channel_count`` if the volumes of a file are known to be channels."""
 
 NAME_CHANNELS = 'if they are channels, name them in dataset.json, as in "modality": {"0": "T1", "1": "T2"}'
 SAVE_VOLUME = "save the volume to segment, or the channels of a case as CASE_0000, CASE_0001"
@@ -83,9 +83,9 @@ class FourthAxis:
     says_time: bool = False
     in_seconds: bool = False
 
-    def refuse_time(self, path: Path, named: int | None) -> None:
-        """Raise a UserError for a time series, unless the number of volumes is ``named``."""
-        if self._is_certain(named):
+    def refuse_time(self, path: Path, channel_count: int | None) -> None:
+        """Raise a UserError for a time series, unless ``channel_count`` says that the volumes are channels."""
+        if self._is_certain(channel_count):
             return
         has_step = self.step > 0 and abs(self.step - 1) > 1e-6
         if self.volumes > MAX_VOLUMES or has_step or self.says_time:
@@ -93,17 +93,17 @@ class FourthAxis:
             finding = f"a time series of {self.volumes} volumes{step}"
             raise UserError(Code.SCAN_UNSUPPORTED, path, finding, f"{SAVE_VOLUME}; {NAME_CHANNELS}")
 
-    def guesses(self, path: Path, named: int | None) -> tuple[Guess, ...]:
+    def guesses(self, path: Path, channel_count: int | None) -> tuple[Guess, ...]:
         """Return a guess if the volumes may be time points."""
         has_seconds = self.in_seconds and self.step > 0
-        if self._is_certain(named) or not (has_seconds or self.volumes > USUAL_CHANNELS):
+        if self._is_certain(channel_count) or not (has_seconds or self.volumes > USUAL_CHANNELS):
             return ()
         taken = f"{self.volumes} channels" + (f", {self.step:g} s apart by the header" if has_seconds else "")
         what = "the volumes of one file are assumed to be channels"
         return (Guess(path, what, taken, f"{NAME_CHANNELS}; if it is a time series, keep one volume"),)
 
-    def _is_certain(self, named: int | None) -> bool:
-        return self.volumes == 1 or named in (self.volumes, VOLUMES_ARE_CHANNELS)
+    def _is_certain(self, channel_count: int | None) -> bool:
+        return self.volumes == 1 or channel_count in (self.volumes, VOLUMES_ARE_CHANNELS)
 
 
 @dataclass(frozen=True)
