@@ -271,7 +271,7 @@ def test_the_page_in_the_docs_is_the_one_that_is_made() -> None:
 
 def test_published_figures_are_no_difference() -> None:
     one, two = tiny.tiny_recipe(), tiny.tiny_recipe(published=PUBLISHED)
-    assert graftseg.recipes.recipe.differences(one, two) == []
+    assert graftseg.recipes.recipe.training_differences(one, two) == []
     assert two.published is not None and two.published.row == "BCP, 8 labels"
     with user_error(Code.RECIPE_INVALID, "", "published.selection"):
         tiny.tiny_recipe(published=PUBLISHED | {"selection": "by eye"})

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from test_benchmark_recipes import header_of
 
-from graftseg.recipes.recipe import differences, load_recipe
+from graftseg.recipes.recipe import load_recipe, training_differences
 from loops import for_each
 
 ROOT = Path(__file__).parents[2]
@@ -126,7 +126,7 @@ def test_one_thing_differs_from_the_full_method(name: str) -> None:
         settings[int(stage)][setting_name] = value
     assert [dict(stage.settings) for stage in recipe.stages] == settings
     changed = {f"stages.{key.replace('.', '.settings.')}" for key in CHANGED[form]}
-    assert all(any(place.startswith(key) for key in changed) for place in differences(recipe, full))
+    assert all(any(place.startswith(key) for key in changed) for place in training_differences(recipe, full))
     assert recipe.inference == full.inference and recipe.loop == full.loop
 
 

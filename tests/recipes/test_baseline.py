@@ -22,7 +22,7 @@ from graftseg.core.errors import Code, StoppedError
 from graftseg.core.run_folder import RunFolder
 from graftseg.recipes.baseline import adapt_to_data, baseline_of, own_baseline
 from graftseg.recipes.reading import shipped_recipes
-from graftseg.recipes.recipe import Recipe, differences, load_recipe
+from graftseg.recipes.recipe import Recipe, load_recipe, training_differences
 from graftseg.training import run as completion
 from graftseg.training.loop import Outcome
 from graftseg.training.run import train_run
@@ -51,7 +51,7 @@ def test_all_steps_in_one_stage_under_the_last_optimiser() -> None:
 
 @pytest.mark.parametrize("setting", ["demo-2d", "demo-3d", "default-2d", "default-3d"])
 def test_it_is_the_shipped_supervised_recipe_where_that_has_as_many_steps(setting: str) -> None:
-    assert differences(baseline_of(load_recipe(f"{setting}/bcp")), load_recipe(f"{setting}/supervised")) == []
+    assert training_differences(baseline_of(load_recipe(f"{setting}/bcp")), load_recipe(f"{setting}/supervised")) == []
 
 
 @for_each("name", shipped_recipes())
@@ -69,7 +69,7 @@ def test_the_kind_of_dice_on_labeled_images_is_kept() -> None:
 
 
 def test_neither_baseline_nor_folds_change_what_is_trained() -> None:
-    assert differences(tiny_recipe(), tiny_recipe(baseline=True, folds=4)) == []
+    assert training_differences(tiny_recipe(), tiny_recipe(baseline=True, folds=4)) == []
 
 
 def supervised(**changes: Any) -> Recipe:

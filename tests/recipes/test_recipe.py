@@ -12,7 +12,7 @@ from graftseg.inference.model import build_method
 from graftseg.methods import METHODS
 from graftseg.ops.optimizers import Adam, Sgd
 from graftseg.recipes.reading import shipped_recipes
-from graftseg.recipes.recipe import changed, differences, load_recipe
+from graftseg.recipes.recipe import changed, load_recipe, training_differences
 from user_errors import user_error
 
 META = torch.device("meta")
@@ -54,7 +54,7 @@ def test_recipe_based_on_another(tmp_path: Path) -> None:
     mine, base = load_recipe(tmp_path / "mine.yaml"), load_recipe("demo-2d/bcp")
     assert mine.batches.patch == (32, 32) and mine.batches.labeled == base.batches.labeled
     assert mine.stages == base.stages
-    assert differences(mine, base) == ["batches.patch.0", "batches.patch.1"]
+    assert training_differences(mine, base) == ["batches.patch.0", "batches.patch.1"]
 
 
 def test_list_items_of_the_base_are_changed_by_index(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_list_items_of_the_base_are_changed_by_index(tmp_path: Path) -> None:
         "base: demo-2d/bcp\nname: mine\nstages:\n  1: {steps: 7, settings: {alpha: 1.5}}\nbatches: {patch: {0: 32}}\n"
     )
     mine, base = load_recipe(tmp_path / "mine.yaml"), load_recipe("demo-2d/bcp")
-    assert differences(mine, base) == ["batches.patch.0", "stages.1.settings.alpha", "stages.1.steps"]
+    assert training_differences(mine, base) == ["batches.patch.0", "stages.1.settings.alpha", "stages.1.steps"]
     assert (mine.stages[1].steps, mine.stages[1].settings["alpha"], mine.batches.patch) == (7, 1.5, (32, 64))
 
 
@@ -107,9 +107,9 @@ def test_discriminator_has_its_own_default_optimizer(method: str) -> None:
 
 def test_first_scored_step_matters_only_if_checkpoints_are_selected() -> None:
     early, late = (tiny_recipe(selection={"every": 1, "first": first}) for first in (0, 2))
-    assert differences(early, late) == []
+    assert training_differences(early, late) == []
     for scored in ("selection.protocol=val", "selection.oracle=true"):
-        assert differences(*(changed(one, [scored]) for one in (early, late))) == ["selection.first"]
+        assert training_differences(*(changed(one, [scored]) for one in (early, late))) == ["selection.first"]
 
 
 def test_fast_is_written_out() -> None:
@@ -117,7 +117,7 @@ def test_fast_is_written_out() -> None:
     assert fast.fast and fast.loop.precision == "bf16" and fast.loop.log_every == 7
     assert "joint" not in fast.stages[0].settings and fast.stages[1].settings["joint"] is True
     assert not usual.fast and usual.loop.precision == "float32" and usual.stages[1].settings["joint"] is False
-    assert differences(fast, usual) == ["fast", "loop.precision", "stages.1.settings.joint"]
+    assert training_differences(fast, usual) == ["fast", "loop.precision", "stages.1.settings.joint"]
 
 
 def test_a_fast_recipe_reads_back_and_changes(tmp_path: Path) -> None:
@@ -159,8 +159,8 @@ def test_cycles_of_recipes_are_refused(tmp_path: Path) -> None:
 def test_log_settings_are_no_difference() -> None:
     other = recipe_tree()
     other["loop"] = {"log_every": 7}
-    assert differences(tiny_recipe(), tiny_recipe(loop=other["loop"])) == []
-    assert differences(tiny_recipe(), tiny_recipe(loop={"precision": "bf16"})) == ["loop.precision"]
+    assert training_differences(tiny_recipe(), tiny_recipe(loop=other["loop"])) == []
+    assert training_differences(tiny_recipe(), tiny_recipe(loop={"precision": "bf16"})) == ["loop.precision"]
 
 
 @pytest.mark.parametrize(

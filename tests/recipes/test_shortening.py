@@ -16,8 +16,8 @@ from graftseg.core.errors import Code
 from graftseg.data.store import Store
 from graftseg.experiments.records import read_record
 from graftseg.recipes.baseline import baseline_of
-from graftseg.recipes.changes import differing
-from graftseg.recipes.recipe import Recipe, changed, differences, load_recipe, parse_recipe
+from graftseg.recipes.changes import metric_differences
+from graftseg.recipes.recipe import Recipe, changed, load_recipe, parse_recipe, training_differences
 from graftseg.recipes.shortening import RAMP, requested_recipe, shortened
 from loops import for_each
 from markdown_pages import DOCS, tables
@@ -60,7 +60,7 @@ def test_every_length_is_divided_and_nothing_else_is_changed() -> None:
         "selection.first=11",
     ]
     assert short == changed(long, expected)
-    assert differences(long, short) == sorted(one.split("=")[0] for one in expected)
+    assert training_differences(long, short) == sorted(one.split("=")[0] for one in expected)
     assert shortened(short, 1) is short
 
 
@@ -137,7 +137,7 @@ def test_every_row_is_shortened_as_by_hand() -> None:
     failures = {}
     for name in [name for setting in SETTINGS for name in of(setting)]:
         long = load_recipe(name, ["fast=true"])
-        if names := differing(changed(long, by_hand(long, 5)), requested_recipe(name, ["fast=true"], 5)):
+        if names := metric_differences(changed(long, by_hand(long, 5)), requested_recipe(name, ["fast=true"], 5)):
             failures[name] = names
     assert not failures
 
@@ -145,7 +145,7 @@ def test_every_row_is_shortened_as_by_hand() -> None:
 @for_each("record", SHORT)
 def test_recorded_short_trainings_are_a_fifth_of_their_recipes(record: Path) -> None:
     recorded = load_recipe(record / "recipe.yaml")
-    assert differing(recorded, requested_recipe(recorded.name, ["fast=true"], 5)) == []
+    assert metric_differences(recorded, requested_recipe(recorded.name, ["fast=true"], 5)) == []
     assert read_record(record).variant == "short"
 
 

@@ -24,7 +24,7 @@ from graftseg.experiments.records import (
     without_paths,
     write_record,
 )
-from graftseg.recipes.changes import changes_of, differing
+from graftseg.recipes.changes import changes_of, metric_differences
 from graftseg.recipes.recipe import Recipe, load_recipe
 
 MAX_VARIANT_LENGTH = 100
@@ -98,7 +98,7 @@ def siblings(folder: Path, variant: str) -> Iterable[Record]:
 
 def check_same_settings(record: Record, recipe: Recipe, where: str | Path) -> None:
     """Raise if the recipe of a new run differs from the recipe of a record, because the two cannot be averaged."""
-    if names := differing(record.settings, recipe):
+    if names := metric_differences(record.settings, recipe):
         finding = f"{record.name} has the same variant and different settings ({', '.join(names)})"
         raise UserError(Code.VARIANT_NEEDED, where, finding, OTHER_VARIANT)
 

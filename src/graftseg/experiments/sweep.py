@@ -24,7 +24,7 @@ from graftseg.experiments.paper import ALL, TABLES, benchmark_of
 from graftseg.experiments.records import is_record, read_record, record_path
 from graftseg.experiments.tables import rows_of
 from graftseg.experiments.train_and_test import check_seeds, tested_run, trained_run
-from graftseg.recipes.changes import changes_of, differing
+from graftseg.recipes.changes import changes_of, metric_differences
 from graftseg.recipes.reading import suggest
 from graftseg.recipes.recipe import Recipe, changed
 from graftseg.recipes.shortening import check_shorter, requested_recipe
@@ -80,7 +80,7 @@ class Trial:
     @cached_property
     def changes(self) -> list[str]:
         """The settings in which an existing record differs from the recipe."""
-        return differing(read_record(self.record).settings, self.recipe) if self.is_recorded else []
+        return metric_differences(read_record(self.record).settings, self.recipe) if self.is_recorded else []
 
     @property
     def state(self) -> str:

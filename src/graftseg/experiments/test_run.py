@@ -18,7 +18,7 @@ from graftseg.evaluation.verdicts import missed_classes, verdict_between
 from graftseg.inference.model import check_weights_exist
 from graftseg.inference.predict import PlannedPrediction, Predicted, PredictionSettings, plan_prediction
 from graftseg.recipes.baseline import baseline_of
-from graftseg.recipes.recipe import differences, load_recipe
+from graftseg.recipes.recipe import load_recipe, training_differences
 
 Folder = str | Path
 
@@ -87,7 +87,7 @@ def _is_finished(run: RunFolder) -> bool:
 def _check_baseline(run: RunFolder) -> None:
     """Raise if the run in the baseline folder does not have the settings and scans of a baseline of this run."""
     expected, found = baseline_of(load_recipe(run.recipe_file)), load_recipe(run.baseline.recipe_file)
-    other = differences(expected, found)
+    other = training_differences(expected, found)
     stores, baseline_stores = (
         {member.training_manifest()["store"]["identity"] for member in ensemble_members(folder)}
         for folder in (run, run.baseline)

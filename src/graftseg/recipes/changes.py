@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from graftseg.recipes.reading import shipped_recipes
-from graftseg.recipes.recipe import Recipe, differences, load_recipe
+from graftseg.recipes.recipe import Recipe, load_recipe, training_differences
 
 
 def changes_of(recipe: Recipe, inference: Mapping[str, Any] | None = None) -> list[str]:
@@ -16,18 +16,18 @@ def changes_of(recipe: Recipe, inference: Mapping[str, Any] | None = None) -> li
     if recipe.name not in shipped_recipes():
         return []
     shipped = load_recipe(recipe.name)
-    names = differing(shipped, recipe)
+    names = metric_differences(shipped, recipe)
     default = shipped.inference.model_dump(mode="json")
     used = [key for key, value in inference.items() if key != "windows_per_forward" and default.get(key) != value]
     return [*names, *(f"inference.{key}" for key in used)]
 
 
-def differing(one: Recipe, two: Recipe) -> list[str]:
+def metric_differences(one: Recipe, two: Recipe) -> list[str]:
     """Return settings other than the seed that differ and change metrics.
 
     Selection settings are ignored if both recipes report the last checkpoint.
     """
-    names = [name for name in differences(one, two) if name != "seed"]
+    names = [name for name in training_differences(one, two) if name != "seed"]
     if one.selection.protocol == two.selection.protocol == "last":
         names = [name for name in names if not name.startswith("selection.")]
     return names

@@ -187,7 +187,7 @@ def changed(recipe: Recipe, overrides: Iterable[str]) -> Recipe:
     return parse_recipe(tree, f"recipe {recipe.name}")
 
 
-def differences(first: Recipe, second: Recipe) -> list[str]:
+def training_differences(first: Recipe, second: Recipe) -> list[str]:
     """Return the dotted names of settings that differ and change the trained network."""
     one, two = (dict(_leaves(recipe.model_dump(mode="json", exclude=NOT_COMPARED))) for recipe in (first, second))
     changed = [key for key in one.keys() | two.keys() if one.get(key) != two.get(key)]

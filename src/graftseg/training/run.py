@@ -27,7 +27,7 @@ from graftseg.inference.model import build_method, load_weights, save_weights
 from graftseg.methods import METHODS
 from graftseg.networks import parameter_count
 from graftseg.recipes.baseline import require_unlabeled, uses_unlabeled
-from graftseg.recipes.recipe import RECIPE_REMEDY, Recipe, differences, first_few, load_recipe
+from graftseg.recipes.recipe import RECIPE_REMEDY, Recipe, first_few, load_recipe, training_differences
 from graftseg.training.loop import Outcome, Stage, fit
 from graftseg.training.recorder import ONLY_RUN, ProgressLabel
 from graftseg.training.selection import Selector, build_selector, check_scored, scored_cases
@@ -146,7 +146,7 @@ def case_limits(recipe: Recipe) -> tuple[int | None, int, tuple[str, ...]]:
 def _check_folder(run: RunFolder, recipe: Recipe, resume: bool) -> None:
     """Raise a UserError instead of overwriting a run or resuming it with other settings."""
     run.check_target(SINGLE_RUN, resume=resume)
-    if run.exists and (changed := differences(recipe, load_recipe(run.recipe_file))):
+    if run.exists and (changed := training_differences(recipe, load_recipe(run.recipe_file))):
         finding = f"the run was started with other settings ({first_few(changed)})"
         raise UserError(Code.RUN_MISMATCH, run.recipe_file, finding, RECIPE_REMEDY)
 

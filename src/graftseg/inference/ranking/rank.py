@@ -24,7 +24,7 @@ from graftseg.inference.ranking.observe import Observation, observe
 
 Floats = NDArray[np.float64]
 HEAD = ("rank", "case", "score", "uncertainty", "unlike", "size", "specks", "reasons")
-FLOORS = (0.02, 0.25, 1.0, 1.0)
+MIN_SPREADS = (0.02, 0.25, 1.0, 1.0)
 """Minimum spread of each measure. Smaller differences are noise, even if all scans are alike."""
 STANDS_OUT = 0.5
 """Value of a scaled measure, from 0 to 1, at which it becomes a reason."""
@@ -167,7 +167,7 @@ def stand_out(measures: Floats) -> Floats:
     """Return how far measures ``(N, M)`` are above the median of their column, scaled to [0, 1)."""
     median = np.median(measures, axis=0)
     spread = 1.4826 * np.median(np.abs(measures - median), axis=0)
-    z = np.maximum(measures - median, 0) / np.maximum(spread, FLOORS)
+    z = np.maximum(measures - median, 0) / np.maximum(spread, MIN_SPREADS)
     return np.asarray(z / (1 + z))
 
 
