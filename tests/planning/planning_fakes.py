@@ -46,7 +46,7 @@ def facts(
     pieces: Sequence[PieceCount] | None = None,
     slice_pieces: Sequence[PieceCount] | None = None,
     names: tuple[str, ...] = (),
-    tested: int = 0,
+    test_count: int = 0,
 ) -> Facts:
     """Return the facts about such scans; by default every class is one piece."""
     whole = (PieceCount(), *[PieceCount(10, 10)] * (classes - 1))
@@ -57,7 +57,7 @@ def facts(
         Foreground(-150.4, 240.2, 40.0),
         tuple(pieces or whole),
         tuple(slice_pieces or whole),
-        tested,
+        test_count,
     )
 
 
@@ -106,5 +106,9 @@ def any_facts(draw: st.DrawFn) -> Facts:
         )
     pieces = [PieceCount(10, draw(st.integers(0, 10))) for _ in range(classes)]
     return facts(
-        *scans, classes=classes, pieces=pieces, slice_pieces=pieces[::-1], tested=draw(st.sampled_from([0, 1, 5, 6]))
+        *scans,
+        classes=classes,
+        pieces=pieces,
+        slice_pieces=pieces[::-1],
+        test_count=draw(st.sampled_from([0, 1, 5, 6])),
     )

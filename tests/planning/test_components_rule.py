@@ -28,7 +28,7 @@ def test_rules(pieces: tuple[PieceCount, ...], rule: bool | list[int]) -> None:
     assert choices["stages.1.settings.largest_component"].value == rule
     if rule is not True:
         several = next(value for value in (1, 2) if rule is False or value not in rule)
-        phrase = f"class {several} in {pieces[several].whole} of {pieces[several].shown}"
+        phrase = f"class {several} is one piece in {pieces[several].single} of {pieces[several].total}"
         assert phrase in choices["inference.largest_component"].reason
 
 

@@ -72,7 +72,7 @@ def test_test_scans_are_not_read(tmp_path: Path) -> None:
         for path in (scans / folder).iterdir():
             path.write_bytes(b"nobody reads this")
     facts = facts_of(read_layout(scans))
-    assert facts.has_test and facts.tested == 2 and len(facts.fingerprint.cases) == 9
+    assert facts.has_test and facts.test_count == 2 and len(facts.fingerprint.cases) == 9
 
 
 @pytest.mark.parametrize(

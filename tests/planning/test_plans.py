@@ -154,8 +154,8 @@ def test_scans_larger_than_the_memory_are_read_from_disk() -> None:
 
 def test_a_measured_step_decides_the_number_of_steps() -> None:
     """A step takes one second, so an hour has 3600 steps, including those of the baseline and the folds."""
-    slow = choose(facts(*usual(), tested=9), CPU, timed=lambda recipe: 1.0)
-    fast = choose(facts(*usual(), tested=9), CPU, timed=lambda recipe: 0.1)
+    slow = choose(facts(*usual(), test_count=9), CPU, timed=lambda recipe: 1.0)
+    fast = choose(facts(*usual(), test_count=9), CPU, timed=lambda recipe: 0.1)
     total = [sum(stage.steps for stage in plan.recipe.stages) for plan in (slow, fast)]
     # the first 1000 steps cost 1.5 / 4 of a second, the others one, and each of the baseline's 3 / 4
     assert total == [2400, 17_000] and slow.recipe.stages[0].steps == 1000
@@ -224,13 +224,13 @@ def test_invalid_minutes_are_rejected(minutes: float) -> None:
         (30, False, 0.01, 5, "not trained on it"),
         (30, True, 0.01, None, "there is a test set"),
         (1, False, 0.01, None, "cannot be divided"),
-        (30, False, 1.0, None, "--folds 5 trains them"),
+        (30, False, 1.0, None, "--folds 5 forces folds"),
     ],
 )
 def test_folds_only_without_a_test_set(
     labeled: int, has_test: bool, seconds: float, folds: int | None, reason: str
 ) -> None:
-    plan = choose(facts(*usual(labeled=labeled), tested=9 * has_test), CPU, timed=lambda recipe: seconds)
+    plan = choose(facts(*usual(labeled=labeled), test_count=9 * has_test), CPU, timed=lambda recipe: seconds)
     assert plan.recipe.folds == folds
     assert reason in of(plan, "folds")[1]
 
@@ -250,7 +250,7 @@ def test_folds_only_without_a_test_set(
 def test_warning_about_missing_scores(
     labeled: int, unlabeled: int, tested: int, seconds: float, begin: str | None
 ) -> None:
-    known = facts(*usual(labeled=labeled, unlabeled=unlabeled), tested=tested)
+    known = facts(*usual(labeled=labeled, unlabeled=unlabeled), test_count=tested)
     head = choose(known, CPU, timed=lambda recipe: seconds).head
     warnings = [line for line in head if line.startswith(("Warning: this run cannot", "Note: "))]
     assert len(warnings) == (begin is not None) and all(line.startswith(str(begin)) for line in warnings)

@@ -23,14 +23,14 @@ def _rule(facts: Facts, pieces: Sequence[PieceCount], where: str) -> Choice:
     classes = range(1, len(facts.classes))
     single = [value for value in classes if value < len(pieces) and pieces[value].share >= MIN_ONE_PIECE]
     several = [value for value in classes if value not in single]
-    counts = [f"{facts.classes[value]} in {_counts(pieces, value)}" for value in several]
+    counts = [f"{facts.classes[value]} is one piece in {_counts(pieces, value)} {where}" for value in several]
     if not several:
         return Choice(True, f"each class is one piece in nearly all labeled {where}, so small components are errors")
-    named = "; ".join(counts[:3]) + ("; ..." if len(counts) > 3 else "")
+    examples = "; ".join(counts[:3]) + ("; ..." if len(counts) > 3 else "")
     if not single:
-        return Choice(False, f"off, because classes have several pieces (one piece: {named} {where})")
-    return Choice(single, f"these classes only, because others have several pieces (one piece: {named} {where})")
+        return Choice(False, f"off, because classes often have several pieces ({examples})")
+    return Choice(single, f"only these classes, because other classes often have several pieces ({examples})")
 
 
 def _counts(pieces: Sequence[PieceCount], value: int) -> str:
-    return f"{pieces[value].whole} of {pieces[value].shown}" if value < len(pieces) else "0 of 0"
+    return f"{pieces[value].single} of {pieces[value].total}" if value < len(pieces) else "0 of 0"

@@ -21,15 +21,15 @@ WEIGHT_COPIES = 5
 """Number of arrays with the size of the weights: student, teacher, gradients and two momenta."""
 
 PRETRAIN, SELF_TRAINING, SUPERVISED = 1.5, 4.0, 3.0
-"""Cost of a step in forward passes per image of one stream. A backward pass counts as two forward passes.
+"""Cost of a step, in forward passes over the labeled images of a batch. A backward pass costs two forward passes.
 
-Pre-training mixes two images into one. In self-training the teacher also sees every unlabeled image once.
+Pre-training mixes two labeled images into one. In self-training, the teacher also sees every unlabeled image once.
 """
 
 
 @dataclass(frozen=True)
 class Target:
-    """A device with its memory in bytes. ``present`` is true if it is in this machine and can be timed."""
+    """A device with its memory in bytes. ``present`` is true if the device is in this machine and can be timed."""
 
     kind: Literal["cpu", "cuda"]
     memory: int
@@ -53,7 +53,7 @@ class NetworkLoad:
 
 @dataclass(frozen=True)
 class Speed:
-    """The speed of a device: operations per second and a fixed time per step. ``source`` tells how they are known."""
+    """The speed of a device: operations per second and fixed seconds per step. ``source`` says where both come from."""
 
     rate: float
     fixed: float
@@ -105,7 +105,7 @@ def step_bytes(load: NetworkLoad, patch: tuple[int, ...], batch: int, classes: i
 
 
 def target_of(device: str) -> Target:
-    """Return the device with this name. ``cuda`` without a number may be a GPU of another machine."""
+    """Return the device with this name. If this machine has no GPU, ``cuda`` means a typical GPU."""
     import torch
 
     from graftseg.core.devices import choose_device
@@ -115,7 +115,7 @@ def target_of(device: str) -> Target:
     chosen = choose_device(device)
     if chosen.type == "cpu":
         threads = torch.get_num_threads()
-        # the total memory, because plans would vary with the free memory
+        # use the total memory, because plans must not vary with the free memory
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         return Target("cpu", memory, f"this CPU with {threads} thread{'' if threads == 1 else 's'}", True)
     facts = torch.cuda.get_device_properties(chosen)

@@ -40,7 +40,7 @@ Spacings = Sequence[Sequence[float]]
 
 @dataclass(frozen=True)
 class Foreground:
-    """Percentiles and standard deviation of the intensities of labeled voxels, over all scans and channels."""
+    """The intensities of labeled voxels: 0.5th and 99.5th percentile, and the standard deviation between them."""
 
     low: float
     high: float
@@ -49,10 +49,10 @@ class Foreground:
 
 @dataclass(frozen=True)
 class PieceCount:
-    """The number of label maps or slices that contain a class (``shown``), or contain it as one piece (``whole``)."""
+    """The number of label maps or slices with a class (``total``), and with the class as one piece (``single``)."""
 
-    shown: int = 0
-    whole: int = 0
+    total: int = 0
+    single: int = 0
 
     @classmethod
     def of(cls, pieces: Pieces) -> "PieceCount":
@@ -61,18 +61,18 @@ class PieceCount:
 
     @property
     def share(self) -> float:
-        """Return the fraction of these label maps or slices in which the class is one piece."""
-        return self.whole / self.shown if self.shown else 0.0
+        """Of the label maps or slices that contain the class, return the fraction in which the class is one piece."""
+        return self.single / self.total if self.total else 0.0
 
     def __add__(self, other: "PieceCount") -> "PieceCount":
-        return PieceCount(self.shown + other.shown, self.whole + other.whole)
+        return PieceCount(self.total + other.total, self.single + other.single)
 
 
 @dataclass(frozen=True)
 class Facts:
     """All facts that a plan depends on. ``pieces`` are counted in label maps, ``slice_pieces`` in single slices.
 
-    ``tested`` is the number of test scans with labels. ``has_layout`` is true if the scans are in one folder with a
+    ``test_count`` is the number of test scans with labels. ``has_layout`` is true if the scans are in one folder with a
     known layout, and false if images and labels were given as separate folders.
     """
 
@@ -82,13 +82,13 @@ class Facts:
     foreground: Foreground | None = None
     pieces: tuple[PieceCount, ...] = ()
     slice_pieces: tuple[PieceCount, ...] = ()
-    tested: int = 0
+    test_count: int = 0
     has_layout: bool = True
 
     @property
     def has_test(self) -> bool:
         """Return whether there are test scans with labels."""
-        return self.tested > 0
+        return self.test_count > 0
 
     @property
     def labeled(self) -> int:
@@ -125,13 +125,13 @@ def facts_of(dataset: Dataset, *, workers: int | None = None) -> Facts:
         _foreground([one.foreground for one in cases_facts]),
         _total([one.pieces for one in cases_facts], count),
         _total([one.slice_pieces for one in cases_facts], count),
-        tested=sum(case.label is not None for case in dataset.of("test")),
+        test_count=sum(case.label is not None for case in dataset.of("test")),
         has_layout=dataset.layout != "plain",
     )
 
 
 def channel_names_in(root: Path) -> tuple[str, ...]:
-    """Return the channel names in ``dataset.json``, in order, or an empty tuple without channel names."""
+    """Return the channel names in ``dataset.json``, in order, or an empty tuple if there are none."""
     path = root / "dataset.json"
     content = read_json(path) if path.is_file() else {}
     named = content.get("channel_names", content.get("modality")) if isinstance(content, dict) else None
@@ -162,9 +162,9 @@ def is_sliced(shapes: Shapes, spacings: Spacings) -> bool:
 
 
 def stacked_axis(shape: Sequence[int], spacing: Sequence[float]) -> int:
-    """Return the axis perpendicular to the slices: the last axis with the largest spacing, or with the fewest voxels.
+    """Return the axis perpendicular to the slices. Of several equal axes, return the last.
 
-    The spacing is used if voxels are anisotropic.
+    It is the axis with the largest spacing if voxels are anisotropic, and otherwise the axis with the fewest voxels.
     """
     long = _side_ratio(spacing) > THICK_SLICES
     sizes = list(spacing) if long else [-voxels for voxels in shape]

@@ -12,15 +12,15 @@ from graftseg.planning.choices import Choice, Choices
 from graftseg.planning.facts import Facts, anisotropy, is_sliced, shortest_axis, stacked_axis
 
 ANISOTROPIC = 1.2
-"""For a larger ratio of voxel sides, the longest side becomes the last axis, so that rotations act on square voxels."""
+"""If the ratio of voxel sides is larger, the longest side becomes the last axis, so that rotations act on squares."""
 
 ORDERS = {"ASR": (1, 2, 0), "RSA": (0, 2, 1), "RAS": (0, 1, 2)}
-"""The order of the canonical axes (right-left first) in each orientation."""
+"""The axes of each orientation, as indices of the canonical axes: 0 right-left, 1 front-back, 2 head-foot."""
 
 
 @dataclass(frozen=True)
 class Frame:
-    """The space of prepared scans: ``size`` and ``spacing`` of a typical scan, with the axis of slices last.
+    """The space of prepared scans. ``size`` and ``spacing`` describe a typical scan. Slices are along the last axis.
 
     ``voxels`` is the number of voxels of all prepared training scans.
     """

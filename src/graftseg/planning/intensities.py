@@ -23,7 +23,7 @@ def intensity_choices(facts: Facts) -> Choices:
 
 
 def ct_reason(facts: Facts) -> str | None:
-    """Return why the scans seem to be CT, or None otherwise. Values are used only without channel names."""
+    """Return why the scans seem to be CT, or None. Voxel values matter only if there are no channel names."""
     if facts.channel_names:
         are_ct = [bool(re.search(r"(?<![a-z])ct(?![a-z])", name.lower())) for name in facts.channel_names]
         return f"dataset.json calls the channel {facts.channel_names[0]}" if all(are_ct) else None

@@ -22,7 +22,7 @@ MIN_FOLD_STEPS = 2000
 MIN_PUBLISHED_STEPS = 5000
 """Minimum number of steps for the published optimizer. Shorter runs use Adam."""
 TIME_MARGIN = 1.1
-"""Factor between the expected and the recommended minutes, because measured step times vary."""
+"""The recommended minutes are the expected minutes times this factor, because measured step times vary."""
 PRETRAINING_FRACTION = 0.2
 MIN_PRETRAINING_STEPS = 1000
 """If a fifth of all steps is fewer than this, pre-training takes more than a fifth."""
@@ -30,7 +30,7 @@ MIN_PRETRAINING_STEPS = 1000
 
 @dataclass(frozen=True)
 class StepTimes:
-    """Seconds per step of each stage."""
+    """Seconds per step of both stages and of a supervised run."""
 
     pretraining: float
     self_training: float
@@ -45,17 +45,17 @@ class StepTimes:
         return first * self.pretraining + (steps - first) * self.self_training, steps * self.supervised
 
     def steps_in(self, budget: float) -> int:
-        """Return the number of steps that fit into ``budget`` seconds, at most ``MAX_STEPS + 1``."""
+        """Return the number of steps that fit into ``budget`` seconds, or ``MAX_STEPS + 1`` if more steps fit."""
         return bisect_right(range(MAX_STEPS + 2), budget, key=lambda steps: sum(self.seconds(steps))) - 1
 
-    def minutes_for(self, steps: int, trainings: int = 1) -> int:
-        """Return the value of --minutes that gives each of several runs, with its baseline, this number of steps."""
-        return ceil(TIME_MARGIN * trainings * sum(self.seconds(steps)) / 60)
+    def minutes_for(self, steps: int, runs: int = 1) -> int:
+        """Return the value of --minutes for this number of runs with ``steps`` steps, each with its baseline."""
+        return ceil(TIME_MARGIN * runs * sum(self.seconds(steps)) / 60)
 
 
 @dataclass(frozen=True)
 class TrainingLength:
-    """Steps of both stages, folds, and the expected seconds. ``pretraining`` is 0 without unlabeled scans."""
+    """Steps of both stages, folds, and expected seconds per fold. ``pretraining`` is 0 without unlabeled scans."""
 
     pretraining: int
     training: int
@@ -70,9 +70,9 @@ class TrainingLength:
         """Return the expected seconds of all folds with their baselines."""
         return self.seconds_of(self.folds or 1)
 
-    def seconds_of(self, trainings: int) -> float:
+    def seconds_of(self, runs: int) -> float:
         """Return the expected seconds for this number of runs, each with its baseline."""
-        return trainings * (self.seconds + self.baseline_seconds)
+        return runs * (self.seconds + self.baseline_seconds)
 
 
 def check_minutes(minutes: float | None) -> None:
@@ -128,7 +128,7 @@ def _steps_reason(fits: float, most: int, minutes: float | None, limit: str) -> 
     if fits < MIN_STEPS:
         return f"the minimum for a useful network, although it takes longer than the {limit}"
     if fits > most:
-        return "as published; the time allows more" if minutes is None else f"the maximum, within the {limit}"
+        return "as published; the time allows more" if minutes is None else f"the maximum; the {limit} would allow more"
     return f"the number that fits into the {limit}"
 
 
@@ -152,8 +152,8 @@ def _optimizer_choices(stages: int, steps: int) -> Choices:
     if steps < MIN_PUBLISHED_STEPS:
         name = Choice("adam", f"learns faster than SGD in {steps} steps")
         rate = Choice(0.001, "initial value; the usual value for Adam")
-    decay = "decays to zero, so the last network does not depend on its last few steps"
-    schedule = Choice("poly", f"{decay}; the published constant rate requires selecting a checkpoint by its score")
+    decay = "decays to zero, so that the last few steps change the network little"
+    schedule = Choice("poly", f"{decay}; with the published constant rate, a checkpoint must be selected by its score")
     chosen = {"name": name, "learning_rate": rate, "schedule.name": schedule}
     return {f"stages.{stage}.optimizer.{key}": choice for stage in range(stages) for key, choice in chosen.items()}
 
@@ -165,4 +165,4 @@ def _fold_reason(facts: Facts, folds: int | None, suggested: int | None, limit: 
         return "none, because there is a test set"
     if suggested is None:
         return f"none, because {facts.labeled} labeled scan cannot be divided"
-    return f"none, because {suggested} folds would be too short within the {limit}; --folds {suggested} trains them"
+    return f"none, because {suggested} folds would be too short within the {limit}; --folds {suggested} forces folds"

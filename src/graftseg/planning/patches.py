@@ -17,22 +17,22 @@ MAX_PATCH_VOXELS = {("cpu", 2): 192**2, ("cpu", 3): 64**3, ("cuda", 2): 512**2, 
 MIN_PATCH_VOXELS = {2: 64**2, 3: 48**3}
 """Minimum number of voxels of a patch, by dimensions. If a smaller patch is needed, the batch is reduced instead."""
 BATCHES = {("cpu", 2): (4, 2), ("cpu", 3): (4, 2), ("cuda", 2): (12, 8, 4, 2), ("cuda", 3): (4, 2)}
-"""Numbers of labeled images (and of unlabeled images) in a batch, by preference. The first on a GPU is as published."""
-WIDTHS = {"cpu": 8, "cuda": 16}
+"""Numbers of labeled images in a batch, preferred number first. On a GPU, the first number is the published number."""
+NETWORK_WIDTHS = {"cpu": 8, "cuda": 16}
 MAX_STORE_FRACTION = 0.6
 """If the prepared scans exceed this fraction of the memory, training reads them from disk."""
 MIN_COVERED = 0.8
 """If a patch contains at least this fraction of a typical scan, patches are not centered on the foreground."""
 FOREGROUND_FRACTION = 0.33
 FOREGROUND_REASON = (
-    "a third of the patches are centered on a foreground voxel (in unlabeled scans, as predicted by the first stage), "
-    "because many other patches show only background"
+    "a third of the patches are centered on a foreground voxel, because many random patches show only background; "
+    "in unlabeled scans, the foreground is predicted by the first stage"
 )
 
 
 @dataclass(frozen=True)
 class StepShape:
-    """The patch, the batch and the network of a step, and the required memory."""
+    """Patch, batch, network and memory of a step. ``is_resident`` is true if all scans fit into the memory, too."""
 
     patch: tuple[int, ...]
     batch: int
@@ -44,12 +44,12 @@ class StepShape:
 
 
 def choose_step_shape(facts: Facts, frame: Frame, target: Target) -> StepShape:
-    """Choose the largest patch that fits into the memory, the batch and the network."""
+    """Choose the network, the batch and the largest patch that fits into the memory."""
     size = frame.patch_size
     levels = _levels(size)
     name = "unet-2d" if frame.dimensions == 2 else "vnet-bn"
     network = NetworkSettings.model_validate(
-        {"name": name, "width": WIDTHS[target.kind], "levels": levels, "dropout": target.kind == "cuda"}
+        {"name": name, "width": NETWORK_WIDTHS[target.kind], "levels": levels, "dropout": target.kind == "cuda"}
     )
     stored = frame.voxels * (2 * facts.channels + 1)
     resident = stored < MAX_STORE_FRACTION * target.memory
@@ -61,7 +61,7 @@ def choose_step_shape(facts: Facts, frame: Frame, target: Target) -> StepShape:
 
 
 def _levels(size: tuple[int, ...]) -> int:
-    """Return the number of levels, from 2 to 5, so that the shortest axis keeps 3 or more voxels if possible."""
+    """Return the largest number of levels, from 2 to 5, that leaves 3 or more voxels along the shortest axis."""
     levels = 2
     while levels < MAX_LEVELS and min(size) >= MIN_COARSE_VOXELS * 2**levels:
         levels += 1
@@ -91,7 +91,7 @@ def _fitted(
 
 
 def _smaller(patch: tuple[int, ...], frame: Frame, network: NetworkSettings) -> tuple[int, ...] | None:
-    """Return a patch that is one stride shorter along the axis longest in mm, or None if no axis can be shorter."""
+    """Return a patch that is one stride shorter along its longest axis in mm, or None if no axis can be shorter."""
     stride = stride_of(network)
     lengths = [n * step if n > 2 * stride else 0.0 for n, step in zip(patch, frame.spacing, strict=False)]
     if not any(lengths):
@@ -107,7 +107,7 @@ def _network_choices(network: NetworkSettings, size: tuple[int, ...], target: Ta
     width = dropout = "as published"
     if target.kind == "cpu":
         width = "half the published width, because a CPU is slow"
-        dropout = "off, because a narrow network in a short run needs none"
+        dropout = "off, because a narrow network in a short run needs no dropout"
     return {
         "network.name": Choice(network.name, f"{kind}, as published"),
         "network.width": Choice(network.width, width),
@@ -133,7 +133,7 @@ def _patch_choices(frame: Frame, patch: tuple[int, ...], batch: int, target: Tar
     paired = "the same number, because each labeled image is paired with an unlabeled image"
     return {
         "batches.patch": Choice(list(patch), f"{seen}, in multiples of the network's stride"),
-        "batches.labeled": Choice(batch, f"even, because copy-paste pairs images{fewer}"),
+        "batches.labeled": Choice(batch, f"even, because copy-paste combines the two halves of a batch{fewer}"),
         "batches.unlabeled": Choice(batch, paired),
         "batches.foreground": foreground,
     }

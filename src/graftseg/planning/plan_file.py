@@ -16,7 +16,7 @@ from graftseg.recipes.recipe import Recipe
 WIDTH = 120
 NOT_WRITTEN = {"published"}
 IMPLIED_BY_FAST = {"loop.precision", "settings.joint"}
-"""Settings that are not written, so that they follow later changes of ``fast``."""
+"""Settings that follow from ``fast``. They are not written, so that users need to change only ``fast``."""
 
 
 def plan_text(recipe: Recipe, choices: Choices, head: Sequence[str]) -> str:
@@ -28,7 +28,7 @@ def plan_text(recipe: Recipe, choices: Choices, head: Sequence[str]) -> str:
 
 
 def _entry(key: str, value: Any, name: str, depth: int, choices: Choices, dash: str = "") -> Iterator[str]:
-    """Yield the lines of a setting. ``dash`` begins an item of a list."""
+    """Yield the lines of a setting. ``dash`` is ``- `` for the first setting of an item in a list."""
     lead = " " * depth + dash
     inside = depth + len(dash)
     if isinstance(value, dict) and value:
@@ -60,7 +60,7 @@ def _flow(value: Any) -> str:
 
 
 def default_reason(name: str) -> str:
-    """Return the default reason for a setting, given by its dotted name, or the description of the setting."""
+    """Return the reason in ``reasons.yaml`` for a setting with this dotted name, or else the setting's description."""
     return _default_reasons().get(_without_stage(name)) or _description(name.split(".")) or "the default"
 
 

@@ -29,9 +29,9 @@ MIN_USEFUL_STEPS = 1500
 """A plan with fewer steps warns that the network will not be good."""
 ONE_LABELED_SCAN = (
     "Warning: one labeled scan is very little. Training works, but no scan can be held out to score the network, and "
-    "it learns the labels of one patient only. Label a few more scans."
+    "the network learns the labels of one patient only. Label a few more scans."
 )
-TRAIN_LINE = "Train it with `graftseg train THIS_FILE --data DATA --out RUN`."
+TRAIN_LINE = "Train this plan with `graftseg train THIS_FILE --data DATA --out RUN`."
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,9 @@ class Plan:
 
 
 def make_plan(dataset: Dataset, *, device: str = "auto", minutes: float | None = None, timed: bool = True) -> Plan:
-    """Read the training scans and make a plan for a device. Time a few steps if the device is in this machine.
+    """Read the training scans and make a plan for a device. Time a few steps if ``timed`` is true.
 
-    The data settings of the plan do not depend on the device.
+    The data settings of the plan do not depend on the device. A device of another machine is never timed.
     """
     check_minutes(minutes)
     target, facts = target_of(device), facts_of(dataset)
@@ -105,21 +105,21 @@ def _recipe(choices: Choices) -> Recipe:
 def _other_choices(frame: Frame, target: Target, uses_unlabeled: bool) -> Choices:
     """Choose the settings that depend only on the kind of device and the kind of network."""
     is_cpu = target.kind == "cpu"
-    overlap = "a quarter of a window; half takes several times as long on a CPU" if is_cpu else "half of a window"
-    fast = "faster: bf16 if the device supports it (loop.precision), both mixtures in one pass (joint)"
-    no_flips = "no flips, which would swap left and right; use 1 if the organ has no left or right side"
+    overlap = "a quarter of a window; half a window would take several times as long" if is_cpu else "half of a window"
+    fast = "faster: bf16 if the device supports it (loop.precision), and one pass for both mixtures (joint)"
+    no_flips = "no flips, because flips swap left and right; use 1 if the organ has no left or right side"
     choices = {
         "name": Choice(PLANNED, "name in reports"),
         "about": Choice("made by graftseg plan", "description of the recipe"),
         "fast": Choice(True, fast),
         "batches.augment.rotate_flip": Choice(0.0, no_flips),
-        "batches.augment.rotate": Choice(0.5, "rotate half of the patches slightly in a plane of two axes"),
+        "batches.augment.rotate": Choice(0.5, "rotate half of the patches by a small angle"),
         "inference.overlap": Choice(0.25 if is_cpu else 0.5, overlap),
-        "inference.windows_per_forward": Choice(1 if is_cpu else 4, "windows or slices in one forward pass"),
+        "inference.windows_per_forward": Choice(1 if is_cpu else 4, "number of windows or slices in one forward pass"),
     }
     if not uses_unlabeled:
         choices["batches.unlabeled"] = Choice(0, "there are no unlabeled scans")
-        choices["stages.0.settings.dice"] = Choice("classes", "every class and the background, over the batch")
+        choices["stages.0.settings.dice"] = Choice("classes", "Dice of all classes with the background, over the batch")
     elif frame.dimensions == 2:
         published = "as published for slices"
         choices["stages.0.settings.loss"] = Choice("regions", published)
@@ -186,9 +186,9 @@ def _time_lines(length: TrainingLength, speed: Speed, minutes: float | None) -> 
 
 def _score_lines(facts: Facts, length: TrainingLength) -> list[str]:
     """Return a warning if the networks cannot be scored, or a note if there are too few test scans."""
-    if facts.unlabeled and 0 < facts.tested < MIN_CASES:
+    if facts.unlabeled and 0 < facts.test_count < MIN_CASES:
         return [
-            f"Note: {counted(facts.tested, 'test scan')} with labels can be scored. `graftseg test` needs at least "
+            f"Note: {counted(facts.test_count, 'test scan')} with labels can be scored. `graftseg test` needs at least "
             f"{MIN_CASES} to distinguish a real difference from chance."
         ]
     folds = suggested_folds(facts.labeled, has_test=facts.has_test)

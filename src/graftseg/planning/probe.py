@@ -23,7 +23,7 @@ MAX_SECONDS = 8.0
 def seconds_per_step(recipe: Recipe, channels: int, classes: int, device: torch.device) -> float:
     """Return the shortest time of a few steps of the last stage. On a GPU, a captured step is replayed, as in training.
 
-    A long run is faster than measured, because it also compiles its networks.
+    A long run is faster than this measurement, because training then compiles the networks.
     """
     stage, loop = recipe.stages[-1], recipe.loop
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
@@ -38,7 +38,7 @@ def seconds_per_step(recipe: Recipe, channels: int, classes: int, device: torch.
 
 
 def _shortest(stepper: Stepper, device: torch.device) -> float:
-    """Return the shortest time after warm-up. On a CPU, the first step is the result if it is very slow."""
+    """Return the shortest time after warm-up. On a CPU, a first step longer than ``MAX_SECONDS`` is the result."""
     first = [_measure(stepper, step, device) for step in range(WARM_UP + 2 if device.type == "cuda" else 1)]
     times = first if device.type == "cpu" and first[0] > MAX_SECONDS else []
     while len(times) < TIMED_STEPS and sum(times) < MAX_SECONDS:
