@@ -148,7 +148,7 @@ def test_too_many_classes_are_one_finding(root: Path) -> None:
     assert (finding.severity, finding.what, finding.size) == (
         "error",
         "too many classes",
-        "values up to 69999, at most 254",
+        "values up to 69999, but the limit is 254",
     )
 
 

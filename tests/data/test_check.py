@@ -208,7 +208,7 @@ def test_slices_across_the_last_axis(root: Path, spacing: tuple[float, ...], ori
         return
     finding = only(root)
     assert (finding.severity, finding.where) == ("note", "l0")
-    assert finding.size == "4.00 mm against 1.00 mm, 6 of 6 volumes"
+    assert finding.size == "spacing 4.00 and 1.00 mm, in 6 of 6 volumes"
     assert finding.remedy == f"set data.orientation to {orientation} in a 2-D recipe"
 
 

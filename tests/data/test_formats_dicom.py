@@ -163,7 +163,7 @@ def test_a_localizer_is_skipped_with_a_warning(
     series(tmp_path / "case" / "scout", volume[:, :, :1], SeriesNumber=1, **PERSON)
     with caplog.at_level(logging.WARNING):
         np.testing.assert_array_equal(read_scan(tmp_path / "case").array[0], volume)
-    assert "skipped next to the volume: 1 slice of number 1, CT, first file 001.dcm" in caplog.text
+    assert "skipped series 1 (CT, 1 slice, first file 001.dcm)" in caplog.text
     assert not any(secret in caplog.text for secret in SECRETS)
 
 
@@ -178,7 +178,7 @@ def test_two_volumes_are_refused(volume: Volume, tmp_path: Path) -> None:
     series(tmp_path / "case" / "b", volume[:, :, :6], SeriesNumber=3, Modality="MR")
     series(tmp_path / "case" / "c", volume[:, :, :1])
     text = refused(tmp_path / "case", Code.DICOM_SERIES, "2 series")
-    assert "8 slices of number 2, CT" in text and "6 slices of number 3, MR" in text
+    assert "series 2 (CT, 8 slices" in text and "series 3 (MR, 6 slices" in text
 
 
 def test_two_patients_are_refused(volume: Volume, tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ def test_missing_slices_are_counted(volume: Volume, tmp_path: Path) -> None:
     folder = series(tmp_path / "case", volume)
     for name in ("003.dcm", "004.dcm"):
         (folder / name).unlink()
-    assert "002.dcm" in refused(folder, Code.DICOM_SERIES, "2 slices are missing before it: 7.50 mm from 005.dcm")
+    assert "002.dcm" in refused(folder, Code.DICOM_SERIES, "2 slices are missing before this slice: 7.50 mm")
 
 
 def test_inconsistent_slices_are_refused(volume: Volume, tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_a_single_slice(volume: NDArray[np.int16], tmp_path: Path) -> None:
 @pytest.mark.parametrize("lost", [1, 2])
 def test_a_missing_slice_is_refused(volume: NDArray[np.int16], tmp_path: Path, lost: int) -> None:
     paths = write_series(tmp_path, volume, (1, 1, 2))
-    with user_error(Code.DICOM_SERIES, keyword="missing before it"):
+    with user_error(Code.DICOM_SERIES, keyword="missing before this slice"):
         read_series([*paths[:lost], *paths[lost + 1 :]])
 
 

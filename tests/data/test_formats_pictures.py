@@ -237,7 +237,7 @@ def test_a_tiff_cannot_contain_more_than_its_strips(tmp_path: Path) -> None:
     whole = path.read_bytes()
     rows = whole.index(struct.pack("<HHI", 257, 4, 1)) + 8
     for count, finding in (
-        (2**24, "needs 67108864 bytes and has at most"),
+        (2**24, "asks for 67108864 bytes, but the file has at most"),
         (12, "1 of 4 strips"),
     ):
         path.write_bytes(whole[:rows] + struct.pack("<I", count) + whole[rows + 4 :])

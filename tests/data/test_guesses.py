@@ -135,8 +135,8 @@ def data_of_series(root: Path, description: dict[str, Any] | None = None, **fiel
 
 def test_seconds_may_be_time(tmp_path: Path) -> None:
     (guess,) = read_scan(series(tmp_path / "a.nii")).guesses
-    assert (guess.what, guess.taken) == (CHANNELS, "4 channels, 1 s apart by the header")
-    assert guess.remedy.startswith('if they are channels, name them in dataset.json, as in "modality": {')
+    assert (guess.what, guess.taken) == (CHANNELS, "4 channels, 1 s apart according to the header")
+    assert guess.remedy.startswith('if the volumes are channels, name them in dataset.json, as in "modality": {')
     for certain in (read_scan(tmp_path / "a.nii", 4), read_case([tmp_path / "a.nii"], VOLUMES_ARE_CHANNELS)):
         assert certain.guesses == () and len(certain.array) == 4
     assert read_scan(tmp_path / "a.nii", 3).guesses == (guess,)
@@ -186,8 +186,8 @@ def test_ambiguous_volumes_are_a_finding_and_a_warning(tmp_path: Path, caplog: p
     dataset = read_layout(data_of_series(tmp_path / "data"))
     found = [finding for finding in check(dataset) if finding.what == CHANNELS]
     assert [(finding.severity, finding.where, finding.size) for finding in found] == [
-        ("warning", "labeled", "4 channels, 1 s apart by the header"),
-        ("warning", "other", "4 channels, 1 s apart by the header"),
+        ("warning", "labeled", "4 channels, 1 s apart according to the header"),
+        ("warning", "other", "4 channels, 1 s apart according to the header"),
     ]
     prepare(dataset, tmp_path / "store", SETTINGS)
     assert [record.getMessage().split(": ")[1].split(" (")[0] for record in caplog.records] == [CHANNELS] * 2

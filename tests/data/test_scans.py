@@ -155,7 +155,7 @@ def test_no_memory_is_allocated_for_too_large_scans(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(nifti_format, "_read_bytes", take)
     few = ramp(2, 2, 2, dtype="u1")
     path = saved(tmp_path / name, nifti(few, {"dim": [3, 32767, 32767, 4, 1, 1, 1, 1]}))
-    refused(path, Code.SCAN_DAMAGED, "needs 4294705508 bytes")
+    refused(path, Code.SCAN_DAMAGED, "asks for 4294705508 bytes")
     path = saved(tmp_path / name, nifti(few, {"dim": [7] + [32767] * 7}))
     refused(path, Code.SCAN_TOO_LARGE, "17179869184")
     monkeypatch.setattr(scan_format, "MAX_BYTES", 359)
@@ -168,7 +168,7 @@ def test_an_uncompressed_scan_may_be_longer_but_not_shorter(tmp_path: Path) -> N
     path.write_bytes(content + bytes(5 * 2**20))
     np.testing.assert_array_equal(read_scan(path).array[0], ramp(3, 3, 2))
     path.write_bytes(content[:-1])
-    refused(path, Code.SCAN_DAMAGED, "needs 388 bytes")
+    refused(path, Code.SCAN_DAMAGED, "asks for 388 bytes")
     with user_error(Code.SCAN_DAMAGED, keyword="truncated"):
         read_geometry(path)
 

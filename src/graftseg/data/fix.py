@@ -29,7 +29,7 @@ PNG = ".png"
 
 @dataclass(frozen=True)
 class FileFix:
-    """A file to rewrite, with its new geometry or its new label values."""
+    """A file to rewrite, the change in words (``what``), and its new geometry or new label values."""
 
     path: Path
     what: str
@@ -46,12 +46,12 @@ class FileFix:
     @property
     def description(self) -> str:
         """The change, and the new file name if it differs."""
-        return self.what if self.name == self.path.name else f"{self.what}; now {self.name}"
+        return self.what if self.name == self.path.name else f"{self.what}; written as {self.name}"
 
 
 @dataclass(frozen=True)
 class FixedCopy:
-    """The changes in a fixed copy: rewritten ``files`` by relative path, renumbered ``values``, problems ``left``."""
+    """The rewritten ``files`` (path and change), new label ``values`` by old value, and problems ``left`` unfixed."""
 
     folder: Path | None
     files: dict[str, str]
@@ -101,7 +101,7 @@ def check_fix_target(dataset: Dataset, out: Path) -> None:
     """Raise a UserError if a fixed copy of the data set cannot be written to a folder."""
     if not isinstance(dataset.reader, ScanFiles) or dataset.layout not in FIXABLE_LAYOUTS:
         finding = "--fix needs a folder with imagesTr/ and labelsTr/"
-        raise UserError(Code.LAYOUT_UNKNOWN, dataset.root, finding, "arrange the scans in this layout or fix the files")
+        raise UserError(Code.LAYOUT_UNKNOWN, dataset.root, finding, "use this layout, or fix the files yourself")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(Code.TARGET_EXISTS, out, "already exists", "name a new folder after --fix")
     if out.resolve().is_relative_to(dataset.root.resolve()):
@@ -109,7 +109,7 @@ def check_fix_target(dataset: Dataset, out: Path) -> None:
 
 
 def _renumbering(dataset: Dataset, counts: list[dict[int, int]]) -> tuple[Renumbering | None, tuple[str, ...]]:
-    """Return the new label values, if any, and the reason if invalid values are not renumbered."""
+    """Return the renumbering, if needed, and the reason if invalid label values are not renumbered."""
     found = renumber(dataset.classes, [count for count in counts if count])
     if not isinstance(found, Renumbering):
         return None, () if found is None else (found,)
@@ -122,35 +122,36 @@ def _renumbering(dataset: Dataset, counts: list[dict[int, int]]) -> tuple[Renumb
 def _file_fixes(case: Case, counts: dict[int, int], renumbering: Renumbering | None) -> Iterator[FileFix]:
     """Yield the files of a case to rewrite."""
     try:
-        # the check has already reported files that are not scans
+        # a case with an unreadable file is skipped, because the check has already reported the file
         grids = {path: read_geometry(path, VOLUMES_ARE_CHANNELS) for path in case.images}
     except UserError:
         return
     image = grids[case.images[0]]
     for path in case.images[1:]:
         if differs_by_rounding(image, grids[path]):
-            yield FileFix(path, f"geometry of {case.images[0].name}, {_difference(image, grids[path])}", image)
+            yield FileFix(path, _geometry_change(case.images[0].name, image, grids[path]), image)
     if case.label is None or not counts:
         return
     label_grid = read_geometry(case.label)
     done, geometry, values = [], None, None
     if differs_by_rounding(image, label_grid):
         geometry = image
-        done.append(f"geometry of its image, {_difference(image, label_grid)}")
+        done.append(_geometry_change("the image", image, label_grid))
     changes = {} if renumbering is None else renumbering.changes
-    if renumbering is not None and changes.keys() & counts.keys():
+    if renumbering is not None and (changed := sorted(changes.keys() & counts.keys())):
         values = renumbering.values
-        done.append("label values " + ", ".join(f"{old} -> {values[old]}" for old in sorted(counts) if old in changes))
+        done.append("new label values: " + ", ".join(f"{old} -> {values[old]}" for old in changed))
     if done:
         yield FileFix(case.label, "; ".join(done), geometry, values)
 
 
-def _difference(image: Geometry, other: Geometry) -> str:
-    return f"which differed by {corner_distance(image, other) / min(image.spacing):.3f} voxels"
+def _geometry_change(source: str, new: Geometry, old: Geometry) -> str:
+    voxels = corner_distance(new, old) / min(new.spacing)
+    return f"geometry replaced by the geometry of {source}, from which it differed by {voxels:.3f} voxels"
 
 
 def _add_file(path: Path, target: Path, root: Path, fixes: dict[Path, FileFix], classes: dict[int, str]) -> bool:
-    """Add a file to the copy, fixed if necessary. Return whether it is unchanged."""
+    """Add a file to the copy, fixed if necessary. Return whether the file is unchanged."""
     destination = target / path.relative_to(root)
     make_folder(destination.parent)
     if path in fixes:
@@ -177,7 +178,7 @@ def _write(file_fix: FileFix, destination: Path) -> None:
 
 
 def _link(path: Path, destination: Path) -> None:
-    """Create a hard link, or a copy if a link is not possible. A folder becomes a symbolic link."""
+    """Create a hard link to a file, or a copy if a link is not possible. Create a symbolic link to a folder."""
     if path.is_dir():
         destination.symlink_to(path.resolve(), target_is_directory=True)
         return
@@ -188,7 +189,7 @@ def _link(path: Path, destination: Path) -> None:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Yield all visible files below a folder. Links to folders are followed at the top level and yielded below it."""
+    """Yield the visible files below a folder. Links to folders are followed at the first level, else they are yielded."""
     pending: list[tuple[Path, int]] = [(folder, 0)]
     while pending:
         current, depth = pending.pop()
@@ -200,7 +201,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _renumbered_list(path: Path, classes: dict[int, str]) -> dict[str, Any]:
-    """Return the content of dataset.json with the new class values, by value or by name as before."""
+    """Return the new content of dataset.json. As before, ``labels`` maps values to names or names to values."""
     content = read_object(path) if path.is_file() else {}
     labels = content.get("labels", {})
     by_value = bool(labels) and all(key.isdecimal() and isinstance(entry, str) for key, entry in labels.items())

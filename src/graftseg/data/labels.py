@@ -37,7 +37,7 @@ def checked_values(dataset: Dataset, case: Case, geometry: Geometry, label: Scan
     """Return the sorted values of a label map. Refuse invalid values and a grid that differs from the image."""
     path = label_path(case)
     if difference := grid_difference(geometry, label.geometry):
-        remedy = "resample the label to the image's grid or correct its header"
+        remedy = "resample the label to the image's grid or correct the header of the label"
         raise UserError(Code.GEOMETRY_MISMATCH, path, f"image and label lie on different grids: {difference}", remedy)
     values = tuple(int(value) for value in np.unique(label.array))
     if is_mask(values) and set(dataset.classes) in (set(), {0, 1}):

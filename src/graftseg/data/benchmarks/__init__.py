@@ -43,7 +43,7 @@ BENCHMARKS: dict[str, Benchmark] = {
 
 
 def read_benchmark(name: str, folder: Path) -> Dataset:
-    """Read the cases of a benchmark from its folder or the parent folder."""
+    """Read the cases of a benchmark from its folder or from the parent of its folder."""
     if name not in BENCHMARKS:
         remedy = f"choose one of {', '.join(BENCHMARKS)}"
         raise UserError(Code.UNKNOWN_NAME, f"--benchmark {name}", "unknown benchmark", remedy)

@@ -1,9 +1,9 @@
-"""ACDC: right ventricle, myocardium and left ventricle in cine MR, in the shared h5 files.
+"""ACDC: right ventricle, myocardium and left ventricle in cine MR, in the h5 files that papers share.
 
 ``data/PATIENT_FRAME.h5`` is a volume ``(slices, rows, columns)`` with intensities from 0 to 1, and
 ``data/slices/PATIENT_FRAME_slice_N.h5`` are its slices. Either the volume or its slices are needed. The lists
 ``train.list`` (or ``train_slices.list``), ``val.list`` and ``test.list`` contain the names of the cases. Papers use
-both frames of the first patients in the list as labeled cases.
+both frames of the first patients in ``train.list`` as labeled cases.
 """
 
 import re
@@ -49,12 +49,12 @@ class AcdcFiles:
 
 
 def find_acdc(folder: Path) -> list[Path]:
-    """Return the given folder if it has this layout, or else all subfolders that do."""
+    """Return the given folder if it has the ACDC layout, otherwise all subfolders with this layout."""
     return [folder] if _data(folder) else [child for child in with_children(folder) if _data(child)]
 
 
 def read_acdc(root: Path) -> Dataset:
-    """Return the cases of a folder with this layout, in the order of the lists."""
+    """Return the cases of a folder with the ACDC layout, in the order of the lists."""
     data = _data(root) or root
     lists = root.parent if data == root and root.name == "data" else root
     files = _files(data)
@@ -65,7 +65,7 @@ def read_acdc(root: Path) -> Dataset:
         for volume in _volumes(source, entries):
             if volume in files:
                 problems += _find_gaps(files[volume])
-                # images and labels are in the same files; the label path means that the case has a label
+                # the label path only marks the case as labeled, because images and labels are in the same files
                 cases.append(Case(volume, files[volume], files[volume][0], split))
             else:
                 problems.append(missing_case(root, source, volume, f"data/{volume}.h5"))
@@ -75,7 +75,7 @@ def read_acdc(root: Path) -> Dataset:
 
 
 def _data(root: Path) -> Path | None:
-    """Return the folder with the volumes or with the folder of slices, or None for another layout."""
+    """Return the folder that contains volumes or the folder ``slices``, or None if the layout differs."""
     folders = (root / "data", root)
     patterns = ("patient*_frame*.h5", "slices/patient*_frame*_slice_*.h5")
     return next((folder for folder in folders if any(next(folder.glob(pattern), None) for pattern in patterns)), None)
@@ -98,7 +98,7 @@ def _number(path: Path) -> int:
 
 
 def _volumes(source: Path, entries: Iterable[str]) -> list[str]:
-    """Return the volumes in a list of volumes or slices: patients in list order, each with its frames in order."""
+    """Return the volumes in a list of volumes or slices, with patients in list order and the frames of each sorted."""
     patients: dict[str, list[str]] = {}
     slices: set[str] = set()
     for entry in entries:
@@ -138,7 +138,7 @@ def _find_gaps(paths: tuple[Path, ...]) -> list[UserError]:
         missing.insert(0, 1)
     if not missing:
         return []
-    return [UserError(Code.FILE_MISSING, paths[0], f"slice {missing[0]} of the volume is missing", "add its file")]
+    return [UserError(Code.FILE_MISSING, paths[0], f"slice {missing[0]} of the volume is missing", "add the file")]
 
 
 def _stacked(case: Case, name: Literal["image", "label"]) -> NDArray[Any]:

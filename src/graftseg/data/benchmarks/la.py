@@ -1,4 +1,4 @@
-"""LA: left atrium in late gadolinium MR, in the shared h5 files, which are cropped and standardized.
+"""LA: left atrium in late gadolinium MR, in the cropped and standardized h5 files that papers share.
 
 ``2018LA_Seg_Training Set/CASE/mri_norm2.h5`` contains ``image`` and ``label``. ``train.list`` and ``test.list`` contain
 the names of the cases. Papers use the first cases of ``train.list`` as labeled cases.
@@ -35,12 +35,12 @@ class LaFiles:
 
 
 def find_la(folder: Path) -> list[Path]:
-    """Return the given folder if it has this layout, or else all subfolders that do."""
+    """Return the given folder if it has the LA layout, otherwise all subfolders with this layout."""
     return [folder] if _scans(folder) else [child for child in with_children(folder) if _scans(child)]
 
 
 def read_la(root: Path) -> Dataset:
-    """Return the cases of a folder with this layout, in the order of the lists."""
+    """Return the cases of a folder with the LA layout, in the order of the lists."""
     scans = _scans(root) or root
     lists = root.parent if scans == root and root.name == FOLDER else root
     cases: list[Case] = []
@@ -67,6 +67,6 @@ def _folder_name(source: Path, entry: str) -> str:
 
 
 def _scans(root: Path) -> Path | None:
-    """Return the folder with one folder per case, or None for another layout."""
+    """Return the folder that contains the case folders, or None if the layout differs."""
     folders = (root / FOLDER, root)
     return next((folder for folder in folders if next(folder.glob(f"*/{FILE}"), None)), None)

@@ -24,7 +24,7 @@ def read_list(path: Path) -> list[str]:
 
 
 def entries_of(root: Path, published: str, *names: str) -> tuple[Path, list[str]]:
-    """Return path and entries of the first list in a folder or its subfolders, or of the ``published`` list."""
+    """Return path and entries of the first of ``names`` in a folder or its subfolders, or of the ``published`` list."""
     path = PUBLISHED / published
     # a broken link counts as found: reading it fails, instead of using the published list
     paths = [folder / name for name in names for folder in with_children(root)]
@@ -32,7 +32,7 @@ def entries_of(root: Path, published: str, *names: str) -> tuple[Path, list[str]
     if found:
         path, same = found[0], [other for other in found if other.name == found[0].name]
         if path.parent != root and len(same) > 1:
-            finding = f"two lists {path.name}, in {path.parent.name} and {same[1].parent.name}"
+            finding = f"two lists are named {path.name}, in {path.parent.name} and {same[1].parent.name}"
             raise UserError(Code.BENCHMARK_MISMATCH, root, finding, f"keep one, or put the right one into {root.name}")
     return path, read_list(path)
 
@@ -52,7 +52,7 @@ def find_repeated(root: Path, cases: Iterable[Case]) -> list[UserError]:
 
 def missing_case(root: Path, source: Path, name: str, file: str) -> UserError:
     """Return the error for a listed case without files."""
-    remedy = f"add it, or put your own list into {root.name}"
+    remedy = f"add the file, or put your own list into {root.name}"
     if source.parent == PUBLISHED:
         finding = f"case {name} is in the published list, but {file} is missing"
         return UserError(Code.FILE_MISSING, root, finding, remedy)

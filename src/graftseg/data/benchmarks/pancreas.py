@@ -3,7 +3,7 @@
 A scan is ``PANCREAS_0001/.../*.dcm`` or a NIfTI file with four digits in its name. A label map is a NIfTI file with the
 same digits and "label" in its name or in the name of its folder. Two protocols with different cases and preparations
 are in use: ``pancreas`` (62 scans for training, 18 for test) and ``pancreas-62`` (62 for training, 20 for test). Papers
-use the first cases of the list as labeled cases.
+use the first cases of the training list as labeled cases.
 
 Both protocols crop all scans around the label, including training scans that are used without a label. As in the
 published preparation, the labels of these training scans are read only for the crop.
@@ -74,7 +74,7 @@ def read_pancreas(root: Path, protocol: Protocol) -> Dataset:
             if number in found.images and number in found.labels:
                 image, label = found.images[number], found.labels[number]
                 slices = _series(image) if image.is_dir() else [image]
-                # the last image is the label map for the crop, whether the case is labeled or not
+                # the last path is the label map, which every case needs for the crop
                 cases.append(Case(number, (*slices, label), label, split))
             else:
                 file = "its scan" if number not in found.images else f"label{number}.nii.gz"
@@ -124,7 +124,7 @@ def _find_files(folder: Path) -> _Files:
 
 
 def _walk(folder: Path, depth: int) -> Iterator[Path]:
-    """Yield the NIfTI files and the folders of series, down to a depth."""
+    """Yield the NIfTI files and the folders of series, in up to ``depth`` levels of folders."""
     for path in visible_entries(folder):
         if path.is_dir():
             if SERIES.fullmatch(path.name):

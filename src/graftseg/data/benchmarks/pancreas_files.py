@@ -72,7 +72,7 @@ class PancreasFiles:
         return label_scan(self._crop(resampled, box))
 
     def _plan(self, paths: Sequence[Path], image: Geometry, label: Path) -> tuple[NDArray[Any], Grid, Bounds]:
-        """Return the resampled label map, the grid of 1 mm and the crop box."""
+        """Return the resampled label map, the grid with a spacing of 1 mm, and the crop box."""
         scan = read_label(label)
         oriented = _to_lps(scan.array, scan.geometry)
         shape = _lps_grid(image).prepared_shape
@@ -112,7 +112,7 @@ class PancreasFiles:
 
 
 def _in_plane(bounds: tuple[int, int], size: int) -> tuple[int, int]:
-    """Return the bounds of the published crop, which ends one voxel early, because its stop is the last voxel."""
+    """Return the bounds of the published crop. It is one voxel short: the excluded stop is ``last + margin``."""
     first, last = bounds[0], bounds[1] - 1
     pad = max(MIN_SIZE - (last - first), 0) // 2
     return max(first - pad - MARGIN, 0), min(last + pad + MARGIN, size)

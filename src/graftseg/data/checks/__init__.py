@@ -1,1 +1,1 @@
-"""Checks of single cases, label maps, differences between cases, copies, and labeled against unlabeled scans."""
+"""Checks of cases, label maps and duplicate scans, and comparisons of all cases and of labeled with unlabeled cases."""

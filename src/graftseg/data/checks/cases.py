@@ -15,7 +15,7 @@ from graftseg.data.scans import Scan, read_case, read_geometry
 from graftseg.data.slices import Thumbnail, thumbnail_of
 
 MIN_SIZE = 16
-"""Scans with fewer voxels along two axes are too small for a network with several downsampling steps."""
+"""Scans with fewer voxels than this along two axes are too small for a network with several downsampling steps."""
 
 ROUNDING = 0.1
 """Grids whose corners differ by less than this many voxels are considered equal up to header rounding."""
@@ -25,7 +25,7 @@ FIX_GEOMETRY = f"{FIX} writes a copy with the geometry of the "
 
 @dataclass(frozen=True)
 class CaseResult:
-    """The result of reading a case once. The summary is None if reading failed."""
+    """The result of reading a case once. ``summary`` is None if reading failed. ``coarse`` is used to detect copies."""
 
     case: Case
     summary: CaseFingerprint | None = None
@@ -106,7 +106,7 @@ def _grids(name: str, image: Geometry, label: Geometry) -> Iterator[Finding]:
     if difference is None:
         return
     what = "image and label lie on different grids"
-    remedy = "resample the label to the image's grid or correct its header"
+    remedy = "resample the label to the image's grid or correct the header of the label"
     if differs_by_rounding(image, label):
         voxels = corner_distance(image, label) / min(image.spacing)
         what, remedy = "the grids of image and label differ by rounding", f"{FIX_GEOMETRY}image"

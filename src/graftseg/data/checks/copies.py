@@ -36,7 +36,7 @@ def rescaled_copy_findings(seen: Sequence[Seen]) -> Iterator[Finding]:
     """Report cases of one shape whose voxels differ, but whose coarse views agree after intensity scaling.
 
     In a cluster of more than ``SMALL_GROUP`` similar scans, the coarse grid shows little more than the body outline.
-    In a cluster of this size, copies need a correlation above ``EXACT`` or similar differences from the cluster mean.
+    Therefore, copies in such a cluster need a correlation above ``EXACT`` or similar differences from the cluster mean.
     """
     for comparable in _by_shape(seen).values():
         vectors = np.stack([vector for _, vector in comparable]).astype(np.float64)
@@ -73,7 +73,7 @@ def _cluster_note(cases: Sequence[CaseFingerprint], of_shape: int) -> Finding:
 
 
 def _identical(cases: Sequence[CaseFingerprint]) -> list[list[CaseFingerprint]]:
-    """Group cases with identical voxels, either as stored (the header may be lost) or in RAS orientation.
+    """Group cases with identical voxels, either as stored (a copy may have lost its header) or in RAS orientation.
 
     A case that matches one case as stored and another case in RAS orientation merges their groups.
     """
@@ -124,7 +124,7 @@ def _in_splits(group: Sequence[CaseFingerprint]) -> str:
 
 
 def coarse_view(array: NDArray[Any], side: int = MAX_AXIS_BLOCKS) -> Floats | None:
-    """Return the block means of ``(C, *space)`` as a unit vector. The product of two vectors is their correlation.
+    """Return the block means of ``(C, *space)`` as a unit vector. The dot product of two vectors is their correlation.
 
     Every channel is divided into at most ``side`` blocks along each axis and normalized, so the vector does not change
     if the intensities are multiplied or shifted. Return None if there are fewer than ``MIN_BLOCKS`` blocks or if a

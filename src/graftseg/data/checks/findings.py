@@ -10,7 +10,7 @@ from graftseg.core.errors import UserError
 Severity = Literal["error", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 MAX_LISTED = 4
-"""More warnings or notes of one kind are combined into one line."""
+"""More than ``MAX_LISTED`` warnings or notes of one kind are combined into one line."""
 
 FIX = "`graftseg check DATA --fix OUT`"
 """The command that writes a fixed copy. Findings contain no absolute path, so the caller replaces ``DATA``."""

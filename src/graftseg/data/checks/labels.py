@@ -9,7 +9,7 @@ from graftseg.data.labels import LARGEST_VALUE, MASK_VALUE
 from graftseg.data.pieces import Pieces
 
 MANY_ISLANDS = 20
-"""If a class has more islands in a label map, they are a warning, otherwise a note."""
+"""If a class has more islands than this in a label map, they are a warning. Fewer islands are a note."""
 FIX_VALUES = f"{FIX} writes a copy with the values "
 
 
@@ -45,7 +45,7 @@ def class_findings(dataset: Dataset, summaries: Fingerprint) -> Iterator[Finding
         what, size = "the class values are not consecutive", f"{gap} is missing below {values[-1]}"
         yield Finding("error", what, "dataset.json", size, f"{FIX_VALUES}0, 1, 2, ... in label maps and list")
     elif values[-1] > LARGEST_VALUE:
-        what, size = "too many classes", f"values up to {values[-1]}, at most {LARGEST_VALUE}"
+        what, size = "too many classes", f"values up to {values[-1]}, but the limit is {LARGEST_VALUE}"
         yield Finding("error", what, "dataset.json", size, "remove classes that are not needed")
         return
     # an unreadable label map may contain the missing class
@@ -54,7 +54,7 @@ def class_findings(dataset: Dataset, summaries: Fingerprint) -> Iterator[Finding
         for value in (value for value in values[1:] if value not in shown):
             what = f"no labeled case contains {listed[value]} (value {value})"
             size = f"0 of {len(summaries.of('labeled'))} cases"
-            yield Finding("warning", what, "label maps", size, "label a case that contains it or remove the class")
+            yield Finding("warning", what, "label maps", size, "label a case with this class or remove the class")
 
 
 def island_findings(cases: tuple[CaseFingerprint, ...], classes: dict[int, str]) -> Iterator[Finding]:

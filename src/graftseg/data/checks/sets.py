@@ -15,23 +15,23 @@ from graftseg.data.fingerprint import CaseFingerprint
 from graftseg.data.folders import CONVERSION_ADVICE, CONVERT_VOLUME, most_common_ending, unsupported_ending
 from graftseg.data.grid import grid_difference
 
-SPACING_FACTOR = 2.0  # a spacing that differs more from the median is reported
-SCALE_FACTOR = 20.0  # intensity ranges that differ more are reported
+SPACING_FACTOR = 2.0  # a spacing that differs from the median by a larger factor is reported
+SCALE_FACTOR = 20.0  # intensity ranges that differ by a larger factor are reported
 THICK_SLICES = 3.0
 """Volumes whose largest voxel spacing exceeds the smallest by this factor consist of thick slices."""
 
 SLICES_LAST = ("ASR", "RSA", "RAS")
 """Orientations whose last axis is right-left, anterior-posterior and superior-inferior, respectively."""
 
-AIR = -200.0
-"""CT scans with air have values below this. ``offset_findings`` expects air in most scans."""
-ZERO = 100.0
-"""The lowest value of a CT scan without intercept is within this distance of 0."""
-TISSUE = 700.0
-"""The highest value of a CT scan without intercept is above this, because water is at about 1000."""
+AIR_LIMIT = -200.0
+"""A CT scan whose lowest value is below this contains air. ``offset_findings`` expects air in most scans."""
+ZERO_TOLERANCE = 100.0
+"""If the rescale intercept of a CT scan is missing, the lowest value is within this distance of 0."""
+TISSUE_LIMIT = 700.0
+"""If the rescale intercept of a CT scan is missing, the highest value is above this. Water is then at about 1000."""
 
 MAX_CHANNELS = 8
-"""If more scans have the same name prefix, they are slices, time frames or visits, not channels."""
+"""If more scans than this have the same name prefix, they are slices, time frames or visits, not channels."""
 
 
 def set_findings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
@@ -75,7 +75,7 @@ def _orientations(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
 
 
 def _scales(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
-    """Report scans with a much larger or smaller intensity range than others, for each channel."""
+    """Report, for each channel, scans with a much larger or smaller intensity range than others."""
     channels = min((len(case.mean) for case in cases), default=0)
     for channel in range(channels):
         widths = {case.name: case.percentiles[channel][-1] - case.percentiles[channel][0] for case in cases}
@@ -116,7 +116,7 @@ def _slice_axes(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
         across = [case for case in volumes if _thick_slice_axis(case) == axis]
         if across:
             spacing = across[0].canonical_spacing
-            size = f"{max(spacing):.2f} mm against {min(spacing):.2f} mm, {len(across)} of {len(volumes)} volumes"
+            size = f"spacing {max(spacing):.2f} and {min(spacing):.2f} mm, in {len(across)} of {len(volumes)} volumes"
             what = "slices are not stacked along the last axis of RAS, but 2-D networks use the last axis"
             remedy = f"set data.orientation to {orientation} in a 2-D recipe"
             yield Finding("note", what, across[0].name, size, remedy, tuple(case.name for case in across))
@@ -129,15 +129,15 @@ def _thick_slice_axis(case: CaseFingerprint) -> int | None:
 
 
 def offset_findings(cases: Sequence[CaseFingerprint]) -> Iterator[Finding]:
-    """Report CT scans whose values start near 0, although most scans contain air, for each channel."""
+    """Report, for each channel, CT scans whose values start near 0, although most scans contain air."""
     channels = min((len(case.mean) for case in cases), default=0)
     for channel in range(channels):
         lowest, highest = (np.array([case.percentiles[channel][end] for case in cases]) for end in (0, -1))
-        has_air = lowest < AIR
+        has_air = lowest < AIR_LIMIT
         if 2 * np.count_nonzero(has_air) <= len(cases):
             continue
         usual = float(np.median(lowest[has_air]))
-        for index in np.flatnonzero((np.abs(lowest) <= ZERO) & (highest > TISSUE)).tolist():
+        for index in np.flatnonzero((np.abs(lowest) <= ZERO_TOLERANCE) & (highest > TISSUE_LIMIT)).tolist():
             name, within = cases[index].name, f" in channel {channel:04d}" if channels > 1 else ""
             what = "the CT rescale intercept may be missing: values start near 0 instead of near -1000"
             size = f"lowest value {lowest[index]:.0f}, but {usual:.0f} in other scans{within}"

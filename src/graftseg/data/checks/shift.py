@@ -14,7 +14,6 @@ Kind = Literal["alike", "scaled", "apart", "too few", "alone"]
 MIN_CASES = 3
 """Minimum number of labeled and of unlabeled cases to call them similar."""
 MIN_TOTAL = 4  # minimum number of all cases to report a difference
-
 SPACING_SLACK = 1.1  # spacings that differ by a smaller factor are similar
 WHERE = "labeled and unlabeled scans"
 SENTENCES: dict[Kind, str] = {
@@ -99,11 +98,11 @@ def shift_findings(summaries: Fingerprint, found: Likeness) -> Iterator[Finding]
         if found.standardised > SHIFT_LIMIT:
             what = "labeled and unlabeled scans differ in contrast; normalizing each scan does not correct this"
         size = f"shift {found.stored:.1f} as stored, {found.standardised:.1f} after z-scores (chance: up to 1)"
-        yield Finding("warning", what, WHERE, size, "check that both come from the same kind of scanner and protocol")
+        yield Finding("warning", what, WHERE, size, "check that all scans come from the same scanner type and protocol")
     if max(found.spacing) > SHIFT_LIMIT and found.kind != "too few":
         axis = found.spacing.index(max(found.spacing))
         size = f"median {found.labeled_spacing[axis]:.2f} mm and {found.unlabeled_spacing[axis]:.2f} mm"
-        remedy = "resample to one spacing when preparing, and check that both come from the same protocol"
+        remedy = "resample to one spacing when preparing, and check that all scans come from the same protocol"
         yield Finding("warning", "labeled and unlabeled scans differ in spacing", WHERE, size, remedy)
 
 

@@ -1,7 +1,7 @@
 """DICOM: read one series from a folder, a zip or a single file.
 
-Files are recognized by content and grouped by series. Localizers next to a volume are skipped. If several series may be
-the volume, reading fails. Patient tags are used only to check that all slices belong to one patient.
+Files are recognized by content or by the suffix ``.dcm``, and grouped by series. Localizers are skipped if there is a
+volume. If several series may be the volume, reading fails. Patient tags are used only to detect slices of two patients.
 """
 
 import logging
@@ -27,7 +27,7 @@ PATIENT_TAGS = ("PatientID", "PatientName")
 NON_IMAGE_MODALITIES = ("SEG", "RTDOSE", "RTSTRUCT", "RTPLAN", "PR", "KO", "SR")
 LOCALIZER_SLICES = 5
 VOLUME_RATIO = 4
-"""A series of up to ``LOCALIZER_SLICES`` is a localizer if another series is ``VOLUME_RATIO`` times as long."""
+"""A series of up to ``LOCALIZER_SLICES`` slices is a localizer if another has ``VOLUME_RATIO`` times as many."""
 
 log = logging.getLogger(__name__)
 
@@ -36,13 +36,14 @@ log = logging.getLogger(__name__)
 class _ImageFile:
     """A DICOM file with pixels.
 
-    ``patient`` and ``name`` are hashes for comparison, None for an empty tag. ``is_enhanced`` means that the header
-    contains functional groups.
+    ``patient`` and ``name`` are hashes of the patient's ID and name, or None if the tag is empty. ``is_enhanced`` means
+    that the header contains functional groups.
     """
 
     member: Member
     series: str
-    description: str
+    modality: str
+    number: str
     is_localizer: bool
     frames: int
     is_enhanced: bool
@@ -77,7 +78,7 @@ def dicom_files(folder: Path) -> list[Path]:
 
 
 def dicom_geometry(path: Path, channel_count: int | None = None) -> Geometry:
-    """Return the geometry from the headers. The number of channels in ``dataset.json`` is ignored: a series has one."""
+    """Return the geometry from the headers. ``channel_count`` is for formats with several channels and is not used."""
     slices = _slices(path, pixels=False)
     return _picture_geometry(slices[0]) if _is_picture(slices) else arranged(slices)[1]
 
@@ -131,11 +132,11 @@ def _image_file(member: Member) -> _ImageFile | None:
             raise UserError(Code.SCAN_DAMAGED, member.where, "the file is truncated before its pixels", AGAIN)
         return None
     patient, name = (str(tags[tag] or "").strip("^ ") for tag in PATIENT_TAGS)
-    series_number = tags["SeriesNumber"]
     return _ImageFile(
         member,
         series=str(tags["SeriesInstanceUID"] or ""),
-        description=modality if series_number is None else f"number {series_number}, {modality}",
+        modality=modality,
+        number="without number" if tags["SeriesNumber"] is None else str(tags["SeriesNumber"]),
         is_localizer="LOCALIZER" in (tags["ImageType"] or ()),
         frames=int(number(member.where, tags, "NumberOfFrames", 1)) or 1,
         is_enhanced=SHARED in header or PER_FRAME in header,
@@ -159,11 +160,11 @@ def _choose_series(path: Path, images: Sequence[_ImageFile]) -> list[_ImageFile]
     localizer_slices = min(LOCALIZER_SLICES, _count_slices(largest) / VOLUME_RATIO)
     volumes = [largest, *(one for one in others if _count_slices(one) > localizer_slices)]
     if len(volumes) > 1:
-        finding = f"{len(volumes)} series in one scan ({', '.join(map(_describe, volumes))})"
-        raise UserError(Code.DICOM_SERIES, path, finding, "pass a folder or zip that contains only the right one")
+        finding = f"{len(volumes)} series in one scan: {', '.join(map(_describe, volumes))}"
+        raise UserError(Code.DICOM_SERIES, path, finding, "pass a folder or zip that contains only the series to use")
     for one in ranked:
         if one is not largest:
-            log.warning("%s: skipped next to the volume: %s", path, _describe(one))
+            log.warning("%s: skipped %s, because another series is the volume", path, _describe(one))
     return largest
 
 
@@ -183,7 +184,7 @@ def _count_slices(images: Sequence[_ImageFile]) -> int:
 
 def _describe(images: Sequence[_ImageFile]) -> str:
     slices = "1 slice" if _count_slices(images) == 1 else f"{_count_slices(images)} slices"
-    return f"{slices} of {images[0].description}, first file {images[0].member.where.name}"
+    return f"series {images[0].number} ({images[0].modality}, {slices}, first file {images[0].member.where.name})"
 
 
 def _is_picture(slices: Sequence[Slice]) -> bool:

@@ -16,7 +16,7 @@ from graftseg.data.formats.dicom_tags import AGAIN, number, read_tags, user_erro
 
 SHARED, PER_FRAME = "SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence"
 HEADER = (*SLICE_HEADER, "NumberOfFrames", SHARED, PER_FRAME)
-GROUPS = {
+GROUPS = {  # tags to read from each functional group
     "PixelMeasuresSequence": ("PixelSpacing", "SliceThickness"),
     "PlanePositionSequence": ("ImagePositionPatient",),
     "PlaneOrientationSequence": ("ImageOrientationPatient",),
@@ -49,9 +49,9 @@ def read_frames(where: Path, content: Path | BinaryIO, *, pixels: bool) -> list[
 
 
 def _merged_tags(where: Path, header: Any, shared: Any, frame: Any, *, is_single: bool) -> Iterator[tuple[str, Any]]:
-    """Yield the tags of the file, then of all frames, then of one frame. Later values override earlier values.
+    """Yield the tags of the file, then the shared tags of all frames, then the tags of one frame.
 
-    The position of the file is ignored if it has several frames.
+    Later values override earlier values. The position of the file is ignored if the file has several frames.
     """
     for tag in (*SLICE_HEADER, *PIXEL_VALUES):
         if (is_single or tag not in POSE) and (found := value(where, header, tag)) is not None:

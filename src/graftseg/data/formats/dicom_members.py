@@ -23,11 +23,12 @@ PROBED_FILES = 64
 """If none of the first ``PROBED_FILES`` files of a folder is DICOM, the folder contains no DICOM files."""
 
 _MAGIC = b"DICM"
-_HEAD = 128 + len(_MAGIC)  # a DICOM file begins with a preamble of 128 bytes
-_ENCRYPTED = 0x1
+_HEAD_BYTES = 128 + len(_MAGIC)  # a DICOM file begins with a preamble of 128 bytes
+_ENCRYPTED = 0x1  # flag of a zip member
 _CHUNK = 4 * 2**20
-_END_RECORD, _MAX_END_RECORD, _ZIP64 = b"PK\x05\x06", 22 + 0xFFFF, 0xFFFF  # signature, size, count in ZIP64
-_ONE_SERIES = "export the series to a folder or zip of its own"
+_END_RECORD, _MAX_END_BYTES = b"PK\x05\x06", 22 + 0xFFFF  # signature and maximum size of the end record of a zip
+_ZIP64 = 0xFFFF  # number of members in the end record of every ZIP64 file
+_ONE_SERIES = "export the series to a folder or zip without other files"
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Member:
 
 @contextmanager
 def members_of(path: Path) -> Iterator[list[Member]]:
-    """Open the DICOM files of a folder or a zip, sorted by name, or a single file."""
+    """Yield the DICOM files of a folder or zip, sorted by name. Another path is yielded as the only file."""
     if path.is_dir():
         yield [Member.on_disk(file) for file in files_below(path) if is_dicom(file)]
     elif path.suffix.lower() == ".zip":
@@ -69,11 +70,11 @@ def files_below(folder: Path) -> Iterator[Path]:
 
 def is_dicom(file: Path) -> bool:
     """Return whether a file is DICOM by content or by name. The name counts so that a damaged slice is not skipped."""
-    return file.name.lower().endswith(".dcm") or read_head(file, _HEAD)[128:] == _MAGIC
+    return file.name.lower().endswith(".dcm") or read_head(file, _HEAD_BYTES)[128:] == _MAGIC
 
 
 def _refuse_folder(error: OSError) -> None:
-    """Raise a UserError for a folder that cannot be listed, because it may contain slices."""
+    """Raise an error for a folder that cannot be listed, because it may contain slices. Ignore a deleted folder."""
     if isinstance(error, PermissionError):
         raise error
     if not isinstance(error, FileNotFoundError):
@@ -94,12 +95,12 @@ def _open_zip(path: Path) -> Iterator[ZipFile]:
 
 
 def _refuse_missing_members(path: Path, archive: ZipFile) -> None:
-    """Compare the number of members with the end record of the zip, which ``zipfile`` ignores.
+    """Raise BadZipFile if the number of members differs from the count in the end record of the zip.
 
-    A damaged length in the central directory hides the members after it.
+    ``zipfile`` ignores this count. A damaged length in the central directory hides the members after it.
     """
     with path.open("rb") as stream:
-        stream.seek(-min(path.stat().st_size, _MAX_END_RECORD), os.SEEK_END)
+        stream.seek(-min(path.stat().st_size, _MAX_END_BYTES), os.SEEK_END)
         end = stream.read()
     begin = end.rfind(_END_RECORD)
     listed = int.from_bytes(end[begin + 10 : begin + 12], "little")
@@ -124,7 +125,7 @@ def _zip_members(path: Path, archive: ZipFile) -> Iterator[Member]:
 
 def _is_dicom_member(archive: ZipFile, member: ZipInfo) -> bool:
     with archive.open(member) as stream:
-        if stream.read(_HEAD)[128:] == _MAGIC:
+        if stream.read(_HEAD_BYTES)[128:] == _MAGIC:
             return True
         # read to the end to verify the checksum: the file may be a slice with a damaged beginning
         while stream.read(_CHUNK):

@@ -14,14 +14,14 @@ from graftseg.data.formats.scan import optional
 PIXEL_VALUES = ("PhotometricInterpretation", "BitsStored", "PixelRepresentation", "RescaleSlope", "RescaleIntercept")
 PIXEL_LAYOUT = ("SamplesPerPixel", "PlanarConfiguration", "NumberOfFrames", "BitsAllocated", "HighBit")
 PIXELS = (*PIXEL_VALUES, *PIXEL_LAYOUT, "ModalityLUTSequence", "PixelData")
-INSTALL_ITK = "pip install SimpleITK (and unpack a zip), or export the series uncompressed"
-MISSING_DECODER = ("missing dependencies", "missing required dependencies")
+INSTALL_ITK = "pip install SimpleITK (if the series is in a zip, also unpack the zip), or export it uncompressed"
+MISSING_DECODER = ("missing dependencies", "missing required dependencies")  # in messages of pydicom
 SAFE_REASONS = {
     re.compile(r"less than expected \((\d+) vs (\d+) bytes\)"): r"\1 of \2 bytes found",
     re.compile(r"Missing required element: \(\w{4},\w{4}\) '([\w ]+)'"): r"the header has no \1",
-    re.compile(r"has no 'Pixel Data'"): "there are none",
+    re.compile(r"has no 'Pixel Data'"): "the file contains none",
 }
-"""Messages of pydicom that errors may show. Other messages may quote the header, including a patient's name."""
+"""Messages of pydicom and their new wording. Other messages are not shown, because they may quote a patient's name."""
 
 
 def stored_pixels(where: Path, header: Any) -> NDArray[np.float32]:
@@ -46,7 +46,7 @@ def refuse_lookup_table(where: Path, header: Any) -> None:
     """Raise a UserError if a lookup table replaces slope and intercept."""
     if header.get("ModalityLUTSequence"):
         finding = "pixel values need a lookup table (ModalityLUTSequence)"
-        raise UserError(Code.SCAN_UNSUPPORTED, where, finding, "export it with a rescale slope")
+        raise UserError(Code.SCAN_UNSUPPORTED, where, finding, "export the series with a rescale slope")
 
 
 def rescale(where: Path, pixels: NDArray[np.float32], header: Any) -> NDArray[np.float32]:
@@ -90,10 +90,10 @@ def _decode_with_itk(where: Path, header: Any) -> NDArray[np.float32] | None:
 
 
 def decoding_error(where: Path, header: Any, error: Exception, remedy: str = INSTALL_ITK) -> UserError:
-    """Return the error for pixels that cannot be decoded. ``remedy`` is for a missing decoder."""
+    """Return the error for pixels that cannot be decoded. ``remedy`` is shown if a decoder is missing."""
     if any(sign in str(error) for sign in MISSING_DECODER):
         name = header.file_meta.TransferSyntaxUID.name
-        return UserError(Code.PACKAGE_MISSING, where, f"no installed package decodes its pixels ({name})", remedy)
+        return UserError(Code.PACKAGE_MISSING, where, f"no installed package decodes the pixels ({name})", remedy)
     if not header.file_meta.get("TransferSyntaxUID"):
         return UserError(Code.SCAN_HEADER, where, "the header has no TransferSyntaxUID", AGAIN)
     found = ((sign.search(str(error)), reason) for sign, reason in SAFE_REASONS.items())

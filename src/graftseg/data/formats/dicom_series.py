@@ -25,7 +25,6 @@ SLICE_DISTANCES = ("SpacingBetweenSlices", "SliceThickness")
 """Tags for the distance between slices without positions, in order of preference."""
 
 HEADER = ("Rows", "Columns", "InstanceNumber", *SPACINGS, *SLICE_DISTANCES, *POSE)
-
 GAP = 1.5
 """If a distance between slices exceeds ``GAP`` times the median distance, a slice is missing."""
 
@@ -41,11 +40,11 @@ class Slice:
     pixels: Callable[[], NDArray[np.float32]]
 
     def numbers(self, tag: str, count: int) -> Floats | None:
-        """Return the ``count`` numbers of a tag, or None if the tag is missing or empty."""
+        """Return the value of a tag as ``count`` numbers, or None if the tag is missing or empty."""
         return numbers(self.where, self.header, tag, count)
 
     def number(self, tag: str, default: float = 0.0) -> float:
-        """Return the number of a tag, or the default if the tag is missing or empty."""
+        """Return the value of a tag as a number, or the default if the tag is missing or empty."""
         return number(self.where, self.header, tag, default)
 
     @property
@@ -86,7 +85,7 @@ def volume_of(where: Path, slices: Sequence[Slice]) -> Scan:
 def arranged(slices: Sequence[Slice]) -> tuple[list[int], Geometry]:
     """Return the order of slices along their normal, and the geometry of the volume.
 
-    If no slice has a position, slices are ordered by instance number or file name.
+    If no slice has a position, slices are ordered by instance number, or by file name if instance numbers repeat.
     """
     columns, rows = _common_size(slices)
     shape = (columns, rows, len(slices))
@@ -158,7 +157,7 @@ def _guesses(where: Path, slices: Sequence[Slice]) -> tuple[Guess, ...]:
 
 
 def _order_by_number(slices: Sequence[Slice]) -> tuple[list[int], str]:
-    """Return the order by instance number, or by file name if numbers repeat, and the criterion."""
+    """Return the order by instance number, or by file name if numbers repeat, and the name of the criterion."""
     instances = [one.number("InstanceNumber", -1.0) for one in slices]
     if len(set(instances)) < len(instances):
         return list(range(len(slices))), "file name"
@@ -178,12 +177,12 @@ def _refuse_unplaced(slices: Sequence[Slice]) -> None:
     for tag, count in POSE.items():
         if unplaced := [one.where.name for one in slices if one.numbers(tag, count) is None]:
             finding = f"{len(unplaced)} of {len(slices)} slices have no {tag}, the first is {unplaced[0]}"
-            remedy = "export the series again, or remove files that are not slices of it"
+            remedy = "export the series again, or remove files that do not belong to it"
             raise UserError(Code.DICOM_SERIES, where, finding, remedy)
 
 
 def _axes(slices: Sequence[Slice]) -> Floats:
-    """Return the directions of columns, rows and normal as unit columns. All slices must agree."""
+    """Return unit vectors along rows, columns and normal, as matrix columns. They must be equal for all slices."""
     found = [one.numbers("ImageOrientationPatient", 6) for one in slices]
     directions, *others = [values for values in found if values is not None]
     for one, other in zip(slices[1:], others, strict=True):
@@ -216,8 +215,8 @@ def _refuse_gaps(slices: Sequence[Slice], heights: Floats, order: Sequence[int])
             raise UserError(Code.DICOM_SERIES, slices[upper].where, finding, ONE_SERIES)
         if step > GAP * median:
             count = round(step / median) - 1
-            missing = f"{count} slices are" if count > 1 else "a slice is"
-            finding = f"{missing} missing before it: {step:.2f} mm from {name}, others are {median:.2f} mm apart"
+            missing = f"{count} slices are missing" if count > 1 else "a slice is missing"
+            finding = f"{missing} before this slice: {step:.2f} mm from {name}, others are {median:.2f} mm apart"
             raise UserError(Code.DICOM_SERIES, slices[upper].where, finding, AGAIN)
 
 

@@ -35,7 +35,7 @@ def user_errors(where: Path) -> Iterator[None]:
 
 
 def read_tags(where: Path, content: Path | BinaryIO, tags: Sequence[str]) -> Any:
-    """Read only the given tags of a file. Pixels are read if ``PixelData`` is one of them."""
+    """Read only the given tags of a file. Pixels are read if the tags include ``PixelData``."""
     pydicom = pydicom_package()
     with user_errors(where):
         try:
@@ -45,7 +45,7 @@ def read_tags(where: Path, content: Path | BinaryIO, tags: Sequence[str]) -> Any
 
 
 def value(where: Path, header: Any, tag: str) -> Any:
-    """Return the value of a tag, or None if it is missing or empty."""
+    """Return the value of a tag, or None if the tag is missing or empty."""
     try:
         return header.get(tag)
     except Exception:
@@ -54,7 +54,7 @@ def value(where: Path, header: Any, tag: str) -> Any:
 
 
 def number(where: Path, header: Any, tag: str, default: float = 0.0) -> float:
-    """Return the number of a tag, or the default if the tag is missing or empty."""
+    """Return the value of a tag as a number, or the default if the tag is missing or empty."""
     found = value(where, header, tag)
     if found is None:
         return default
@@ -68,7 +68,7 @@ def number(where: Path, header: Any, tag: str, default: float = 0.0) -> float:
 
 
 def numbers(where: Path, header: Any, tag: str, count: int) -> Floats | None:
-    """Return the ``count`` numbers of a tag, or None if the tag is missing or empty."""
+    """Return the value of a tag as ``count`` numbers, or None if the tag is missing or empty."""
     found = value(where, header, tag)
     if found is None:
         return None

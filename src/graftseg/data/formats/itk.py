@@ -35,16 +35,16 @@ _MAX_HEADER_BYTES = 2**20
 _CHUNK = 4 * 2**20
 _FIELD = re.compile(r"([A-Za-z][\w ]*?)\s*[=:]\s*(.*)")
 _ANATOMICAL = re.compile(r"(?i)(right-anterior|left-anterior|left-posterior)-superior(-time)?|(ras|las|lps)t?")
-"""NRRD spaces with patient axes."""
+"""Values of the NRRD field ``space`` that define the axes in the patient, such as right-anterior-superior."""
 _DIRECTIONS = {"transformmatrix", "orientation", "rotation"}
 """MetaImage fields with axis directions."""
 _MAX_EXPANSION = {"raw": 1, "zlib": 1100, "other": 50_000}
-"""Largest possible number of voxel bytes per byte of the file, by encoding."""
+"""Maximum number of decoded bytes per byte of the file, by encoding."""
 
 
 @dataclass(frozen=True)
 class _HeaderText:
-    """The header fields by lowercase name without spaces, the file with the voxels, and their offset in bytes."""
+    """The header fields by lowercase name without spaces, the file with the voxels, and the offset of the voxels."""
 
     fields: dict[str, str]
     voxels: Path
@@ -79,7 +79,7 @@ class _Header:
 
 
 def itk_files(path: Path) -> list[Path]:
-    """Return the file and the separate file with its voxels, if there is one."""
+    """Return the file. If its voxels are in a separate file, return that file too."""
     try:
         refuse_absent(path)
         voxels = _read_text(path).voxels
@@ -95,7 +95,7 @@ def itk_geometry(path: Path, channel_count: int | None = None) -> Geometry:
 
 
 def read_itk(path: Path, channel_count: int | None = None) -> Scan:
-    """Read voxels ``(C, *space)`` of an image or label map. Vector components and the fourth axis are channels."""
+    """Read voxels ``(C, *space)`` of an image or label map. Vector components or the fourth axis become channels."""
     header = _read_header(path, channel_count)
     if header.text.encoding == "zlib":
         _verify_checksum(path, header)
@@ -152,7 +152,7 @@ def _geometry(path: Path, reader: Any, is_placed: bool) -> Geometry:
 
 
 def _read_text(path: Path) -> _HeaderText:
-    """Read the header: up to an empty line in NRRD, up to the name of the data file in MetaImage."""
+    """Read the header, which ends with an empty line in NRRD and with the name of the data file in MetaImage."""
     head = read_head(path, _MAX_HEADER_BYTES)
     fields: dict[str, str] = {}
     offset = 0
@@ -174,7 +174,7 @@ def _read_text(path: Path) -> _HeaderText:
 
 def _data_file(path: Path, data_file: str) -> Path:
     """Return the file with the voxels, which must be in the folder of its header."""
-    # errors show only the last part of the path, which may come from another system
+    # errors show only the file name, without a folder in Windows or POSIX spelling
     name = PureWindowsPath(data_file).name
     if Path(data_file).name != data_file:
         finding = f"the voxels are in {name!r}, outside of the header's folder"

@@ -29,17 +29,17 @@ from graftseg.data.grid import grid_difference
 
 SUFFIXES: tuple[str, ...] = (".nii.gz", ".nii")
 _CHUNK = 4 * 2**20
-_MAX_TRAILING = 2**20  # bytes after the voxels of a compressed file that are ignored
-_MAX_EXPANSION = 1100  # largest possible number of bytes per compressed byte
+_MAX_TRAILING = 2**20  # more bytes after the voxels of a compressed file are an error
+_MAX_EXPANSION = 1100  # maximum number of decompressed bytes per compressed byte
 _GZIP_MAGIC = b"\x1f\x8b"
 _UNITS = {0: "unknown", 1: "meter", 2: "mm", 3: "micron"}
-_SECONDS, _OTHER_TIME_UNITS = 8, (16, 24)  # many programs write seconds for files without a time axis
+_SECONDS, _OTHER_TIME_UNITS = 8, (16, 24)  # NIfTI codes. Many programs write seconds for files without a time axis
 _TIME_SERIES_INTENT = 2001
 _TIME_WORDS = re.compile(rb"time.?(series|course)|fmri|\bbold\b|\bcine\b", re.IGNORECASE)
 
 
 def is_nifti(path: Path) -> bool:
-    """Return whether a file is NIfTI by its name."""
+    """Return whether the name of a file has a NIfTI suffix."""
     return path.name.lower().endswith(SUFFIXES)
 
 
@@ -67,14 +67,14 @@ def nifti_geometry(path: Path, channel_count: int | None = None) -> Geometry:
 
 
 def read_nifti(path: Path, channel_count: int | None = None) -> Scan:
-    """Read voxels ``(C, *space)`` of an image or label map in their stored type, or scaled by the header."""
+    """Read voxels ``(C, *space)`` in their stored type, or as floats if the header contains a scaling."""
     with _open_nifti(path, channel_count) as (stream, header):
         stream.seek(header.offset)
         content = _read_bytes(stream, header.size)
         if len(content) < header.size:
             raise damaged(path, f"truncated after {len(content)} of {header.size} bytes of voxels")
         if isinstance(stream, gzip.GzipFile) and len(_read_bytes(stream, _MAX_TRAILING + 1)) > _MAX_TRAILING:
-            raise damaged(path, f"more data than the {header.size} bytes in the header")
+            raise damaged(path, f"more data than the {header.size} bytes of voxels according to the header")
     flat = np.frombuffer(content, header.dtype)
     flat = _scaled(flat.astype(header.dtype.newbyteorder("="), copy=False), header.scaling)
     array = flat.reshape((*header.geometry.shape, header.channels), order="F")
@@ -185,7 +185,7 @@ def _scaling(path: Path, raw: Any) -> tuple[float, float] | None:
 
 
 def _geometry(path: Path, raw: Any, shape: tuple[int, ...]) -> Geometry:
-    """Return the geometry from the sform, the qform or the voxel size. Read ambiguous headers like nibabel does."""
+    """Return the geometry from the sform, else the qform, else the voxel size. Read ambiguous headers like nibabel."""
     for name in ("qform_code", "sform_code"):
         if not 0 <= int(raw[name]) <= 5:
             raw[name] = 0
@@ -211,7 +211,7 @@ def _geometry(path: Path, raw: Any, shape: tuple[int, ...]) -> Geometry:
 
 
 def write_nifti(path: Path, array: NDArray[Any], geometry: Geometry, slope: float = 1.0) -> None:
-    """Write ``(C, *space)`` with a scaling of ``slope``. Equal voxels and geometry give equal bytes."""
+    """Write ``(C, *space)`` with the scale factor ``slope``. Equal voxels and geometry give equal bytes."""
     if not is_nifti(path):
         raise UserError(Code.OPTION_INVALID, path, "not a .nii or .nii.gz file", "change the name of the file")
     if len(array) > 1 and len(geometry.shape) == 2:
@@ -232,7 +232,7 @@ def write_nifti(path: Path, array: NDArray[Any], geometry: Geometry, slope: floa
 
 
 def _new_header(path: Path, array: NDArray[Any], geometry: Geometry, slope: float) -> bytes:
-    """Return the bytes before the voxels. An sform is added if the qform is not exact enough for the affine."""
+    """Return the header as bytes. Add an sform if the qform cannot represent the affine."""
     raw = (nibabel.Nifti1Header if max(array.shape) <= 32767 else nibabel.Nifti2Header)(endianness="<")
     raw.set_data_shape(array.shape)
     raw.set_data_dtype(array.dtype)

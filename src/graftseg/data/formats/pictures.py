@@ -1,6 +1,6 @@
 """PNG and TIFF pictures: 2-D scans with one gray channel or three color channels, without a position.
 
-As in ITK, the pixel spacing is 1 mm, columns point left and rows point to the back.
+As in ITK, the spacing is 1 mm. The column index increases toward the patient's left, the row index toward the back.
 """
 
 import logging
@@ -33,17 +33,17 @@ from graftseg.data.formats.scan import (
 
 SUFFIXES: tuple[str, ...] = (".png", ".tif", ".tiff")
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
-_PNG_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # by PNG color type
-_COLOR_BIT, _PALETTE = 2, 3  # bit of color in a PNG color type, and the color type with a palette
+_PNG_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # number of channels by PNG color type
+_COLOR_BIT, _PALETTE = 2, 3  # the bit for color in a PNG color type, and the color type of a palette
 _GRAY_ALPHA, _RGB_ALPHA = 4, 6  # PNG color types
-_UNSUPPORTED_SPACES = {5: "CMYK", 8: "CIELab", 9: "ICCLab", 10: "ITULab"}  # by TIFF photometric interpretation
-_TIFF_MAX_EXPANSION = (8, 50_000)  # most pixel bytes per file byte, raw (1-bit pixels) and compressed
-_ONE_EACH = "save one picture per file, or the volume as NIfTI or NRRD, which contain the slice distance"
-_HEADER, _CHECKSUM = slice(12, 29), slice(29, 33)  # the PNG header and its checksum
+_UNSUPPORTED_SPACES = {5: "CMYK", 8: "CIELab", 9: "ICCLab", 10: "ITULab"}  # by photometric interpretation
+_TIFF_MAX_EXPANSION = (8, 50_000)  # maximum decoded bytes per byte of the file: uncompressed (1-bit pixels), compressed
+_ONE_EACH = "save one picture per file, or save a volume as NIfTI or NRRD, which store the slice spacing"
+_HEADER, _CHECKSUM = slice(12, 29), slice(29, 33)  # positions of the PNG header and its checksum
 
 
 def picture_geometry(path: Path, channel_count: int | None = None) -> Geometry:
-    """Return the geometry from the header. The number of channels in ``dataset.json`` is ignored: the header has it."""
+    """Return the geometry from the header. ``channel_count`` is for volumes with several channels and is not used."""
     refuse_absent(path)
     if path.suffix.lower() == ".png":
         width, height, *_ = _png_header(path)
@@ -139,13 +139,13 @@ def _read_png(path: Path, is_label: bool) -> NDArray[Any]:
 def _as_rgba_8(path: Path) -> BytesIO:
     """Return a 16-bit gray-alpha PNG relabeled as 8-bit RGBA, with the two bytes of each number as two channels.
 
-    Pillow would drop the lower bytes. The two kinds differ only in the header, not in the pixel data.
+    Pillow would drop the lower byte of each number. Only the header changes, because the pixel data has the same form.
     """
     content = bytearray(path.read_bytes())
     before = bytes(content[_HEADER])
     content[_HEADER] = after = before[:12] + bytes((8, _RGB_ALPHA)) + before[14:]
     (found,) = struct.unpack(">I", content[_CHECKSUM])
-    # XOR keeps a wrong checksum wrong
+    # with XOR, a wrong checksum stays wrong, so that Pillow detects the damage
     content[_CHECKSUM] = struct.pack(">I", found ^ zlib.crc32(before) ^ zlib.crc32(after))
     return BytesIO(content)
 
@@ -215,11 +215,11 @@ def _decode_tiff(path: Path, page: Any) -> NDArray[Any]:
     try:
         pixels = np.asarray(page.asarray())
     except Exception as error:
-        # Python can decode some compressions without imagecodecs, so other errors mean damaged pixels
+        # if imagecodecs is missing, the error names it. Any other error means damaged pixels
         if "imagecodecs" not in str(error) and not isinstance(error, ImportError):
             raise
-        finding = f"no installed package decodes its pixels ({page.compression.name})"
-        remedy = "pip install imagecodecs, or save it uncompressed"
+        finding = f"no installed package decodes the pixels ({page.compression.name})"
+        remedy = "pip install imagecodecs, or save the picture uncompressed"
         raise UserError(Code.PACKAGE_MISSING, path, finding, remedy) from None
     if pixels.shape != page.shape:
         raise ValueError(f"pixels of shape {pixels.shape}, expected {page.shape}")

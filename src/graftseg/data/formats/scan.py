@@ -18,26 +18,25 @@ MAX_BYTES = 16 * 2**30
 """Largest size of the voxels of one file, in bytes: above any real scan, within the memory of a large machine."""
 
 MAX_GUESS_LINES = 4
-"""More guesses of one kind are summarized in one line."""
+"""More than ``MAX_GUESS_LINES`` guesses of one kind are summarized in one line."""
 
 MAX_VOLUMES = 16
-"""A file with more volumes is a time series, unless ``dataset.json`` names the same number of channels."""
+"""A file with more volumes than this is a time series, unless ``dataset.json`` names the same number of channels."""
 
 USUAL_CHANNELS = 8
-"""More volumes in a file are reported as a guess, because they are probably time points."""
+"""More volumes than this in one file are reported as a guess, because they may be time points."""
 
 VOLUMES_ARE_CHANNELS = -1
 """Passed as ``channel_count`` if the volumes of a file are known to be channels."""
 
-NAME_CHANNELS = 'if they are channels, name them in dataset.json, as in "modality": {"0": "T1", "1": "T2"}'
-SAVE_VOLUME = "save the volume to segment, or the channels of a case as CASE_0000, CASE_0001"
-
+NAME_CHANNELS = 'if the volumes are channels, name them in dataset.json, as in "modality": {"0": "T1", "1": "T2"}'
+SAVE_VOLUME = "save the volume to segment, or save the channels of a case as CASE_0000, CASE_0001"
 AGAIN = "copy or export the file again"
 
 
 @dataclass(frozen=True)
 class Guess:
-    """An assumption about a file (``what``), the assumed value (``taken``), and how to make it certain."""
+    """An assumption about a file (``what``), the assumed value (``taken``), and how to avoid the guess."""
 
     where: Path
     what: str
@@ -98,9 +97,9 @@ class FourthAxis:
         has_seconds = self.in_seconds and self.step > 0
         if self._is_certain(channel_count) or not (has_seconds or self.volumes > USUAL_CHANNELS):
             return ()
-        taken = f"{self.volumes} channels" + (f", {self.step:g} s apart by the header" if has_seconds else "")
+        taken = f"{self.volumes} channels" + (f", {self.step:g} s apart according to the header" if has_seconds else "")
         what = "the volumes of one file are assumed to be channels"
-        return (Guess(path, what, taken, f"{NAME_CHANNELS}; if it is a time series, keep one volume"),)
+        return (Guess(path, what, taken, f"{NAME_CHANNELS}; if the file is a time series, keep one volume"),)
 
     def _is_certain(self, channel_count: int | None) -> bool:
         return self.volumes == 1 or channel_count in (self.volumes, VOLUMES_ARE_CHANNELS)
@@ -127,7 +126,7 @@ def lps_geometry(
     *,
     is_placed: bool = True,
 ) -> Geometry:
-    """Return the RAS geometry of a grid in LPS coordinates, the convention of ITK and DICOM, in millimeters.
+    """Convert a grid in LPS coordinates (the convention of ITK and DICOM), in millimeters, to a RAS geometry.
 
     The columns of ``axes`` are the directions of the two or three array axes. ``is_placed`` is False if the file does
     not contain these directions.
@@ -156,7 +155,7 @@ def refuse_bytes(path: Path, needed: int, available: int | None = None) -> None:
         finding = f"the header asks for {needed} bytes, the limit is {MAX_BYTES}"
         raise UserError(Code.SCAN_TOO_LARGE, path, finding, AGAIN)
     if available is not None and needed > available:
-        raise damaged(path, f"truncated: needs {needed} bytes and has at most {available}")
+        raise damaged(path, f"truncated: the header asks for {needed} bytes, but the file has at most {available}")
 
 
 def damaged(path: Path, finding: str) -> UserError:
@@ -180,7 +179,7 @@ def read_head(path: Path, count: int) -> bytes:
 
 
 def optional(module: str, package: str, what: str) -> Any:
-    """Import a module of an optional package. If it is missing, raise a UserError with the install command."""
+    """Import a module of an optional package. If the package is missing, raise a UserError with the install command."""
     try:
         return import_module(module)
     except ImportError:
