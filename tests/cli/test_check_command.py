@@ -101,7 +101,7 @@ def test_the_remedy_contains_the_path(cli: Check, scans: Path, tmp_path: Path) -
     spaced = scans.rename(tmp_path / "my scans")
     assert f"`graftseg check '{spaced}' --fix OUT` writes" in cli(spaced)[1]
     folders = ("--labeled-images", spaced / "imagesTr", "--labels", spaced / "labelsTr")
-    arranged = "\tonce arranged as imagesTr/ and labelsTr/ in DATA, `graftseg check DATA --fix OUT` writes"
+    arranged = "\tif the scans are in DATA/imagesTr and the labels in DATA/labelsTr, `graftseg check DATA --fix OUT`"
     assert arranged in cli(*folders)[1]
     assert str(spaced) not in cli(spaced, "--json")[1], "what may be passed on tells no path"
 

@@ -76,8 +76,8 @@ def test_the_demo_prints_the_scores_of_its_files(tiny_demo: None, tmp_path: Path
     assert table.splitlines() == expected
     used_unlabeled = {method: len(api.info(out / method)["store"]["unlabeled"]) for method in ("supervised", "bcp")}
     assert used_unlabeled == {"supervised": 0, "bcp": 3}
-    assert "on 4 test scans not used for training; 2 labeled and 3 unlabeled scans, 3 steps each" in words
-    assert "last checkpoint, seed 5, " in words
+    assert "on 4 test scans, last checkpoint, seed 5, " in words
+    assert "train 3 steps on 2 labeled scans, and bcp also on 3 unlabeled scans." in words
     assert words.endswith(f"Report: {out / 'bcp' / 'report.html'}")
     page = (out / "bcp" / "report.html").read_text()
     assert "demo-2d/supervised" in page and "demo-2d/bcp" in page and "4 cases" in page

@@ -81,7 +81,7 @@ def plan(
     minutes: Annotated[
         float | None, typer.Option(help="Minutes for training, including all folds and baselines; by default 60.")
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda:N, or cuda even if this machine has no GPU.")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda:N or cuda; cuda also works without a GPU.")] = "auto",
 ) -> None:
     """Write a recipe that fits the scans and the device, with the reason for every value."""
     from graftseg import api
@@ -125,7 +125,7 @@ def predict(
     out: Annotated[Path | None, typer.Option(help="Folder for the label maps; by default RUN/predictions.")] = None,
     checkpoint: Annotated[
         Literal["shipped", "best"],
-        typer.Option(help="shipped, or best: the checkpoint with the best score, written to RUN/predictions-best."),
+        typer.Option(help="shipped, or best: the checkpoint with the best score. best writes to RUN/predictions-best."),
     ] = "shipped",
     overrides: Annotated[
         list[str] | None, typer.Option("--set", help="Override an inference setting: inference.overlap=0.75.")
@@ -194,15 +194,15 @@ def evaluate(
     print_table(*scores_table(evaluation))
     if not evaluation.has_spacing:
         typer.echo("distances in millimeters are the same as in voxels")
-    rule = {"standard": "has the image diagonal as its distances", "paper": "scores 0 in every metric"}[protocol]
-    typer.echo(f"protocol: {protocol} (a missed class {rule})")
+    rule = {"standard": "its distances are the image diagonal", "paper": "it scores 0 in every metric"}[protocol]
+    typer.echo(f"protocol: {protocol} (if a class is missed, {rule})")
 
 
 @verb
 def report(
     run: Run,
     out: Annotated[Path | None, typer.Option(help="Page to write; by default RUN/report.html.")] = None,
-    baseline: Annotated[Path | None, typer.Option(help="Another run to compare this one with.")] = None,
+    baseline: Annotated[Path | None, typer.Option(help="Other run to compare RUN with.")] = None,
 ) -> None:
     """Write a self-contained HTML page about a run."""
     from graftseg import api
@@ -223,9 +223,9 @@ def bench(
         ),
     ] = 30,
     rounds: Annotated[int, typer.Option(min=1, max=MAX_TIMED_STEPS, help="Rounds of both implementations.")] = 3,
-    usual: Annotated[bool, typer.Option("--usual/--no-usual", help="Also time the step of published scripts.")] = True,
+    usual: Annotated[bool, typer.Option("--usual/--no-usual", help="Also time the usual implementation.")] = True,
     persistent_workers: Annotated[
-        bool, typer.Option("--persistent-workers", help="Use persistent workers in the usual implementation.")
+        bool, typer.Option("--persistent-workers", help="Keep the loader processes of the usual implementation.")
     ] = False,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="File for the timings. Errors are printed as JSON, too.")

@@ -32,7 +32,7 @@ SOURCES: dict[str, Any] = {
 Run = Annotated[Path, typer.Argument(help="Folder of a training run.")]
 Overrides = Annotated[list[str] | None, typer.Option("--set", help="Override a setting: stages.0.steps=100.")]
 Shorter = Annotated[
-    int, typer.Option(help="Divide all durations by this number: steps, ramps, schedule and validation intervals.")
+    int, typer.Option(help="Divide all durations by this number: steps, ramps, schedules and validation intervals.")
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Results = Annotated[Path, typer.Option(help="Folder of all records.")]
@@ -86,7 +86,7 @@ def _with_parameters(command: Callable[..., None], parameters: Sequence[inspect.
 
 
 def _data_from(data: Any, folders: dict[str, Path | None]) -> Any:
-    """Return the data folder, or the sources named by separate options."""
+    """Return the data folder, or the sources if separate folders are given as options."""
     named = ["--" + option.replace("_", "-") for option, folder in folders.items() if folder is not None]
     if data is not None and named:
         finding, remedy = f"cannot be combined with {data}", "pass one folder or separate folders"

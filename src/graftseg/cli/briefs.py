@@ -1,4 +1,4 @@
-"""Short descriptions of runs and folds, with numbers of cases instead of their names."""
+"""Short descriptions of runs and folds, with numbers of cases instead of lists of case names."""
 
 from typing import Any
 

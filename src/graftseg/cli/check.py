@@ -20,11 +20,11 @@ def check(
     out: Annotated[Path | None, typer.Option(help="HTML page to write: findings, distributions, pictures.")] = None,
     fix: Annotated[
         Path | None,
-        typer.Option(help="New folder for a copy without rounding differences in geometry or gaps in label values."),
+        typer.Option(help="New folder for a copy in which geometry rounding and gaps in label values are repaired."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Report the contents and problems of a folder of scans, and how to fix them. Exit with 2 if it has errors."""
+    """Report the contents and problems of a folder of scans, and how to fix them. Exit with 2 if there are errors."""
     from graftseg import api
 
     examination = api.check(data, out=out, fix=fix)
@@ -58,14 +58,14 @@ def _with_path(remedy: str, data: Given) -> str:
 
     if isinstance(data, Path):
         return remedy.replace(FIX, FIX.replace("DATA", quote(str(data))))
-    return remedy.replace(FIX, f"once arranged as imagesTr/ and labelsTr/ in DATA, {FIX}")
+    return remedy.replace(FIX, f"if the scans are in DATA/imagesTr and the labels in DATA/labelsTr, {FIX}")
 
 
 def _print_copy(copy: "FixedCopy") -> None:
     for reason in copy.left:
         typer.echo(f"not repaired: {reason}")
     if copy.folder is None:
-        typer.echo("nothing was repaired and nothing written")
+        typer.echo("nothing was repaired, so no copy was written")
         return
     if copy.files:
         print_table(("file", "repaired"), sorted(copy.files.items()))

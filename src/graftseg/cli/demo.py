@@ -39,9 +39,9 @@ def run_demo(out: Path, *, seed: int, dimensions: int = 2, device: str = "auto",
     steps = sum(stage.steps for stage in load_recipe(f"demo-{dimensions}d/bcp", overrides).stages)
     return (
         f"{_table(results)}\n\n"
-        f"Dice in percent on {COUNTS['test']} test scans not used for training; {COUNTS['labeled']} labeled and "
-        f"{COUNTS['unlabeled']} unlabeled scans, {steps} steps each, last checkpoint, seed {seed}, "
-        f"{minutes:.1f} minutes.\nReport: {page}"
+        f"Dice in percent on {COUNTS['test']} test scans, last checkpoint, seed {seed}, {minutes:.1f} minutes.\n"
+        f"Both methods train {steps} steps on {COUNTS['labeled']} labeled scans, and bcp also on {COUNTS['unlabeled']} "
+        f"unlabeled scans.\nReport: {page}"
     )
 
 

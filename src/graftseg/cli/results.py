@@ -18,7 +18,7 @@ def test(
     run: Run,
     data: Annotated[
         Path | None,
-        typer.Argument(help="Folder with imagesTs and labelsTs, or prepared store; default: training data of RUN."),
+        typer.Argument(help="Folder with imagesTs and labelsTs, or prepared store; by default the data of RUN."),
     ] = None,
     test_images: Annotated[Path | None, typer.Option(help="Instead of DATA: folder of the test images.")] = None,
     test_labels: Annotated[Path | None, typer.Option(help="Folder of the label maps of the test images.")] = None,
@@ -46,7 +46,7 @@ def test(
 
 
 def compare(
-    runs: Annotated[list[Path], typer.Argument(help="Tested runs or records, compared with the first.")],
+    runs: Annotated[list[Path], typer.Argument(help="Tested runs or records. Each is compared with the first.")],
     out: Annotated[
         Path | None, typer.Option(help="Folder for comparison.csv, comparison.json and comparison.svg.")
     ] = None,
@@ -120,7 +120,7 @@ def sweep(
     device: Device = "auto",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list recorded and missing runs.")] = False,
 ) -> None:
-    """Train, test and record the missing rows of a table. If stopped, run the same command again."""
+    """Train, test and record the missing rows of a table. To resume a stopped sweep, run the same command again."""
     from graftseg import api
 
     swept = api.sweep(

@@ -41,7 +41,7 @@ def train(
     seeds: Annotated[
         int,
         typer.Option(
-            min=0, max=MAX_SEEDS, help="Train one run per seed into OUT/seed-N, for this number of seeds, and test it."
+            min=0, max=MAX_SEEDS, help="Train and test this number of seeds, one run per seed, in OUT/seed-N."
         ),
     ] = 0,
     device: Device = "auto",
@@ -55,7 +55,7 @@ def train(
     if seeds:
         if count or baseline:
             finding = "cannot be combined with --folds or --baseline"
-            raise UserError(Code.OPTION_CONFLICT, "--seeds", finding, "omit --seeds, or --folds and --baseline")
+            raise UserError(Code.OPTION_CONFLICT, "--seeds", finding, "omit --seeds, or omit --folds and --baseline")
         api.train_seeds(recipe, data, out, seeds, tell=typer.echo, **options)
         return
     try:

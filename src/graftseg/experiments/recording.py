@@ -1,4 +1,4 @@
-"""Recording: write the record of a tested run, if it can be averaged with the records of other seeds."""
+"""Recording: write the record of a tested run, if the record can be averaged with the records of other seeds."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -14,7 +14,7 @@ from graftseg.evaluation.scores import description_file, read_csv
 from graftseg.evaluation.statistics import match_case_names
 from graftseg.experiments.records import (
     DERIVED_KEYS,
-    NAME,
+    RECORD_NAME,
     Record,
     Scored,
     is_record,
@@ -28,7 +28,7 @@ from graftseg.recipes.changes import changes_of, metric_differences
 from graftseg.recipes.recipe import Recipe, load_recipe
 
 MAX_VARIANT_LENGTH = 100
-TEST_IT = "test it with graftseg test RUN STORE"
+TEST_IT = "test the run with graftseg test RUN STORE"
 OTHER_FOLDER = "pass another folder as --results or --out"
 OTHER_VARIANT = "pass another --variant"
 
@@ -68,7 +68,7 @@ def check_target(folder: Path, run: Path) -> None:
     """Raise if a record cannot be written into a folder, or if it would overwrite a run."""
     check_writable(folder)
     if folder.resolve().is_relative_to(run.resolve()):
-        raise UserError(Code.UNSAFE_TARGET, folder, f"the record would be in its run {run}", OTHER_FOLDER)
+        raise UserError(Code.UNSAFE_TARGET, folder, f"the record would be inside its run {run}", OTHER_FOLDER)
     other = RunFolder(folder)
     if any(path.exists() for path in (folder / LOCK, other.weights_file, other.checkpoints)):
         raise UserError(Code.UNSAFE_TARGET, folder, "the record would overwrite a run", OTHER_FOLDER)
@@ -87,7 +87,7 @@ def check_variant(where: str | Path, recipe: Recipe, changes: list[str], variant
 def siblings(folder: Path, variant: str) -> Iterable[Record]:
     """Yield the records of other seeds of the same recipe and variant. Skip damaged records."""
     for other in sorted(folder.parent.glob("seed-*")):
-        name = NAME.fullmatch(other.name)
+        name = RECORD_NAME.fullmatch(other.name)
         if other == folder or name is None or (name.group(2) or "") != variant or not is_record(other):
             continue
         try:
@@ -104,7 +104,7 @@ def check_same_settings(record: Record, recipe: Recipe, where: str | Path) -> No
 
 
 def check_same_store(record: Record, identity: str | None, where: str | Path) -> None:
-    """Raise if a record was trained on another store. Older records may not name their store and are accepted."""
+    """Raise if a record was trained on another store. Accept older records, which do not name their store."""
     if None not in (record.identity, identity) and record.identity != identity:
         finding = f"{record.name} has the same variant and was trained on a different store"
         raise UserError(Code.VARIANT_NEEDED, where, finding, OTHER_VARIANT)
@@ -112,8 +112,8 @@ def check_same_store(record: Record, identity: str | None, where: str | Path) ->
 
 def check_same_cases(first: Record, second: Record) -> None:
     """Raise if two records were not scored on the same cases, references and protocol."""
-    named = match_case_names(first.evaluation, second.evaluation)
-    runs = first.scored_run, replace(second.scored_run, evaluation=named)
+    matched = match_case_names(first.evaluation, second.evaluation)
+    runs = first.scored_run, replace(second.scored_run, evaluation=matched)
     try:
         comparison.check_comparable(*runs)
         comparison.check_same_cases(*runs)
@@ -127,7 +127,7 @@ def check_same_cases(first: Record, second: Record) -> None:
 
 def _variant_of(folder: Path, recipe: Recipe, variant: str) -> str:
     """Return the variant from ``--variant`` or the name of the folder. Raise if tables would not find the folder."""
-    name = NAME.fullmatch(folder.name)
+    name = RECORD_NAME.fullmatch(folder.name)
     variant = variant or (name and name.group(2)) or ""
     expected = record_path(recipe, variant)
     if PurePosixPath(folder.as_posix()).parts[-len(expected.parts) :] != expected.parts:
@@ -154,7 +154,7 @@ def _scores_in(folder: Path, weights: str | None) -> Scored:
     if manifest is None or not table.is_file():
         raise UserError(Code.NOT_TESTED, folder, "the run has not been tested", TEST_IT)
     if manifest.weights != weights:
-        raise UserError(Code.PREDICTIONS_MISMATCH, folder, "the label maps are from other weights", TEST_IT)
+        raise UserError(Code.PREDICTIONS_MISMATCH, folder, "the label maps were predicted with other weights", TEST_IT)
     if not manifest.is_complete:
         raise UserError(Code.PREDICTIONS_MISMATCH, folder, "label maps of some cases are missing", TEST_IT)
     evaluation, described = read_csv(table), description_file(table)

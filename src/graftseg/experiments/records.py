@@ -1,4 +1,4 @@
-"""Records: tested runs as they are kept in ``results/``, without data, weights or paths.
+"""Records: settings, scores and logs of tested runs in ``results/``, without data, weights or paths.
 
 A record is a folder with ``recipe.yaml`` and ``record.json``. The JSON file contains the facts of the run, the scores
 of each case, and a thinned log. Records in the older format, folders of five to seven files, can be read as well.
@@ -32,7 +32,7 @@ OLDER_FILES = ("run.json", "log.jsonl", "metrics.csv", "metrics.json", "metrics-
 DERIVED_KEYS = ("rows", "classes", "overall")
 """Keys of ``metrics.json`` that can be computed from the scores of the cases."""
 VARIANT = re.compile(r"[A-Za-z0-9][\w.+-]*")
-NAME = re.compile(rf"seed-(0|[1-9][0-9]*)(?:-({VARIANT.pattern}))?")
+RECORD_NAME = re.compile(rf"seed-(0|[1-9][0-9]*)(?:-({VARIANT.pattern}))?")
 LOG_LINES, LOG_EVERY = 200, 50
 Facts = dict[str, Any]
 
@@ -56,7 +56,7 @@ class Scored:
 
     @property
     def chosen(self) -> str:
-        """How the checkpoint was chosen, without its step. The protocol is added unless it is ``standard``."""
+        """How the checkpoint was chosen, without its step. The rule for empty masks is added unless it is standard."""
         words = re.sub(r", step \d+", "", self.checkpoint)
         return words if self.evaluation.protocol == "standard" else f"{words}; an empty prediction scores 0"
 
@@ -122,7 +122,7 @@ class Record:
 
     @property
     def best_checkpoint(self) -> Scored | None:
-        """The scores of the best checkpoint. The reported checkpoint is used if it has the same weights."""
+        """The scores of the best checkpoint, if known. They are the reported scores if both have the same weights."""
         best = self.facts.get("best")
         if self.best is not None and self.best.checkpoint != self.reported.checkpoint:
             return self.best
@@ -150,7 +150,7 @@ def read_records(results: Path, recipe: str) -> list[Record]:
     records = [read_record(folder) for folder in folders if is_record(folder)]
     for record in records:
         if record.recipe != recipe:
-            finding = f"a record of the recipe {record.recipe}"
+            finding = f"contains a record of the recipe {record.recipe}"
             raise UserError(Code.RECORD_INVALID, record.folder, finding, f"move it to {record.recipe}")
     return sorted(records, key=lambda record: (record.variant, record.seed))
 
@@ -260,7 +260,7 @@ def _read_older_scores(table: Path, facts: Facts) -> Scored:
 
 
 def thinned(lines: Sequence[Facts]) -> list[Facts]:
-    """Return at most 200 lines of a log: up to 100 lines of scores, the last step, and regular steps."""
+    """Return at most 200 lines of a log: up to 100 lines of scores, the last step, and steps at regular intervals."""
     steps = [line for line in lines if "total" in line]
     scores = [line for line in lines if "total" not in line]
     scores = scores[:: max(1, math.ceil(2 * len(scores) / LOG_LINES))]
@@ -272,7 +272,7 @@ def thinned(lines: Sequence[Facts]) -> list[Facts]:
 
 
 def without_paths(content: Any) -> Any:
-    """Return nested plain values without strings that are paths of this machine."""
+    """Remove strings that are paths of this machine from nested plain values."""
     if isinstance(content, Mapping):
         return {key: without_paths(value) for key, value in content.items() if not _is_path(value)}
     if isinstance(content, list):

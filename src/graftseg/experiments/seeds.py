@@ -30,9 +30,9 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class SeedResult:
-    """The metrics of one seed, or None if it could not be tested, and a text on how the checkpoint was chosen.
+    """The metrics (``figures``) of one seed, or None if the run was not tested. ``checkpoint`` says how it was chosen.
 
-    ``best`` and ``best_checkpoint`` are the metrics and the text for the best checkpoint, if it was saved separately.
+    ``best`` and ``best_checkpoint`` are the same for the best checkpoint, if the best checkpoint was saved separately.
     """
 
     seed: int
@@ -61,7 +61,7 @@ def train_seeds(
 ) -> list[SeedResult]:
     """Train ``count`` runs with consecutive seeds, starting at the recipe's seed, and test each run.
 
-    Each run is written to ``out/seed-N``. Finished runs in ``out`` are kept, even with other seeds. A stopped run is
+    Each run is written to ``out/seed-N``. Finished runs in ``out`` are kept, also for other seeds. A stopped run is
     resumed. After every seed, ``out/summary.json`` is updated and ``tell`` is called with a line of text. If the test
     cases have no labels, the runs are not tested. ``shorter`` divides the durations in the recipe.
     """
@@ -136,7 +136,7 @@ def mean_line(results: Sequence[SeedResult]) -> str:
 
 
 def _check_target(folder: RunFolder, data: Data) -> None:
-    """Raise if the folder contains a single run, folds, the data or other files that are no seeds."""
+    """Raise if the folder is the data folder, or contains other files than runs of seeds and their store."""
     if folder.path.resolve() == data.resolve():
         raise UserError(Code.UNSAFE_TARGET, folder.path, "is the data folder", "choose another --out")
     if not _is_free(folder):

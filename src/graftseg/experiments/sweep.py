@@ -101,7 +101,7 @@ class Trial:
             return
         expected = classes_of(self.benchmark)[1:]
         if expected and store.classes[1:] != expected:
-            finding = f"has the classes {', '.join(store.classes[1:])}, not those of {self.benchmark}"
+            finding = f"has the classes {', '.join(store.classes[1:])}, unlike {self.benchmark} ({', '.join(expected)})"
             raise UserError(Code.STORE_MISMATCH, store.path, finding, _prepare(self.benchmark))
         check_settings(store, self.recipe)
         training_cases(store, self.recipe.batches)
@@ -169,7 +169,7 @@ def sweep(
 
 
 def chosen_recipes(name: str, only: Iterable[str]) -> list[str]:
-    """Return the recipes of a table without repetitions: the paper's rows, or all rows that match ``only``."""
+    """Return the distinct recipes of a table: the rows of the paper or, with ``only``, all rows that match."""
     names = list(TABLES) if name.lower() == ALL else [name.lower()]
     known = list(dict.fromkeys(row.recipe for one in names for row in rows_of(one)))
     patterns = list(only)
@@ -225,7 +225,7 @@ def _trials(bases: Iterable[Recipe], out: Path, results: Path, seeds: int, varia
 
 
 def open_stores(data: Stores, needed: set[str]) -> dict[str, Store]:
-    """Open the store of each needed data set. A store without a name is accepted if only one data set is needed."""
+    """Open the store of each needed data set. ``data`` may be a single path if only one data set is needed."""
     if isinstance(data, Mapping):
         given = {name: Path(path) for name, path in data.items()}
     else:

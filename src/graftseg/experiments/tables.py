@@ -77,7 +77,7 @@ def table_page(name: str, results: Path) -> str:
 def table(name: str, results: Path) -> str:
     """Return one table as Markdown, with one line for each recorded variant of each row.
 
-    In a table of methods, a comparison with recorded supervised runs follows.
+    A table of methods is followed by a comparison with the recorded supervised runs.
     """
     rows = rows_of(name)
     records = {row.recipe: read_records(results, row.recipe) for row in rows}

@@ -130,7 +130,7 @@ def _predict(plan: PlannedPrediction) -> Predicted:
 def _score(
     predicted: Mapping[Path, Predicted], scans: EvaluationScans, *, allow_missing: bool
 ) -> dict[Path, Evaluation]:
-    """Score only the label maps of these predictions. The folders may also contain label maps of other scans."""
+    """Score only the label maps in ``predicted``. The folders may also contain label maps of other scans."""
     names = {case.case for one in predicted.values() for case in one.cases}
     targets = {one.folder: one.folder / "metrics.csv" for one in predicted.values()}
     scores = score_folders(targets, scans.labels, allow_missing=allow_missing, only=names)

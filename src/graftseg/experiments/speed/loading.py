@@ -1,4 +1,4 @@
-"""The usual data loader: compressed h5 files, worker processes, two streams of indices, augmentation in numpy.
+"""The usual data loader: worker processes read compressed h5 files and augment them with numpy.
 
 A worker reads a complete scan, rotates and flips it, and crops a patch. A 2-D slice is resized to the patch with
 ``scipy.ndimage.zoom``. Unlabeled scans are read in the same way, with empty label maps.
@@ -26,7 +26,7 @@ from graftseg.data.store import Store, StoredCase
 from graftseg.experiments.speed.subject import Subject
 
 WORKERS = 4
-# the loader prefetches fewer scans, so more files would take longer to write without changing the times
+# more files would take longer to write, but the times would not change, because the loader prefetches fewer scans
 UNLABELED_FILES = 24
 Array = npt.NDArray[Any]
 
@@ -67,7 +67,7 @@ class H5Scans(Dataset[tuple[Tensor, Tensor]]):
 class TwoStreams(Sampler[list[int]]):
     """Sampler of batches, labeled indices first. An epoch is one permutation of the labeled scans.
 
-    Labeled scans have the indices below ``labeled``. Unlabeled scans are permuted as often as needed.
+    The indices of labeled scans are below ``labeled``. When all unlabeled scans were used, they are permuted again.
     """
 
     def __init__(self, labeled: int, unlabeled: int, sizes: tuple[int, int]) -> None:
@@ -91,7 +91,7 @@ class TwoStreams(Sampler[list[int]]):
 def usual_batches(
     subject: Subject, files: Files, *, workers: int = WORKERS, persistent_workers: bool = False
 ) -> Iterator[Iterator[Batch]]:
-    """Yield endless batches on the device. Without ``persistent_workers``, every epoch starts new processes."""
+    """Yield an endless iterator of batches. Without ``persistent_workers``, every epoch starts new processes."""
     settings = subject.recipe.batches
     scans = H5Scans([*files.labeled, *files.unlabeled], settings.patch, settings.augment)
     with warnings.catch_warnings():

@@ -111,7 +111,7 @@ class Measurement:
 
 
 def measure(recipe: Recipe, data: Path | None, device: torch.device, plan: Plan) -> Measurement:
-    """Time the self-training step of a recipe on a prepared store, or on phantoms of the same size."""
+    """Time the self-training step of a recipe on a prepared store, or on phantoms if ``data`` is None."""
     self_training_stage(recipe)
     if plan.usual:
         import_h5py()
@@ -158,7 +158,7 @@ def _run_usual(times: Times, subject: Subject, plan: Plan, files: Files) -> None
 
 
 def whole_epochs(steps: int, epoch: int) -> int:
-    """Round steps up to complete epochs, because the start of an epoch is slow. Long epochs are not completed."""
+    """Round up to complete epochs, because epochs start slowly. Do not round if an epoch exceeds twice the steps."""
     return epoch * ceil(steps / epoch) if epoch <= 2 * steps else steps
 
 

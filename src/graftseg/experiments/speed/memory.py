@@ -36,7 +36,7 @@ def peak_memory(device: torch.device) -> Iterator[Peak]:
         peak.value = torch.cuda.max_memory_allocated(device)
         return
     with suppress(AttributeError, OSError):
-        # return freed pages to the system, because a block that reuses such pages seems to need no memory
+        # return freed pages to the system, because a block that reuses freed pages seems to need no memory
         ctypes.CDLL(None).malloc_trim(0)
     with suppress(OSError):
         CLEAR.write_text(RESET_PEAK)

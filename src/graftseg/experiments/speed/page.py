@@ -3,7 +3,7 @@
 from graftseg.experiments.speed.measure import Measurement
 from graftseg.experiments.speed.stopwatch import PHASES
 
-MAX_SPREAD = 0.1  # relative difference between the ratios of two rounds
+MAX_SPREAD = 0.1  # a warning is printed if the ratios of two rounds differ by more than this fraction
 
 
 def table(result: Measurement) -> str:
@@ -25,7 +25,7 @@ def table(result: Measurement) -> str:
         _row("steps per second", [f"{1000 / times.step_ms:.2f}" for times in both]),
         _row("peak memory, MiB", [f"{times.peak_mib:.0f}" for times in both]),
         "",
-        f"Medians over rounds: {facts['rounds']}, each of {facts['steps_a_round']} timed steps "
+        f"Medians over {facts['rounds']} round{'s' * (facts['rounds'] > 1)} of {facts['steps_a_round']} timed steps "
         f"({facts['rounds'] * facts['steps_a_round']} in total) after {facts['warm_up']} warm-up steps{usual_warm_up}.",
     ]
     if result.usual is not None:

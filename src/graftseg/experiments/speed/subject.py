@@ -67,7 +67,7 @@ def self_training_stage(recipe: Recipe) -> StageSettings:
 
 
 def subject_of(recipe: Recipe, store: Store, device: torch.device) -> Subject:
-    """Return the self-training stage of a recipe on a store. Raise if the store does not fit."""
+    """Return the self-training stage of a recipe on a store. Raise if the store does not fit the recipe."""
     stage = self_training_stage(recipe)
     check_settings(store, recipe)
     if not training_cases(store, recipe.batches).unlabeled:

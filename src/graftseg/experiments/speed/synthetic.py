@@ -15,7 +15,7 @@ from graftseg.data.scans import write_label, write_scan
 from graftseg.data.store import Store
 from graftseg.recipes.recipe import Recipe
 
-# left atrium volumes are about 1.5 times as large as a patch in plane, and slightly deeper
+# left atrium volumes are about 1.5 times as large as a patch along two axes, and slightly larger along the third
 VOLUME_FACTORS = (1.5, 1.5, 1.1)
 # ACDC slices are slightly smaller than the patch to which they are resized, and a volume has about ten slices
 SLICE_FACTOR, SLICE_COUNT = 0.85, 10

@@ -103,7 +103,7 @@ def components(labels: Tensor, classes: int, connectivity: int | None, only: Col
 
 @torch.no_grad()
 def average(teacher: nn.Module, student: nn.Module, decay: float, scope: Scope) -> None:
-    """Update the teacher by eq. (10), one tensor at a time."""
+    """Update the teacher by eq. (10) of the paper, one tensor at a time."""
     for parameter, source in zip(teacher.parameters(), student.parameters(), strict=True):
         parameter.mul_(decay).add_(source, alpha=1 - decay)
     if scope == "state":
