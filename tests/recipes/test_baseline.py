@@ -205,5 +205,5 @@ def test_the_report_finds_a_baseline_that_was_evaluated(scans: Path, tmp_path: P
     for one in (run, run.baseline):
         api.evaluate(api.predict(one.path, scans / "imagesTs", device="cpu").folder, scans / "labelsTs")
     assert own_baseline(run) == run.baseline.path
-    assert "labeled scans only, tiny-supervised; " in api.report(run.path).read_text()
+    assert "tiny-supervised (labeled scans only)" in api.report(run.path).read_text()
     assert json.loads(run.baseline.manifest_file.read_text())["recipe"] == "tiny-supervised"

@@ -200,7 +200,7 @@ def test_folds_stand_beside_their_baseline(trained: tuple[RunFolder, CrossValida
     run, _ = trained
     (beside,) = api.compare(run.baseline.path, run.path)
     assert beside.second.checkpoint == "last of each of 2 folds"
-    assert "labeled scans only, tiny-supervised; " in api.report(run.fold(1).path, run.path / "page.html").read_text()
+    assert "tiny-supervised (labeled scans only)" in api.report(run.fold(1).path, run.path / "page.html").read_text()
 
 
 def test_what_info_says(trained: tuple[RunFolder, CrossValidation]) -> None:
