@@ -57,10 +57,10 @@ logger = logging.getLogger(__name__)
 
 
 def check(data: Scans, *, out: Folder | None = None, fix: Folder | None = None) -> checking.Examination:
-    """Check a folder of scans; return its problems and how to fix them.
+    """Check a folder of scans. Return its problems and how to fix them.
 
-    ``out`` is an HTML page to write. ``fix`` is a new folder for a repaired copy, without rounding differences in the
-    geometry and without gaps in the label values. The folder itself is not changed.
+    ``out`` is an HTML page to write. ``fix`` is a new folder for a copy of the scans, in which rounding differences in
+    the geometry and gaps in the label values are repaired. The checked folder is not changed.
     """
     if out and Path(out).suffix.lower() not in (".html", ".htm"):
         raise UserError(Code.OPTION_INVALID, out, "not an HTML file", "choose a file that ends in .html as --out")
@@ -78,7 +78,7 @@ def check(data: Scans, *, out: Folder | None = None, fix: Folder | None = None) 
 def plan(data: Scans, out: Folder, *, device: str = "auto", minutes: float | None = None) -> Path:
     """Write a recipe that fits the scans and the device, with the reason for every value.
 
-    ``minutes`` limits the time of all training in the recipe. The device need not be in this machine.
+    ``minutes`` limits the total training time, including folds and baseline. ``device`` need not be in this machine.
     """
     target = Path(out)
     if target.exists():
@@ -96,9 +96,10 @@ def prepare(
     benchmark: str | None = None,
     overrides: Iterable[str] = (),
 ) -> Store:
-    """Convert scans to the orientation, voxel spacing and intensities of a recipe, in a store that is fast to read.
+    """Convert scans to the orientation, voxel spacing and intensities of a recipe, and write them to a store.
 
-    A published benchmark is detected or given by ``benchmark``. Without a recipe its files are stored unchanged.
+    A published benchmark is detected, or named by ``benchmark``. Without ``recipe``, files of a benchmark are stored
+    unchanged, and the settings for other scans are planned.
     """
     dataset = read_layout(as_data(data)) if benchmark is None else read_benchmark(benchmark, _folder(data))
     if recipe is None and dataset.layout in BENCHMARKS:
@@ -111,7 +112,7 @@ def prepare(
     else:
         settings = load_recipe(recipe, overrides).data
     if (owner := store_owner(Path(out))) and (change := preparing.first_change(dataset, Path(out), settings)):
-        finding = f"the runs in {owner} need this store, and it would change ({change})"
+        finding = f"the runs in {owner} need this store, which would change ({change})"
         raise UserError(Code.STORE_MISMATCH, out, finding, "choose another folder")
     return preparing.prepare(dataset, Path(out), settings)
 
@@ -129,10 +130,9 @@ def train(
 ) -> Outcome:
     """Train one network on all labeled cases of a prepared store, or of a folder that is prepared into ``out/store``.
 
-    ``baseline`` also trains a supervised run with the same number of steps into ``out/baseline``. The recipe sets the
-    default. Ctrl-C saves the state and raises a ``StoppedError``, and ``resume=True`` continues both runs. ``shorter``
-    divides the step counts in the recipe, see ``graftseg.recipes.shortening``. Folds in the recipe are ignored, see
-    ``train_folds``.
+    ``baseline`` also trains a supervised run with the same number of steps into ``out/baseline``. None uses the value
+    in the recipe. Ctrl-C saves the state and raises a ``StoppedError``. ``resume=True`` continues the run and then its
+    baseline. ``shorter`` divides the step counts in the recipe. Folds in the recipe are ignored: use ``train_folds``.
     """
     loaded = requested_recipe(recipe, overrides, shorter)
     run, chosen, source = RunFolder(Path(out)), choose_device(device), as_data(data)
@@ -166,8 +166,8 @@ def train_folds(
     """Cross-validate: for each fold of the labeled cases, train a network on the other cases, into ``out/fold-N``.
 
     ``folds`` is the number of folds or ``"loo"`` for leave-one-out. Each labeled case is scored once, by the network
-    that did not see it. ``baseline`` also cross-validates the supervised baseline, in ``out/baseline``. The recipe sets
-    the defaults of ``folds`` and ``baseline``. ``shorter`` divides the step counts in the recipe.
+    that did not see it. ``baseline`` also cross-validates the supervised baseline, in ``out/baseline``. For ``folds``
+    and ``baseline``, None uses the value in the recipe. ``shorter`` divides the step counts in the recipe.
     """
     loaded = requested_recipe(recipe, overrides, shorter)
     count = loaded.folds if folds is None else folds
@@ -194,9 +194,9 @@ def predict(
     """Write label maps of a scan, a folder of scans or the test cases of a store, with the geometry of the scans.
 
     ``overrides`` change inference settings, such as ``inference.overlap=0.75``. ``checkpoint="best"`` uses the
-    checkpoint with the best score instead of the shipped network. A cross-validation predicts with the mean of all
-    folds, or with one ``fold``. ``probabilities``, ``uncertainty`` and ``pictures`` (PNG, for 2-D scans) write
-    additional files.
+    checkpoint with the best score instead of the checkpoint that the run reports. A cross-validation predicts with the
+    mean of all folds unless one ``fold`` is given. ``probabilities``, ``uncertainty`` and ``pictures`` (PNG files, only
+    for 2-D scans) write additional files.
     """
     folder = RunFolder(Path(run))
     owner = folder if fold is None else ensemble_members(folder, fold)[0]
@@ -217,7 +217,8 @@ def evaluate(
 ) -> Evaluation:
     """Score label maps against references for each case and class.
 
-    ``reference`` is a folder of label maps or a store with labeled test cases. ``only`` selects cases by name.
+    ``reference`` is a folder of label maps or a store with labeled test cases. ``protocol`` is the rule for empty
+    masks. ``allow_missing`` skips cases without a prediction or a reference. ``only`` selects cases by name.
     """
     targets = {Path(predictions): Path(out) if out else Path(predictions) / "metrics.csv"}
     (evaluation,) = score_folders(targets, Path(reference), protocol=protocol, allow_missing=allow_missing, only=only)
@@ -233,17 +234,17 @@ def test(
     device: str = "auto",
     allow_missing: bool = False,
 ) -> ScoredTest:
-    """Predict test scans with a run and its baseline, score both and write the report of the run.
+    """Predict test scans with a run and its baseline, score the label maps and write the report of the run.
 
-    ``data`` is a folder with ``imagesTs`` and ``labelsTs`` or a prepared store, by default the training data of the
-    run. ``images`` and ``labels`` are separate folders instead of ``data``.
+    ``data`` is a prepared store, or a folder with ``imagesTs`` and ``labelsTs``. The default is the training data of
+    the run. ``images`` and ``labels`` are separate folders instead of ``data``.
     """
     folder, chosen = RunFolder(Path(run)), choose_device(device)
     return score_run(folder, data, report, images=images, labels=labels, device=chosen, allow_missing=allow_missing)
 
 
 def report(run: Folder, out: Folder | None = None, *, baseline: Folder | None = None) -> Path:
-    """Write a self-contained HTML page about a run and its ``baseline``, by default the evaluated one of the run."""
+    """Write a self-contained HTML page about a run and a ``baseline``, by default the run's own evaluated baseline."""
     if out and Path(out).suffix.lower() not in (".html", ".htm"):
         raise UserError(Code.OPTION_INVALID, out, "not an HTML file", "choose a file that ends in .html as --out")
     other = Path(baseline) if baseline else own_baseline(RunFolder(Path(run)))
@@ -253,7 +254,7 @@ def report(run: Folder, out: Folder | None = None, *, baseline: Folder | None = 
 
 
 def compare(*runs: Folder, out: Folder | None = None) -> list[Comparison]:
-    """Compare tested runs or records with the first: paired differences with intervals, wins and losses.
+    """Compare tested runs or records with the first one, by paired differences with intervals, wins and losses.
 
     ``out`` is a folder for ``comparison.csv``, ``comparison.json`` and ``comparison.svg``.
     """
@@ -271,22 +272,22 @@ def bench(
     device: str = "auto",
     plan: Plan | None = None,
 ) -> Measurement:
-    """Time the self-training step of a recipe on this machine and compare it with the usual implementation.
+    """Time the self-training step of a recipe on this machine, and the same step as in published training scripts.
 
-    Without a prepared store as ``data``, temporary phantoms that fit the recipe are used.
+    ``data`` is a prepared store. Without ``data``, temporary phantoms that fit the recipe are used.
     """
     return measure(load_recipe(recipe, overrides), Path(data) if data else None, choose_device(device), plan or Plan())
 
 
 def record(run: Folder, out: Folder | None = None, *, variant: str = "", results: Folder = "results") -> Path:
-    """Save settings, log, scores and environment of a tested run, by default below ``results``."""
+    """Save settings, log, scores and environment of a tested run in ``out``, by default a folder below ``results``."""
     return record_run(RunFolder(Path(run)), Path(out) if out else None, variant=variant, results=Path(results))
 
 
 def rank(run: Folder, data: Folder | None = None, *, out: Folder | None = None, device: str = "auto") -> Ranking:
     """Rank the unlabeled scans by how useful their annotation would be, with reasons.
 
-    ``data`` is a prepared store or a folder of scans, by default the training data of the run; ``out`` is a CSV file.
+    ``data`` is a prepared store or a folder of scans, by default the training data of the run. ``out`` is a CSV file.
     """
     target = Path(out) if out is not None else None
     return rank_run(RunFolder(Path(run)), Path(data) if data else None, target, choose_device(device))
@@ -303,8 +304,8 @@ def export(
 ) -> list[str]:
     """Export a run as ``onnx``, ``weights``, ``monai``, ``nnunet`` or ``dicomseg``; return a summary as lines.
 
-    ``check`` is a scan on which an ONNX network is compared. ``data`` contains the scans and ``predictions`` the label
-    maps for an nnU-Net data set or DICOM segmentations.
+    ``check`` is a scan on which the ONNX network is compared with PyTorch. For an nnU-Net data set or DICOM
+    segmentations, ``data`` contains the scans and ``predictions`` the label maps.
     """
     scan, scans, labels = (Path(one) if one is not None else None for one in (check, data, predictions))
     return export_run(kind, Request(RunFolder(Path(run)), Path(out), scan, scans, labels))

@@ -57,8 +57,8 @@ def test_a_line_for_each_metric_and_the_cases_of_one_run_only(runs: tuple[Path, 
     assert list(comparison.notes()) == [
         f"first: {runs[0]} (checkpoint: last)",
         f"second: {runs[1]} (checkpoint: last)",
-        "left out, since only the first run has them: gone",
-        "left out, since only the second run has them: new",
+        "cases left out, since only the first run has them: gone",
+        "cases left out, since only the second run has them: new",
     ]
     lines = [dict(zip(HEAD, line, strict=True)) for line in comparison.table_rows()]
     assert [line["metric"] for line in lines] == ["Dice %", "Jaccard %", "95HD voxel", "ASD voxel"]

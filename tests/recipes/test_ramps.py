@@ -50,7 +50,7 @@ def test_stairs_of_another_height_count() -> None:
 def test_short_training_with_the_default_ramp_gets_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     warn_of_low_ramps(with_ramp(300))
     (warning,) = caplog.messages
-    assert "1 % in 300 steps" in warning and "set stages.0.settings.ramp to 1 or less" in warning
+    assert "1 % of its maximum in 300 steps" in warning and "set stages.0.settings.ramp to 1 or less" in warning
     caplog.clear()
     warn_of_low_ramps(with_ramp(300, ramp=1))
     assert caplog.messages == []
@@ -61,7 +61,7 @@ def test_short_training_with_the_default_ramp_gets_a_warning(caplog: pytest.LogC
 def test_shortened_training_gets_one_warning(caplog: pytest.LogCaptureFixture) -> None:
     warn_of_low_ramps(with_ramp(6000), shorter=20)
     (warning,) = caplog.messages
-    assert warning.startswith("recipe tiny, --shorter 20: ") and "29 % in 300 steps" in warning
+    assert warning.startswith("recipe tiny, --shorter 20: ") and "29 % of its maximum in 300 steps" in warning
     caplog.clear()
     warn_of_low_ramps(with_ramp(3000, ramp=10), shorter=9)
     assert "ua-mt rises only 2 times" in caplog.messages[0]
@@ -109,7 +109,7 @@ def test_every_training_warns(cli: CommandLine, store: Store, tmp_path: Path, ca
     api.train(load_recipe(recipe), store.path, tmp_path / "two", device="cpu")
     ramps._warned.clear()
     api.train_folds(recipe, store.path, tmp_path / "folds", folds=2, device="cpu")
-    assert len([line for line in caplog.messages if "mean-teacher reaches 1 % in 2 steps" in line]) == 3
+    assert len([line for line in caplog.messages if "mean-teacher reaches 1 % of its maximum in 2 steps" in line]) == 3
 
 
 def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -125,7 +125,7 @@ def test_seeds_warn_once(cli: CommandLine, store: Store, tmp_path: Path, caplog:
     words = ("train", recipe, "--data", store.path, "--out", tmp_path / "out", "--device", "cpu", "--shorter", 2)
     cli.works(*words, "--seeds", 2)
     (warning,) = warnings_in(caplog)
-    assert "mean-teacher reaches 1 % in 4 steps" in warning
+    assert "mean-teacher reaches 1 % of its maximum in 4 steps" in warning
     cli.works(*words, "--seeds", 2)
     assert warnings_in(caplog) == []
 

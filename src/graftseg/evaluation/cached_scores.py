@@ -20,12 +20,12 @@ def find_cached_scores(
     protocol: Protocol,
     cases: Collection[str],
     classes: int,
-    tested: Store | None = None,
+    test_store: Store | None = None,
 ) -> Evaluation | None:
     """Return the scores of these weights against these references, or None if they must be computed again.
 
-    The table must contain one row for every class of every case. With a store in ``tested``, the scans and labels of
-    its test cases must also be unchanged since the scores were computed.
+    The table must contain one row for every class of every case. If ``test_store`` is given, the scans and labels of
+    its test cases must be unchanged since the scores were computed.
     """
     table = folder / "metrics.csv"
     description = description_file(table)
@@ -36,7 +36,7 @@ def find_cached_scores(
         return None
     if (about.get("references"), about.get("protocol")) != (str(references.resolve()), protocol):
         return None
-    if tested is not None and not _is_unchanged(tested, manifest, about):
+    if test_store is not None and not _is_unchanged(test_store, manifest, about):
         return None
     try:
         evaluation = read_csv(table)

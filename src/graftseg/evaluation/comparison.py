@@ -65,7 +65,7 @@ class Comparison:
             yield "both runs have the same weights"
         for order, cases in (("first", self.only_first), ("second", self.only_second)):
             if cases:
-                yield f"left out, since only the {order} run has them: {', '.join(cases)}"
+                yield f"cases left out, since only the {order} run has them: {', '.join(cases)}"
 
     def table_rows(self) -> list[tuple[str, ...]]:
         """Return the rows of the table under ``HEAD``."""
@@ -228,6 +228,6 @@ def _check_volumes(first: ScoredRun, second: ScoredRun) -> bool:
     known = [key for key in ours.keys() & theirs.keys() if not math.isnan(ours[key] + theirs[key])]
     for key in sorted(known):
         if not math.isclose(ours[key], theirs[key], rel_tol=VOLUME_TOLERANCE):
-            finding = f"the reference of {key[0]} has {theirs[key]:g} ml, but {ours[key]:g} ml for {first.name}"
+            finding = f"its reference of {key[0]} has {theirs[key]:g} ml, but {ours[key]:g} ml in {first.name}"
             raise UserError(Code.NOT_COMPARABLE, second.name, finding, "compare runs on the same data")
     return bool(known)

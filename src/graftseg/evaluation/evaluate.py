@@ -39,7 +39,7 @@ def score_folders(
     allow_missing: bool = False,
     only: Collection[str] | None = None,
 ) -> list[Evaluation]:
-    """Score folders of label maps with the same classes, and write a table for each of them.
+    """Score folders of label maps with the same classes, and write a table for each folder.
 
     ``targets`` maps each folder to its table. The description of a table is written next to it.
     """
@@ -64,11 +64,10 @@ def evaluate_folders(
     allow_missing: bool = False,
     only: Collection[str] | None = None,
 ) -> list[Evaluation]:
-    """Score the label maps in each folder against the references of the same names, in a folder or a store.
+    """Score the label maps in each folder against references of the same names. ``references`` is a folder or a store.
 
-    ``only`` selects cases by name. Without ``classes``, every nonzero value in the references is a class. A file
-    without a partner is an error unless ``allow_missing``. Cases are scored in parallel threads, and each reference is
-    read once for all folders.
+    ``only`` selects cases by name. Without ``classes``, every nonzero value in the references is a class. A missing
+    label map or reference is an error unless ``allow_missing``. Cases are scored in parallel threads.
     """
     protocol = as_protocol("protocol", protocol)
     pairs = _pair_files(folders, references, allow_missing=allow_missing, only=only)
@@ -179,7 +178,7 @@ def _nonzero_values(reference: Reference) -> set[int]:
 
 
 def _class_names(predictions: Path, reference: Path) -> dict[int, str] | None:
-    """Return the class names that the predictions or the references state. Raise an error if the two differ."""
+    """Return the class names of the predictions or of a reference store, if any. Raise an error if the two differ."""
     manifest = predictions / MANIFEST
     content = read_json(manifest) if manifest.is_file() else None
     listed = content.get("classes") if isinstance(content, dict) else None

@@ -12,7 +12,7 @@ the nearest surface voxel of the reference G.
     hd95     95th percentile of d(P -> G) and d(G -> P) pooled: "95HD" in published tables (medpy)
     hd95_max the larger of the two directed 95th percentiles (MONAI)
     asd      mean of d(P -> G): "ASD" in published tables (medpy)
-    assd     mean of d(P -> G) and d(G -> P) pooled (MONAI's symmetric distance, medpy since 0.5)
+    assd     mean of d(P -> G) and d(G -> P) pooled (MONAI's symmetric distance, medpy's assd since 0.5)
 """
 
 import math

@@ -103,7 +103,7 @@ class Evaluation:
 
     @property
     def has_volumes(self) -> bool:
-        """Return whether any case has a volume; 2-D images do not."""
+        """Return whether any case has a volume. 2-D images have none."""
         return any(not math.isnan(row.volume_error_ml) for row in self.rows)
 
     def summary(self) -> Summary:
@@ -133,7 +133,7 @@ class Evaluation:
         write_text(Path(path), self._csv())
 
     def save(self, table: Path, about: Mapping[str, Any]) -> None:
-        """Write the table and its description, which also contains ``about``. Both are written, or neither."""
+        """Write the table and its description, which also contains ``about``. Both files are written, or neither."""
         description = json_text({**about, **self.description()})
         write_group({table: self._csv(), description_file(table): description})
 
@@ -147,7 +147,7 @@ _COLUMNS = {f.name: f"{f.name}_voxel" if f.name in VOXEL_FIELDS else f.name for 
 
 
 def description_file(table: Path) -> Path:
-    """Return the JSON file next to a table that states its references and its summary."""
+    """Return the path of the JSON file with the references and the summary of a table."""
     return table.with_suffix(".json")
 
 

@@ -40,7 +40,7 @@ def mean_metrics(evaluation: "Evaluation") -> dict[str, float]:
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Return mean and standard deviation over runs; NaN if any run has no value."""
+    """Return mean and standard deviation; NaN if there are no values or any value is NaN."""
     if not values or any(math.isnan(value) for value in values):
         return Spread(math.nan, math.nan)
     return Spread(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else math.nan)

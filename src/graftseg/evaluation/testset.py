@@ -18,7 +18,7 @@ from graftseg.evaluation.references import Reference, references_in
 
 IMAGES, LABELS = "imagesTs", "labelsTs"
 DATA_REMEDY = f"name a folder with {IMAGES}/ and {LABELS}/, a store with test cases, or --test-images and --test-labels"
-FOLDS_REMEDY = "without test scans, train with --folds, which scores each labeled scan by a network that never saw it"
+FOLDS_REMEDY = "without test scans, train with --folds, which scores each labeled scan with a network that never saw it"
 SCORED_BY_FOLDS = "cross-validation has already scored the labeled scans: graftseg report"
 Folder = str | Path
 

@@ -10,9 +10,9 @@ from graftseg.evaluation.statistics import Effect, effect_of, paired
 MAX_P = 0.05
 """A difference is significant if Wilcoxon's p is below this value and the interval excludes zero."""
 MIN_DIFFERENCE = 0.5
-"""Difference in Dice, in percentage points, below which a difference is too small to matter."""
+"""Smallest difference in mean Dice, in percentage points, that matters."""
 MIN_CASES = 6
-"""Number of cases needed for Wilcoxon's p to fall below ``MAX_P``."""
+"""Smallest number of cases for which Wilcoxon's p can be below ``MAX_P``."""
 MIN_DICE = 50.0
 """Mean Dice in percent that at least one run must reach for a meaningful comparison."""
 ONE_RUN = "in this one run"
@@ -22,7 +22,8 @@ SEVERAL_RUNS = "in these runs"
 def verdict_between(baseline: Evaluation, run: Evaluation, scope: str = ONE_RUN) -> str:
     """Return one sentence that compares two evaluations of the same cases.
 
-    Classes that neither network finds are left out, because they would hide the other classes.
+    Classes that neither network finds are left out, because their Dice of 0 would hide differences in other classes.
+    ``scope``, such as "in this one run", ends a conclusion that the unlabeled scans helped or did harm.
     """
     missed = {name: label for label, name in never_found(baseline).items() if label in never_found(run)}
     rest = [_without(one, set(missed.values())) for one in (baseline, run)]

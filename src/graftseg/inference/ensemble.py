@@ -32,7 +32,7 @@ class Weights:
 
 
 def select_weights(run: RunFolder, checkpoint: Checkpoint) -> Weights:
-    """Return the reported weights of a run, or the weights of its best checkpoint."""
+    """Return the weights that a run reports (``shipped``), or the weights of its best checkpoint (``best``)."""
     facts = run.manifest()
     shipped = Weights(run.weights_file, facts.get("weights"), str(facts.get("checkpoint", "last")))
     if checkpoint == "shipped":
@@ -49,7 +49,7 @@ def select_weights(run: RunFolder, checkpoint: Checkpoint) -> Weights:
 
 @dataclass(frozen=True)
 class Ensemble:
-    """Trained networks with the same input, and the recipe with the inference settings."""
+    """Trained networks with the same input, and the recipe whose inference settings are used."""
 
     members: tuple[TrainedNetwork, ...]
     weights: tuple[Weights, ...]
@@ -98,7 +98,7 @@ class Ensemble:
 
     @property
     def is_mirrored(self) -> bool:
-        """Return whether all networks were trained on mirrored scans. Other networks may confuse left and right."""
+        """Return whether all networks were trained on mirrored scans. Other networks may fail on flipped images."""
         return all(member.recipe.batches.augment.rotate_flip > 0 for member in self.members)
 
     @property
@@ -114,8 +114,8 @@ class Ensemble:
     def predictor(self) -> Predictor:
         """Return the predictor of the averaged networks.
 
-        For a single network trained on mirrored scans, the uncertainty comes from the mean over scans mirrored along
-        the first two axes. The label map does not use mirrored scans unless flips are requested.
+        For a single network trained on mirrored scans, the uncertainty comes from mean probabilities over flips along
+        the first two axes. The label map uses flips only if ``inference.flips`` is set.
         """
         segment = mean_of([member.method.segment for member in self.members])
         is_single = len(self.members) == 1 and not self.recipe.inference.flips
@@ -143,7 +143,7 @@ class Ensemble:
 def predict_maps(
     predictor: Predictor, image: torch.Tensor, grid: Grid, extras: ExtraMaps, where: str | Path
 ) -> ScanMaps:
-    """Return the maps of an image ``(C, *space)`` on the scan's grid. Out of memory is a user error."""
+    """Return the maps of an image ``(C, *space)`` on the scan's grid. Raise a UserError if memory runs out."""
     try:
         return predictor.maps(image, grid, extras)
     except (torch.OutOfMemoryError, MemoryError):

@@ -36,7 +36,7 @@ class Input:
 class Source:
     """A case to predict: its name, its files, and functions that return its prepared grid and its prepared image.
 
-    ``sha256`` is the hash of a stored image, and None for a scan.
+    ``sha256`` is the hash of the image in a store, and None for a scan on disk.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Source:
 
 
 def scan_source(case: Case, settings: PrepareSettings, channels: int | None = None) -> Source:
-    """Return a scan on disk that is prepared with the settings of the run's recipe. Its grid comes from its header."""
+    """Return a scan on disk, prepared with the settings of a recipe. ``Source.grid`` reads only the scan's header."""
     first = case.images[0]
 
     def grid() -> Grid:
@@ -67,7 +67,7 @@ def scan_source(case: Case, settings: PrepareSettings, channels: int | None = No
 
 
 def stored_source(store: Store, case: StoredCase) -> Source:
-    """Return a prepared case of a store. Reading verifies the file."""
+    """Return a prepared case of a store. ``Source.read`` verifies the hash of the image."""
 
     def read() -> Input:
         store.verify_file(case, case.image)
@@ -81,8 +81,8 @@ def sources_in(
 ) -> tuple[list[Source], dict[str, UserError]]:
     """Return the cases of a scan, a folder of scans or a store, and an error for each case with the wrong channels.
 
-    From a store, return the test cases. ``only`` selects cases by name instead, from any split. ``trained`` are the
-    names of the training cases. They show whether a number at the end of a file name is a channel or part of the name.
+    From a store, return the test cases, or the cases named in ``only`` from any split. ``trained`` are the names of the
+    training cases. These names show whether a number at the end of a file name is a channel or part of the name.
     """
     if is_store(path):
         store = open_store(path)

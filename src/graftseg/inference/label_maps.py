@@ -27,10 +27,8 @@ Array = TypeVar("Array")
 Changed = TypeVar("Changed")
 CLASSES = "classes.json"
 CLASS_KEYS = {"name", "value", "colour"}
-
 LEVELS = 255
 """Probabilities and uncertainties are stored as integers from 0 to this value, with an error of at most 0.002."""
-
 MIN_FOREGROUND = 0.05
 """The mean uncertainty is over voxels with at least this probability of foreground."""
 
@@ -131,7 +129,7 @@ def check_decision(settings: InferenceSettings, classes: int) -> None:
         raise UserError(Code.RECIPE_MISMATCH, "inference.decision", finding, "use argmax")
     if classes > 256:
         finding = f"{classes} classes, but a label map can contain at most 256"
-        raise UserError(Code.RECIPE_MISMATCH, "classes", finding, "merge some of them")
+        raise UserError(Code.RECIPE_MISMATCH, "classes", finding, "merge some classes")
 
 
 @dataclass(frozen=True)
@@ -172,7 +170,7 @@ def write_maps(folder: Path, names: MapFiles, maps: ScanMaps, geometry: Geometry
 
 
 def _write_levels(path: Path, levels: NDArray[np.uint8], geometry: Geometry) -> None:
-    """Write ``(C, *space)``. Several channels of a 2-D scan become a volume with one slice."""
+    """Write maps ``(C, *space)`` from 0 to ``LEVELS``. Several channels of a 2-D scan become a one-slice volume."""
     if len(levels) > 1 and len(geometry.shape) == 2:
         levels, geometry = levels[..., None], replace(geometry, shape=(*geometry.shape, 1))
     write_scan(path, levels, geometry, slope=1 / LEVELS)

@@ -13,7 +13,6 @@ from graftseg.inference.predictor import Predictor
 
 HOST = torch.device("cpu")
 GIB = 2**30
-
 READING_BYTES = 8
 """Bytes per voxel while a scan of at most 32 bits per voxel is read and reoriented."""
 SCALING_BYTES = 12
@@ -60,7 +59,7 @@ def check_memory(grid: Grid, channels: int, predictor: Predictor, extras: ExtraM
 
 
 def _slab_bytes(grid: Grid, predictor: Predictor) -> int:
-    """Return the bytes of one channel of all slabs. A slab is as deep as the patch; in 2-D, it is a few slices."""
+    """Return the bytes of one channel of all slabs. A slab has ``patch[0]`` planes, or the slices of one pass."""
     if len(predictor.patch) < len(grid.prepared_shape):
         depth, plane = predictor.settings.windows_per_forward, prod(grid.prepared_shape[:2])
     else:

@@ -1,4 +1,4 @@
-"""The output folder of label maps, and its manifest, which every call updates."""
+"""The output folder of label maps, and its manifest, which every prediction updates."""
 
 import csv
 import os
@@ -23,9 +23,10 @@ OTHER_FOLDER = "name another folder as --out"
 
 @dataclass(frozen=True)
 class OutputFolder:
-    """A folder for the label maps of some cases. ``files`` are the names of all files to write.
+    """A folder for the label maps of the cases in ``names``. ``files`` are the files to write.
 
-    Only files in the manifest of an earlier call are replaced or removed. Errors about other files end in ``remedy``.
+    ``planned`` is the manifest without cases. Only files in an earlier manifest are replaced or removed. Errors
+    about unrelated files end in ``remedy``.
     """
 
     path: Path
@@ -98,7 +99,7 @@ class OutputFolder:
         return replace(manifest, cases=tuple(kept), failures=failures)
 
     def _renamed_files(self, before: Manifest) -> set[str]:
-        """Return files of the same cases whose names differ only in Unicode normalization."""
+        """Return earlier files of these cases whose names differ from ``files`` only in Unicode normalization."""
         same = same_names((case.case for case in before.cases), self.names)
         return {file for case in before.cases if case.case in same for file in case.files} - self.files
 

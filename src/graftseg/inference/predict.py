@@ -50,8 +50,8 @@ class PredictionSettings:
     """Options of a prediction.
 
     ``overrides`` change settings under ``inference``. ``only`` selects cases by name, from any split of a store.
-    ``fold`` selects one network of a cross-validation. ``extras`` are additional files. Errors about other files in
-    the output folder end in ``remedy``.
+    ``fold`` selects one network of a cross-validation. ``extras`` are additional files. Errors about unrelated
+    files in the output folder end in ``remedy``.
     """
 
     overrides: Iterable[str] = ()
@@ -68,7 +68,7 @@ DEFAULT = PredictionSettings()
 def predict_scans(
     run: RunFolder, scans: Path, out: Path, device: torch.device, settings: PredictionSettings = DEFAULT
 ) -> Predicted:
-    """Predict every scan. A scan that fails is reported in the result and does not stop the others.
+    """Predict every scan. A scan that fails is reported in the result, and the other scans are still predicted.
 
     ``scans`` is a scan, a folder of scans or a prepared store, whose test cases are predicted. A cross-validation
     predicts with the mean of all folds. Label maps of other cases that the same networks wrote into ``out`` are kept.
@@ -102,7 +102,7 @@ def plan_prediction(
 
 @dataclass(frozen=True)
 class PlannedPrediction:
-    """Loaded networks, the cases to predict, the errors of other cases, and the output folder."""
+    """Loaded networks, the cases to predict, the errors of unusable cases, and the output folder."""
 
     networks: Ensemble
     extras: ExtraMaps

@@ -46,7 +46,7 @@ class Axis:
 
 
 def axis_of(coordinates: NDArray[np.float64], size: int) -> Axis:
-    """Return the interpolation from ``size`` prepared voxels to scan voxels at these coordinates, with clamping."""
+    """Return the interpolation from ``size`` prepared voxels to scan voxels at these coordinates, which are clamped."""
     clamped = np.clip(coordinates, 0, size - 1)
     lower = np.floor(clamped).astype(np.int64)
     return Axis(lower, np.minimum(lower + 1, size - 1), (clamped - lower).astype(np.float32))
@@ -68,7 +68,7 @@ def _interpolated_in_planes(slabs: Iterable[tuple[int, Tensor]], axes: Sequence[
 
 
 def _interpolated_between_planes(slabs: Iterable[tuple[int, Tensor]], axis: Axis) -> Iterator[tuple[int, Tensor]]:
-    """Interpolate between planes. The last plane of a slab is kept for scan voxels before the next slab."""
+    """Interpolate between planes. The last plane of a slab is kept for scan voxels between two slabs."""
     done, kept = 0, None
     for start, slab in slabs:
         known = slab if kept is None else torch.cat([kept, slab], dim=1)

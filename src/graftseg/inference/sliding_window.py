@@ -1,4 +1,4 @@
-"""Sliding-window inference whose memory does not grow with the first axis of the image."""
+"""Sliding-window inference whose memory does not grow with the size of the image along the first axis."""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
@@ -122,7 +122,7 @@ def _stride(patch: Index, settings: InferenceSettings) -> Index:
 
 
 def _pad(image: Tensor, patch: Index) -> tuple[Index, Tensor]:
-    """Zero-pad an image to at least the size of the patch. Return the padding before it and the padded image."""
+    """Zero-pad an image to at least the size of the patch. Return the padding before each axis and the padded image."""
     missing = [max(size - have, 0) for size, have in zip(patch, image.shape[1:], strict=True)]
     left = tuple(pad // 2 for pad in missing)
     if not any(missing):

@@ -28,7 +28,7 @@ def require_unlabeled(recipe: Recipe, unlabeled: int, where: Path) -> None:
 def baseline_of(recipe: Recipe) -> Recipe:
     """Return a recipe with the same network, batches, seed and number of steps, trained on labeled scans only.
 
-    It has one stage with the optimizer of the recipe's last stage. The learning rate schedule runs over all steps.
+    The result has one stage with the optimizer of ``recipe``'s last stage. Its learning rate schedule spans all steps.
     Settings that the supervised method shares with the last stage's method, such as the kind of Dice loss, are kept.
     """
     last = recipe.stages[-1]
@@ -54,7 +54,7 @@ def baseline_of(recipe: Recipe) -> Recipe:
 def adapt_to_data(recipe: Recipe, *, unlabeled: int, baseline: bool) -> tuple[Recipe, bool]:
     """Return the recipe to train and whether to train a baseline too, given the number of unlabeled scans.
 
-    Without unlabeled scans, only the baseline is trained if a baseline is requested. A supervised recipe needs none.
+    Without unlabeled scans, a requested baseline is trained alone. A supervised recipe is trained without a baseline.
     """
     if not uses_unlabeled(recipe):
         if baseline:

@@ -1,4 +1,4 @@
-"""Compare recipes: settings that differ and change the metrics."""
+"""Lists of the settings that differ between two recipes and affect the metrics."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,9 +8,10 @@ from graftseg.recipes.recipe import Recipe, load_recipe, training_differences
 
 
 def changes_of(recipe: Recipe, inference: Mapping[str, Any] | None = None) -> list[str]:
-    """Return settings other than the seed that differ from the shipped recipe of the same name and change metrics.
+    """Return the settings, except the seed, that affect the metrics and differ from the shipped recipe of this name.
 
-    ``inference`` are the settings used for prediction, by default the inference settings of the recipe.
+    If no shipped recipe has this name, return no settings. ``inference`` are the settings used for prediction, by
+    default the inference settings of the recipe.
     """
     inference = recipe.inference.model_dump(mode="json") if inference is None else inference
     if recipe.name not in shipped_recipes():
@@ -23,7 +24,7 @@ def changes_of(recipe: Recipe, inference: Mapping[str, Any] | None = None) -> li
 
 
 def metric_differences(one: Recipe, two: Recipe) -> list[str]:
-    """Return settings other than the seed that differ and change metrics.
+    """Return the settings, except the seed, that differ and affect the metrics.
 
     Selection settings are ignored if both recipes report the last checkpoint.
     """

@@ -16,7 +16,7 @@ SHIPPED = Path(str(files("graftseg") / "recipes"))
 """The folder of the recipes that come with the package."""
 Tree = dict[Any, Any]
 SIMILARITY = 0.75
-"""Similarity, from 0 to 1, from which a known name is suggested for a misspelled name."""
+"""Minimum similarity, from 0 to 1, at which a known name is suggested for a misspelled name."""
 
 
 class NotYamlError(ValueError):
@@ -58,13 +58,13 @@ def _parse(text: str) -> Any:
 
 
 def shipped_recipes() -> list[str]:
-    """Return the names of the shipped recipes; files that start with an underscore are shared bases."""
+    """Return the names of the shipped recipes, without shared bases (files that start with an underscore)."""
     paths = (path for path in SHIPPED.glob("*/*.yaml") if not path.name.startswith("_"))
     return sorted(f"{path.parent.name}/{path.stem}" for path in paths)
 
 
 def recipe_path(recipe: str | Path) -> Path:
-    """Return the file of a recipe, which is a path or the name of a shipped recipe."""
+    """Return the file of a recipe. ``recipe`` is a path or the name of a shipped recipe."""
     path = Path(recipe)
     if path.suffix in (".yaml", ".yml") or path.is_file():
         return path
@@ -78,7 +78,7 @@ def recipe_path(recipe: str | Path) -> Path:
 
 
 def suggest(name: str, known: Sequence[str]) -> str:
-    """Return a phrase with the most similar known name or the names in the same folder, or an empty string."""
+    """Return a hint: a similar known name, or else the known names in the same folder, or else an empty string."""
     folder, slash, rest = name.lower().partition("/")
     siblings = [one.partition("/")[2] for one in known if one.startswith(f"{folder}/")]
     if siblings and not rest:
@@ -109,7 +109,7 @@ def read_tree(path: Path, children: tuple[Path, ...] = ()) -> Tree:
 
 
 def _refuse_cycle(path: Path, children: Sequence[Path]) -> None:
-    """Raise a UserError if a recipe is based on itself, directly or through others."""
+    """Raise a UserError if a recipe is based on itself, directly or through other recipes."""
     known = [child.resolve() for child in children]
     if (here := path.resolve()) in known:
         between = [child.name for child in children[known.index(here) + 1 :]]
@@ -118,7 +118,7 @@ def _refuse_cycle(path: Path, children: Sequence[Path]) -> None:
 
 
 def _base_path(path: Path, base: object) -> Path:
-    """Return the file of a base: a sibling of the recipe, a shared base, or a shipped recipe."""
+    """Return the file of a base: a file next to the recipe, a shared base, or a shipped recipe."""
     remedy = "set base to a recipe file or a shipped recipe, such as default-3d/bcp"
     if not isinstance(base, str):
         raise UserError(Code.RECIPE_INVALID, path, f"base is {base!r:.60}, which is not a name", remedy)
@@ -139,7 +139,7 @@ def _base_path(path: Path, base: object) -> Path:
 
 
 def _merge(base: Tree, tree: Tree, path: Path) -> Tree:
-    """Merge nested keys over the base. A list of the base is replaced by a list; a mapping changes single items."""
+    """Merge a recipe over its base. A list replaces the base's list. A mapping of indices changes single items."""
     merged = dict(base)
     for key, value in tree.items():
         known = base.get(key)

@@ -36,10 +36,11 @@ class Published(Settings):
 
 
 PLANNED = "planned"
-"""The name of every planned recipe. It reveals nothing about the scans."""
+"""The name of every recipe that ``plan`` writes, so that no name reveals anything about the scans."""
 FAST_PRECISION: Precision = "bf16"
+"""The precision that ``fast`` sets."""
 MAX_LISTED = 3
-"""Number of settings that an error message lists. It only counts the others."""
+"""Number of settings that a message lists by name. Further settings are only counted."""
 RECIPE_REMEDY = "pass the same recipe, --set and --shorter, or the run's recipe.yaml as the recipe, or another --out"
 """The remedy for a run that was started with another recipe."""
 YAML_MESSAGES = {
@@ -51,7 +52,7 @@ YAML_MESSAGES = {
 }
 """Messages for values of the wrong type, in YAML terms."""
 NOT_COMPARED = {"loop", "inference", "name", "about", "published", "baseline", "folds"}
-"""Settings that do not change the trained network, except ``loop.precision``."""
+"""Settings that do not change the trained network. ``loop.precision`` changes it and is compared separately."""
 
 
 class Recipe(Settings):
@@ -172,7 +173,7 @@ def load_recipe(recipe: str | Path, overrides: Iterable[str] = ()) -> Recipe:
 
 
 def parse_recipe(tree: Mapping[str, Any], where: str | Path) -> Recipe:
-    """Validate plain values. Raise a UserError for the first invalid value."""
+    """Return the recipe with these values. Raise a UserError for the first invalid value."""
     try:
         return _resolved(Recipe.model_validate(tree))
     except ValidationError as error:
@@ -205,7 +206,7 @@ def first_few(names: Sequence[str]) -> str:
 
 
 def _resolved(recipe: Recipe) -> Recipe:
-    """Write out ``fast`` and the defaults of the methods, so that the recipe does not depend on later versions."""
+    """Fill in the settings that ``fast`` implies and the defaults of the methods, which later versions may change."""
     stages = tuple(_resolved_stage(stage, recipe.fast) for stage in recipe.stages)
     loop = recipe.loop.model_copy(update={"precision": FAST_PRECISION}) if recipe.fast else recipe.loop
     return recipe.model_copy(update={"stages": stages, "loop": loop})
@@ -216,7 +217,7 @@ def _resolved_stage(stage: StageSettings, fast: bool) -> StageSettings:
     config = method.Config
     joint = {"joint": True} if fast and "joint" in config.model_fields else {}
     settings = config.model_validate(stage.settings | joint).model_dump(mode="json")
-    # The recipe of a run always contains `optimizers`. If it is empty, all modules use the optimizer of the student.
+    # A saved recipe always contains `optimizers`. If `optimizers` is empty, all modules use the student's optimizer.
     has_none = "optimizers" in stage.model_fields_set and not stage.optimizers
     usual = {} if has_none else method.default_optimizers
     return stage.model_copy(update={"settings": settings, "optimizers": {**usual, **stage.optimizers}})

@@ -1,4 +1,4 @@
-"""Settings of the loop, a stage, checkpoint selection and inference."""
+"""Settings of the training loop, of a stage, of checkpoint selection and of inference."""
 
 from typing import Any, Literal
 
@@ -19,9 +19,10 @@ class LoopSettings(Settings):
     """Settings of the training loop and its log. Only ``precision`` changes the result.
 
     ``bf16`` is used if the device and the method support it. In ``float32``, convolutions use TF32 on GPUs that have
-    it, which is PyTorch's default. ``compiled`` and ``captured`` turn compiled networks and CUDA graphs on or off. None
-    turns them on if they save time. A checkpoint is written every ``checkpoint_every`` steps and every
-    ``checkpoint_seconds`` seconds.
+    it, which is PyTorch's default. ``compiled`` turns compiled networks on or off, and ``captured`` CUDA graphs. None
+    turns them on if they save time. A checkpoint is written every ``checkpoint_every`` steps, and also if the last one
+    is older than ``checkpoint_seconds``. Training images of the first step and of ``snapshots`` later steps per stage
+    are saved for the report (0 saves none).
     """
 
     precision: Precision = "float32"
@@ -56,15 +57,13 @@ class StageSettings(Settings):
 class SelectionSettings(Settings):
     """Which checkpoint is reported, and on which cases it is selected.
 
-    ``last`` reports the last checkpoint. ``val`` selects the best on validation cases. ``paper`` selects the best on
-    ``cases``, as the public code does, and scores an empty prediction as 0. ``oracle`` also scores the test cases and
-    saves the best student on them. Training does not use these scores.
+    The protocol ``last`` reports the last checkpoint. ``val`` selects the best on validation cases. ``paper`` selects
+    the best on ``cases`` and scores an empty prediction as 0, as the public code does. ``oracle`` also scores the test
+    cases and saves the student with the best test score. Training does not use the oracle's scores.
 
-    The student is scored every ``every`` steps, starting at step ``first``. Both count the steps of all stages.
-    ``stride`` is the stride of the windows for these scores.
-
-    ``every`` defaults to 200 if the protocol or the oracle needs scores. If it is set with ``last``, validation cases
-    are scored for the curve only.
+    The student is scored every ``every`` steps, starting at step ``first``. ``every`` and ``first`` count the steps of
+    all stages. ``stride`` is the stride of the windows. ``every`` defaults to 200 if the protocol or the oracle needs
+    scores. If ``every`` is set and the protocol is ``last``, validation cases are scored for the curve only.
     """
 
     protocol: Literal["last", "val", "paper"] = "last"
@@ -97,7 +96,7 @@ class SelectionSettings(Settings):
     def needs_validation(self) -> bool:
         """Whether the settings require validation cases.
 
-        Under ``last``, validation cases are scored for the curve only. With ``cases: test``, ``last`` scores nothing.
+        The protocol ``last`` scores validation cases for the curve only. With ``cases: test``, it scores nothing.
         """
         for_curve = not self.reads_test_labels and self.cases == "validation"
         return self.every is not None and (self.selected_on == "validation" or for_curve)
@@ -107,16 +106,16 @@ class InferenceSettings(Settings):
     """Settings of the sliding window and of the decision from probabilities to labels."""
 
     window: Literal["gaussian", "uniform"] = Field(
-        "gaussian", description="Weight of voxels within a window: highest in the center, or uniform."
+        "gaussian", description="Weight of a voxel in its window: gaussian (highest in the center) or uniform."
     )
     stride: tuple[Voxels, ...] | None = Field(
         None, description="Voxels between windows along each axis of the patch; null uses overlap."
     )
     overlap: float = Field(
-        0.5, ge=0, lt=1, description="Overlap of neighboring windows as a fraction, if stride is null."
+        0.5, ge=0, lt=1, description="Overlap of neighboring windows as a fraction of the window, if stride is null."
     )
     decision: Literal["argmax", "threshold"] = Field(
-        "argmax", description="The most probable class, or, with two classes, foreground above 0.5."
+        "argmax", description="argmax: the most probable class. threshold (two classes only): foreground above 0.5."
     )
     largest_component: ComponentRule = Field(
         False, description="Keep only the largest connected component of each class, or of the listed classes."

@@ -51,7 +51,7 @@ def check_shorter(shorter: int) -> None:
 
 
 def _step_counts(tree: dict[str, Any]) -> dict[str, tuple[dict[str, Any], str]]:
-    """Return where each step count is stored: a mapping and a key in it, by the dotted name of the setting."""
+    """Map the dotted name of each step count to the mapping and the key under which the count is stored."""
     found: dict[str, tuple[dict[str, Any], str]] = {}
     for index, stage in enumerate(tree["stages"]):
         where = f"stages.{index}"
@@ -79,9 +79,9 @@ def _shorten_stages(tree: dict[str, Any], shorter: int, name: str) -> None:
 
 
 RAMP = "ramp"
-"""The only method setting that is a length."""
+"""Key of the ramp length, the only method setting that is divided."""
 MIN_HEIGHT = 0.5
-"""Height that a ramp should reach. Ramps of shipped recipes come close to 1."""
+"""Value, from 0 to 1, that a ramp should reach by the last step. Ramps of shipped recipes come close to 1."""
 MIN_RISES = 12
 """How often a ramp should rise in a shortened run."""
 logger = logging.getLogger(__name__)
@@ -149,7 +149,7 @@ def _problem(ramp: _Ramp, shorter: int) -> str:
 
 
 def _too_low(ramp: _Ramp) -> str:
-    reach = f"reaches {100 * ramp.height:.0f} % in {ramp.steps} step{'s' if ramp.steps > 1 else ''}"
+    reach = f"reaches {100 * ramp.height:.0f} % of its maximum in {ramp.steps} step{'s' if ramp.steps > 1 else ''}"
     return f"the ramp of {ramp.method} {reach}, so unlabeled scans have little weight"
 
 

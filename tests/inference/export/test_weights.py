@@ -21,7 +21,7 @@ CLASSES = ("background", "ring", 'core "é"')
 def test_the_loaded_network_is_bit_identical(tmp_path: Path, dimensions: int) -> None:
     run = write_run(tmp_path / "run", tiny.tiny_recipe(dimensions), CLASSES, channels=2)
     out = tmp_path / "model.safetensors"
-    assert export_run("weights", Request(run, out))[0].endswith("tensors of 3 classes")
+    assert export_run("weights", Request(run, out))[0].endswith("tensors of a network with 3 classes")
     before, after = load_network(run), load(out)
     images = torch.randn(1, 2, *before.patch)
     with torch.inference_mode():

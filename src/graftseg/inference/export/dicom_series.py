@@ -18,7 +18,7 @@ GRID = ("Rows", "Columns", "PixelSpacing", "ImagePositionPatient", "ImageOrienta
 NEEDED = (*UIDS, "Modality", *GRID)
 PATIENT = ("PatientID", "PatientName", "PatientBirthDate", "PatientSex")
 MAY_BE_EMPTY = (*PATIENT, "AccessionNumber", "StudyID", "StudyDate", "StudyTime")
-"""Tags that may be empty but not missing. De-identified series often lack them, so they are added."""
+"""Tags that may be empty but not missing. De-identified series often lack them, so empty tags are added."""
 
 
 @dataclass(frozen=True)

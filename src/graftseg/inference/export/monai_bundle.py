@@ -83,7 +83,7 @@ def _axes(request: Request, shipped: TrainedNetwork) -> int:
 def _traced(shipped: TrainedNetwork, path: Path) -> None:
     network = Probabilities(shipped.method.student).eval()
     with warnings.catch_warnings(), torch.no_grad():
-        # Tracing warns about a check of sizes that is true for every window.
+        # Tracing warns about a size check, which every window passes.
         warnings.simplefilter("ignore")
         example = torch.zeros(1, shipped.channels, *shipped.patch)
         traced = torch.jit.trace(network, example)  # type: ignore[no-untyped-call]
@@ -251,13 +251,13 @@ def _metadata(shipped: TrainedNetwork) -> Config:
 
 
 def _page(shipped: TrainedNetwork) -> str:
-    names = "one NIfTI file per scan" if shipped.channels == 1 else "CASE_0000, CASE_0001 ..., or files of all channels"
+    names = "one NIfTI file per scan" if shipped.channels == 1 else "CASE_0000, CASE_0001 ..., or multi-channel files"
     return (
         f"# {shipped.recipe.name}\n\n"
         f"Segments {', '.join(shipped.classes[1:])}; label values count from 1 in this order.\n\n"
         "Put the scans into a folder (" + names + ") and run, in the folder of the bundle:\n\n"
         "    python -m monai.bundle run --config_file configs/inference.json --meta_file configs/metadata.json \\\n"
         "      --dataset_dir SCANS --output_dir LABELS\n\n"
-        "It needs the packages monai, nibabel, pytorch-ignite, fire and scikit-image.\n"
+        "The bundle needs the packages monai, nibabel, pytorch-ignite, fire and scikit-image.\n"
         "The label maps are on the grids of the scans.\n"
     )

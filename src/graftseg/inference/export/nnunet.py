@@ -73,7 +73,7 @@ def _scans_of(request: Request) -> Path:
 
 
 def _write_images(dataset: Dataset, case: Case, channels: int, folder: Path) -> None:
-    """Write one file per channel. Files in the right format are linked or copied."""
+    """Write one file per channel. If the scan already has such .nii.gz files, link or copy them."""
     targets = [folder / f"{case.name}_{channel:04d}{ENDING}" for channel in range(channels)]
     if len(case.images) == channels and all(_is_ready(path) for path in case.images):
         for path, target in zip(case.images, targets, strict=True):
@@ -94,7 +94,7 @@ def _check_prediction(path: Path, geometry: Geometry, classes: Sequence[str]) ->
 
 
 def _write_label(folder: Path, case: Case, path: Path | None, read: Callable[[], Scan]) -> None:
-    """Link or copy a label map that is in the right format, or read and write it."""
+    """Link or copy a label map that is a .nii.gz file. Convert any other label map."""
     target = folder / "labelsTr" / f"{case.name}{ENDING}"
     if path is not None and _is_ready(path):
         _link(path, target)
@@ -106,17 +106,17 @@ def _write_label(folder: Path, case: Case, path: Path | None, read: Callable[[],
 def _description(dataset: Dataset, classes: Sequence[str], channels: int, cases: int) -> dict[str, Any]:
     """Return the content of ``dataset.json`` for nnU-Net v2, which requires ``background`` and unique class names.
 
-    Channel names come from the data set's own ``dataset.json``: nnU-Net normalizes a channel named CT differently.
+    Channel names are copied from the ``dataset.json`` of the scans, because nnU-Net normalizes CT channels differently.
     """
     values = {"background": 0}
     for value, name in enumerate(classes[1:], start=1):
         values[name if name not in values else f"{name} {value}"] = value
     path = dataset.root / "dataset.json"
     content = read_json(path) if path.is_file() else {}
-    named = content.get("channel_names") or content.get("modality") if isinstance(content, dict) else None
-    if not isinstance(named, dict) or len(named) != channels:
-        named = {}
-    names = {str(channel): str(named.get(str(channel), f"channel {channel}")) for channel in range(channels)}
+    given = content.get("channel_names") or content.get("modality") if isinstance(content, dict) else None
+    if not isinstance(given, dict) or len(given) != channels:
+        given = {}
+    names = {str(channel): str(given.get(str(channel), f"channel {channel}")) for channel in range(channels)}
     return {"channel_names": names, "labels": values, "numTraining": cases, "file_ending": ENDING}
 
 

@@ -22,7 +22,7 @@ TOLERANCE = 1e-3
 
 
 def write(request: Request) -> list[str]:
-    """Write ``model.onnx``, and ``model.json`` with its inputs, outputs and difference from PyTorch."""
+    """Write ``model.onnx``, and ``model.json`` with the network's inputs, outputs and difference from PyTorch."""
     onnx, runtime = import_package("onnx", "export"), import_package("onnxruntime", "export")
     import_package("onnxscript", "export")
     shipped = load_network(request.run)

@@ -52,7 +52,7 @@ def label_maps_of(request: Request) -> dict[str, Path]:
 
 
 def import_package(package: str, extra: str, load: Callable[[str], Any] = import_module) -> Any:
-    """Import an optional package, or ``load`` its version. If it is missing, the error names the extra to install."""
+    """Return ``load(package)``, by default the imported package. If it is missing, the error names the extra."""
     try:
         return load(package)
     except ImportError:

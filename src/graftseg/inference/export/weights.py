@@ -20,7 +20,7 @@ SUFFIX = ".safetensors"
 
 
 def write(request: Request) -> list[str]:
-    """Write the weights of the student with the description of its network."""
+    """Write the weights of the student, with recipe, classes and channels as metadata."""
     if request.out.suffix != SUFFIX:
         finding = f"weights are exported to a {SUFFIX} file"
         raise UserError(Code.OPTION_INVALID, request.out, finding, f"end --out in {SUFFIX}")
@@ -33,7 +33,7 @@ def write(request: Request) -> list[str]:
         "channels": str(shipped.channels),
     }
     write_bytes(request.out, save(state, metadata))
-    return [f"{request.out}: {len(state)} tensors of {len(shipped.classes)} classes"]
+    return [f"{request.out}: {len(state)} tensors of a network with {len(shipped.classes)} classes"]
 
 
 def load(path: str | Path, device: torch.device | str = "cpu") -> TrainedNetwork:

@@ -89,6 +89,6 @@ def _of_scans(dataset: Dataset, recipe: Recipe) -> tuple[list[Candidate], list[C
 
 
 def voxel_size(geometry: Geometry, grid: Grid) -> float:
-    """Return the area or volume of a prepared voxel, including the shear of the scan's axes."""
+    """Return the area or volume of a prepared voxel. For a sheared volume, it is not the product of the spacings."""
     size = math.prod(grid.prepared_spacing)
     return size * (geometry.voxel_volume / math.prod(geometry.spacing)) if len(geometry.shape) == 3 else size

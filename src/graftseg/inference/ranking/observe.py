@@ -23,7 +23,7 @@ Labels = NDArray[np.uint8]
 OVERLAP = 0.25
 """Overlap of windows. It is smaller than for label maps, because sums over a scan do not need smooth borders."""
 NOT_FOREGROUND = -1.0
-"""Entropy value of voxels that are almost certainly background."""
+"""Value in the entropy map that marks voxels that are almost certainly background."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Observation:
 
 
 def observe(network: TrainedNetwork, case: str, given: Prepared) -> Observation:
-    """Measure a case. If it is labeled, count sizes and components in its label map, not in the prediction."""
+    """Measure a case. Sizes and components of a labeled case come from its label map, not from the prediction."""
     classes = len(network.classes)
     check_channels(case, len(given.image), network.channels)
     if given.label is not None:
@@ -82,7 +82,7 @@ def _segment(network: TrainedNetwork, given: Prepared, features: "_Features") ->
 
 
 def _predict(network: TrainedNetwork, image: Tensor, segment: Segment) -> tuple[Labels, NDArray[np.float32]]:
-    """Return labels and entropy ``(*space)`` of a prepared image. Entropy is ``NOT_FOREGROUND`` in background."""
+    """Return labels and entropy ``(*space)`` of a prepared image. Sure background has ``NOT_FOREGROUND`` as entropy."""
     settings = network.recipe.inference.model_copy(update={"stride": None, "overlap": OVERLAP})
     is_stretched = network.recipe.batches.fit == "stretch"
     is_slices = is_slicewise(image, network.patch)
@@ -115,7 +115,7 @@ def _entropy(probabilities: Tensor) -> Tensor:
 
 
 def _mean_uncertainty(labels: Labels, uncertainties: NDArray[np.float32]) -> tuple[float, float]:
-    """Return the mean entropy of possible foreground and its fraction near a boundary; 0 without foreground."""
+    """Return the mean entropy of possible foreground and the fraction of the entropy near a boundary."""
     is_possible = uncertainties >= 0
     total = float(uncertainties[is_possible].sum(dtype=np.float64))
     if total <= 0:

@@ -25,9 +25,9 @@ from graftseg.inference.ranking.observe import Observation, observe
 Floats = NDArray[np.float64]
 HEAD = ("rank", "case", "score", "uncertainty", "unlike", "size", "specks", "reasons")
 MIN_SPREADS = (0.02, 0.25, 1.0, 1.0)
-"""Minimum spread of each measure. Smaller differences are noise, even if all scans are alike."""
+"""Minimum spread of uncertainty, unlike, size and specks. Smaller differences are noise, even if scans are alike."""
 STANDS_OUT = 0.5
-"""Value of a scaled measure, from 0 to 1, at which it becomes a reason."""
+"""Value of a scaled measure, from 0 to 1, from which the measure is listed as a reason."""
 SIMILAR = 0.25
 """Fraction of the median distance below which two scans are similar."""
 LITTLE_FOREGROUND = 0.1
@@ -35,9 +35,9 @@ LITTLE_FOREGROUND = 0.1
 CLIP = 3.0
 """Number of deviations at which features are clipped before their covariance is computed."""
 RARE = 0.1
-"""Fraction of scans below which a common class counts as not learned."""
+"""A common class counts as not learned if it is found in at most this fraction of the unlabeled scans."""
 COMMON = 0.5
-"""Fraction of labeled scans that must contain a class for it to count as common."""
+"""A class counts as common if at least this fraction of the labeled scans contains it."""
 AMOUNTS = {r"\d+\.\d times as large as": "larger than", r"\d+\.\d times smaller": "smaller", r"^\d+ specks?": "specks"}
 """Patterns of amounts in reasons and their replacements, so that reasons of different scans can be compared."""
 
@@ -104,7 +104,7 @@ class Ranking:
 def unlearned(
     unlabeled: Sequence[Observation], labeled: Sequence[Observation], classes: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return a sentence for each labeled class that the network finds in none or hardly any of the scans."""
+    """Return a sentence for each labeled class that the network finds in no or hardly any unlabeled scan."""
     sentences = []
     for index, name in enumerate(classes[1:]):
         found, shown = (sum(one.sizes[index] > 0 for one in cases) for cases in (unlabeled, labeled))
@@ -175,7 +175,7 @@ def whitened(features: Floats) -> Floats:
     """Transform features ``(N, D)`` so that Euclidean distances are Mahalanobis distances with a shrunken covariance.
 
     Each feature is first divided by its spread. The covariance is shrunk as by Ledoit and Wolf, because there are
-    rarely more scans than features. It is computed from clipped values, so that outliers do not widen it.
+    rarely more scans than features. Features are clipped first, so that outliers do not widen the covariance.
     """
     centered = features - np.median(features, axis=0)
     spread = 1.4826 * np.median(np.abs(centered), axis=0)
@@ -202,7 +202,7 @@ def shrunken_covariance(centered: Floats) -> Floats:
 def spread_out(scores: Floats, points: Floats) -> tuple[list[int], list[int | None]]:
     """Order scans greedily by score. Return the order and, for each scan, the index of a similar earlier scan or None.
 
-    A score is multiplied by the distance to the nearest earlier scan, in units of the median distance and at most 1.
+    Each score is multiplied by min(1, d / m): d is the distance to the nearest earlier scan, m the median distance.
     """
     count = len(scores)
     median = _median_distance(points)
@@ -222,7 +222,7 @@ def spread_out(scores: Floats, points: Floats) -> tuple[list[int], list[int | No
 
 
 def doublings(one: Observation, known: Sequence[Observation]) -> list[float]:
-    """Return per class the log2 ratio to the largest labeled size if larger, to the smallest if smaller, else 0."""
+    """Return for each class log2(size / nearest labeled size), or 0 if the size is within the labeled sizes."""
     result = []
     for index, size in enumerate(one.sizes):
         low, high = (edge(max(other.sizes[index], other.voxel) for other in known) for edge in (min, max))
@@ -249,7 +249,7 @@ def _unlike(own: Floats, references: Floats) -> Floats:
 
 
 def _median_distance(points: Floats) -> float:
-    """Return the median distance between pairs of the first 400 scans, which limits the memory."""
+    """Return the median distance between pairs of scans. Only the first 400 scans are used, to limit the memory."""
     some = points[:400]
     upper = np.triu_indices(len(some), 1)
     distances = np.linalg.norm(some[:, None] - some[None], axis=2)[upper]
@@ -272,7 +272,7 @@ def _reasons(one: Observation, known: Sequence[Observation], classes: Sequence[s
 
 
 def _size_reason(one: Observation, known: Sequence[Observation], classes: Sequence[str]) -> list[str]:
-    """Return a phrase for the class farthest outside the labeled sizes, if by a factor of 1.5 or more."""
+    """Return a phrase for the class that is farthest outside the labeled sizes, if the factor is at least 1.5."""
     steps = doublings(one, known)
     value = max(range(len(steps)), key=lambda index: abs(steps[index]))
     step, name = steps[value], classes[value + 1]
@@ -286,7 +286,7 @@ def _size_reason(one: Observation, known: Sequence[Observation], classes: Sequen
 
 
 def rank_run(run: RunFolder, data: Path | None, out: Path | None, device: torch.device) -> Ranking:
-    """Rank the unlabeled scans. A scan that cannot be read is reported in the result and does not stop the others."""
+    """Rank the unlabeled scans. A scan that cannot be read is reported, and the other scans are still ranked."""
     if out is not None:
         check_ranking_path(out)
     network = load_network(run, device)
